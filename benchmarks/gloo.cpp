@@ -31,7 +31,7 @@ constexpr std::array<int64_t, 3> kBytes = {4, 64 << 10, 4 << 20};
 // The c10d process group below the last created group of our adapter.
 c10::intrusive_ptr<c10d::ProcessGroupGloo> engine;
 
-GroupBackendPtr make_kept(GroupMembers members, const MeetingPlace& place) {
+GroupBackendPtr make_kept(GroupMembers members, const RendezvousInfo& place) {
   auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
   options->devices.push_back(
       c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));

@@ -151,7 +151,7 @@ void uneven_work(const bench::Options& options) {
 class Waiting final : public dtensor::detail::BackendDecorator {
  public:
   using BackendDecorator::BackendDecorator;
-  bool progresses_alone(c10::DeviceType /*device*/) const override {
+  bool progresses_in_background(c10::DeviceType /*device*/) const override {
     return false;
   }
 
@@ -222,7 +222,7 @@ int main(int argc, char** argv) {
   const char* const named = std::getenv("DTENSOR_BACKEND");
   const std::string backend = named == nullptr ? "gloo" : named;
   register_backend(
-      "waiting", [backend](GroupMembers members, const MeetingPlace& place) {
+      "waiting", [backend](GroupMembers members, const RendezvousInfo& place) {
         return std::make_shared<Waiting>(
             dtensor::detail::find_backend(backend)(std::move(members), place));
       });

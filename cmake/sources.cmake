@@ -9,6 +9,7 @@ set(DTENSOR_BASE_HEADERS
   dtensor/api.h
   dtensor/dtensor.h
   dtensor/error.h
+  dtensor/format_text.h
   dtensor/torch_internals.h
   dtensor/version.h
 )
@@ -41,10 +42,10 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/normalized_spec_impl.h
   dtensor/layout/parse.cpp
   dtensor/layout/placement.cpp
+  dtensor/layout/replicated_layout_impl.h
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp
   dtensor/layout/text.cpp
-  dtensor/layout/whole_layout_impl.h
 )
 
 set(DTENSOR_COMM_HEADERS
@@ -68,14 +69,14 @@ set(DTENSOR_COMM_HEADERS
 set(DTENSOR_COMM_SOURCES
   dtensor/comm/assumed_shapes.cpp
   dtensor/comm/assumed_shapes_impl.h
+  dtensor/comm/async_backend.cpp
+  dtensor/comm/async_backend_impl.h
   dtensor/comm/backend_decorator.cpp
   dtensor/comm/backend_decorator_impl.h
   dtensor/comm/backends.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
   dtensor/comm/c10d_group_impl.h
-  dtensor/comm/begun_backend.cpp
-  dtensor/comm/begun_backend_impl.h
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
@@ -108,8 +109,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/owner_impl.h
   dtensor/comm/packed_call.cpp
   dtensor/comm/packed_call_impl.h
-  dtensor/comm/part_buffers.cpp
-  dtensor/comm/part_buffers_impl.h
+  dtensor/comm/shard_buffers.cpp
   dtensor/comm/per_device_backend.cpp
   dtensor/comm/per_device_backend_impl.h
   dtensor/comm/plain_draws.cpp
@@ -120,10 +120,10 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/connections.cpp
   dtensor/comm/processes/connections_impl.h
   dtensor/comm/processes/descriptor_impl.h
+  dtensor/comm/processes/failure_reporting_backend.cpp
+  dtensor/comm/processes/failure_reporting_backend_impl.h
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h
-  dtensor/comm/processes/followed_backend.cpp
-  dtensor/comm/processes/followed_backend_impl.h
   dtensor/comm/processes/gloo.cpp
   dtensor/comm/processes/gloo_impl.h
   dtensor/comm/processes/gpu_claim.cpp
@@ -194,6 +194,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/reduce_impl.h
   dtensor/comm/reduce_loops.cpp
   dtensor/comm/reduce_loops_impl.h
+  dtensor/comm/shard_buffers_impl.h
   dtensor/comm/small_memory.cpp
   dtensor/comm/small_memory_impl.h
   dtensor/comm/spin.cpp
@@ -260,8 +261,8 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
-  dtensor/redistribute/plan.cpp
   dtensor/redistribute/only_strided_impl.h
+  dtensor/redistribute/plan.cpp
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp
   dtensor/redistribute/search_impl.h
@@ -283,19 +284,19 @@ set(DTENSOR_TENSOR_HEADERS
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
   dtensor/tensor/autograd_impl.h
-  dtensor/tensor/become.cpp
-  dtensor/tensor/become_impl.h
+  dtensor/tensor/tensor_replacement.cpp
   dtensor/tensor/copied_view.cpp
   dtensor/tensor/copied_view_impl.h
   dtensor/tensor/distribute_tensor.cpp
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
-  dtensor/tensor/from_part_impl.h
+  dtensor/tensor/from_local_lazy_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
   dtensor/tensor/inner_nodes.cpp
   dtensor/tensor/inner_nodes_impl.h
+  dtensor/tensor/interceptor_impl.h
   dtensor/tensor/layout_steps.cpp
   dtensor/tensor/layout_steps_impl.h
   dtensor/tensor/local_map.cpp
@@ -305,7 +306,6 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/meta_impl.h
   dtensor/tensor/missing_derivative.cpp
   dtensor/tensor/missing_derivative_impl.h
-  dtensor/tensor/asked_first_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/region.cpp
@@ -315,6 +315,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/replica_observer_impl.h
   dtensor/tensor/replication_key_impl.h
   dtensor/tensor/step_node_impl.h
+  dtensor/tensor/tensor_replacement_impl.h
   dtensor/tensor/version_impl.h
   dtensor/tensor/wrap.cpp
   dtensor/tensor/wrap_impl.h
@@ -345,8 +346,6 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
-  dtensor/ops/asked_first.cpp
-  dtensor/ops/asked_first_impl.h
   dtensor/ops/boundary.cpp
   dtensor/ops/boundary_impl.h
   dtensor/ops/call_key.cpp
@@ -357,8 +356,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/decide_impl.h
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
-  dtensor/ops/derived_whole.cpp
-  dtensor/ops/derived_whole_impl.h
+  dtensor/ops/derived_unsharded_source.cpp
+  dtensor/ops/derived_unsharded_source_impl.h
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/dispatch_impl.h
@@ -382,6 +381,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/infer_outputs_impl.h
   dtensor/ops/install.cpp
   dtensor/ops/install_impl.h
+  dtensor/ops/interceptor.cpp
+  dtensor/ops/interceptor_impl.h
   dtensor/ops/kernels.cpp
   dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
@@ -470,12 +471,12 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/view.cpp
   dtensor/ops/slot_kernel_impl.h
   dtensor/ops/stack_impl.h
+  dtensor/ops/unsharded_call.cpp
+  dtensor/ops/unsharded_call_impl.h
+  dtensor/ops/unsharded_source_impl.h
   dtensor/ops/variants_impl.h
   dtensor/ops/view_result.cpp
   dtensor/ops/view_result_impl.h
-  dtensor/ops/whole_call.cpp
-  dtensor/ops/whole_call_impl.h
-  dtensor/ops/whole_source_impl.h
   dtensor/ops/with_boundary_impl.h
 )
 
@@ -530,10 +531,10 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/hook_list.cpp
   dtensor/parallel/hook_styles.cpp
   dtensor/parallel/hook_styles_impl.h
+  dtensor/parallel/input_layout_cache.cpp
+  dtensor/parallel/input_layout_cache_impl.h
   dtensor/parallel/key_value_blocks.cpp
   dtensor/parallel/key_value_blocks_impl.h
-  dtensor/parallel/known_input.cpp
-  dtensor/parallel/known_input_impl.h
   dtensor/parallel/layout_boundary.cpp
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
@@ -606,8 +607,8 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/unique_parameters_impl.h
   dtensor/data_parallel/unit.cpp
   dtensor/data_parallel/unit_impl.h
-  dtensor/data_parallel/unit_source_impl.h
   dtensor/data_parallel/unit_parameters.cpp
+  dtensor/data_parallel/unit_source_impl.h
 )
 
 set(DTENSOR_DEFERRED_HEADERS
@@ -667,7 +668,6 @@ set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/checkpoint_folder.cpp
   dtensor/checkpoint/compare_plain.cpp
   dtensor/checkpoint/compare_plain_impl.h
-  dtensor/checkpoint/copy_room_impl.h
   dtensor/checkpoint/double_values.cpp
   dtensor/checkpoint/double_values_impl.h
   dtensor/checkpoint/files.cpp
@@ -687,6 +687,7 @@ set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/save_run_impl.h
   dtensor/checkpoint/saved_tensors.cpp
   dtensor/checkpoint/saved_tensors_impl.h
+  dtensor/checkpoint/staging_buffer_impl.h
   dtensor/checkpoint/tensor_file.cpp
   dtensor/checkpoint/tensor_file_impl.h
   dtensor/checkpoint/write_plan.cpp
@@ -725,9 +726,9 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/module_tree_impl.h
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
+  dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
   dtensor/program/parallelize_script.cpp
-  dtensor/program/output_names.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/pickle_shape_impl.h
   dtensor/program/plan_text.cpp

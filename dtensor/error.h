@@ -9,19 +9,34 @@
 // for a wrong state at run time. Errors that a caller cannot cause are a
 // TORCH_INTERNAL_ASSERT.
 //
-//   DTENSOR_CHECK_VALUE(n > 0, "run_ranks", "the number of ranks must be "
-//       "positive: ", n, ". Pass at least 1.");
+//   DTENSOR_CHECK_VALUE(n > 0, "[run_ranks] the number of ranks must be "
+//       "positive: {}. Pass at least 1.", n);
+//
+// DTENSOR_THROW and its kinds do the same without a condition.
 #pragma once
 
 #include <c10/util/Exception.h>
+#include <dtensor/format_text.h>
 
-#define DTENSOR_CHECK(cond, where, ...) \
-  TORCH_CHECK(cond, "[", where, "] ", __VA_ARGS__)
-#define DTENSOR_CHECK_VALUE(cond, where, ...) \
-  TORCH_CHECK_VALUE(cond, "[", where, "] ", __VA_ARGS__)
-#define DTENSOR_CHECK_INDEX(cond, where, ...) \
-  TORCH_CHECK_INDEX(cond, "[", where, "] ", __VA_ARGS__)
-#define DTENSOR_CHECK_TYPE(cond, where, ...) \
-  TORCH_CHECK_TYPE(cond, "[", where, "] ", __VA_ARGS__)
-#define DTENSOR_CHECK_NOT_IMPLEMENTED(cond, where, ...) \
-  TORCH_CHECK_NOT_IMPLEMENTED(cond, "[", where, "] ", __VA_ARGS__)
+#define DTENSOR_CHECK(cond, ...) \
+  TORCH_CHECK(cond, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_CHECK_VALUE(cond, ...) \
+  TORCH_CHECK_VALUE(cond, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_CHECK_INDEX(cond, ...) \
+  TORCH_CHECK_INDEX(cond, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_CHECK_TYPE(cond, ...) \
+  TORCH_CHECK_TYPE(cond, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_CHECK_NOT_IMPLEMENTED(cond, ...) \
+  TORCH_CHECK_NOT_IMPLEMENTED(cond, ::dtensor::detail::format_text(__VA_ARGS__))
+
+#define DTENSOR_THROW(...) \
+  C10_THROW_ERROR(Error, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_THROW_VALUE(...) \
+  C10_THROW_ERROR(ValueError, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_THROW_INDEX(...) \
+  C10_THROW_ERROR(IndexError, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_THROW_TYPE(...) \
+  C10_THROW_ERROR(TypeError, ::dtensor::detail::format_text(__VA_ARGS__))
+#define DTENSOR_THROW_NOT_IMPLEMENTED(...) \
+  C10_THROW_ERROR(                         \
+      NotImplementedError, ::dtensor::detail::format_text(__VA_ARGS__))

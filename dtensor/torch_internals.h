@@ -110,11 +110,11 @@ static_assert(
 
 /// A backend key without registered kernels. An operator's entries there are
 /// LibTorch's own kernels for any backend.
-constexpr auto kNobodysKey = c10::DispatchKey::PrivateUse2;
-constexpr auto kNobodysAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
+constexpr auto kUnusedBackendKey = c10::DispatchKey::PrivateUse2;
+constexpr auto kUnusedAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
 static_assert(
-    c10::toBackendComponent(kNobodysKey) ==
-    c10::toBackendComponent(kNobodysAutogradKey));
+    c10::toBackendComponent(kUnusedBackendKey) ==
+    c10::toBackendComponent(kUnusedAutogradKey));
 
 /// The key that makes random operators on plain tensors find the rank's
 /// generator, and attention its context_parallel scope. LibTorch reserves the
@@ -124,12 +124,12 @@ constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 
 /// Keys of the interceptor, the code that handles an operator before all other
-/// keys do (tensor/asked_first_impl.h), and of implicit_replication()
+/// keys do (tensor/interceptor_impl.h), and of implicit_replication()
 /// (tensor/replication_key_impl.h). LibTorch reserves both for its own tests
 /// and registers nothing there. They come before autograd and kRankKey.
-constexpr auto kAskedFirstKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+constexpr auto kInterceptKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 constexpr auto kReplicationKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-static_assert(kAskedFirstKey > kRankKey);
+static_assert(kInterceptKey > kRankKey);
 static_assert(kReplicationKey > kRankKey);
 
 /// True if native attention divides by the number of heads, which may be 0 on a

@@ -59,7 +59,7 @@ void Attempt::step() {
   output_.append_to(polled);
   ::poll(polled.data(), polled.size(), timeout());
   output_.pump();
-  hear_signals();
+  handle_signals();
   reap();
   if (!decided()) {
     all_ = job_.nodes != nullptr ? job_.nodes->outcome() : mine_;
@@ -86,7 +86,7 @@ int Attempt::timeout() const {
   return static_cast<int>(wait.count());
 }
 
-void Attempt::hear_signals() {
+void Attempt::handle_signals() {
   for (const int signal : job_.signals.take()) {
     const auto text = fmt::format(
         "signal {} ({}) came on {}. The ranks were ended.",

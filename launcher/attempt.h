@@ -46,7 +46,7 @@ class Attempt {
   // Waits for an event and handles it.
   void step();
   int timeout() const;
-  void hear_signals();
+  void handle_signals();
   void reap();
   // Records the outcome of this node; only the first call has an effect. A
   // failure ends this node's ranks.

@@ -114,10 +114,9 @@ std::optional<std::string> latest_checkpoint(const std::string& folder) {
 void keep_last(const std::string& folder, int64_t count) {
   DTENSOR_CHECK_VALUE(
       count >= 1,
-      "keep_last",
-      "the number of checkpoints must be positive: ",
-      count,
-      ". Keep at least 1.");
+      "[keep_last] the number of checkpoints must be positive: {}. Keep at "
+      "least 1.",
+      count);
   if (get_rank() != 0) {
     return;
   }

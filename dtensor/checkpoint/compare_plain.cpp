@@ -102,19 +102,18 @@ std::vector<std::string> names_that_differ(
   }
   DTENSOR_CHECK_VALUE(
       allows || different.empty(),
+      "[{}] {} is not distributed and differs between ranks: {}{}{} other "
+      "values than rank 0{}. Make it the same on all ranks "
+      "(broadcast_buffers() for statistics of batch norms), or make it a "
+      "DTensor, or save what rank 0 has with allow_differences = true.",
       kSaveCheckpoint,
       different[0],
-      " is not distributed and differs between ranks: ",
       ranks.size() == 1 ? "rank " : "ranks ",
       c10::Join(", ", ranks),
       ranks.size() == 1 ? " has" : " have",
-      " other values than rank 0",
       different.size() == 1
           ? std::string()
-          : c10::str(" (and so do ", different.size() - 1, " more)"),
-      ". Make it the same on all ranks (broadcast_buffers() for statistics of "
-      "batch norms), or make it a DTensor, or save what rank 0 has with "
-      "allow_differences = true.");
+          : detail::format_text(" (and so do {} more)", different.size() - 1));
   return different;
 }
 

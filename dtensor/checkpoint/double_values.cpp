@@ -4,15 +4,15 @@
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/parallel/tied_names_impl.h>
-#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 
 #include <ATen/ops/empty_like.h>
 #include <c10/util/StringUtil.h>
 
 namespace dtensor::detail {
 
-void DoubleValues::compare(PartReader& reader) {
+void DuplicateWeights::compare(PartReader& reader) {
   for (const auto& pair : pairs_) {
     const auto read = [&](const std::string& name) {
       const auto value = empty_like_target(pair.target);
@@ -22,19 +22,19 @@ void DoubleValues::compare(PartReader& reader) {
     reader.check(pair.again, pair.target);
     const auto first = read(pair.first);
     if (!have_same_values(first, read(pair.again))) {
-      differing_.push_back(
-          c10::str(pair.first, " and ", pair.again, " have different values"));
+      differing_.push_back(detail::format_text(
+          "{} and {} have different values", pair.first, pair.again));
     }
   }
 }
 
-void DoubleValues::check() const {
+void DuplicateWeights::check() const {
   DTENSOR_CHECK_VALUE(
       differing_.empty(),
+      "[{}] {}, and are one tensor in the model. Load the one to keep by "
+      "load_weights(), whose `names` leave out the other.",
       kLoadCheckpoint,
-      c10::Join("; ", differing_),
-      ", and are one tensor in the model. Load the one to keep by "
-      "load_weights(), whose `names` leave out the other.");
+      c10::Join("; ", differing_));
 }
 
 at::Tensor empty_like_target(const at::Tensor& target) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DoubleValues: a check for tensors of the model that a checkpoint holds under
-// two names, for example because the saved model did not share the weight. Both
-// values must be equal.
+// DuplicateWeights: a check for tensors of the model that a checkpoint holds
+// under two names, for example because the saved model did not share the
+// weight. Both values must be equal.
 #pragma once
 
 #include <dtensor/checkpoint/read_part_impl.h>
@@ -13,7 +13,7 @@
 
 namespace dtensor::detail {
 
-class DoubleValues {
+class DuplicateWeights {
  public:
   void add(std::string first, std::string again, at::Tensor target) {
     pairs_.push_back({std::move(first), std::move(again), std::move(target)});

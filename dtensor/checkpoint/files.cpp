@@ -20,17 +20,14 @@
 
 namespace dtensor::detail {
 
-void refuse_by_system(const std::string& what, const std::string& path) {
+void throw_errno(const std::string& what, const std::string& path) {
   const std::string why = std::strerror(errno);
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] {} {}: {}. Checkpoints before it are as they were.",
       kSaveCheckpoint,
       what,
-      " ",
       path,
-      ": ",
-      why,
-      ". Checkpoints before it are as they were.");
+      why);
 }
 
 OutFile::OutFile(std::string path)
@@ -40,7 +37,7 @@ OutFile::OutFile(std::string path)
           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
           0666)) {
   if (file_ < 0) {
-    refuse_by_system("cannot create", path_);
+    throw_errno("cannot create", path_);
   }
 }
 
@@ -55,7 +52,7 @@ void OutFile::write(const void* bytes, size_t count) {
   while (count > 0) {
     const auto done = ::write(file_, from, count);
     if (done < 0 && errno != EINTR) {
-      refuse_by_system("cannot write", path_);
+      throw_errno("cannot write", path_);
     }
     const auto some = done < 0 ? size_t{0} : static_cast<size_t>(done);
     from += some;
@@ -65,7 +62,7 @@ void OutFile::write(const void* bytes, size_t count) {
 
 void OutFile::write_at(const void* bytes, size_t count, uint64_t offset) {
   if (::lseek(file_, static_cast<off_t>(offset), SEEK_SET) < 0) {
-    refuse_by_system("cannot seek in", path_);
+    throw_errno("cannot seek in", path_);
   }
   write(bytes, count);
 }
@@ -74,7 +71,7 @@ void OutFile::close() {
   const bool is_synced = ::fsync(file_) == 0;
   const bool is_closed = ::close(std::exchange(file_, -1)) == 0;
   if (!is_synced || !is_closed) {
-    refuse_by_system("cannot write", path_);
+    throw_errno("cannot write", path_);
   }
 }
 
@@ -84,7 +81,7 @@ void write_small_file(const std::string& path, const std::string& text) {
   file.write(text.data(), text.size());
   file.close();
   if (::rename(before.c_str(), path.c_str()) != 0) {
-    refuse_by_system("cannot write", path);
+    throw_errno("cannot write", path);
   }
 }
 
@@ -120,7 +117,7 @@ void sync_folder(const std::string& path) {
     ::close(folder);
   }
   if (!is_synced) {
-    refuse_by_system("cannot write the folder", path);
+    throw_errno("cannot write the folder", path);
   }
 }
 
@@ -132,7 +129,7 @@ bool rename_folder(
     if (::renameat2(
             AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) !=
         0) {
-      refuse_by_system("cannot take the place of", to);
+      throw_errno("cannot take the place of", to);
     }
     return true;
   }
@@ -141,7 +138,7 @@ bool rename_folder(
   const bool is_taken = is_there(to);
   errno = EEXIST;
   if (is_taken || ::rename(from.c_str(), to.c_str()) != 0) {
-    refuse_by_system("cannot name", to);
+    throw_errno("cannot name", to);
   }
   return false;
 }
@@ -159,11 +156,11 @@ void remove_folder(const std::string& path) {
 FolderLock::FolderLock(const std::string& path)
     : file_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (file_ < 0) {
-    of_another_ = true;
+    held_elsewhere_ = true;
     return;
   }
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-    of_another_ = errno == EWOULDBLOCK;
+    held_elsewhere_ = errno == EWOULDBLOCK;
     return;
   }
   // The folder may have been removed and created again between open() and
@@ -172,7 +169,7 @@ FolderLock::FolderLock(const std::string& path)
   struct stat named {};
   held_ = ::fstat(file_, &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&
       locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
-  of_another_ = !held_;
+  held_elsewhere_ = !held_;
 }
 
 FolderLock::~FolderLock() {

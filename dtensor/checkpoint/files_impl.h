@@ -13,9 +13,7 @@ namespace dtensor::detail {
 constexpr const char* kSaveCheckpoint = "save_checkpoint";
 
 /// Throws RuntimeError with the system's reason (errno).
-[[noreturn]] void refuse_by_system(
-    const std::string& what,
-    const std::string& path);
+[[noreturn]] void throw_errno(const std::string& what, const std::string& path);
 
 /// File that is written sequentially. It is valid only after close().
 class OutFile {
@@ -79,13 +77,13 @@ class FolderLock {
   /// folder. On a file system without locks, neither this nor is_held() is
   /// true.
   bool is_of_another() const {
-    return of_another_;
+    return held_elsewhere_;
   }
 
  private:
   int file_ = -1;
   bool held_ = false;
-  bool of_another_ = false;
+  bool held_elsewhere_ = false;
 };
 
 } // namespace dtensor::detail

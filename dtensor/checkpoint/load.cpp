@@ -9,8 +9,8 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/parallel/tied_names_impl.h>
-#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -127,7 +127,7 @@ class Loading {
       if (target.is_own) {
         reader->read(target.name, target.value);
       } else if (target.tensor.is_meta()) {
-        detail::become(target.tensor, target.value);
+        detail::replace_tensor_impl(target.tensor, target.value);
       }
       target.tensor.unsafeGetTensorImpl()->bump_version();
     }
@@ -163,12 +163,11 @@ class Loading {
     for (const auto rank : detail::spec_of(target)->mesh().ranks()) {
       DTENSOR_CHECK_VALUE(
           ranks_.count(rank) > 0,
+          "[{}] {} lies on rank {} too, which is not in the group that loads. "
+          "Pass a group with all ranks of its mesh.",
           kLoadCheckpoint,
           name,
-          " lies on rank ",
-          rank,
-          " too, which is not in the group that loads. Pass a group with all "
-          "ranks of its mesh.");
+          rank);
     }
   }
 
@@ -179,8 +178,8 @@ class Loading {
       check_all_load(name, target);
     }
     if (is_dtensor(target) && detail::spec_of(target)->has_partial()) {
-      terms_.push_back(
-          c10::str(name, " is ", to_string(*detail::spec_of(target))));
+      terms_.push_back(detail::format_text(
+          "{} is {}", name, to_string(*detail::spec_of(target))));
     }
     known_.insert(name);
     const auto& weight = *opened_.find(name);
@@ -224,11 +223,10 @@ class Loading {
           missing_.push_back(item.key());
         }
       } else if (item.value().sizes() != at::IntArrayRef(weight->sizes)) {
-        misshapen_.push_back(c10::str(
+        misshapen_.push_back(detail::format_text(
+            "{} is {} for {}",
             item.key(),
-            " is ",
             shape_text(weight->dtype, weight->sizes),
-            " for ",
             shape_text(item.value().scalar_type(), item.value().sizes())));
       } else if (const auto [first, is_new] = added.try_emplace(
                      item.value().unsafeGetTensorImpl(), name);
@@ -309,7 +307,7 @@ class Loading {
     }
     for (const auto& weight : opened_.file->weights()) {
       if (known_.count(weight.name) == 0 &&
-          !opened_.is_beside_a_model(weight.name)) {
+          !opened_.is_non_model_state(weight.name)) {
         surplus_.push_back(weight.name);
       }
     }
@@ -318,9 +316,9 @@ class Loading {
   void check() const {
     DTENSOR_CHECK_VALUE(
         terms_.empty(),
+        "[{}] {}, a sum of which no rank has a part. Redistribute it first.",
         kLoadCheckpoint,
-        c10::Join("; ", terms_),
-        ", a sum of which no rank has a part. Redistribute it first.");
+        c10::Join("; ", terms_));
     std::string text;
     detail::add_names(text, "not in the checkpoint: ", missing_);
     detail::add_names(text, "not in the model: ", surplus_);
@@ -328,9 +326,10 @@ class Loading {
     detail::add_names(text, "complex for what is real: ", complex_);
     DTENSOR_CHECK_VALUE(
         text.empty(),
+        "[{}] {}. Load it into such a model, or, with strict = false, what "
+        "fits.",
         kLoadCheckpoint,
-        text,
-        ". Load it into such a model, or, with strict = false, what fits.");
+        text);
   }
 
   detail::OpenedCheckpoint opened_;
@@ -343,7 +342,7 @@ class Loading {
   std::unordered_set<std::string> known_;
   StateDict optimizer_;
   CheckpointExtra extra_;
-  detail::DoubleValues doubles_;
+  detail::DuplicateWeights doubles_;
   std::vector<std::string> missing_;
   std::vector<std::string> surplus_;
   std::vector<std::string> misshapen_;
@@ -364,15 +363,15 @@ void load_checkpoint(
   const auto error = detail::error_in([&] {
     DTENSOR_CHECK_VALUE(
         state.optimizer == nullptr || state.model != nullptr,
-        kLoadCheckpoint,
-        "an optimizer without its model, whose names it needs. Pass both.");
+        "[{}] an optimizer without its model, whose names it needs. Pass both.",
+        kLoadCheckpoint);
     loading.emplace(
         detail::open_checkpoint(path), state, options.strict, group->ranks());
     loading->plan();
   });
   const auto what = path + " was not loaded. ";
   detail::check_none_failed(*group, error, what, kLoadCheckpoint);
-  detail::check_all_alike(
+  detail::check_same_on_all_ranks(
       *group, loading->lines(path, options), "", kLoadCheckpoint);
   // The program's tensors are not changed before all checks have passed on all
   // ranks.
@@ -384,7 +383,10 @@ void load_checkpoint(
   const auto damaged = detail::error_in([&] {
     const auto damage = reader ? reader->damage() : std::string();
     DTENSOR_CHECK(
-        damage.empty(), kLoadCheckpoint, damage, ". Load an older checkpoint.");
+        damage.empty(),
+        "[{}] {}. Load an older checkpoint.",
+        kLoadCheckpoint,
+        damage);
     loading->check_doubles();
   });
   detail::check_none_failed(*group, damaged, what, kLoadCheckpoint);

@@ -53,7 +53,7 @@ WrittenTensor whole(const WeightFilePtr& file, const WeightInfo& weight) {
 
 // Assigns tensors to files, in order. Each file gets as many as fit, but at
 // least one.
-std::vector<std::vector<WrittenTensor>> dealt_out(
+std::vector<std::vector<WrittenTensor>> assign_to_files(
     const std::string& folder,
     const FileNotes& pieces,
     int64_t max_file_bytes) {
@@ -128,7 +128,7 @@ void write_index(
 
 } // namespace
 
-FileNotes write_whole_files(
+FileNotes write_full_files(
     const std::string& folder,
     const FileNotes& pieces,
     int64_t max_file_bytes,
@@ -139,7 +139,7 @@ FileNotes write_whole_files(
   if (pieces.empty()) {
     return notes;
   }
-  const auto files = dealt_out(folder, pieces, max_file_bytes);
+  const auto files = assign_to_files(folder, pieces, max_file_bytes);
   for (auto i = static_cast<size_t>(rank); i < files.size();
        i += static_cast<size_t>(ranks)) {
     const auto name = file_name(i + 1, files.size());
@@ -152,14 +152,14 @@ FileNotes write_whole_files(
   return notes;
 }
 
-void name_whole_files(
+void rename_full_files(
     const std::string& folder,
     const FileNotes& pieces,
     const FileNotes& whole,
     int64_t max_file_bytes,
     const std::map<std::string, std::string>& tied) {
   if (whole.size() > 1) {
-    write_index(folder, dealt_out(folder, pieces, max_file_bytes), tied);
+    write_index(folder, assign_to_files(folder, pieces, max_file_bytes), tied);
   }
   for (const auto& item : pieces) {
     fs::remove(fs::path(folder) / item.first);

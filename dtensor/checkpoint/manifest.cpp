@@ -33,8 +33,8 @@ constexpr const char* kTied = "tied"; // absent if no tensor has two names
 [[noreturn]] void refuse_checkpoint(
     const std::string& path,
     const std::string& why) {
-  DTENSOR_CHECK_VALUE(
-      false, kLoadCheckpoint, path, " ", why, ". Load an older checkpoint.");
+  DTENSOR_THROW_VALUE(
+      "[{}] {} {}. Load an older checkpoint.", kLoadCheckpoint, path, why);
 }
 
 // JSON has no infinity or NaN.
@@ -160,12 +160,8 @@ void check_file(const std::string& path, const FileNote& note) {
   if (bytes != note.bytes) {
     refuse_checkpoint(
         path,
-        c10::str(
-            "has ",
-            bytes,
-            " bytes, and had ",
-            note.bytes,
-            " when it was saved"));
+        detail::format_text(
+            "has {} bytes, and had {} when it was saved", bytes, note.bytes));
   }
   if (checksum_of_header(path) != note.header) {
     refuse_checkpoint(path, "has another header than was saved");
@@ -200,13 +196,11 @@ Manifest parse_manifest(const std::string& path) {
   const auto version = root.at("version").integer();
   DTENSOR_CHECK_VALUE(
       version == kVersion,
+      "[{}] {} is of version {}. This library reads version {}.",
       kLoadCheckpoint,
       path,
-      " is of version ",
       version,
-      ". This library reads version ",
-      kVersion,
-      ".");
+      kVersion);
   return {
       root.at("ranks").integer(1),
       notes_of(root.at("files"), path),
@@ -232,10 +226,9 @@ std::string extra_text(
     }
     return json.dump();
   } catch (const Json::exception&) {
-    DTENSOR_CHECK_VALUE(
-        false,
-        kSaveCheckpoint,
-        "a text of `extra` is no UTF-8. Save bytes as a tensor.");
+    DTENSOR_THROW_VALUE(
+        "[{}] a text of `extra` is no UTF-8. Save bytes as a tensor.",
+        kSaveCheckpoint);
   }
 }
 

@@ -39,7 +39,7 @@ std::string OpenedCheckpoint::stored_name(const std::string& name) const {
   return detail::stored_name(*file, name);
 }
 
-bool OpenedCheckpoint::is_beside_a_model(const std::string& name) const {
+bool OpenedCheckpoint::is_non_model_state(const std::string& name) const {
   const std::string optimizer = kOptimizerPrefix;
   return name.starts_with(optimizer + "state.") ||
       name.starts_with(optimizer + "param_groups.") ||

@@ -23,7 +23,7 @@ struct OpenedCheckpoint {
   /// Returns true for state of the optimizer or of the training loop, which
   /// loading a model alone ignores. (A weight may also have a name such as
   /// "optimizer.w" or "extra.w".)
-  bool is_beside_a_model(const std::string& name) const;
+  bool is_non_model_state(const std::string& name) const;
 };
 
 /// Opens a checkpoint. For a checkpoint of save_checkpoint(), only opens the

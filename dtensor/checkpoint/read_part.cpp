@@ -14,7 +14,7 @@
 #include <dtensor/weights/checksums_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <utility>
@@ -157,7 +157,7 @@ PartReader::Share PartReader::share_of(const at::Tensor& target) {
   // except replicas that already share the rows among them.
   for (size_t m = 0; m < mine.size(); ++m) {
     const auto& p = spec.placements()[m];
-    if (!p.cuts(0) && !(shared && p.is_replicate())) {
+    if (!p.is_sharded(0) && !(shared && p.is_replicate())) {
       share.peer = share.peer * mesh.shape()[m] + mine[m];
       share.peers *= mesh.shape()[m];
     }
@@ -186,15 +186,12 @@ void PartReader::verify_block(
     return;
   }
   const auto first = piece.data - piece.file->data();
-  damage_ = c10::str(
+  damage_ = detail::format_text(
+      "{}: bytes {} to {}, of {}, are not those that were saved",
       piece.file->path(),
-      ": bytes ",
       first + begin,
-      " to ",
       first + end,
-      ", of ",
-      weight.name,
-      ", are not those that were saved");
+      weight.name);
 }
 
 void PartReader::verify(
@@ -256,7 +253,7 @@ void PartReader::for_each_slice(
 }
 
 void PartReader::check(const std::string& name, const at::Tensor& target) {
-  if (!verify_ || has_no_part(target)) {
+  if (!verify_ || is_outside_mesh(target)) {
     return;
   }
   const auto& weight = *file_.find(name);
@@ -271,7 +268,7 @@ void PartReader::check(const std::string& name, const at::Tensor& target) {
 }
 
 void PartReader::read(const std::string& name, const at::Tensor& target) {
-  if (has_no_part(target)) {
+  if (is_outside_mesh(target)) {
     return;
   }
   const auto& weight = *file_.find(name);

@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <array>
 #include <filesystem>
@@ -83,7 +84,8 @@ std::string problem_of_replacing(const std::string& path) {
   }
   const bool is_damaged = fs::exists(fs::path(path) / kManifest, error);
   return is_damaged
-      ? c10::str("is there, and its ", kManifest, " is not as it was saved")
+      ? detail::format_text(
+            "is there, and its {} is not as it was saved", kManifest)
       : c10::str("is there, and has files but no ", kManifest);
 }
 

@@ -4,10 +4,10 @@
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/compare_plain_impl.h>
-#include <dtensor/checkpoint/copy_room_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/checkpoint/save_run_impl.h>
 #include <dtensor/checkpoint/saved_tensors_impl.h>
+#include <dtensor/checkpoint/staging_buffer_impl.h>
 #include <dtensor/checkpoint/write_plan_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -16,7 +16,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
 
 #include <nlohmann/json.hpp>
 
@@ -36,12 +35,11 @@ int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
+      "[{}] {} lies on rank {} too, which is not in the group that saves. Pass "
+      "a group with all ranks of its mesh.",
       kSaveCheckpoint,
       of.name,
-      " lies on rank ",
-      rank,
-      " too, which is not in the group that saves. Pass a group with all ranks "
-      "of its mesh.");
+      rank);
   return found - ranks.begin();
 }
 
@@ -49,33 +47,31 @@ void check_can_be_saved(const SavedTensor& item) {
   const auto& t = item.tensor;
   DTENSOR_CHECK_VALUE(
       t.defined() && !t.is_meta(),
+      "[{}] {}{}, and has no values. Materialize it first.",
       kSaveCheckpoint,
       item.name,
-      t.defined() ? " is on the meta device" : " is undefined",
-      ", and has no values. Materialize it first.");
+      t.defined() ? " is on the meta device" : " is undefined");
   DTENSOR_CHECK_VALUE(
       detail::dtype_name(t.scalar_type()) != nullptr,
+      "[{}] {} is {}, a dtype that safetensors does not have. {} first.",
       kSaveCheckpoint,
       item.name,
-      " is ",
       shape_text(t.scalar_type(), t.sizes()),
-      ", a dtype that safetensors does not have. ",
       t.is_complex() ? "Save view_as_real() of it, or convert it"
-                     : "Convert it",
-      " first.");
+                     : "Convert it");
   DTENSOR_CHECK_VALUE(
       (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
+      "[{}] {} is sparse, and safetensors has no such tensors. Make it dense, "
+      "or save its indices and values.",
       kSaveCheckpoint,
-      item.name,
-      " is sparse, and safetensors has no such tensors. Make it dense, or save "
-      "its indices and values.");
+      item.name);
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
+      "[{}] {} is {}, a sum of which no rank has a part. Redistribute it "
+      "first.",
       kSaveCheckpoint,
       item.name,
-      " is ",
-      is_dtensor(t) ? to_string(*detail::spec_of(t)) : "",
-      ", a sum of which no rank has a part. Redistribute it first.");
+      is_dtensor(t) ? to_string(*detail::spec_of(t)) : "");
 }
 
 // Returns the positions in the group of the ranks that hold a tensor, in the
@@ -171,11 +167,10 @@ struct Prepared {
       : tensors(std::move(saved.tensors)),
         tied(saved.tied.firsts()),
         lines{
-            options.full ? c10::str(
+            options.full ? detail::format_text(
+                               "{} in full, {} bytes a file",
                                path,
-                               " in full, ",
-                               options.max_file_bytes,
-                               " bytes a file")
+                               options.max_file_bytes)
                          : path + " in parts"} {
     for (const auto& item : tensors) {
       check_can_be_saved(item);
@@ -185,15 +180,14 @@ struct Prepared {
       if (known == meshes.end()) {
         meshes.push_back(ranks);
       }
-      lines.push_back(c10::str(
+      lines.push_back(detail::format_text(
+          "{} {} on mesh {}",
           item.name,
-          " ",
           detail::state_text(item.tensor),
-          " on mesh ",
           mesh_of.back()));
     }
     for (const auto& [name, first] : tied) {
-      lines.push_back(c10::str(name, " is ", first));
+      lines.push_back(detail::format_text("{} is {}", name, first));
     }
   }
 };
@@ -244,14 +238,15 @@ std::vector<detail::HeldTensor> layouts_of(
 // Elements that one rank writes.
 struct Boxes {
   std::vector<detail::WrittenBox> boxes;
-  std::vector<at::Tensor> values; // one per box; copies if there is a CopyRoom
+  std::vector<at::Tensor>
+      values; // one per box; copies if there is a StagingBuffer
 };
 
 Boxes boxes_of_rank(
     const Prepared& prepared,
     const std::vector<detail::WrittenBox>& boxes,
     int64_t rank,
-    detail::CopyRoom* room) {
+    detail::StagingBuffer* room) {
   Boxes mine;
   for (const auto& box : boxes) {
     if (box.rank == rank) {
@@ -274,7 +269,7 @@ detail::SaveTask task_of(
     const Group& group,
     const Prepared& prepared,
     const std::vector<detail::HeldTensor>& layouts,
-    detail::CopyRoom* room) {
+    detail::StagingBuffer* room) {
   const auto plan = detail::plan_writes(layouts, group.size());
   detail::SaveTask task;
   task.path = path;
@@ -312,7 +307,7 @@ std::unique_ptr<detail::SaveRun> begin_save(
     const CheckpointState& state,
     const SaveOptions& options,
     Group& group,
-    detail::CopyRoom* room) {
+    detail::StagingBuffer* room) {
   const c10::NoGradGuard no_grad;
   const auto what = path + " was not saved. ";
   std::optional<Prepared> prepared;
@@ -320,7 +315,7 @@ std::unique_ptr<detail::SaveRun> begin_save(
       detail::error_in([&] { prepared.emplace(path, state, options, group); });
   detail::check_none_failed(group, error, what, kSaveCheckpoint);
   std::vector<nlohmann::json> theirs;
-  for (const auto& text : detail::check_all_alike(
+  for (const auto& text : detail::check_same_on_all_ranks(
            group, prepared->lines, prepared->text(), kSaveCheckpoint)) {
     theirs.push_back(nlohmann::json::parse(text));
   }
@@ -353,7 +348,7 @@ void save_checkpoint(
 }
 
 struct AsyncSaver::State {
-  detail::CopyRoom room;
+  detail::StagingBuffer room;
   GroupPtr group;
   std::unique_ptr<detail::SaveRun> run;
 };

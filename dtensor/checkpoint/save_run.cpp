@@ -51,23 +51,22 @@ void check_may_be_replaced(const std::string& path) {
   const auto why = is_there(path) ? problem_of_replacing(path) : "";
   DTENSOR_CHECK_VALUE(
       why.empty(),
+      "[{}] {} {}. Choose another name, or move it.",
       kSaveCheckpoint,
       path,
-      " ",
-      why,
-      ". Choose another name, or move it.");
+      why);
 }
 
 void check_path_to_save(const std::string& path, bool overwrite) {
   DTENSOR_CHECK_VALUE(
       !fs::path(path).filename().empty() || fs::path(path).has_parent_path(),
-      kSaveCheckpoint,
-      "an empty path. Say what the folder is to be called.");
+      "[{}] an empty path. Say what the folder is to be called.",
+      kSaveCheckpoint);
   DTENSOR_CHECK_VALUE(
       overwrite || !is_there(path),
+      "[{}] {} is there already. Choose another name, or overwrite = true.",
       kSaveCheckpoint,
-      path,
-      " is there already. Choose another name, or overwrite = true.");
+      path);
   check_may_be_replaced(path);
 }
 
@@ -88,9 +87,9 @@ std::unique_ptr<FolderLock> make_folder_of_save(
   const auto check_is_ours = [&](bool is_ours) {
     DTENSOR_CHECK(
         is_ours,
+        "[{}] {} belongs to a save that goes on. Wait for it.",
         kSaveCheckpoint,
-        folder,
-        " belongs to a save that goes on. Wait for it.");
+        folder);
   };
   std::error_code ignored;
   const bool is_folder = fs::is_directory(fs::symlink_status(folder, ignored));
@@ -99,15 +98,15 @@ std::unique_ptr<FolderLock> make_folder_of_save(
     check_is_ours(!is_folder || left.is_held());
     DTENSOR_CHECK(
         is_left_by_saver(folder),
+        "[{}] {} is in the way, and no save has left it. Move it, or choose "
+        "another name.",
         kSaveCheckpoint,
-        folder,
-        " is in the way, and no save has left it. Move it, or choose another "
-        "name.");
+        folder);
     remove_checkpoint(folder);
   }
   if (::mkdir(folder.c_str(), 0777) != 0) {
     check_is_ours(errno != EEXIST);
-    refuse_by_system("cannot make the folder", folder);
+    throw_errno("cannot make the folder", folder);
   }
   auto lock = std::make_unique<FolderLock>(folder);
   check_is_ours(!lock->is_of_another());
@@ -174,7 +173,7 @@ FileNotes SaveRun::write_pieces() {
 }
 
 FileNotes SaveRun::write_whole() {
-  return write_whole_files(
+  return write_full_files(
       task_.folder,
       notes_of_all(kPieces),
       task_.max_file_bytes,
@@ -204,28 +203,25 @@ void SaveRun::write_with_note(Step step) {
 void SaveRun::check_may_come(int64_t rank, Clock::time_point end) const {
   DTENSOR_CHECK(
       !is_given_up_,
+      "[{}] {} was not saved: a rank has failed. Its own error says why.",
       kSaveCheckpoint,
-      task_.path,
-      " was not saved: a rank has failed. Its own error says why.");
+      task_.path);
   std::error_code ignored;
   DTENSOR_CHECK(
       fs::exists(task_.folder, ignored),
+      "[{}] {} was not saved: {} was removed meanwhile. Save it again.",
       kSaveCheckpoint,
       task_.path,
-      " was not saved: ",
-      task_.folder,
-      " was removed meanwhile. Save it again.");
+      task_.folder);
   DTENSOR_CHECK(
       Clock::now() < end,
+      "[{}] {} was not saved: no files of rank {} of {} after {} s. Look what "
+      "it does, or raise `timeout`.",
       kSaveCheckpoint,
       task_.path,
-      " was not saved: no files of rank ",
       rank,
-      " of ",
       task_.ranks,
-      " after ",
-      task_.timeout.count(),
-      " s. Look what it does, or raise `timeout`.");
+      task_.timeout.count());
 }
 
 FileNotes SaveRun::notes_of_all(Step step) {
@@ -241,11 +237,10 @@ FileNotes SaveRun::notes_of_all(Step step) {
       const auto error = note.root().find("error");
       DTENSOR_CHECK(
           !error,
+          "[{}] {} was not saved. rank {}: {}",
           kSaveCheckpoint,
           task_.path,
-          " was not saved. rank ",
           rank,
-          ": ",
           error ? error->text() : "");
       all.merge(notes_of(note.root(), path));
       ++rank;
@@ -262,7 +257,7 @@ void SaveRun::commit() {
   auto files = notes_of_all(kPieces);
   if (task_.full) {
     auto whole = notes_of_all(kWhole);
-    name_whole_files(
+    rename_full_files(
         task_.folder, files, whole, task_.max_file_bytes, task_.tied);
     files = std::move(whole);
   }
@@ -306,7 +301,7 @@ void SaveRun::finish(Group& group) {
       thread_.join();
       // All ranks must stop writing before rank 0 removes the folder.
       if (task_.full) {
-        error_in([&] { group.all_gather_texts(""); });
+        error_in([&] { group.all_gather_strings(""); });
       }
       std::rethrow_exception(failed);
     }

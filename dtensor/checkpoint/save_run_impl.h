@@ -94,14 +94,14 @@ class SaveRun {
 /// Afterwards one rank renames all files, writes the index, and removes the
 /// shards. Additional names of tensors (`tied`) are stored in the metadata, as
 /// Python's safetensors.torch.save_model writes them.
-FileNotes write_whole_files(
+FileNotes write_full_files(
     const std::string& folder,
     const FileNotes& pieces,
     int64_t max_file_bytes,
     int64_t rank,
     int64_t ranks,
     const std::map<std::string, std::string>& tied = {});
-void name_whole_files(
+void rename_full_files(
     const std::string& folder,
     const FileNotes& pieces,
     const FileNotes& whole,

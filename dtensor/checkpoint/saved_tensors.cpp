@@ -48,7 +48,7 @@ std::exception_ptr named(const std::exception_ptr& error, const char* where) {
     std::rethrow_exception(error);
   } catch (const std::filesystem::filesystem_error& e) {
     return error_in(
-        [&] { DTENSOR_CHECK(false, where, e.what(), ". Look at the path."); });
+        [&] { DTENSOR_THROW("[{}] {}. Look at the path.", where, e.what()); });
   } catch (...) {
     return error;
   }
@@ -59,16 +59,15 @@ void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
   for (const auto& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
         names.insert(tensor.name).second,
+        "[{}] two tensors are called {}. Rename one.",
         where,
-        "two tensors are called ",
-        tensor.name,
-        ". Rename one.");
+        tensor.name);
     DTENSOR_CHECK_VALUE(
         can_be_a_name(tensor.name),
+        "[{}] {} cannot be the name of a tensor in a file. Choose another one, "
+        "in UTF-8.",
         where,
-        nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace),
-        " cannot be the name of a tensor in a file. Choose another one, in "
-        "UTF-8.");
+        nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace));
   }
 }
 
@@ -87,14 +86,12 @@ void check_same_lines(
       const auto b = i < other.size() ? other[i] : "nothing more";
       DTENSOR_CHECK_VALUE(
           a == b,
+          "[{}] ranks do not pass the same: rank 0 has {}, rank {} has {}. "
+          "Pass the same names in the same layouts on all ranks.",
           where,
-          "ranks do not pass the same: rank 0 has ",
           a,
-          ", rank ",
           rank,
-          " has ",
-          b,
-          ". Pass the same names in the same layouts on all ranks.");
+          b);
     }
   }
 }
@@ -104,8 +101,8 @@ void check_same_lines(
 SavedTensors saved_tensors(const CheckpointState& state, const char* where) {
   DTENSOR_CHECK_VALUE(
       state.optimizer == nullptr || state.model != nullptr,
-      where,
-      "an optimizer without its model, whose names it needs. Pass both.");
+      "[{}] an optimizer without its model, whose names it needs. Pass both.",
+      where);
   SavedTensors saved;
   auto& tensors = saved.tensors;
   if (state.model != nullptr) {
@@ -147,14 +144,14 @@ GroupPtr group_or_world(const GroupPtr& group) {
   return new_group(ranks, "checkpoint");
 }
 
-std::vector<std::string> check_all_alike(
+std::vector<std::string> check_same_on_all_ranks(
     Group& group,
     const std::vector<std::string>& lines,
     const std::string& besides,
     const char* where) {
   const auto text = c10::Join("\n", lines);
   const auto mine = checksum_text({checksum_of(text.data(), text.size())});
-  auto all = group.all_gather_texts(mine + besides);
+  auto all = group.all_gather_strings(mine + besides);
   bool are_alike = true;
   for (auto& other : all) {
     are_alike = are_alike && other.starts_with(mine);
@@ -166,7 +163,7 @@ std::vector<std::string> check_all_alike(
   // All ranks have found the same mismatch, so all of them exchange their
   // lines.
   check_same_lines(
-      group.all_gather_texts(
+      group.all_gather_strings(
           nlohmann::json(lines).dump(-1, ' ', false, kReplace)),
       where);
   return all;
@@ -178,22 +175,21 @@ void check_none_failed(
     const std::string& what,
     const char* where) {
   const auto error = given == nullptr ? nullptr : named(given, where);
-  const auto errors = group.all_gather_texts(text_of(error));
+  const auto errors = group.all_gather_strings(text_of(error));
   if (error != nullptr) {
     std::rethrow_exception(error);
   }
   std::string text;
   for (size_t rank = 0; rank < errors.size(); ++rank) {
     if (!errors[rank].empty()) {
-      text += c10::str(
+      text += detail::format_text(
+          "{}rank {}: {}",
           text.empty() ? "" : "; ",
-          "rank ",
           group.ranks()[rank],
-          ": ",
           errors[rank]);
     }
   }
-  DTENSOR_CHECK(text.empty(), where, what, text);
+  DTENSOR_CHECK(text.empty(), "[{}] {}{}", where, what, text);
 }
 
 std::string text_of(const std::exception_ptr& error) {

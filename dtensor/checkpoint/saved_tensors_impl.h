@@ -37,7 +37,7 @@ GroupPtr group_or_world(const GroupPtr& group);
 
 /// Gathers `besides` from all ranks. Throws ValueError on all ranks unless the
 /// `lines`, which describe the save or load, are equal. All ranks must call it.
-std::vector<std::string> check_all_alike(
+std::vector<std::string> check_same_on_all_ranks(
     Group& group,
     const std::vector<std::string>& lines,
     const std::string& besides,

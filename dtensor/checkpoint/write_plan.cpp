@@ -68,7 +68,7 @@ std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
         coordinate_at(tensor.mesh_shape, static_cast<int64_t>(r));
     std::vector<int64_t> key;
     for (size_t m = 0; m < tensor.placements.size(); ++m) {
-      key.push_back(tensor.placements[m].cuts() ? coordinate[m] : 0);
+      key.push_back(tensor.placements[m].is_sharded() ? coordinate[m] : 0);
     }
     auto& cell = cells[key];
     if (cell.ranks.empty()) {

@@ -5,6 +5,7 @@
 #include <c10/util/hash.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ bool are_of_one_tensor(const AssumedShape* a, const AssumedShape* b) {
   for (size_t dim = 0; dim < a->sizes.size(); ++dim) {
     const bool is_sharded = std::any_of(
         a->placements.begin(), a->placements.end(), [&](const auto& placement) {
-          return placement.cuts(static_cast<int64_t>(dim));
+          return placement.is_sharded(static_cast<int64_t>(dim));
         });
     if (a->sizes[dim] != b->sizes[dim] && !is_sharded) {
       return false;
@@ -83,11 +84,10 @@ std::string describe_shape(const AssumedShape* shape) {
   if (shape == nullptr) {
     return "no such tensor";
   }
-  return c10::str(
+  return detail::format_text(
+      "{} in {} of its {}",
       text_of(shape->dtype, shape->sizes),
-      " in ",
       to_string(PlacementsRef(shape->placements)),
-      " of its ",
       text_of(shape->dtype, shape->local_sizes));
 }
 
@@ -100,7 +100,7 @@ std::string describe_all(
   for (const Call* call : calls) {
     texts.push_back(describe_shape(at(*call, index)));
   }
-  return who_says(texts, ranks, "make");
+  return group_ranks_by_text(texts, ranks, "make");
 }
 
 // Returns advice. A program may never have called from_local itself, if its
@@ -109,12 +109,11 @@ std::string advice(const Call& call, size_t index) {
   const auto* shape = at(call, index);
   return shape == nullptr || shape->module.empty()
       ? "Pass the global shape to from_local on every rank."
-      : c10::str(
-            "Parts of unlike sizes that go into module \"",
-            shape->module,
-            "\" have to be DTensors: set use_local_output = false for the "
-            "module that they come from, or pass the global shape to "
-            "from_local on every rank.");
+      : detail::format_text(
+            "Parts of unlike sizes that go into module \"{}\" have to be "
+            "DTensors: set use_local_output = false for the module that they "
+            "come from, or pass the global shape to from_local on every rank.",
+            shape->module);
 }
 
 bool all_agree(const std::vector<const Call*>& calls) {
@@ -163,7 +162,7 @@ void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
 }
 
 // Drops all tensors if there are more than kKept: the others cannot be checked.
-void AssumedShapes::drop_ended() {
+void AssumedShapes::drop_expired() {
   AssumedShapes left;
   for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {
     if (!tensors_[i].expired()) {
@@ -199,13 +198,12 @@ std::optional<std::string> contradiction(
   if (!fit && !explains) {
     return std::nullopt;
   }
-  return c10::str(
-      "[from_local] ranks of \"",
+  return detail::format_text(
+      "[from_local] ranks of \"{}\" disagree about a tensor made without a "
+      "global shape{}. {}",
       label,
-      "\" disagree about a tensor made without a global shape",
       index < kKept ? ": " + describe_all(calls, ranks, index)
                     : c10::str(", after the first ", kKept),
-      ". ",
       advice(*calls[0], index));
 }
 

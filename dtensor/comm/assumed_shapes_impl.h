@@ -54,14 +54,14 @@ class AssumedShapes {
   void add(const Spec& spec);
   void clear();
   /// Records that all ranks have thrown an error about these assumptions.
-  void mark_told() {
+  void mark_reported() {
     is_told_ = true;
   }
-  /// After mark_told(), drops tensors that no longer exist: ranks that caught
-  /// the error and released the tensors can go on.
-  void forget_ended() {
+  /// After mark_reported(), drops tensors that no longer exist: ranks that
+  /// caught the error and released the tensors can go on.
+  void drop_reported_expired() {
     if (is_told_) {
-      drop_ended();
+      drop_expired();
     }
   }
   bool empty() const {
@@ -89,7 +89,7 @@ class AssumedShapes {
   friend class AssumedTensor;
 
   void note(AssumedShape shape, WeakTensor tensor);
-  void drop_ended();
+  void drop_expired();
 
   uint64_t hash_ = 0;
   uint64_t count_ = 0;

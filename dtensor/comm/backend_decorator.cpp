@@ -10,7 +10,7 @@ namespace {
 // input in place only if it is the sole owner.
 Call async_call(const AsyncCollective& collective) {
   if (!collective.received.empty()) {
-    Call call = parted_call(
+    Call call = all_to_all_call(
         collective.input.to(at::kMeta), collective.sizes, collective.received);
     call.device = collective.input.device().type();
     return call;
@@ -139,7 +139,7 @@ at::Tensor BackendDecorator::all_to_all(
     SizesRef received) {
   return around(
       {"all_to_all", bytes(input)},
-      [&] { return parted_call(input, sent, received); },
+      [&] { return all_to_all_call(input, sent, received); },
       [&] { return inner_->all_to_all(input, sent, received); });
 }
 
@@ -244,12 +244,12 @@ void BackendDecorator::barrier() {
       [&] { inner_->barrier(); });
 }
 
-std::vector<std::string> BackendDecorator::all_gather_texts(
+std::vector<std::string> BackendDecorator::all_gather_strings(
     const std::string& mine) {
   return around(
-      {"all_gather_texts", static_cast<int64_t>(mine.size())},
+      {"all_gather_strings", static_cast<int64_t>(mine.size())},
       [&] { return Call(); },
-      [&] { return inner_->all_gather_texts(mine); });
+      [&] { return inner_->all_gather_strings(mine); });
 }
 
 PendingPtr BackendDecorator::start(AsyncCollective collective) {

@@ -50,11 +50,11 @@ class DTENSOR_API BackendDecorator : public GroupBackend {
   scatter(const Tensors& inputs, const at::Tensor& like, int64_t root) override;
   Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root) override;
   void barrier() override;
-  std::vector<std::string> all_gather_texts(const std::string& mine) override;
+  std::vector<std::string> all_gather_strings(const std::string& mine) override;
   PendingPtr start(AsyncCollective collective) override;
   void assume(const Spec& spec) override;
-  bool progresses_alone(c10::DeviceType device) const override {
-    return inner_->progresses_alone(device);
+  bool progresses_in_background(c10::DeviceType device) const override {
+    return inner_->progresses_in_background(device);
   }
   void abandon(const std::string& why) override {
     inner_->abandon(why);

@@ -18,13 +18,12 @@
 namespace dtensor {
 namespace {
 
-GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
+GroupBackendPtr make_shm(GroupMembers members, const RendezvousInfo& place) {
   DTENSOR_CHECK_VALUE(
       place.is_on_one_host(),
-      "shm",
-      "the ranks of \"",
-      members.label,
-      "\" are on several hosts, which share no memory. Use \"gloo\".");
+      "[shm] the ranks of \"{}\" are on several hosts, which share no memory. "
+      "Use \"gloo\".",
+      members.label);
   return detail::shared_memory_backend(
       std::move(members), place.store, {.timeout = place.timeout});
 }
@@ -33,20 +32,19 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
 // -f).
 GroupBackendPtr make_shm_or(
     const GroupMembers& members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     const MakeBackend& otherwise) {
   try {
     return make_shm(members, place);
   } catch (const detail::NoSharedMemory& error) {
     if (members.rank == 0) {
-      TORCH_WARN(
+      TORCH_WARN(detail::format_text(
+          "{} \"{}\" goes over the backend that is for several hosts.",
           error.what_without_backtrace(),
-          " \"",
-          members.label,
-          "\" goes over the backend that is for several hosts.");
+          members.label));
     }
   }
-  MeetingPlace own = place;
+  RendezvousInfo own = place;
   own.store =
       c10::make_intrusive<c10d::PrefixStore>("without memory", place.store);
   return otherwise(members, own);
@@ -55,7 +53,7 @@ GroupBackendPtr make_shm_or(
 // Uses shared memory within a host, and `between_hosts` between hosts.
 GroupBackendPtr make_in_levels(
     GroupMembers members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     const MakeBackend& between_hosts) {
   const auto size = static_cast<int64_t>(members.ranks.size());
   if (place.is_on_one_host() && size <= detail::kMostMembers) {
@@ -64,7 +62,7 @@ GroupBackendPtr make_in_levels(
   if (!detail::is_regular(place)) {
     return between_hosts(std::move(members), place);
   }
-  const auto within = [&](GroupMembers some, const MeetingPlace& host) {
+  const auto within = [&](GroupMembers some, const RendezvousInfo& host) {
     return make_in_levels(std::move(some), host, between_hosts);
   };
   return detail::hierarchical_backend(
@@ -73,17 +71,19 @@ GroupBackendPtr make_in_levels(
 
 GroupBackendPtr make_hierarchical(
     GroupMembers members,
-    const MeetingPlace& place) {
+    const RendezvousInfo& place) {
   return make_in_levels(std::move(members), place, detail::make_gloo);
 }
 
 GroupBackendPtr make_hierarchical_mpi(
     GroupMembers members,
-    const MeetingPlace& place) {
+    const RendezvousInfo& place) {
   return make_in_levels(std::move(members), place, detail::make_mpi);
 }
 
-GroupBackendPtr make_fake(GroupMembers members, const MeetingPlace& /*place*/) {
+GroupBackendPtr make_fake(
+    GroupMembers members,
+    const RendezvousInfo& /*place*/) {
   return detail::fake_backend(std::move(members));
 }
 
@@ -109,7 +109,7 @@ Backends& backends() {
 
 } // namespace
 
-bool MeetingPlace::is_on_one_host() const {
+bool RendezvousInfo::is_on_one_host() const {
   return std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
     return host == hosts.front();
   });
@@ -119,18 +119,16 @@ void register_backend(const std::string& name, MakeBackend make) {
   constexpr const char* kWhere = "register_backend";
   DTENSOR_CHECK_VALUE(
       !name.empty() && name.find_first_of(",:") == std::string::npos,
+      "[{}] \"{}\" cannot be a name. Use one without commas and colons.",
       kWhere,
-      "\"",
-      name,
-      "\" cannot be a name. Use one without commas and colons.");
+      name);
   auto& all = backends();
   const std::lock_guard lock(all.mutex);
   DTENSOR_CHECK_VALUE(
       all.by_name.emplace(name, std::move(make)).second,
+      "[{}] there is a backend \"{}\" already. Use another name.",
       kWhere,
-      "there is a backend \"",
-      name,
-      "\" already. Use another name.");
+      name);
 }
 
 std::string detail::backend_names() {

@@ -20,7 +20,7 @@
 // A program may register its own, for init_process_group({.backend = "mine"}):
 //
 //   register_backend(
-//       "mine", [](GroupMembers members, const MeetingPlace& place) {
+//       "mine", [](GroupMembers members, const RendezvousInfo& place) {
 //         return std::make_shared<MyBackend>(std::move(members), place.store);
 //       });
 //
@@ -39,7 +39,7 @@
 namespace dtensor {
 
 /// Rendezvous of the members of a new group.
-struct MeetingPlace {
+struct RendezvousInfo {
   /// Store with keys of this group alone. A member may wait for keys, but not
   /// longer than `timeout`.
   c10::intrusive_ptr<c10d::Store> store;
@@ -54,7 +54,7 @@ struct MeetingPlace {
 
 /// Makes one member's backend of a group; every member calls it.
 using MakeBackend =
-    std::function<GroupBackendPtr(GroupMembers, const MeetingPlace&)>;
+    std::function<GroupBackendPtr(GroupMembers, const RendezvousInfo&)>;
 
 /// Registers `make` as the backend `name`. All members of a group of at least
 /// two ranks call it. Throws ValueError if the name is taken, empty, or

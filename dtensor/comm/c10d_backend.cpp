@@ -59,10 +59,9 @@ ReduceOp reduce_op(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BXOR:
       return ReduceOp::kBxor;
     default:
-      DTENSOR_CHECK_NOT_IMPLEMENTED(
-          false,
-          "c10d_backend",
-          "no such reduction: PREMUL_SUM. Multiply first, then use SUM.");
+      DTENSOR_THROW_NOT_IMPLEMENTED(
+          "[c10d_backend] no such reduction: PREMUL_SUM. Multiply first, then "
+          "use SUM.");
   }
 }
 
@@ -74,22 +73,20 @@ template <typename T>
 const T& only(const char* where, const std::vector<T>& list) {
   DTENSOR_CHECK_VALUE(
       list.size() == 1,
+      "[{}] takes one tensor or list per rank: got {}. Call it once for each.",
       where,
-      "takes one tensor or list per rank: got ",
-      list.size(),
-      ". Call it once for each.");
+      list.size());
   return list.front();
 }
 
 void check_numel(const char* where, const at::Tensor& out, int64_t numel) {
   DTENSOR_CHECK_VALUE(
       out.numel() == numel,
+      "[{}] the output has {} elements, the result {}. Make the output as "
+      "large as the result.",
       where,
-      "the output has ",
       out.numel(),
-      " elements, the result ",
-      numel,
-      ". Make the output as large as the result.");
+      numel);
 }
 
 // Fills the outputs in order with the elements of `source`.
@@ -103,12 +100,11 @@ void unflatten_into(
   }
   DTENSOR_CHECK_VALUE(
       total == source.numel(),
+      "[{}] the outputs have {} elements, the result {}. Make the outputs as "
+      "large as the result.",
       where,
-      "the outputs have ",
       total,
-      " elements, the result ",
-      source.numel(),
-      ". Make the outputs as large as the result.");
+      source.numel());
   int64_t begin = 0;
   for (const at::Tensor& out : outputs) {
     out.copy_(source.narrow(0, begin, out.numel()).view(out.sizes()));
@@ -126,12 +122,10 @@ Tensors parts_of(
   }
   DTENSOR_CHECK_VALUE(
       tensor.size(0) % parts == 0,
-      "alltoall_base",
-      "dimension 0 of size ",
+      "[alltoall_base] dimension 0 of size {} does not divide by {} ranks. "
+      "Pass split sizes.",
       tensor.size(0),
-      " does not divide by ",
-      parts,
-      " ranks. Pass split sizes.");
+      parts);
   const int64_t part = tensor.size(0) / parts;
   return tensor.split_with_sizes(
       std::vector<int64_t>(static_cast<size_t>(parts), part), 0);
@@ -328,12 +322,10 @@ class BackendOfGroup final : public c10d::Backend {
   void check_length(const char* where, const Tensors& tensors) const {
     DTENSOR_CHECK_VALUE(
         tensors.size() == static_cast<size_t>(group_->size()),
+        "[{}] needs a tensor for each of {} ranks: got {}. Pass one each.",
         where,
-        "needs a tensor for each of ",
         group_->size(),
-        " ranks: got ",
-        tensors.size(),
-        ". Pass one each.");
+        tensors.size());
   }
 
   GroupPtr group_;

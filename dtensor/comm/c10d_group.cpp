@@ -6,8 +6,8 @@
 #include <dtensor/comm/gloo_threads_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
-#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/TensorOperators.h>
@@ -104,9 +104,8 @@ class GlooTransfer final : public C10dTransfer {
       const std::string failure = gloo_thread_failure();
       DTENSOR_CHECK(
           failure.empty(),
-          "gloo",
-          "a message has another size than this rank expects, so the ranks "
-          "call different collectives: ",
+          "[gloo] a message has another size than this rank expects, so the "
+          "ranks call different collectives: {}",
           failure);
     }
     work_->wait();
@@ -152,7 +151,7 @@ std::shared_ptr<Transfer> C10dGroup::transfer(
 
 void C10dGroup::barrier() {
   constexpr const char* kName = "barrier";
-  end(kName, begun(kName, {}, [&]() -> Begun {
+  end(kName, begun(kName, {}, [&]() -> InFlight {
         return {
             transfer(backend_->barrier(limited<c10d::BarrierOptions>())),
             [] { return at::Tensor(); }};
@@ -171,10 +170,9 @@ void C10dGroup::check_input(std::string_view name, const at::Tensor& input)
     const {
   DTENSOR_CHECK(
       backend_ != nullptr,
+      "[{}] this rank has failed, and has left \"{}\". Make a new world.",
       name,
-      "this rank has failed, and has left \"",
-      label(),
-      "\". Make a new world.");
+      label());
   const c10::Device mine = needs().device;
   if (mine.is_cpu() || !input.defined()) {
     return;
@@ -183,16 +181,14 @@ void C10dGroup::check_input(std::string_view name, const at::Tensor& input)
   DTENSOR_CHECK_VALUE(
       theirs.type() == mine.type() &&
           (!mine.has_index() || theirs.index() == mine.index()),
+      "[{}] {} carries tensors on {} for this rank on \"{}\", and this one is "
+      "on {}. Move it there, or make its device current before the group's "
+      "first collective.",
       name,
       name_,
-      " carries tensors on ",
       mine,
-      " for this rank on \"",
       label(),
-      "\", and this one is on ",
-      theirs,
-      ". Move it there, or make its device current before the group's first "
-      "collective.");
+      theirs);
 }
 
 // All c10d backends reduce numbers of at least 32 bits, and half types. NCCL
@@ -222,12 +218,12 @@ bool C10dGroup::reduces(const at::Tensor& tensor, ReduceOp op) const {
   return as_pairs || reduces(tensor.scalar_type(), op);
 }
 
-Begun C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
+InFlight C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   return begin_all_reduce_in_place(
       reduces(input, op) ? input.clone() : input, op);
 }
 
-Begun C10dGroup::begin_all_reduce_in_place(
+InFlight C10dGroup::begin_all_reduce_in_place(
     const at::Tensor& result,
     ReduceOp op) {
   if (!reduces(result, op)) {
@@ -242,7 +238,7 @@ Begun C10dGroup::begin_all_reduce_in_place(
 }
 
 // Gathers equally many elements from each member.
-Begun C10dGroup::begin_even_all_gather(const at::Tensor& input) {
+InFlight C10dGroup::begin_even_all_gather(const at::Tensor& input) {
   at::Tensor bytes = bytes_for(input.numel() * size(), input);
   at::Tensor mine = as_bytes(input);
   return {
@@ -252,7 +248,7 @@ Begun C10dGroup::begin_even_all_gather(const at::Tensor& input) {
 }
 
 // Pads the inputs to the size of the longest.
-Begun C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
+InFlight C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   const int64_t longest = *std::max_element(counts.begin(), counts.end());
   if (longest == 0) {
     return {nullptr, [=] { return at::empty({0}, input.options()); }};
@@ -264,7 +260,7 @@ Begun C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   }
   const at::Tensor filled = at::empty({longest}, input.options());
   filled.narrow(0, 0, input.numel()).copy_(input);
-  const Begun gathered = begin_even_all_gather(filled);
+  const InFlight gathered = begin_even_all_gather(filled);
   return {
       gathered.transfer, [=, counts = Sizes(counts)] {
         const at::Tensor all = gathered.finish().view({-1, longest});
@@ -277,7 +273,7 @@ Begun C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
 }
 
 // Uses NCCL's reduce_scatter if all counts are equal.
-Begun C10dGroup::begin_reduce_scatter(
+InFlight C10dGroup::begin_reduce_scatter(
     const at::Tensor& input,
     SizesRef counts,
     ReduceOp op) {
@@ -289,10 +285,10 @@ Begun C10dGroup::begin_reduce_scatter(
   if (is_nccl() && is_even && reduces(input.scalar_type(), op)) {
     return begin_even_reduce_scatter(input, op);
   }
-  return BegunBackend::begin_reduce_scatter(input, counts, op);
+  return AsyncBackend::begin_reduce_scatter(input, counts, op);
 }
 
-Begun C10dGroup::begin_even_reduce_scatter(
+InFlight C10dGroup::begin_even_reduce_scatter(
     const at::Tensor& input,
     ReduceOp op) {
   at::Tensor result = at::empty({input.numel() / size()}, input.options());
@@ -306,7 +302,7 @@ Begun C10dGroup::begin_even_reduce_scatter(
       }};
 }
 
-Begun C10dGroup::begin_all_to_all(
+InFlight C10dGroup::begin_all_to_all(
     const at::Tensor& input,
     SizesRef sent,
     SizesRef received) {
@@ -325,7 +321,7 @@ Begun C10dGroup::begin_all_to_all(
       [=] { return elements_of(bytes, input); }};
 }
 
-Begun C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
+InFlight C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
   at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
   Tensors buffers{as_bytes(result)};
   auto options = limited<c10d::BroadcastOptions>();
@@ -336,7 +332,8 @@ Begun C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
 
 // Messages go through the device that the backend communicates from: Gloo sends
 // from no other device.
-Begun C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
+InFlight
+C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
   Tensors buffers{as_bytes(input.to(needs().device))};
   return {
       message(
@@ -344,7 +341,8 @@ Begun C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
       [] { return at::Tensor(); }};
 }
 
-Begun C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
+InFlight
+C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
   at::Tensor result =
       at::empty(like.sizes(), like.options().device(needs().device));
   Tensors buffers{as_bytes(result)};
@@ -362,18 +360,14 @@ c10d_group(BackendPtr backend, GroupMembers members, c10::Device device) {
   const auto size = static_cast<int64_t>(members.ranks.size());
   DTENSOR_CHECK_VALUE(
       backend->getSize() == size && backend->getRank() == members.rank,
+      "[{}] the backend is rank {} of {}, and the member {} of {} in \"{}\". "
+      "Make the backend for the members, in their order.",
       kWhere,
-      "the backend is rank ",
       backend->getRank(),
-      " of ",
       backend->getSize(),
-      ", and the member ",
       members.rank,
-      " of ",
       size,
-      " in \"",
-      members.label,
-      "\". Make the backend for the members, in their order.");
+      members.label);
   return std::make_shared<C10dGroup>(
       std::move(members), std::move(backend), device);
 }

@@ -2,7 +2,7 @@
 // C10dGroup: the backend that c10d_group() returns.
 #pragma once
 
-#include <dtensor/comm/begun_backend_impl.h>
+#include <dtensor/comm/async_backend_impl.h>
 #include <dtensor/comm/c10d_group.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -13,13 +13,13 @@
 
 namespace dtensor::detail {
 
-class C10dGroup final : public BegunBackend {
+class C10dGroup final : public AsyncBackend {
  public:
   C10dGroup(
       GroupMembers members,
       c10::intrusive_ptr<c10d::Backend> backend,
       c10::Device device)
-      : BegunBackend(std::move(members), {.device = device}),
+      : AsyncBackend(std::move(members), {.device = device}),
         backend_(std::move(backend)),
         name_(backend_->getBackendName()) {}
   ~C10dGroup() override;
@@ -28,27 +28,29 @@ class C10dGroup final : public BegunBackend {
 
   void barrier() override;
   /// True: Gloo's threads and the streams of GPU backends make progress.
-  bool progresses_alone(c10::DeviceType /*device*/) const override {
+  bool progresses_in_background(c10::DeviceType /*device*/) const override {
     return true;
   }
   void abandon(const std::string& why) override;
 
  protected:
-  Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
-  Begun begin_all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
+  InFlight begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
+  InFlight begin_all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
       override;
-  Begun begin_all_gather(const at::Tensor& input, SizesRef counts) override;
-  Begun begin_reduce_scatter(
+  InFlight begin_all_gather(const at::Tensor& input, SizesRef counts) override;
+  InFlight begin_reduce_scatter(
       const at::Tensor& input,
       SizesRef counts,
       ReduceOp op) override;
-  Begun begin_all_to_all(
+  InFlight begin_all_to_all(
       const at::Tensor& input,
       SizesRef sent,
       SizesRef received) override;
-  Begun begin_broadcast(const at::Tensor& input, int64_t root) override;
-  Begun begin_send(const at::Tensor& input, int64_t to, int64_t tag) override;
-  Begun begin_recv(const at::Tensor& like, int64_t from, int64_t tag) override;
+  InFlight begin_broadcast(const at::Tensor& input, int64_t root) override;
+  InFlight begin_send(const at::Tensor& input, int64_t to, int64_t tag)
+      override;
+  InFlight begin_recv(const at::Tensor& like, int64_t from, int64_t tag)
+      override;
 
   std::string carrier() const override {
     return name_;
@@ -59,8 +61,8 @@ class C10dGroup final : public BegunBackend {
       const override;
 
  private:
-  Begun begin_even_all_gather(const at::Tensor& input);
-  Begun begin_even_reduce_scatter(const at::Tensor& input, ReduceOp op);
+  InFlight begin_even_all_gather(const at::Tensor& input);
+  InFlight begin_even_reduce_scatter(const at::Tensor& input, ReduceOp op);
 
   static std::shared_ptr<Transfer> message(c10::intrusive_ptr<c10d::Work> work);
   std::shared_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) const;

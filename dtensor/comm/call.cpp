@@ -4,7 +4,8 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
@@ -159,11 +160,12 @@ std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
     case CollectiveKind::kAllGather:
       return call.gathered_size < 0
           ? along
-          : c10::str(along, " to size ", call.gathered_size);
+          : detail::format_text("{} to size {}", along, call.gathered_size);
     case CollectiveKind::kAllToAll:
       return call.shard_dim < 0
           ? ""
-          : c10::str(" from dim ", call.dim, " to dim ", call.shard_dim);
+          : detail::format_text(
+                " from dim {} to dim {}", call.dim, call.shard_dim);
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kScatter:
       return c10::str(" from rank ", root);
@@ -185,7 +187,8 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
       call.inputs.empty() && call.like.defined()
           ? std::vector<at::Tensor>{call.like}
           : call.inputs);
-  return c10::str(call.name(), " of ", given, describe_rest(call, ranks));
+  return detail::format_text(
+      "{} of {}{}", call.name(), given, describe_rest(call, ranks));
 }
 
 // Returns why the calls are not one collective; nullopt if they are.
@@ -207,19 +210,20 @@ std::optional<std::string> disagreement(
         describe_device(*call) +
         (call->purpose.empty() ? "" : " for " + call->purpose));
   }
-  return c10::str(
-      "[",
+  return detail::format_text(
+      "[{}] ranks of \"{}\" disagree: {}. Call the same collective with the "
+      "same sizes on every rank.",
       calls[0]->name(),
-      "] ranks of \"",
       label,
-      "\" disagree: ",
-      who_says(texts, ranks, "call"),
-      ". Call the same collective with the same sizes on every rank.");
+      group_ranks_by_text(texts, ranks, "call"));
 }
 
 } // namespace
 
-Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received) {
+Call all_to_all_call(
+    const at::Tensor& input,
+    SizesRef sent,
+    SizesRef received) {
   return {
       .kind = CollectiveKind::kAllToAll,
       .inputs = split(input, 0, sent),
@@ -240,7 +244,7 @@ void check_agreement(
   check_gathered_size(calls, label);
 }
 
-std::string who_says(
+std::string group_ranks_by_text(
     const std::vector<std::string>& texts,
     const std::vector<int64_t>& ranks,
     const std::string& verb) {

@@ -21,7 +21,7 @@ class AssumedShapes;
 /// departure, or in an AsyncMeeting, where tensors are contiguous and carry no
 /// gradient. In all other cases it lives until the ranks have compared it.
 struct Call {
-  /// nullopt: all_gather_texts.
+  /// nullopt: all_gather_strings.
   std::optional<CollectiveKind> kind = {};
   /// Tensors that this rank sends: one, or one per member (all_to_all, the root
   /// of scatter).
@@ -57,7 +57,7 @@ struct Call {
     return inputs.front();
   }
   std::string_view name() const {
-    return kind ? to_string(*kind) : std::string_view("all_gather_texts");
+    return kind ? to_string(*kind) : std::string_view("all_gather_strings");
   }
 };
 
@@ -65,7 +65,7 @@ struct Call {
 using Calls = std::vector<const Call*>;
 
 /// Describes an all_to_all of one buffer as a call with one tensor per member.
-Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received);
+Call all_to_all_call(const at::Tensor& input, SizesRef sent, SizesRef received);
 
 /// Returns dtype and shape, "f32[4, 2]".
 std::string describe(const at::Tensor& tensor);
@@ -80,7 +80,7 @@ void check_agreement(
 /// Returns "rank 0 calls X; ranks 1, 2 call Y" for the verb "call". `texts` has
 /// one entry per member. Ranks with equal texts are listed together, in order
 /// of the first.
-std::string who_says(
+std::string group_ranks_by_text(
     const std::vector<std::string>& texts,
     const std::vector<int64_t>& ranks,
     const std::string& verb);

@@ -11,6 +11,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/record_function.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <memory>
@@ -54,11 +55,13 @@ std::string purpose() {
     parts.push_back(operators.front()); // called by the program
   }
   if (const auto* const way = RedistributionScope::current()) {
-    parts.push_back(c10::str(
-        way->from(), " to ", to_string(PlacementsRef(way->to().placements()))));
+    parts.push_back(detail::format_text(
+        "{} to {}",
+        way->from(),
+        to_string(PlacementsRef(way->to().placements()))));
   }
   if (const auto module = ModuleScope::current(); !module.empty()) {
-    parts.push_back(c10::str("in module \"", module, "\""));
+    parts.push_back(detail::format_text("in module \"{}\"", module));
   }
   return c10::Join(", ", parts);
 }
@@ -82,7 +85,7 @@ class CheckedBackend final : public BackendDecorator {
       return; // other members make no such call
     }
     call.purpose = purpose();
-    assumed_.forget_ended();
+    assumed_.drop_reported_expired();
     call.assumed = assumed_.empty() ? nullptr : &assumed_;
     if (!have_one_fingerprint(call) || has_more_to_compare(call)) {
       compare_or_tell(call);
@@ -111,19 +114,19 @@ class CheckedBackend final : public BackendDecorator {
     try {
       compare(call);
     } catch (const c10::ValueError&) {
-      assumed_.mark_told();
+      assumed_.mark_reported();
       throw;
     }
   }
 
   void compare(const Call& call) {
-    std::vector<ToldCall> told;
-    const auto texts = inner().all_gather_texts(pack(call));
+    std::vector<RemoteCall> told;
+    const auto texts = inner().all_gather_strings(pack(call));
     for (size_t member = 0; member < texts.size(); ++member) {
       told.push_back(unpack(texts[member], members().ranks[member], size()));
     }
     Calls calls;
-    for (ToldCall& theirs : told) {
+    for (RemoteCall& theirs : told) {
       theirs.call.assumed = &theirs.assumed;
       calls.push_back(&theirs.call);
     }

@@ -57,10 +57,10 @@ class TimedBackend final : public detail::BackendDecorator {
 void check_timeout(const char* where, milliseconds timeout) {
   DTENSOR_CHECK_VALUE(
       timeout.count() > 0,
+      "[{}] the timeout must be positive: {} ms. Leave it out to wait as long "
+      "as the world says.",
       where,
-      "the timeout must be positive: ",
-      timeout.count(),
-      " ms. Leave it out to wait as long as the world says.");
+      timeout.count());
 }
 
 } // namespace

@@ -31,16 +31,16 @@ using Values = c10::ArrayRef<c10::IValue>;
 
 // Name of a computation that must be equal on all ranks and may not draw, or
 // null.
-thread_local const std::string* drawless = nullptr;
+thread_local const std::string* no_draw_context = nullptr;
 // Generator of the call that this thread is in, or null.
 thread_local const at::Generator* in_call = nullptr;
 
 void check_may_draw() {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
-      drawless == nullptr,
-      *drawless,
-      "draws random numbers on replicated tensors, which every rank would draw "
-      "differently. Call it on the local tensors.");
+      no_draw_context == nullptr,
+      "[{}] draws random numbers on replicated tensors, which every rank would "
+      "draw differently. Call it on the local tensors.",
+      *no_draw_context);
 }
 
 bool is_plain_cpu(const at::Tensor& tensor) {
@@ -80,7 +80,7 @@ bool leaves_choice(const DrawTraits& traits, Values values) {
     return true;
   }
   const bool is_exchanged =
-      own_generator().defined() || takes_one_number(DrawKind::kReads);
+      own_generator().defined() || reseeds_per_call(DrawKind::kReads);
   return is_exchanged &&
       is_default_generator(values[*traits.generator].toGenerator());
 }
@@ -232,15 +232,15 @@ void register_kernels() {
 
 } // namespace
 
-SameOnAllRanks::SameOnAllRanks(const std::string& what)
-    : outer_(std::exchange(drawless, &what)) {}
+RequireEqualOnAllRanks::RequireEqualOnAllRanks(const std::string& what)
+    : outer_(std::exchange(no_draw_context, &what)) {}
 
-SameOnAllRanks::~SameOnAllRanks() {
-  drawless = outer_;
+RequireEqualOnAllRanks::~RequireEqualOnAllRanks() {
+  no_draw_context = outer_;
 }
 
 DrawingCall::DrawingCall(DrawKind kind, bool draws) : outer_(in_call) {
-  if (draws && outer_ == nullptr && takes_one_number(kind)) {
+  if (draws && outer_ == nullptr && reseeds_per_call(kind)) {
     in_call = &generator_of_call();
   }
 }
@@ -249,7 +249,7 @@ DrawingCall::~DrawingCall() {
   in_call = outer_;
 }
 
-bool watch_draws(bool watched) {
+bool intercept_random_ops(bool watched) {
   static std::once_flag once;
   std::call_once(once, register_kernels);
   const bool before = c10::impl::tls_is_dispatch_key_included(kRankKey);

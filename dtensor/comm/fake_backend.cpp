@@ -116,7 +116,8 @@ class FakeBackend final : public GroupBackend {
     const Meeting meeting(*this);
   }
 
-  std::vector<std::string> all_gather_texts(const std::string& mine) override {
+  std::vector<std::string> all_gather_strings(
+      const std::string& mine) override {
     const Meeting meeting(*this);
     return std::vector<std::string>(static_cast<size_t>(size()), mine);
   }

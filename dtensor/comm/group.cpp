@@ -18,26 +18,22 @@ namespace {
 void check_member(std::string_view where, const Group& group, int64_t rank) {
   DTENSOR_CHECK_INDEX(
       rank >= 0 && rank < group.size(),
+      "[{}] no rank {} in \"{}\", which has {} ranks. Pass a position in the "
+      "group, not a global rank.",
       where,
-      "no rank ",
       rank,
-      " in \"",
       group.label(),
-      "\", which has ",
-      group.size(),
-      " ranks. Pass a position in the group, not a global rank.");
+      group.size());
 }
 
 void check_peer(std::string_view where, const Group& group, int64_t rank) {
   check_member(where, group, rank);
   DTENSOR_CHECK_VALUE(
       rank != group.rank(),
+      "[{}] rank {} of \"{}\" is the caller itself. Pass another rank.",
       where,
-      "rank ",
       rank,
-      " of \"",
-      group.label(),
-      "\" is the caller itself. Pass another rank.");
+      group.label());
 }
 
 void check_one_each(
@@ -46,32 +42,28 @@ void check_one_each(
     const std::vector<at::Tensor>& inputs) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(inputs.size()) == group.size(),
+      "[{}] needs one tensor for each of the {} ranks of \"{}\": got {}. Pass "
+      "empty tensors where nothing is sent.",
       where,
-      "needs one tensor for each of the ",
       group.size(),
-      " ranks of \"",
       group.label(),
-      "\": got ",
-      inputs.size(),
-      ". Pass empty tensors where nothing is sent.");
+      inputs.size());
   for (const at::Tensor& input : inputs) {
     check_defined(where, input);
     DTENSOR_CHECK_TYPE(
         input.scalar_type() == inputs.front().scalar_type(),
+        "[{}] the tensors differ in dtype: {} and {}. Convert them to one "
+        "dtype.",
         where,
-        "the tensors differ in dtype: ",
         short_name(inputs.front().scalar_type()),
-        " and ",
-        short_name(input.scalar_type()),
-        ". Convert them to one dtype.");
+        short_name(input.scalar_type()));
     DTENSOR_CHECK_VALUE(
         input.device() == inputs.front().device(),
+        "[{}] the tensors are on different devices: {} and {}. Move them to "
+        "one.",
         where,
-        "the tensors are on different devices: ",
         inputs.front().device(),
-        " and ",
-        input.device(),
-        ". Move them to one.");
+        input.device());
   }
 }
 
@@ -104,7 +96,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
   observe_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
-  const Handover hand(*backend_, "dtensor::all_reduce");
+  const PreparedInput hand(*backend_, "dtensor::all_reduce");
   return backend_->all_reduce(*hand(input), op);
 }
 
@@ -117,7 +109,7 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   }
   const int64_t wrapped = wrap_dim("all_gather", input, dim);
   check_part("all_gather", *this, input, wrapped, sizes);
-  const Handover hand(*backend_, "dtensor::all_gather");
+  const PreparedInput hand(*backend_, "dtensor::all_gather");
   at::Tensor result = backend_->gather_along(*hand(input), wrapped, sizes);
   observe_ring(*this, CollectiveKind::kAllGather, bytes(input), bytes(result));
   return result;
@@ -137,7 +129,7 @@ at::Tensor Group::reduce_scatter(
   check_reducible("reduce_scatter", input.scalar_type(), op);
   observe_ring(
       *this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
-  const Handover hand(*backend_, "dtensor::reduce_scatter");
+  const PreparedInput hand(*backend_, "dtensor::reduce_scatter");
   return backend_->reduce_scatter_along(*hand(input), wrapped, sizes, op);
 }
 
@@ -157,7 +149,7 @@ std::vector<at::Tensor> Group::all_to_all(
       CollectiveKind::kAllToAll,
       total,
       static_cast<double>(total - kept));
-  Handover hand(*backend_, "dtensor::all_to_all");
+  PreparedInput hand(*backend_, "dtensor::all_to_all");
   return backend_->exchange_parts(hand(inputs), shapes);
 }
 
@@ -173,7 +165,7 @@ at::Tensor Group::shard_dim_alltoall(
   const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall", *this, input, gathered, sizes);
   observe_shard_dim_alltoall(*this, input, cut);
-  const Handover hand(*backend_, "dtensor::shard_dim_alltoall");
+  const PreparedInput hand(*backend_, "dtensor::shard_dim_alltoall");
   return backend_->shard_dim_alltoall(*hand(input), gathered, cut, sizes);
 }
 
@@ -189,7 +181,7 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
       CollectiveKind::kBroadcast,
       bytes(input),
       static_cast<double>(bytes(input)));
-  const Handover hand(*backend_, "dtensor::broadcast");
+  const PreparedInput hand(*backend_, "dtensor::broadcast");
   return backend_->broadcast(*hand(input), root);
 }
 
@@ -210,7 +202,7 @@ at::Tensor Group::scatter(
   }
   const int64_t total = rank() == root ? bytes(inputs) : 0;
   observe_ring(*this, CollectiveKind::kScatter, total, total);
-  Handover hand(*backend_, "dtensor::scatter");
+  PreparedInput hand(*backend_, "dtensor::scatter");
   return backend_->scatter(hand(inputs), like, root);
 }
 
@@ -226,7 +218,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
       CollectiveKind::kGather,
       bytes(input),
       rank() == root ? 0 : static_cast<double>(bytes(input)));
-  const Handover hand(*backend_, "dtensor::gather");
+  const PreparedInput hand(*backend_, "dtensor::gather");
   return backend_->gather(*hand(input), {}, root);
 }
 
@@ -239,7 +231,7 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
       CollectiveKind::kSend,
       bytes(input),
       static_cast<double>(bytes(input)));
-  const Handover hand(*backend_, "dtensor::send");
+  const PreparedInput hand(*backend_, "dtensor::send");
   backend_->send(*hand(input), to, tag);
 }
 
@@ -248,7 +240,7 @@ at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   check_defined("recv", like);
   check_peer("recv", *this, from);
   observe(*this, CollectiveKind::kRecv, 0, 0);
-  const Handover hand(*backend_, "dtensor::recv");
+  const PreparedInput hand(*backend_, "dtensor::recv");
   return backend_->recv(like, from, tag);
 }
 
@@ -258,17 +250,17 @@ void Group::barrier() {
     return;
   }
   observe(*this, CollectiveKind::kBarrier, 0, 0);
-  const Handover hand(*backend_, "dtensor::barrier");
+  const PreparedInput hand(*backend_, "dtensor::barrier");
   backend_->barrier();
 }
 
-std::vector<std::string> Group::all_gather_texts(const std::string& mine) {
-  check_mine("all_gather_texts");
+std::vector<std::string> Group::all_gather_strings(const std::string& mine) {
+  check_mine("all_gather_strings");
   if (size() == 1) {
     return {mine};
   }
-  const Handover hand(*backend_, "dtensor::all_gather_texts");
-  return backend_->all_gather_texts(mine);
+  const PreparedInput hand(*backend_, "dtensor::all_gather_strings");
+  return backend_->all_gather_strings(mine);
 }
 
 void Group::assume(const Spec& spec) {

@@ -67,7 +67,7 @@ class DTENSOR_API Group {
   /// Returns true if the collectives below would exchange sizes that are not
   /// given. Passing the sizes from a layout then saves a message. Either all
   /// ranks pass them, or none.
-  bool asks_for_sizes() const {
+  bool exchanges_sizes() const {
     return asks_for_sizes_;
   }
 
@@ -108,7 +108,7 @@ class DTENSOR_API Group {
   /// Returns true if the async collectives below make progress in the
   /// background (Gloo, NCCL), and false if they progress only inside wait()
   /// (threads).
-  bool progresses_alone(c10::DeviceType device) const;
+  bool progresses_in_background(c10::DeviceType device) const;
 
   /// Asynchronous versions: they start the collective and return at once. An
   /// input that the caller owns alone (moved in) is read in place; any other
@@ -167,7 +167,7 @@ class DTENSOR_API Group {
 
   /// Gathers one string from every rank, to check that ranks agree. Not
   /// observed.
-  std::vector<std::string> all_gather_texts(const std::string& mine);
+  std::vector<std::string> all_gather_strings(const std::string& mine);
 
   /// Records that this rank assumed the global shape of `spec`. Communicates
   /// nothing: the next collective throws ValueError on every rank if the ranks

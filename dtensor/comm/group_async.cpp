@@ -36,18 +36,17 @@ void check_out(
           (out.sizes() == sizes && out.is_contiguous() &&
            out.scalar_type() == input.scalar_type() &&
            out.device() == input.device()),
+      "[{}] `out`, {}{}{}, cannot take the result, {}{}. Pass a contiguous "
+      "tensor of that shape and dtype.",
       where,
-      "`out`, ",
       short_name(out.scalar_type()),
       out.sizes(),
       out.is_contiguous() ? "" : " with gaps",
-      ", cannot take the result, ",
       short_name(input.scalar_type()),
-      sizes,
-      ". Pass a contiguous tensor of that shape and dtype.");
+      sizes);
 }
 
-std::string_view begun_name(const AsyncCollective& collective) {
+std::string_view profiler_name(const AsyncCollective& collective) {
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
       return "dtensor::all_reduce_async";
@@ -73,27 +72,20 @@ void check_counts(
   DTENSOR_CHECK_VALUE(
       sent.size() == ranks && received.size() == ranks &&
           c10::sum_integers(sent) == input.numel() && sent[me] == received[me],
-      "all_to_all_async",
-      "the counts do not fit ",
+      "[all_to_all_async] the counts do not fit {}{} on \"{}\", which has {} "
+      "ranks: sent {}, received {}. Give one count for each rank, all of the "
+      "elements together, and your own alike in both.",
       short_name(input.scalar_type()),
       input.sizes(),
-      " on \"",
       group.label(),
-      "\", which has ",
       ranks,
-      " ranks: sent ",
       sent,
-      ", received ",
-      received,
-      ". Give one count for each rank, all of the elements together, and your "
-      "own alike in both.");
+      received);
   DTENSOR_CHECK_VALUE(
       input.is_contiguous(),
-      "all_to_all_async",
-      "`input`, ",
+      "[all_to_all_async] `input`, {}{}, has gaps. Pass a contiguous tensor.",
       short_name(input.scalar_type()),
-      input.sizes(),
-      ", has gaps. Pass a contiguous tensor.");
+      input.sizes());
 }
 
 } // namespace
@@ -106,14 +98,14 @@ PendingPtr detail::ready_at(const at::Tensor& result, const at::Tensor& out) {
   return ready(out.defined() ? out.copy_(result) : result);
 }
 
-bool Group::progresses_alone(c10::DeviceType device) const {
-  return backend_ != nullptr && backend_->progresses_alone(device);
+bool Group::progresses_in_background(c10::DeviceType device) const {
+  return backend_ != nullptr && backend_->progresses_in_background(device);
 }
 
 // Moves the collective on: a backend reads an input in place if it is the only
 // owner.
 PendingPtr Group::enter(AsyncCollective collective) {
-  const Handover hand(*backend_, begun_name(collective));
+  const PreparedInput hand(*backend_, profiler_name(collective));
   if (backend_->needs().plain) {
     collective.input = *hand(collective.input);
   }

@@ -8,7 +8,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/group_checks_impl.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <exception>
@@ -34,7 +34,10 @@ std::vector<int64_t> values_of(const at::Tensor& longs) {
 
 // Extracts this rank's shape from the numbers that `member` sent: for each rank
 // the number of dimensions, followed by the sizes.
-Sizes told_shape(const GroupMembers& members, size_t member, SizesRef numbers) {
+Sizes parse_shape(
+    const GroupMembers& members,
+    size_t member,
+    SizesRef numbers) {
   for (int64_t to = 0; !numbers.empty(); ++to) {
     const auto dims = static_cast<size_t>(numbers.front());
     if (dims >= numbers.size()) {
@@ -46,16 +49,12 @@ Sizes told_shape(const GroupMembers& members, size_t member, SizesRef numbers) {
     }
     numbers = numbers.slice(1 + dims);
   }
-  DTENSOR_CHECK(
-      false,
-      "all_to_all",
-      "rank ",
+  DTENSOR_THROW(
+      "[all_to_all] rank {} of \"{}\" does not say the shape of its part for "
+      "rank {}. Run the same program on all ranks.",
       members.ranks[member],
-      " of \"",
       members.label,
-      "\" does not say the shape of its part for rank ",
-      members.ranks[static_cast<size_t>(members.rank)],
-      ". Run the same program on all ranks.");
+      members.ranks[static_cast<size_t>(members.rank)]);
   std::terminate(); // not reached
 }
 
@@ -67,7 +66,7 @@ at::Tensor GroupBackend::all_reduce_in_place(
   return all_reduce(tensor, op);
 }
 
-bool GroupBackend::progresses_alone(c10::DeviceType /*device*/) const {
+bool GroupBackend::progresses_in_background(c10::DeviceType /*device*/) const {
   return false;
 }
 
@@ -75,9 +74,10 @@ at::Tensor GroupBackend::gather_along(
     const at::Tensor& input,
     int64_t dim,
     SizesRef sizes) {
-  const Sizes known = sizes.empty() ? ask_sizes(input.size(dim)) : Sizes(sizes);
+  const Sizes known =
+      sizes.empty() ? exchange_sizes(input.size(dim)) : Sizes(sizes);
   const auto shapes = shapes_along(input.sizes(), dim, known);
-  return joined_from_buffer(
+  return concat_from_buffer(
       all_gather(input.view({-1}), counts_of(shapes)), shapes, dim);
 }
 
@@ -89,7 +89,7 @@ at::Tensor GroupBackend::reduce_scatter_along(
   const Sizes known =
       sizes.empty() ? chunk_sizes(input.size(dim), size()) : Sizes(sizes);
   const auto shapes = shapes_along(input.sizes(), dim, known);
-  const at::Tensor buffer = cut_into_buffer(input, dim, known);
+  const at::Tensor buffer = split_into_buffer(input, dim, known);
   return reduce_scatter(buffer, counts_of(shapes), op)
       .view(shapes[static_cast<size_t>(rank())]);
 }
@@ -100,7 +100,7 @@ at::Tensor GroupBackend::shard_dim_alltoall(
     int64_t shard_dim,
     SizesRef sizes) {
   const Sizes known =
-      sizes.empty() ? ask_sizes(input.size(gather_dim)) : Sizes(sizes);
+      sizes.empty() ? exchange_sizes(input.size(gather_dim)) : Sizes(sizes);
   const Sizes cut = chunk_sizes(input.size(shard_dim), size());
   const int64_t mine = cut[static_cast<size_t>(rank())];
   const auto shapes =
@@ -113,7 +113,7 @@ at::Tensor GroupBackend::shard_dim_alltoall(
 GroupBackend::Tensors GroupBackend::exchange_parts(
     const Tensors& inputs,
     Shapes shapes) {
-  const auto known = shapes.empty() ? ask_shapes(inputs) : shapes.vec();
+  const auto known = shapes.empty() ? exchange_shapes(inputs) : shapes.vec();
   const at::Tensor buffer = all_to_all(
       in_one_buffer(inputs), counts_of(shapes_of(inputs)), counts_of(known));
   return out_of_buffer(buffer, known);
@@ -142,7 +142,7 @@ GroupBackend::gather(const at::Tensor& input, Shapes shapes, int64_t root) {
   if (known.empty()) {
     Tensors to_root(static_cast<size_t>(size()), at::empty({0}));
     to_root[static_cast<size_t>(root)] = input;
-    known = ask_shapes(to_root);
+    known = exchange_shapes(to_root);
   }
   Sizes sent = none;
   sent[static_cast<size_t>(root)] = input.numel();
@@ -156,9 +156,9 @@ void GroupBackend::barrier() {
   all_reduce(longs_on(needs_.device, {0}), ReduceOp::kSum);
 }
 
-std::vector<std::string> GroupBackend::all_gather_texts(
+std::vector<std::string> GroupBackend::all_gather_strings(
     const std::string& mine) {
-  const Sizes lengths = ask_sizes(static_cast<int64_t>(mine.size()));
+  const Sizes lengths = exchange_sizes(static_cast<int64_t>(mine.size()));
   const at::Tensor bytes = at::from_blob(
       const_cast<char*>(mine.data()), // only read
       {static_cast<int64_t>(mine.size())},
@@ -205,32 +205,32 @@ void GroupBackend::abandon(const std::string& /*why*/) {}
 
 void GroupBackend::assume(const Spec& /*spec*/) {}
 
-Sizes GroupBackend::ask_sizes(int64_t mine) {
+Sizes GroupBackend::exchange_sizes(int64_t mine) {
   const Sizes one_each(static_cast<size_t>(size()), 1);
   const auto all =
       values_of(all_gather(longs_on(needs_.device, {mine}), one_each));
   Sizes sizes(all.begin(), all.end());
-  check_told_sizes(members(), sizes);
+  check_remote_sizes(members(), sizes);
   return sizes;
 }
 
 // Every member sends, for each of its tensors, the number of dimensions
 // followed by the sizes.
-std::vector<Sizes> GroupBackend::ask_shapes(const Tensors& sent) {
+std::vector<Sizes> GroupBackend::exchange_shapes(const Tensors& sent) {
   std::vector<int64_t> mine;
   for (const at::Tensor& tensor : sent) {
     mine.push_back(tensor.dim());
     mine.insert(mine.end(), tensor.sizes().begin(), tensor.sizes().end());
   }
-  const Sizes lengths = ask_sizes(static_cast<int64_t>(mine.size()));
+  const Sizes lengths = exchange_sizes(static_cast<int64_t>(mine.size()));
   const auto all =
       values_of(all_gather(longs_on(needs_.device, mine), lengths));
   std::vector<Sizes> shapes;
   auto member = all.begin();
   for (size_t i = 0; i < lengths.size(); ++i) {
     const auto end = member + lengths[i];
-    shapes.push_back(told_shape(members(), i, Sizes(member, end)));
-    check_told_shape(members(), i, shapes.back());
+    shapes.push_back(parse_shape(members(), i, Sizes(member, end)));
+    check_remote_shape(members(), i, shapes.back());
     member = end;
   }
   return shapes;

@@ -162,13 +162,13 @@ class DTENSOR_API GroupBackend {
   /// Returns once every member has called it.
   virtual void barrier();
   /// Gathers one string from every member.
-  virtual std::vector<std::string> all_gather_texts(const std::string& mine);
+  virtual std::vector<std::string> all_gather_strings(const std::string& mine);
 
   /// Starts an asynchronous collective. The default has completed on return.
   virtual PendingPtr start(AsyncCollective collective);
   /// Returns true if asynchronous collectives progress in the background, by
   /// the backend's own threads or streams. False by default.
-  virtual bool progresses_alone(c10::DeviceType device) const;
+  virtual bool progresses_in_background(c10::DeviceType device) const;
 
   /// See Group::assume(). The default does nothing.
   virtual void assume(const Spec& spec);
@@ -180,10 +180,10 @@ class DTENSOR_API GroupBackend {
 
  protected:
   /// Exchanges the sizes of all members' shards, if no layout gives them.
-  Sizes ask_sizes(int64_t mine);
+  Sizes exchange_sizes(int64_t mine);
   /// Exchanges shapes: shapes[r] is that of the tensor that member r sends
   /// here.
-  std::vector<Sizes> ask_shapes(const Tensors& sent);
+  std::vector<Sizes> exchange_shapes(const Tensors& sent);
 
  private:
   GroupMembers members_;

@@ -40,14 +40,14 @@ void observe_shard_dim_alltoall(
 void check_defined(std::string_view where, const at::Tensor& tensor) {
   DTENSOR_CHECK_VALUE(
       tensor.defined(),
-      where,
-      "the tensor is undefined. Pass a tensor on every rank.");
+      "[{}] the tensor is undefined. Pass a tensor on every rank.",
+      where);
   DTENSOR_CHECK_TYPE(
       !tensor.key_set().has_backend(detail::kDTensorBit),
+      "[{}] groups communicate plain tensors, and this one of shape {} is a "
+      "DTensor. Pass its to_local(), or redistribute() it instead.",
       where,
-      "groups communicate plain tensors, and this one of shape ",
-      tensor.sizes(),
-      " is a DTensor. Pass its to_local(), or redistribute() it instead.");
+      tensor.sizes());
 }
 
 void check_reducible(
@@ -62,32 +62,31 @@ void check_reducible(
   const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
   DTENSOR_CHECK_TYPE(
       integral || !bitwise,
+      "[{}] {} needs an integer or boolean dtype: {}. Use sum, avg, min, max "
+      "or product.",
       where,
       to_string(op),
-      " needs an integer or boolean dtype: ",
-      short_name(dtype),
-      ". Use sum, avg, min, max or product.");
+      short_name(dtype));
   DTENSOR_CHECK_TYPE(
       !integral || op != ReduceOp::kAvg,
+      "[{}] avg needs a floating-point or complex dtype: {}. Use sum and "
+      "divide.",
       where,
-      "avg needs a floating-point or complex dtype: ",
-      short_name(dtype),
-      ". Use sum and divide.");
+      short_name(dtype));
   const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
   DTENSOR_CHECK_TYPE(
       !at::isComplexType(dtype) || !ordered,
+      "[{}] {} needs an ordered dtype: {}. Complex numbers take sum, avg and "
+      "product.",
       where,
       to_string(op),
-      " needs an ordered dtype: ",
-      short_name(dtype),
-      ". Complex numbers take sum, avg and product.");
+      short_name(dtype));
   DTENSOR_CHECK_TYPE(
       integral || at::isComplexType(dtype) ||
           (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)),
+      "[{}] cannot reduce {}. Convert to bf16 or f32 first.",
       where,
-      "cannot reduce ",
-      short_name(dtype),
-      ". Convert to bf16 or f32 first.");
+      short_name(dtype));
 }
 
 int64_t
@@ -95,16 +94,13 @@ wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim) {
   check_defined(where, tensor);
   DTENSOR_CHECK_INDEX(
       dim >= -tensor.dim() && dim < tensor.dim(),
+      "[{}] no dimension {} in a tensor of {} dimensions. Use one from {} to "
+      "{}.",
       where,
-      "no dimension ",
       dim,
-      " in a tensor of ",
       tensor.dim(),
-      " dimensions. Use one from ",
       -tensor.dim(),
-      " to ",
-      tensor.dim() - 1,
-      ".");
+      tensor.dim() - 1);
   return dim < 0 ? dim + tensor.dim() : dim;
 }
 
@@ -115,10 +111,10 @@ two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
   const int64_t cut = wrap_dim(kWhere, input, shard_dim);
   DTENSOR_CHECK_VALUE(
       gathered != cut,
+      "[{}] gathers and cuts the same dimension, {}. Name two dimensions of "
+      "the tensor.",
       kWhere,
-      "gathers and cuts the same dimension, ",
-      cut,
-      ". Name two dimensions of the tensor.");
+      cut);
   return {gathered, cut};
 }
 
@@ -131,16 +127,13 @@ void check_one_for_each(
     std::string_view what) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(given) == group.size(),
+      "[{}] got {} {} for the {} ranks of \"{}\". Pass one for each, or none "
+      "on any rank.",
       where,
-      "got ",
       given,
-      " ",
       what,
-      " for the ",
       group.size(),
-      " ranks of \"",
-      group.label(),
-      "\". Pass one for each, or none on any rank.");
+      group.label());
 }
 
 } // namespace
@@ -158,14 +151,12 @@ void check_part(
   const int64_t mine = sizes[static_cast<size_t>(group.rank())];
   DTENSOR_CHECK_VALUE(
       input.size(dim) == mine,
+      "[{}] this rank's part has size {} along dim {}, and by the sizes given "
+      "it has {}. Give every rank the part that the layout describes.",
       where,
-      "this rank's part has size ",
       input.size(dim),
-      " along dim ",
       dim,
-      ", and by the sizes given it has ",
-      mine,
-      ". Give every rank the part that the layout describes.");
+      mine);
 }
 
 void check_total(
@@ -196,12 +187,11 @@ void check_shapes(
   const auto me = static_cast<size_t>(group.rank());
   DTENSOR_CHECK_VALUE(
       inputs[me].sizes() == shapes[me],
+      "[{}] this rank keeps a part of shape {}, and by the shapes given one of "
+      "{}. Give every rank the part that the layout describes.",
       where,
-      "this rank keeps a part of shape ",
       inputs[me].sizes(),
-      ", and by the shapes given one of ",
-      at::IntArrayRef(shapes[me]),
-      ". Give every rank the part that the layout describes.");
+      at::IntArrayRef(shapes[me]));
 }
 
 namespace {
@@ -210,7 +200,7 @@ constexpr int64_t kMostElements = int64_t{1} << 48;
 
 } // namespace
 
-void check_told_shape(
+void check_remote_shape(
     const GroupMembers& members,
     size_t member,
     SizesRef shape) {
@@ -218,32 +208,26 @@ void check_told_shape(
   for (const int64_t size : shape) {
     DTENSOR_CHECK(
         size >= 0 && size <= most,
-        "all_to_all",
-        "rank ",
+        "[all_to_all] rank {} of \"{}\" says that its part has shape [{}]. Run "
+        "the same program on all ranks.",
         members.ranks[member],
-        " of \"",
         members.label,
-        "\" says that its part has shape [",
-        c10::Join(", ", shape),
-        "]. Run the same program on all ranks.");
+        c10::Join(", ", shape));
     most = size > 0 ? most / size : most;
   }
 }
 
-void check_told_sizes(const GroupMembers& members, SizesRef sizes) {
+void check_remote_sizes(const GroupMembers& members, SizesRef sizes) {
   int64_t sum = 0;
   for (size_t member = 0; member < sizes.size(); ++member) {
     const int64_t size = sizes[member];
     DTENSOR_CHECK(
         size >= 0 && size <= kMostElements - sum,
-        "all_gather",
-        "rank ",
+        "[all_gather] rank {} of \"{}\" says that its part has {} elements. "
+        "Run the same program on all ranks.",
         members.ranks[member],
-        " of \"",
         members.label,
-        "\" says that its part has ",
-        size,
-        " elements. Run the same program on all ranks.");
+        size);
     sum += size;
   }
 }
@@ -256,18 +240,13 @@ void check_received(
     bool fits_shape) {
   DTENSOR_CHECK_VALUE(
       message.scalar_type() == like.scalar_type() && fits_shape,
-      "recv",
-      "rank ",
+      "[recv] rank {} expects {} but rank {} sent {} on \"{}\". Receive a "
+      "tensor of the shape and dtype that is sent.",
       members.ranks[static_cast<size_t>(members.rank)],
-      " expects ",
       describe(like),
-      " but rank ",
       members.ranks[static_cast<size_t>(from)],
-      " sent ",
       describe(message),
-      " on \"",
-      members.label,
-      "\". Receive a tensor of the shape and dtype that is sent.");
+      members.label);
 }
 
 void throw_wrong_total(
@@ -276,18 +255,14 @@ void throw_wrong_total(
     int64_t dim,
     int64_t total,
     int64_t wanted) {
-  DTENSOR_CHECK_VALUE(
-      false,
+  DTENSOR_THROW_VALUE(
+      "[{}] the parts on \"{}\" have size {} along dim {} together, not {}. "
+      "Give every rank the part that the layout describes.",
       where,
-      "the parts on \"",
       label,
-      "\" have size ",
       total,
-      " along dim ",
       dim,
-      " together, not ",
-      wanted,
-      ". Give every rank the part that the layout describes.");
+      wanted);
 }
 
 } // namespace dtensor::detail

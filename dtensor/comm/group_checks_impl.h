@@ -100,9 +100,9 @@ void check_shapes(
 /// Throws RuntimeError unless each member sent a valid tensor size, and their
 /// sum is one. Sizes of other ranks are checked before they are used in an
 /// allocation.
-void check_told_sizes(const GroupMembers& members, SizesRef sizes);
+void check_remote_sizes(const GroupMembers& members, SizesRef sizes);
 /// Throws RuntimeError unless `member` sent a valid tensor shape.
-void check_told_shape(
+void check_remote_shape(
     const GroupMembers& members,
     size_t member,
     SizesRef shape);
@@ -126,9 +126,9 @@ PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out);
 /// A call of a backend. Excludes autograd while it lives, and converts tensors
 /// to plain contiguous ones, if the backend needs that. LibTorch's profilers
 /// show the call as `name`, a literal.
-class Handover {
+class PreparedInput {
  public:
-  Handover(const GroupBackend& backend, std::string_view name)
+  PreparedInput(const GroupBackend& backend, std::string_view name)
       : recorded_(name) {
     if (C10_UNLIKELY(backend.needs().plain)) {
       plain_.emplace();

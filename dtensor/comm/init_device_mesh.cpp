@@ -22,20 +22,17 @@ void check_group(
   constexpr const char* kWhere = "from_group";
   DTENSOR_CHECK_VALUE(
       group != nullptr,
+      "[{}] there is no group for mesh dim {}. Give one made by new_group().",
       kWhere,
-      "there is no group for mesh dim ",
-      dim,
-      ". Give one made by new_group().");
+      dim);
   DTENSOR_CHECK_VALUE(
       group->ranks() == expected,
+      "[{}] the group for mesh dim {} has the ranks {}, and the mesh has {} "
+      "there. Give the group of these, in this order.",
       kWhere,
-      "the group for mesh dim ",
       dim,
-      " has the ranks ",
       SizesRef(group->ranks()),
-      ", and the mesh has ",
-      SizesRef(expected),
-      " there. Give the group of these, in this order.");
+      SizesRef(expected));
 }
 
 void check_world(
@@ -46,15 +43,13 @@ void check_world(
   for (int64_t rank : ranks) {
     DTENSOR_CHECK_VALUE(
         rank >= 0 && rank < world_size,
+        "[{}] a mesh of shape ({}) needs rank {}, but the world has {}{}. "
+        "Start more ranks or make the mesh smaller.",
         where,
-        "a mesh of shape (",
         c10::Join(", ", shape),
-        ") needs rank ",
         rank,
-        ", but the world has ",
         world_size,
-        world_size == 1 ? " rank" : " ranks",
-        ". Start more ranks or make the mesh smaller.");
+        world_size == 1 ? " rank" : " ranks");
   }
 }
 
@@ -81,21 +76,17 @@ int64_t place_among(
     const DeviceMesh& pure) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(groups.size()) == pure.ndim(),
-      "from_group",
+      "[from_group] {} groups for a mesh of {} dimensions. Give one for each.",
       groups.size(),
-      " groups for a mesh of ",
-      pure.ndim(),
-      " dimensions. Give one for each.");
+      pure.ndim());
   const auto& all = pure.ranks();
   const auto mine = std::find(all.begin(), all.end(), get_rank());
   DTENSOR_CHECK_VALUE(
       mine != all.end(),
-      "from_group",
-      "rank ",
+      "[from_group] rank {} is outside the mesh of ranks {}. Call it on ranks "
+      "of the mesh only.",
       get_rank(),
-      " is outside the mesh of ranks ",
-      SizesRef(all),
-      ". Call it on ranks of the mesh only.");
+      SizesRef(all));
   return mine - all.begin();
 }
 
@@ -110,26 +101,22 @@ DeviceMesh init_device_mesh(
   for (int64_t n : mesh_shape) {
     DTENSOR_CHECK_VALUE(
         n > 0,
-        "init_device_mesh",
-        "every dimension needs a rank: (",
-        c10::Join(", ", mesh_shape),
-        "). Use positive sizes.");
+        "[init_device_mesh] every dimension needs a rank: ({}). Use positive "
+        "sizes.",
+        c10::Join(", ", mesh_shape));
     size *= n;
   }
   DTENSOR_CHECK_VALUE(
       size > 0,
-      "init_device_mesh",
-      "the shape is empty. Give the mesh at least one dimension.");
+      "[init_device_mesh] the shape is empty. Give the mesh at least one "
+      "dimension.");
   DTENSOR_CHECK_VALUE(
       size <= get_world_size(),
-      "init_device_mesh",
-      "a mesh of shape (",
+      "[init_device_mesh] a mesh of shape ({}) needs {} ranks, but the world "
+      "has {}. Start more ranks or make the mesh smaller.",
       c10::Join(", ", mesh_shape),
-      ") needs ",
       size,
-      " ranks, but the world has ",
-      get_world_size(),
-      ". Start more ranks or make the mesh smaller.");
+      get_world_size());
   std::vector<int64_t> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return make_device_mesh(
@@ -163,12 +150,10 @@ DeviceMesh make_device_mesh(
   DTENSOR_CHECK_VALUE(
       ranks.defined() && at::isIntegralType(ranks.scalar_type(), false) &&
           ranks.dim() > 0,
-      "make_device_mesh",
-      "the ranks are ",
+      "[make_device_mesh] the ranks are {} of {} dimensions. Give an integer "
+      "tensor of the mesh's shape.",
       ranks.defined() ? ranks.toString() : "undefined",
-      " of ",
-      ranks.defined() ? ranks.dim() : 0,
-      " dimensions. Give an integer tensor of the mesh's shape.");
+      ranks.defined() ? ranks.dim() : 0);
   const auto flat = ranks.to(at::kCPU, at::kLong).contiguous();
   const auto* const first = flat.const_data_ptr<int64_t>();
   return make_device_mesh(
@@ -185,8 +170,7 @@ DeviceMesh from_group(
     std::vector<std::string> mesh_dim_names) {
   DTENSOR_CHECK_VALUE(
       group != nullptr,
-      "from_group",
-      "there is no group. Give one made by new_group().");
+      "[from_group] there is no group. Give one made by new_group().");
   return from_group(
       std::vector<GroupPtr>{group},
       device_type,

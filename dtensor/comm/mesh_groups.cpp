@@ -87,7 +87,8 @@ class Groups final : public MeshGroups {
 
 std::string text_of(const GroupOptions& options) {
   return options.timeout
-      ? c10::str(options.backend, " ", options.timeout->count(), " ms")
+      ? detail::format_text(
+            "{} {} ms", options.backend, options.timeout->count())
       : options.backend;
 }
 
@@ -99,12 +100,10 @@ void check_overrides(const DeviceMesh& mesh, const MeshOptions& options) {
   for (const auto& [name, group] : options.backend_override) {
     DTENSOR_CHECK_VALUE(
         std::find(labels.begin(), labels.end(), name) != labels.end(),
-        "init_device_mesh",
-        "backend_override names \"",
+        "[init_device_mesh] backend_override names \"{}\", and the dimensions "
+        "are {}. Use one of them.",
         name,
-        "\", and the dimensions are ",
-        c10::Join(", ", labels),
-        ". Use one of them.");
+        c10::Join(", ", labels));
   }
 }
 
@@ -165,17 +164,15 @@ const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
       static_cast<const detail::Groups*>(detail::mesh_groups(mesh).get());
   DTENSOR_CHECK(
       groups != nullptr,
-      "get_group",
-      "this mesh is a pure value without communication. Make it with "
-      "init_device_mesh.");
+      "[get_group] this mesh is a pure value without communication. Make it "
+      "with init_device_mesh.");
   const GroupPtr& group =
       groups->group(detail::wrap_mesh_dim(mesh.ndim(), dim, "get_group"));
   DTENSOR_CHECK(
       group != nullptr,
-      "get_group",
-      "rank ",
-      mesh.get_rank(),
-      " is outside the mesh. Check contains_this_rank() first.");
+      "[get_group] rank {} is outside the mesh. Check contains_this_rank() "
+      "first.",
+      mesh.get_rank());
   return group;
 }
 
@@ -184,10 +181,9 @@ const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
 Group& get_group(const DeviceMesh& mesh) {
   DTENSOR_CHECK(
       mesh.ndim() == 1,
-      "get_group",
-      "which dimension? The mesh is ",
-      mesh,
-      ". Pass a dimension or its name.");
+      "[get_group] which dimension? The mesh is {}. Pass a dimension or its "
+      "name.",
+      mesh);
   return get_group(mesh, 0);
 }
 

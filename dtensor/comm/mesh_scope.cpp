@@ -17,8 +17,7 @@ detail::RankLocal<std::vector<DeviceMesh>> current_meshes;
 MeshScope::MeshScope(const DeviceMesh& mesh) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(),
-      "MeshScope",
-      "the mesh is undefined. Use init_device_mesh.");
+      "[MeshScope] the mesh is undefined. Use init_device_mesh.");
   detail::check_mine("MeshScope", mesh);
   current_meshes.get().push_back(mesh);
 }
@@ -39,9 +38,9 @@ DeviceMesh detail::mesh_or_current(const DeviceMesh& mesh, const char* where) {
   auto found = mesh.defined() ? mesh : get_current_mesh();
   DTENSOR_CHECK_VALUE(
       found.defined(),
-      where,
-      "no mesh is given, and none is current. Pass one of init_device_mesh, or "
-      "make it current with MeshScope.");
+      "[{}] no mesh is given, and none is current. Pass one of "
+      "init_device_mesh, or make it current with MeshScope.",
+      where);
   if (!is_of_this_thread(found)) {
     check_mine(where, found);
   }

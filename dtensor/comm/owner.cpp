@@ -15,8 +15,8 @@ namespace {
 std::string rank_text(const World& owner, const World& beside) {
   const bool others =
       &beside != &process_world() && beside.shared() != owner.shared();
-  return c10::str(
-      "rank ",
+  return detail::format_text(
+      "rank {}{}",
       owner.rank(),
       others ? c10::str(" of another ", owner.name()) : "");
 }
@@ -32,16 +32,14 @@ std::string why_not(const World& owner, const World& me) {
     return "was made outside of ranks, and " + this_thread_text(me);
   }
   if (owner.has_ended()) {
-    return c10::str(
-        "belongs to rank ",
+    return detail::format_text(
+        "belongs to rank {} of a {} that has ended, and {}",
         owner.rank(),
-        " of a ",
         owner.name(),
-        " that has ended, and ",
         this_thread_text(me));
   }
-  return c10::str(
-      "belongs to ", rank_text(owner, me), ", and ", this_thread_text(me));
+  return detail::format_text(
+      "belongs to {}, and {}", rank_text(owner, me), this_thread_text(me));
 }
 
 // Returns null for a mesh without communication.
@@ -55,7 +53,7 @@ const World* owner_of(const DeviceMesh& mesh) {
 
 // Returns true inside a backward node of the mesh's rank: objects of that rank
 // may be used there.
-bool is_the_nodes(const DeviceMesh& mesh) {
+bool is_owned_by_current_node(const DeviceMesh& mesh) {
   return !is_rank() && world_of(mesh) == &current_world();
 }
 
@@ -68,17 +66,16 @@ void check_owner(
   const auto me = this_world();
   DTENSOR_CHECK(
       owner == me.get(),
+      "[{}] {} {}. Build one model per rank, inside run_ranks, and take plain "
+      "tensors out of it.",
       where,
       what(),
-      " ",
-      why_not(*owner, *me),
-      ". Build one model per rank, inside run_ranks, and take plain tensors "
-      "out of it.");
+      why_not(*owner, *me));
 }
 
 bool is_mine(const DeviceMesh& mesh) {
   return is_of_this_thread(mesh) || world_of(mesh) == nullptr ||
-      is_the_nodes(mesh);
+      is_owned_by_current_node(mesh);
 }
 
 void check_mine(std::string_view where, const DeviceMesh& mesh) {

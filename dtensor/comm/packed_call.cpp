@@ -49,11 +49,9 @@ class Unpacker {
   void check(bool is_sound) const {
     DTENSOR_CHECK(
         is_sound,
-        "checks",
-        "what rank ",
-        rank_,
-        " told of its call cannot be read. Run the same program, with one "
-        "version of dtensor, on all ranks.");
+        "[checks] what rank {} told of its call cannot be read. Run the same "
+        "program, with one version of dtensor, on all ranks.",
+        rank_);
   }
   int64_t number() {
     int64_t value = 0;
@@ -157,7 +155,7 @@ int64_t device_of(const Call& call) {
 
 // Packs the properties that the members' tensors must have in common. A scatter
 // has none: only its root has tensors.
-void pack_what_is_alike(Packer& to, const Call& call) {
+void pack_common_properties(Packer& to, const Call& call) {
   if (call.kind == CollectiveKind::kScatter || call.inputs.empty()) {
     return;
   }
@@ -239,9 +237,9 @@ std::string pack(const Call& call) {
   return to.done();
 }
 
-ToldCall unpack(const std::string& packed, int64_t rank, int64_t members) {
+RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
   Unpacker from(packed, rank);
-  ToldCall told;
+  RemoteCall told;
   Call& call = told.call;
   if (const int64_t kind = from.number(); kind >= 0) {
     from.check(kind <= static_cast<int64_t>(CollectiveKind::kBarrier));
@@ -283,7 +281,7 @@ int64_t fingerprint(const Call& call) {
   to.number(device_of(call));
   to.number(call.shapes.empty() ? 0 : 1);
   to.text(call.purpose);
-  pack_what_is_alike(to, call);
+  pack_common_properties(to, call);
   to.number(call.assumed ? static_cast<int64_t>(call.assumed->hash()) : 0);
   to.number(call.assumed ? static_cast<int64_t>(call.assumed->count()) : 0);
   return static_cast<int64_t>(std::hash<std::string>()(to.done()));

@@ -11,7 +11,7 @@ namespace dtensor::detail {
 
 /// A Call received from another rank. Its tensors have shapes and dtypes, no
 /// data.
-struct ToldCall {
+struct RemoteCall {
   Call call;
   AssumedShapes assumed;
 };
@@ -21,8 +21,8 @@ std::string pack(const Call& call);
 /// packed.
 /// Throws RuntimeError if the bytes are not a call, or the call of a larger
 /// group. `call.assumed` is null if nothing was assumed. Else the caller must
-/// point it at `assumed`, in the place where it stores the ToldCall.
-ToldCall unpack(const std::string& packed, int64_t rank, int64_t members);
+/// point it at `assumed`, in the place where it stores the RemoteCall.
+RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members);
 
 /// Returns a hash of the call, for comparison between ranks. It does not cover
 /// the sizes sent to each member: see has_more_to_compare().

@@ -26,7 +26,7 @@ class PerDeviceBackend final : public GroupBackend {
  public:
   PerDeviceBackend(
       GroupMembers members,
-      const MeetingPlace& place,
+      const RendezvousInfo& place,
       std::vector<DeviceBackend> backends)
       : GroupBackend(std::move(members), {.device = home_of(backends)}),
         place_(place) {
@@ -91,7 +91,7 @@ class PerDeviceBackend final : public GroupBackend {
   Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override {
     GroupBackend& backend = of("all_to_all", inputs.front());
     const bool asks = shapes.empty() && asks_at_home(inputs.front());
-    return asks ? backend.exchange_parts(inputs, ask_shapes(inputs))
+    return asks ? backend.exchange_parts(inputs, exchange_shapes(inputs))
                 : backend.exchange_parts(inputs, shapes);
   }
   at::Tensor scatter(
@@ -108,8 +108,9 @@ class PerDeviceBackend final : public GroupBackend {
   void barrier() override {
     made(*find(home())).barrier();
   }
-  std::vector<std::string> all_gather_texts(const std::string& mine) override {
-    return made(*find(home())).all_gather_texts(mine);
+  std::vector<std::string> all_gather_strings(
+      const std::string& mine) override {
+    return made(*find(home())).all_gather_strings(mine);
   }
   PendingPtr start(AsyncCollective collective) override {
     const std::string_view name = to_string(collective.kind);
@@ -122,11 +123,11 @@ class PerDeviceBackend final : public GroupBackend {
     }
     return backend.start(std::move(collective));
   }
-  bool progresses_alone(c10::DeviceType device) const override {
+  bool progresses_in_background(c10::DeviceType device) const override {
     return std::any_of(
         entries_.begin(), entries_.end(), [&](const Entry& entry) {
           return entry.what.device == device && entry.made != nullptr &&
-              entry.made->progresses_alone(device);
+              entry.made->progresses_in_background(device);
         });
   }
   void abandon(const std::string& why) override {
@@ -176,7 +177,7 @@ class PerDeviceBackend final : public GroupBackend {
         return entry.made;
       }
     }
-    MeetingPlace place = place_;
+    RendezvousInfo place = place_;
     // A second backend of the group must not share the first one's keys.
     if (what.device != c10::kCPU) {
       place.store = c10::make_intrusive<c10d::PrefixStore>(
@@ -195,21 +196,16 @@ class PerDeviceBackend final : public GroupBackend {
           ":",
           entry.what.name);
     }
-    DTENSOR_CHECK_VALUE(
-        false,
+    DTENSOR_THROW_VALUE(
+        "[{}] no backend carries tensors on {} on \"{}\": this world has "
+        "\"{}\". Name one more in DTENSOR_BACKEND or "
+        "ProcessGroupOptions::backend, \"{},{}:...\", or move the tensor.",
         name,
-        "no backend carries tensors on ",
         device,
-        " on \"",
         label(),
-        "\": this world has \"",
         named,
-        "\". Name one more in DTENSOR_BACKEND or ProcessGroupOptions::backend, "
-        "\"",
         named,
-        ",",
-        name_of(device.type()),
-        ":...\", or move the tensor.");
+        name_of(device.type()));
     std::terminate(); // not reached
   }
 
@@ -219,11 +215,12 @@ class PerDeviceBackend final : public GroupBackend {
     return tensor.device().type() != home();
   }
   Sizes known(const at::Tensor& input, int64_t dim, SizesRef sizes) {
-    return sizes.empty() && asks_at_home(input) ? ask_sizes(input.size(dim))
-                                                : Sizes(sizes);
+    return sizes.empty() && asks_at_home(input)
+        ? exchange_sizes(input.size(dim))
+        : Sizes(sizes);
   }
 
-  MeetingPlace place_;
+  RendezvousInfo place_;
   std::vector<Entry> entries_;
 };
 
@@ -231,7 +228,7 @@ class PerDeviceBackend final : public GroupBackend {
 
 GroupBackendPtr per_device_backend(
     GroupMembers members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     std::vector<DeviceBackend> backends) {
   return std::make_shared<PerDeviceBackend>(
       std::move(members), place, std::move(backends));

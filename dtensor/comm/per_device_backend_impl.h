@@ -24,7 +24,7 @@ struct DeviceBackend {
 /// without a backend.
 DTENSOR_API GroupBackendPtr per_device_backend(
     GroupMembers members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     std::vector<DeviceBackend> backends);
 
 } // namespace dtensor::detail

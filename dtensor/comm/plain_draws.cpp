@@ -9,7 +9,7 @@
 
 namespace dtensor::detail {
 
-RankLocal<HandedOut> handed_out;
+RankLocal<LocalTensorUse> handed_out;
 
 namespace {
 
@@ -41,7 +41,7 @@ bool differs_between_ranks(const Spec& spec) {
 bool makes_whole(const Spec& spec, int64_t elements) {
   const auto shape = spec.mesh().shape();
   for (size_t m = 0; m < shape.size(); ++m) {
-    elements *= spec.placements()[m].cuts() ? shape[m] : 1;
+    elements *= spec.placements()[m].is_sharded() ? shape[m] : 1;
   }
   return elements == spec.numel();
 }
@@ -59,7 +59,7 @@ bool is_uneven(const Spec& spec) {
           spec.sizes(), spec.mesh().shape(), spec.placements(), first)));
 }
 
-void note_shards(bool uneven, HandedOut& mine) {
+void note_shards(bool uneven, LocalTensorUse& mine) {
   mine.shards = true;
   if (uneven) {
     rank_seedings(); // from now on seedings are counted
@@ -97,7 +97,7 @@ uint64_t next_number() {
 
 } // namespace
 
-void note_other_tensor(const Spec& spec, HandedOut& mine) {
+void note_other_tensor(const Spec& spec, LocalTensorUse& mine) {
   if (draws_in_turns()) {
     return;
   }
@@ -116,7 +116,7 @@ void note_shards(bool uneven) {
   }
 }
 
-void note_tensor_back(const Spec& spec, HandedOut& mine) {
+void note_tensor_back(const Spec& spec, LocalTensorUse& mine) {
   if (is_uneven(spec)) {
     mine.taken_back = true;
     mine.known_spec = 0;
@@ -124,7 +124,7 @@ void note_tensor_back(const Spec& spec, HandedOut& mine) {
 }
 
 HandedOutScope::~HandedOutScope() {
-  HandedOut& now = handed_out.get();
+  LocalTensorUse& now = handed_out.get();
   if (now.seedings == before_.seedings) {
     before_.shards = now.shards;
     before_.known_spec = 0;
@@ -133,12 +133,12 @@ HandedOutScope::~HandedOutScope() {
 }
 
 void end_uneven_draws() {
-  HandedOut& mine = handed_out.get();
+  LocalTensorUse& mine = handed_out.get();
   mine = {.shards = mine.shards, .seedings = mine.seedings + 1};
 }
 
 uint8_t draw_flags() {
-  const HandedOut& mine = handed_out.get();
+  const LocalTensorUse& mine = handed_out.get();
   return static_cast<uint8_t>(
       (mine.uneven ? kUneven : 0) | (mine.in_use ? kInUse : 0) |
       (mine.taken_back ? kTakenBack : 0));
@@ -146,14 +146,14 @@ uint8_t draw_flags() {
 
 void set_draw_flags(uint8_t flags) {
   end_uneven_draws();
-  HandedOut& mine = handed_out.get();
+  LocalTensorUse& mine = handed_out.get();
   mine.uneven = (flags & kUneven) != 0;
   mine.in_use = (flags & kInUse) != 0;
   mine.taken_back = (flags & kTakenBack) != 0;
 }
 
-bool takes_one_number(DrawKind kind) {
-  const HandedOut& mine = handed_out.get();
+bool reseeds_per_call(DrawKind kind) {
+  const LocalTensorUse& mine = handed_out.get();
   switch (kind) {
     case DrawKind::kMakes:
       return mine.in_use;

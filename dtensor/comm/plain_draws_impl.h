@@ -33,7 +33,7 @@ enum class DrawKind {
 };
 
 /// Local tensors that this rank's program has received.
-struct HandedOut {
+struct LocalTensorUse {
   /// At least one from a layout with data that differ between ranks.
   bool shards = false;
   /// At least one with shards of different sizes, since the last seeding.
@@ -48,14 +48,14 @@ struct HandedOut {
   uint64_t known_spec = 0;
 };
 
-extern RankLocal<HandedOut> handed_out;
+extern RankLocal<LocalTensorUse> handed_out;
 
-void note_other_tensor(const Spec& spec, HandedOut& mine);
-void note_tensor_back(const Spec& spec, HandedOut& mine);
+void note_other_tensor(const Spec& spec, LocalTensorUse& mine);
+void note_tensor_back(const Spec& spec, LocalTensorUse& mine);
 
 /// Records that the program receives this rank's local tensor of `spec`.
-inline void note_handed_out(const Spec& spec) {
-  HandedOut& mine = handed_out.get();
+inline void record_local_tensor(const Spec& spec) {
+  LocalTensorUse& mine = handed_out.get();
   if (spec.id() != mine.known_spec) {
     note_other_tensor(spec, mine);
   }
@@ -65,8 +65,8 @@ inline void note_handed_out(const Spec& spec) {
 void note_shards(bool uneven);
 
 /// Records that a plain tensor of the program became a DTensor of `spec`.
-inline void note_taken_back(const Spec& spec) {
-  HandedOut& mine = handed_out.get();
+inline void record_converted_back(const Spec& spec) {
+  LocalTensorUse& mine = handed_out.get();
   if (mine.in_use && !mine.taken_back) {
     note_tensor_back(spec, mine);
   }
@@ -82,7 +82,7 @@ class HandedOutScope {
   HandedOutScope& operator=(const HandedOutScope&) = delete;
 
  private:
-  HandedOut before_;
+  LocalTensorUse before_;
 };
 
 /// Resets all operators to LibTorch's way of drawing, as a seeding does.
@@ -93,7 +93,7 @@ uint8_t draw_flags();
 void set_draw_flags(uint8_t flags);
 
 /// Returns true if calls of operators of that kind take a single number.
-bool takes_one_number(DrawKind kind);
+bool reseeds_per_call(DrawKind kind);
 
 /// Takes one number from this rank's generator. Returns a generator seeded by
 /// that number; the next call of this function seeds the same generator again.

@@ -191,10 +191,10 @@ GeneratorSwap::~GeneratorSwap() {
 
 RankGeneratorScope::RankGeneratorScope(at::Generator own)
     : outer_(std::exchange(own_generators.get(), std::move(own))),
-      was_watched_(watch_draws(true)) {}
+      was_watched_(intercept_random_ops(true)) {}
 
 RankGeneratorScope::~RankGeneratorScope() {
-  watch_draws(was_watched_);
+  intercept_random_ops(was_watched_);
   own_generators.get() = std::move(outer_);
 }
 

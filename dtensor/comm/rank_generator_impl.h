@@ -26,8 +26,9 @@ class GeneratorSwap {
 };
 
 /// Turns on the interception of this thread's random operators, for the rank's
-/// generator and SameOnAllRanks. Returns the previous value. On for every rank.
-bool watch_draws(bool watched);
+/// generator and RequireEqualOnAllRanks. Returns the previous value. On for
+/// every rank.
+bool intercept_random_ops(bool watched);
 
 /// Makes `own` the default generator of this thread's rank, while both this and
 /// a GeneratorSwap live. Undefined: the process's generator.
@@ -58,12 +59,12 @@ void set_default_generator(const at::Generator& state);
 
 /// Marks code with results that must be equal on all ranks: drawing from the
 /// rank's default generator then throws an error that names `what`.
-class SameOnAllRanks {
+class RequireEqualOnAllRanks {
  public:
-  explicit SameOnAllRanks(const std::string& what);
-  ~SameOnAllRanks();
-  SameOnAllRanks(const SameOnAllRanks&) = delete;
-  SameOnAllRanks& operator=(const SameOnAllRanks&) = delete;
+  explicit RequireEqualOnAllRanks(const std::string& what);
+  ~RequireEqualOnAllRanks();
+  RequireEqualOnAllRanks(const RequireEqualOnAllRanks&) = delete;
+  RequireEqualOnAllRanks& operator=(const RequireEqualOnAllRanks&) = delete;
 
  private:
   const std::string* outer_;

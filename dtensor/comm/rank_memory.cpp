@@ -83,10 +83,9 @@ class LargeBlocks {
       block = std::aligned_alloc(c10::gAlignment, bytes);
       DTENSOR_CHECK(
           block != nullptr,
-          "collective",
-          "there is no memory for a result of ",
-          bytes,
-          " bytes. Communicate fewer at a time.");
+          "[collective] there is no memory for a result of {} bytes. "
+          "Communicate fewer at a time.",
+          bytes);
     }
     used_ += bytes;
     most_ = std::max(most_, used_);

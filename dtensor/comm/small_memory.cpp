@@ -26,10 +26,8 @@ at::DataPtr small_memory(size_t bytes) {
   void* const block = std::malloc(bytes + kAlignment);
   DTENSOR_CHECK(
       block != nullptr,
-      "collective",
-      "there is no memory for a result of ",
-      bytes,
-      " bytes.");
+      "[collective] there is no memory for a result of {} bytes.",
+      bytes);
   c10::profiledCPUMemoryReporter().New(block, bytes);
   const auto offset = reinterpret_cast<uintptr_t>(block) % kAlignment;
   auto* const data = static_cast<std::byte*>(block) + (kAlignment - offset);

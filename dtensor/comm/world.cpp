@@ -30,12 +30,12 @@ class SingleWorld final : public World {
 
 /// Storage of the process's world: usable before any code runs, and never
 /// destroyed, since static objects may hold meshes.
-union Everlasting {
-  constexpr Everlasting() : world() {}
-  ~Everlasting() {}
+union ImmortalWorld {
+  constexpr ImmortalWorld() : world() {}
+  ~ImmortalWorld() {}
   SingleWorld world;
 };
-constinit Everlasting the_process;
+constinit ImmortalWorld the_process;
 
 /// Threads that are ranks, by the thread id that backward nodes record.
 struct RankThreads {
@@ -88,29 +88,21 @@ int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
   for (int64_t member : ranks) {
     DTENSOR_CHECK_VALUE(
         member >= 0 && member < world.size(),
-        "new_group",
-        "no rank ",
+        "[new_group] no rank {} in a world of {}. Use ranks from 0 to {}.",
         member,
-        " in a world of ",
         world.size(),
-        ". Use ranks from 0 to ",
-        world.size() - 1,
-        ".");
+        world.size() - 1);
     DTENSOR_CHECK_VALUE(
         seen.insert(member).second,
-        "new_group",
-        "rank ",
-        member,
-        " is named twice. Name every rank once.");
+        "[new_group] rank {} is named twice. Name every rank once.",
+        member);
   }
   DTENSOR_CHECK_VALUE(
       seen.count(world.rank()) == 1,
-      "new_group",
-      "the calling rank ",
+      "[new_group] the calling rank {} is not among the members [{}]. Call it "
+      "on the members only.",
       world.rank(),
-      " is not among the members [",
-      c10::Join(", ", ranks),
-      "]. Call it on the members only.");
+      c10::Join(", ", ranks));
   return std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
 }
 
@@ -119,24 +111,22 @@ void check_may_enter(const World& world) {
   constexpr const char* kWhere = "WorldScope";
   DTENSOR_CHECK_VALUE(
       world.rank() >= 0 && world.rank() < world.size(),
+      "[{}] no rank {} in a world of {}. Use ranks from 0 to the number of "
+      "ranks less one.",
       kWhere,
-      "no rank ",
       world.rank(),
-      " in a world of ",
-      world.size(),
-      ". Use ranks from 0 to the number of ranks less one.");
+      world.size());
   DTENSOR_CHECK(
       !world.has_ended(),
+      "[{}] this {} has ended. Make a new world.",
       kWhere,
-      "this ",
-      world.name(),
-      " has ended. Make a new world.");
+      world.name());
   DTENSOR_CHECK(
       !detail::is_rank() || detail::this_thread.world == &world,
+      "[{}] this thread is rank {} of another world. Ranks cannot be nested: "
+      "use a thread for each.",
       kWhere,
-      "this thread is rank ",
-      get_rank(),
-      " of another world. Ranks cannot be nested: use a thread for each.");
+      get_rank());
 }
 
 } // namespace
@@ -191,16 +181,12 @@ GroupBackendPtr World::make_chosen_backend(
     // NOLINTNEXTLINE(performance-unnecessary-value-param): worlds keep it.
     GroupMembers members,
     const std::string& backend) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "new_group",
-      "group \"",
+  DTENSOR_THROW_VALUE(
+      "[new_group] group \"{}\" cannot have the backend \"{}\": this {} has "
+      "but one. Leave it out.",
       members.label,
-      "\" cannot have the backend \"",
       backend,
-      "\": this ",
-      name_,
-      " has but one. Leave it out.");
+      name_);
 }
 
 GroupPtr World::new_group(
@@ -231,13 +217,13 @@ WorldScope::WorldScope(std::shared_ptr<World> world)
   if (entered_) {
     enter(world_.get());
     detail::this_thread = {world_.get(), &detail::state_of(*world_)};
-    watched_draws_ = detail::watch_draws(true);
+    watched_draws_ = detail::intercept_random_ops(true);
   }
 }
 
 WorldScope::~WorldScope() {
   if (entered_) {
-    detail::watch_draws(watched_draws_);
+    detail::intercept_random_ops(watched_draws_);
     detail::this_thread = {&the_process.world, nullptr};
     leave();
   }

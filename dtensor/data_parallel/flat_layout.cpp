@@ -8,11 +8,11 @@ namespace dtensor::detail {
 namespace {
 
 // True if each shard is one contiguous range of the tensor.
-bool is_range(const CutTensor& tensor) {
+bool is_range(const ShardedSizes& tensor) {
   return tensor.dim == 0 || tensor.cuts.size() == 1;
 }
 
-int64_t row_size(const CutTensor& tensor) {
+int64_t row_size(const ShardedSizes& tensor) {
   int64_t size = 1;
   for (size_t d = 1; d < tensor.sizes.size(); ++d) {
     size *= tensor.sizes[d];
@@ -47,14 +47,14 @@ void copy_range(
 
 } // namespace
 
-Sizes CutTensor::part_sizes(size_t rank) const {
+Sizes ShardedSizes::shard_sizes(size_t rank) const {
   auto part = sizes;
   part[static_cast<size_t>(dim)] = cuts[rank].size();
   return part;
 }
 
 FlatLayout::FlatLayout(
-    std::vector<CutTensor> tensors,
+    std::vector<ShardedSizes> tensors,
     size_t ranks,
     int64_t header)
     : tensors_(std::move(tensors)),
@@ -64,7 +64,7 @@ FlatLayout::FlatLayout(
     int64_t begin = header;
     for (const auto& tensor : tensors_) {
       begins_[rank].push_back(begin);
-      begin += numel(tensor.part_sizes(rank));
+      begin += numel(tensor.shard_sizes(rank));
     }
     rank_begins_.push_back(size_);
     rank_sizes_.push_back(begin);
@@ -98,7 +98,7 @@ void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList wholes) const {
   for_each_part([&](size_t i, size_t rank, int64_t begin) {
     const auto& t = tensors_[i];
     const auto& cut = t.cuts[rank];
-    const auto sizes = t.part_sizes(rank);
+    const auto sizes = t.shard_sizes(rank);
     const auto count = numel(sizes);
     if (is_range(t)) {
       copy_range(wholes[i], cut.begin * row_size(t), buffer, begin, count);
@@ -114,7 +114,7 @@ void FlatLayout::pack(at::TensorList wholes, const at::Tensor& buffer) const {
   for_each_part([&](size_t i, size_t rank, int64_t begin) {
     const auto& t = tensors_[i];
     const auto& cut = t.cuts[rank];
-    const auto sizes = t.part_sizes(rank);
+    const auto sizes = t.shard_sizes(rank);
     const auto count = numel(sizes);
     const auto& whole = wholes[i];
     if (!whole.defined()) {

@@ -13,18 +13,21 @@ namespace dtensor::detail {
 
 /// Sizes of an unsharded tensor and its shards along `dim`. cuts[r] is the
 /// range of rank r.
-struct CutTensor {
+struct ShardedSizes {
   Sizes sizes;
   int64_t dim = 0;
   std::vector<Interval> cuts;
 
-  Sizes part_sizes(size_t rank) const;
+  Sizes shard_sizes(size_t rank) const;
 };
 
 class FlatLayout {
  public:
   /// Reserves `header` elements in front of each rank's shards.
-  FlatLayout(std::vector<CutTensor> tensors, size_t ranks, int64_t header = 0);
+  FlatLayout(
+      std::vector<ShardedSizes> tensors,
+      size_t ranks,
+      int64_t header = 0);
 
   /// Element counts: per rank (header included), and of the buffer.
   const Sizes& rank_sizes() const {
@@ -38,10 +41,10 @@ class FlatLayout {
   int64_t whole_size() const {
     return whole_size_;
   }
-  int64_t whole_begin(size_t tensor) const {
+  int64_t unsharded_offset(size_t tensor) const {
     return whole_begins_[tensor];
   }
-  const CutTensor& tensor(size_t i) const {
+  const ShardedSizes& tensor(size_t i) const {
     return tensors_[i];
   }
   size_t count() const {
@@ -64,7 +67,7 @@ class FlatLayout {
   template <class Copy>
   void for_each_part(const Copy& copy) const;
 
-  std::vector<CutTensor> tensors_;
+  std::vector<ShardedSizes> tensors_;
   int64_t header_;
   Sizes rank_sizes_;
   Sizes rank_begins_;

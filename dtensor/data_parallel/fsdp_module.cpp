@@ -23,9 +23,8 @@ FSDPModule::FSDPModule(const torch::nn::Module& module)
     : unit_(detail::unit_of_module(module)) {
   DTENSOR_CHECK_VALUE(
       unit_ != nullptr,
-      "FSDPModule",
-      module.name(),
-      " is no unit. Call fully_shard for it first.");
+      "[FSDPModule] {} is no unit. Call fully_shard for it first.",
+      module.name());
 }
 
 FSDPModule::FSDPModule(std::shared_ptr<detail::Unit> unit)
@@ -88,10 +87,8 @@ void FSDPModule::set_reshard_after_backward(bool reshards, bool recurse) {
 void FSDPModule::set_gradient_divide_factor(double factor) {
   DTENSOR_CHECK_VALUE(
       factor > 0,
-      "FSDPModule",
-      "gradients are divided by ",
-      factor,
-      ". Pass a positive number.");
+      "[FSDPModule] gradients are divided by {}. Pass a positive number.",
+      factor);
   if (auto* reduction = unit_->reduction()) {
     reduction->set_gradient_divide_factor(factor);
   }

@@ -12,9 +12,9 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/tensor/asked_first_impl.h>
-#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/interceptor_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/nn/module.h>
 
@@ -34,17 +34,16 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
   auto mesh = detail::mesh_or_current(given, kFullyShard);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() <= 2,
+      "[{}] parameters are cut along one mesh dimension, and repeated along "
+      "one before it at most, and the mesh is {}. Pass a slice, as "
+      "mesh[\"dp\"].",
       kFullyShard,
-      "parameters are cut along one mesh dimension, and repeated along one "
-      "before it at most, and the mesh is ",
-      mesh,
-      ". Pass a slice, as mesh[\"dp\"].");
+      mesh);
   DTENSOR_CHECK_VALUE(
       mesh.contains_this_rank(),
+      "[{}] this rank is not among those of {}. Call it on these alone.",
       kFullyShard,
-      "this rank is not among those of ",
-      mesh,
-      ". Call it on these alone.");
+      mesh);
   return mesh;
 }
 
@@ -61,19 +60,18 @@ detail::UnitGroups groups_of(
     const auto all = result.shard->size();
     DTENSOR_CHECK_VALUE(
         ranks > 1 && all % ranks == 0,
+        "[{}] reshard_after_forward is {} of {} ranks. Pass a number above 1 "
+        "that divides them, or true.",
         kFullyShard,
-        "reshard_after_forward is ",
         ranks,
-        " of ",
-        all,
-        " ranks. Pass a number above 1 that divides them, or true.");
-    const auto taken_apart = DeviceMesh(mesh).unflatten(
+        all);
+    const auto split_message = DeviceMesh(mesh).unflatten(
         mesh.ndim() - 1,
         {all / ranks, ranks},
         mesh.mesh_dim_names().empty()
             ? std::vector<std::string>()
             : std::vector<std::string>{"dtensor_far", "dtensor_near"});
-    result.regather = get_all_groups(taken_apart).back();
+    result.reshard_group = get_all_groups(split_message).back();
   }
   return result;
 }
@@ -98,25 +96,21 @@ void check_dtypes(
     DTENSOR_CHECK_VALUE(
         at::isFloatingType(parameter.scalar_type()) ||
             !(policy.param_dtype || policy.reduce_dtype),
+        "[{}] parameter \"{}\" is of {}, which mp_policy cannot cast. Put it "
+        "into ignored_params.",
         kFullyShard,
-        "parameter \"",
         name,
-        "\" is of ",
-        parameter.scalar_type(),
-        ", which mp_policy cannot cast. Put it into ignored_params.");
+        parameter.scalar_type());
     DTENSOR_CHECK_VALUE(
         policy.param_dtype ||
             parameter.scalar_type() == parameters[0].second.scalar_type(),
+        "[{}] parameters of one unit have different dtypes: \"{}\" {}, \"{}\" "
+        "{}. Give mp_policy.param_dtype, or make units of one dtype.",
         kFullyShard,
-        "parameters of one unit have different dtypes: \"",
         parameters[0].first,
-        "\" ",
         parameters[0].second.scalar_type(),
-        ", \"",
         name,
-        "\" ",
-        parameter.scalar_type(),
-        ". Give mp_policy.param_dtype, or make units of one dtype.");
+        parameter.scalar_type());
   }
 }
 
@@ -127,7 +121,7 @@ void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
                                            : parameter.detach();
   if (part.is_meta() && plain.defined()) {
     part.unsafeGetTensorImpl()->set_backend_meta(
-        c10::make_intrusive<detail::PartOfMeta>(plain));
+        c10::make_intrusive<detail::MetaShardNote>(plain));
   }
 }
 
@@ -144,20 +138,20 @@ at::Tensor kept(
 
 // Replaces the parameter in place by a DTensor of its local shard, and shards
 // its gradient. Returns the layout of the unsharded parameter.
-detail::WholeLayout shard(
+detail::UnshardedLayout shard(
     const at::Tensor& parameter,
     const detail::ParameterLayout& layout,
     const std::optional<CPUOffloadPolicy>& offload) {
   const c10::NoGradGuard no_grad;
   const auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
-  detail::WholeLayout whole{layout.whole, nullptr};
+  detail::UnshardedLayout whole{layout.whole, nullptr};
   if (is_dtensor(parameter)) {
     whole.boundaries =
         std::exchange(detail::meta_of(parameter).boundaries, nullptr);
   }
   const auto part = kept(detail::part_of(parameter, layout), offload);
   note_origin(part, parameter);
-  detail::become(parameter, detail::wrap(part, layout.spec));
+  detail::replace_tensor_impl(parameter, detail::wrap(part, layout.spec));
   if (gradient.defined()) {
     parameter.mutable_grad() = detail::wrap(
         kept(detail::part_of(gradient, layout), offload),
@@ -177,14 +171,14 @@ std::map<const torch::nn::Module*, std::string> names_in(
   return names;
 }
 
-void put_inside(
+void nest_in(
     const std::set<UnitPtr>& inner,
     const UnitPtr& outer,
     const torch::nn::Module& module) {
   const auto names = names_in(module);
   for (const auto& unit : inner) {
     if (const auto name = names.find(unit->module()); name != names.end()) {
-      unit->put_inside(outer, name->second);
+      unit->nest_in(outer, name->second);
     }
   }
 }
@@ -235,7 +229,7 @@ void hook_inside(
         });
     if (hooks != nullptr && has_any) {
       cast_inputs(*hooks, policy);
-      hooks->add_forward_scope([unit] { return unit->open_inside(); });
+      hooks->add_forward_scope([unit] { return unit->open_nested(); });
     }
   }
 }
@@ -247,7 +241,7 @@ std::vector<detail::ParameterLayout> layouts_for(
   detail::DataMesh data{mesh};
   std::vector<detail::ParameterLayout> layouts;
   for (const auto& [name, parameter] : parameters) {
-    detail::check_may_be_distributed(parameter, kFullyShard);
+    detail::check_not_replicated(parameter, kFullyShard);
     layouts.push_back(detail::layout_of(
         parameter,
         name,
@@ -262,10 +256,11 @@ std::vector<detail::ParameterLayout> layouts_for(
 // and writes to it are recorded (also those through views).
 void join(const at::Tensor& parameter, const UnitPtr& unit, size_t i) {
   auto& meta = detail::meta_of(parameter);
-  meta.whole_source = std::make_shared<detail::UnitSource>(unit, i);
+  meta.unsharded_source =
+      std::make_shared<detail::UnitParameterSource>(unit, i);
   meta.view_facts = c10::make_intrusive<detail::ViewFacts>();
   meta.view_facts->writes = c10::VariableVersion(/*version=*/0);
-  detail::make_asked_first(parameter);
+  detail::add_intercept_key(parameter);
 }
 
 } // namespace
@@ -278,9 +273,9 @@ FSDPModule fully_shard(
   const auto inner = detail::units_in(module);
   DTENSOR_CHECK_VALUE(
       detail::unit_of_module(module) == nullptr,
+      "[{}] {} is a unit already. Call fully_shard once for a module.",
       kFullyShard,
-      module.name(),
-      " is a unit already. Call fully_shard once for a module.");
+      module.name());
   const auto parameters = parameters_for(module, options);
   check_dtypes(parameters, options.mp_policy);
   auto layouts = layouts_for(parameters, mesh, options);
@@ -304,7 +299,7 @@ FSDPModule fully_shard(
   for (size_t i = 0; i < parameters.size(); ++i) {
     join(parameters[i].second, unit, i);
   }
-  put_inside(inner, unit, module);
+  nest_in(inner, unit, module);
   hook_inside(module, unit, options.mp_policy);
   return FSDPModule(unit);
 }

@@ -33,22 +33,23 @@ Gathering::Gathering(
     const at::TensorOptions& options,
     ParameterStates of)
     : of_(std::move(of)),
-      learns_(std::any_of(of_.begin(), of_.end(), [](const auto& state) {
-        return state.requires_grad;
-      })) {
+      any_requires_grad_(
+          std::any_of(of_.begin(), of_.end(), [](const auto& state) {
+            return state.requires_grad;
+          })) {
   const c10::InferenceMode normal(false);
   elements_ = at::empty({layout.whole_size()}, options);
   bytes_ = static_cast<int64_t>(elements_.nbytes());
   for (size_t i = 0; i < layout.count(); ++i) {
     parts_.push_back(
-        over(elements_, layout.whole_begin(i), layout.tensor(i).sizes));
+        over(elements_, layout.unsharded_offset(i), layout.tensor(i).sizes));
   }
   release();
 }
 
 // Makes a new tensor per use, with its own version counter and autograd
 // history.
-at::Tensor Gathering::bare(size_t i, const WholeLayout& layout) const {
+at::Tensor Gathering::bare(size_t i, const UnshardedLayout& layout) const {
   const c10::InferenceMode normal(false);
   const auto& part = parts_[i];
   auto whole = over(elements_, part.storage_offset(), part.sizes());
@@ -61,7 +62,7 @@ at::Tensor Gathering::bare(size_t i, const WholeLayout& layout) const {
 
 at::Tensor Gathering::whole(
     size_t i,
-    const WholeLayout& layout,
+    const UnshardedLayout& layout,
     const std::function<NodePtr()>& make_node) {
   auto whole = bare(i, layout);
   if (of_[i].requires_grad && c10::GradMode::is_enabled()) {
@@ -88,7 +89,7 @@ void Gathering::record(
 // Allocates memory and moves it into the storage of `elements_`. Every tensor
 // over that storage (`parts_`, and tensors that graphs have saved) is valid
 // again, as tensors refer to the storage and not to its memory.
-void Gathering::bring_memory() {
+void Gathering::allocate_memory() {
   if (is_here_) {
     return;
   }
@@ -104,14 +105,14 @@ void Gathering::bring_memory() {
 void Gathering::fill(const FlatLayout& layout, const at::Tensor& gathered) {
   const c10::InferenceMode normal(false);
   const c10::NoGradGuard no_grad;
-  bring_memory();
+  allocate_memory();
   layout.unpack(gathered, parts_);
 }
 
 void Gathering::fill(const at::Tensor& elements) {
   const c10::InferenceMode normal(false);
   const c10::NoGradGuard no_grad;
-  bring_memory();
+  allocate_memory();
   elements_.copy_(elements);
 }
 
@@ -128,7 +129,7 @@ bool Gathering::release() {
   return true;
 }
 
-void Gathering::note_sharer(const at::Tensor& t) {
+void Gathering::keep_memory_if_shared(const at::Tensor& t) {
   const auto& local = is_dtensor(t) ? meta_of(t).local_if_here() : t;
   is_shared_ |= local.defined() && local.has_storage() &&
       local.storage().is_alias_of(elements_.storage());

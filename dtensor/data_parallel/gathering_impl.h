@@ -12,7 +12,7 @@
 #include <dtensor/data_parallel/flat_layout_impl.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/ops/boundary_impl.h>
-#include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 
 #include <functional>
@@ -25,7 +25,7 @@ namespace dtensor::detail {
 using ParameterStates = std::vector<ParameterState>;
 
 /// Layout of an unsharded parameter.
-struct WholeLayout {
+struct UnshardedLayout {
   SpecPtr spec; // null: a plain tensor
   std::shared_ptr<const Boundaries> boundaries;
 };
@@ -44,17 +44,17 @@ class Gathering {
   }
   /// Returns unsharded parameter i without autograd history. Operators may read
   /// it only while the memory is allocated.
-  at::Tensor bare(size_t i, const WholeLayout& layout) const;
+  at::Tensor bare(size_t i, const UnshardedLayout& layout) const;
   /// Like bare(), with autograd history if the parameter requires grad.
   /// `make_node` makes the node that receives the gradients of all parameters,
   /// by index. It is called once per graph.
   at::Tensor whole(
       size_t i,
-      const WholeLayout& layout,
+      const UnshardedLayout& layout,
       const std::function<NodePtr()>& make_node);
   /// Returns true if any parameter requires grad.
   bool learns() const {
-    return learns_;
+    return any_requires_grad_;
   }
 
   bool is_here() const {
@@ -72,14 +72,14 @@ class Gathering {
   bool release();
 
   /// Keeps the memory if `t` shares it, as `t` may be read at any time.
-  void note_sharer(const at::Tensor& t);
+  void keep_memory_if_shared(const at::Tensor& t);
   /// Keeps the memory, as other code may read the unsharded parameters.
   void keep_memory() {
     is_shared_ = true;
   }
 
  private:
-  void bring_memory();
+  void allocate_memory();
   void record(
       const at::Tensor& whole,
       size_t i,
@@ -88,7 +88,7 @@ class Gathering {
   at::Tensor elements_;
   std::vector<at::Tensor> parts_; // views of `elements_`, one per parameter
   ParameterStates of_;
-  bool learns_;
+  bool any_requires_grad_;
   WeakNode node_{NodePtr()}; // weak: it owns the parameters, hence the unit
   int64_t bytes_ = 0;
   bool is_here_ = true;

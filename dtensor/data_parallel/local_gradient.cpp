@@ -29,7 +29,7 @@ LocalGradient local_gradient(
   const auto distributed = gradient_as_dtensor(grad, *whole);
   const auto& given = spec_of(distributed);
   if (is_term_of(*given, *whole)) {
-    return {local_of(distributed), /*is_term=*/true};
+    return {local_of(distributed), /*is_partial_sum_term=*/true};
   }
   const auto summed = given->has_partial()
       ? c10::promoteTypes(given->dtype(), dtype)
@@ -40,8 +40,8 @@ LocalGradient local_gradient(
       whole->with_dtype(summed))};
 }
 
-SpecPtr gradient_layout(const SpecPtr& spec, bool is_term) {
-  if (!is_term) {
+SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term) {
+  if (!is_partial_sum_term) {
     return spec;
   }
   Placements placements(spec->placements().begin(), spec->placements().end());

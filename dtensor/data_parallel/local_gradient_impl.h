@@ -16,7 +16,7 @@ struct LocalGradient {
   /// parallelism, along which the parameter is replicated. parallelize_module
   /// reduces such gradients at the end of the backward pass, for all parameters
   /// at once (parallel/grad_layout_impl.h).
-  bool is_term = false;
+  bool is_partial_sum_term = false;
 };
 
 /// Converts a gradient to layout `whole`, the layout in which operators have
@@ -30,6 +30,6 @@ LocalGradient local_gradient(
 
 /// Returns the layout of the gradient of a parameter with layout `spec`, whose
 /// last mesh dimension is that of tensor parallelism.
-SpecPtr gradient_layout(const SpecPtr& spec, bool is_term);
+SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term);
 
 } // namespace dtensor::detail

@@ -60,14 +60,15 @@ std::vector<LocalGradient> in_wider_dtype(
 
 // Adds the gradients of earlier, unreduced passes. A parameter's gradients are
 // Partial in all passes of a model or in none.
-void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
-  const auto kept = std::exchange(unsummed_, {});
+void Reduction::add_unreduced(std::vector<LocalGradient>& locals) {
+  const auto kept = std::exchange(unreduced_gradients_, {});
   for (size_t i = 0; i < kept.size(); ++i) {
     auto& local = locals[i];
     if (!local.value.defined()) {
       local = kept[i];
     } else if (kept[i].value.defined()) {
-      TORCH_INTERNAL_ASSERT(local.is_term == kept[i].is_term);
+      TORCH_INTERNAL_ASSERT(
+          local.is_partial_sum_term == kept[i].is_partial_sum_term);
       local.value = kept[i].value.add(local.value);
     }
   }
@@ -87,7 +88,7 @@ at::Tensor Reduction::pack(
   for (const auto& local : locals) {
     wholes.push_back(local.value);
     header.push_back(local.value.defined() ? 1 : 0);
-    header.push_back(local.is_term ? 1 : 0);
+    header.push_back(local.is_partial_sum_term ? 1 : 0);
   }
   layout.pack(wholes, packed);
   const auto counts = at::tensor(header, at::kDouble).to(packed.options());
@@ -115,12 +116,12 @@ PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   if (repeat_ == nullptr) {
     return ready(std::move(part));
   }
-  if (const auto earlier = std::exchange(unrepeated_, at::Tensor());
+  if (const auto earlier = std::exchange(shard_reduced_, at::Tensor());
       earlier.defined()) {
     part = part.add(earlier);
   }
   if (!requires_all_reduce_) {
-    unrepeated_ = std::move(part);
+    shard_reduced_ = std::move(part);
     return nullptr;
   }
   return repeat_->all_reduce_async(std::move(part), op);
@@ -140,9 +141,10 @@ at::Tensor Reduction::result(
     if (counts[0].item<double>() == 0) {
       return {};
     }
-    local.is_term = counts[1].item<double>() != 0;
+    local.is_partial_sum_term = counts[1].item<double>() != 0;
   }
-  const auto spec = gradient_layout(parameter.layout->spec, local.is_term);
+  const auto spec =
+      gradient_layout(parameter.layout->spec, local.is_partial_sum_term);
   const auto options =
       at::TensorOptions().dtype(spec->dtype()).device(parts_device_);
   return wrap(
@@ -161,14 +163,14 @@ std::pair<variable_list, PendingPtr> Reduction::run(
     at::ScalarType dtype) {
   variable_list results(gradients.size());
   std::vector<LocalGradient> locals;
-  std::vector<CutTensor> cuts;
+  std::vector<ShardedSizes> cuts;
   for (const auto& [number, layout] : parameters) {
     locals.push_back(local_gradient(gradients[number], layout->whole, dtype));
     cuts.push_back(layout->cut);
   }
-  add_unsummed(locals);
+  add_unreduced(locals);
   if (!requires_sync_) {
-    unsummed_ = in_wider_dtype(std::move(locals), dtype);
+    unreduced_gradients_ = in_wider_dtype(std::move(locals), dtype);
     return {std::move(results), nullptr};
   }
   const FlatLayout layout(

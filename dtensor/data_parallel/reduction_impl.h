@@ -54,8 +54,8 @@ class Reduction {
 
   /// True if gradients of several backward passes are accumulated.
   bool adds_up() const {
-    return !requires_sync_ || !unsummed_.empty() || !requires_all_reduce_ ||
-        unrepeated_.defined();
+    return !requires_sync_ || !unreduced_gradients_.empty() ||
+        !requires_all_reduce_ || shard_reduced_.defined();
   }
 
   /// Setters of FSDPModule.
@@ -70,7 +70,7 @@ class Reduction {
   }
 
  private:
-  void add_unsummed(std::vector<LocalGradient>& locals);
+  void add_unreduced(std::vector<LocalGradient>& locals);
   at::Tensor pack(
       const FlatLayout& layout,
       const std::vector<LocalGradient>& locals,
@@ -90,8 +90,9 @@ class Reduction {
   bool requires_sync_ = true;
   bool requires_all_reduce_ = true;
   std::optional<double> divide_factor_;
-  std::vector<LocalGradient> unsummed_; // from earlier backward passes
-  at::Tensor unrepeated_;               // reduced over `shard_` only
+  std::vector<LocalGradient>
+      unreduced_gradients_;  // from earlier backward passes
+  at::Tensor shard_reduced_; // reduced over `shard_` only
 };
 
 } // namespace dtensor::detail

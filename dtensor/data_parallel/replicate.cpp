@@ -159,14 +159,15 @@ LocalGradient Replication::gradient_of(const Parameter& parameter) const {
   if (!local.value.defined()) {
     return waiting;
   }
-  TORCH_INTERNAL_ASSERT(local.is_term == waiting.is_term);
+  TORCH_INTERNAL_ASSERT(
+      local.is_partial_sum_term == waiting.is_partial_sum_term);
   local.value = waiting.value.add(local.value);
   return local;
 }
 
 // Moves `.grad` to `waiting` if sums have a wider dtype. In bfloat16 a sum
 // would stop growing at about 256 times its terms.
-void Replication::keep_wide(Parameter& parameter) const {
+void Replication::accumulate_in_wider_dtype(Parameter& parameter) const {
   const at::Tensor tensor(parameter.tensor.lock());
   const auto dtype = dtype_of_sum(tensor.scalar_type());
   if (dtype == tensor.scalar_type() || !tensor.grad().defined()) {
@@ -181,7 +182,7 @@ void Replication::keep_wide(Parameter& parameter) const {
 bool Replication::take(size_t i) {
   auto& parameter = parameters_[i];
   parameter.is_changed = true;
-  keep_wide(parameter);
+  accumulate_in_wider_dtype(parameter);
   if (!requires_sync_) {
     return false;
   }
@@ -189,12 +190,11 @@ bool Replication::take(size_t i) {
   begin_pass();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       parameter.bucket >= next_,
+      "[{}] a parameter of shape {} has another gradient, of a backward pass "
+      "inside of this one, and the first is on its way. Use average_gradients "
+      "for modules that compute anew what they share.",
       kReplicate,
-      "a parameter of shape ",
-      at::Tensor(parameter.tensor.lock()).sizes(),
-      " has another gradient, of a backward pass inside of this one, and the "
-      "first is on its way. Use average_gradients for modules that compute "
-      "anew what they share.");
+      at::Tensor(parameter.tensor.lock()).sizes());
   if (!parameter.is_counted && !is_inside()) { // a nested pass may add more
     parameter.is_counted = true;
     --buckets_[parameter.bucket].missing;
@@ -219,12 +219,12 @@ void Replication::send(Bucket& bucket) {
     const auto& parameter = parameters_[i];
     const auto part = part_of(at::Tensor(parameter.tensor.lock()));
     const auto options = part.options().dtype(dtype_of_sum(part.scalar_type()));
-    const auto [value, is_term] = gradient_of(parameter);
+    const auto [value, is_partial_sum_term] = gradient_of(parameter);
     values.push_back(
         value.defined() ? value.reshape({-1}).to(options.dtype())
                         : at::zeros({part.numel()}, options));
     header.push_back(parameter.is_changed && value.defined() ? 1 : 0);
-    header.push_back(is_term ? 1 : 0);
+    header.push_back(is_partial_sum_term ? 1 : 0);
   }
   values[0] = at::tensor(header, at::kDouble).to(values[1].options());
   bucket.averages = group_->all_reduce_async(at::cat(values), ReduceOp::kAvg);
@@ -291,20 +291,18 @@ std::vector<at::Tensor> parameters_of(
     const auto spec = detail::spec_if_distributed(parameter);
     DTENSOR_CHECK_VALUE(
         spec == nullptr || !detail::share_others(spec->mesh(), mesh),
+        "[{}] parameter \"{}\" is {}, spread over ranks of {}. Pass the "
+        "dimension along which whole models are repeated.",
         detail::kReplicate,
-        "parameter \"",
         name,
-        "\" is ",
         *spec,
-        ", spread over ranks of ",
-        mesh,
-        ". Pass the dimension along which whole models are repeated.");
+        mesh);
     DTENSOR_CHECK_VALUE(
         detail::hook_of(parameter) == nullptr,
+        "[{}] parameter \"{}\" is replicated already. Call replicate() once "
+        "for a module.",
         detail::kReplicate,
-        "parameter \"",
-        name,
-        "\" is replicated already. Call replicate() once for a module.");
+        name);
     found.push_back(parameter);
   }
   return found;
@@ -348,10 +346,10 @@ ReplicatedModule replicate(
   const auto mesh = detail::mesh_or_current(given, detail::kReplicate);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
+      "[{}] models are repeated along one mesh dimension, and the mesh is {}. "
+      "Pass a slice, as mesh[\"dp\"].",
       detail::kReplicate,
-      "models are repeated along one mesh dimension, and the mesh is ",
-      mesh,
-      ". Pass a slice, as mesh[\"dp\"].");
+      mesh);
   const detail::ModuleClaim claim(detail::kReplicate, module);
   const auto parameters = parameters_of(module, mesh);
   const auto replication = std::make_shared<detail::Replication>(

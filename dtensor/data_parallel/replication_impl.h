@@ -65,7 +65,7 @@ class Replication : public std::enable_shared_from_this<Replication> {
   bool is_inside() const;
   void begin_pass();
   at::ScalarType dtype_of_sum(at::ScalarType dtype) const;
-  void keep_wide(Parameter& parameter) const;
+  void accumulate_in_wider_dtype(Parameter& parameter) const;
   LocalGradient gradient_of(const Parameter& parameter) const;
   void send_complete();
   void send(Bucket& bucket);

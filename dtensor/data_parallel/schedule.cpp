@@ -32,7 +32,7 @@ void Schedule::begin_forward(Unit& unit, std::optional<size_t> parameter) {
     release_others(unit, /*in_backward=*/false);
     forward_ = &unit;
   }
-  parameter ? unit.gather_for(*parameter) : unit.gather();
+  parameter ? unit.gather_for_parameter(*parameter) : unit.gather();
   if (begins) {
     if (c10::GradMode::is_enabled() && pass_.size() < kLongestPass) {
       pass_.push_back(unit.weak_from_this());

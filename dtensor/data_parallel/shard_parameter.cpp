@@ -2,8 +2,8 @@
 #include <dtensor/data_parallel/shard_parameter_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -18,37 +18,34 @@ int64_t dim_of(
   const auto placement = wanted.value_or(Shard(0));
   DTENSOR_CHECK_VALUE(
       placement.is_chunk(),
+      "[{}] parameter \"{}\" is to be cut as {}. Let shard_placement_fn return "
+      "Shard(d).",
       kFullyShard,
-      "parameter \"",
       name,
-      "\" is to be cut as ",
-      to_string(placement),
-      ". Let shard_placement_fn return Shard(d).");
+      to_string(placement));
   const auto ndim = parameter.dim();
   const auto dim =
       placement.dim() < 0 ? placement.dim() + ndim : placement.dim();
   DTENSOR_CHECK_VALUE(
       dim >= 0 && dim < ndim,
+      "[{}] parameter \"{}\" has {} dimensions, and is to be cut as {}. "
+      "Parameters need a dimension to be cut along; give a single number one, "
+      "or put it into ignored_params.",
       kFullyShard,
-      "parameter \"",
       name,
-      "\" has ",
       ndim,
-      " dimensions, and is to be cut as ",
-      to_string(placement),
-      ". Parameters need a dimension to be cut along; give a single number "
-      "one, or put it into ignored_params.");
+      to_string(placement));
   return dim;
 }
 
 // Returns how data parallelism shards along `dim` the local shards of tensor
 // parallelism: as if its mesh dimension came last, though it comes first.
-Placement cut_of_parts(const Spec& whole, int64_t dim) {
+Placement shard_of_local_shards(const Spec& whole, int64_t dim) {
   int64_t parts = 1;
   int64_t unit = 1;
   for (int64_t m = 0; m < whole.mesh().ndim(); ++m) {
     const auto& p = whole.placements()[static_cast<size_t>(m)];
-    if (p.cuts(dim)) {
+    if (p.is_sharded(dim)) {
       parts *= whole.mesh().size(m);
       unit = p.unit();
     }
@@ -58,7 +55,7 @@ Placement cut_of_parts(const Spec& whole, int64_t dim) {
 
 // True if on every rank `spec` yields the expected shard: the local shard of
 // `whole`, sharded again over data-parallel ranks.
-bool says_the_same(
+bool yields_expected_shards(
     const Spec& spec,
     const Spec& whole,
     int64_t dim,
@@ -93,7 +90,7 @@ ParameterLayout layout_of_plain(
     const at::Tensor& parameter,
     int64_t dim,
     const DataMesh& data) {
-  auto placements = whole_placements(data.mesh);
+  auto placements = replicated_placements(data.mesh);
   placements.back() = Shard(dim);
   return {
       Spec::make(
@@ -113,8 +110,8 @@ SpecPtr spec_over_both(
     const std::string& name,
     int64_t dim,
     DataMesh& data) {
-  const auto placement = cut_of_parts(whole, dim);
-  auto over_data = whole_placements(data.mesh);
+  const auto placement = shard_of_local_shards(whole, dim);
+  auto over_data = replicated_placements(data.mesh);
   over_data.back() = placement;
   auto placements = over_data;
   placements.append(whole.placements().begin(), whole.placements().end());
@@ -124,7 +121,8 @@ SpecPtr spec_over_both(
       whole.sizes(),
       whole.dtype(),
       kFullyShard);
-  if (says_the_same(*spec, whole, dim, placement.unit(), data.shard_dim())) {
+  if (yields_expected_shards(
+          *spec, whole, dim, placement.unit(), data.shard_dim())) {
     return spec;
   }
   over_data.back() = Shard(dim, placement.unit());
@@ -146,12 +144,11 @@ ParameterLayout layout_of_distributed(
   const auto& given = spec_of(parameter);
   DTENSOR_CHECK_VALUE(
       !given->has_partial(),
+      "[{}] parameter \"{}\" is {}, a sum. Parallelize modules by styles that "
+      "cut or repeat it.",
       kFullyShard,
-      "parameter \"",
       name,
-      "\" is ",
-      *given,
-      ", a sum. Parallelize modules by styles that cut or repeat it.");
+      *given);
   const auto whole = Spec::make(
       given->mesh(),
       given->placements(),
@@ -175,14 +172,12 @@ DeviceMesh DataMesh::with(
   if (!joined.defined()) {
     DTENSOR_CHECK_VALUE(
         !share_others(mesh, model),
+        "[{}] parameter \"{}\" is on {} already, which shares ranks with {}. "
+        "Pass a dimension of which tensor parallelism makes no use.",
         kFullyShard,
-        "parameter \"",
         parameter,
-        "\" is on ",
         model,
-        " already, which shares ranks with ",
-        mesh,
-        ". Pass a dimension of which tensor parallelism makes no use.");
+        mesh);
     joined = DeviceMesh::concatenate({mesh, model});
   }
   return joined;
@@ -197,8 +192,9 @@ ParameterLayout layout_of(
   auto layout = is_dtensor(parameter)
       ? layout_of_distributed(parameter, name, dim, data)
       : layout_of_plain(parameter, dim, data);
-  const auto unit =
-      layout.whole == nullptr ? 1 : cut_of_parts(*layout.whole, dim).unit();
+  const auto unit = layout.whole == nullptr
+      ? 1
+      : shard_of_local_shards(*layout.whole, dim).unit();
   const auto ranks = data.mesh.size(data.shard_dim());
   for (int64_t rank = 0; rank < ranks; ++rank) {
     layout.cut.cuts.push_back(

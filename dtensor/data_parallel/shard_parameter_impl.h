@@ -42,7 +42,7 @@ struct ParameterLayout {
   /// null for a plain tensor.
   SpecPtr whole;
   /// Local tensor of `whole`, and its shards over data-parallel ranks.
-  CutTensor cut;
+  ShardedSizes cut;
   /// Index of this rank's shard in `cut`.
   size_t rank = 0;
 };

@@ -55,8 +55,8 @@ struct UnitBackward final : Node {
 };
 
 // Hook in front of a node that reads unsharded parameters.
-struct BeforeBackward final : torch::autograd::FunctionPreHook {
-  BeforeBackward(UnitPtr u, std::shared_ptr<Gathering> g, size_t i)
+struct GatherBeforeBackward final : torch::autograd::FunctionPreHook {
+  GatherBeforeBackward(UnitPtr u, std::shared_ptr<Gathering> g, size_t i)
       : unit(std::move(u)),
         schedule(unit->schedule()),
         gathering(std::move(g)),
@@ -86,7 +86,7 @@ Unit::Unit(
       reshard_after_forward_(options.reshard_after_forward),
       schedule_(std::make_shared<Schedule>()) {}
 
-void Unit::put_inside(const UnitPtr& outer, const std::string& full_name) {
+void Unit::nest_in(const UnitPtr& outer, const std::string& full_name) {
   if (outer_ == nullptr) {
     outer_ = outer;
     outer->inner_.push_back(weak_from_this());
@@ -130,7 +130,7 @@ std::shared_ptr<void> Unit::open() {
           }};
 }
 
-std::shared_ptr<void> Unit::open_inside() {
+std::shared_ptr<void> Unit::open_nested() {
   ++open_;
   return {nullptr, [unit = shared_from_this()](void*) { --unit->open_; }};
 }
@@ -141,11 +141,11 @@ void Unit::give_back(size_t parameter, at::TensorList results) {
   --users_;
   const Node* hooked = nullptr;
   for (const auto& result : results) {
-    current_->note_sharer(result);
+    current_->keep_memory_if_shared(result);
     const auto& node = result.grad_fn();
     if (node != nullptr && node.get() != hooked) {
       hooked = node.get();
-      node->add_pre_hook(std::make_unique<BeforeBackward>(
+      node->add_pre_hook(std::make_unique<GatherBeforeBackward>(
           shared_from_this(), current_, parameter));
       awaits_gradients_ |= current_->learns();
     }
@@ -162,8 +162,8 @@ void Unit::gather_ahead() {
   const ModuleScope scope(name_);
   ahead_of_ = states();
   note_dtypes();
-  ahead_ =
-      groups_.shard->all_gather_async(my_parts(), 0, layout_->rank_sizes());
+  ahead_ = groups_.shard->all_gather_async(
+      all_gather_input(), 0, layout_->rank_sizes());
   schedule_->note_gathered(*this);
 }
 
@@ -173,14 +173,15 @@ void Unit::bring(Gathering& gathering) {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope(name_);
   if (const auto kept = std::exchange(kept_, at::Tensor()); kept.defined()) {
-    gathering.fill(groups_.regather->all_gather(kept, 0));
+    gathering.fill(groups_.reshard_group->all_gather(kept, 0));
   } else if (const auto ahead = std::exchange(ahead_, nullptr);
              ahead != nullptr && ahead_of_ == gathering.of()) {
     gathering.fill(*layout_, ahead->wait());
   } else {
     gathering.fill(
         *layout_,
-        groups_.shard->all_gather(my_parts(), 0, layout_->rank_sizes()));
+        groups_.shard->all_gather(
+            all_gather_input(), 0, layout_->rank_sizes()));
   }
   schedule_->note_gathered(*this);
 }
@@ -198,8 +199,8 @@ void Unit::gather() {
   }
   if (current_ == nullptr) {
     note_dtypes();
-    current_ =
-        std::make_shared<Gathering>(*layout_, whole_options(), std::move(now));
+    current_ = std::make_shared<Gathering>(
+        *layout_, unsharded_options(), std::move(now));
   }
   if (!current_->is_here()) {
     bring(*current_);
@@ -209,7 +210,7 @@ void Unit::gather() {
 
 // Compares the state of `parameter` only. `changes_` stands for the others: it
 // counts writes by operators and replacements of data.
-void Unit::gather_for(size_t parameter) {
+void Unit::gather_for_parameter(size_t parameter) {
   const bool is_here = current_ != nullptr && current_->is_here() &&
       gathered_changes_ == changes_ &&
       current_->of()[parameter] == state(parameter);
@@ -254,12 +255,12 @@ void Unit::release(bool after_forward) {
   if (users_ > 0 || current_ == nullptr || !current_->is_here()) {
     return;
   }
-  if (after_forward && groups_.regather != nullptr && reshard_after_forward_ &&
-      reshard_after_forward_->ranks() > 0) {
+  if (after_forward && groups_.reshard_group != nullptr &&
+      reshard_after_forward_ && reshard_after_forward_->ranks() > 0) {
     const auto piece = chunk(
         layout_->whole_size(),
-        groups_.regather->size(),
-        groups_.regather->rank());
+        groups_.reshard_group->size(),
+        groups_.reshard_group->rank());
     kept_ = current_->elements().narrow(0, piece.begin, piece.size()).clone();
   }
   if (!current_->release()) {
@@ -276,20 +277,19 @@ void Unit::check_reduces(const variable_list& gradients, bool keeps_none)
                               });
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !differentiates,
+      "[{}] gradients of unit \"{}\" cannot be differentiated again "
+      "(create_graph). Use parallelize_module or replicated parameters for "
+      "second derivatives.",
       kFullyShard,
-      "gradients of unit \"",
-      name_,
-      "\" cannot be differentiated again (create_graph). Use "
-      "parallelize_module "
-      "or replicated parameters for second derivatives.");
+      name_);
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !keeps_none || !reduction_->adds_up(),
+      "[{}] torch::autograd::grad asks for gradients of unit \"{}\", which add "
+      "up until they are summed over ranks (set_requires_gradient_sync, "
+      "set_requires_all_reduce). Call backward() until then, or ask for "
+      "gradients of inputs alone.",
       kFullyShard,
-      "torch::autograd::grad asks for gradients of unit \"",
-      name_,
-      "\", which add up until they are summed over ranks "
-      "(set_requires_gradient_sync, set_requires_all_reduce). Call backward() "
-      "until then, or ask for gradients of inputs alone.");
+      name_);
 }
 
 variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
@@ -310,7 +310,7 @@ variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
     }
   }
   const auto dtype = mixed_precision_.reduce_dtype.value_or(
-      c10::typeMetaToScalarType(whole_options().dtype()));
+      c10::typeMetaToScalarType(unsharded_options().dtype()));
   auto [results, under_way] = reduction_->run(targets, gradients, dtype);
   schedule_->follow(std::move(under_way));
   return results;

@@ -10,7 +10,7 @@
 #include <dtensor/data_parallel/reduction_impl.h>
 #include <dtensor/data_parallel/schedule_impl.h>
 #include <dtensor/data_parallel/shard_parameter_impl.h>
-#include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 
 #include <memory>
 #include <optional>
@@ -25,8 +25,8 @@ namespace dtensor::detail {
 /// Groups of this rank in which a unit communicates.
 struct UnitGroups {
   GroupPtr shard;
-  GroupPtr repeat;   // HSDP; null otherwise
-  GroupPtr regather; // see ReshardAfterForward; null otherwise
+  GroupPtr repeat;        // HSDP; null otherwise
+  GroupPtr reshard_group; // see ReshardAfterForward; null otherwise
 };
 
 /// Parameter of a unit. The module owns the parameter, which owns the unit. Its
@@ -35,7 +35,7 @@ struct UnitParameter {
   c10::TensorImpl* tensor;
   std::string name;
   ParameterLayout layout;
-  WholeLayout whole;
+  UnshardedLayout whole;
   uint64_t replaced = 0; // see ParameterState
 };
 
@@ -57,7 +57,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   }
   /// Must be called once, before the first gather.
   void set_parameters(std::vector<UnitParameter> parameters);
-  void put_inside(const UnitPtr& outer, const std::string& full_name);
+  void nest_in(const UnitPtr& outer, const std::string& full_name);
   bool is_inside(const Unit& other) const;
   const UnitPtr& outer() const {
     return outer_;
@@ -80,16 +80,16 @@ class Unit : public std::enable_shared_from_this<Unit> {
     ++changes_;
   }
   /// Number of calls of state(), for tests.
-  int64_t states_read() const {
+  int64_t state_read_count() const {
     return states_read_;
   }
   /// Throws if `data` is not in the parameter's layout.
-  void take_data(size_t parameter, const at::Tensor& data);
+  void check_replacement_data(size_t parameter, const at::Tensor& data);
   /// Begins the module's forward pass, which lasts while the result lives:
   /// every operator gets unsharded parameters.
   std::shared_ptr<void> open();
   /// Like open(), for a module inside. Frees nothing at the end.
-  std::shared_ptr<void> open_inside();
+  std::shared_ptr<void> open_nested();
   bool is_open() const {
     return open_ > 0;
   }
@@ -100,7 +100,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Called by Schedule.
   void gather();
   /// Like gather(), but compares the state of one parameter only.
-  void gather_for(size_t parameter);
+  void gather_for_parameter(size_t parameter);
   void gather_ahead();
   /// Gathers again for a node that has saved `parameter` unsharded.
   void refill(Gathering& gathering, size_t parameter);
@@ -152,8 +152,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   at::Tensor parameter(size_t i) const;
   ParameterStates states() const;
   void note_dtypes();
-  at::TensorOptions whole_options() const;
-  at::Tensor my_parts() const;
+  at::TensorOptions unsharded_options() const;
+  at::Tensor all_gather_input() const;
   NodePtr make_node();
   void bring(Gathering& gathering);
   void check_unchanged(const Gathering& gathering, size_t parameter) const;
@@ -178,7 +178,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::shared_ptr<Gathering> current_;
   PendingPtr ahead_; // all-gather in flight
   ParameterStates ahead_of_;
-  at::Tensor kept_;   // this rank's shard for `regather`
+  at::Tensor kept_;   // this rank's shard for `reshard_group`
   int64_t users_ = 0; // running operators that use unsharded parameters
   int64_t open_ = 0;  // forward passes of the module in progress
   bool awaits_gradients_ = false;

@@ -15,7 +15,7 @@ namespace dtensor::detail {
 
 void Unit::set_parameters(std::vector<UnitParameter> parameters) {
   parameters_ = std::move(parameters);
-  std::vector<CutTensor> cuts;
+  std::vector<ShardedSizes> cuts;
   for (const auto& p : parameters_) {
     cuts.push_back(p.layout.cut);
   }
@@ -23,7 +23,7 @@ void Unit::set_parameters(std::vector<UnitParameter> parameters) {
   if (parameters_.empty()) {
     return;
   }
-  const auto device = whole_options().device().type();
+  const auto device = unsharded_options().device().type();
   reduction_.emplace(
       groups_.shard, groups_.repeat, device, offloads_ ? c10::kCPU : device);
 }
@@ -32,12 +32,11 @@ at::Tensor Unit::parameter(size_t i) const {
   const auto& p = parameters_[i];
   DTENSOR_CHECK(
       p.tensor != nullptr,
+      "[{}] parameter \"{}\" of unit \"{}\" is no more. Keep a module as long "
+      "as others of its unit.",
       kFullyShard,
-      "parameter \"",
       p.name,
-      "\" of unit \"",
-      name_,
-      "\" is no more. Keep a module as long as others of its unit.");
+      name_);
   return at::Tensor(
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::
           reclaim_copy(p.tensor));
@@ -72,24 +71,21 @@ ParameterStates Unit::states() const {
   return all;
 }
 
-void Unit::take_data(size_t i, const at::Tensor& data) {
+void Unit::check_replacement_data(size_t i, const at::Tensor& data) {
   auto& p = parameters_[i];
   const auto& spec = *p.layout.spec;
   DTENSOR_CHECK_VALUE(
       is_dtensor(data) && spec_of(data)->mesh() == spec.mesh() &&
           spec_of(data)->placements() == spec.placements() &&
           data.sizes() == spec.sizes(),
+      "[{}] parameter \"{}\" of unit \"{}\", {}, is to take over the data of "
+      "{}. Copy values by set_model_state_dict.",
       kFullyShard,
-      "parameter \"",
       p.name,
-      "\" of unit \"",
       name_,
-      "\", ",
       spec,
-      ", is to take over the data of ",
       is_dtensor(data) ? to_string(*spec_of(data))
-                       : shape_text(data.scalar_type(), data.sizes()),
-      ". Copy values by set_model_state_dict.");
+                       : shape_text(data.scalar_type(), data.sizes()));
   ++p.replaced;
   note_change();
 }
@@ -103,22 +99,18 @@ void Unit::note_dtypes() {
     DTENSOR_CHECK(
         mixed_precision_.param_dtype ||
             all[i].scalar_type() == all[0].scalar_type(),
+        "[{}] parameters of unit \"{}\" were cast to different dtypes: \"{}\" "
+        "{}, \"{}\" {}. Cast the whole unit, or give mp_policy.param_dtype.",
         kFullyShard,
-        "parameters of unit \"",
         name_,
-        "\" were cast to different dtypes: \"",
         parameters_[0].name,
-        "\" ",
         all[0].scalar_type(),
-        ", \"",
         parameters_[i].name,
-        "\" ",
-        all[i].scalar_type(),
-        ". Cast the whole unit, or give mp_policy.param_dtype.");
+        all[i].scalar_type());
   }
 }
 
-at::TensorOptions Unit::whole_options() const {
+at::TensorOptions Unit::unsharded_options() const {
   const auto& spec = parameters_[0].layout.spec;
   return at::TensorOptions()
       .dtype(mixed_precision_.param_dtype.value_or(spec->dtype()))
@@ -126,20 +118,18 @@ at::TensorOptions Unit::whole_options() const {
 }
 
 // Returns this rank's input of the all-gather.
-at::Tensor Unit::my_parts() const {
+at::Tensor Unit::all_gather_input() const {
   std::vector<at::Tensor> parts;
   for (const auto& parameter : parameters()) {
     const auto& part = local_of(parameter);
     DTENSOR_CHECK(
         !part.is_meta(),
+        "[{}] parameter \"{}\" of unit \"{}\" is on the meta device. "
+        "Materialize the module before its forward pass.",
         kFullyShard,
-        "parameter \"",
         parameters_[parts.size()].name,
-        "\" of unit \"",
-        name_,
-        "\" is on the meta device. Materialize the module before its forward "
-        "pass.");
-    parts.push_back(part.reshape({-1}).to(whole_options()));
+        name_);
+    parts.push_back(part.reshape({-1}).to(unsharded_options()));
   }
   return at::cat(parts); // a copy
 }
@@ -147,13 +137,12 @@ at::Tensor Unit::my_parts() const {
 void Unit::check_unchanged(const Gathering& gathering, size_t i) const {
   DTENSOR_CHECK(
       gathering.of()[i] == state(i),
+      "[{}] parameter \"{}\" of unit \"{}\" was changed between forward and "
+      "backward, whose gradients would be wrong. Call backward before the "
+      "optimizer's step.",
       kFullyShard,
-      "parameter \"",
       parameters_[i].name,
-      "\" of unit \"",
-      name_,
-      "\" was changed between forward and backward, whose gradients would be "
-      "wrong. Call backward before the optimizer's step.");
+      name_);
 }
 
 std::set<UnitPtr> units_in(const torch::nn::Module& module) {
@@ -178,7 +167,7 @@ UnitPtr unit_of_module(const torch::nn::Module& module) {
 
 UnitPtr unit_of(const at::Tensor& parameter) {
   const auto* source =
-      dynamic_cast<const UnitSource*>(whole_source_of(parameter));
+      dynamic_cast<const UnitParameterSource*>(whole_source_of(parameter));
   return source == nullptr ? nullptr : source->unit();
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// UnitSource: provides operators with the unsharded parameters of a unit.
+// UnitParameterSource: provides operators with the unsharded parameters of a
+// unit.
 #pragma once
 
 #include <dtensor/data_parallel/unit_impl.h>
-#include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 
 #include <optional>
 #include <utility>
@@ -11,16 +12,16 @@
 namespace dtensor::detail {
 
 /// Source of one parameter of a unit.
-class UnitSource final : public WholeSource {
+class UnitParameterSource final : public UnshardedSource {
  public:
-  UnitSource(UnitPtr unit, size_t index)
+  UnitParameterSource(UnitPtr unit, size_t index)
       : unit_(std::move(unit)),
         index_(index) {}
-  ~UnitSource() override {
+  ~UnitParameterSource() override {
     unit_->forget(index_);
   }
-  UnitSource(const UnitSource&) = delete;
-  UnitSource& operator=(const UnitSource&) = delete;
+  UnitParameterSource(const UnitParameterSource&) = delete;
+  UnitParameterSource& operator=(const UnitParameterSource&) = delete;
   const UnitPtr& unit() const {
     return unit_;
   }
@@ -46,8 +47,8 @@ class UnitSource final : public WholeSource {
   void note_write() override {
     unit_->note_change();
   }
-  bool stays_with(const at::Tensor& data) override {
-    unit_->take_data(index_, data);
+  bool keeps_source_for(const at::Tensor& data) override {
+    unit_->check_replacement_data(index_, data);
     return true;
   }
 

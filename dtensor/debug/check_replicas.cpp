@@ -10,7 +10,7 @@
 #include <dtensor/debug/digest_impl.h>
 #include <dtensor/debug/loss_watch_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -205,12 +205,10 @@ class ReplicaChecker final : public ReplicaObserver {
       const std::string& name) {
     DTENSOR_CHECK_TYPE(
         tensor.defined() && !is_dtensor(tensor),
-        "CheckReplicas",
-        "\"",
+        "[CheckReplicas] \"{}\" is {}. Pass a plain tensor, such as to_local() "
+        "gives.",
         name,
-        "\" is ",
-        tensor.defined() ? "a DTensor" : "undefined",
-        ". Pass a plain tensor, such as to_local() gives.");
+        tensor.defined() ? "a DTensor" : "undefined");
     if (!mesh.contains_this_rank()) {
       return;
     }
@@ -218,7 +216,7 @@ class ReplicaChecker final : public ReplicaObserver {
     Batches batches;
     batches.add_along(
         mesh,
-        whole_placements(mesh),
+        replicated_placements(mesh),
         counted(replica_of(ReplicaRole::kNamed, name, tensor)));
     batches.compare(options_.tolerance);
   }
@@ -267,7 +265,7 @@ class ReplicaChecker final : public ReplicaObserver {
       styled.replicates_inputs |= p.is_replicate();
     } else if (event.kind == ReplicaKind::kOutput) {
       const auto last = event.tensor.dim() - 1;
-      styled.shards_rows = p.cuts() && p.dim() != -1 && p.dim() != last;
+      styled.shards_rows = p.is_sharded() && p.dim() != -1 && p.dim() != last;
     }
     return styled;
   }
@@ -300,7 +298,7 @@ class ReplicaChecker final : public ReplicaObserver {
         mesh_.defined() && mesh_.contains_this_rank() && !is_local(name)) {
       batches.add_along(
           mesh_,
-          whole_placements(mesh_),
+          replicated_placements(mesh_),
           counted(replica_of(ReplicaRole::kParameter, name, parameter)));
     }
   }

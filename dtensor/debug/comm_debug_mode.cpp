@@ -25,11 +25,9 @@ bool fits(const CommRecord& r, const CommFilter& filter) {
 void check_level(int64_t noise_level) {
   DTENSOR_CHECK_VALUE(
       0 <= noise_level && noise_level <= 3,
-      "CommDebugMode",
-      "there is no noise level ",
-      noise_level,
-      ". Pass 0 (collectives), 1 (and operators on DTensors), 2 (and others) "
-      "or 3 (all).");
+      "[CommDebugMode] there is no noise level {}. Pass 0 (collectives), 1 "
+      "(and operators on DTensors), 2 (and others) or 3 (all).",
+      noise_level);
 }
 
 } // namespace
@@ -94,10 +92,9 @@ void CommDebugMode::reset() {
 const torch::nn::Module& CommDebugMode::model(const char* wanted_by) const {
   DTENSOR_CHECK(
       model_ != nullptr,
-      "CommDebugMode",
-      wanted_by,
-      "() asks for the parameters of a model, and the mode was made without "
-      "one. Make it as CommDebugMode comm(*model).");
+      "[CommDebugMode] {}() asks for the parameters of a model, and the mode "
+      "was made without one. Make it as CommDebugMode comm(*model).",
+      wanted_by);
   return *model_;
 }
 

@@ -5,6 +5,7 @@
 #include <dtensor/debug/json_impl.h>
 #include <dtensor/debug/module_info_impl.h>
 #include <dtensor/debug/text_table_impl.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 
@@ -82,14 +83,12 @@ std::string text_of(const SeenOperator& op) {
 
 // "all_reduce on tp, 192 bytes in 2 calls".
 std::string text_of(const CommRecord& r) {
-  return c10::str(
+  return detail::format_text(
+      "{} on {}, {} bytes{}",
       to_string(r.kind),
-      " on ",
       r.mesh_dim,
-      ", ",
       r.payload_bytes,
-      " bytes",
-      r.count > 1 ? c10::str(" in ", r.count, " calls") : "");
+      r.count > 1 ? detail::format_text(" in {} calls", r.count) : "");
 }
 
 std::string indent(size_t depth) {

@@ -25,7 +25,7 @@ namespace {
 
 std::string draw_text(const at::Tensor& draw) {
   const auto* values = draw.const_data_ptr<int64_t>();
-  return c10::str("seed ", values[0], " and position ", values[1]);
+  return detail::format_text("seed {} and position {}", values[0], values[1]);
 }
 
 // Returns "f32[4, 8]". A draw or a generator state has no elements to compare
@@ -65,15 +65,12 @@ struct ReplicaLine {
 std::string lines_of(const std::vector<Replica>& replicas) {
   std::string text;
   for (const auto& replica : replicas) {
-    text += c10::str(
+    text += detail::format_text(
+        "{}\t{}\t{}\t{}\n",
         title_of(replica.role, replica.name),
-        "\t",
         shape_of(replica),
-        "\t",
         value_of(replica),
-        "\t",
-        replica.digest,
-        "\n");
+        replica.digest);
   }
   return text;
 }
@@ -151,7 +148,8 @@ std::string text_by_value(
   }
   std::vector<std::string> parts;
   for (const auto& [value, those] : holders) {
-    parts.push_back(c10::str(value, " on ", text_of_ranks(those)));
+    parts.push_back(
+        detail::format_text("{} on {}", value, text_of_ranks(those)));
   }
   return c10::Join("; ", parts);
 }
@@ -182,7 +180,7 @@ differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   result.magnitude = first.abs().max().item<double>();
   std::string bytes(sizeof(distance), '\0');
   std::memcpy(bytes.data(), &distance, sizeof(distance));
-  for (const auto& text : group.all_gather_texts(bytes)) {
+  for (const auto& text : group.all_gather_strings(bytes)) {
     std::memcpy(&result.by_rank.emplace_back(), text.data(), sizeof(double));
   }
   return result;
@@ -262,15 +260,12 @@ class Difference {
       const std::string& shape,
       const std::vector<int64_t>& ranks,
       double largest) const {
-    return c10::str(
-        "the ",
+    return detail::format_text(
+        "the {} of {}{} up to {} away from that of rank {}",
         shape,
-        " of ",
         text_of_ranks(ranks),
         ranks.size() == 1 ? " is" : " are",
-        " up to ",
         largest,
-        " away from that of rank ",
         group_.ranks()[0]);
   }
 
@@ -298,12 +293,11 @@ void check_same_places(
           places.begin(),
           places.end(),
           [&](const auto& place) { return place == places[0]; }),
-      "CheckReplicas",
-      "the ranks of mesh dimension ",
+      "[CheckReplicas] the ranks of mesh dimension {} have come to different "
+      "places: {}. Call the same modules in the same order on all of these "
+      "ranks.",
       where.mesh.dim_label(where.dim),
-      " have come to different places: ",
-      text_by_value(places, group.ranks()),
-      ". Call the same modules in the same order on all of these ranks.");
+      text_by_value(places, group.ranks()));
 }
 
 } // namespace
@@ -318,7 +312,7 @@ void compare_replicas(
   }
   LinesByRank all;
   size_t most = 0;
-  for (const auto& text : group.all_gather_texts(lines_of(replicas))) {
+  for (const auto& text : group.all_gather_strings(lines_of(replicas))) {
     all.push_back(parse_lines(text));
     most = std::max(most, all.back().size());
   }
@@ -328,13 +322,11 @@ void compare_replicas(
     const auto text = difference.text(i, replicas[i]);
     DTENSOR_CHECK(
         !text,
-        "CheckReplicas",
+        "[CheckReplicas] {} is not the same on all ranks of mesh dimension {}: "
+        "{}. {}",
         title_of(replicas[i].role, replicas[i].name),
-        " is not the same on all ranks of mesh dimension ",
         where.mesh.dim_label(where.dim),
-        ": ",
         *text,
-        ". ",
         advice_for(replicas[i].role));
   }
 }

@@ -167,8 +167,8 @@ class Explainer final : public OperatorObserver, public CommObserver {
   }
 
   static void fail(ExplainedCall& call) {
-    if (call.by != DecidedBy::kNobody) {
-      call.by = DecidedBy::kNobody;
+    if (call.by != DecidedBy::kUnsupported) {
+      call.by = DecidedBy::kUnsupported;
       call.note = "it threw";
     }
     call.results.clear();
@@ -176,7 +176,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
 
   static void finish(ExplainedCall& call, c10::ArrayRef<c10::IValue> results) {
     call.results = specs_of(results);
-    if (call.by == DecidedBy::kNobody) {
+    if (call.by == DecidedBy::kUnsupported) {
       leave_to_operators(
           call, "in a way of its own; by the one path: " + call.note);
     } else if (defers(call)) {
@@ -196,7 +196,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
   CommTotal outside_;
   std::vector<Running> running_; // from the outermost to the innermost
   CommObserverGuard collectives_{*this};
-  OperatorObserverGuard operators_{*this, Heard::kResults};
+  OperatorObserverGuard operators_{*this, ObservedEvents::kResults};
 };
 
 namespace {
@@ -260,11 +260,10 @@ class CallOfLayouts {
         argument.type()->kind() == c10::TypeKind::OptionalType;
     DTENSOR_CHECK_VALUE(
         argument.default_value() || may_be_none,
-        "explain",
+        "[explain] {} has no value of \"{}\" to go by. Pass it by name, beside "
+        "the layouts.",
         info_.name,
-        " has no value of \"",
-        argument.name(),
-        "\" to go by. Pass it by name, beside the layouts.");
+        argument.name());
     return argument.default_value().value_or(c10::IValue());
   }
   // True if there are more layouts than the remaining arguments need.
@@ -278,12 +277,10 @@ class CallOfLayouts {
   void check(bool fits) const {
     DTENSOR_CHECK_VALUE(
         fits && !layouts_.empty(),
-        "explain",
+        "[explain] {}{} not fit the tensors of {}. Pass one for each of them.",
         layouts_.size(),
         layouts_.size() == 1 ? " layout does" : " layouts do",
-        " not fit the tensors of ",
-        info_.op.schema(),
-        ". Pass one for each of them.");
+        info_.op.schema());
   }
 
   const OpInfo& info_;
@@ -297,10 +294,9 @@ c10::OperatorHandle find_operator(std::string_view op) {
       c10::Dispatcher::singleton().findSchema(parse_operator_name(op));
   DTENSOR_CHECK_VALUE(
       found,
-      "explain",
-      "LibTorch has no operator \"",
-      op,
-      "\". Name it with its overload, if it has one: \"mm\", \"add.Tensor\".");
+      "[explain] LibTorch has no operator \"{}\". Name it with its overload, "
+      "if it has one: \"mm\", \"add.Tensor\".",
+      op);
   return *found;
 }
 
@@ -308,12 +304,9 @@ void check_names(const OpInfo& info, const Arguments& arguments) {
   for (const auto& [name, _] : arguments) {
     DTENSOR_CHECK_VALUE(
         info.op.schema().argumentIndexWithName(name),
-        "explain",
-        "there is no argument \"",
+        "[explain] there is no argument \"{}\": {}. Pass those that it has.",
         name,
-        "\": ",
-        info.op.schema(),
-        ". Pass those that it has.");
+        info.op.schema());
   }
 }
 

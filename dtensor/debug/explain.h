@@ -48,8 +48,9 @@ enum class DecidedBy : uint8_t {
   kKernel,    // no decision: a kernel for DTensors computes the result
   kOperators, // no decision: it decomposes into the operators in `calls`
   kWhole,     // no rule: every rank computes all, on replicated operands
-  kMadeWhole, // as kWhole, for any operands: an on_missing_rule() scope
-  kNobody,    // unsupported: the call throws
+  kReplicatedFallback, // as kWhole, for any operands: an on_missing_rule()
+                       // scope
+  kUnsupported,        // unsupported: the call throws
 };
 
 /// Returns a description: "its rule", "a kernel of its own", ...
@@ -131,10 +132,10 @@ struct ExplainedCall {
 ///
 ///   explain("sum.dim_IntList", {x}, {{"dim", std::vector<int64_t>{0}}});
 ///
-/// Calls that would throw in a program are explained too (DecidedBy::kNobody).
-/// Throws ValueError for an operator or an argument that LibTorch does not
-/// have, for a wrong number of layouts, and for a missing argument. No Python
-/// counterpart.
+/// Calls that would throw in a program are explained too
+/// (DecidedBy::kUnsupported). Throws ValueError for an operator or an argument
+/// that LibTorch does not have, for a wrong number of layouts, and for a
+/// missing argument. No Python counterpart.
 DTENSOR_API ExplainedCall explain(
     std::string_view op,
     const std::vector<SpecPtr>& layouts,

@@ -25,11 +25,11 @@ namespace dtensor::detail {
 namespace {
 
 DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
-  if (becomes_whole(info, args)) {
-    return DecidedBy::kMadeWhole;
+  if (uses_replicated_fallback(info, args)) {
+    return DecidedBy::kReplicatedFallback;
   }
   const bool decomposes =
-      info.is_out || (is_composite(info.op) && !is_computed_whole(info, args));
+      info.is_out || (is_composite(info.op) && !runs_replicated(info, args));
   return decomposes ? DecidedBy::kOperators : DecidedBy::kWhole;
 }
 
@@ -70,7 +70,7 @@ SpecPtr spec_of_plain_input(
     const at::Tensor& t) {
   const auto& layouts = boundary.layouts().input;
   auto sizes = t.sizes().vec();
-  if (layouts.plain.cuts()) {
+  if (layouts.plain.is_sharded()) {
     const auto dim = (layouts.plain.dim() + t.dim()) % t.dim();
     const bool known = dim == t.dim() - 1 && layouts.features > 0;
     auto& size = sizes[static_cast<size_t>(dim)];
@@ -90,7 +90,7 @@ SpecPtr spec_of_styled(const LayoutBoundary& boundary, const at::Tensor& t) {
 
 bool becomes_replicated(const OpInfo& info, const at::Tensor& t) {
   return !is_dtensor(t) && t.numel() != 1 && t.layout() == at::kStrided &&
-      (info.traits.takes_plain || in_implicit_replication());
+      (info.traits.accepts_plain_source || in_implicit_replication());
 }
 
 // Returns the arguments at the time of the decision, after scopes and styles
@@ -155,7 +155,7 @@ void say_how_it_runs(
     ExplainedCall& call) {
   if (info.is_region && wants_gradients(args)) {
     say(call,
-        call.module.empty() && takes_stock_autograd(info, decision, args)
+        call.module.empty() && uses_native_autograd(info, decision, args)
             ? "LibTorch's own formula, on DTensors"
             : "a region: LibTorch's autograd records the local operator");
     return;
@@ -189,7 +189,8 @@ void add_decision(
     c10::ArrayRef<c10::IValue> args,
     ExplainedCall& call) {
   if (decision.shapes_from_results) {
-    call.by = takes_whole(decision) ? DecidedBy::kMadeWhole : DecidedBy::kWhole;
+    call.by = is_replicated_fallback(decision) ? DecidedBy::kReplicatedFallback
+                                               : DecidedBy::kWhole;
   }
   for (size_t i = 0; i < call.operands.size(); ++i) {
     add_way(call.operands[i], decision.inputs[i]);
@@ -218,10 +219,10 @@ void explain_into(
   }
   std::vector<Choice> choices;
   try {
-    const auto decision = decide_anew(info, stack, &choices);
+    const auto decision = decide_uncached(info, stack, &choices);
     add_decision(info, *decision, args, call);
   } catch (const c10::Error& e) {
-    call.by = DecidedBy::kNobody;
+    call.by = DecidedBy::kUnsupported;
     call.note = e.what_without_backtrace();
   }
   add_choices(info, like->mesh(), choices, call);
@@ -240,7 +241,7 @@ ExplainedCall explain_call(
   try {
     explain_into(info, args, call);
   } catch (const c10::Error& e) {
-    call.by = DecidedBy::kNobody;
+    call.by = DecidedBy::kUnsupported;
     call.note = e.what_without_backtrace();
   }
   return call;

@@ -10,38 +10,38 @@ namespace dtensor::detail {
 namespace {
 
 // Criteria for comparing strategies, in order of precedence.
-enum class Beats : uint8_t { kByStanding, kByBytes, kByChanges, kByOrder };
+enum class Criterion : uint8_t { kByStanding, kByBytes, kByChanges, kByOrder };
 
-Beats how_beats(const Weighed& better, const Weighed& worse) {
+Criterion how_beats(const ScoredStrategy& better, const ScoredStrategy& worse) {
   if (better.standing != worse.standing) {
-    return Beats::kByStanding;
+    return Criterion::kByStanding;
   }
-  const bool last = better.standing == Standing::kLastResort;
-  return !last && better.bytes != worse.bytes ? Beats::kByBytes
-      : better.changes != worse.changes       ? Beats::kByChanges
-                                              : Beats::kByOrder;
+  const bool last = better.standing == Feasibility::kLastResort;
+  return !last && better.bytes != worse.bytes ? Criterion::kByBytes
+      : better.changes != worse.changes       ? Criterion::kByChanges
+                                              : Criterion::kByOrder;
 }
 
-std::string why_impossible(Standing standing, const std::string& written) {
+std::string why_impossible(Feasibility standing, const std::string& written) {
   switch (standing) {
-    case Standing::kUnreachable:
+    case Feasibility::kUnreachable:
       return "no way from one reduction to another";
-    case Standing::kChangesWritten:
+    case Feasibility::kChangesWritten:
       return "would change " + written + ", which is written";
-    case Standing::kMixesReductions:
+    case Feasibility::kMixesReductions:
       return "a layout would have two reductions";
     default:
       return "";
   }
 }
 
-std::string why_not(const Weighed& option, const Weighed& taken) {
+std::string why_not(const ScoredStrategy& option, const ScoredStrategy& taken) {
   switch (how_beats(taken, option)) {
-    case Beats::kByStanding:
+    case Criterion::kByStanding:
       return "cuts fewer elements than ranks";
-    case Beats::kByBytes:
+    case Criterion::kByBytes:
       return "more bytes";
-    case Beats::kByChanges:
+    case Criterion::kByChanges:
       return "as many bytes, changes more inputs";
     default:
       return "as good, listed later";
@@ -51,7 +51,7 @@ std::string why_not(const Weighed& option, const Weighed& taken) {
 // Compares with the closest alternative.
 std::string why_taken(const Choice& choice, const std::string& written) {
   const auto& taken = choice.options[*choice.taken];
-  auto closest = Beats::kByStanding;
+  auto closest = Criterion::kByStanding;
   size_t others = 0;
   for (const auto& option : choice.options) {
     if (&option != &taken && option.may_be_taken()) {
@@ -65,16 +65,16 @@ std::string why_taken(const Choice& choice, const std::string& written) {
                                       : "the only one in which " + written +
             ", which is written, keeps its layout";
   }
-  if (closest == Beats::kByOrder) {
+  if (closest == Criterion::kByOrder) {
     return "as good as others, listed first";
   }
   if (taken.changes == 0) {
     return "the inputs are so already";
   }
   switch (closest) {
-    case Beats::kByChanges:
+    case Criterion::kByChanges:
       return "fewest bytes, then fewest changed inputs";
-    case Beats::kByBytes:
+    case Criterion::kByBytes:
       return "fewest bytes";
     default:
       return "the only one that leaves no rank without elements";

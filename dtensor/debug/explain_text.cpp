@@ -4,6 +4,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/debug/text_table_impl.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/rule_text.h>
 
@@ -47,7 +48,7 @@ std::string indented(const std::string& text, size_t by) {
 std::string title(const ExplainedCall& call) {
   auto text = call.name + " on " + call.mesh;
   if (call.count > 1) {
-    text += c10::str(", ", call.count, " times");
+    text += detail::format_text(", {} times", call.count);
   }
   if (call.backward) {
     text += ", backward";
@@ -132,11 +133,11 @@ std::string results_text(const std::vector<SpecPtr>& results) {
 }
 
 std::string total_text(const CommTotal& total) {
-  return c10::str(
+  return detail::format_text(
+      "{}{}{} bytes sent\n",
       total.count,
       total.count == 1 ? " collective, " : " collectives, ",
-      bytes_text(total.wire_bytes),
-      " bytes sent\n");
+      bytes_text(total.wire_bytes));
 }
 
 } // namespace
@@ -153,9 +154,9 @@ std::string_view to_string(DecidedBy by) {
       return "by other operators";
     case DecidedBy::kWhole:
       return "whole on every rank";
-    case DecidedBy::kMadeWhole:
+    case DecidedBy::kReplicatedFallback:
       return "made whole on every rank";
-    case DecidedBy::kNobody:
+    case DecidedBy::kUnsupported:
       return "an error";
   }
   return "";

@@ -36,7 +36,7 @@ class LossWatch final : public OperatorObserver {
   std::array<Number, 16> numbers_;  // ring buffer of the last scalars
   size_t next_ = 0;
   int last_pass_ = -1;
-  OperatorObserverGuard guard_{*this, Heard::kOutputs};
+  OperatorObserverGuard guard_{*this, ObservedEvents::kOutputs};
 };
 
 } // namespace dtensor::detail

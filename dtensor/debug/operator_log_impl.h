@@ -47,7 +47,7 @@ class OperatorLog final : public OperatorObserver {
   std::unordered_map<std::string, size_t> index_;
   std::vector<size_t> running_; // from the outermost to the innermost
   ModuleTracker tracker_;
-  OperatorObserverGuard guard_{*this, Heard::kOperators};
+  OperatorObserverGuard guard_{*this, ObservedEvents::kOperators};
 };
 
 /// Returns true for operators that only reinterpret a tensor, such as

@@ -33,7 +33,7 @@ struct Listeners {
 
 RankLocal<std::array<Listeners, 4>> listeners;
 
-Listeners& listeners_to(Heard heard) {
+Listeners& listeners_to(ObservedEvents heard) {
   return listeners.get()[static_cast<size_t>(heard)];
 }
 
@@ -47,9 +47,10 @@ bool is_operator(std::string_view name) {
   return name.find("::") != name.npos && !name.starts_with("autograd::");
 }
 
-template <Heard heard>
+template <ObservedEvents heard>
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
-  const bool hears_all = heard == Heard::kRanges || heard == Heard::kOutputs;
+  const bool hears_all =
+      heard == ObservedEvents::kRanges || heard == ObservedEvents::kOutputs;
   if (!hears_all && !is_operator(call.name())) {
     return nullptr;
   }
@@ -59,7 +60,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   return std::make_unique<Told>();
 }
 
-template <Heard heard>
+template <ObservedEvents heard>
 void end(const at::RecordFunction& call, at::ObserverContext* told) {
   if (told == nullptr) {
     return;
@@ -69,28 +70,30 @@ void end(const at::RecordFunction& call, at::ObserverContext* told) {
   }
 }
 
-at::RecordFunctionCallback callback_for(Heard heard) {
+at::RecordFunctionCallback callback_for(ObservedEvents heard) {
   using at::RecordFunctionCallback;
   using at::RecordScope;
   switch (heard) {
-    case Heard::kOperators:
+    case ObservedEvents::kOperators:
       return RecordFunctionCallback(
-                 begin<Heard::kOperators>, end<Heard::kOperators>)
+                 begin<ObservedEvents::kOperators>,
+                 end<ObservedEvents::kOperators>)
           .needsInputs(true)
           .scopes({RecordScope::FUNCTION});
-    case Heard::kResults:
+    case ObservedEvents::kResults:
       return RecordFunctionCallback(
-                 begin<Heard::kResults>, end<Heard::kResults>)
+                 begin<ObservedEvents::kResults>, end<ObservedEvents::kResults>)
           .needsInputs(true)
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION});
-    case Heard::kOutputs:
+    case ObservedEvents::kOutputs:
       return RecordFunctionCallback(
-                 begin<Heard::kOutputs>, end<Heard::kOutputs>)
+                 begin<ObservedEvents::kOutputs>, end<ObservedEvents::kOutputs>)
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION});
     default:
-      return RecordFunctionCallback(begin<Heard::kRanges>, end<Heard::kRanges>)
+      return RecordFunctionCallback(
+                 begin<ObservedEvents::kRanges>, end<ObservedEvents::kRanges>)
           .scopes({RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE});
   }
 }
@@ -103,7 +106,7 @@ Inputs inputs_of(const at::RecordFunction& call) {
 
 OperatorObserverGuard::OperatorObserverGuard(
     OperatorObserver& observer,
-    Heard heard)
+    ObservedEvents heard)
     : observer_(&observer),
       heard_(heard) {
   auto& all = listeners_to(heard);

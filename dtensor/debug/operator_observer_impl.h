@@ -24,7 +24,7 @@ class OperatorObserver {
 c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& call);
 
 /// Kinds of events to observe.
-enum class Heard : uint8_t {
+enum class ObservedEvents : uint8_t {
   kOperators, // operators, with inputs
   kResults,   // as kOperators, and outputs at the end; none if the call threw
   kOutputs,   // operators and autograd nodes, with outputs at the end
@@ -36,14 +36,14 @@ enum class Heard : uint8_t {
 /// event.
 class OperatorObserverGuard {
  public:
-  OperatorObserverGuard(OperatorObserver& observer, Heard heard);
+  OperatorObserverGuard(OperatorObserver& observer, ObservedEvents heard);
   ~OperatorObserverGuard();
   OperatorObserverGuard(const OperatorObserverGuard&) = delete;
   OperatorObserverGuard& operator=(const OperatorObserverGuard&) = delete;
 
  private:
   OperatorObserver* observer_;
-  Heard heard_;
+  ObservedEvents heard_;
 };
 
 } // namespace dtensor::detail

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/replica_text_impl.h>
 
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 namespace dtensor::detail {
 namespace {
 
 std::string in_module(std::string_view name) {
-  return name.empty() ? "" : c10::str(" in module \"", name, "\"");
+  return name.empty() ? "" : detail::format_text(" in module \"{}\"", name);
 }
 
 std::string of_module(std::string_view name) {
   return name.empty() ? " of the module itself"
-                      : c10::str(" of module \"", name, "\"");
+                      : detail::format_text(" of module \"{}\"", name);
 }
 
 } // namespace
@@ -33,17 +33,17 @@ std::string title_of(ReplicaRole role, std::string_view name) {
     case ReplicaRole::kDraw:
       return "the stream of random numbers" + in_module(name);
     case ReplicaRole::kParameter:
-      return c10::str("the parameter \"", name, "\"");
+      return detail::format_text("the parameter \"{}\"", name);
     case ReplicaRole::kParameterGradient:
-      return c10::str("the gradient of the parameter \"", name, "\"");
+      return detail::format_text("the gradient of the parameter \"{}\"", name);
     case ReplicaRole::kLoss:
       return "the loss";
     case ReplicaRole::kRandomState:
       return name.empty()
           ? "the random state"
-          : c10::str("the random state at module \"", name, "\"");
+          : detail::format_text("the random state at module \"{}\"", name);
     default:
-      return c10::str("\"", name, "\"");
+      return detail::format_text("\"{}\"", name);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <numeric>
@@ -76,7 +77,7 @@ std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece) {
     return "";
   }
   const auto range = c10::str(piece.begin, "-", piece.end - 1);
-  return ndim > 2 ? c10::str("dim ", dim, ": ", range) : range;
+  return ndim > 2 ? detail::format_text("dim {}: {}", dim, range) : range;
 }
 
 ShardGrid::ShardGrid(const Spec& spec) : spec_(spec) {
@@ -217,7 +218,7 @@ std::string ShardGrid::label(const Cell& cell) const {
   return device() + text + ranks_text(ranks);
 }
 
-std::string ShardGrid::idle_label() const {
+std::string ShardGrid::empty_ranks_label() const {
   return idle_.empty() ? "" : device() + ranks_text(idle_);
 }
 

@@ -43,7 +43,7 @@ class DTENSOR_API ShardGrid {
   /// "cpu:sum(0,2)" are terms.
   std::string label(const Cell& cell) const;
   /// Returns the ranks that hold no elements: "cpu:3", or "".
-  std::string idle_label() const;
+  std::string empty_ranks_label() const;
   bool has_partial() const {
     return !terms_.empty();
   }

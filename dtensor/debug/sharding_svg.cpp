@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/visualize_sharding.h>
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/debug/shard_grid_impl.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 
@@ -57,16 +57,12 @@ std::string text_at(
     int64_t y,
     const std::string& text,
     const char* anchor = "start") {
-  return c10::str(
-      "<text x=\"",
+  return detail::format_text(
+      "<text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
       x,
-      "\" y=\"",
       y,
-      "\" text-anchor=\"",
       anchor,
-      "\">",
-      escaped(text),
-      "</text>\n");
+      escaped(text));
 }
 
 std::string rectangle(
@@ -75,18 +71,14 @@ std::string rectangle(
     int64_t width,
     int64_t height,
     const char* fill) {
-  return c10::str(
-      "<rect x=\"",
+  return detail::format_text(
+      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" "
+      "stroke=\"#333\"/>\n",
       x,
-      "\" y=\"",
       y,
-      "\" width=\"",
       width,
-      "\" height=\"",
       height,
-      "\" fill=\"",
-      fill,
-      "\" stroke=\"#333\"/>\n");
+      fill);
 }
 
 // The drawn part of a picture, and its size.
@@ -186,14 +178,11 @@ void add_line(Drawing& picture, const std::string& text) {
 }
 
 void add_sheet(Drawing& picture, const Drawing& sheet) {
-  picture.body += c10::str(
-      "<g transform=\"translate(",
+  picture.body += detail::format_text(
+      "<g transform=\"translate({},{})\">\n{}</g>\n",
       kGap,
-      ",",
       picture.height + kGap,
-      ")\">\n",
-      sheet.body,
-      "</g>\n");
+      sheet.body);
   picture.height += sheet.height + kGap;
   picture.width = std::max(picture.width, sheet.width + 2 * kGap);
 }
@@ -205,20 +194,17 @@ constexpr const char* kHatch =
 
 std::string file_of(const Drawing& picture) {
   const auto height = picture.height + kGap;
-  return c10::str(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"",
+  return detail::format_text(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "viewBox=\"0 0 {} {}\" font-family=\"monospace\" "
+      "font-size=\"11\">\n{}<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n{}</svg>\n",
       picture.width,
-      "\" height=\"",
       height,
-      "\" viewBox=\"0 0 ",
       picture.width,
-      " ",
       height,
-      "\" font-family=\"monospace\" font-size=\"11\">\n",
       kHatch,
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      picture.body,
-      "</svg>\n");
+      picture.body);
 }
 
 } // namespace
@@ -230,7 +216,7 @@ std::string sharding_svg(const Spec& spec, const std::string& header) {
   for (const auto& sheet : grid.sheets()) {
     add_sheet(picture, Sheet(sheet, spec, grid.has_partial()).draw());
   }
-  if (const auto idle = grid.idle_label(); !idle.empty()) {
+  if (const auto idle = grid.empty_ranks_label(); !idle.empty()) {
     add_line(picture, "nothing on " + idle);
   }
   return file_of(picture);

@@ -231,8 +231,8 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
   std::vector<TraceEvent> events_;
   ModuleTracker tracker_;
   CommObserverGuard collectives_{*this};
-  OperatorObserverGuard operators_{*this, Heard::kOperators};
-  OperatorObserverGuard ranges_{*this, Heard::kRanges};
+  OperatorObserverGuard operators_{*this, ObservedEvents::kOperators};
+  OperatorObserverGuard ranges_{*this, ObservedEvents::kRanges};
 };
 
 } // namespace detail

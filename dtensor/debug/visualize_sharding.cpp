@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/visualize_sharding.h>
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/debug/shard_grid_impl.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 
@@ -25,7 +25,7 @@ std::string padded(const std::string& text, size_t width) {
 
 std::string colored(const std::string& text, size_t color) {
   const auto background = kBackgrounds[color % kBackgrounds.size()];
-  return c10::str("\x1b[30;48;5;", background, "m", text, "\x1b[0m");
+  return detail::format_text("\x1b[30;48;5;{}m{}\x1b[0m", background, text);
 }
 
 void append_line(std::string& text, std::string line) {
@@ -123,7 +123,7 @@ std::string visualize_sharding(
     text += title.empty() ? "" : "\n" + title + "\n";
     text += Table(sheet, options.use_color).text();
   }
-  const auto idle = grid.idle_label();
+  const auto idle = grid.empty_ranks_label();
   return idle.empty() ? text : text + "nothing on " + idle + "\n";
 }
 

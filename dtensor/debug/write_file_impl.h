@@ -23,12 +23,11 @@ inline void write_file(
   file.close();
   DTENSOR_CHECK(
       !file.fail(),
+      "[{}] cannot write \"{}\": {}. Pass the name of a file in a folder that "
+      "exists.",
       where,
-      "cannot write \"",
       file_name,
-      "\": ",
-      std::strerror(errno),
-      ". Pass the name of a file in a folder that exists.");
+      std::strerror(errno));
 }
 
 } // namespace dtensor::detail

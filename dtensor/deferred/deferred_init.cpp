@@ -8,7 +8,7 @@
 
 #include <dtensor/deferred/tape_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/asked_first_impl.h>
+#include <dtensor/ops/interceptor_impl.h>
 #include <dtensor/ops/stack_impl.h>
 
 #include <algorithm>
@@ -48,9 +48,9 @@ bool is_to_defer(
     if (const auto* note = deferred_of(t)) {
       DTENSOR_CHECK(
           note->tape.get() == &tape,
-          "DeferredInit",
-          name_of(op.operator_name()),
-          " uses a tensor that another thread deferred. Materialize it first.");
+          "[DeferredInit] {} uses a tensor that another thread deferred. "
+          "Materialize it first.",
+          name_of(op.operator_name()));
       any_deferred = true;
     }
   });
@@ -61,10 +61,10 @@ bool is_to_defer(
 class NotDeferring {
  public:
   NotDeferring() : outer_(is_deferring()) {
-    c10::impl::tls_set_dispatch_key_included(kAskedFirstKey, false);
+    c10::impl::tls_set_dispatch_key_included(kInterceptKey, false);
   }
   ~NotDeferring() {
-    c10::impl::tls_set_dispatch_key_included(kAskedFirstKey, outer_);
+    c10::impl::tls_set_dispatch_key_included(kInterceptKey, outer_);
   }
   NotDeferring(const NotDeferring&) = delete;
   NotDeferring& operator=(const NotDeferring&) = delete;
@@ -73,7 +73,7 @@ class NotDeferring {
   bool outer_;
 };
 
-void come_by(
+void intercept_call(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
@@ -90,18 +90,18 @@ void come_by(
 } // namespace
 
 bool is_deferring() {
-  return c10::impl::tls_is_dispatch_key_included(kAskedFirstKey);
+  return c10::impl::tls_is_dispatch_key_included(kInterceptKey);
 }
 
 } // namespace detail
 
 DeferredInit::DeferredInit() : outer_(detail::is_deferring()) {
-  detail::set_sees_all(&detail::come_by);
-  c10::impl::tls_set_dispatch_key_included(detail::kAskedFirstKey, true);
+  detail::set_interceptor(&detail::intercept_call);
+  c10::impl::tls_set_dispatch_key_included(detail::kInterceptKey, true);
 }
 
 DeferredInit::~DeferredInit() {
-  c10::impl::tls_set_dispatch_key_included(detail::kAskedFirstKey, outer_);
+  c10::impl::tls_set_dispatch_key_included(detail::kInterceptKey, outer_);
 }
 
 bool is_deferred(const at::Tensor& t) {

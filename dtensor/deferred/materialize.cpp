@@ -30,16 +30,15 @@ void check_deferred(const Named& tensors) {
   }
   DTENSOR_CHECK_VALUE(
       strange.empty(),
+      "[{}] on the meta device, and not made in a DeferredInit scope: {}. Make "
+      "them in one, or fill them by load_weights() or set_model_state_dict().",
       kMaterialize,
-      "on the meta device, and not made in a DeferredInit scope: ",
-      c10::Join(", ", strange),
-      ". Make them in one, or fill them by load_weights() or "
-      "set_model_state_dict().");
+      c10::Join(", ", strange));
 }
 
 struct PartOfTape {
   std::shared_ptr<detail::Tape> tape;
-  std::vector<detail::Wanted> wanted;
+  std::vector<detail::RequestedValue> wanted;
   std::vector<at::Tensor> tensors;
 };
 
@@ -62,11 +61,11 @@ std::vector<PartOfTape> by_tape(const Named& tensors) {
   return parts;
 }
 
-void bring_to_life(const Named& tensors) {
+void materialize_tensors(const Named& tensors) {
   DTENSOR_CHECK(
       !detail::is_deferring(),
-      kMaterialize,
-      "a DeferredInit scope is open. Let it end first.");
+      "[{}] a DeferredInit scope is open. Let it end first.",
+      kMaterialize);
   check_deferred(tensors);
   for (const auto& part : by_tape(tensors)) {
     const bool is_plain =
@@ -75,7 +74,7 @@ void bring_to_life(const Named& tensors) {
         });
     const auto made = detail::play(*part.tape, part.wanted, is_plain);
     for (size_t i = 0; i < made.size(); ++i) {
-      detail::become(part.tensors[i], made[i]);
+      detail::replace_tensor_impl(part.tensors[i], made[i]);
     }
   }
 }
@@ -90,7 +89,7 @@ void materialize(torch::nn::Module& module) {
       tensors.emplace_back(item.key(), item.value());
     }
   }
-  bring_to_life(tensors);
+  materialize_tensors(tensors);
 }
 
 void materialize(c10::ArrayRef<at::Tensor> given) {
@@ -100,7 +99,7 @@ void materialize(c10::ArrayRef<at::Tensor> given) {
       tensors.emplace_back(c10::str("tensor ", i), given[i]);
     }
   }
-  bring_to_life(tensors);
+  materialize_tensors(tensors);
 }
 
 } // namespace dtensor

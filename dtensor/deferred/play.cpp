@@ -10,7 +10,7 @@
 
 #include <dtensor/deferred/same_draws_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
@@ -66,7 +66,7 @@ struct PlayGroup {
 
 class Player {
  public:
-  Player(Tape& tape, const std::vector<Wanted>& wanted)
+  Player(Tape& tape, const std::vector<RequestedValue>& wanted)
       : tape_(tape),
         wanted_(wanted),
         made_(tape.values().size()),
@@ -83,7 +83,7 @@ class Player {
     find_calls(all_draws);
     find_groups();
     for (const auto n : calls_) {
-      play_or_start_again(n);
+      play_or_restart(n);
     }
     std::vector<at::Tensor> results;
     for (const auto& w : wanted_) {
@@ -178,7 +178,7 @@ class Player {
     }
   }
 
-  void play_or_start_again(size_t n) {
+  void play_or_restart(size_t n) {
     auto& group = group_with(n);
     check_unchanged(call(n));
     try {
@@ -186,15 +186,14 @@ class Player {
     } catch (const c10::Error& error) {
       DTENSOR_CHECK(
           group.mesh.defined() && !group.is_replicated,
-          "materialize",
+          "[materialize] {}, which a DeferredInit scope put off, failed: {}. "
+          "Correct the constructor that calls it.",
           name_of(call(n).op.operator_name()),
-          ", which a DeferredInit scope put off, failed: ",
-          error.what_without_backtrace(),
-          ". Correct the constructor that calls it.");
+          error.what_without_backtrace());
       group.is_replicated = true;
       for (const auto before : group.calls) {
         if (before <= n) {
-          play_or_start_again(before);
+          play_or_restart(before);
         }
       }
     }
@@ -215,7 +214,8 @@ class Player {
       return operand(c, i, t, group);
     });
     if (!c.outputs.empty()) {
-      ask_for(c.op.schema(), stack.data(), tape_.values()[c.outputs[0]].device);
+      set_device_argument(
+          c.op.schema(), stack.data(), tape_.values()[c.outputs[0]].device);
     }
     if (c.inputs.empty() && group.mesh.defined()) {
       made_[c.outputs[0]] = made_distributed(c, group, std::move(stack));
@@ -238,10 +238,10 @@ class Player {
     visit_tensors(c.args, [&](const at::Tensor& t, size_t, int) {
       DTENSOR_CHECK(
           c.inputs[i] != Tape::kReal || version_of(t) == c.versions[i],
-          "materialize",
-          name_of(c.op.operator_name()),
-          " was put off by a DeferredInit scope, and a tensor from outside "
-          "that it uses has been written since. Give it a clone().");
+          "[materialize] {} was put off by a DeferredInit scope, and a tensor "
+          "from outside that it uses has been written since. Give it a "
+          "clone().",
+          name_of(c.op.operator_name()));
       ++i;
     });
   }
@@ -286,7 +286,7 @@ class Player {
     const auto& spec = layouts_[value];
     const Placements layout = group.is_replicated || spec == nullptr ||
             spec->sizes() != SizesRef(about.sizes)
-        ? whole_placements(group.mesh)
+        ? replicated_placements(group.mesh)
         : Placements(spec->placements().begin(), spec->placements().end());
     const FactoryOptions options{.dtype = about.dtype};
     if (const auto make = factory_of(c, about)) {
@@ -322,7 +322,7 @@ class Player {
   }
 
   Tape& tape_;
-  const std::vector<Wanted>& wanted_;
+  const std::vector<RequestedValue>& wanted_;
   std::vector<size_t> calls_;    // calls to play
   std::vector<at::Tensor> made_; // by value, until its last use
   std::vector<SpecPtr> layouts_; // by value, the preferred layout
@@ -335,7 +335,7 @@ class Player {
 } // namespace
 
 std::vector<at::Tensor>
-play(Tape& tape, const std::vector<Wanted>& wanted, bool all_draws) {
+play(Tape& tape, const std::vector<RequestedValue>& wanted, bool all_draws) {
   const c10::NoGradGuard no_grad;
   tape.close_all();
   return Player(tape, wanted).run(all_draws);
@@ -345,7 +345,7 @@ void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const auto count = schema.arguments().size();
   std::shared_ptr<Tape> tape;
-  std::vector<Wanted> wanted;
+  std::vector<RequestedValue> wanted;
   c10::Device device = at::kCPU;
   visit_tensors(
       last_args(*stack, count), [&](const at::Tensor& t, size_t arg, int) {
@@ -355,10 +355,9 @@ void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         }
         DTENSOR_CHECK_NOT_IMPLEMENTED(
             !is_written(schema.arguments()[arg]),
-            "DeferredInit",
-            name_of(op.operator_name()),
-            " writes a deferred tensor and needs its values. Call it after "
-            "materialize().");
+            "[DeferredInit] {} writes a deferred tensor and needs its values. "
+            "Call it after materialize().",
+            name_of(op.operator_name()));
         tape = note->tape;
         device = note->device;
         wanted.push_back({note->value, nullptr});
@@ -366,7 +365,7 @@ void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto values =
       tape == nullptr ? std::vector<at::Tensor>() : play(*tape, wanted, false);
   size_t next = 0;
-  ask_for(schema, stack->data() + (stack->size() - count), device);
+  set_device_argument(schema, stack->data() + (stack->size() - count), device);
   map_tensors(
       stack->data() + (stack->size() - count),
       count,

@@ -153,10 +153,8 @@ void Tape::open(size_t call, const at::Tensor& t) {
   auto* memory = std::calloc(bytes, 1);
   DTENSOR_CHECK(
       memory != nullptr,
-      "DeferredInit",
-      "no memory for ",
-      bytes,
-      " bytes. Free some.");
+      "[DeferredInit] no memory for {} bytes. Free some.",
+      bytes);
   t.storage().set_data_ptr_noswap(
       {memory, memory, &std::free, c10::Device(kMeta)});
   open_.emplace(storage_of(t), call);
@@ -257,7 +255,7 @@ bool Tape::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   return true;
 }
 
-void ask_for(
+void set_device_argument(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
     c10::Device device) {

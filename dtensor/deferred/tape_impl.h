@@ -12,7 +12,7 @@
 #include <dtensor/deferred/union_find_impl.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/random/sample_impl.h>
-#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -128,14 +128,14 @@ class Tape : public std::enable_shared_from_this<Tape> {
 };
 
 /// A requested value and its layout.
-struct Wanted {
+struct RequestedValue {
   size_t value = 0;
   SpecPtr spec; // null: plain
 };
 
 /// Replaces the device argument by `device`: programs that copy options from a
 /// deferred tensor would request the meta device.
-void ask_for(
+void set_device_argument(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
     c10::Device device);
@@ -145,7 +145,7 @@ void ask_for(
 /// if its spec is null. With `all_draws` the rank's default generator ends in
 /// the state that it would have without the scope.
 std::vector<at::Tensor>
-play(Tape& tape, const std::vector<Wanted>& wanted, bool all_draws);
+play(Tape& tape, const std::vector<RequestedValue>& wanted, bool all_draws);
 
 /// Runs the operator on the values of its deferred arguments, which are on top
 /// of the stack. The arguments are played as plain tensors, and the results are

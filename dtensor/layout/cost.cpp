@@ -36,12 +36,10 @@ int64_t ring_rounds(CollectiveKind kind, int64_t n) {
     case CollectiveKind::kScatter:
       return n - 1;
     default:
-      DTENSOR_CHECK_VALUE(
-          false,
-          "ring_rounds",
-          to_string(kind),
-          " goes in no ring. Ask for all_reduce, all_gather, reduce_scatter, "
-          "all_to_all or scatter.");
+      DTENSOR_THROW_VALUE(
+          "[ring_rounds] {} goes in no ring. Ask for all_reduce, all_gather, "
+          "reduce_scatter, all_to_all or scatter.",
+          to_string(kind));
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/layout/flattened_slice_impl.h>
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -43,12 +42,10 @@ void check_names(
   for (const std::string& name : names) {
     DTENSOR_CHECK_INDEX(
         std::find(known.begin(), known.end(), name) != known.end(),
-        "DeviceMesh",
-        "no dimension is called \"",
+        "[DeviceMesh] no dimension is called \"{}\": the names are {}. Use one "
+        "of them.",
         name,
-        "\": the names are ",
-        join_names(known),
-        ". Use one of them.");
+        join_names(known));
   }
 }
 
@@ -99,7 +96,7 @@ std::string explain_names(
     texts.push_back(
         is_plain || joined.empty()
             ? names[i]
-            : c10::str(names[i], " (", join_names(joined), ")"));
+            : detail::format_text("{} ({})", names[i], join_names(joined)));
   }
   return join_names(texts);
 }
@@ -112,12 +109,10 @@ void check_order(
   for (const SliceDim& item : slice) {
     DTENSOR_CHECK_VALUE(
         item.dims.empty() || item.dims.front() > last,
-        "DeviceMesh",
-        "a slice keeps the order of the mesh: ",
+        "[DeviceMesh] a slice keeps the order of the mesh: {} of {}. Name each "
+        "dimension once, in that order.",
         explain_names(mesh, names, slice),
-        " of ",
-        join_names(mesh.mesh_dim_names()),
-        ". Name each dimension once, in that order.");
+        join_names(mesh.mesh_dim_names()));
     last = item.dims.empty() ? last : item.dims.back();
   }
 }

@@ -81,55 +81,46 @@ void check_shape(
       !shape.empty() &&
           std::all_of(
               shape.begin(), shape.end(), [](int64_t n) { return n > 0; }),
-      "DeviceMesh",
-      "not the shape of a mesh: ",
-      SizesRef(shape),
-      ". Give at least one dimension, and positive sizes.");
+      "[DeviceMesh] not the shape of a mesh: {}. Give at least one dimension, "
+      "and positive sizes.",
+      SizesRef(shape));
   DTENSOR_CHECK_VALUE(
       static_cast<size_t>(numel(shape)) == ranks.size(),
-      "DeviceMesh",
+      "[DeviceMesh] {} ranks for a mesh of shape {}. Give {} ranks, in "
+      "row-major order.",
       ranks.size(),
-      " ranks for a mesh of shape ",
       SizesRef(shape),
-      ". Give ",
-      numel(shape),
-      " ranks, in row-major order.");
+      numel(shape));
   std::unordered_set<int64_t> seen;
   for (const int64_t rank : ranks) {
     DTENSOR_CHECK_VALUE(
         rank >= 0 && seen.insert(rank).second,
-        "DeviceMesh",
+        "[DeviceMesh] {}{}. Give different global ranks.",
         rank < 0 ? "a rank is negative: " : "a rank is there twice: ",
-        rank,
-        ". Give different global ranks.");
+        rank);
   }
 }
 
 void check_names(const std::vector<std::string>& names, size_t ndim) {
   DTENSOR_CHECK_VALUE(
       names.empty() || names.size() == ndim,
-      "DeviceMesh",
+      "[DeviceMesh] {} names for {} dimensions: {}. Give one name per "
+      "dimension.",
       names.size(),
-      " names for ",
       ndim,
-      " dimensions: ",
-      detail::join_names(names),
-      ". Give one name per dimension.");
+      detail::join_names(names));
   for (auto name = names.begin(); name != names.end(); ++name) {
     DTENSOR_CHECK_VALUE(
         !name->empty(),
-        "DeviceMesh",
-        "a dimension has an empty name: dimension ",
-        name - names.begin(),
-        ". Name all dimensions or none.");
+        "[DeviceMesh] a dimension has an empty name: dimension {}. Name all "
+        "dimensions or none.",
+        name - names.begin());
     DTENSOR_CHECK_VALUE(
         std::find(names.begin(), name, *name) == name,
-        "DeviceMesh",
-        "two dimensions are called \"",
+        "[DeviceMesh] two dimensions are called \"{}\": {}. Give each its own "
+        "name.",
         *name,
-        "\": ",
-        detail::join_names(names),
-        ". Give each its own name.");
+        detail::join_names(names));
   }
 }
 
@@ -143,16 +134,12 @@ int64_t wrap_dim(const MeshState& state, int64_t dim) {
 int64_t detail::wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where) {
   DTENSOR_CHECK_INDEX(
       -ndim <= dim && dim < ndim,
+      "[{}] no dimension {}: the mesh has {}. Use one from {} to {}.",
       where,
-      "no dimension ",
       dim,
-      ": the mesh has ",
       ndim,
-      ". Use one from ",
       -ndim,
-      " to ",
-      ndim - 1,
-      ".");
+      ndim - 1);
   return dim < 0 ? dim + ndim : dim;
 }
 
@@ -244,18 +231,14 @@ int64_t DeviceMesh::dim_of(std::string_view name) const {
   if (found == names.end()) {
     DTENSOR_CHECK_INDEX(
         !names.empty(),
-        "DeviceMesh",
-        "no dimension is called \"",
+        "[DeviceMesh] no dimension is called \"{}\": the dimensions have no "
+        "names. Pass names when making the mesh.",
+        name);
+    DTENSOR_THROW_INDEX(
+        "[DeviceMesh] no dimension is called \"{}\": the names are {}. Use one "
+        "of them.",
         name,
-        "\": the dimensions have no names. Pass names when making the mesh.");
-    DTENSOR_CHECK_INDEX(
-        false,
-        "DeviceMesh",
-        "no dimension is called \"",
-        name,
-        "\": the names are ",
-        detail::join_names(names),
-        ". Use one of them.");
+        detail::join_names(names));
   }
   return found - names.begin();
 }
@@ -274,10 +257,9 @@ int64_t DeviceMesh::get_rank() const {
 int64_t DeviceMesh::get_local_rank() const {
   DTENSOR_CHECK(
       ndim() == 1,
-      "DeviceMesh::get_local_rank",
-      "which dimension? The mesh has ",
-      ndim(),
-      ". Pass a dimension or its name.");
+      "[DeviceMesh::get_local_rank] which dimension? The mesh has {}. Pass a "
+      "dimension or its name.",
+      ndim());
   return get_local_rank(0);
 }
 
@@ -285,12 +267,10 @@ int64_t DeviceMesh::get_local_rank(int64_t dim) const {
   const int64_t wrapped = wrap_dim(*state_, dim);
   DTENSOR_CHECK(
       contains_this_rank(),
-      "DeviceMesh::get_local_rank",
-      "rank ",
+      "[DeviceMesh::get_local_rank] rank {} is outside the mesh of ranks {}. "
+      "Ask contains_this_rank() first.",
       get_rank(),
-      " is outside the mesh of ranks ",
-      SizesRef(ranks()),
-      ". Ask contains_this_rank() first.");
+      SizesRef(ranks()));
   return (*get_coordinate())[static_cast<size_t>(wrapped)];
 }
 

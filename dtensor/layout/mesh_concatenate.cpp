@@ -41,9 +41,8 @@ StatePtr common_origin(
   }
   DTENSOR_CHECK_VALUE(
       origin != nullptr,
-      "DeviceMesh::concatenate",
-      "the meshes are no slices of one mesh that is still there. Slice them "
-      "from one mesh, and keep it.");
+      "[DeviceMesh::concatenate] the meshes are no slices of one mesh that is "
+      "still there. Slice them from one mesh, and keep it.");
   return origin;
 }
 
@@ -74,9 +73,8 @@ std::vector<int64_t> ranks_side_by_side(
       std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
           sorted.front() >= 0 &&
           sorted.back() < static_cast<int64_t>(origin.ranks.size()),
-      "DeviceMesh::concatenate",
-      "two of the meshes share a dimension of the mesh that they come from. "
-      "Name each dimension once.");
+      "[DeviceMesh::concatenate] two of the meshes share a dimension of the "
+      "mesh that they come from. Name each dimension once.");
   for (int64_t& place : places) {
     place = origin.ranks[static_cast<size_t>(place)];
   }
@@ -88,7 +86,7 @@ std::vector<int64_t> ranks_side_by_side(
 DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
   constexpr const char* kWhere = "DeviceMesh::concatenate";
   DTENSOR_CHECK_VALUE(
-      !meshes.empty(), kWhere, "there is no mesh. Give at least one.");
+      !meshes.empty(), "[{}] there is no mesh. Give at least one.", kWhere);
   std::vector<StatePtr> states;
   std::vector<int64_t> shape;
   std::vector<std::string> names;
@@ -96,8 +94,9 @@ DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
     const MeshState& state = *mesh.state_;
     DTENSOR_CHECK_VALUE(
         state.names.empty() == meshes[0].state_->names.empty(),
-        kWhere,
-        "some of the meshes have names. Name the dimensions of all or none.");
+        "[{}] some of the meshes have names. Name the dimensions of all or "
+        "none.",
+        kWhere);
     states.push_back(mesh.state_);
     shape.insert(shape.end(), state.shape.begin(), state.shape.end());
     names.insert(names.end(), state.names.begin(), state.names.end());

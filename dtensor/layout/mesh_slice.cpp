@@ -33,19 +33,16 @@ std::vector<int64_t> dims_of(
     const std::vector<std::string>& names) {
   DTENSOR_CHECK_VALUE(
       !names.empty(),
-      "DeviceMesh",
-      "a slice needs a dimension. Name at least one.");
+      "[DeviceMesh] a slice needs a dimension. Name at least one.");
   std::vector<int64_t> dims;
   for (const std::string& name : names) {
     dims.push_back(mesh.dim_of(name));
     DTENSOR_CHECK_VALUE(
         dims.size() == 1 || dims[dims.size() - 2] < dims.back(),
-        "DeviceMesh",
-        "a slice keeps the order of the mesh: ",
+        "[DeviceMesh] a slice keeps the order of the mesh: {} of {}. Name each "
+        "dimension once, in that order.",
         join_names(names),
-        " of ",
-        join_names(mesh.mesh_dim_names()),
-        ". Name each dimension once, in that order.");
+        join_names(mesh.mesh_dim_names()));
   }
   return dims;
 }
@@ -96,12 +93,10 @@ void check_name_is_free(
     DTENSOR_CHECK_VALUE(
         std::find(names.begin(), names.end(), name) == names.end() &&
             (!flattened || flattened->ranks == ranks),
-        "DeviceMesh::flatten",
-        "the name \"",
+        "[DeviceMesh::flatten] the name \"{}\" is taken by another mesh: the "
+        "dimensions are {}. Choose another name.",
         name,
-        "\" is taken by another mesh: the dimensions are ",
-        join_names(names),
-        ". Choose another name.");
+        join_names(names));
   }
 }
 
@@ -187,8 +182,8 @@ DeviceMesh DeviceMesh::flatten(std::string name) const {
   if (name.empty()) {
     DTENSOR_CHECK_VALUE(
         !mesh_dim_names().empty(),
-        "DeviceMesh::flatten",
-        "the mesh has no names to make one from. Pass a name.");
+        "[DeviceMesh::flatten] the mesh has no names to make one from. Pass a "
+        "name.");
     name = c10::Join("_", mesh_dim_names());
   }
   if (mesh_dim_names() == std::vector<std::string>{name}) {
@@ -224,24 +219,21 @@ DeviceMesh DeviceMesh::unflatten(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   DTENSOR_CHECK_VALUE(
       !sizes.empty() && product == whole,
+      "[{}] mesh dim {} has {} ranks, and the sizes {} another number. Give "
+      "sizes whose product that is.",
       kWhere,
-      "mesh dim ",
       dim_label(dim),
-      " has ",
       whole,
-      " ranks, and the sizes ",
-      SizesRef(sizes),
-      " another number. Give sizes whose product that is.");
+      SizesRef(sizes));
   const bool has_names = !state_->names.empty();
   DTENSOR_CHECK_VALUE(
       mesh_dim_names.size() == (has_names ? sizes.size() : 0),
+      "[{}] {} names for {} dimensions of a mesh {} names. Give one for each "
+      "if the mesh has names, and else none.",
       kWhere,
       mesh_dim_names.size(),
-      " names for ",
       sizes.size(),
-      " dimensions of a mesh ",
-      has_names ? "with" : "without",
-      " names. Give one for each if the mesh has names, and else none.");
+      has_names ? "with" : "without");
   const DeviceMesh pure(
       device_type(),
       replaced(state_->shape, at, sizes),

@@ -47,7 +47,7 @@ class Reader {
 
   void expect(std::string_view word) {
     if (!accept(word)) {
-      fail(c10::str("\"", word, "\""));
+      fail(detail::format_text("\"{}\"", word));
     }
   }
 
@@ -83,19 +83,14 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& expected) {
     skip_blanks();
-    DTENSOR_CHECK_VALUE(
-        false,
+    DTENSOR_THROW_VALUE(
+        "[{}] expected {} at position {}: \"{}{}\". Write {}.",
         where_,
-        "expected ",
         expected,
-        " at position ",
         position_,
-        ": \"",
         text_.substr(0, kLongestQuote),
         text_.size() > kLongestQuote ? "..." : "",
-        "\". Write ",
-        notation_,
-        ".");
+        notation_);
   }
 
  private:
@@ -147,7 +142,7 @@ Sizes read_sizes(Reader& reader, const char* what) {
   Sizes sizes;
   do {
     if (sizes.size() == kMaxDims) {
-      reader.fail(c10::str("at most ", kMaxDims, " dimensions"));
+      reader.fail(detail::format_text("at most {} dimensions", kMaxDims));
     }
     sizes.push_back(read_number(reader, 0, kMaxElements, what));
   } while (reader.accept(","));
@@ -166,7 +161,8 @@ void check_extent(Reader& reader, size_t begin, const ParsedSpec& spec) {
     room /= size;
     if (room == 0 || size - 1 > (kMaxElements - reach) / stride) {
       reader.go_to(begin);
-      reader.fail(c10::str("a shape of at most ", kMaxElements, " elements"));
+      reader.fail(
+          detail::format_text("a shape of at most {} elements", kMaxElements));
     }
     reach += (size - 1) * stride;
   }
@@ -222,12 +218,8 @@ void read_mesh(Reader& reader, ParsedSpec& spec) {
     room /= spec.mesh_shape.back();
     if (room == 0 || spec.mesh_shape.size() > kMaxDims) {
       reader.go_to(begin);
-      reader.fail(c10::str(
-          "a mesh of at most ",
-          kMaxRanks,
-          " ranks and ",
-          kMaxDims,
-          " dimensions"));
+      reader.fail(detail::format_text(
+          "a mesh of at most {} ranks and {} dimensions", kMaxRanks, kMaxDims));
     }
   } while (reader.accept(","));
   reader.expect(")");
@@ -314,7 +306,7 @@ Placements read_placements(Reader& reader) {
 void check_pieces(Reader& reader, size_t begin, PlacementsRef placements) {
   int64_t room = kMaxPieces;
   for (const auto& placement : placements) {
-    room /= placement.cuts() ? placement.split_factor() : 1;
+    room /= placement.is_sharded() ? placement.split_factor() : 1;
     if (room == 0) {
       reader.go_to(begin);
       reader.fail(

@@ -24,41 +24,34 @@ ReduceOp parse_reduce_op(std::string_view name) {
       return static_cast<ReduceOp>(i);
     }
   }
-  DTENSOR_CHECK_VALUE(
-      false,
-      "Partial",
-      "no such reduce op: \"",
-      name,
-      "\". Use one of sum, avg, min, max, product, band, bor, bxor.");
+  DTENSOR_THROW_VALUE(
+      "[Partial] no such reduce op: \"{}\". Use one of sum, avg, min, max, "
+      "product, band, bor, bxor.",
+      name);
 }
 
 Placement Shard(int64_t dim, int64_t unit) {
   DTENSOR_CHECK_VALUE(
       unit >= 1,
-      "Shard",
-      "the unit must be positive: ",
+      "[Shard] the unit must be positive: {}. Use Shard({}) for a cut between "
+      "any two elements.",
       unit,
-      ". Use Shard(",
-      dim,
-      ") for a cut between any two elements.");
+      dim);
   return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1, unit};
 }
 
 Placement StridedShard(int64_t dim, int64_t split_factor, int64_t unit) {
   DTENSOR_CHECK_VALUE(
       split_factor >= 1,
-      "StridedShard",
-      "the split factor must be positive: ",
+      "[StridedShard] the split factor must be positive: {}. Use Shard({}) for "
+      "a plain cut.",
       split_factor,
-      ". Use Shard(",
-      dim,
-      ") for a plain cut.");
+      dim);
   DTENSOR_CHECK_VALUE(
       unit >= 1,
-      "StridedShard",
-      "the unit must be positive: ",
-      unit,
-      ". Leave it out for a cut between any two elements.");
+      "[StridedShard] the unit must be positive: {}. Leave it out for a cut "
+      "between any two elements.",
+      unit);
   return {
       Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor, unit};
 }

@@ -54,11 +54,11 @@ class Placement {
     return is_shard() && unit_ == 1;
   }
   /// True for Shard and StridedShard: each rank holds a shard along `dim()`.
-  constexpr bool cuts() const {
+  constexpr bool is_sharded() const {
     return is_shard() || is_strided_shard();
   }
-  constexpr bool cuts(int64_t dim) const {
-    return cuts() && dim_ == dim;
+  constexpr bool is_sharded(int64_t dim) const {
+    return is_sharded() && dim_ == dim;
   }
   /// True for Partial, of any reduction or of this reduction.
   constexpr bool is_partial() const {

@@ -53,7 +53,7 @@ Intervals intervals_before(
   Intervals held;
   detail::append_joined(held, {0, size});
   for (size_t i = 0; i < mesh_dim; ++i) {
-    if (placements[i].cuts(dim)) {
+    if (placements[i].is_sharded(dim)) {
       held = cut(held, placements[i], mesh_shape[i], coordinate[i]);
     }
   }
@@ -85,7 +85,7 @@ SizeSet sizes_found(
     PlacementsRef placements) {
   SizeSet sizes{size};
   for (size_t m = 0; m < placements.size(); ++m) {
-    if (!placements[m].cuts(dim)) {
+    if (!placements[m].is_sharded(dim)) {
       continue;
     }
     SizeSet parts;
@@ -165,7 +165,7 @@ Intervals cut(
     const Placement& placement,
     int64_t parts,
     int64_t index) {
-  if (!placement.cuts()) {
+  if (!placement.is_sharded()) {
     return held;
   }
   const int64_t size = total_size(held);
@@ -193,7 +193,7 @@ Placements with_largest_units(
     Placements placements) {
   for (size_t m = 0; m < placements.size(); ++m) {
     Placement& cut = placements[m];
-    if (cut.cuts() && cut.unit() != 1) {
+    if (cut.is_sharded() && cut.unit() != 1) {
       const auto found = sizes_found(
           global_sizes[static_cast<size_t>(cut.dim())],
           cut.dim(),

@@ -4,8 +4,8 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/intern_impl.h>
 #include <dtensor/layout/normalized_spec_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -63,10 +63,10 @@ void check_partials_agree(PlacementsRef placements, const char* where) {
   }
   DTENSOR_CHECK_VALUE(
       agree,
+      "[{}] a layout cannot mix Partial reductions: {}. Redistribute one of "
+      "them first.",
       where,
-      "a layout cannot mix Partial reductions: ",
-      to_string(PlacementsRef(partials)),
-      ". Redistribute one of them first.");
+      to_string(PlacementsRef(partials)));
 }
 
 Placement normalize(
@@ -75,21 +75,20 @@ Placement normalize(
     size_t mesh_dim,
     int64_t ndim,
     const char* where) {
-  if (!placement.cuts()) {
+  if (!placement.is_sharded()) {
     return placement;
   }
   DTENSOR_CHECK_INDEX(
       -ndim <= placement.dim() && placement.dim() < ndim,
+      "[{}] {} on mesh dim {} cuts a dimension that the tensor does not have: "
+      "it has {}. Use {}.",
       where,
       to_string(placement),
-      " on mesh dim ",
       mesh.dim_label(static_cast<int64_t>(mesh_dim)),
-      " cuts a dimension that the tensor does not have: it has ",
       ndim,
-      ". Use ",
-      ndim == 0 ? std::string("R")
-                : c10::str("a dimension from ", -ndim, " to ", ndim - 1),
-      ".");
+      ndim == 0
+          ? std::string("R")
+          : detail::format_text("a dimension from {} to {}", -ndim, ndim - 1));
   const int64_t dim = placement.dim() + (placement.dim() < 0 ? ndim : 0);
   // A strided shard with one block is a plain shard.
   return placement.split_factor() == 1 ? Shard(dim).with_unit(placement.unit())
@@ -174,20 +173,18 @@ Placements normalize_placements(
     const char* where) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(),
-      where,
-      "there is no mesh: it was default-constructed. "
-      "Make one with init_device_mesh.");
+      "[{}] there is no mesh: it was default-constructed. Make one with "
+      "init_device_mesh.",
+      where);
   DTENSOR_CHECK_VALUE(
       placements.size() == static_cast<size_t>(mesh.ndim()),
+      "[{}] {} placements for a mesh of {} dimensions: [{}] on {}. Give one "
+      "placement per mesh dimension.",
       where,
       placements.size(),
-      " placements for a mesh of ",
       mesh.ndim(),
-      " dimensions: [",
       to_string(placements),
-      "] on ",
-      to_string(mesh),
-      ". Give one placement per mesh dimension.");
+      to_string(mesh));
   check_partials_agree(placements, where);
   Placements normalized;
   for (size_t i = 0; i < placements.size(); ++i) {
@@ -196,10 +193,10 @@ Placements normalize_placements(
   return normalized;
 }
 
-Placements placements_or_whole(
+Placements placements_or_replicated(
     const DeviceMesh& mesh,
     PlacementsRef placements) {
-  return placements.empty() ? detail::whole_placements(mesh)
+  return placements.empty() ? detail::replicated_placements(mesh)
                             : Placements(placements);
 }
 
@@ -230,21 +227,17 @@ SpecPtr detail::make_normalized(
   DTENSOR_CHECK_VALUE(
       std::all_of(
           sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; }),
+      "[{}] a size is negative: {}. Give the global sizes of the tensor.",
       where,
-      "a size is negative: ",
-      sizes,
-      ". Give the global sizes of the tensor.");
+      sizes);
   DTENSOR_CHECK_VALUE(
       strides.size() == sizes.size(),
+      "[{}] {} strides for {} sizes: {} for {}. Give one stride per dimension.",
       where,
       strides.size(),
-      " strides for ",
       sizes.size(),
-      " sizes: ",
       strides,
-      " for ",
-      sizes,
-      ". Give one stride per dimension.");
+      sizes);
   if (has_units(normalized)) {
     const auto stored =
         with_largest_units(sizes, mesh.shape(), Placements(normalized));
@@ -284,10 +277,10 @@ SpecPtr Spec::with_tensor(
   return make(mesh_, placements, sizes, strides, dtype_);
 }
 
-bool Spec::cuts(int64_t dim) const {
+bool Spec::is_sharded(int64_t dim) const {
   return std::any_of(
       placements_.begin(), placements_.end(), [&](const Placement& p) {
-        return p.cuts(dim);
+        return p.is_sharded(dim);
       });
 }
 

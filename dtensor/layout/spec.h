@@ -103,7 +103,7 @@ class DTENSOR_API Spec {
     return has_partial_;
   }
   /// True if some mesh dimension shards tensor dimension `dim`.
-  bool cuts(int64_t dim) const;
+  bool is_sharded(int64_t dim) const;
 
  private:
   friend struct SpecTable;
@@ -136,7 +136,7 @@ DTENSOR_API Placements normalize_placements(
 /// Returns `placements`, or Replicate on every dimension of `mesh` if
 /// `placements` is empty.
 DTENSOR_API Placements
-placements_or_whole(const DeviceMesh& mesh, PlacementsRef placements);
+placements_or_replicated(const DeviceMesh& mesh, PlacementsRef placements);
 
 /// Returns the number of living specs. Tests use it to check that the table
 /// does not grow.

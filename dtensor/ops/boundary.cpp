@@ -46,7 +46,7 @@ std::shared_ptr<const Boundaries> boundaries_to_carry(
   const auto& all = meta_of(from).boundaries;
   const auto& boundary = all->get_any(BoundaryKind::kLinear);
   const bool goes_on =
-      traits.carries || (boundary != nullptr && boundary->rides_on_parts());
+      traits.carries || (boundary != nullptr && boundary->applies_to_rows());
   return goes_on ? all : nullptr;
 }
 

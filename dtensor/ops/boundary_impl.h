@@ -45,7 +45,7 @@ class Boundary {
   /// Returns the module's input, given as a plain tensor or a DTensor.
   virtual ModuleInput take_input(const at::Tensor& input) const = 0;
   /// Returns the way an output of layout `made` leaves the region.
-  virtual RegionExit exit_of(const SpecPtr& made) const = 0;
+  virtual ResultConversion exit_of(const SpecPtr& made) const = 0;
 
   /// Returns the module's input, given as a plain tensor or a DTensor, in the
   /// layout that the style computes with.
@@ -75,7 +75,7 @@ class Boundary {
   /// Computes `output += bias`, where `output` is the latest result of
   /// finish_product(). Returns false, and does nothing, for any other tensor
   /// and if finish_product() does not expect a bias.
-  virtual bool add_awaited_bias(
+  virtual bool add_pending_bias(
       const at::Tensor& output,
       const at::Tensor& bias) const = 0;
 
@@ -91,7 +91,7 @@ class Boundary {
       const = 0;
   /// Returns true if the boundary is also attached to rows of the parameter,
   /// which the module uses one by one.
-  virtual bool rides_on_parts() const = 0;
+  virtual bool applies_to_rows() const = 0;
   /// Returns the full name of the module, from keep_module_name.
   virtual std::string_view module_name() const = 0;
   /// Returns the module, its style and its layouts, for messages.
@@ -137,7 +137,7 @@ std::shared_ptr<const Boundaries> boundaries_to_carry(
 inline std::shared_ptr<const Boundaries> carried_boundaries(
     const OpTraits& traits,
     const at::Tensor& from) {
-  return traits.carries || traits.carries_to_parts
+  return traits.carries || traits.boundary_follows_rows
       ? boundaries_to_carry(traits, from)
       : nullptr;
 }

@@ -178,9 +178,9 @@ void add_to_key(Key& key, c10::OptionalArrayRef<T> list, bool matters) {
 /// may check if a gradient formula makes the call.
 template <class Key>
 void add_caller_to_key(Key& key, const OpInfo& info) {
-  if (info.in_gradients) {
+  if (info.used_in_backward) {
     key.push(in_backward());
-    if (info.rule->in_view_gradients) {
+    if (info.rule->depends_on_view_gradients) {
       key.push(in_view_backward());
     }
   }

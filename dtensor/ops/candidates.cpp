@@ -17,7 +17,7 @@ Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
   Placements cuts;
   for (const auto& input : call.inputs) {
     const auto cut = input.placement(mesh_dim).with_dim(0);
-    if (cut.cuts() && !cut.is_chunk() &&
+    if (cut.is_sharded() && !cut.is_chunk() &&
         std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) {
       cuts.push_back(cut);
     }
@@ -41,14 +41,14 @@ Strategy with_cut(Strategy strategy, const Placement& cut) {
 
 // Returns true if `cut` may replace the Shards of the strategy. A rule that
 // lists other sharding placements itself defines how they combine.
-bool may_be_cut_otherwise(const Strategy& s) {
+bool may_replace_shards(const Strategy& s) {
   const auto count = [&](bool (Placement::*is)() const) {
     const auto found = [is](const Placement& p) { return (p.*is)(); };
     return std::count_if(s.inputs.begin(), s.inputs.end(), found) +
         std::count_if(s.outputs.begin(), s.outputs.end(), found);
   };
   const auto chunks = count(&Placement::is_chunk);
-  return chunks > 0 && chunks == count(&Placement::cuts);
+  return chunks > 0 && chunks == count(&Placement::is_sharded);
 }
 
 Strategy replicated(const OpCall& call) {
@@ -65,16 +65,13 @@ void check_fits(const OpCall& call, const AnyStrategy& strategy) {
   DTENSOR_CHECK_VALUE(
       strategy.inputs.size() == call.inputs.size() &&
           strategy.outputs.size() == call.outputs.size(),
+      "[{}] its rule gives layouts of {} inputs and {} outputs, and the call "
+      "has {} and {}. Give one for each tensor, also for each in a list.",
       call.name(),
-      "its rule gives layouts of ",
       strategy.inputs.size(),
-      " inputs and ",
       strategy.outputs.size(),
-      " outputs, and the call has ",
       call.inputs.size(),
-      " and ",
-      call.outputs.size(),
-      ". Give one for each tensor, also for each in a list.");
+      call.outputs.size());
 }
 
 } // namespace
@@ -91,7 +88,7 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
   const auto plain = all.size();
   for (const auto& cut : other_cuts(call, mesh_dim)) {
     for (size_t i = 0; i < plain && (rule.strided || cut.is_shard()); ++i) {
-      if (may_be_cut_otherwise(all[i])) {
+      if (may_replace_shards(all[i])) {
         all.push_back(with_cut(all[i], cut));
       }
     }

@@ -33,7 +33,7 @@ DecisionCache::Pins specs_in(c10::ArrayRef<c10::IValue> args) {
 }
 
 bool decides_gradient(const OpInfo& info) {
-  return info.in_gradients && in_backward();
+  return info.used_in_backward && in_backward();
 }
 
 // Returns true if the call writes to a gradient. The gradient through a write
@@ -71,12 +71,11 @@ std::vector<OpInput> collect_inputs(
     check_mine(info.name, *input.spec);
     DTENSOR_CHECK(
         input.spec->mesh() == first.mesh(),
+        "[{}] the operands live on different meshes: {} and {}. Bring them to "
+        "one mesh.",
         info.name,
-        "the operands live on different meshes: ",
         first,
-        " and ",
-        *input.spec,
-        ". Bring them to one mesh.");
+        *input.spec);
     inputs.push_back(std::move(input));
   });
   return inputs;
@@ -94,10 +93,9 @@ bool all_replicated(const OpCall& call) {
   for (const auto& input : call.inputs) {
     layouts += (layouts.empty() ? "" : ", ") + to_string(*input.spec);
   }
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] no sharding rule; the operands are {}{}",
       info.name,
-      "no sharding rule; the operands are ",
       layouts,
       info.random
           ? ". It draws random numbers, which every rank would draw "
@@ -135,11 +133,11 @@ std::vector<SpecPtr> gradient_layouts(
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const auto& input = decision.layout_of(call, i);
     specs.push_back(
-        i < decision.grad_orders.size()
+        i < decision.gradient_dim_orders.size()
             ? input.with_tensor(
                   layouts[i],
                   input.sizes(),
-                  dense_strides(input.sizes(), decision.grad_orders[i]))
+                  dense_strides(input.sizes(), decision.gradient_dim_orders[i]))
             : gradient_spec(input, layouts[i]));
   }
   return specs;
@@ -151,7 +149,7 @@ std::shared_ptr<const Decision> decide_to_make_whole(
     const OpInfo& info,
     const OpCall& call) {
   const auto decision =
-      all_replicated(call) ? nullptr : decide_whole(info, call);
+      all_replicated(call) ? nullptr : decide_replicated_fallback(info, call);
   if (decision != nullptr && info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
   }
@@ -185,9 +183,9 @@ std::shared_ptr<const Decision> decide_without_meta(
   }
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       all_replicated(call),
-      info.name,
-      "LibTorch cannot tell the shapes of the results beforehand (no meta "
-      "kernel). Redistribute the operands to Replicate first.");
+      "[{}] LibTorch cannot tell the shapes of the results beforehand (no meta "
+      "kernel). Redistribute the operands to Replicate first.",
+      info.name);
   return decide_replicated(info, call);
 }
 
@@ -207,12 +205,11 @@ void check_fits_in_place(const OpInfo& info, const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   DTENSOR_CHECK(
       SizesRef(call.outputs[0].sizes) == self.sizes(),
+      "[{}] self, {}, cannot take a result of shape {} in place. Use the "
+      "out-of-place operator.",
       info.name,
-      "self, ",
       self,
-      ", cannot take a result of shape ",
-      at::IntArrayRef(call.outputs[0].sizes),
-      " in place. Use the out-of-place operator.");
+      at::IntArrayRef(call.outputs[0].sizes));
 }
 
 // Returns true for dtypes for which LibTorch has few kernels.
@@ -236,12 +233,10 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
   try {
     info.op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
-    DTENSOR_CHECK_NOT_IMPLEMENTED(
-        false,
+    DTENSOR_THROW_NOT_IMPLEMENTED(
+        "[{}] LibTorch has no kernel for {}. Convert it to another dtype.",
         info.name,
-        "LibTorch has no kernel for ",
-        *call.inputs[0].spec,
-        ". Convert it to another dtype.");
+        *call.inputs[0].spec);
   } catch (const c10::Error&) {
     // The operator rejects ones, which are not the values of the call.
   }
@@ -249,7 +244,7 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
 
 } // namespace
 
-std::shared_ptr<const Decision> decide_anew(
+std::shared_ptr<const Decision> decide_uncached(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,
     std::vector<Choice>* choices) {
@@ -283,7 +278,7 @@ std::shared_ptr<const Decision> decide_anew(
   check_plain_is_not_split(info, call, *decision);
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
-    decision->parts_are_equal = all_have_equal_parts(call, *decision);
+    decision->has_equal_shards = all_have_equal_parts(call, *decision);
   }
   return decision;
 }
@@ -294,8 +289,8 @@ decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key) {
   if (const auto* found = cache.find(key)) {
     return *found;
   }
-  auto decision = decide_anew(info, args);
-  if (takes_whole(*decision)) {
+  auto decision = decide_uncached(info, args);
+  if (is_replicated_fallback(*decision)) {
     return decision; // an error outside of the scope
   }
   return cache.insert(key, std::move(decision), specs_in(args));
@@ -307,7 +302,7 @@ std::shared_ptr<const Decision> decide(
   const auto args = last_args(stack, info.num_args);
   const auto key = key_of(info, args);
   return key.usable() ? decide(info, args, key.words())
-                      : decide_anew(info, args); // decided again each time
+                      : decide_uncached(info, args); // decided again each time
 }
 
 } // namespace dtensor::detail

@@ -23,7 +23,7 @@ std::shared_ptr<const Decision> decide(
 /// Makes the decision of decide() without looking at or changing the cache. The
 /// first DTensor among `args` provides the mesh. `choices`: see propagate(); if
 /// this throws, it holds the choices made until then.
-std::shared_ptr<const Decision> decide_anew(
+std::shared_ptr<const Decision> decide_uncached(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,
     std::vector<Choice>* choices = nullptr);

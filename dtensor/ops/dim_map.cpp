@@ -228,7 +228,7 @@ ViewLayout view_layout(
       {Sizes(from.begin(), from.end()), Sizes(to.begin(), to.end())}};
   for (size_t m = 0; m < placements.size(); ++m) {
     const auto& placement = placements[m];
-    if (!placement.cuts()) {
+    if (!placement.is_sharded()) {
       layout.inputs.push_back(placement);
       layout.outputs.push_back(placement);
       continue;

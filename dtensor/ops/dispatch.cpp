@@ -66,7 +66,7 @@ class FirstArgument {
     if (info.is_view) {
       is_normal_ = c10::InferenceMode::is_enabled() && !first.is_inference();
       if (is_dtensor(first)) {
-        viewed_ = Viewed(first);
+        viewed_ = ViewBase(first);
       }
     }
     boundaries_ = carried_boundaries(info.traits, first);
@@ -98,7 +98,7 @@ class FirstArgument {
 
  private:
   at::Tensor written_;
-  Viewed viewed_;
+  ViewBase viewed_;
   bool is_normal_ = false;
   std::shared_ptr<const Boundaries> boundaries_;
 };
@@ -153,10 +153,11 @@ void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(info.traits.adds_bias) && add_module_bias(stack)) {
     return; // in inference mode, which skips the autograd key
   }
-  if (C10_UNLIKELY(info.traits.takes_plain)) {
-    place_same_plain(info, stack->data() + (stack->size() - info.num_args));
+  if (C10_UNLIKELY(info.traits.accepts_plain_source)) {
+    distribute_equal_plain(
+        info, stack->data() + (stack->size() - info.num_args));
   }
-  with_boundary(info, stack, [&](const Crossing& crossing) {
+  with_boundary(info, stack, [&](const BoundaryConversion& crossing) {
     dispatch_in_boundary(info, stack);
     leave_boundary(crossing, stack);
   });

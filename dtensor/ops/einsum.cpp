@@ -46,21 +46,15 @@ void check_dims(const std::string& dims, std::string_view equation) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     DTENSOR_CHECK_VALUE(
         letter || c == '1',
-        "einsum",
-        "\"",
+        "[einsum] \"{}\": '{}' is neither a letter nor 1{}",
         equation,
-        "\": '",
         c,
-        "' is neither a letter nor 1",
         kHow);
     DTENSOR_CHECK_VALUE(
         !letter || dims.find(c, i + 1) == std::string::npos,
-        "einsum",
-        "\"",
+        "[einsum] \"{}\": the letter {} stands twice in one tensor{}",
         equation,
-        "\": the letter ",
         c,
-        " stands twice in one tensor",
         kHow);
   }
 }
@@ -75,12 +69,9 @@ void check(const Einsum& parsed, std::string_view equation) {
   for (const char c : parsed.output) {
     DTENSOR_CHECK_VALUE(
         known.find(c) != std::string::npos,
-        "einsum",
-        "\"",
+        "[einsum] \"{}\": no input has the letter {} of the output{}",
         equation,
-        "\": no input has the letter ",
         c,
-        " of the output",
         kHow);
   }
 }
@@ -91,10 +82,8 @@ Einsum Einsum::parse(std::string_view equation) {
   const auto arrow = equation.find("->");
   DTENSOR_CHECK_VALUE(
       arrow != std::string_view::npos,
-      "einsum",
-      "\"",
+      "[einsum] \"{}\" has no ->{}",
       equation,
-      "\" has no ->",
       kHow);
   Einsum parsed;
   parsed.output = equation.substr(arrow + 2);

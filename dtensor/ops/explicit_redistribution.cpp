@@ -109,10 +109,11 @@ void ExplicitRedistributionContext::report(
     const std::string& text) {
   DTENSOR_CHECK(
       options_.mode != ExplicitRedistributionOptions::Mode::kRaise,
+      "[{}] {}",
       where,
       text);
   if (warned_.insert(where + text).second) {
-    TORCH_WARN("[", where, "] ", text);
+    TORCH_WARN(detail::format_text("[{}] {}", where, text));
   }
 }
 
@@ -128,7 +129,7 @@ void before_redistributing(
       report_moves(*scope, info.name, moves);
     }
   }
-  if (takes_whole(decision)) {
+  if (is_replicated_fallback(decision)) {
     count_missing_rule(info, decision, args);
   }
 }

@@ -25,7 +25,7 @@ void note_decision(
     decision = nullptr;
   }
   const bool stock =
-      decision != nullptr && takes_stock_autograd(info, *decision, args);
+      decision != nullptr && uses_native_autograd(info, *decision, args);
   recent_decisions(info.slot).insert(key, std::move(decision), stock);
 }
 

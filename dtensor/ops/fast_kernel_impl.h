@@ -105,7 +105,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   static inline constinit FastSlot slot{};
 
  private:
-  using Slow = SlowWays<Result, Args...>;
+  using Slow = BoxedFallbacks<Result, Args...>;
   static constexpr bool kIsView = is_view<Op>();
 
   static bool may_take(const ShortKey& key) {

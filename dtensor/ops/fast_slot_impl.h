@@ -36,7 +36,7 @@ void note_decision(
 /// Forwards calls from a FastKernel to slower kernels. Operators of one
 /// signature share these functions.
 template <class Result, class... Args>
-struct SlowWays {
+struct BoxedFallbacks {
   C10_NOINLINE static Result
   boxed(const FastSlot& slot, c10::DispatchKeySet keys, Args... args) {
     return slot.boxed->template call<Result, Args...>(

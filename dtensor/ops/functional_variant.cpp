@@ -97,8 +97,8 @@ bool run_in_place_variant(
   const auto args = last_args(*stack, info.num_args);
   auto self = args[0].toTensor();
   if (!is_dtensor(self) ||
-      (info.rule == nullptr && !is_computed_whole(info, args) &&
-       !becomes_whole(info, args))) {
+      (info.rule == nullptr && !runs_replicated(info, args) &&
+       !uses_replicated_fallback(info, args))) {
     return false;
   }
   torch::jit::Stack results = args.vec();

@@ -10,7 +10,7 @@
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -109,7 +109,7 @@ void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
   }
 }
 
-void come_by(
+void intercept_call(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
@@ -125,7 +125,7 @@ void come_by(
 
 static_assert(kReplicationKey == c10::DispatchKey::TESTING_ONLY_GenericMode);
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&come_by>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&intercept_call>());
 }
 
 } // namespace

@@ -6,8 +6,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/api.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/asked_first_impl.h>
 #include <dtensor/ops/dispatch_impl.h>
+#include <dtensor/ops/interceptor_impl.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/replicated_impl.h>
@@ -61,9 +61,9 @@ void autograd_fallback(
     }
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         !info->in_place && !info->is_out && !info->is_view,
-        info->name,
-        "has no gradient on DTensors, since it writes or shares its argument. "
-        "Call it on the local tensors.");
+        "[{}] has no gradient on DTensors, since it writes or shares its "
+        "argument. Call it on the local tensors.",
+        info->name);
   }
   const at::AutoDispatchBelowADInplaceOrView below;
   op.callBoxed(stack);
@@ -152,7 +152,7 @@ std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op) {
   return info_of_other(op);
 }
 
-void install_anew(const c10::OperatorHandle& op) {
+void reinstall_kernels(const c10::OperatorHandle& op) {
   install(op);
 }
 
@@ -165,12 +165,12 @@ TORCH_LIBRARY_IMPL(aten, AutogradMeta, m) {
 }
 
 // The macro below takes the name of a key, not a constant.
-static_assert(kAskedFirstKey == DispatchKey::TESTING_ONLY_GenericWrapper);
+static_assert(kInterceptKey == DispatchKey::TESTING_ONLY_GenericWrapper);
 static_assert(kDTensorKey == DispatchKey::PrivateUse3);
 static_assert(kDTensorAutogradKey == DispatchKey::AutogradPrivateUse3);
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&ask_first>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&intercept_operator>());
 }
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericWrapper, m) {

@@ -10,7 +10,7 @@ namespace dtensor::detail {
 
 /// Replaces the operator's kernels by kernels for the current rules. Must not
 /// be called while ranks run.
-void install_anew(const c10::OperatorHandle& op);
+void reinstall_kernels(const c10::OperatorHandle& op);
 
 /// Returns the OpInfo of the operator's kernels. For an operator that keeps
 /// LibTorch's kernels, it is the OpInfo that its own kernels would have.

@@ -50,9 +50,9 @@ class OutKernel final : public c10::OperatorKernel {
     const auto args = last_args(*stack, info_->num_args);
     DTENSOR_CHECK(
         !above_autograd_ || !wants_gradients(args),
-        info_->name,
-        "writes its result, which gives it no gradient, but an argument "
-        "requires grad. Call it without out, or under a NoGradGuard.");
+        "[{}] writes its result, which gives it no gradient, but an argument "
+        "requires grad. Call it without out, or under a NoGradGuard.",
+        info_->name);
     if (functional_) {
       run_out_variant(op, *functional_, stack);
     } else if (!info_->random && inputs_are_replicated(op.schema(), args)) {
@@ -101,9 +101,9 @@ class InPlaceKernel final : public c10::OperatorKernel {
 
 // Kernel of a rule for an operator that a module may call with a plain tensor
 // that the module created.
-class MadeByModulesKernel final : public c10::OperatorKernel {
+class ImplicitStateKernel final : public c10::OperatorKernel {
  public:
-  MadeByModulesKernel(
+  ImplicitStateKernel(
       std::shared_ptr<const OpInfo> info,
       size_t made,
       bool above_autograd)
@@ -114,7 +114,7 @@ class MadeByModulesKernel final : public c10::OperatorKernel {
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
       torch::jit::Stack* stack) {
-    place_what_modules_make(
+    distribute_module_created(
         op.schema(), made_, stack->data() + (stack->size() - num_args_));
     slot_(op, keys, stack);
   }
@@ -175,12 +175,12 @@ torch::CppFunction replicated_kernel(
     When when) {
   return torch::CppFunction::makeFromBoxedFunctor(
       std::make_unique<ReplicatedKernel>(
-          info, stock_kernel(info->op, above_autograd), when));
+          info, native_kernel(info->op, above_autograd), when));
 }
 
 // Returns true if LibTorch's gradient formula may create plain tensors.
 bool formula_may_make_plain(const OpInfo& info) {
-  return (info.rule == nullptr || info.traits.plain_in_gradient) &&
+  return (info.rule == nullptr || info.traits.gradient_makes_plain) &&
       !info.random && info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
@@ -207,7 +207,7 @@ torch::CppFunction kernel_of(
   }
   if (const auto made = made_by_modules(*info)) {
     return torch::CppFunction::makeFromBoxedFunctor(
-        std::make_unique<MadeByModulesKernel>(info, *made, above_autograd));
+        std::make_unique<ImplicitStateKernel>(info, *made, above_autograd));
   }
   return torch::CppFunction::makeFromBoxedFunctor(
       std::make_unique<SlotKernel>(info, above_autograd));
@@ -218,7 +218,7 @@ Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
     return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OutKernel>(
         info,
         is_composite(info->op)
-            ? std::optional(stock_kernel(info->op, above_autograd))
+            ? std::optional(native_kernel(info->op, above_autograd))
             : std::nullopt,
         above_autograd));
   };
@@ -245,7 +245,7 @@ std::optional<torch::CppFunction> autograd_kernel(
   if (const auto functional = functional_for_gradients(*info)) {
     return torch::CppFunction::makeFromBoxedFunctor(
         std::make_unique<InPlaceKernel>(
-            info, *functional, stock_kernel(info->op, true)));
+            info, *functional, native_kernel(info->op, true)));
   }
   return std::nullopt;
 }
@@ -269,11 +269,11 @@ bool keeps_its_kernel(const c10::OperatorHandle& op) {
 
 // Returns LibTorch's kernel, computed for an unused backend key: the operator's
 // dispatch table has LibTorch's original entry there.
-c10::SafeKernelFunction stock_kernel(
+c10::SafeKernelFunction native_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd) {
   return op.getComputedKernelForDispatchKey(
-      above_autograd ? kNobodysAutogradKey : kNobodysKey);
+      above_autograd ? kUnusedAutogradKey : kUnusedBackendKey);
 }
 
 Kernels kernels_of(const c10::OperatorHandle& op) {
@@ -297,7 +297,7 @@ torch::CppFunction to_copy_kernel_of_meta(bool above_autograd) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
   return torch::CppFunction::makeFromBoxedFunctor(
-      std::make_unique<ToMetaKernel>(stock_kernel(op, above_autograd)));
+      std::make_unique<ToMetaKernel>(native_kernel(op, above_autograd)));
 }
 
 } // namespace dtensor::detail

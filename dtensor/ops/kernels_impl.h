@@ -28,7 +28,7 @@ bool keeps_its_kernel(const c10::OperatorHandle& op);
 Kernels kernels_of(const c10::OperatorHandle& op);
 
 /// Returns LibTorch's own kernel for a backend.
-c10::SafeKernelFunction stock_kernel(
+c10::SafeKernelFunction native_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd);
 

@@ -138,12 +138,10 @@ void call_local(
 const SpecPtr& output_spec(const Decision& decision, size_t index) {
   DTENSOR_CHECK_VALUE(
       index < decision.outputs.size() && decision.outputs[index] != nullptr,
-      "DTensor",
-      "an operator has a result ",
-      index,
-      ", of which its rule says no layout. Return what its MetaRule says from "
-      "the local kernel that you registered; if you registered none, please "
-      "report this.");
+      "[DTensor] an operator has a result {}, of which its rule says no "
+      "layout. Return what its MetaRule says from the local kernel that you "
+      "registered; if you registered none, please report this.",
+      index);
   return decision.outputs[index];
 }
 
@@ -155,12 +153,11 @@ void outside_mesh(
     torch::jit::Stack* stack) {
   DTENSOR_CHECK(
       !decision.shapes_from_results && info.num_returns > 0,
+      "[{}] has no value on rank {}, which is outside the mesh {}. Call it on "
+      "ranks of the mesh only.",
       info.name,
-      "has no value on rank ",
       any->mesh().get_rank(),
-      ", which is outside the mesh ",
-      any->mesh(),
-      ". Call it on ranks of the mesh only.");
+      any->mesh());
   const auto self = (*stack)[stack->size() - info.num_args];
   torch::jit::drop(*stack, info.num_args);
   if (info.in_place) {
@@ -169,7 +166,7 @@ void outside_mesh(
   }
   std::vector<at::Tensor> results;
   for (const auto& spec : decision.outputs) {
-    results.push_back(spec ? nothing_from(inputs, spec) : at::Tensor());
+    results.push_back(spec ? empty_on_other_ranks(inputs, spec) : at::Tensor());
     if (self.isTensor() && spec) {
       auto boundaries = carried_boundaries(info.traits, self.toTensor());
       meta_of(results.back()).boundaries = std::move(boundaries);

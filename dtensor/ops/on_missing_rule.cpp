@@ -5,8 +5,8 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/replicated_impl.h>
@@ -39,11 +39,10 @@ void warn_once(const std::string& op) {
       return;
     }
   }
-  TORCH_WARN(
-      "[",
-      op,
-      "] has no sharding rule: every rank gathers its operands and computes "
-      "all of it. Give it a rule by register_sharding().");
+  TORCH_WARN(detail::format_text(
+      "[{}] has no sharding rule: every rank gathers its operands and computes "
+      "all of it. Give it a rule by register_sharding().",
+      op));
 }
 
 void count_move(MissingRuleCost& cost, const SpecPtr& from, const SpecPtr& to) {
@@ -92,10 +91,9 @@ OnMissingRule::OnMissingRule(const Placement& operands)
     : outer_(innermost_fallback.get()) {
   DTENSOR_CHECK_VALUE(
       operands.is_replicate(),
-      "on_missing_rule",
-      "operands of an operator without a rule cannot become ",
-      operands,
-      ": nobody knows what it computes on parts. Pass Replicate().");
+      "[on_missing_rule] operands of an operator without a rule cannot become "
+      "{}: nobody knows what it computes on parts. Pass Replicate().",
+      operands);
   innermost_fallback.get() = this;
 }
 
@@ -115,14 +113,17 @@ void OnMissingRule::add(const std::string& op, const MissingRuleCost& cost) {
 
 namespace detail {
 
-std::shared_ptr<Decision> decide_whole(const OpInfo& info, const OpCall& call) {
+std::shared_ptr<Decision> decide_replicated_fallback(
+    const OpInfo& info,
+    const OpCall& call) {
   if (!in_fallback() || info.random || shares_an_argument(call.schema)) {
     return nullptr;
   }
   auto decision = std::make_shared<Decision>();
   for (const auto& input : call.inputs) {
     decision->inputs.push_back(
-        input.spec->is_replicated() ? nullptr : whole_spec(*input.spec));
+        input.spec->is_replicated() ? nullptr
+                                    : fully_replicated_spec(*input.spec));
   }
   decision->redistributes = true;
   decision->shapes_from_results = true;
@@ -144,13 +145,15 @@ void count_missing_rule(
   count_call(info.name, cost);
 }
 
-bool becomes_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+bool uses_replicated_fallback(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args) {
   return in_fallback() && info.rule == nullptr && !draws(info, args) &&
       can_become_whole(info, args);
 }
 
 void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {
-  if (!becomes_whole(info, last_args(*stack, info.num_args)) ||
+  if (!uses_replicated_fallback(info, last_args(*stack, info.num_args)) ||
       !is_functional(info.op.schema())) {
     return;
   }
@@ -162,7 +165,7 @@ void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {
       if (!is_dtensor(t)) {
         return t;
       }
-      const auto to = whole_spec(*spec_of(t));
+      const auto to = fully_replicated_spec(*spec_of(t));
       before_redistributing(
           info.name, arguments[i].name().c_str(), spec_of(t), to->placements());
       count_move(cost, spec_of(t), to);
@@ -174,7 +177,7 @@ void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {
 
 bool write_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {
   if (!info.in_place || info.inplace_view || info.num_returns != 1 ||
-      !becomes_whole(info, last_args(*stack, info.num_args))) {
+      !uses_replicated_fallback(info, last_args(*stack, info.num_args))) {
     return false;
   }
   const auto functional = functional_of_in_place(info.op);

@@ -12,14 +12,16 @@ namespace dtensor::detail {
 
 /// Returns true if a decision was made by such a scope: no other decision both
 /// redistributes and takes the shapes from the results.
-inline bool takes_whole(const Decision& decision) {
+inline bool is_replicated_fallback(const Decision& decision) {
   return decision.redistributes && decision.shapes_from_results;
 }
 
 /// Returns the decision that replicates operands that are not all replicated.
 /// Null without a scope, and for an operator that must see the operands in
 /// their layouts.
-std::shared_ptr<Decision> decide_whole(const OpInfo& info, const OpCall& call);
+std::shared_ptr<Decision> decide_replicated_fallback(
+    const OpInfo& info,
+    const OpCall& call);
 
 /// Counts a call with such a decision, and warns at the first one.
 void count_missing_rule(
@@ -29,7 +31,9 @@ void count_missing_rule(
 
 /// Returns true if a call of an operator without a rule runs on replicated
 /// operands because of such a scope.
-bool becomes_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
+bool uses_replicated_fallback(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args);
 
 /// Replaces the DTensors among the arguments by replicated ones,
 /// differentiably. Only in such a scope, and only for functional operators

@@ -17,14 +17,12 @@ size_t OpCall::arg_index(std::string_view name) const {
       return i;
     }
   }
-  DTENSOR_CHECK_VALUE(
-      false,
+  DTENSOR_THROW_VALUE(
+      "[{}] its rule asks for an argument \"{}\", and its schema is {}. Use a "
+      "name that stands there, or ask has_arg() first.",
       schema.name(),
-      "its rule asks for an argument \"",
       name,
-      "\", and its schema is ",
-      schema,
-      ". Use a name that stands there, or ask has_arg() first.");
+      schema);
 }
 
 bool OpCall::has_arg(std::string_view name) const {

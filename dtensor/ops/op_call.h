@@ -65,7 +65,7 @@ class OpCall {
   std::vector<OutputMeta> outputs; // tensor results, flattened
   /// True if a gradient formula makes the call, and true if that formula
   /// carries a gradient through a write to a view (ops/in_backward_impl.h).
-  /// Rules that depend on them set OpRule::in_gradients.
+  /// Rules that depend on them set OpRule::used_in_backward.
   bool in_backward = false;
   bool in_view_backward = false;
 

@@ -39,7 +39,8 @@ OpTraits traits_of(const c10::OperatorName& name, const OpRule* rule) {
     return *own;
   }
   OpTraits traits;
-  traits.gradient_of_sizes = rule != nullptr && rule->traits.gradient_of_sizes;
+  traits.gradient_from_sizes_only =
+      rule != nullptr && rule->traits.gradient_from_sizes_only;
   return traits;
 }
 
@@ -67,7 +68,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   random = op.hasTag(at::Tag::nondeterministic_seeded);
   inplace_view = op.hasTag(at::Tag::inplace_view);
   rule = rule_of(op.operator_name(), in_place);
-  in_gradients = rule != nullptr && rule->in_gradients;
+  used_in_backward = rule != nullptr && rule->used_in_backward;
   traits = traits_of(op.operator_name(), rule);
   // In-place operators use LibTorch's own autograd: a region makes new tensors.
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&

@@ -28,8 +28,8 @@ struct OpInfo {
   bool is_view = false;         // results share memory with the first argument
   bool random = false;
   bool is_out = false;
-  bool is_region = false;    // intercepted at the autograd key
-  bool in_gradients = false; // copied from the rule
+  bool is_region = false;        // intercepted at the autograd key
+  bool used_in_backward = false; // copied from the rule
   OpTraits traits;
   /// Per argument: true if its value is part of the key.
   std::bitset<64> value_matters;

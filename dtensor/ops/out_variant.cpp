@@ -11,8 +11,8 @@
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/view_result_impl.h>
-#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -40,12 +40,11 @@ void check_can_cast(
     const at::Tensor& result) {
   DTENSOR_CHECK(
       c10::canCast(result.scalar_type(), out.scalar_type()),
+      "[{}] the result, {}, cannot be converted to out, {}. Pass an out of the "
+      "dtype of the result.",
       name,
-      "the result, ",
       *spec_of(result),
-      ", cannot be converted to out, ",
-      *spec_of(out),
-      ". Pass an out of the dtype of the result.");
+      *spec_of(out));
 }
 
 // Resizes `out` as the plain operator does, in the memory order of the result.
@@ -71,26 +70,23 @@ void check_out(
     const at::Tensor& result) {
   DTENSOR_CHECK(
       is_dtensor(result),
+      "[{}] out is {}, the operands are plain tensors. Make them DTensors, or "
+      "pass a plain out.",
       name,
-      "out is ",
-      *spec_of(out),
-      ", the operands are plain tensors. Make them DTensors, or pass a plain "
-      "out.");
+      *spec_of(out));
   DTENSOR_CHECK(
       is_dtensor(out),
+      "[{}] out is a plain tensor, the result {}. Pass a DTensor as out.",
       name,
-      "out is a plain tensor, the result ",
-      *spec_of(result),
-      ". Pass a DTensor as out.");
+      *spec_of(result));
   refuse_write_to_copy(name, out);
   DTENSOR_CHECK(
       out.sizes() == result.sizes() || spec_of(out)->is_replicated(),
+      "[{}] out cannot be resized: it is {}, the result {}. Pass an out of the "
+      "shape of the result.",
       name,
-      "out cannot be resized: it is ",
       *spec_of(out),
-      ", the result ",
-      *spec_of(result),
-      ". Pass an out of the shape of the result.");
+      *spec_of(result));
 }
 
 void copy_into(
@@ -223,12 +219,10 @@ void check_outs(
     const std::vector<at::Tensor>& outs) {
   DTENSOR_CHECK_VALUE(
       outs.size() == results.size(),
+      "[{}] got {} tensors to write {} results into. Pass one for each.",
       op.schema().name(),
-      "got ",
       outs.size(),
-      " tensors to write ",
-      results.size(),
-      " results into. Pass one for each.");
+      results.size());
   for (size_t i = 0; i < outs.size(); ++i) {
     check_out(op.schema().name(), outs[i], results[i]);
   }
@@ -310,7 +304,7 @@ void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     });
   }
   if (like->mesh().contains_this_rank()) {
-    const SameOnAllRanks no_draws(info.name);
+    const RequireEqualOnAllRanks no_draws(info.name);
     info.op.callBoxed(&local);
     for (auto& t : results) {
       t = wrap(t, replicated_spec(*like, t));

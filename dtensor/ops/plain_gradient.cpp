@@ -31,7 +31,7 @@ class PlainGradientKernel final : public c10::OperatorKernel {
   explicit PlainGradientKernel(const OpInfo& info)
       : num_args_(info.num_args),
         in_place_(info.in_place),
-        stock_(stock_kernel(info.op, /*above_autograd=*/true)) {}
+        stock_(native_kernel(info.op, /*above_autograd=*/true)) {}
 
   void operator()(
       const c10::OperatorHandle& op,
@@ -111,7 +111,7 @@ struct CatKernel {
 
 std::optional<torch::CppFunction> plain_gradient_kernel(
     const std::shared_ptr<const OpInfo>& info) {
-  if (!info->traits.gradient_of_sizes) {
+  if (!info->traits.gradient_from_sizes_only) {
     return std::nullopt;
   }
   if (info->name == CatKernel::Op::name) {

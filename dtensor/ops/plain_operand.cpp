@@ -41,7 +41,7 @@ bool all_alike(const std::vector<std::string>& texts) {
 
 // Returns true if this rank's tensor equals that of the group's first rank.
 bool is_that_of_first(const at::Tensor& plain, Group& group) {
-  if (!all_alike(group.all_gather_texts(describe(plain)))) {
+  if (!all_alike(group.all_gather_strings(describe(plain)))) {
     return false; // on all ranks
   }
   const auto dense = plain.contiguous();
@@ -58,7 +58,7 @@ bool is_same_on_ranks(const at::Tensor& plain, const DeviceMesh& mesh) {
   }
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
     const auto all =
-        get_group(mesh, m).all_gather_texts(same ? "same" : "differs");
+        get_group(mesh, m).all_gather_strings(same ? "same" : "differs");
     same = all_alike(all) && all[0] == "same";
   }
   return same;
@@ -71,15 +71,12 @@ void check_same_on_ranks(
     const Spec& beside) {
   DTENSOR_CHECK_VALUE(
       is_same_on_ranks(plain, beside.mesh()),
+      "[{}] argument \"{}\", a plain {} next to {}, is not the same on all "
+      "ranks. Draw it from one seed on every rank, or make it a DTensor.",
       name_of(schema.operator_name()),
-      "argument \"",
       schema.arguments()[arg].name(),
-      "\", a plain ",
       describe(plain),
-      " next to ",
-      beside,
-      ", is not the same on all ranks. Draw it from one seed on every rank, or "
-      "make it a DTensor.");
+      beside);
 }
 
 bool means_same(const at::Tensor& plain) {
@@ -155,17 +152,16 @@ void check_plain_operand(
     const Spec& beside) {
   DTENSOR_CHECK(
       means_same(plain),
+      "[{}] got mixed plain tensor and DTensor: argument \"{}\" is a plain {} "
+      "next to {}. Make it a DTensor with distribute_tensor or "
+      "DTensor::from_local, or take the local part of the others with "
+      "to_local(). If it is the same on every rank: distribute_module makes "
+      "what a module holds distributed, implicit_replication() lets plain "
+      "operands stand.{}",
       name_of(schema.operator_name()),
-      "got mixed plain tensor and DTensor: argument \"",
       schema.arguments()[arg].name(),
-      "\" is a plain ",
       describe(plain),
-      " next to ",
       beside,
-      ". Make it a DTensor with distribute_tensor or DTensor::from_local, or "
-      "take the local part of the others with to_local(). If it is the same on "
-      "every rank: distribute_module makes what a module holds distributed, "
-      "implicit_replication() lets plain operands stand.",
       advice(schema, plain, arg, beside));
 }
 
@@ -183,7 +179,7 @@ void check_plain_is_not_split(
         return input.spec->has_partial();
       });
   // LibTorch turns the number in `x[i] = number` into a tensor and copies it.
-  if (partial == call.inputs.end() || info.traits.takes_plain ||
+  if (partial == call.inputs.end() || info.traits.accepts_plain_source ||
       may_split_plain()) {
     return;
   }
@@ -195,20 +191,19 @@ void check_plain_is_not_split(
         (wanted != nullptr && wanted->has_partial());
     DTENSOR_CHECK_VALUE(
         is_dtensor(t) || !joins || t.unsafeGetTensorImpl()->is_wrapped_number(),
+        "[{}] argument \"{}\", a plain {}, would be a term of the sum over "
+        "ranks of {}, and ranks may have different values of it. Call "
+        "full_tensor() on the DTensor first, or pass replicate_tensor(value, "
+        "mesh) if "
+        "all ranks have the same value.",
         info.name,
-        "argument \"",
         argument.name(),
-        "\", a plain ",
         describe(t),
-        ", would be a term of the sum over ranks of ",
-        *partial->spec,
-        ", and ranks may have different values of it. Call full_tensor() on "
-        "the DTensor first, or pass replicate(value, mesh) if all ranks have "
-        "the same value.");
+        *partial->spec);
   });
 }
 
-void place_same_plain(const OpInfo& info, c10::IValue* args) {
+void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   const c10::ArrayRef<c10::IValue> all(args, info.num_args);
   if (!has_plain(all)) {
     return;

@@ -33,11 +33,11 @@ void check_plain_is_not_split(
     const OpCall& call,
     const Decision& decision);
 
-/// For an operator with OpTraits::takes_plain whose distributed arguments are
-/// all replicated: turns the plain tensors that would be refused into DTensors,
-/// after the ranks of the mesh have compared them. Throws ValueError if they
-/// differ. Leaves tensors to check_plain_operand() if one requires a gradient,
-/// or if a gradient formula makes the call.
-void place_same_plain(const OpInfo& info, c10::IValue* args);
+/// For an operator with OpTraits::accepts_plain_source whose distributed
+/// arguments are all replicated: turns the plain tensors that would be refused
+/// into DTensors, after the ranks of the mesh have compared them. Throws
+/// ValueError if they differ. Leaves tensors to check_plain_operand() if one
+/// requires a gradient, or if a gradient formula makes the call.
+void distribute_equal_plain(const OpInfo& info, c10::IValue* args);
 
 } // namespace dtensor::detail

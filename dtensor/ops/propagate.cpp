@@ -21,7 +21,7 @@ double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
       static_cast<double>(c10::elementSize(spec.dtype()));
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     if (m != without_mesh_dim &&
-        spec.placements()[static_cast<size_t>(m)].cuts()) {
+        spec.placements()[static_cast<size_t>(m)].is_sharded()) {
       bytes /= static_cast<double>(spec.mesh().size(m));
     }
   }
@@ -62,13 +62,13 @@ as_stored(const OpCall& call, const MeshStrategy& before, Strategy strategy) {
 // only chosen if nothing else is possible (as for an in-place operator whose
 // self already has it).
 bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
-  if (!to.cuts() || input.placement(mesh_dim) == to) {
+  if (!to.is_sharded() || input.placement(mesh_dim) == to) {
     return false;
   }
   const auto& mesh = input.spec->mesh();
   int64_t parts = mesh.size(mesh_dim);
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    if (m != mesh_dim && input.placement(m).cuts(to.dim())) {
+    if (m != mesh_dim && input.placement(m).is_sharded(to.dim())) {
       parts *= mesh.size(m);
     }
   }
@@ -79,12 +79,12 @@ bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
 // Computes the cost of a strategy. Bytes are counted from the layouts with
 // which the call came, regardless of the choices of earlier mesh dimensions;
 // `planned` has those choices.
-Weighed weigh(
+ScoredStrategy weigh(
     const OpCall& call,
     const OpCall& planned,
     Strategy strategy,
     int64_t mesh_dim) {
-  Weighed option{std::move(strategy)};
+  ScoredStrategy option{std::move(strategy)};
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const auto& input = call.inputs[i];
     const auto& to = option.strategy.inputs[i];
@@ -92,20 +92,20 @@ Weighed weigh(
       continue;
     }
     if (too_small(planned.inputs[i], mesh_dim, to)) {
-      option.standing = Standing::kLastResort;
+      option.standing = Feasibility::kLastResort;
     }
     option.bytes += transition_cost(*input.spec, mesh_dim, to);
     ++option.changes;
   }
   if (option.bytes == kImpossible) {
-    option.standing = Standing::kUnreachable;
+    option.standing = Feasibility::kUnreachable;
   }
   return option;
 }
 
 // Returns the sort key of an option. Last resorts are not compared by bytes.
-std::pair<double, int> cost_of(const Weighed& option) {
-  const bool last = option.standing == Standing::kLastResort;
+std::pair<double, int> cost_of(const ScoredStrategy& option) {
+  const bool last = option.standing == Feasibility::kLastResort;
   return {last ? kLastResort : option.bytes, option.changes};
 }
 
@@ -159,16 +159,14 @@ bool mixes_reductions(const MeshStrategy& chosen, const Strategy& strategy) {
   for (const auto& input : call.inputs) {
     operands += (operands.empty() ? "" : ", ") + to_string(*input.spec);
   }
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] the in-place operator would change the layout of self, {}, on mesh "
+      "dim {}; the operands are {}. Redistribute self first, or use the "
+      "out-of-place operator.",
       call.name(),
-      "the in-place operator would change the layout of self, ",
       self,
-      ", on mesh dim ",
       call.mesh.dim_label(mesh_dim),
-      "; the operands are ",
-      operands,
-      ". Redistribute self first, or use the out-of-place operator.");
+      operands);
 }
 
 Choice choose(
@@ -185,9 +183,9 @@ Choice choose(
     options.push_back(weigh(call, planned, std::move(candidate), mesh_dim));
     auto& option = options.back();
     if (!allowed(call, option.strategy, mesh_dim, constraints)) {
-      option.standing = Standing::kChangesWritten;
+      option.standing = Feasibility::kChangesWritten;
     } else if (mixes_reductions(chosen, option.strategy)) {
-      option.standing = Standing::kMixesReductions;
+      option.standing = Feasibility::kMixesReductions;
     }
     if (option.may_be_taken() &&
         (!choice.taken || cost_of(option) < cost_of(options[*choice.taken]))) {
@@ -207,11 +205,10 @@ void check_taken(
   }
   DTENSOR_CHECK(
       choice.taken,
+      "[{}] no way to bring the operands to layouts that the operator can "
+      "compute on mesh dim {}. Redistribute them to Replicate first.",
       call.name(),
-      "no way to bring the operands to layouts that the operator can compute "
-      "on mesh dim ",
-      call.mesh.dim_label(mesh_dim),
-      ". Redistribute them to Replicate first.");
+      call.mesh.dim_label(mesh_dim));
 }
 
 // Updates a planned input for the next mesh dimensions: they see the placement
@@ -266,11 +263,10 @@ void give_size_arg(
     Decision& decision) {
   DTENSOR_CHECK_VALUE(
       !decision.outputs.empty() && decision.outputs[0] != nullptr,
+      "[{}] its rule gives the argument \"{}\" the sizes of the first result, "
+      "and the call has none. Leave OpTraits::size_arg out.",
       call.name(),
-      "its rule gives the argument \"",
-      name,
-      "\" the sizes of the first result, and the call has none. Leave "
-      "OpTraits::size_arg out.");
+      name);
   decision.args.emplace_back(
       call.arg_index(name), decision.outputs[0]->local_sizes().vec());
 }
@@ -292,7 +288,7 @@ transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to) {
     return to.is_partial() ? kImpossible
                            : wire_bytes(CollectiveKind::kAllReduce, n, full);
   }
-  return to.cuts() && !to.is_strided_shard() && !from.is_strided_shard()
+  return to.is_sharded() && !to.is_strided_shard() && !from.is_strided_shard()
       ? wire_bytes(CollectiveKind::kAllToAll, n, full / static_cast<double>(n))
       : wire_bytes(CollectiveKind::kAllGather, n, full);
 }

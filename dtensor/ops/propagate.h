@@ -22,7 +22,7 @@ struct Constraints {
 };
 
 /// Feasibility of a strategy on a mesh dimension.
-enum class Standing : uint8_t {
+enum class Feasibility : uint8_t {
   kPossible,
   kLastResort,      // newly shards a dimension with fewer elements than ranks:
                     // taken only if nothing else is possible
@@ -32,19 +32,19 @@ enum class Standing : uint8_t {
 };
 
 /// A strategy of one mesh dimension with its cost.
-struct Weighed {
+struct ScoredStrategy {
   Strategy strategy;
-  Standing standing = Standing::kPossible;
+  Feasibility standing = Feasibility::kPossible;
   double bytes = 0; // sum of transition_cost over all inputs
   int changes = 0;  // inputs that get another placement
   bool may_be_taken() const {
-    return standing <= Standing::kLastResort;
+    return standing <= Feasibility::kLastResort;
   }
 };
 
 /// Options of one mesh dimension, in the order of candidates(), and the choice.
 struct Choice {
-  std::vector<Weighed> options;
+  std::vector<ScoredStrategy> options;
   std::optional<size_t> taken; // nullopt if no option is feasible
 };
 

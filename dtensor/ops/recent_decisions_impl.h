@@ -18,7 +18,7 @@ class RecentDecisions {
     ShortKey key;
     /// Decision; null if such calls take the boxed path.
     std::shared_ptr<const Decision> decision;
-    /// Result of takes_stock_autograd().
+    /// Result of uses_native_autograd().
     bool stock = false;
   };
 

@@ -4,7 +4,7 @@
 #include <dtensor/ops/region_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/decide_impl.h>
 #include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
@@ -44,7 +44,7 @@ SpecPtr gradient_of(const Decision& decision, size_t index, const Spec& spec) {
 RegionInputs inputs_of(
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args,
-    const Crossing& crossing) {
+    const BoundaryConversion& crossing) {
   RegionInputs inputs;
   size_t index = 0;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
@@ -67,7 +67,7 @@ void run_region(
     const OpInfo& info,
     const Decision& decision,
     const Spec& any,
-    const Crossing& crossing,
+    const BoundaryConversion& crossing,
     torch::jit::Stack* stack) {
   auto* const args = stack->data() + (stack->size() - info.num_args);
   const Region region(
@@ -82,7 +82,7 @@ void run_region(
   });
   call_local(info, decision, stack);
   const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
-      decision.parts_are_equal &&
+      decision.has_equal_shards &&
       (!info.rule->local_kernel || decision.is_plain_call);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
     const auto made = decision.shapes_from_results ? replicated_spec(any, t)
@@ -94,7 +94,7 @@ void run_region(
 void region_in_boundary(
     const OpInfo& info,
     c10::DispatchKeySet keys,
-    const Crossing& crossing,
+    const BoundaryConversion& crossing,
     torch::jit::Stack* stack) {
   const auto args = last_args(*stack, info.num_args);
   if (!wants_gradients(args) && !records(crossing.origin)) {
@@ -108,7 +108,7 @@ void region_in_boundary(
     return;
   }
   const auto decision = decide(info, *stack);
-  if (!crossing.boundary && takes_stock_autograd(info, *decision, args)) {
+  if (!crossing.boundary && uses_native_autograd(info, *decision, args)) {
     info.stock->callBoxed(info.op, keys, stack);
     return;
   }
@@ -129,7 +129,7 @@ void region_in_boundary(
 // call that needs no communication can avoid them: LibTorch's gradient formula
 // calls operators that have rules. Products qualify only for matrices, since
 // others would flatten operands, which would have to keep their sharding.
-bool takes_stock_autograd(
+bool uses_native_autograd(
     const OpInfo& info,
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args) {
@@ -149,7 +149,7 @@ void dispatch_region(
     const OpInfo& info,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  with_boundary(info, stack, [&](const Crossing& crossing) {
+  with_boundary(info, stack, [&](const BoundaryConversion& crossing) {
     region_in_boundary(info, keys, crossing, stack);
   });
 }

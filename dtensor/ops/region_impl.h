@@ -11,7 +11,7 @@ namespace dtensor::detail {
 
 /// Returns true if a region with this decision runs LibTorch's own autograd
 /// kernel on the DTensors, without the nodes that make its inputs local.
-bool takes_stock_autograd(
+bool uses_native_autograd(
     const OpInfo& info,
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args);

@@ -18,10 +18,10 @@ c10::OperatorHandle find_operator(std::string_view name) {
       c10::Dispatcher::singleton().findSchema(parse_operator_name(name));
   DTENSOR_CHECK_VALUE(
       op.has_value(),
+      "[{}] no library has registered an operator \"{}\". Register it first, "
+      "and name it \"library::operator.overload\".",
       kRegisterSharding,
-      "no library has registered an operator \"",
-      name,
-      "\". Register it first, and name it \"library::operator.overload\".");
+      name);
   return *op;
 }
 
@@ -41,17 +41,16 @@ void register_sharding(std::string_view name, OpRule rule) {
   const auto op = find_operator(name);
   DTENSOR_CHECK_VALUE(
       rule.dim_rule || rule.mesh_rule || rule.kernel,
+      "[{}] the rule of \"{}\" says nothing. Give it a dim_rule, a mesh_rule "
+      "or a kernel.",
       kRegisterSharding,
-      "the rule of \"",
-      name,
-      "\" says nothing. Give it a dim_rule, a mesh_rule or a kernel.");
+      name);
   DTENSOR_CHECK(
       !detail::has_peers_in_process(),
+      "[{}] \"{}\" got a rule inside of a rank, while others may call it. "
+      "Register it before run_ranks.",
       kRegisterSharding,
-      "\"",
-      name,
-      "\" got a rule inside of a rank, while others may call it. Register it "
-      "before run_ranks.");
+      name);
   const auto* known = RuleRegistry::global().find(op.operator_name());
   // Keeps the parts of the old rule that do not depend on layouts.
   if (!rule.meta && known != nullptr) {
@@ -63,9 +62,9 @@ void register_sharding(std::string_view name, OpRule rule) {
   // The gradient of another library's operator is that of the plain operator.
   rule.region |= op.schema().name().rfind("aten::", 0) != 0 && !rule.kernel;
   detail::registered_rules().replace(name, std::move(rule));
-  detail::install_anew(op);
+  detail::reinstall_kernels(op);
   if (const auto in_place = in_place_form(op)) {
-    detail::install_anew(*in_place);
+    detail::reinstall_kernels(*in_place);
   }
 }
 

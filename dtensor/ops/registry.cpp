@@ -60,9 +60,8 @@ OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
   auto [it, inserted] = rules_.try_emplace(op, std::move(rule));
   DTENSOR_CHECK_VALUE(
       inserted,
-      "RuleRegistry",
-      name_of(op),
-      " has a rule already. Give each operator one.");
+      "[RuleRegistry] {} has a rule already. Give each operator one.",
+      name_of(op));
   return it->second;
 }
 
@@ -103,9 +102,9 @@ void RuleRegistry::traits(std::string_view name, const OpTraits& traits) {
   const auto op = parse_operator_name(name);
   DTENSOR_CHECK_VALUE(
       find_traits(op) == nullptr,
-      "RuleRegistry",
-      name_of(op),
-      " has traits already. Say them once, in its rule if it has one.");
+      "[RuleRegistry] {} has traits already. Say them once, in its rule if it "
+      "has one.",
+      name_of(op));
   traits_[op] = traits;
 }
 

@@ -119,16 +119,16 @@ at::Tensor
 wrap_result(const OpInfo& info, const Spec& like, const at::Tensor& result) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       result.layout() == at::kStrided,
+      "[{}] results in a tensor of layout {}, which a DTensor cannot be. Call "
+      "it on the local tensors.",
       info.name,
-      "results in a tensor of layout ",
-      result.layout(),
-      ", which a DTensor cannot be. Call it on the local tensors.");
+      result.layout());
   return from_local_autograd(result, replicated_spec(like, result));
 }
 
 } // namespace
 
-void place_what_modules_make(
+void distribute_module_created(
     const c10::FunctionSchema& schema,
     size_t made,
     c10::IValue* args) {
@@ -148,7 +148,7 @@ void place_what_modules_make(
 
 std::optional<size_t> made_by_modules(const OpInfo& info) {
   const auto index =
-      info.op.schema().argumentIndexWithName(info.traits.made_arg);
+      info.op.schema().argumentIndexWithName(info.traits.module_created_arg);
   return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
 }
 
@@ -187,7 +187,7 @@ bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
        args[static_cast<size_t>(*train)].toBool());
 }
 
-bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+bool runs_replicated(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   return layout_of_replicated(info, args) != nullptr && !draws(info, args);
 }
 
@@ -204,7 +204,7 @@ bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     return inputs.back();
   });
   {
-    const SameOnAllRanks no_draws(info.name);
+    const RequireEqualOnAllRanks no_draws(info.name);
     info.op.callBoxed(&results);
   }
   if (has_view_of(results, inputs)) {
@@ -232,7 +232,7 @@ void ReplicatedKernel::operator()(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   if (made_) {
-    place_what_modules_make(
+    distribute_module_created(
         op.schema(), *made_, stack->data() + (stack->size() - info_->num_args));
   }
   const auto args = last_args(*stack, info_->num_args);

@@ -31,7 +31,7 @@ bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 /// Returns true if all distributed operands are replicated and nothing is
 /// drawn, so that every rank computes the same result.
-bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
+bool runs_replicated(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 /// Runs a functional operator whose distributed operands are all replicated on
 /// their local tensors, with the autograd of the plain operator if gradients
@@ -41,12 +41,12 @@ bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
 
 /// Returns the position of the argument that torch::nn creates if the caller
 /// omits it: a state of zeros, or the offsets of even bags
-/// (OpTraits::made_arg). Empty if there is none.
+/// (OpTraits::module_created_arg). Empty if there is none.
 std::optional<size_t> made_by_modules(const OpInfo& info);
 
 /// Replaces tensors of argument `made` by DTensors if they follow from global
 /// shapes alone, and so are the same on every rank.
-void place_what_modules_make(
+void distribute_module_created(
     const c10::FunctionSchema& schema,
     size_t made,
     c10::IValue* args);
@@ -70,7 +70,7 @@ class ReplicatedKernel final : public c10::OperatorKernel {
   std::shared_ptr<const OpInfo> info_;
   c10::SafeKernelFunction other_;
   When when_;
-  std::optional<size_t> made_; // position of OpTraits::made_arg
+  std::optional<size_t> made_; // position of OpTraits::module_created_arg
 };
 
 } // namespace dtensor::detail

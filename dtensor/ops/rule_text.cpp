@@ -2,8 +2,8 @@
 #include <dtensor/ops/rule_text.h>
 
 #include <c10/util/Exception.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::vector<Placement> layouts_of(int64_t ndim) {
 OpCall with_layouts(const OpCall& call, const Placements& layouts) {
   auto changed = call;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    auto placements = detail::whole_placements(call.mesh);
+    auto placements = detail::replicated_placements(call.mesh);
     placements[0] = layouts[i];
     changed.inputs[i].spec = call.inputs[i].spec->with_placements(placements);
   }
@@ -223,13 +223,13 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
   say_if(!traits.size_arg.empty(), "local size", notes);
   say_if(traits.product, "product", notes);
   say_if(traits.formula, "LibTorch's gradient formula", notes);
-  say_if(traits.plain_in_gradient, "plain tensors in the gradient", notes);
-  say_if(traits.gradient_of_sizes, "gradient of sizes", notes);
-  say_if(traits.takes_plain, "takes plain tensors", notes);
+  say_if(traits.gradient_makes_plain, "plain tensors in the gradient", notes);
+  say_if(traits.gradient_from_sizes_only, "gradient of sizes", notes);
+  say_if(traits.accepts_plain_source, "takes plain tensors", notes);
   say_if(traits.carries, "carries a style", notes);
-  say_if(traits.carries_to_parts, "carries a style of parts", notes);
+  say_if(traits.boundary_follows_rows, "carries a style of parts", notes);
   say_if(traits.adds_bias, "adds a styled bias", notes);
-  say_if(!traits.made_arg.empty(), "modules make an argument", notes);
+  say_if(!traits.module_created_arg.empty(), "modules make an argument", notes);
   if (traits.boundary) {
     notes.push_back(role_text(*traits.boundary));
   }
@@ -244,7 +244,7 @@ std::vector<std::string> notes_of(const OpRule& rule) {
   say_if(rule.meta != nullptr, "own shapes", notes);
   say_if(rule.region, "region", notes);
   say_if(rule.uses_scalar_values, "values decide", notes);
-  say_if(rule.in_gradients, "otherwise in gradients", notes);
+  say_if(rule.used_in_backward, "otherwise in gradients", notes);
   say_if(!rule.strided, "no strided shards", notes);
   return notes;
 }

@@ -60,10 +60,10 @@ struct Decision {
   /// Memory order, as strides, of the gradients that the local call returns for
   /// the first flattened inputs. Gradients of the remaining inputs have the
   /// order of the input. A gradient in another order is copied.
-  std::vector<Sizes> grad_orders;
+  std::vector<Sizes> gradient_dim_orders;
   /// Regions: true if all ranks have local shards of the same shapes, and so
   /// record the same autograd graph of the local call.
-  bool parts_are_equal = false;
+  bool has_equal_shards = false;
   /// True if everything is replicated and the result shapes are not known in
   /// advance. The results are replicated, with the shapes that the local call
   /// returns.
@@ -118,10 +118,10 @@ struct OpRule {
   /// True if gradient formulas call the operator in a special way. Inside a
   /// backward pass the rule may then decide otherwise. Plain tensors of global
   /// shape that formulas make (zeros for an unused output) count as replicated.
-  bool in_gradients = false;
+  bool used_in_backward = false;
   /// True if the rule may also decide otherwise where the gradient passes
   /// through a write to a view.
-  bool in_view_gradients = false;
+  bool depends_on_view_gradients = false;
   /// Properties of the operator in any layout.
   OpTraits traits;
 
@@ -150,13 +150,13 @@ struct OpRule {
     region = true;
     return *this;
   }
-  OpRule& sees_backward() {
-    in_gradients = true;
+  OpRule& depends_on_backward() {
+    used_in_backward = true;
     return *this;
   }
-  OpRule& sees_view_backward() {
-    in_gradients = true;
-    in_view_gradients = true;
+  OpRule& depends_on_view_backward() {
+    used_in_backward = true;
+    depends_on_view_gradients = true;
     return *this;
   }
   OpRule& with_traits(const OpTraits& t) {

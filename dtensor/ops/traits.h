@@ -4,7 +4,7 @@
 // one:
 //
 //   rules.dim_rule("addmm", rule).with_traits({.product = true});
-//   rules.traits("eq_.Scalar", {.gradient_of_sizes = true});
+//   rules.traits("eq_.Scalar", {.gradient_from_sizes_only = true});
 #pragma once
 
 #include <cstddef>
@@ -44,27 +44,27 @@ struct OpTraits {
   bool formula = false;
   /// True if LibTorch's gradient formula creates plain tensors. On replicated
   /// tensors the operator then runs as one region on the local tensors.
-  bool plain_in_gradient = false;
+  bool gradient_makes_plain = false;
   /// True if LibTorch's formula computes a gradient from sizes and dtype alone,
   /// which is then distributed: derivatives.yaml says zeros_like(operand),
   /// where only the sizes are saved, or the formula calls at::zeros(). The
   /// in-place form has the same formula.
-  bool gradient_of_sizes = false;
+  bool gradient_from_sizes_only = false;
   /// True if the operator accepts plain tensors that it writes to a replicated
   /// tensor, provided that they are equal on all ranks. LibTorch's own
   /// functions make such calls.
-  bool takes_plain = false;
+  bool accepts_plain_source = false;
   /// True if the result on a parameter still stands for that parameter: the
   /// style attached to the parameter is attached to the result, too.
   bool carries = false;
   /// True if the result is some rows of the parameter: a style that also
   /// applies to rows is attached to the result, too.
-  bool carries_to_parts = false;
+  bool boundary_follows_rows = false;
   /// True if the operator may add a module's bias to a plain local output.
   bool adds_bias = false;
   /// Argument that torch::nn creates as a plain tensor if the caller omits it:
   /// a state of zeros, or the offsets of bags.
-  std::string_view made_arg = "";
+  std::string_view module_created_arg = "";
   /// Argument positions, if the operator can be the one that a styled module
   /// computes.
   std::optional<BoundaryRole> boundary = std::nullopt;

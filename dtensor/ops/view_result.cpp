@@ -49,7 +49,7 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 
 } // namespace
 
-ViewPlace Viewed::place_of(
+ViewPlace ViewBase::place_of(
     const at::Tensor& local,
     const Decision& decision,
     size_t index) const {
@@ -67,7 +67,7 @@ ViewPlace Viewed::place_of(
                                    : CopyReason::kCopied};
 }
 
-void Viewed::finish(const at::Tensor& view, const ViewPlace& place) const {
+void ViewBase::finish(const at::Tensor& view, const ViewPlace& place) const {
   if (!base_.defined()) {
     return;
   }
@@ -107,12 +107,11 @@ void refuse_write_to_copy(const std::string& name, const at::Tensor& self) {
   const auto* copied = copied_from(self);
   DTENSOR_CHECK(
       copied == nullptr,
+      "[{}] self, {}, was taken as a view of {}, which this would not write "
+      "to. {}",
       name,
-      "self, ",
       *spec_of(self),
-      ", was taken as a view of ",
-      what_was_viewed(copied->reason),
-      ", which this would not write to. ",
+      describe_viewed_tensor(copied->reason),
       what_to_write(copied->reason));
 }
 

@@ -29,10 +29,10 @@ struct ViewPlace {
 };
 
 /// First argument of a call that returns views of it; empty for any other call.
-class Viewed {
+class ViewBase {
  public:
-  Viewed() = default;
-  explicit Viewed(const at::Tensor& base) : base_(base) {}
+  ViewBase() = default;
+  explicit ViewBase(const at::Tensor& base) : base_(base) {}
 
   /// Returns the place of result `index`, whose local tensor is `local`.
   ViewPlace place_of(

@@ -59,20 +59,24 @@ inline BoundaryPtr find_boundary(
 
 /// The part of a module's boundary that the operator itself applies: bringing
 /// input and output to their layouts.
-struct Crossing {
+struct BoundaryConversion {
   const Boundary* boundary = nullptr; // null: nothing to apply
   size_t input_arg = 0;
   at::Tensor origin; // see ModuleInput
   SpecPtr from;
 };
 
-inline RegionExit exit_of(const Crossing& crossing, const SpecPtr& made) {
-  return crossing.boundary == nullptr ? RegionExit()
+inline ResultConversion exit_of(
+    const BoundaryConversion& crossing,
+    const SpecPtr& made) {
+  return crossing.boundary == nullptr ? ResultConversion()
                                       : crossing.boundary->exit_of(made);
 }
 
 /// Brings the output, a DTensor without autograd history, to its layout.
-inline void leave_boundary(const Crossing& crossing, torch::jit::Stack* stack) {
+inline void leave_boundary(
+    const BoundaryConversion& crossing,
+    torch::jit::Stack* stack) {
   if (crossing.boundary != nullptr) {
     const auto output = std::move(stack->back()).toTensor();
     const auto& made = spec_of(output);
@@ -99,7 +103,7 @@ void around_boundary(
     stack->emplace_back(std::move(product));
     return;
   }
-  run_inner(Crossing());
+  run_inner(BoundaryConversion());
   auto& output = stack->back();
   const auto made = output.toTensor();
   output = has_bias || made.dim() == 2 ? boundary.finish_output(input, made)
@@ -135,8 +139,8 @@ void cross_boundary(
   }
   auto [value, origin, from] = boundary->take_input(input.toTensor());
   input = std::move(value);
-  run_inner(
-      Crossing{boundary.get(), role.input, std::move(origin), std::move(from)});
+  run_inner(BoundaryConversion{
+      boundary.get(), role.input, std::move(origin), std::move(from)});
   if (C10_UNLIKELY(observed)) {
     boundary->notify_output(stack->back().toTensor());
   }
@@ -152,7 +156,7 @@ void with_boundary(
     const Run& run_inner) {
   const auto boundary = find_boundary(info, *stack);
   if (boundary == nullptr) {
-    run_inner(Crossing());
+    run_inner(BoundaryConversion());
     return;
   }
   try {

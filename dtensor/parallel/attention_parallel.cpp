@@ -18,10 +18,9 @@ MultiheadAttentionImpl& attention_of(const StyleTarget& target) {
   auto* attention = target.module.as<torch::nn::MultiheadAttention>();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       attention != nullptr,
-      "AttentionParallel",
-      "cannot style ",
-      detail::describe_typed(target),
-      ": it does torch::nn::MultiheadAttention.");
+      "[AttentionParallel] cannot style {}: it does "
+      "torch::nn::MultiheadAttention.",
+      detail::describe_typed(target));
   return *attention;
 }
 
@@ -70,13 +69,13 @@ void AttentionParallel::apply(const StyleTarget& target) const {
         .input = {.plain = Replicate(), .desired = Replicate()},
         .output = std::nullopt,
         .use_local_output = false,
-        .rides_on_parts = true};
+        .applies_to_rows = true};
     changes.attach(weights, BoundaryKind::kLinear, target, layouts);
-    auto out_proj = target.of_child("out_proj", *module.out_proj);
+    auto out_proj = target.child_target("out_proj", *module.out_proj);
     out_proj.changes = &changes;
     RowwiseParallel({.output_layouts = options_.output_layouts,
                      .use_local_output = options_.use_local_output,
-                     .unit = module.head_dim})
+                     .multiple_of = module.head_dim})
         .apply(out_proj);
   });
 }

@@ -28,13 +28,11 @@ at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
   const auto& spec = detail::spec_of(grad);
   DTENSOR_CHECK_VALUE(
       !detail::share_others(spec->mesh(), mesh),
+      "[{}] a gradient is {}, spread over ranks of {}, and summed over them "
+      "already. Pass the dimension along which whole models are repeated.",
       kAverageGradients,
-      "a gradient is ",
       *spec,
-      ", spread over ranks of ",
-      mesh,
-      ", and summed over them already. Pass the dimension along which whole "
-      "models are repeated.");
+      mesh);
   return detail::local_of(grad);
 }
 
@@ -58,10 +56,10 @@ void average_gradients(at::TensorList parameters, const DeviceMesh& given) {
   const auto mesh = detail::mesh_or_current(given, kAverageGradients);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
+      "[{}] gradients are averaged along one mesh dimension, and the mesh is "
+      "{}. Pass a slice, as mesh[\"dp\"].",
       kAverageGradients,
-      "gradients are averaged along one mesh dimension, and the mesh is ",
-      mesh,
-      ". Pass a slice, as mesh[\"dp\"].");
+      mesh);
   if (mesh.size() == 1 || !mesh.contains_this_rank()) {
     return;
   }

@@ -17,7 +17,7 @@ namespace dtensor::detail {
 namespace {
 
 // Last output that a bias addition may follow, and its inputs.
-struct Unfinished {
+struct PendingOutput {
   c10::weak_intrusive_ptr<c10::TensorImpl> output =
       c10::weak_intrusive_ptr<c10::TensorImpl>(
           c10::intrusive_ptr<c10::TensorImpl>());
@@ -26,7 +26,7 @@ struct Unfinished {
   at::Tensor bias; // included in output; undefined: none
 };
 
-RankLocal<Unfinished> unfinished;
+RankLocal<PendingOutput> unfinished;
 
 // Adds the bias in the layout of the product's last dimension. If the product
 // is Partial, the bias is too, so that it is added once.
@@ -36,9 +36,9 @@ at::Tensor with_bias(const at::Tensor& product, const at::Tensor& bias) {
   Placements placements;
   for (const auto& p : made->placements()) {
     placements.push_back(
-        p.is_partial()                                 ? p
-            : p.cuts() && p.dim() == product.dim() - 1 ? p.with_dim(0)
-                                                       : Replicate());
+        p.is_partial()                                       ? p
+            : p.is_sharded() && p.dim() == product.dim() - 1 ? p.with_dim(0)
+                                                             : Replicate());
   }
   const auto added =
       redistribute_autograd(bias, given->with_placements(placements));
@@ -63,7 +63,7 @@ void replace(const at::Tensor& output, const at::Tensor& fresh) {
 
 } // namespace
 
-at::Tensor AwaitedBias::finish(
+at::Tensor PendingBias::finish(
     const LayoutBoundary& boundary,
     const at::Tensor& input,
     const at::Tensor& product) {
@@ -79,14 +79,14 @@ at::Tensor AwaitedBias::finish(
   return output;
 }
 
-bool add_awaited_bias(
+bool add_pending_bias(
     const LayoutBoundary& boundary,
     const at::Tensor& output,
     const at::Tensor& bias) {
   if (unfinished.get().output.lock() != output.getIntrusivePtr()) {
     return false;
   }
-  const auto last = std::exchange(unfinished.get(), Unfinished());
+  const auto last = std::exchange(unfinished.get(), PendingOutput());
   if (!last.bias.is_same(bias)) {
     replace(
         output,

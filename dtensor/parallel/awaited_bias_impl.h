@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AwaitedBias: the bias that torch::nn::Linear adds after its product.
+// PendingBias: the bias that torch::nn::Linear adds after its product.
 //
 // For a 2-D input the module calls addmm. For any other input it calls matmul,
 // and then `output += bias`. An output_fn must get the output including the
@@ -18,7 +18,7 @@ namespace dtensor::detail {
 class LayoutBoundary;
 
 /// State of a boundary, used only by the rank that owns its mesh.
-class AwaitedBias {
+class PendingBias {
  public:
   /// Expects `bias` to be added after the module's next product.
   void expect(const at::Tensor& bias) {
@@ -43,8 +43,8 @@ class AwaitedBias {
 };
 
 /// Implements `output += bias` if `output` is the last result of
-/// AwaitedBias::finish on this rank. Otherwise does nothing and returns false.
-bool add_awaited_bias(
+/// PendingBias::finish on this rank. Otherwise does nothing and returns false.
+bool add_pending_bias(
     const LayoutBoundary& boundary,
     const at::Tensor& output,
     const at::Tensor& bias);

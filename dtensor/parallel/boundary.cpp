@@ -8,7 +8,7 @@
 
 namespace dtensor {
 
-void distribute_parameter(
+void set_parameter_placement(
     const StyleTarget& target,
     const at::Tensor& parameter,
     const Placement& placement,
@@ -25,9 +25,9 @@ void attach_boundary(
     const BoundaryOptions& options) {
   DTENSOR_CHECK_VALUE(
       !parameters.empty() && parameters[0].defined(),
-      "attach_boundary",
-      detail::describe(target),
-      " gets a boundary without a parameter to ride on. Pass its weight.");
+      "[attach_boundary] {} gets a boundary without a parameter to ride on. "
+      "Pass its weight.",
+      detail::describe(target));
   const auto& weight = parameters[0];
   const bool knows_features =
       kind == BoundaryKind::kLinear && weight.dim() == 2;

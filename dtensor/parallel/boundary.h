@@ -6,7 +6,7 @@
 //   struct MyStyle : ParallelStyle {
 //     void apply(const StyleTarget& target) const override {
 //       auto& linear = *target.module.as<torch::nn::Linear>();
-//       distribute_parameter(target, linear.weight, Shard(0), "weight");
+//       set_parameter_placement(target, linear.weight, Shard(0), "weight");
 //       attach_boundary(target, {linear.weight}, BoundaryKind::kLinear,
 //           {.output_layouts = Shard(-1), .output_fn = add_something});
 //     }
@@ -32,7 +32,7 @@ namespace dtensor {
 /// accepted its module; a style that is applied on its own acts at once. `name`
 /// appears in error messages. Throws RuntimeError if the parameter is a DTensor
 /// in another layout already.
-DTENSOR_API void distribute_parameter(
+DTENSOR_API void set_parameter_placement(
     const StyleTarget& target,
     const at::Tensor& parameter,
     const Placement& placement,

@@ -7,7 +7,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>
@@ -69,7 +69,7 @@ struct Bucket {
 std::vector<int64_t> cut_dims(const Spec& spec) {
   std::vector<int64_t> dims;
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    if (spec.placements()[static_cast<size_t>(m)].cuts() &&
+    if (spec.placements()[static_cast<size_t>(m)].is_sharded() &&
         spec.mesh().size(m) > 1) {
       dims.push_back(m);
     }
@@ -147,7 +147,7 @@ void notify_norm(const std::vector<at::Tensor>& grads, double total) {
   }
   const auto norm = at::scalar_tensor(total, at::kDouble);
   for (const auto& mesh : meshes) {
-    const auto placements = detail::whole_placements(mesh);
+    const auto placements = detail::replicated_placements(mesh);
     detail::notify_replica_observers(
         {detail::ReplicaKind::kNorm, norm, mesh, placements});
   }
@@ -176,20 +176,20 @@ double clip_grad_norm_(
   constexpr const char* kWhere = "clip_grad_norm_";
   DTENSOR_CHECK_VALUE(
       norm_type > 0,
+      "[{}] there is no such norm: {}. Use a positive number, or infinity for "
+      "the largest magnitude.",
       kWhere,
-      "there is no such norm: ",
-      norm_type,
-      ". Use a positive number, or infinity for the largest magnitude.");
+      norm_type);
   const c10::NoGradGuard no_grad;
   const detail::ModuleScope scope("gradients", /*backward=*/true);
   const auto grads = gradients_of(parameters);
   const double total = norm_of_all(grads, Norm(norm_type));
   DTENSOR_CHECK(
       !error_if_nonfinite || std::isfinite(total),
+      "[{}] the norm of the gradients is {}. Look for what made them so, or "
+      "pass error_if_nonfinite = false.",
       kWhere,
-      "the norm of the gradients is ",
-      total,
-      ". Look for what made them so, or pass error_if_nonfinite = false.");
+      total);
   if (C10_UNLIKELY(detail::replicas_observed())) {
     notify_norm(grads, total);
   }

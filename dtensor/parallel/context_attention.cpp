@@ -110,18 +110,14 @@ TokensOfRanks tokens_of_part(
   const int64_t mine = total_size(tokens[static_cast<size_t>(group.rank())]);
   DTENSOR_CHECK_VALUE(
       mine == here,
+      "[{}] the {}, {}, has {} tokens, where this rank's part of the buffers' "
+      "{} has {}. Pass a part of that sequence, or DTensors.",
       kContext,
-      "the ",
       name,
-      ", ",
       text_of(part),
-      ", has ",
       here,
-      " tokens, where this rank's part of the buffers' ",
       length,
-      " has ",
-      mine,
-      ". Pass a part of that sequence, or DTensors.");
+      mine);
   if (!scope.length) {
     Sizes sizes(part.sizes());
     sizes[sizes.size() - 2] = length;
@@ -135,7 +131,8 @@ at::Tensor attend_plain(const AttentionArgs& args, const ContextScope& scope) {
   check_context_call(args);
   const auto queries = tokens_of_part(args.query, "query", scope);
   const auto keys = tokens_of_part(args.key, "key", scope);
-  return attend_parts(args, {scope.mesh, 0}, queries, keys, scope.method);
+  return attend_local_shards(
+      args, {scope.mesh, 0}, queries, keys, scope.method);
 }
 
 // Applies autocast, whose dispatch key has lower priority than this kernel's.
@@ -232,32 +229,30 @@ bool is_computed_in_context(
 
 // Defined beside the kernel, so that opening a scope links the kernel.
 bool watch_attention(bool watched) {
-  return watch_draws(watched);
+  return intercept_random_ops(watched);
 }
 
 void check_context_call(const AttentionArgs& args) {
   const bool masked = args.mask && args.mask->defined();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !masked && args.dropout == 0,
+      "[{}] {} is not for a sequence that is cut. Leave it out, or attend to "
+      "DTensors outside of the scope, where they are made whole.",
       kContext,
-      masked ? "attn_mask" : "dropout",
-      " is not for a sequence that is cut. Leave it out, or attend to DTensors "
-      "outside of the scope, where they are made whole.");
+      masked ? "attn_mask" : "dropout");
   DTENSOR_CHECK_VALUE(
       fit(args),
+      "[{}] query, key and value do not fit each other: {}, {} and {}{} "
+      "enable_gqa. Pass (..., heads, length, features) of one floating-point "
+      "dtype.",
       kContext,
-      "query, key and value do not fit each other: ",
       text_of(args.query),
-      ", ",
       text_of(args.key),
-      " and ",
       text_of(args.value),
-      args.grouped ? " with" : " without",
-      " enable_gqa. Pass (..., heads, length, features) of one floating-point "
-      "dtype.");
+      args.grouped ? " with" : " without");
 }
 
-at::Tensor attend_parts(
+at::Tensor attend_local_shards(
     const AttentionArgs& args,
     const ContextRanks& ranks,
     const TokensOfRanks& queries,
@@ -273,7 +268,7 @@ at::Tensor attend_parts(
       .scale = args.scale.value_or(1 / std::sqrt(features)),
       .method = method};
   const auto attend =
-      method == RotateMethod::kUlysses ? exchanged_attention : ring_attention;
+      method == RotateMethod::kUlysses ? ulysses_attention : ring_attention;
   return dims.back(attend(
       dims.of(args.query), dims.of(args.key), dims.of(args.value), call));
 }

@@ -30,7 +30,7 @@ void check_context_call(const AttentionArgs& args);
 
 /// Computes attention of plain local shards with any number of batch
 /// dimensions. `queries` and `keys` assign the sequence's tokens to ranks.
-at::Tensor attend_parts(
+at::Tensor attend_local_shards(
     const AttentionArgs& args,
     const ContextRanks& ranks,
     const TokensOfRanks& queries,

@@ -51,7 +51,7 @@ bool share_a_mesh(const Operands& all) {
 
 bool cuts_tokens(const Operands& all, int64_t mesh_dim) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& t) {
-    return spec_of(t)->placements()[static_cast<size_t>(mesh_dim)].cuts(
+    return spec_of(t)->placements()[static_cast<size_t>(mesh_dim)].is_sharded(
         t.dim() - kTokensFromEnd);
   });
 }
@@ -99,7 +99,7 @@ class LayoutsFor {
   OnOneDim beside(int64_t m, const Layouts& before) const {
     const auto& cut = now(0, m);
     const int64_t place = all_[0].dim() - cut.dim();
-    if (!cut.cuts() || place < kHeadsFromEnd) {
+    if (!cut.is_sharded() || place < kHeadsFromEnd) {
       return {};
     }
     return place == kHeadsFromEnd && grouped_ ? by_groups(m, cut, before)
@@ -138,8 +138,8 @@ class LayoutsFor {
 
   bool has_more_keys(const Layouts& before) const {
     for (size_t m = 0; m < before[0].size(); ++m) {
-      if (before[0][m].cuts(all_[0].dim() - kHeadsFromEnd) &&
-          !before[1][m].cuts()) {
+      if (before[0][m].is_sharded(all_[0].dim() - kHeadsFromEnd) &&
+          !before[1][m].is_sharded()) {
         return true;
       }
     }
@@ -156,7 +156,7 @@ class LayoutsFor {
 Placements gradient_layout(const Placements& layout, const Placements& query) {
   Placements result = layout;
   for (size_t m = 0; m < layout.size(); ++m) {
-    if (layout[m].is_replicate() && query[m].cuts()) {
+    if (layout[m].is_replicate() && query[m].is_sharded()) {
       result[m] = Partial();
     }
   }
@@ -245,7 +245,7 @@ SpecPtr output_spec(const Operands& all, bool grouped) {
   sizes.push_back(all[2].size(-1));
   Placements placements(spec_of(query)->placements());
   for (auto& p : placements) {
-    p = p.cuts() ? p.with_dim(p.dim() + dim - query.dim()) : p;
+    p = p.is_sharded() ? p.with_dim(p.dim() + dim - query.dim()) : p;
   }
   const auto strides = dim == query.dim()
       ? dense_strides(sizes, spec_of(query)->strides())
@@ -283,7 +283,7 @@ std::optional<at::Tensor> attend_dtensors(
   const auto tokens = [&](const at::Tensor& t) {
     return tokens_of_ranks(t.size(-2), scope.mesh.size(), scope.balanced);
   };
-  const auto out = attend_parts(
+  const auto out = attend_local_shards(
       local_args(args, all),
       {mesh, *m},
       tokens(args.query),

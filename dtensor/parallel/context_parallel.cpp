@@ -41,41 +41,35 @@ bool contains(const std::vector<at::Tensor>& list, const at::Tensor& tensor) {
 void check_buffer(const at::Tensor& buffer, size_t index) {
   DTENSOR_CHECK_VALUE(
       buffer.defined() && !is_dtensor(buffer) && !buffer.requires_grad(),
-      "context_parallel",
-      "buffer ",
+      "[context_parallel] buffer {}{}. Pass plain tensors that no gradient is "
+      "wanted of.",
       index,
       buffer.defined() ? is_dtensor(buffer) ? " is a DTensor" : " requires grad"
-                       : " is undefined",
-      ". Pass plain tensors that no gradient is wanted of.");
+                       : " is undefined");
 }
 
 void check_buffers(const ContextParallelOptions& options) {
   const auto& buffers = options.buffers;
   DTENSOR_CHECK_VALUE(
       buffers.size() == options.buffer_seq_dims.size(),
-      "context_parallel",
-      "there are ",
+      "[context_parallel] there are {} buffers and {} buffer_seq_dims. Give "
+      "each buffer its dimension.",
       buffers.size(),
-      " buffers and ",
-      options.buffer_seq_dims.size(),
-      " buffer_seq_dims. Give each buffer its dimension.");
+      options.buffer_seq_dims.size());
   for (size_t i = 0; i < buffers.size(); ++i) {
     check_buffer(buffers[i], i);
     const std::vector<at::Tensor> before(
         buffers.begin(), buffers.begin() + static_cast<int64_t>(i));
     DTENSOR_CHECK_VALUE(
         !contains(before, buffers[i]),
-        "context_parallel",
-        "buffer ",
-        i,
-        " is in the list before. Pass each once.");
+        "[context_parallel] buffer {} is in the list before. Pass each once.",
+        i);
   }
   for (const auto& buffer : options.no_restore_buffers) {
     DTENSOR_CHECK_VALUE(
         contains(buffers, buffer),
-        "context_parallel",
-        "no_restore_buffers has a tensor that is no buffer. Name some of the "
-        "buffers.");
+        "[context_parallel] no_restore_buffers has a tensor that is no buffer. "
+        "Name some of the buffers.");
   }
 }
 
@@ -93,14 +87,11 @@ std::optional<int64_t> length_of(const ContextParallelOptions& options) {
     const int64_t here = options.buffers[i].size(seq_dim_of(options, i));
     DTENSOR_CHECK_VALUE(
         length.value_or(here) == here,
-        "context_parallel",
-        "buffer 0 has ",
+        "[context_parallel] buffer 0 has {} tokens and buffer {} has {}. Pass "
+        "buffers of one sequence.",
         length.value_or(here),
-        " tokens and buffer ",
         i,
-        " has ",
-        here,
-        ". Pass buffers of one sequence.");
+        here);
     length = here;
   }
   return length;
@@ -110,15 +101,14 @@ bool is_balanced(const ContextParallelOptions& options, RotateMethod method) {
   const bool exchanges = method == RotateMethod::kUlysses;
   DTENSOR_CHECK_VALUE(
       !exchanges || !options.load_balance.value_or(false),
-      "context_parallel",
-      "load_balance has no use where heads are exchanged: every rank has all "
-      "tokens of its heads. Leave it out, or rotate.");
+      "[context_parallel] load_balance has no use where heads are exchanged: "
+      "every rank has all tokens of its heads. Leave it out, or rotate.");
   return options.load_balance.value_or(!exchanges && !options.buffers.empty());
 }
 
 // Replaces buffers by their shards. Computes all shards first, so that an error
 // leaves no buffer replaced.
-void cut_buffers(ContextScope& scope, const ContextParallelOptions& options) {
+void shard_buffers(ContextScope& scope, const ContextParallelOptions& options) {
   const c10::NoGradGuard no_grad;
   const auto ranks = tokens_of_ranks(
       scope.length.value_or(0), scope.mesh.size(), scope.balanced);
@@ -157,18 +147,16 @@ OutsideContext::~OutsideContext() {
 void check_context_mesh(const char* where, const DeviceMesh& mesh) {
   DTENSOR_CHECK_VALUE(
       mesh.defined() && mesh.ndim() == 1,
+      "[{}] the mesh needs one dimension, got {}. Pass a slice of it, such as "
+      "mesh[\"cp\"].",
       where,
-      "the mesh needs one dimension, got ",
-      mesh.defined() ? to_string(mesh) : "none",
-      ". Pass a slice of it, such as mesh[\"cp\"].");
+      mesh.defined() ? to_string(mesh) : "none");
   DTENSOR_CHECK(
       mesh.contains_this_rank(),
+      "[{}] rank {} is not in the mesh {}. Call it on the mesh's ranks alone.",
       where,
-      "rank ",
       mesh.get_rank(),
-      " is not in the mesh ",
-      mesh,
-      ". Call it on the mesh's ranks alone.");
+      mesh);
 }
 
 int64_t seq_dim(
@@ -178,14 +166,11 @@ int64_t seq_dim(
     int64_t dim) {
   DTENSOR_CHECK_INDEX(
       dim >= -buffer.dim() && dim < buffer.dim(),
+      "[{}] buffer {}, {}, has no dimension {}. Pass that of its sequence.",
       where,
-      "buffer ",
       index,
-      ", ",
       shape_text(buffer.scalar_type(), buffer.sizes()),
-      ", has no dimension ",
-      dim,
-      ". Pass that of its sequence.");
+      dim);
   return c10::maybe_wrap_dim(dim, buffer.dim());
 }
 
@@ -210,7 +195,7 @@ ContextParallel::ContextParallel(
       .method = method,
       .balanced = detail::is_balanced(options, method),
       .length = detail::length_of(options)});
-  detail::cut_buffers(*scope_, options);
+  detail::shard_buffers(*scope_, options);
   state.open.push_back(scope_.get());
   state.balanced[mesh.ranks()] = scope_->balanced;
   was_watched_ = detail::watch_attention(true);
@@ -233,10 +218,9 @@ void set_rotate_method(std::string_view rotate_method) {
   const auto found = kMethods.find(rotate_method);
   DTENSOR_CHECK_VALUE(
       found != kMethods.end(),
-      "set_rotate_method",
-      "no method is called \"",
-      rotate_method,
-      "\". Pass allgather, alltoall or ulysses.");
+      "[set_rotate_method] no method is called \"{}\". Pass allgather, "
+      "alltoall or ulysses.",
+      rotate_method);
   detail::context_state.get().method = found->second;
 }
 

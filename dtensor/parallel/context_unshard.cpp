@@ -26,16 +26,13 @@ void check_part_of(
     const Intervals& tokens) {
   DTENSOR_CHECK_VALUE(
       part.size(dim) == total_size(tokens),
+      "[{}] a part has {} tokens along dimension {} where a scope gives this "
+      "rank {} of {}. Pass the parts of all ranks of the mesh.",
       kUnshard,
-      "a part has ",
       part.size(dim),
-      " tokens along dimension ",
       dim,
-      " where a scope gives this rank ",
       total_size(tokens),
-      " of ",
-      whole.size(dim),
-      ". Pass the parts of all ranks of the mesh.");
+      whole.size(dim));
 }
 
 // Gathers all shards. After a balanced scope, restores the order of the
@@ -65,22 +62,21 @@ void check_unshard(
     const std::vector<int64_t>& seq_dims) {
   DTENSOR_CHECK_VALUE(
       buffers.size() == seq_dims.size(),
+      "[{}] there are {} buffers and {} seq_dims. Give each buffer its "
+      "dimension.",
       kUnshard,
-      "there are ",
       buffers.size(),
-      " buffers and ",
-      seq_dims.size(),
-      " seq_dims. Give each buffer its dimension.");
+      seq_dims.size());
   for (const auto& buffer : buffers) {
     DTENSOR_CHECK_VALUE(
         buffer.defined(),
-        kUnshard,
-        "a part is undefined. Pass a tensor of each rank.");
+        "[{}] a part is undefined. Pass a tensor of each rank.",
+        kUnshard);
     DTENSOR_CHECK_TYPE(
         !is_dtensor(buffer),
-        kUnshard,
-        "a DTensor is no part. Pass its to_local(), or call full_tensor() if "
-        "its tokens stand in order.");
+        "[{}] a DTensor is no part. Pass its to_local(), or call full_tensor() "
+        "if its tokens stand in order.",
+        kUnshard);
   }
 }
 

@@ -3,12 +3,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/mesh_scope.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <torch/nn/module.h>
 
 #include <utility>
@@ -20,7 +20,7 @@ namespace {
 // since the backends differ.
 void turn_into(at::Tensor& parameter, const at::Tensor& dtensor) {
   if (parameter.is_meta()) {
-    detail::become(parameter, dtensor);
+    detail::replace_tensor_impl(parameter, dtensor);
   } else {
     parameter.set_data(dtensor);
   }
@@ -35,7 +35,7 @@ void distribute_parameter(
     std::optional<int64_t> src_data_rank) {
   const c10::NoGradGuard no_grad;
   const detail::ModuleClaim claim("distribute_parameter", parameter);
-  detail::check_may_be_distributed(parameter, "distribute_parameter");
+  detail::check_not_replicated(parameter, "distribute_parameter");
   const bool requires_grad = parameter.requires_grad();
   auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
   turn_into(
@@ -53,7 +53,7 @@ namespace {
 
 void replicate_in_place(at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.defined() && !is_dtensor(tensor)) {
-    distribute_parameter(tensor, mesh, detail::whole_placements(mesh));
+    distribute_parameter(tensor, mesh, detail::replicated_placements(mesh));
   }
 }
 

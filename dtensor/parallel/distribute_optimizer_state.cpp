@@ -4,8 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/optimizer_fields_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/dtensor.h>
@@ -106,14 +106,12 @@ class Replacements {
     auto part = part_of(value, *spec);
     DTENSOR_CHECK_VALUE(
         part.defined(),
+        "[{}] the optimizer keeps \"{}\", {}, and this rank has not all that "
+        "{} gives it. Use set_optimizer_state_dict, which communicates.",
         kDistribute,
-        "the optimizer keeps \"",
         name,
-        "\", ",
         detail::state_text(value),
-        ", and this rank has not all that ",
-        *spec,
-        " gives it. Use set_optimizer_state_dict, which communicates.");
+        *spec);
     all_.emplace_back(&value, detail::wrap(std::move(part), std::move(spec)));
   }
   void set() {
@@ -133,14 +131,12 @@ void replace_fields(
   for (const auto& [name, value] : fields.tensors) {
     DTENSOR_CHECK_VALUE(
         !value->defined() || value->sizes() == parameter.sizes(),
+        "[{}] the optimizer keeps \"{}\", {}, of a parameter that is {}. Pass "
+        "an optimizer whose parameters had this size.",
         kDistribute,
-        "the optimizer keeps \"",
         name,
-        "\", ",
         detail::state_text(*value),
-        ", of a parameter that is ",
-        detail::state_text(parameter),
-        ". Pass an optimizer whose parameters had this size.");
+        detail::state_text(parameter));
     replacements.add(*value, *detail::spec_of(parameter), name);
   }
 }
@@ -151,7 +147,7 @@ void replace_vectors(
     LBFGSParamState& state,
     Replacements& replacements) {
   const auto& spec = detail::spec_of(parameter);
-  const auto layout = detail::whole_spec(*spec);
+  const auto layout = detail::fully_replicated_spec(*spec);
   const auto add = [&](at::Tensor& value, const char* name) {
     replacements.add(value, *layout, name);
   };

@@ -152,16 +152,16 @@ void keep_gradient_in_layout(const at::Tensor& parameter) {
   }
 }
 
-void check_may_be_distributed(const at::Tensor& parameter, const char* where) {
+void check_not_replicated(const at::Tensor& parameter, const char* where) {
   const auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
   DTENSOR_CHECK_VALUE(
       meta == nullptr ||
           dynamic_cast<HookBefore*>(meta->post_acc_grad_hooks_.get()) ==
               nullptr,
+      "[{}] a parameter of shape {} is replicated by replicate(). Distribute "
+      "parameters first.",
       where,
-      "a parameter of shape ",
-      parameter.sizes(),
-      " is replicated by replicate(). Distribute parameters first.");
+      parameter.sizes());
 }
 
 } // namespace dtensor::detail

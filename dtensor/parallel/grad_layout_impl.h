@@ -24,6 +24,6 @@ struct HookBefore : torch::autograd::PostAccumulateGradHook {
 
 /// Throws ValueError for a parameter with a HookBefore, which depends on the
 /// layout that the parameter has now.
-void check_may_be_distributed(const at::Tensor& parameter, const char* where);
+void check_not_replicated(const at::Tensor& parameter, const char* where);
 
 } // namespace dtensor::detail

@@ -2,7 +2,7 @@
 #include <dtensor/parallel/head_exchange_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/parallel/context_scope_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/missing_derivative_impl.h>
@@ -178,7 +178,7 @@ Sizes times(Sizes sizes, int64_t factor) {
 
 } // namespace
 
-at::Tensor exchanged_attention(
+at::Tensor ulysses_attention(
     const at::Tensor& query,
     const at::Tensor& key,
     const at::Tensor& value,

@@ -13,7 +13,7 @@ namespace dtensor::detail {
 /// torch.chunk, queries together with their keys. If there are fewer key heads
 /// than ranks, keys and values are gathered instead. Differentiable as far as
 /// LibTorch's own attention is.
-at::Tensor exchanged_attention(
+at::Tensor ulysses_attention(
     const at::Tensor& query,
     const at::Tensor& key,
     const at::Tensor& value,

@@ -17,16 +17,16 @@ namespace {
 
 constexpr std::string_view kLeft = "dtensor_hooks_";
 
-struct LeftHooks {
+struct StashedHooks {
   std::map<std::string, ModuleHooks> all;
   uint64_t next = 0;
 };
 
-detail::RankLocal<LeftHooks> left_hooks;
+detail::RankLocal<StashedHooks> left_hooks;
 
 } // namespace
 
-std::string ModuleHooks::leave_hooks() const {
+std::string ModuleHooks::stash_hooks() const {
   auto& left = left_hooks.get();
   auto name = c10::str(kLeft, left.next++);
   left.all.emplace(name, *this);
@@ -44,7 +44,7 @@ void ModuleHooks::name_module_in(c10::Error& error) const {
       detail::describe_module(name_) + styles + (styles.empty() ? "" : ")"));
 }
 
-bool ModuleHooks::take_hooks(const std::string& name) {
+bool ModuleHooks::restore_hooks(const std::string& name) {
   if (!name.starts_with(kLeft)) {
     return false;
   }
@@ -52,9 +52,8 @@ bool ModuleHooks::take_hooks(const std::string& name) {
   if (!has_hooks()) {
     DTENSOR_CHECK(
         !left.empty(),
-        "clone",
-        "a module with hooks was cloned on another rank. Clone it on the rank "
-        "that calls it.");
+        "[clone] a module with hooks was cloned on another rank. Clone it on "
+        "the rank that calls it.");
     *this = left.mapped();
   }
   return true;

@@ -118,12 +118,12 @@ class DTENSOR_API ModuleHooks {
   }
 
   /// Stores a copy of the hooks on this rank and returns a name for
-  /// take_hooks().
-  std::string leave_hooks() const;
+  /// restore_hooks().
+  std::string stash_hooks() const;
   /// Takes the hooks stored under `name` unless this module has hooks. Returns
   /// false, and does nothing, for any other name. Throws RuntimeError if
   /// another rank stored them.
-  bool take_hooks(const std::string& name);
+  bool restore_hooks(const std::string& name);
 
   /// Runs the hooks and `forward` under the module's name, which is added to
   /// errors.

@@ -11,10 +11,10 @@ ModuleHooks& hooks_of(const StyleTarget& target, const char* style) {
   auto* hooks = dynamic_cast<ModuleHooks*>(&target.module);
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       hooks != nullptr,
+      "[{}] {} has no hooks. Declare it with DTENSOR_MODULE instead of "
+      "TORCH_MODULE.",
       style,
-      describe_typed(target),
-      " has no hooks. Declare it with DTENSOR_MODULE instead of "
-      "TORCH_MODULE.");
+      describe_typed(target));
   return *hooks;
 }
 

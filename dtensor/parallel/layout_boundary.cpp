@@ -3,8 +3,8 @@
 
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/overlapped_linear_impl.h>
@@ -28,17 +28,17 @@ Placement bias_layout(const Placement& output, int64_t output_dim) {
   if (output.is_partial()) {
     return output;
   }
-  return output.cuts() && output.dim() == output_dim - 1 ? output.with_dim(0)
-                                                         : Replicate();
+  return output.is_sharded() && output.dim() == output_dim - 1
+      ? output.with_dim(0)
+      : Replicate();
 }
 
 at::Tensor checked_output(at::Tensor output) {
   DTENSOR_CHECK_TYPE(
       is_dtensor(output),
-      "boundary",
-      "the output_fn of ",
-      describe_module(ModuleScope::current()),
-      " returned a plain tensor. Return a DTensor, as its arguments are.");
+      "[boundary] the output_fn of {} returned a plain tensor. Return a "
+      "DTensor, as its arguments are.",
+      describe_module(ModuleScope::current()));
   return output;
 }
 
@@ -69,11 +69,11 @@ ModuleInput LayoutBoundary::take_input(const at::Tensor& input) const {
       input, where_, layouts_.input, sibling_, known_input_);
 }
 
-RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
+ResultConversion LayoutBoundary::exit_of(const SpecPtr& made) const {
   const bool as_local = layouts_.use_local_output;
   if (!layouts_.output) {
     if (as_local) {
-      note_handed_out(*made);
+      record_local_tensor(*made);
     }
     return {nullptr, as_local};
   }
@@ -85,7 +85,7 @@ RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
             "output_layouts")};
   }
   if (as_local) {
-    note_handed_out(*exit_.to);
+    record_local_tensor(*exit_.to);
   }
   return {exit_.to, as_local};
 }
@@ -109,11 +109,11 @@ at::Tensor LayoutBoundary::finish_product(
       : finish_output(input, product);
 }
 
-bool LayoutBoundary::add_awaited_bias(
+bool LayoutBoundary::add_pending_bias(
     const at::Tensor& output,
     const at::Tensor& bias) const {
   return layouts_.output_fn != nullptr &&
-      detail::add_awaited_bias(*this, output, bias);
+      detail::add_pending_bias(*this, output, bias);
 }
 
 at::Tensor LayoutBoundary::multiply(
@@ -144,7 +144,7 @@ LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
   const auto layout = bias_layout(output, output_dim);
   // Every rank adds the bias to its local output. If outputs are sharded and
   // the bias is replicated, its gradient is Partial.
-  const bool sums = output.cuts() && layout.is_replicate();
+  const bool sums = output.is_sharded() && layout.is_replicate();
   const auto added = given->with_placements({layout}, "boundary");
   const auto grad = sums    ? Placement(Partial(ReduceOp::kSum))
       : layout.is_partial() ? Placement(Replicate())
@@ -198,11 +198,10 @@ void LayoutBoundary::refresh(const at::Tensor& parameter, BoundaryKind kind)
 void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
   DTENSOR_CHECK(
       a.layouts() == b.layouts() && a.where() == b.where(),
-      "boundary",
+      "[boundary] {} was tied to {}, which is styled differently. Give both "
+      "the same style.",
       describe_module(a.module_name()),
-      " was tied to ",
-      describe_module(b.module_name()),
-      ", which is styled differently. Give both the same style.");
+      describe_module(b.module_name()));
 }
 
 // Takes the general path on ranks outside of the mesh and for DTensor outputs.
@@ -219,11 +218,13 @@ at::Tensor to_output_layout(
             where.with(made->placements(), *output), "output_layouts")
       : made;
   if (use_local) {
-    note_handed_out(*to);
+    record_local_tensor(*to);
   }
   if (!use_local || !to->mesh().contains_this_rank()) {
     const auto placed = redistribute_autograd(
-        y, to, {.async_op = communicates_alone(to->mesh()) && !use_local});
+        y,
+        to,
+        {.async_op = communicates_in_background(to->mesh()) && !use_local});
     return use_local ? to_local_autograd(placed) : placed;
   }
   auto grad = gradient_spec(*to, without_partial(to->placements()));

@@ -10,7 +10,7 @@
 #include <dtensor/ops/boundary_impl.h>
 #include <dtensor/parallel/awaited_bias_impl.h>
 #include <dtensor/parallel/boundary.h>
-#include <dtensor/parallel/known_input_impl.h>
+#include <dtensor/parallel/input_layout_cache_impl.h>
 #include <dtensor/parallel/shared_input_impl.h>
 #include <dtensor/parallel/shared_units_impl.h>
 #include <dtensor/parallel/style_mesh_impl.h>
@@ -35,7 +35,7 @@ struct BoundaryLayouts {
   std::shared_ptr<const OutputFn> output_fn = nullptr;
   /// True if the boundary also applies to rows of the parameter, which the
   /// module uses one by one.
-  bool rides_on_parts = false;
+  bool applies_to_rows = false;
   /// Set for a Linear whose output has no layout: each rank computes the units
   /// it needs.
   SharedUnits shared = {};
@@ -64,7 +64,7 @@ class LayoutBoundary final : public Boundary {
         layouts_.shared.users == 0 && where_.mesh.contains_this_rank();
   }
   ModuleInput take_input(const at::Tensor& input) const override;
-  RegionExit exit_of(const SpecPtr& made) const override;
+  ResultConversion exit_of(const SpecPtr& made) const override;
   at::Tensor prepare_input(const at::Tensor& input) const override;
   at::Tensor finish_output(const at::Tensor& input, const at::Tensor& output)
       const override;
@@ -72,7 +72,7 @@ class LayoutBoundary final : public Boundary {
   void notify_output(const at::Tensor& output) const override;
   at::Tensor finish_product(const at::Tensor& input, const at::Tensor& product)
       const override;
-  bool add_awaited_bias(const at::Tensor& output, const at::Tensor& bias)
+  bool add_pending_bias(const at::Tensor& output, const at::Tensor& bias)
       const override;
   at::Tensor multiply(
       const at::Tensor& input,
@@ -80,8 +80,8 @@ class LayoutBoundary final : public Boundary {
       const at::Tensor& bias) const override;
   at::Tensor local_bias(const at::Tensor& bias, const at::Tensor& output)
       const override;
-  bool rides_on_parts() const override {
-    return layouts_.rides_on_parts;
+  bool applies_to_rows() const override {
+    return layouts_.applies_to_rows;
   }
   std::string_view module_name() const override {
     return module_name_;
@@ -137,8 +137,8 @@ class LayoutBoundary final : public Boundary {
   Sibling sibling_;
   mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
   // Caches of the last call.
-  mutable KnownInput known_input_;
-  mutable AwaitedBias awaited_bias_;
+  mutable InputLayoutCache known_input_;
+  mutable PendingBias awaited_bias_;
   mutable Exit exit_;
   mutable Bias bias_;
 };

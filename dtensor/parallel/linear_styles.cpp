@@ -21,13 +21,11 @@ struct ParameterLayouts {
 };
 
 void refuse(const StyleTarget& target, const char* style) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] cannot style {}: it does torch::nn::Linear and "
+      "torch::nn::Embedding. Style its children instead.",
       style,
-      "cannot style ",
-      detail::describe_typed(target),
-      ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
-      "children instead.");
+      detail::describe_typed(target));
 }
 
 // Rejects max_norm, with which an Embedding writes to the rows that it looks
@@ -38,13 +36,11 @@ void check_keeps_rows(
     const torch::nn::EmbeddingImpl& embedding) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !embedding.options.max_norm(),
+      "[{}] cannot style {} with max_norm = {}: forward would write to rows of "
+      "a sharded weight. Leave max_norm out, or leave the module as it is.",
       style,
-      "cannot style ",
       detail::describe_typed(target),
-      " with max_norm = ",
-      embedding.options.max_norm().value_or(0),
-      ": forward would write to rows of a sharded weight. Leave max_norm out, "
-      "or leave the module as it is.");
+      embedding.options.max_norm().value_or(0));
 }
 
 void apply_to(
@@ -95,91 +91,90 @@ void check_unit(
                                       : embedding->weight.size(embedding_dim);
   DTENSOR_CHECK_VALUE(
       pieces >= 1 && size % pieces == 0,
+      "[{}] {} has a dimension of {} to cut, which is not {} pieces of one "
+      "size. Set pieces to 3 for queries, keys and values in one Linear, to 1 "
+      "for one.",
       style,
       detail::describe(target),
-      " has a dimension of ",
       size,
-      " to cut, which is not ",
-      pieces,
-      " pieces of one size. Set pieces to 3 for queries, keys and values in "
-      "one "
-      "Linear, to 1 for one.");
+      pieces);
   DTENSOR_CHECK_VALUE(
       unit >= 1 && size / pieces % unit == 0,
+      "[{}] {} has a dimension of {} to cut, which is no whole number of units "
+      "of {}. Give a unit that divides it, the features of a head for example.",
       style,
       detail::describe(target),
-      " has a dimension of ",
       size / pieces,
-      " to cut, which is no whole number of units of ",
-      unit,
-      ". Give a unit that divides it, the features of a head for example.");
+      unit);
 }
 
-// Checks shared_by for a Linear with `count` units.
+// Checks num_query_heads for a Linear with `count` units.
 void check_shared_units(
     const StyleTarget& target,
     const ColwiseOptions& options,
     int64_t count) {
   DTENSOR_CHECK_VALUE(
-      options.shared_by > 0 && count > 0 && options.shared_by % count == 0,
-      "ColwiseParallel",
+      options.num_query_heads > 0 && count > 0 &&
+          options.num_query_heads % count == 0,
+      "[ColwiseParallel] {} has {} units of {} features, which {} of another "
+      "module cannot share. Set num_query_heads to a multiple of {}, the query "
+      "heads of an attention for example.",
       detail::describe(target),
-      " has ",
       count,
-      " units of ",
-      options.unit,
-      " features, which ",
-      options.shared_by,
-      " of another module cannot share. Set shared_by to a multiple of ",
-      count,
-      ", the query heads of an attention for example.");
+      options.multiple_of,
+      options.num_query_heads,
+      count);
   DTENSOR_CHECK_VALUE(
-      options.pieces == 1,
-      "ColwiseParallel",
+      options.fused_projections == 1,
+      "[ColwiseParallel] {} has {} pieces and num_query_heads. Leave out "
+      "either.",
       detail::describe(target),
-      " has ",
-      options.pieces,
-      " pieces and shared_by. Leave out either.");
+      options.fused_projections);
   const bool is_local = options.use_local_output && !target.keep_dtensors;
   DTENSOR_CHECK_VALUE(
       is_local && options.output_layouts == Shard(-1),
-      "ColwiseParallel",
+      "[ColwiseParallel] {}: with num_query_heads a rank gets the part that it "
+      "needs, a plain tensor, and not {}{}. Leave out either; attention picks "
+      "its heads from DTensors in R.",
       detail::describe(target),
-      ": with shared_by a rank gets the part that it needs, a plain tensor, "
-      "and not ",
       is_local ? "" : "a DTensor in ",
-      to_string(options.output_layouts),
-      ". Leave out either; attention picks its heads from DTensors in R.");
+      to_string(options.output_layouts));
 }
 
-// Returns the units that shared_by requests.
+// Returns the units that num_query_heads requests.
 detail::SharedUnits shared_units(
     const StyleTarget& target,
     const ColwiseOptions& options) {
   auto* linear = target.module.as<torch::nn::Linear>();
-  if (options.shared_by == 0 || linear == nullptr) {
+  if (options.num_query_heads == 0 || linear == nullptr) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
-        options.shared_by == 0,
-        "ColwiseParallel",
-        "cannot share ",
-        detail::describe_typed(target),
-        ": shared_by is for a torch::nn::Linear. Leave it out.");
+        options.num_query_heads == 0,
+        "[ColwiseParallel] cannot share {}: num_query_heads is for a "
+        "torch::nn::Linear. Leave it out.",
+        detail::describe_typed(target));
     return {};
   }
-  const auto count = linear->weight.size(0) / options.unit;
+  const auto count = linear->weight.size(0) / options.multiple_of;
   check_shared_units(target, options, count);
-  return {options.unit, count, options.shared_by};
+  return {options.multiple_of, count, options.num_query_heads};
 }
 
 Placement cut_of(int64_t dim, const ColwiseOptions& options) {
-  return options.pieces == 1 ? Shard(dim, options.unit)
-                             : StridedShard(dim, options.pieces, options.unit);
+  return options.fused_projections == 1
+      ? Shard(dim, options.multiple_of)
+      : StridedShard(dim, options.fused_projections, options.multiple_of);
 }
 
 } // namespace
 
 void ColwiseParallel::apply(const StyleTarget& target) const {
-  check_unit(target, "ColwiseParallel", options_.unit, 0, 1, options_.pieces);
+  check_unit(
+      target,
+      "ColwiseParallel",
+      options_.multiple_of,
+      0,
+      1,
+      options_.fused_projections);
   const auto shared = shared_units(target, options_);
   const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
   const auto rows = is_cut ? cut_of(0, options_) : Replicate();
@@ -203,12 +198,11 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
   const bool is_linear = target.module.as<torch::nn::Linear>() != nullptr;
   DTENSOR_CHECK_VALUE(
       chunks == 1 || (chunks > 1 && is_linear),
-      "RowwiseParallel",
+      "[RowwiseParallel] {} cannot be computed in {} chunks. Set "
+      "overlap_chunks to 1, or to more for a torch::nn::Linear.",
       detail::describe_typed(target),
-      " cannot be computed in ",
-      chunks,
-      " chunks. Set overlap_chunks to 1, or to more for a torch::nn::Linear.");
-  const auto unit = options_.unit;
+      chunks);
+  const auto unit = options_.multiple_of;
   check_unit(target, "RowwiseParallel", unit, 1, 0);
   apply_to(
       target,

@@ -21,19 +21,19 @@ struct ColwiseOptions {
   Placement output_layouts = Shard(-1);
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
-  /// Splits the output features only at multiples of `unit`, which must divide
-  /// their number. For example, 64 keeps heads of 64 features whole on any
-  /// number of ranks.
-  int64_t unit = 1;
+  /// Splits the output features only at multiples of `multiple_of`, which must
+  /// divide their number. For example, 64 keeps heads of 64 features whole on
+  /// any number of ranks.
+  int64_t multiple_of = 1;
   /// Grouped-query attention: number of query heads (units of the queries'
   /// ColwiseParallel) that share these key/value heads. A rank gets the
   /// key/value heads that its query heads use, even if there are fewer of them
   /// than ranks. 0: heads are sharded without regard to queries.
-  int64_t shared_by = 0;
+  int64_t num_query_heads = 0;
   /// Number of equal blocks of output features to shard separately, so that
   /// each rank has a shard of each block: 3 for a fused projection of queries,
   /// keys and values, 2 for a gated MLP.
-  int64_t pieces = 1;
+  int64_t fused_projections = 1;
 };
 
 /// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it is
@@ -43,14 +43,15 @@ struct ColwiseOptions {
 /// on. apply() throws ValueError for a unit or pieces that do not divide the
 /// output features.
 ///
-/// With shared_by, if the required heads are not plain shards, weight and bias
-/// are R, and the output of a rank is a plain tensor: its units in order, each
-/// repeated as scaled_dot_product_attention with enable_gqa requires. For
+/// With num_query_heads, if the required heads are not plain shards, weight and
+/// bias are R, and the output of a rank is a plain tensor: its units in order,
+/// each repeated as scaled_dot_product_attention with enable_gqa requires. For
 /// example, three key heads that nine query heads share on two ranks are 0 0 0
 /// 1 1 (for five query heads) and 1 2 2 2 (for four). apply() throws ValueError
-/// for a shared_by that is not a multiple of the units, and for shared_by
-/// together with pieces or an output layout other than the default. It throws
-/// NotImplementedError for shared_by with an Embedding.
+/// for a num_query_heads that is not a multiple of the units, and for
+/// num_query_heads together with pieces or an output layout other than the
+/// default. It throws NotImplementedError for num_query_heads with an
+/// Embedding.
 ///
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
@@ -76,10 +77,10 @@ struct RowwiseOptions {
   /// forward pass; the backward pass is unchanged. No effect if the output is
   /// sharded along dimension 0. docs/performance.md describes when it pays.
   int64_t overlap_chunks = 1;
-  /// Splits the input features (Embedding: rows) only at multiples of `unit`,
-  /// which must divide their number. Use the unit of the preceding
-  /// ColwiseParallel.
-  int64_t unit = 1;
+  /// Splits the input features (Embedding: rows) only at multiples of
+  /// `multiple_of`, which must divide their number. Use the unit of the
+  /// preceding ColwiseParallel.
+  int64_t multiple_of = 1;
 };
 
 /// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P

@@ -5,7 +5,7 @@
 #include <dtensor/parallel/module_members_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/parallel/tied_names_impl.h>
-#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -104,7 +104,7 @@ void set_model_state_dict(
       if (item.value().is_meta()) {
         detail::allocate(item.value());
       }
-      item.value().copy_(detail::placed_like(item.value(), *source));
+      item.value().copy_(detail::redistribute_like(item.value(), *source));
     }
   }
 }

@@ -56,14 +56,14 @@ class CloneableHooks : public Impl, public ModuleHooks {
         static_cast<const Impl&>(*impl),
         static_cast<const ModuleHooks&>(*this));
     if (has_hooks()) {
-      copy->parameters_.insert(leave_hooks(), at::Tensor());
+      copy->parameters_.insert(stash_hooks(), at::Tensor());
     }
     return copy;
   }
   void settle() const {
     auto& self = const_cast<CloneableHooks&>(*this);
     for (const auto& name : self.parameters_.keys()) {
-      if (self.take_hooks(name)) {
+      if (self.restore_hooks(name)) {
         self.parameters_.erase(name);
       }
     }

@@ -7,7 +7,7 @@
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 namespace dtensor::detail {
@@ -25,7 +25,7 @@ void check_features(
     return;
   }
   const bool cut =
-      plain.cuts() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
+      plain.is_sharded() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
   const auto expected = cut ? chunk(
                                   layouts.features,
                                   where.size(),
@@ -35,21 +35,15 @@ void check_features(
                             : layouts.features;
   DTENSOR_CHECK_VALUE(
       x.size(-1) == expected,
-      "boundary",
-      "the input of ",
+      "[boundary] the input of {}, {}, has {} features, and this rank's part "
+      "of {} in {} has {}. Give the module before it the output_layouts that "
+      "are this one's input_layouts.",
       describe_module(ModuleScope::current()),
-      ", ",
       shape_text(x.scalar_type(), x.sizes()),
-      ", has ",
       x.size(-1),
-      " features, and this rank's part of ",
       layouts.features,
-      " in ",
       to_string(plain),
-      " has ",
-      expected,
-      ". Give the module before it the output_layouts that are this one's "
-      "input_layouts.");
+      expected);
 }
 
 } // namespace
@@ -59,7 +53,7 @@ void check_features(
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   FromLocalOptions options;
   const auto& plain = layouts.plain;
-  const bool cuts_features = x.dim() > 0 && plain.cuts() &&
+  const bool cuts_features = x.dim() > 0 && plain.is_sharded() &&
       (plain.dim() == -1 || plain.dim() == x.dim() - 1);
   if (cuts_features && layouts.features > 0) {
     options.shape = x.sizes().vec();
@@ -77,7 +71,7 @@ at::Tensor as_dtensor(
   }
   return is_dtensor(x)
       ? x
-      : from_part(
+      : from_local_lazy(
             x, where.mesh, where.alone(layouts.plain), known_shape(x, layouts));
 }
 
@@ -88,21 +82,18 @@ at::Tensor prepare(
   const auto& spec = spec_of(distributed);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == where.mesh,
-      "boundary",
-      "the input of ",
+      "[boundary] the input of {} is {}, and the module is parallel on {}. "
+      "Redistribute the input onto that mesh.",
       describe_module(ModuleScope::current()),
-      " is ",
       *spec,
-      ", and the module is parallel on ",
-      where.mesh,
-      ". Redistribute the input onto that mesh.");
+      where.mesh);
   // The output is needed at once, but the gradient may stay in flight for a
   // while.
   return redistribute_autograd(
       distributed,
       spec->with_placements(
           where.with(spec->placements(), layouts.desired), "input_layouts"),
-      {.async_backward = communicates_alone(spec->mesh())});
+      {.async_backward = communicates_in_background(spec->mesh())});
 }
 
 void notify_module_tensor(

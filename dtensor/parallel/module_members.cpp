@@ -162,17 +162,13 @@ void check_own_members(
         parameter != nullptr ? parameter : buffers.find(member);
     DTENSOR_CHECK(
         registered == nullptr || registered->is_same(held),
+        "[{}] the {} of {} of type {} is not the {} that is registered under "
+        "that name, as after an assignment to the member. {}",
         where,
-        "the ",
         member,
-        " of ",
         describe_module(name),
-        " of type ",
         module.name(),
-        " is not the ",
         parameter != nullptr ? "parameter" : "buffer",
-        " that is registered under that name, as after an assignment to the "
-        "member. ",
         parameter != nullptr
             ? "Set it with tie_weights() or tie_parameter(), which register it "
               "too."

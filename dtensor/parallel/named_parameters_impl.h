@@ -33,10 +33,10 @@ inline const std::string& name_of(
   const auto found = names.find(parameter.unsafeGetTensorImpl());
   DTENSOR_CHECK_VALUE(
       found != names.end(),
+      "[{}] the optimizer has a parameter, {}, that is none of the module's. "
+      "Pass the module that it was made for.",
       where,
-      "the optimizer has a parameter, ",
-      state_text(parameter),
-      ", that is none of the module's. Pass the module that it was made for.");
+      state_text(parameter));
   return found->second;
 }
 
@@ -56,11 +56,10 @@ void for_each_parameter(
       const auto& name = name_of(names, parameter, where);
       DTENSOR_CHECK_VALUE(
           known.insert(parameter.unsafeGetTensorImpl()).second,
+          "[{}] the optimizer has {} twice, which several modules share, and "
+          "steps it twice. Make the optimizer of unique_parameters(module).",
           where,
-          "the optimizer has ",
-          name,
-          " twice, which several modules share, and steps it twice. Make the "
-          "optimizer of unique_parameters(module).");
+          name);
       fn(name, parameter, group);
     }
   }

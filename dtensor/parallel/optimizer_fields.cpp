@@ -181,7 +181,7 @@ class Known final : public KnownOptimizer {
   OptionFields options(OptimizerOptions& options) const override {
     return options_of(static_cast<Options&>(options));
   }
-  bool spans_all() const override {
+  bool flattens_all_parameters() const override {
     return std::is_same_v<State, torch::optim::LBFGSParamState>;
   }
 };
@@ -247,11 +247,10 @@ std::unique_ptr<KnownOptimizer> known_optimizer(
   if (dynamic_cast<const LBFGS*>(&optimizer)) {
     return std::make_unique<Known<LBFGSParamState, LBFGSOptions>>();
   }
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      where,
-      "what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
-      "Adagrad, RMSprop and LBFGS.");
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
+      "Adagrad, RMSprop and LBFGS.",
+      where);
 }
 
 } // namespace dtensor::detail

@@ -61,7 +61,7 @@ class KnownOptimizer {
       torch::optim::OptimizerParamState& state) const = 0;
   /// True if the optimizer treats all parameters as one vector, and keeps its
   /// state vectors under the first parameter.
-  virtual bool spans_all() const = 0;
+  virtual bool flattens_all_parameters() const = 0;
   /// Returns all options, the learning rate first.
   virtual OptionFields options(
       torch::optim::OptimizerOptions& options) const = 0;

@@ -81,7 +81,7 @@ class Reader {
       if (const auto* found = take(state_key(name, field))) {
         is_there = true;
         if (detail::fits_state(parameter, *found)) {
-          const auto placed = detail::placed_like(parameter, *found);
+          const auto placed = detail::redistribute_like(parameter, *found);
           *value = takes_ ? placed : placed.clone();
         } else {
           problems_.has_other_shape(state_key(name, field), parameter, *found);
@@ -132,13 +132,11 @@ class Reader {
               .try_emplace({&group, option}, ReadOption{place, key, numbers})
               .first->second;
       if (first.numbers != numbers) {
-        differing_.push_back(c10::str(
+        differing_.push_back(detail::format_text(
+            "{} is {}, {} is {}",
             first.key,
-            " is ",
             c10::Join(", ", first.numbers),
-            ", ",
             key,
-            " is ",
             c10::Join(", ", numbers)));
       }
     }
@@ -161,10 +159,10 @@ class Reader {
     problems_.check(where);
     DTENSOR_CHECK_VALUE(
         differing_.empty(),
+        "[{}] parameters of one group have different options: {}. Give each "
+        "its own group, as where the state is from.",
         where,
-        "parameters of one group have different options: ",
-        c10::Join("; ", differing_),
-        ". Give each its own group, as where the state is from.");
+        c10::Join("; ", differing_));
   }
 
  private:
@@ -205,7 +203,7 @@ class Reader {
           found);
       return {};
     }
-    const auto placed = detail::placed_whole(parameter, found);
+    const auto placed = detail::replicate_like(parameter, found);
     return takes_ ? placed : placed.clone();
   }
 
@@ -337,7 +335,7 @@ std::function<void()> detail::prepare_optimizer_state_dict(
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {
     reader.read_options(name, group);
-    auto made = !kind->spans_all() ? reader.read(name, parameter)
+    auto made = !kind->flattens_all_parameters() ? reader.read(name, parameter)
         : read->empty()
         ? reader.read_vectors(name, parameter, elements_of(optimizer))
         : nullptr;

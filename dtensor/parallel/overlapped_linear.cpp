@@ -3,8 +3,8 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -55,8 +55,8 @@ struct OverlappedLinearBackward final : Node {
       return result;
     }
     const ModuleScope scope(module, /*backward=*/true);
-    const auto grad = as_matrix(
-        redistribute_autograd(grads[0], whole_spec(*spec_of(grads[0]))));
+    const auto grad = as_matrix(redistribute_autograd(
+        grads[0], fully_replicated_spec(*spec_of(grads[0]))));
     if (task_should_compute_output(0)) {
       result[0] = at::mm(grad, weight_t.unpack().t()).reshape(sizes);
     }

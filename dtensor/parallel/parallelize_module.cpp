@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/parallelize_module.h>
 
-#include <c10/util/StringUtil.h>
 #include <c10/util/Type.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
@@ -26,10 +25,10 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
   auto mesh = detail::mesh_or_current(given, kParallelizeModule);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
+      "[{}] tensor parallelism runs along one mesh dimension, and the mesh is "
+      "{}. Pass a slice, as mesh[\"tp\"].",
       kParallelizeModule,
-      "tensor parallelism runs along one mesh dimension, and the mesh is ",
-      mesh,
-      ". Pass a slice, as mesh[\"tp\"].");
+      mesh);
   return mesh;
 }
 
@@ -45,14 +44,14 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
       root[names[0]] == mesh;
   DTENSOR_CHECK_VALUE(
       is_dim && options.keep_dtensors,
+      "[{}] values are to be DTensors on {}{}",
       kParallelizeModule,
-      "values are to be DTensors on ",
       root,
       is_dim ? ", and keep_dtensors is not set. Set it."
-             : c10::str(
-                   ", of which ",
-                   mesh,
-                   " is no dimension. Pass a slice of it, as mesh[\"tp\"]."));
+             : detail::format_text(
+                   ", of which {} is no dimension. Pass a slice of it, as "
+                   "mesh[\"tp\"].",
+                   mesh));
 }
 
 // Returns the name of a style for messages: "ColwiseParallel".
@@ -88,10 +87,10 @@ void parallelize_module(
   for (const auto& entry : plan) {
     DTENSOR_CHECK_TYPE(
         entry.style != nullptr,
+        "[{}] the plan has no style for \"{}\". Give it one, as "
+        "ColwiseParallel().",
         kParallelizeModule,
-        "the plan has no style for \"",
-        entry.pattern,
-        "\". Give it one, as ColwiseParallel().");
+        entry.pattern);
     for (auto& match : matches.find(entry.pattern)) {
       work.emplace_back(std::move(match), entry.style.get());
     }
@@ -150,12 +149,11 @@ void parallelize_module(
     const torch::nn::Module& module,
     const DeviceMesh& mesh) {
   checked_mesh(mesh);
-  TORCH_WARN(
-      "[",
+  TORCH_WARN(detail::format_text(
+      "[{}] there is no plan for the {}: it stays as it is. Pass a plan or a "
+      "style.",
       kParallelizeModule,
-      "] there is no plan for the ",
-      module.name(),
-      ": it stays as it is. Pass a plan or a style.");
+      module.name()));
 }
 
 } // namespace dtensor

@@ -7,7 +7,6 @@
 #include <dtensor/parallel/tied_modules_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
-#include <c10/util/StringUtil.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
@@ -22,16 +21,14 @@ void check_may_share(
     const BoundaryLayouts& layouts) {
   DTENSOR_CHECK(
       other.module() != &target.module,
-      "parallelize_module",
-      describe(target),
-      " has a style already. Style a module once.");
+      "[parallelize_module] {} has a style already. Style a module once.",
+      describe(target));
   DTENSOR_CHECK(
       other.layouts() == layouts && other.where() == StyleMesh::of(target),
-      "parallelize_module",
+      "[parallelize_module] {} is tied to module \"{}\" and styled "
+      "differently. Give both the same style.",
       describe(target),
-      " is tied to module \"",
-      other.module_name(),
-      "\" and styled differently. Give both the same style.");
+      other.module_name());
 }
 
 } // namespace
@@ -72,17 +69,14 @@ void PlanChanges::distribute(
   if (spec != nullptr) {
     DTENSOR_CHECK(
         wanted == spec,
-        "parallelize_module",
+        "[parallelize_module] {}: its {} is a DTensor already, {}, and the "
+        "style wants {} on {}. Tied parameters need one layout; style a module "
+        "once.",
         describe(target),
-        ": its ",
         what,
-        " is a DTensor already, ",
         *spec,
-        ", and the style wants ",
         to_string(placement),
-        " on ",
-        where.mesh,
-        ". Tied parameters need one layout; style a module once.");
+        where.mesh);
     return;
   }
   change.spec = wanted;
@@ -136,11 +130,9 @@ void PlanChanges::hook(
   const bool is_new = hooked_.insert({&hooks, style}).second;
   DTENSOR_CHECK(
       is_new && !hooks.has_style(style),
-      "parallelize_module",
+      "[parallelize_module] {} has the style {} already. Style a module once.",
       describe(target),
-      " has the style ",
-      style,
-      " already. Style a module once.");
+      style);
   hooks_.push_back(
       {&hooks,
        style,
@@ -179,18 +171,15 @@ std::string PlanChanges::describe_style(
   const auto spec =
       planned == nullptr && is_dtensor(weight) ? spec_of(weight) : planned;
   const auto text = [](const Placement& p) { return to_string(p); };
-  return c10::str(
+  return detail::format_text(
+      "{} ({}weight {}, input {}{})",
       describe(target),
-      " (",
       target.style.empty() ? "" : target.style + ": ",
-      "weight ",
       spec == nullptr ? "plain"
                       : text(spec->placements()[static_cast<size_t>(
                             StyleMesh::of(target).dim)]),
-      ", input ",
       text(layouts.input.desired),
-      layouts.output ? ", output " + text(*layouts.output) : "",
-      ")");
+      layouts.output ? ", output " + text(*layouts.output) : "");
 }
 
 // Adds the boundary to biases, in case a style has attached it to the weight
@@ -212,7 +201,7 @@ void PlanChanges::complete_biases() {
       distribute(
           linear.bias,
           target,
-          rows.cuts(0) ? rows : Placement(Replicate()),
+          rows.is_sharded(0) ? rows : Placement(Replicate()),
           "bias");
     }
     auto& on_bias = *change_of(linear.bias).boundaries;

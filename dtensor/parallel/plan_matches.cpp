@@ -81,14 +81,11 @@ std::vector<Match> PlanMatches::find(const std::string& pattern) {
   }
   DTENSOR_CHECK_VALUE(
       !level.empty(),
-      "parallelize_module",
-      "no submodule matches \"",
+      "[parallelize_module] no submodule matches \"{}\". {}.",
       pattern,
-      "\". ",
       miss.names.empty()
           ? "There are no names at that level"
-          : "Names at that level: " + c10::Join(", ", miss.names),
-      ".");
+          : "Names at that level: " + c10::Join(", ", miss.names));
   return level;
 }
 

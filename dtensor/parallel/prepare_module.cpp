@@ -22,23 +22,21 @@ void check_lengths(
     const OptionalPlacements& desired) {
   DTENSOR_CHECK_VALUE(
       now.size() == desired.size(),
+      "[{}] {} {}_layouts and {} desired_{}_layouts. Give one of each per "
+      "tensor, nullopt to pass it through.",
       style,
       now.size(),
-      " ",
       what,
-      "_layouts and ",
       desired.size(),
-      " desired_",
-      what,
-      "_layouts. Give one of each per tensor, nullopt to pass it through.");
+      what);
   for (size_t i = 0; i < now.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         now[i].has_value() == desired[i].has_value(),
+        "[{}] {} {} has only one of its two layouts. Give both, or nullopt for "
+        "both.",
         style,
         what,
-        " ",
-        i,
-        " has only one of its two layouts. Give both, or nullopt for both.");
+        i);
   }
 }
 
@@ -75,15 +73,13 @@ void change_layouts(
     const std::vector<at::Tensor*>& tensors) {
   DTENSOR_CHECK_VALUE(
       tensors.size() == change.now.size(),
+      "[{}] {} has {} tensor {}s, and layouts were given for {}. Give one "
+      "layout per tensor, nullopt to pass it through.",
       change.style,
       change.module,
-      " has ",
       tensors.size(),
-      " tensor ",
       kind == kInput ? "input" : "output",
-      "s, and layouts were given for ",
-      change.now.size(),
-      ". Give one layout per tensor, nullopt to pass it through.");
+      change.now.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (change.now[i] && tensors[i]->defined()) {
       if (C10_UNLIKELY(detail::replicas_observed())) {
@@ -96,7 +92,7 @@ void change_layouts(
           change.layouts(i),
           change.siblings.empty() ? detail::Sibling() : change.siblings[i]);
       if (change.use_local) {
-        detail::note_handed_out(*detail::spec_of(placed));
+        detail::record_local_tensor(*detail::spec_of(placed));
       }
       *tensors[i] =
           change.use_local ? detail::to_local_autograd(placed) : placed;

@@ -191,9 +191,8 @@ struct RingAttentionBackward final : Node {
   variable_list apply(variable_list&& grads) override {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         !c10::GradMode::is_enabled(),
-        "context_parallel",
-        "the gradient of attention over a spread sequence has no gradient "
-        "itself. Call backward() without create_graph.");
+        "[context_parallel] the gradient of attention over a spread sequence "
+        "has no gradient itself. Call backward() without create_graph.");
     const ModuleScope scope(module, /*backward=*/true);
     const Seen seen{
         query.unpack(),

@@ -65,13 +65,11 @@ void ride(
       is_fused_norm || target.module.as<torch::nn::LayerNorm>() != nullptr;
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       is_norm && has_weight,
-      "SequenceParallel",
+      "[SequenceParallel] {} has no hooks{}. Declare it with DTENSOR_MODULE "
+      "instead of TORCH_MODULE (dtensor::hooked::Dropout for "
+      "torch::nn::Dropout, dtensor::hooked::LayerNorm){}",
       detail::describe_typed(target),
-      " has no hooks",
       is_norm ? " and no weight" : ", and is not a torch::nn::LayerNorm",
-      ". Declare it with DTENSOR_MODULE instead of TORCH_MODULE "
-      "(dtensor::hooked::Dropout for torch::nn::Dropout, "
-      "dtensor::hooked::LayerNorm)",
       is_norm ? "."
               : ", or set fused_norm if its weight goes into torch::rms_norm "
                 "or torch::layer_norm.");

@@ -243,18 +243,13 @@ void check_unwritten(const SharedInput& shared, const at::Tensor& part) {
   DTENSOR_CHECK(
       part.sizes() == shared.given.sizes() &&
           at::equal(bits(part), bits(shared.given)),
-      "boundary",
-      "the input of ",
+      "[boundary] the input of {}, {}, which {} took before it, was written in "
+      "between past its version counter, as through data_ptr() or data(), or "
+      "in inference mode, where there is none. Write to it with operators such "
+      "as copy_() outside of that, or give the module a clone().",
       describe_module(ModuleScope::current()),
-      ", ",
       *shared.from,
-      ", which ",
-      describe_module(shared.maker),
-      " took before it, was written in between past its version counter, as "
-      "through data_ptr() or data(), or in inference mode, where there is "
-      "none. "
-      "Write to it with operators such as copy_() outside of that, or give the "
-      "module a clone().");
+      describe_module(shared.maker));
 }
 
 bool is_for(
@@ -325,7 +320,7 @@ ModuleInput take_input(
     const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who,
-    KnownInput& known) {
+    InputLayoutCache& known) {
   if (may_share(x, who)) {
     return {shared_input(x, where, layouts, who), {}, nullptr};
   }

@@ -5,7 +5,7 @@
 
 #include <dtensor/layout/placement.h>
 #include <dtensor/ops/boundary_impl.h>
-#include <dtensor/parallel/known_input_impl.h>
+#include <dtensor/parallel/input_layout_cache_impl.h>
 #include <dtensor/parallel/style_mesh_impl.h>
 
 #include <ATen/core/Tensor.h>
@@ -58,6 +58,6 @@ ModuleInput take_input(
     const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who,
-    KnownInput& known);
+    InputLayoutCache& known);
 
 } // namespace dtensor::detail

@@ -38,7 +38,7 @@ struct StateDictOptions {
   /// expects. Every rank must call.
   bool full_state_dict = false;
   /// Returns plain local tensors, for one file per rank. (Not in Python.)
-  bool local_parts = false;
+  bool local_shards = false;
   /// Returns tensors on the CPU. With full_state_dict, only rank 0 gets them,
   /// and the other ranks get an empty dictionary.
   bool cpu_offload = false;
@@ -53,7 +53,7 @@ struct StateDictOptions {
 /// Returns parameters and buffers by full name; a tensor that several modules
 /// share appears under each of its names. By default values are DTensors if the
 /// model's are, and share the model's memory.
-/// Throws ValueError for full_state_dict together with local_parts.
+/// Throws ValueError for full_state_dict together with local_shards.
 DTENSOR_API StateDict get_model_state_dict(
     const torch::nn::Module& module,
     const StateDictOptions& options = {});

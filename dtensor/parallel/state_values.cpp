@@ -7,8 +7,8 @@
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@
 namespace dtensor::detail {
 namespace {
 
-GroupPtr everybody() {
+GroupPtr world_group() {
   std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return new_group(ranks, "state");
@@ -38,9 +38,9 @@ std::string names_and_shapes(const StateDict& state) {
 
 void check_options(const StateDictOptions& options, const char* where) {
   DTENSOR_CHECK_VALUE(
-      !options.full_state_dict || !options.local_parts,
-      where,
-      "full_state_dict and local_parts exclude each other. Choose one.");
+      !options.full_state_dict || !options.local_shards,
+      "[{}] full_state_dict and local_shards exclude each other. Choose one.",
+      where);
 }
 
 at::Tensor state_value(
@@ -51,7 +51,7 @@ at::Tensor state_value(
   auto result = value.detach();
   if (is_dtensor(result) && options.full_state_dict) {
     result = DTensor(result).full_tensor();
-  } else if (is_dtensor(result) && options.local_parts) {
+  } else if (is_dtensor(result) && options.local_shards) {
     result = DTensor(result).to_local();
   }
   return options.cpu_offload ? result.to(at::kCPU) : result;
@@ -68,7 +68,9 @@ bool fits_state(const at::Tensor& target, const at::Tensor& source) {
         source.sizes() == DTensor(target).spec()->local_sizes()));
 }
 
-at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source) {
+at::Tensor redistribute_like(
+    const at::Tensor& target,
+    const at::Tensor& source) {
   const c10::NoGradGuard no_grad;
   if (!is_dtensor(target)) {
     return full_tensor(source).to(target.device(), target.scalar_type());
@@ -84,14 +86,14 @@ at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source) {
       : DTensor(value, spec);
 }
 
-at::Tensor placed_whole(const at::Tensor& target, const at::Tensor& source) {
+at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source) {
   const c10::NoGradGuard no_grad;
   const auto value = source.detach().to(target.scalar_type());
   if (!is_dtensor(target)) {
     return full_tensor(value).to(target.device());
   }
   const auto& mesh = DTensor(target).device_mesh();
-  const auto everywhere = whole_placements(mesh);
+  const auto everywhere = replicated_placements(mesh);
   if (is_dtensor(value) && DTensor(value).device_mesh() == mesh) {
     return DTensor(value).redistribute(everywhere);
   }
@@ -113,9 +115,9 @@ std::string state_text(const at::Tensor& value) {
 // Broadcasts names, dtypes and shapes as JSON, then each tensor.
 StateDict broadcast_state(const StateDict& state) {
   const c10::NoGradGuard no_grad;
-  const auto group = everybody();
+  const auto group = world_group();
   const bool is_root = group->rank() == 0;
-  const auto text = group->all_gather_texts(
+  const auto text = group->all_gather_strings(
       is_root ? names_and_shapes(state) : std::string())[0];
   StateDict result;
   for (const auto& item : nlohmann::json::parse(text)) {
@@ -145,10 +147,10 @@ void StateProblems::check(const char* where) const {
   add_names(text, "of another shape: ", misshapen_);
   DTENSOR_CHECK_VALUE(
       text.empty(),
+      "[{}] {}. Pass the dictionary of such a model, or strict = false for one "
+      "with other names.",
       where,
-      text,
-      ". Pass the dictionary of such a model, or strict = false for one with "
-      "other names.");
+      text);
 }
 
 } // namespace dtensor::detail

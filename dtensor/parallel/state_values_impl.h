@@ -36,10 +36,12 @@ bool fits_state(const at::Tensor& target, const at::Tensor& source);
 
 /// Returns `source`, for which fits_state() is true, in the layout, dtype and
 /// device of `target`.
-at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source);
+at::Tensor redistribute_like(
+    const at::Tensor& target,
+    const at::Tensor& source);
 
 /// Returns `source` replicated on the mesh of `target`, in its dtype.
-at::Tensor placed_whole(const at::Tensor& target, const at::Tensor& source);
+at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source);
 
 /// Performs the checks of set_optimizer_state_dict(), and returns a function
 /// that sets the state. `takes`: the optimizer keeps tensors that have the

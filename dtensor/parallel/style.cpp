@@ -5,7 +5,7 @@
 
 namespace dtensor {
 
-StyleTarget StyleTarget::of_child(
+StyleTarget StyleTarget::child_target(
     const std::string& child_name,
     torch::nn::Module& child) const {
   return {

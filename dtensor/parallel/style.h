@@ -41,7 +41,7 @@ struct StyleTarget {
 
   /// Returns the target for `child`, registered in this module as `child_name`.
   DTENSOR_API StyleTarget
-  of_child(const std::string& child_name, torch::nn::Module& child) const;
+  child_target(const std::string& child_name, torch::nn::Module& child) const;
 };
 
 /// Base of styles, which parallelize modules. See docs/guides/write_a_style.md.

@@ -5,7 +5,7 @@
 
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/parallel/style.h>
 
 #include <utility>
@@ -40,7 +40,7 @@ struct StyleMesh {
   }
   /// Returns `placement` on the style's dimension, Replicate() elsewhere.
   Placements alone(const Placement& placement) const {
-    return with(whole_placements(mesh), placement);
+    return with(replicated_placements(mesh), placement);
   }
 
   friend bool operator==(const StyleMesh&, const StyleMesh&) = default;

@@ -22,12 +22,10 @@ at::Tensor& registered(
   auto* const found = detail::registered_parameters(module).find(name);
   DTENSOR_CHECK_VALUE(
       found != nullptr,
+      "[{}] the {} has no parameter \"{}\". Register it first.",
       where,
-      "the ",
       module.name(),
-      " has no parameter \"",
-      name,
-      "\". Register it first.");
+      name);
   return *found;
 }
 
@@ -41,17 +39,14 @@ at::Tensor& member_of(
   });
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       found != nullptr,
+      "[{}] the member for parameter \"{}\" of the {}, which is not a module "
+      "of torch::nn, is not known. Pass it: tie_parameter(module, \"{}\", "
+      "module.{}, parameter).",
       where,
-      "the member for parameter \"",
       name,
-      "\" of the ",
       module.name(),
-      ", which is not a module of torch::nn, is not known. Pass it: "
-      "tie_parameter(module, \"",
       name,
-      "\", module.",
-      name,
-      ", parameter).");
+      name);
   return *found;
 }
 
@@ -63,12 +58,11 @@ void tie(
   DTENSOR_CHECK_VALUE(
       !registered.defined() || !parameter.defined() ||
           registered.sizes() == parameter.sizes(),
+      "[{}] the parameter is {}, and the one to share is {}. Tie parameters of "
+      "one shape.",
       where,
-      "the parameter is ",
       detail::state_text(registered),
-      ", and the one to share is ",
-      detail::state_text(parameter),
-      ". Tie parameters of one shape.");
+      detail::state_text(parameter));
   registered = parameter;
   member = parameter;
 }
@@ -83,10 +77,9 @@ void tie_weights(torch::nn::Module& module, const torch::nn::Module& source) {
       registered(kWhere, const_cast<torch::nn::Module&>(source), kWeight);
   DTENSOR_CHECK_VALUE(
       shared.defined(),
+      "[{}] the weight of the {} is undefined. Share a weight that is there.",
       kWhere,
-      "the weight of the ",
-      source.name(),
-      " is undefined. Share a weight that is there.");
+      source.name());
   tie(kWhere, weight, member_of(kWhere, module, kWeight), shared);
 }
 

@@ -50,18 +50,17 @@ TensorParallelMultiheadAttentionImpl::TensorParallelMultiheadAttentionImpl(
       options_(options) {
   DTENSOR_CHECK_VALUE(
       num_heads > 0 && embed_dim > 0 && embed_dim % num_heads == 0,
+      "[{}] embed_dim {} does not divide by num_heads {}. Give every head the "
+      "same number of features.",
       kWhere,
-      "embed_dim ",
       embed_dim,
-      " does not divide by num_heads ",
-      num_heads,
-      ". Give every head the same number of features.");
+      num_heads);
   DTENSOR_CHECK_VALUE(
       options.tp_size > 0,
+      "[{}] tp_size must be a number of ranks, got {}. Leave it out: the mesh "
+      "says on how many it runs.",
       kWhere,
-      "tp_size must be a number of ranks, got ",
-      options.tp_size,
-      ". Leave it out: the mesh says on how many it runs.");
+      options.tp_size);
   reset();
 }
 
@@ -108,16 +107,15 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
     const bool left_out = options_.self_attention && t != &q && !t->defined();
     DTENSOR_CHECK_VALUE(
         left_out || (t->defined() && t->dim() == 3),
+        "[{}] an input has {} dimensions. Pass (batch, sequence, embed_dim){}",
         kWhere,
-        "an input has ",
         t->defined() ? t->dim() : 0,
-        " dimensions. Pass (batch, sequence, embed_dim)",
         options_.self_attention ? "." : " for query, key and value each.");
     DTENSOR_CHECK_VALUE(
         left_out || !options_.self_attention || t->is_same(q),
-        kWhere,
-        "self-attention of different tensors. Pass the query alone, or make "
-        "the module with self_attention = false.");
+        "[{}] self-attention of different tensors. Pass the query alone, or "
+        "make the module with self_attention = false.",
+        kWhere);
   }
 }
 
@@ -151,27 +149,25 @@ void TensorParallelMultiheadAttentionImpl::check_copy(
   const auto& other = that->options;
   DTENSOR_CHECK_VALUE(
       other.embed_dim() == embed_dim_ && other.num_heads() == num_heads_,
+      "[{}] copy() from {} heads of embed_dim {} to {} heads of embed_dim {}. "
+      "Make the module with the same of both.",
       kWhere,
-      "copy() from ",
       other.num_heads(),
-      " heads of embed_dim ",
       other.embed_dim(),
-      " to ",
       num_heads_,
-      " heads of embed_dim ",
-      embed_dim_,
-      ". Make the module with the same of both.");
+      embed_dim_);
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       that->_qkv_same_embed_dim && !that->bias_k.defined() &&
           !other.add_zero_attn(),
-      kWhere,
-      "copy() from a module with kdim, vdim, add_bias_kv or add_zero_attn. "
-      "Only embed_dim, num_heads, bias and dropout can be taken over.");
+      "[{}] copy() from a module with kdim, vdim, add_bias_kv or "
+      "add_zero_attn. Only embed_dim, num_heads, bias and dropout can be taken "
+      "over.",
+      kWhere);
   DTENSOR_CHECK(
       !is_parallel(*this) && !is_parallel(*that),
-      kWhere,
-      "copy() of a module that is parallel already. Copy first, and call "
-      "parallelize_module then.");
+      "[{}] copy() of a module that is parallel already. Copy first, and call "
+      "parallelize_module then.",
+      kWhere);
 }
 
 void TensorParallelMultiheadAttentionImpl::copy(

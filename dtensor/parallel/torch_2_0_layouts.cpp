@@ -14,19 +14,19 @@ DeviceMesh mesh_of_input(
     const DeviceMesh& given) {
   DTENSOR_CHECK(
       input.defined(),
-      where,
-      "the input is undefined. Pass a plain tensor or a DTensor.");
+      "[{}] the input is undefined. Pass a plain tensor or a DTensor.",
+      where);
   DTENSOR_CHECK(
       given.defined() || is_dtensor(input),
-      where,
-      "the input is a plain tensor, and no mesh was passed. Pass a mesh.");
+      "[{}] the input is a plain tensor, and no mesh was passed. Pass a mesh.",
+      where);
   auto mesh = given.defined() ? given : DTensor(input).device_mesh();
   DTENSOR_CHECK(
       mesh.ndim() == 1,
+      "[{}] tensor parallelism runs along one mesh dimension, and the mesh is "
+      "{}. Pass a slice, as mesh[\"tp\"].",
       where,
-      "tensor parallelism runs along one mesh dimension, and the mesh is ",
-      mesh,
-      ". Pass a slice, as mesh[\"tp\"].");
+      mesh);
   return mesh;
 }
 
@@ -48,18 +48,17 @@ DTensor checked_output(
     const DeviceMesh& given) {
   DTENSOR_CHECK_TYPE(
       is_dtensor(output),
+      "[{}] the output is {}. Pass the DTensor that a parallel module made.",
       where,
-      "the output is ",
-      output.defined() ? "a plain tensor" : "undefined",
-      ". Pass the DTensor that a parallel module made.");
+      output.defined() ? "a plain tensor" : "undefined");
   DTensor result(output);
   const auto& mesh = given.defined() ? given : result.device_mesh();
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
+      "[{}] tensor parallelism runs along one mesh dimension, and the mesh is "
+      "{}. Pass a slice, as mesh[\"tp\"].",
       where,
-      "tensor parallelism runs along one mesh dimension, and the mesh is ",
-      mesh,
-      ". Pass a slice, as mesh[\"tp\"].");
+      mesh);
   return result;
 }
 

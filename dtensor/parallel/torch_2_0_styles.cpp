@@ -28,11 +28,11 @@ void check_kind(const char* style, const StyleTarget& target) {
   DTENSOR_CHECK(
       target.module.as<torch::nn::Linear>() != nullptr ||
           target.module.as<torch::nn::Embedding>() != nullptr,
+      "[{}] cannot style {}: it does torch::nn::Linear and "
+      "torch::nn::Embedding. Style its children instead, or give it "
+      "PairwiseParallel.",
       style,
-      "cannot style ",
-      detail::describe_typed(target),
-      ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
-      "children instead, or give it PairwiseParallel.");
+      detail::describe_typed(target));
 }
 
 // Applies PairwiseParallel to a module and its descendants.
@@ -53,7 +53,7 @@ class Pairing {
       style_linears(linears);
     } else {
       for (const auto& child : target.module.named_children()) {
-        visit(target.of_child(child.key(), *child.value()));
+        visit(target.child_target(child.key(), *child.value()));
       }
     }
   }
@@ -69,7 +69,7 @@ class Pairing {
     for (const auto& child : target.module.named_children()) {
       if (child.value()->as<torch::nn::Linear>() != nullptr &&
           seen.insert(child.value().get()).second) {
-        linears.push_back(target.of_child(child.key(), *child.value()));
+        linears.push_back(target.child_target(child.key(), *child.value()));
       }
     }
     return linears;
@@ -81,7 +81,7 @@ class Pairing {
     dtensor::ColwiseParallel({.input_layouts = options_.input_layouts,
                               .output_layouts = Shard(-1),
                               .use_local_output = false,
-                              .unit = unit})
+                              .multiple_of = unit})
         .apply(target);
   }
 
@@ -90,7 +90,7 @@ class Pairing {
         {.input_layouts = options_.input_layouts,
          .output_layouts = last ? options_.output_layouts : Replicate(),
          .use_local_output = last && options_.use_local_output,
-         .unit = unit})
+         .multiple_of = unit})
         .apply(target);
   }
 
@@ -107,12 +107,11 @@ class Pairing {
   void style_in_place(const StyleTarget& target) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options_.input_layouts == Placement(Replicate()),
+        "[{}] {} reads the sizes of its inputs, which are cut, {}. Use "
+        "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.",
         kPairwise,
         detail::describe_typed(target),
-        " reads the sizes of its inputs, which are cut, ",
-        to_string(options_.input_layouts),
-        ". Use torch_2_0::TensorParallelMultiheadAttention, which can copy() "
-        "it.");
+        to_string(options_.input_layouts));
     AttentionParallel({.output_layouts = options_.output_layouts,
                        .use_local_output = options_.use_local_output})
         .apply(target);
@@ -126,7 +125,7 @@ class Pairing {
     const auto heads = attention.num_heads();
     for (const auto& projection : attention.named_children()) {
       const auto linear =
-          target.of_child(projection.key(), *projection.value());
+          target.child_target(projection.key(), *projection.value());
       const auto& weight = projection.value()->as<torch::nn::Linear>()->weight;
       if (projection.key() == "proj") {
         rows(linear, /*last=*/true, weight.size(1) / heads);
@@ -162,12 +161,11 @@ torch::nn::Module& child_called(
   const auto* const child = children.find(token);
   DTENSOR_CHECK_VALUE(
       child != nullptr,
+      "[{}] there is no module \"{}\". {}. Give full names; patterns are for "
+      "dtensor::parallelize_module.",
       kParallelizeModule,
-      "there is no module \"",
       name,
-      "\". ",
-      names_of(children),
-      ". Give full names; patterns are for dtensor::parallelize_module.");
+      names_of(children));
   return **child;
 }
 
@@ -192,12 +190,12 @@ class FullNames final : public ParallelStyle {
       for (const auto& [name, style] : plan_) {
         DTENSOR_CHECK(
             style != nullptr,
+            "[{}] the plan has no style for \"{}\". Give it one, as "
+            "PairwiseParallel().",
             kParallelizeModule,
-            "the plan has no style for \"",
-            name,
-            "\". Give it one, as PairwiseParallel().");
+            name);
         auto& module = find(target.module, name);
-        style->apply(name.empty() ? root : root.of_child(name, module));
+        style->apply(name.empty() ? root : root.child_target(name, module));
       }
     });
   }
@@ -232,10 +230,11 @@ void PairwiseParallel::apply(const StyleTarget& target) const {
     pairing.visit(root);
     DTENSOR_CHECK(
         pairing.found_any(),
+        "[{}] {} has nothing to pair: a pair is two torch::nn::Linear children "
+        "of one module. Use ColwiseParallel or RowwiseParallel for a single "
+        "one.",
         kPairwise,
-        detail::describe_typed(target),
-        " has nothing to pair: a pair is two torch::nn::Linear children of "
-        "one module. Use ColwiseParallel or RowwiseParallel for a single one.");
+        detail::describe_typed(target));
   });
 }
 
@@ -246,18 +245,16 @@ void parallelize_module(
     int64_t tp_mesh_dim) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(),
-      kParallelizeModule,
-      "the mesh is undefined. Use init_device_mesh.");
+      "[{}] the mesh is undefined. Use init_device_mesh.",
+      kParallelizeModule);
   DTENSOR_CHECK_INDEX(
       0 <= tp_mesh_dim && tp_mesh_dim < mesh.ndim(),
+      "[{}] no mesh dimension {}: the mesh is {}. Pass a tp_mesh_dim from 0 to "
+      "{}.",
       kParallelizeModule,
-      "no mesh dimension ",
       tp_mesh_dim,
-      ": the mesh is ",
       mesh,
-      ". Pass a tp_mesh_dim from 0 to ",
-      mesh.ndim() - 1,
-      ".");
+      mesh.ndim() - 1);
   dtensor::parallelize_module(
       module, detail::along_dimension(mesh, tp_mesh_dim), style);
 }

@@ -22,9 +22,9 @@ std::string expected(const GraphInput& input) {
 }
 
 std::string limits_text(const std::string& symbol, const SymbolRange& range) {
-  return c10::str(
+  return detail::format_text(
+      "{} from {}{}",
       symbol,
-      " from ",
       range.least,
       range.most ? c10::str(" to ", *range.most) : std::string(" on"));
 }
@@ -41,28 +41,23 @@ class Check {
     if (!input.is_tensor) {
       DTENSOR_CHECK_TYPE(
           given.isScalar(),
+          "[{}] the input {} of {} is a number, and a {} was given. Pass a "
+          "number.",
           kProgram,
-          "the input ",
           input.name,
-          " of ",
           state_.path,
-          " is a number, and a ",
-          given.tagKind(),
-          " was given. Pass a number.");
+          given.tagKind());
       return;
     }
     DTENSOR_CHECK_TYPE(
         given.isTensor() && given.toTensor().defined(),
+        "[{}] the input {} of {} is a tensor, {}, and a {} was given. Pass a "
+        "tensor.",
         kProgram,
-        "the input ",
         input.name,
-        " of ",
         state_.path,
-        " is a tensor, ",
         expected(input),
-        ", and a ",
-        given.tagKind(),
-        " was given. Pass a tensor.");
+        given.tagKind());
     check_tensor(input, given.toTensor());
   }
 
@@ -79,17 +74,14 @@ class Check {
     }
     DTENSOR_CHECK_VALUE(
         fits,
+        "[{}] the input {} of {} is {}, and it was exported for {}{}. Pass "
+        "such a tensor, or export it with dynamic_shapes.",
         kProgram,
-        "the input ",
         input.name,
-        " of ",
         state_.path,
-        " is ",
         shape_text(t.scalar_type(), t.sizes()),
-        ", and it was exported for ",
         expected(input),
-        why,
-        ". Pass such a tensor, or export it with dynamic_shapes.");
+        why);
   }
 
   bool
@@ -102,14 +94,11 @@ class Check {
         sizes_.try_emplace(wanted.symbol, Seen{size, input.name, d});
     if (known->second.size != size) {
       const auto& seen = known->second;
-      why = c10::str(
-          ", where ",
+      why = detail::format_text(
+          ", where {} is {} as in dim {} of {}",
           wanted.symbol,
-          " is ",
           seen.size,
-          " as in dim ",
           seen.dim,
-          " of ",
           seen.input);
       return false;
     }
@@ -152,15 +141,13 @@ void check_inputs(
   }
   DTENSOR_CHECK_VALUE(
       names.size() == inputs.size(),
+      "[{}] {} takes {} inputs ({}), and {} were given. Pass them in this "
+      "order.",
       kProgram,
       state.path,
-      " takes ",
       names.size(),
-      " inputs (",
       c10::Join(", ", names),
-      "), and ",
-      inputs.size(),
-      " were given. Pass them in this order.");
+      inputs.size());
   Check check(state);
   size_t next = 0;
   for (const auto& input : state.graph.inputs) {

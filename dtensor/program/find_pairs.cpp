@@ -6,6 +6,7 @@
 #include <dtensor/program/trial_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <array>
@@ -55,7 +56,7 @@ class Search {
     }
   }
 
-  std::vector<PlanLine> plan() {
+  std::vector<PlanEntryText> plan() {
     if (!linears_.empty()) {
       for (const auto ranks : kTrialRanks) {
         trials_.push_back(std::make_unique<Trial>(state_, ranks));
@@ -63,11 +64,11 @@ class Search {
       for (const auto& [node, product] : linears_) {
         pair(product);
       }
-      drop_pairs_of_some_calls();
-      cut_outputs();
-      cut_embeddings();
+      drop_incomplete_pairs();
+      shard_outputs();
+      shard_embeddings();
     }
-    std::vector<PlanLine> lines;
+    std::vector<PlanEntryText> lines;
     for (const auto& [node, line] : styles_) {
       if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
         lines.push_back(line);
@@ -231,15 +232,15 @@ class Search {
   void take(const Segment& segment, const Product& row, const Cut& cut) {
     const auto style = cut.pieces == 1
         ? std::string("colwise")
-        : c10::str("colwise pieces=", cut.pieces);
-    std::map<size_t, PlanLine> lines;
+        : c10::str("colwise fused_projections=", cut.pieces);
+    std::map<size_t, PlanEntryText> lines;
     for (const auto source : segment.sources) {
       const auto& column = linears_.at(source);
       lines[source] =
           line_of(column, style, cut.unit_of(column.weight.size(0)));
     }
     lines[row.node] = line_of(row, "rowwise", row.weight.size(1) / cut.blocks);
-    if (!have_one_style_each(lines)) {
+    if (!have_consistent_styles(lines)) {
       return;
     }
     for (const auto& [node, line] : lines) {
@@ -248,14 +249,16 @@ class Search {
     }
   }
 
-  static PlanLine
+  static PlanEntryText
   line_of(const Product& product, const std::string& style, int64_t unit) {
     return {
-        product.module, unit == 1 ? style : c10::str(style, " unit=", unit)};
+        product.module,
+        unit == 1 ? style : detail::format_text("{} unit={}", style, unit)};
   }
 
   // A weight that several calls or modules share is sharded in one way.
-  bool have_one_style_each(const std::map<size_t, PlanLine>& lines) const {
+  bool have_consistent_styles(
+      const std::map<size_t, PlanEntryText>& lines) const {
     std::map<const at::TensorImpl*, std::string> styles;
     const auto agrees = [&](const auto& one) {
       const auto& [node, line] = one;
@@ -268,7 +271,7 @@ class Search {
 
   // Drops pairs of modules that have a call outside any pair: a style belongs
   // to a module, so it applies to all of its calls or to none.
-  void drop_pairs_of_some_calls() {
+  void drop_incomplete_pairs() {
     for (bool again = true; again;) {
       again = false;
       for (const auto& [node, product] : linears_) {
@@ -294,7 +297,7 @@ class Search {
   // --- remaining products ----------------------------------------------------
 
   // Shards products that give only results of the program, in all their calls.
-  void cut_outputs() {
+  void shard_outputs() {
     if (styles_.empty()) {
       return;
     }
@@ -309,14 +312,14 @@ class Search {
     for (const auto& [node, product] : linears_) {
       const auto line = line_of(product, "colwise", 1);
       if (others.count(product.module) == 0 &&
-          have_one_style_each({{node, line}})) {
+          have_consistent_styles({{node, line}})) {
         styles_[node] = line;
       }
     }
   }
 
-  void cut_embeddings() {
-    std::map<size_t, PlanLine> found;
+  void shard_embeddings() {
+    std::map<size_t, PlanEntryText> found;
     const auto largest = largest_in_pairs();
     for (const auto& [node, product] : embeddings_) {
       const auto& table = product.weight;
@@ -359,13 +362,13 @@ class Search {
   std::vector<std::vector<size_t>> users_;
   std::vector<bool> in_outputs_;
   std::vector<std::unique_ptr<Trial>> trials_;
-  std::map<size_t, PlanLine> styles_; // by call
+  std::map<size_t, PlanEntryText> styles_; // by call
   std::map<size_t, size_t> pair_of_; // by call: the rowwise product of its pair
 };
 
 } // namespace
 
-std::vector<PlanLine> find_pairs(const ProgramState& state) {
+std::vector<PlanEntryText> find_pairs(const ProgramState& state) {
   return Search(state).plan();
 }
 

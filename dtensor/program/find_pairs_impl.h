@@ -11,6 +11,6 @@ namespace dtensor::detail {
 
 /// Returns a style for each sharded product, in the order of the calls.
 /// find_tp_plan() (tp_transform.h) documents the styles.
-std::vector<PlanLine> find_pairs(const ProgramState& state);
+std::vector<PlanEntryText> find_pairs(const ProgramState& state);
 
 } // namespace dtensor::detail

@@ -43,7 +43,7 @@ class ProductFinder {
     for (const auto& node : graph_.nodes) {
       if (std::holds_alternative<Unread>(node.call)) {
         for (const auto& arg : node.args) {
-          visit_slots(arg, [&](Slot slot) { taken_unread_.insert(slot); });
+          visit_slots(arg, [&](Slot slot) { used_by_unread_.insert(slot); });
         }
       }
     }
@@ -76,7 +76,7 @@ class ProductFinder {
     const auto output = output_of(node);
     const auto given = weight ? parameter_at(*weight) : at::Tensor();
     if (!given.defined() || !input || !output ||
-        taken_unread_.count(*weight) > 0) {
+        used_by_unread_.count(*weight) > 0) {
       return;
     }
     // If modules are tied, the name of the module that made the call.
@@ -109,7 +109,7 @@ class ProductFinder {
 
   const ProgramState& state_;
   const Graph& graph_;
-  std::set<Slot> taken_unread_;
+  std::set<Slot> used_by_unread_;
 };
 
 } // namespace

@@ -84,7 +84,7 @@ class Writes {
               node->written.end(), shared.begin(), shared.end());
         }
         if (writes || later[first_of(slot)]) {
-          keep_own(*node, arg, slot);
+          add_in_place_arg(*node, arg, slot);
         }
       });
       for (const auto slot : node->written) {
@@ -93,15 +93,16 @@ class Writes {
     }
   }
 
-  // Adds an argument to own_args. An input's memory belongs to the caller, so
-  // its `sharing` is empty and it is never replaced.
-  void keep_own(GraphNode& node, size_t arg, Slot slot) const {
+  // Adds an argument to in_place_args. An input's memory belongs to the caller,
+  // so its `sharing` is empty and it is never replaced.
+  void add_in_place_arg(GraphNode& node, size_t arg, Slot slot) const {
     const auto& shared = sharing_[first_of(slot)];
     const bool is_inputs = std::any_of(
         graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& input) {
           return first_of(input.slot) == first_of(slot);
         });
-    node.own_args.push_back({arg, is_inputs ? std::vector<Slot>() : shared});
+    node.in_place_args.push_back(
+        {arg, is_inputs ? std::vector<Slot>() : shared});
   }
 
   Graph& graph_;

@@ -98,7 +98,7 @@ struct Unread {};
 
 /// An argument that must keep its memory: the call writes to it, or a result is
 /// a view of it and either is written later.
-struct OwnArg {
+struct InPlaceArg {
   size_t arg = 0;
   /// All values that may share this memory. Empty if it is an input's memory.
   std::vector<Slot> sharing;
@@ -120,7 +120,7 @@ struct GraphNode {
   std::vector<Operand> args;
   std::vector<Result> results;
   std::vector<Slot> last_uses; // values that are not used after this call
-  std::vector<OwnArg> own_args;
+  std::vector<InPlaceArg> in_place_args;
   std::vector<Slot> written; // values that may have changed after this call
   std::string module;        // full name of the innermost module
   std::string source;        // "model.py:12, in forward: x = self.fc(x)"

@@ -2,14 +2,13 @@
 #include <dtensor/program/interpreter_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/program/source_line_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
 
 #include <new>
 #include <stdexcept>
@@ -23,14 +22,12 @@ using c10::IValue;
 // Returns the context of an error: "in aten::linear of layers.0.fc at
 // model.py:12: ...".
 std::string describe(const GraphNode& node, const std::string& path) {
-  return c10::str(
-      "in ",
+  return detail::format_text(
+      "in {}{}{} ({})",
       node.target,
       node.module.empty() ? "" : " of " + node.module,
       describe_source(node.source),
-      " (",
-      path,
-      ")");
+      path);
 }
 
 // Extracts the failed condition. The operators check most values from a file
@@ -43,14 +40,11 @@ std::string condition_of(const std::string& text) {
 
 void Interpreter::refuse_call(const GraphNode& node, const std::string& why)
     const {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "Program",
-      "the call does not take its arguments: ",
+  DTENSOR_THROW_VALUE(
+      "[Program] the call does not take its arguments: {}, {}. Export the "
+      "program again.",
       why,
-      ", ",
-      describe(node, state_.path),
-      ". Export the program again.");
+      describe(node, state_.path));
   TORCH_INTERNAL_ASSERT(false);
 }
 
@@ -69,9 +63,10 @@ IValue Interpreter::placed(IValue value, bool random) const {
     return value;
   }
   if (random) {
-    return distribute_tensor(t, state_.mesh, whole_placements(state_.mesh));
+    return distribute_tensor(
+        t, state_.mesh, replicated_placements(state_.mesh));
   }
-  return replicate(t, state_.mesh);
+  return replicate_tensor(t, state_.mesh);
 }
 
 IValue Interpreter::value_of(const Operand& operand) const {

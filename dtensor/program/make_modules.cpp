@@ -76,11 +76,9 @@ class Weights {
     const auto* weight = file_.find(input.name);
     DTENSOR_CHECK_VALUE(
         weight != nullptr,
-        "load_program",
+        "[load_program] {} has no values of {}. Export the program again.",
         file_.path(),
-        " has no values of ",
-        input.name,
-        ". Export the program again.");
+        input.name);
     for (const auto& [name, tied] : made_) {
       if (file_.is_same(name, input.name)) {
         return tied;
@@ -92,14 +90,11 @@ class Weights {
         input.kind == InputKind::kParameter && input.requires_grad;
     DTENSOR_CHECK_VALUE(
         !wants_grad || t.is_floating_point() || t.is_complex(),
-        "load_program",
+        "[load_program] {}: the parameter {} is {} and requires a gradient, "
+        "which only floating point numbers have. Export the program again.",
         file_.path(),
-        ": the parameter ",
         input.name,
-        " is ",
-        short_name(weight->dtype),
-        " and requires a gradient, which only floating point numbers have. "
-        "Export the program again.");
+        short_name(weight->dtype));
     t.set_requires_grad(wants_grad);
     made_.emplace_back(input.name, t);
     return t;

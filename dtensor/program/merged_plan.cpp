@@ -24,8 +24,8 @@ std::string without_numbers(const std::string& name) {
 
 } // namespace
 
-std::vector<PlanLine> merged_plan(
-    const std::vector<PlanLine>& lines,
+std::vector<PlanEntryText> merged_plan(
+    const std::vector<PlanEntryText>& lines,
     const torch::nn::Module& root) {
   std::vector<std::string> names;
   for (const auto& item : root.named_modules("", false)) {
@@ -34,9 +34,9 @@ std::vector<PlanLine> merged_plan(
   const auto count = [](const auto& all, const auto& is_one) {
     return std::count_if(all.begin(), all.end(), is_one);
   };
-  std::vector<PlanLine> result;
+  std::vector<PlanEntryText> result;
   for (const auto& line : lines) {
-    const PlanLine whole{without_numbers(line.pattern), line.style};
+    const PlanEntryText whole{without_numbers(line.pattern), line.style};
     const auto alike = count(lines, [&](const auto& other) {
       return other.style == whole.style &&
           without_numbers(other.pattern) == whole.pattern;

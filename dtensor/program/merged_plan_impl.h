@@ -13,8 +13,8 @@ namespace dtensor::detail {
 
 /// Merges lines that are equal in all layers of `root`, where numbers stand for
 /// layers: "layers.*.fc" for "layers.0.fc" and "layers.1.fc".
-std::vector<PlanLine> merged_plan(
-    const std::vector<PlanLine>& lines,
+std::vector<PlanEntryText> merged_plan(
+    const std::vector<PlanEntryText>& lines,
     const torch::nn::Module& root);
 
 } // namespace dtensor::detail

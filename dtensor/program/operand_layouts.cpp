@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/operand_layouts_impl.h>
 
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/decide_impl.h>
 #include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/install_impl.h>
@@ -84,7 +84,7 @@ std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
   }
   std::vector<SpecPtr> wanted(args.size());
   const auto stack = call_without_data(args);
-  const auto decision = decide_anew(info, stack);
+  const auto decision = decide_uncached(info, stack);
   size_t index = 0;
   visit_tensors(stack, [&](const at::Tensor& t, size_t arg, int item) {
     const auto i = index++;
@@ -96,11 +96,11 @@ std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
 }
 
 // Returns the replicated layouts of all sharded DTensors.
-std::vector<SpecPtr> all_whole(Args args) {
+std::vector<SpecPtr> replicated_layouts(Args args) {
   std::vector<SpecPtr> wanted(args.size());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
     if (is_dtensor(t) && item < 0 && !spec_of(t)->is_replicated()) {
-      wanted[arg] = whole_spec(*spec_of(t));
+      wanted[arg] = fully_replicated_spec(*spec_of(t));
     }
   });
   return wanted;
@@ -128,7 +128,7 @@ wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
   }
   const auto info = info_of(op);
   if (node.is_random || info->random) { // must be called once
-    return info->rule == nullptr ? all_whole(args) : as_they_are;
+    return info->rule == nullptr ? replicated_layouts(args) : as_they_are;
   }
   try {
     if (!op.schema().is_mutable()) { // a written argument keeps its layout
@@ -140,8 +140,9 @@ wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
     // The operator refuses these layouts. It throws the error itself below
     // unless it runs with replicated arguments.
   }
-  auto wanted = all_whole(args);
-  const bool views_are_written = !node.own_args.empty() && node.written.empty();
+  auto wanted = replicated_layouts(args);
+  const bool views_are_written =
+      !node.in_place_args.empty() && node.written.empty();
   const bool refused =
       any_of(wanted) && !runs(op, call_without_data(args), views_are_written);
   return refused ? wanted : as_they_are;
@@ -178,12 +179,12 @@ look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
   return layouts;
 }
 
-const OwnArg* own_arg(const GraphNode& node, size_t arg) {
+const InPlaceArg* own_arg(const GraphNode& node, size_t arg) {
   const auto found = std::find_if(
-      node.own_args.begin(), node.own_args.end(), [&](const auto& own) {
-        return own.arg == arg;
-      });
-  return found == node.own_args.end() ? nullptr : &*found;
+      node.in_place_args.begin(),
+      node.in_place_args.end(),
+      [&](const auto& own) { return own.arg == arg; });
+  return found == node.in_place_args.end() ? nullptr : &*found;
 }
 
 } // namespace
@@ -224,7 +225,7 @@ OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
 
 // Returns the layouts that this call and later calls need of the value, this
 // call's layout first.
-std::vector<SpecPtr> OperandLayouts::wanted_from(
+std::vector<SpecPtr> OperandLayouts::later_layouts(
     size_t node,
     Slot slot,
     const SpecPtr& from,
@@ -262,7 +263,7 @@ at::Tensor OperandLayouts::brought(
   const bool both_ways = c10::GradMode::is_enabled() && t.requires_grad();
   at::Tensor value;
   for (const auto& layout :
-       cheapest_route(from, wanted_from(node, slot, from, to), both_ways)) {
+       cheapest_route(from, later_layouts(node, slot, from, to), both_ways)) {
     value = made_of(slot, t, layout);
   }
   return value;

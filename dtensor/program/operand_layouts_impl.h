@@ -73,7 +73,7 @@ class OperandLayouts {
   at::Tensor
   brought(Slot slot, const at::Tensor& t, const SpecPtr& to, size_t node);
   at::Tensor made_of(Slot slot, const at::Tensor& t, const SpecPtr& to);
-  std::vector<SpecPtr> wanted_from(
+  std::vector<SpecPtr> later_layouts(
       size_t node,
       Slot slot,
       const SpecPtr& from,

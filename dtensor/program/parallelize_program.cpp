@@ -26,11 +26,10 @@ void parallelize_program(
   const auto mesh = detail::mesh_or_current(given_mesh, kParallelizeProgram);
   DTENSOR_CHECK(
       !state.mesh.defined(),
+      "[{}] {} is parallel already, on {}. Load it once more.",
       kParallelizeProgram,
       state.path,
-      " is parallel already, on ",
-      state.mesh,
-      ". Load it once more.");
+      state.mesh);
   if (!plan.empty()) {
     const bool has_others = mesh.ndim() > 1;
     parallelize_module(
@@ -44,7 +43,7 @@ void parallelize_program(
   detail::read_weights(state);
   for (size_t i = 0; i < state.inputs.size(); ++i) {
     if (state.graph.inputs[i].kind == detail::InputKind::kConstant) {
-      state.inputs[i] = replicate(state.inputs[i], mesh);
+      state.inputs[i] = replicate_tensor(state.inputs[i], mesh);
     }
   }
 }

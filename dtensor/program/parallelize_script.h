@@ -6,7 +6,8 @@
 //       {"fc1", ColwiseParallel()},
 //       {"fc2", RowwiseParallel()}});
 //   const auto plain = implicit_replication();
-//   const auto y = full_tensor(script.forward({replicate(x)}).toTensor());
+//   const auto y =
+//   full_tensor(script.forward({replicate_tensor(x)}).toTensor());
 #pragma once
 
 #include <dtensor/layout/mesh.h>

@@ -4,6 +4,7 @@
 #include <dtensor/program/pickle_shape_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -42,12 +43,11 @@ class Pickle {
       }
       if (!read_constant(opcode) && !read_memo(opcode) &&
           !read_object(opcode)) {
-        refuse(c10::str(
-            "at byte ",
+        refuse(detail::format_text(
+            "at byte {} of its pickle is the instruction {}, which "
+            "torch.save() does not write",
             at_,
-            " of its pickle is the instruction ",
-            static_cast<int>(opcode),
-            ", which torch.save() does not write"));
+            static_cast<int>(opcode)));
       }
     }
   }
@@ -88,8 +88,8 @@ class Pickle {
     }
     depths[node] = below + 1;
     if (below > kMaxPickleDepth) {
-      refuse(c10::str(
-          "its pickle has more than ", kMaxPickleDepth, " nested levels"));
+      refuse(detail::format_text(
+          "its pickle has more than {} nested levels", kMaxPickleDepth));
     }
   }
 
@@ -156,8 +156,8 @@ class Pickle {
 
   void push_new(std::vector<Node> held) {
     if (held_.size() > kMaxPickledObjects) {
-      refuse(c10::str(
-          "its pickle has more than ", kMaxPickledObjects, " objects"));
+      refuse(detail::format_text(
+          "its pickle has more than {} objects", kMaxPickledObjects));
     }
     held_.push_back(std::move(held));
     push(static_cast<Node>(held_.size() - 1));

@@ -15,25 +15,20 @@
 namespace dtensor {
 namespace {
 
-// A parsed style, such as "colwise unit=64": a name, and numbers and layouts by
-// option name.
+// A parsed style, such as "colwise multiple_of=64": a name, and numbers and
+// layouts by option name.
 struct StyleWords {
   std::string style;
   std::map<std::string, std::string> options;
 };
 
-[[noreturn]] void refuse(const PlanLine& line, const std::string& why) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "parse_plan",
-      "\"",
+[[noreturn]] void refuse(const PlanEntryText& line, const std::string& why) {
+  DTENSOR_THROW_VALUE(
+      "[parse_plan] \"{} {}\": {}. Styles are colwise (fused_projections=n), "
+      "rowwise (both multiple_of=n, output=S(1)) and sequence (dim=n).",
       line.pattern,
-      " ",
       line.style,
-      "\": ",
-      why,
-      ". Styles are colwise (pieces=n), rowwise (both unit=n, output=S(1)) and "
-      "sequence (dim=n).");
+      why);
 }
 
 // Splits at blanks. A layout may contain a blank: "output=S(0, u=4)".
@@ -52,7 +47,7 @@ std::vector<std::string> split(const std::string& text) {
   return words;
 }
 
-StyleWords words_of(const PlanLine& line) {
+StyleWords words_of(const PlanEntryText& line) {
   StyleWords words;
   for (const auto& word : split(line.style)) {
     const auto equals = word.find('=');
@@ -79,7 +74,7 @@ std::optional<std::string> taken(StyleWords& words, const std::string& name) {
 }
 
 int64_t number(
-    const PlanLine& line,
+    const PlanEntryText& line,
     StyleWords& words,
     const std::string& name,
     int64_t otherwise) {
@@ -96,8 +91,10 @@ int64_t number(
   return value;
 }
 
-Placement
-placement(const PlanLine& line, StyleWords& words, const Placement& otherwise) {
+Placement placement(
+    const PlanEntryText& line,
+    StyleWords& words,
+    const Placement& otherwise) {
   const auto text = taken(words, "output");
   if (!text) {
     return otherwise;
@@ -109,18 +106,18 @@ placement(const PlanLine& line, StyleWords& words, const Placement& otherwise) {
   return placements[0];
 }
 
-ParallelizePlanEntry entry_of(const PlanLine& line) {
+ParallelizePlanEntry entry_of(const PlanEntryText& line) {
   auto words = words_of(line);
   std::shared_ptr<const ParallelStyle> style;
   if (words.style == "colwise") {
     style = std::make_shared<ColwiseParallel>(ColwiseOptions{
         .output_layouts = placement(line, words, Shard(-1)),
-        .unit = number(line, words, "unit", 1),
-        .pieces = number(line, words, "pieces", 1)});
+        .multiple_of = number(line, words, "multiple_of", 1),
+        .fused_projections = number(line, words, "fused_projections", 1)});
   } else if (words.style == "rowwise") {
     style = std::make_shared<RowwiseParallel>(RowwiseOptions{
         .output_layouts = placement(line, words, Replicate()),
-        .unit = number(line, words, "unit", 1)});
+        .multiple_of = number(line, words, "multiple_of", 1)});
   } else if (words.style == "sequence") {
     style = std::make_shared<SequenceParallel>(
         SequenceParallelOptions{.sequence_dim = number(line, words, "dim", 1)});
@@ -135,15 +132,15 @@ ParallelizePlanEntry entry_of(const PlanLine& line) {
 
 } // namespace
 
-std::vector<PlanLine> parse_plan(std::string_view text) {
-  std::vector<PlanLine> lines;
+std::vector<PlanEntryText> parse_plan(std::string_view text) {
+  std::vector<PlanEntryText> lines;
   std::istringstream all{std::string(text)};
   for (std::string line; std::getline(all, line);) {
     const auto words = split(line.substr(0, line.find('#')));
     if (words.empty()) {
       continue;
     }
-    PlanLine entry{words[0], ""};
+    PlanEntryText entry{words[0], ""};
     for (size_t i = 1; i < words.size(); ++i) {
       entry.style += (i == 1 ? "" : " ") + words[i];
     }
@@ -153,7 +150,7 @@ std::vector<PlanLine> parse_plan(std::string_view text) {
   return lines;
 }
 
-ParallelizePlan make_plan(const std::vector<PlanLine>& lines) {
+ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines) {
   ParallelizePlan plan;
   for (const auto& line : lines) {
     plan.push_back(entry_of(line));
@@ -161,7 +158,7 @@ ParallelizePlan make_plan(const std::vector<PlanLine>& lines) {
   return plan;
 }
 
-std::string to_string(const std::vector<PlanLine>& lines) {
+std::string to_string(const std::vector<PlanEntryText>& lines) {
   if (lines.empty()) {
     return "# no styles: all weights stay whole\n";
   }
@@ -177,7 +174,9 @@ std::string to_string(const std::vector<PlanLine>& lines) {
   return text;
 }
 
-std::ostream& operator<<(std::ostream& os, const std::vector<PlanLine>& lines) {
+std::ostream& operator<<(
+    std::ostream& os,
+    const std::vector<PlanEntryText>& lines) {
   return os << to_string(lines);
 }
 

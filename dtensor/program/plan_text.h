@@ -2,8 +2,8 @@
 // Plans as text: one line for each pattern and its style.
 //
 //   # Llama
-//   model.layers.*.self_attn.q_proj  colwise unit=64
-//   model.layers.*.self_attn.o_proj  rowwise unit=64
+//   model.layers.*.self_attn.q_proj  colwise multiple_of=64
+//   model.layers.*.self_attn.o_proj  rowwise multiple_of=64
 //   model.norm                       sequence
 #pragma once
 
@@ -18,31 +18,31 @@
 namespace dtensor {
 
 /// A pattern and the text of its style. The text is "colwise" or "rowwise",
-/// with " unit=n" and " output=S(1)" (a placement as in layout/text.h) if they
-/// differ from the defaults. "colwise" may also have " pieces=n". "sequence"
-/// may have " dim=n".
-struct PlanLine {
+/// with " multiple_of=n" and " output=S(1)" (a placement as in layout/text.h)
+/// if they differ from the defaults. "colwise" may also have "
+/// fused_projections=n". "sequence" may have " dim=n".
+struct PlanEntryText {
   std::string pattern;
   std::string style;
-  friend bool operator==(const PlanLine&, const PlanLine&) = default;
+  friend bool operator==(const PlanEntryText&, const PlanEntryText&) = default;
 };
 
 /// Parses one entry per line; text after a # is a comment. Throws ValueError,
 /// with the line, for a text that is not a style.
-DTENSOR_API std::vector<PlanLine> parse_plan(std::string_view text);
+DTENSOR_API std::vector<PlanEntryText> parse_plan(std::string_view text);
 
 /// Returns the plan with the styles of the lines. Throws ValueError for a text
 /// that is not a style.
-DTENSOR_API ParallelizePlan make_plan(const std::vector<PlanLine>& lines);
+DTENSOR_API ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines);
 
 /// Returns the lines, one below the other, in the format that parse_plan()
 /// reads.
-DTENSOR_API std::string to_string(const std::vector<PlanLine>& lines);
+DTENSOR_API std::string to_string(const std::vector<PlanEntryText>& lines);
 
 /// Writes to_string(lines). For a plan without lines, writes that no weight is
 /// sharded.
 DTENSOR_API std::ostream& operator<<(
     std::ostream& os,
-    const std::vector<PlanLine>& lines);
+    const std::vector<PlanEntryText>& lines);
 
 } // namespace dtensor

@@ -8,7 +8,6 @@
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <string_view>
@@ -61,17 +60,13 @@ void refuse_call(
     const ProgramOrigin& origin,
     JsonView call,
     const std::string& why) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      "load_program",
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[load_program] {}: {}{} cannot be run: {}.",
       origin.path,
-      ": ",
       call.at("target").text(),
       describe_source(
           source_line(text_or_empty(call.at("metadata"), "stack_trace"))),
-      " cannot be run: ",
-      why,
-      ".");
+      why);
   TORCH_INTERNAL_ASSERT(false);
 }
 
@@ -111,8 +106,8 @@ void GraphReader::read_scalar_call(
   node.call = signature.function;
   const auto inputs = call.at("inputs").elements();
   if (inputs.size() != signature.args.size()) {
-    refuse(c10::str(
-        inputs.size(), " arguments, and it takes ", signature.args.size()));
+    refuse(detail::format_text(
+        "{} arguments, and it takes {}", inputs.size(), signature.args.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const c10::TypePtr type = signature.args[i] == 't'
@@ -171,12 +166,12 @@ c10::OperatorHandle GraphReader::operator_of(const std::string& target) const {
     refuse_call(
         origin_,
         *call_,
-        c10::str(
+        detail::format_text(
+            "{} is not among the operators that only compute. If you trust the "
+            "file, allow it: LoadProgramOptions{{.allowed_operators = "
+            "{{\"{}\"}}}}",
             name->name,
-            " is not among the operators that only compute. If you trust the "
-            "file, allow it: LoadProgramOptions{.allowed_operators = {\"",
-            name->name,
-            "\"}}"));
+            name->name));
   }
   return *op;
 }
@@ -233,7 +228,8 @@ void GraphReader::read_results(
   const auto most = returns == nullptr ? 1 : returns->size();
   const bool is_one_number = returns == nullptr && outputs.size() != 1;
   if (outputs.size() > most || is_one_number) {
-    refuse(c10::str(outputs.size(), " results, and it gives ", most));
+    refuse(detail::format_text(
+        "{} results, and it gives {}", outputs.size(), most));
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto* type =

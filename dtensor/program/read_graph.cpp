@@ -6,7 +6,6 @@
 #include <dtensor/program/graph_reader_impl.h>
 
 #include <ATen/core/jit_type.h>
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <exception>
@@ -46,14 +45,11 @@ void check_version(JsonView version, const ProgramOrigin& origin) {
   if (major != kSchemaMajor) {
     refuse_program(
         origin,
-        c10::str(
-            "its format is of version ",
+        detail::format_text(
+            "its format is of version {}.{}, and this library reads {}.x",
             major,
-            ".",
             version.at("minor").integer(),
-            ", and this library reads ",
-            kSchemaMajor,
-            ".x"));
+            kSchemaMajor));
   }
 }
 
@@ -95,15 +91,11 @@ c10::Device read_device(JsonView name) {
 }
 
 void refuse_program(const ProgramOrigin& origin, const std::string& why) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "load_program",
+  DTENSOR_THROW_VALUE(
+      "[load_program] {} is no exported program that can be read: {}. {}.",
       origin.path,
-      " is no exported program that can be read: ",
       why,
-      ". ",
-      kAdvice,
-      ".");
+      kAdvice);
   TORCH_INTERNAL_ASSERT(false);
 }
 
@@ -184,12 +176,10 @@ Slot GraphReader::find(JsonView name, ValueKind kind) const {
     name.refuse("nothing gives the value " + quoted_json(name.text()));
   }
   if (found->second.kind != kind) {
-    name.refuse(c10::str(
-        "expected a ",
+    name.refuse(detail::format_text(
+        "expected a {}, and the value {} is none",
         kind == ValueKind::kTensor ? "tensor" : "number",
-        ", and the value ",
-        quoted_json(name.text()),
-        " is none"));
+        quoted_json(name.text())));
   }
   return found->second.slot;
 }

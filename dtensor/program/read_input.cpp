@@ -5,7 +5,7 @@
 #include <dtensor/weights/weight_contents_impl.h>
 #include <dtensor/weights/weight_format_impl.h>
 
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <map>
@@ -60,8 +60,8 @@ void check_name(JsonView name) {
   const auto parts =
       static_cast<size_t>(std::count(text.begin(), text.end(), '.')) + 1;
   if (parts > kMaxNameParts) {
-    name.refuse(c10::str(
-        "a name has ", parts, " parts, and ", kMaxNameParts, " are allowed"));
+    name.refuse(detail::format_text(
+        "a name has {} parts, and {} are allowed", parts, kMaxNameParts));
   }
   if (text.empty() || text.front() == '.' || text.back() == '.' ||
       text.find("..") != std::string::npos) {

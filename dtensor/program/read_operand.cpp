@@ -10,6 +10,7 @@
 #include <ATen/core/jit_type.h>
 #include <c10/core/Layout.h>
 #include <c10/core/MemoryFormat.h>
+#include <dtensor/format_text.h>
 
 #include <array>
 #include <limits>
@@ -175,11 +176,10 @@ class OperandReader {
 
   Slot found(const NamedValue& value, const c10::Type& type) const {
     if (!fits(value.kind, type)) {
-      context_.refuse(c10::str(
-          "the ",
+      context_.refuse(detail::format_text(
+          "the {}{} where it takes {}",
           value.kind == ValueKind::kTensor ? "tensor " : "number ",
           value.name.text(),
-          " where it takes ",
           type.annotation_str()));
     }
     return context_.find(value.name, value.kind);
@@ -187,8 +187,8 @@ class OperandReader {
 
   IValue fitting(IValue value, const c10::Type& type) const {
     if (!fits(value, type)) {
-      context_.refuse(c10::str(
-          "a ", value.tagKind(), " where it takes ", type.annotation_str()));
+      context_.refuse(detail::format_text(
+          "a {} where it takes {}", value.tagKind(), type.annotation_str()));
     }
     return value;
   }

@@ -144,7 +144,7 @@ class Reader {
     if (!node.blocks().empty() || kind == "prim::SetAttr") {
       return false;
     }
-    note_whether_it_varies(node, stack);
+    mark_if_varying(node, stack);
     const auto op = operator_of(node);
     if (op && !only_computes(op->schema())) {
       return false;
@@ -205,7 +205,7 @@ class Reader {
   }
 
   // Marks results that may differ in another call of forward().
-  void note_whether_it_varies(const jit::Node& node, const jit::Stack& stack) {
+  void mark_if_varying(const jit::Node& node, const jit::Stack& stack) {
     const bool is_fixed =
         std::find(kFixed.begin(), kFixed.end(), kind_of(node)) != kFixed.end();
     const auto inputs = node.inputs();

@@ -66,12 +66,10 @@ at::Tensor Program::operator()(const std::vector<at::Tensor>& inputs) {
   auto results = run({inputs.begin(), inputs.end()});
   DTENSOR_CHECK_VALUE(
       results.size() == 1 && results[0].isTensor(),
-      "Program",
+      "[Program] {} returns {}{}. Call run().",
       state_->path,
-      " returns ",
       results.size(),
-      results.size() == 1 ? " value, which is no tensor" : " values",
-      ". Call run().");
+      results.size() == 1 ? " value, which is no tensor" : " values");
   return results[0].toTensor();
 }
 

@@ -5,7 +5,6 @@
 #include <dtensor/program/pickle_shape_impl.h>
 
 #include <ATen/core/ivalue.h>
-#include <c10/util/StringUtil.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <exception>
@@ -20,13 +19,11 @@ constexpr const char* kSamples = "data/sample_inputs/";
 [[noreturn]] void refuse_samples(
     const std::string& path,
     const std::string& why) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "Program",
+  DTENSOR_THROW_VALUE(
+      "[Program] {}: its sample inputs cannot be read: {}. Pass inputs of your "
+      "own.",
       path,
-      ": its sample inputs cannot be read: ",
-      why,
-      ". Pass inputs of your own.");
+      why);
   TORCH_INTERNAL_ASSERT(false);
 }
 
@@ -56,7 +53,9 @@ void check_within_storage(const at::Tensor& t, const std::string& path) {
   fits = fits && (t.numel() == 0 || last < elements);
   if (!fits) {
     refuse_samples(
-        path, c10::str("a tensor ", t.sizes(), " is larger than its storage"));
+        path,
+        detail::format_text(
+            "a tensor {} is larger than its storage", t.sizes()));
   }
 }
 
@@ -102,9 +101,8 @@ std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive) {
   const auto names = archive.names_in(kSamples);
   DTENSOR_CHECK_VALUE(
       !names.empty(),
-      "Program",
-      path,
-      " has no sample inputs. Pass inputs of your own.");
+      "[Program] {} has no sample inputs. Pass inputs of your own.",
+      path);
   const auto bytes = archive.read(kSamples + names[0]);
   try {
     return tensors_in(bytes, path);

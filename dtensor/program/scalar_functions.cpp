@@ -22,11 +22,10 @@ using Args = c10::ArrayRef<IValue>;
 
 // Python's integers have any size; these have 64 bits.
 [[noreturn]] void refuse_range() {
-  DTENSOR_CHECK_VALUE(
-      false,
-      kProgram,
-      "the graph computes an integer outside of 64 bits. Call it with sizes as "
-      "it was exported for.");
+  DTENSOR_THROW_VALUE(
+      "[{}] the graph computes an integer outside of 64 bits. Call it with "
+      "sizes as it was exported for.",
+      kProgram);
   TORCH_INTERNAL_ASSERT(false);
 }
 
@@ -74,10 +73,10 @@ bool is_real(const IValue& value) {
 double real(const IValue& value) {
   DTENSOR_CHECK_TYPE(
       is_real(value),
+      "[{}] the graph computes with a {} where it needs a real number. Export "
+      "the program again.",
       kProgram,
-      "the graph computes with a ",
-      value.tagKind(),
-      " where it needs a real number. Export the program again.");
+      value.tagKind());
   if (value.isBool()) {
     return value.toBool() ? 1 : 0;
   }
@@ -124,9 +123,9 @@ IValue compared(Args args, const F& f) {
 void check_divisor(const IValue& by) {
   DTENSOR_CHECK_VALUE(
       real(by) != 0,
-      kProgram,
-      "the graph divides a size by zero. Call it with sizes as it was exported "
-      "for.");
+      "[{}] the graph divides a size by zero. Call it with sizes as it was "
+      "exported for.",
+      kProgram);
 }
 
 // The remainder has the sign of the divisor, as in Python.
@@ -181,12 +180,11 @@ IValue power(Args args) {
   const double result = std::pow(base, exponent);
   DTENSOR_CHECK_VALUE(
       std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
+      "[{}] the graph computes {} ** {}, which is no real number. Call it with "
+      "sizes as it was exported for.",
       kProgram,
-      "the graph computes ",
       base,
-      " ** ",
-      exponent,
-      ", which is no real number. Call it with sizes as it was exported for.");
+      exponent);
   return result;
 }
 
@@ -194,10 +192,10 @@ int64_t check_shift(const IValue& by) {
   const auto bits = whole(by);
   DTENSOR_CHECK_VALUE(
       bits >= 0,
+      "[{}] the graph shifts by {} bits. Call it with sizes as it was exported "
+      "for.",
       kProgram,
-      "the graph shifts by ",
-      bits,
-      " bits. Call it with sizes as it was exported for.");
+      bits);
   return bits;
 }
 
@@ -232,10 +230,10 @@ IValue square_root(Args args) {
   const double value = real(args[0]);
   DTENSOR_CHECK_VALUE(
       !(value < 0),
+      "[{}] the graph takes the square root of {}. Call it with sizes as it "
+      "was exported for.",
       kProgram,
-      "the graph takes the square root of ",
-      value,
-      ". Call it with sizes as it was exported for.");
+      value);
   return std::sqrt(value);
 }
 
@@ -368,12 +366,10 @@ IValue check_dtype(Args args) {
   const auto expected = args[1].isInt() ? args[1].toScalarType() : given;
   DTENSOR_CHECK_VALUE(
       given == expected || given == at::kDouble,
-      "Program",
-      "a value is ",
+      "[Program] a value is {} in a scope of autocast, and it was exported as "
+      "{}. Export the model with strict=False, which sees what is cast.",
       short_name(given),
-      " in a scope of autocast, and it was exported as ",
-      short_name(expected),
-      ". Export the model with strict=False, which sees what is cast.");
+      short_name(expected));
   return {};
 }
 

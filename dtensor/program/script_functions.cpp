@@ -60,9 +60,8 @@ void run_function(const jit::Node& node, jit::Stack& stack) {
   } else {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         script_function_only_computes(kind),
-        "find_tp_plan",
-        kind,
-        " does more than compute. It is left unread.");
+        "[find_tp_plan] {} does more than compute. It is left unread.",
+        kind);
     node.getOperation()(stack);
   }
 }

@@ -36,12 +36,11 @@ Arguments arguments_of(const torch::jit::Module& script) {
 std::string text_of(const Arguments& arguments) {
   std::string text;
   for (const auto& argument : arguments) {
-    text += c10::str(
+    text += detail::format_text(
+        "{}{} ({})",
         text.empty() ? "" : ", ",
         argument.name(),
-        " (",
-        argument.type()->annotation_str(),
-        ")");
+        argument.type()->annotation_str());
   }
   return text;
 }
@@ -59,23 +58,20 @@ ScriptInputs inputs_of(
       });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
+      "[{}] forward() takes {}, and there are {} sample inputs. Pass one for "
+      "each that has no default.",
       kFindTpPlan,
-      "forward() takes ",
       text_of(arguments),
-      ", and there are ",
-      given.size(),
-      " sample inputs. Pass one for each that has no default.");
+      given.size());
   for (size_t i = 0; i < given.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         given[i].type()->isSubtypeOf(*arguments[i].type()),
+        "[{}] forward() takes {}, and the sample input for {} is a {}. Pass "
+        "what forward() is called with.",
         kFindTpPlan,
-        "forward() takes ",
         text_of(arguments),
-        ", and the sample input for ",
         arguments[i].name(),
-        " is a ",
-        given[i].type()->annotation_str(),
-        ". Pass what forward() is called with.");
+        given[i].type()->annotation_str());
   }
   return inputs;
 }
@@ -156,10 +152,10 @@ void check_plain(const std::vector<NamedTensor>& tensors) {
   for (const auto& held : tensors) {
     DTENSOR_CHECK(
         !is_dtensor(held.tensor),
+        "[{}] the script is parallel already: {} is a DTensor. Load it once "
+        "more.",
         kFindTpPlan,
-        "the script is parallel already: ",
-        held.name,
-        " is a DTensor. Load it once more.");
+        held.name);
   }
 }
 
@@ -171,9 +167,9 @@ ProgramState state_of_script(
   const auto forward = inlined_forward(script);
   DTENSOR_CHECK_VALUE(
       forward != nullptr,
-      kFindTpPlan,
-      "the script has no method forward(). Define it, or pass a plan to "
-      "parallelize_script().");
+      "[{}] the script has no method forward(). Define it, or pass a plan to "
+      "parallelize_script().",
+      kFindTpPlan);
   const auto tensors = script_tensors(script, forward.get());
   check_plain(tensors);
   const auto arguments = arguments_of(script);

@@ -75,7 +75,7 @@ at::Tensor ScriptTensors::add(
     const std::string& name) {
   // Creates a DTensor, because sharding rules give the shapes of more operators
   // than LibTorch's meta kernels.
-  at::Tensor standing = replicate(
+  at::Tensor standing = replicate_tensor(
       at::empty(
           t.sizes(), at::TensorOptions(t.scalar_type()).device(c10::kMeta)),
       DeviceMesh(c10::kCPU, {1}, {0}));

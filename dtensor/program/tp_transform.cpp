@@ -38,12 +38,12 @@ void keep(
 
 } // namespace
 
-std::vector<PlanLine> find_tp_plan(const Program& program) {
+std::vector<PlanEntryText> find_tp_plan(const Program& program) {
   const auto& state = state_of(program);
   return detail::merged_plan(detail::find_pairs(state), *state.module);
 }
 
-std::vector<PlanLine> tp_transform(
+std::vector<PlanEntryText> tp_transform(
     Program& program,
     const DeviceMesh& mesh,
     const ParallelizeProgramOptions& options) {
@@ -52,14 +52,14 @@ std::vector<PlanLine> tp_transform(
   return plan;
 }
 
-std::vector<PlanLine> find_tp_plan(
+std::vector<PlanEntryText> find_tp_plan(
     const torch::jit::Module& script,
     const std::vector<c10::IValue>& sample_inputs) {
   const auto state = detail::state_of_script(script, sample_inputs);
   return detail::merged_plan(detail::find_pairs(state), *state.module);
 }
 
-std::vector<PlanLine> tp_transform(
+std::vector<PlanEntryText> tp_transform(
     torch::jit::Module& script,
     const DeviceMesh& mesh,
     const std::vector<c10::IValue>& sample_inputs) {

@@ -3,7 +3,7 @@
 //
 //   auto program = load_program("model.pt2");
 //   std::cout << tp_transform(program, mesh["tp"]);
-//   // model.layers.*.self_attn.q_proj  colwise unit=64
+//   // model.layers.*.self_attn.q_proj  colwise multiple_of=64
 //   // ...
 //
 //   auto script = torch::jit::load("model.ts");
@@ -43,14 +43,14 @@ namespace dtensor {
 /// Behind an operator without a rule or a kernel for the meta device, the sizes
 /// come from the file. A script has no recorded sizes, so its plan ends at such
 /// an operator.
-DTENSOR_API std::vector<PlanLine> find_tp_plan(const Program& program);
+DTENSOR_API std::vector<PlanEntryText> find_tp_plan(const Program& program);
 
 /// Calls parallelize_program() with the found plan and returns the plan, for
 /// printing. A plan without lines means that no weight is sharded. Python:
 /// tensor_parallel_transformation of
 /// torch.distributed.tensor.experimental._tp_transform, which takes a style for
 /// each parameter.
-DTENSOR_API std::vector<PlanLine> tp_transform(
+DTENSOR_API std::vector<PlanEntryText> tp_transform(
     Program& program,
     const DeviceMesh& mesh,
     const ParallelizeProgramOptions& options = {});
@@ -70,7 +70,7 @@ DTENSOR_API std::vector<PlanLine> tp_transform(
 ///
 /// Throws ValueError for a script without forward() and for inputs that it does
 /// not accept, and RuntimeError for a script that is parallel already.
-DTENSOR_API std::vector<PlanLine> find_tp_plan(
+DTENSOR_API std::vector<PlanEntryText> find_tp_plan(
     const torch::jit::Module& script,
     const std::vector<c10::IValue>& sample_inputs = {});
 
@@ -79,7 +79,7 @@ DTENSOR_API std::vector<PlanLine> find_tp_plan(
 /// modules that hold them, for state dictionaries, call parallelize_script()
 /// with make_plan(find_tp_plan(script)). Python: torch.distributed.tensor has
 /// no counterpart for torch.jit.ScriptModule.
-DTENSOR_API std::vector<PlanLine> tp_transform(
+DTENSOR_API std::vector<PlanEntryText> tp_transform(
     torch::jit::Module& script,
     const DeviceMesh& mesh,
     const std::vector<c10::IValue>& sample_inputs = {});

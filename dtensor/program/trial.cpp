@@ -70,7 +70,7 @@ Trial::Trial(const ProgramState& state, int64_t ranks)
       continue;
     }
     const auto& known = state_.inputs[i];
-    values[input.slot] = replicate(
+    values[input.slot] = replicate_tensor(
         known.defined() ? without_data_like(known) : input_without_data(input),
         state_.mesh);
   }
@@ -97,7 +97,7 @@ void Trial::describe_results(const GraphNode& node, std::vector<IValue>& values)
           slot ? state_.graph.metas.find(*slot) : state_.graph.metas.end();
       if (meta != state_.graph.metas.end()) {
         const auto& [dtype, sizes] = meta->second;
-        values[*slot] = replicate(
+        values[*slot] = replicate_tensor(
             at::empty(sizes, at::TensorOptions(dtype).device(c10::kMeta)),
             state_.mesh);
       }
@@ -140,7 +140,7 @@ bool Trial::takes_any(const GraphNode& node, const std::set<Slot>& slots) {
 }
 
 // Returns false if one of the nodes cannot be called.
-bool Trial::run_cut(
+bool Trial::run_sharded(
     Interpreter& interpreter,
     const std::map<Slot, Placement>& cuts,
     const std::vector<size_t>& nodes,
@@ -190,7 +190,7 @@ std::optional<Placement> Trial::layout_after(
   values = values_;
   changed.clear();
   try {
-    if (!run_cut(interpreter, cuts, nodes, changed)) {
+    if (!run_sharded(interpreter, cuts, nodes, changed)) {
       return std::nullopt;
     }
   } catch (const c10::Error&) {

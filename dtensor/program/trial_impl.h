@@ -39,7 +39,7 @@ class Trial {
   static ProgramState state_without_data(
       const ProgramState& state,
       int64_t ranks);
-  bool run_cut(
+  bool run_sharded(
       Interpreter& interpreter,
       const std::map<Slot, Placement>& cuts,
       const std::vector<size_t>& nodes,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/written_views_impl.h>
 
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -32,10 +32,10 @@ bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
 
 void WrittenViews::begin(const GraphNode& node, const torch::jit::Stack& args) {
   begun_ = {};
-  if (node.own_args.empty() || !node.written.empty()) {
+  if (node.in_place_args.empty() || !node.written.empty()) {
     return;
   }
-  const auto& own = node.own_args[0];
+  const auto& own = node.in_place_args[0];
   if (!own.sharing.empty() && args[own.arg].isTensor() &&
       is_dtensor(args[own.arg].toTensor())) {
     begun_ = {&node, args, own.arg, {}};
@@ -53,7 +53,8 @@ void WrittenViews::end(const torch::jit::Stack& results) {
         return is_view_of(view, base);
       });
   if (all) { // other results are copies, as in a plain program
-    calls_[begun_.node->own_args[0].sharing[0]].push_back(std::move(begun_));
+    calls_[begun_.node->in_place_args[0].sharing[0]].push_back(
+        std::move(begun_));
   }
   begun_ = {};
 }
@@ -100,7 +101,7 @@ void WrittenViews::keep_used(
 }
 
 // Takes the views of redistributed tensors again.
-void WrittenViews::take_again(ViewCalls& calls, Moved& moved) {
+void WrittenViews::retake_views(ViewCalls& calls, Moved& moved) {
   for (auto& call : calls) {
     auto& base = call.args[call.base];
     const auto found = moved.find(base.toTensor().unsafeGetTensorImpl());
@@ -120,7 +121,7 @@ void WrittenViews::take_again(ViewCalls& calls, Moved& moved) {
 
 at::Tensor WrittenViews::brought(
     const at::Tensor& t,
-    const OwnArg& own,
+    const InPlaceArg& own,
     const SpecPtr& to,
     std::vector<IValue>& values) {
   if (own.sharing.empty()) {
@@ -142,8 +143,8 @@ at::Tensor WrittenViews::brought(
   // Uses the replicated layout if there are other views, because they may not
   // fit the layout that this call needs.
   moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
-      root, calls.empty() ? to : whole_spec(*spec_of(root)));
-  take_again(calls, moved);
+      root, calls.empty() ? to : fully_replicated_spec(*spec_of(root)));
+  retake_views(calls, moved);
   for (const auto slot : own.sharing) {
     if (values[slot].isTensor()) {
       const auto found =

@@ -21,7 +21,7 @@ namespace dtensor::detail {
 class WrittenViews {
  public:
   /// Must be called before and after a call. The base of the returned views is
-  /// in the node's own_args.
+  /// in the node's in_place_args.
   void begin(const GraphNode& node, const torch::jit::Stack& args);
   void end(const torch::jit::Stack& results);
   /// Releases calls if none of their views is in use.
@@ -32,7 +32,7 @@ class WrittenViews {
   /// memory with an input.
   at::Tensor brought(
       const at::Tensor& t,
-      const OwnArg& own,
+      const InPlaceArg& own,
       const SpecPtr& to,
       std::vector<c10::IValue>& values);
 
@@ -52,7 +52,7 @@ class WrittenViews {
       const at::Tensor& t,
       c10::ArrayRef<c10::IValue> values,
       const std::vector<Slot>& sharing);
-  static void take_again(ViewCalls& calls, Moved& moved);
+  static void retake_views(ViewCalls& calls, Moved& moved);
 
   std::map<Slot, ViewCalls> calls_; // by the first slot that shares memory
   ViewCall begun_;

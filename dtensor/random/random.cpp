@@ -6,8 +6,8 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -55,7 +55,7 @@ void notify_draw(const Stream& s, const DeviceMesh& mesh) {
   const auto draw = at::empty({2}, at::kLong);
   draw.data_ptr<int64_t>()[0] = static_cast<int64_t>(s.seed);
   draw.data_ptr<int64_t>()[1] = static_cast<int64_t>(s.position);
-  const auto placements = detail::whole_placements(mesh);
+  const auto placements = detail::replicated_placements(mesh);
   detail::notify_replica_observers(
       {detail::ReplicaKind::kDraw, draw, mesh, placements});
 }
@@ -76,13 +76,12 @@ at::Tensor sampled(
   const auto dtype = options.dtype.value_or(
       c10::typeMetaToScalarType(c10::get_default_dtype()));
   const auto spec = Spec::make(
-      mesh, placements_or_whole(mesh, placements), size, dtype, where);
+      mesh, placements_or_replicated(mesh, placements), size, dtype, where);
   DTENSOR_CHECK_VALUE(
       !spec->has_partial(),
+      "[{}] random values cannot be Partial: {}. Use Shard or Replicate.",
       where,
-      "random values cannot be Partial: ",
-      *spec,
-      ". Use Shard or Replicate.");
+      *spec);
   const auto draw = detail::next_draw(mesh);
   at::Tensor local = mesh.contains_this_rank()
       ? sampler(*spec, dtype, draw, a, b)
@@ -122,10 +121,9 @@ void set_random_state(const at::Tensor& state) {
         state.defined() && !is_dtensor(state) &&
             state.scalar_type() == at::kByte && state.dim() == 1 &&
             state.numel() == bytes,
-        "set_random_state",
-        "this is no state of a generator, which has ",
-        bytes,
-        " bytes. Pass what get_random_state() returned.");
+        "[set_random_state] this is no state of a generator, which has {} "
+        "bytes. Pass what get_random_state() returned.",
+        bytes);
     generator.set_state(
         state.narrow(0, kDrawBytes, bytes - kDrawBytes).clone());
   }

@@ -53,16 +53,12 @@ at::Tensor finish(
     const Spec& to) {
   DTENSOR_CHECK_VALUE(
       result.sizes() == to.local_sizes(),
-      "redistribute",
-      "the ranks' parts do not make up the tensor: this rank got ",
+      "[redistribute] the ranks' parts do not make up the tensor: this rank "
+      "got {} where {} has {}. Give every rank the part that {} describes.",
       result.sizes(),
-      " where ",
       to,
-      " has ",
       to.local_sizes(),
-      ". Give every rank the part that ",
-      from,
-      " describes.");
+      from);
   return own_memory(result, local, to.strides());
 }
 
@@ -81,12 +77,10 @@ at::Tensor outside_mesh(const at::Tensor& local) {
 void check_local(const at::Tensor& local, const Spec& from) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == from.local_sizes(),
-      "redistribute",
-      "the local tensor has shape ",
+      "[redistribute] the local tensor has shape {}, but its layout gives this "
+      "rank {}. Pass the part that the layout describes.",
       local.sizes(),
-      ", but its layout gives this rank ",
-      from.local_sizes(),
-      ". Pass the part that the layout describes.");
+      from.local_sizes());
 }
 
 /// A plan with its step number `entered` in flight.
@@ -143,7 +137,7 @@ at::Tensor redistribute_local(
     const at::Tensor& local,
     const SpecPtr& from,
     const SpecPtr& to) {
-  const auto steps = plan_of_mine(from, to);
+  const auto steps = plan_for_this_rank(from, to);
   if (!from->mesh().contains_this_rank()) {
     return outside_mesh(local);
   }
@@ -167,7 +161,7 @@ PendingPtr redistribute_local_async(
     at::Tensor local,
     const SpecPtr& from,
     const SpecPtr& to) {
-  auto the_plan = plan_of_mine(from, to);
+  auto the_plan = plan_for_this_rank(from, to);
   const auto& steps = the_plan->steps;
   const auto last =
       std::find_if(steps.rbegin(), steps.rend(), [](const Step& step) {
@@ -195,14 +189,15 @@ PendingPtr redistribute_local_async(
   return ready(finish(local, {}, *from, *to));
 }
 
-bool detail::communicates_alone(const DeviceMesh& mesh) {
+bool detail::communicates_in_background(const DeviceMesh& mesh) {
   if (mesh.size() == 1 || mesh_groups(mesh) == nullptr ||
       !mesh.contains_this_rank()) {
     return false;
   }
   for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
     const Group& group = get_group(mesh, dim);
-    if (group.size() > 1 && !group.progresses_alone(mesh.device_type())) {
+    if (group.size() > 1 &&
+        !group.progresses_in_background(mesh.device_type())) {
       return false;
     }
   }

@@ -33,7 +33,7 @@ DTENSOR_API PendingPtr redistribute_local_async(
 namespace detail {
 /// True if collectives started by redistribute_local_async() on this mesh make
 /// progress in the background while this rank computes.
-bool communicates_alone(const DeviceMesh& mesh);
+bool communicates_in_background(const DeviceMesh& mesh);
 } // namespace detail
 
 } // namespace dtensor

@@ -38,7 +38,7 @@ std::optional<int64_t> even_size_at(
     int64_t dim) {
   int64_t size = frame.sizes[static_cast<size_t>(dim)];
   for (size_t i = 0; i < mesh_dim; ++i) {
-    if (!placements[i].cuts(dim)) {
+    if (!placements[i].is_sharded(dim)) {
       continue;
     }
     if (!makes_equal_parts(size, placements[i], frame.mesh_shape[i])) {
@@ -58,7 +58,7 @@ int64_t parts_after(
     int64_t dim) {
   int64_t parts = 1;
   for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
-    if (placements[i].cuts(dim)) {
+    if (placements[i].is_sharded(dim)) {
       parts *= frame.mesh_shape[i];
     }
   }
@@ -68,14 +68,14 @@ int64_t parts_after(
 // True if the mesh dims after `mesh_dim` shard `blocks` equal blocks of `dim`
 // such that every rank gets exactly one block. Shards with a unit may split a
 // block.
-bool deal_out_blocks(
+bool shards_blocks_evenly(
     const Frame& frame,
     PlacementsRef placements,
     size_t mesh_dim,
     int64_t dim,
     int64_t blocks) {
   for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
-    if (placements[i].cuts(dim)) {
+    if (placements[i].is_sharded(dim)) {
       if (placements[i].unit() != 1 ||
           !cuts_evenly(blocks, placements[i], frame.mesh_shape[i])) {
         return false;
@@ -144,7 +144,7 @@ std::optional<Placement> last_cut(
   }
   const auto size = even_size_at(frame, placements, at, dim);
   if (!size || !cuts_evenly(*size, cut, frame.mesh_shape[at]) ||
-      !deal_out_blocks(frame, placements, at, dim, later)) {
+      !shards_blocks_evenly(frame, placements, at, dim, later)) {
     return std::nullopt;
   }
   const Placement last =
@@ -159,16 +159,16 @@ std::optional<StepKind> step_kind(
     const Placement& to) {
   const auto at = static_cast<size_t>(mesh_dim);
   const Placement& from = before[at];
-  if (from.cuts() && !last_cut(frame, before, mesh_dim, from)) {
+  if (from.is_sharded() && !last_cut(frame, before, mesh_dim, from)) {
     return std::nullopt;
   }
   if (to.is_partial()) {
     const ReduceOp op = to.reduce_op();
     if (from.is_partial() || !goes_with_other_partials(before, at, op) ||
-        (from.cuts() && !can_pad(op))) {
+        (from.is_sharded() && !can_pad(op))) {
       return std::nullopt;
     }
-    return from.cuts() ? StepKind::kPad : StepKind::kPartition;
+    return from.is_sharded() ? StepKind::kPad : StepKind::kPartition;
   }
   if (to.is_replicate()) {
     return from.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather;
@@ -180,7 +180,7 @@ std::optional<StepKind> step_kind(
   if (from.is_replicate()) {
     return StepKind::kSlice;
   }
-  if (from.cuts()) {
+  if (from.is_sharded()) {
     return StepKind::kAllToAll;
   }
   if (!can_reduce_scatter(frame, before, at, to, *as_last)) {
@@ -192,7 +192,7 @@ std::optional<StepKind> step_kind(
 int64_t largest_numel(const Frame& frame, PlacementsRef placements) {
   Sizes sizes(frame.sizes.begin(), frame.sizes.end());
   for (size_t i = 0; i < placements.size(); ++i) {
-    if (placements[i].cuts()) {
+    if (placements[i].is_sharded()) {
       int64_t& size = sizes[static_cast<size_t>(placements[i].dim())];
       size = largest_part(size, placements[i], frame.mesh_shape[i]);
     }

@@ -82,29 +82,22 @@ detail::RankLocal<PlanCache> plan_cache;
 void check_same_tensor(const Spec& from, const Spec& to) {
   DTENSOR_CHECK_VALUE(
       from.mesh() == to.mesh(),
-      "redistribute",
-      "the meshes differ: ",
+      "[redistribute] the meshes differ: {} and {}. Gather with full_tensor() "
+      "and distribute the result on the other mesh.",
       to_string(from.mesh()),
-      " and ",
-      to_string(to.mesh()),
-      ". Gather with full_tensor() and distribute the result on the other "
-      "mesh.");
+      to_string(to.mesh()));
   DTENSOR_CHECK_VALUE(
       from.sizes() == to.sizes(),
-      "redistribute",
-      "the global sizes differ: ",
+      "[redistribute] the global sizes differ: {} and {}. Only the placements "
+      "of a tensor can change.",
       from.sizes(),
-      " and ",
-      to.sizes(),
-      ". Only the placements of a tensor can change.");
+      to.sizes());
   DTENSOR_CHECK_VALUE(
       from.dtype() == to.dtype(),
-      "redistribute",
-      "the dtypes differ: ",
+      "[redistribute] the dtypes differ: {} and {}. Convert the tensor first, "
+      "then redistribute it.",
       short_name(from.dtype()),
-      " and ",
-      short_name(to.dtype()),
-      ". Convert the tensor first, then redistribute it.");
+      short_name(to.dtype()));
 }
 
 // Returns the first mesh dimension with different reductions in `from` and
@@ -127,16 +120,12 @@ void check_reductions(const Spec& from, const Spec& to) {
     return;
   }
   const auto i = static_cast<size_t>(*changed);
-  DTENSOR_CHECK_VALUE(
-      false,
-      "redistribute",
-      "cannot go from [",
+  DTENSOR_THROW_VALUE(
+      "[redistribute] cannot go from [{}] to [{}] on mesh dim {}: the "
+      "reductions differ. Redistribute to Replicate first.",
       to_string(from.placements()[i]),
-      "] to [",
       to_string(to.placements()[i]),
-      "] on mesh dim ",
-      from.mesh().dim_label(*changed),
-      ": the reductions differ. Redistribute to Replicate first.");
+      from.mesh().dim_label(*changed));
 }
 
 // Returns the placements of `from`, but those of `to` on mesh dimensions of
@@ -246,7 +235,7 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
 std::string dims_of(const Step& step) {
   std::string text;
   for (const Placement& p : {step.from, step.to}) {
-    if (p.cuts()) {
+    if (p.is_sharded()) {
       text += (text.empty() ? " dim " : " to ") + std::to_string(p.dim());
     }
   }
@@ -256,14 +245,13 @@ std::string dims_of(const Step& step) {
 std::string line_of(const Step& step, const DeviceMesh& mesh) {
   Placements after = step.before;
   after[static_cast<size_t>(step.mesh_dim)] = step.to;
-  return c10::str(
+  return detail::format_text(
+      "{}{}{}{}: {} -> {}",
       to_string(step.kind),
       dims_of(step),
       mesh.mesh_dim_names().empty() ? " on mesh dim " : " on ",
       mesh.dim_label(step.mesh_dim),
-      ": ",
       to_string(PlacementsRef(step.before)),
-      " -> ",
       to_string(PlacementsRef(after)));
 }
 
@@ -350,7 +338,7 @@ std::string to_string(const Plan& plan, const DeviceMesh& mesh) {
 
 namespace detail {
 
-std::shared_ptr<const Plan> plan_of_mine(
+std::shared_ptr<const Plan> plan_for_this_rank(
     const SpecPtr& from,
     const SpecPtr& to) {
   if (auto found = plan_cache.get().find(from->id(), to->id())) {

@@ -12,7 +12,7 @@ namespace dtensor::detail {
 
 /// Returns the plan that this rank is about to execute. Throws RuntimeError if
 /// the specs belong to another rank.
-std::shared_ptr<const Plan> plan_of_mine(
+std::shared_ptr<const Plan> plan_for_this_rank(
     const SpecPtr& from,
     const SpecPtr& to);
 

@@ -21,7 +21,7 @@ using Dims = c10::SmallVector<int64_t, 8>;
 
 void add_cut_dims(Dims& dims, PlacementsRef placements) {
   for (const Placement& p : placements) {
-    if (p.cuts() &&
+    if (p.is_sharded() &&
         std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
       dims.push_back(p.dim());
     }
@@ -87,13 +87,13 @@ Options make_options(
   for (size_t i = from.size(); i-- > 0;) {
     auto& list = options[i];
     list.push_back(from[i]);
-    if (from[i] == to[i] && !from[i].cuts()) {
+    if (from[i] == to[i] && !from[i].is_sharded()) {
       continue; // fixed
     }
     const int64_t ranks = frame.mesh_shape[i];
     add_new(list, to[i]);
     add_new(list, Replicate());
-    if (to[i].cuts() || !from[i].is_replicate()) {
+    if (to[i].is_sharded() || !from[i].is_replicate()) {
       for (const int64_t d : dims) {
         add_new(list, Shard(d));
         if (with_strided) {
@@ -201,7 +201,7 @@ class Search {
     if (next.is_partial()) {
       return next == to_[i];
     }
-    return !p.is_replicate() || to_[i].cuts();
+    return !p.is_replicate() || to_[i].is_sharded();
   }
 
   void expand(size_t number) {

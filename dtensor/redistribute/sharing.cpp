@@ -63,17 +63,17 @@ Positions sorted_order(const Positions& values) {
   return order;
 }
 
-Intervals Sharing::part(int64_t rank) const {
+Intervals DimSharding::part(int64_t rank) const {
   return cut({{0, size_}}, cut_, ranks_, rank);
 }
 
-Positions Sharing::positions(int64_t rank) const {
+Positions DimSharding::positions(int64_t rank) const {
   Positions positions;
   append(positions, part(rank));
   return positions;
 }
 
-Positions Sharing::all_positions() const {
+Positions DimSharding::all_positions() const {
   Positions positions;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
     append(positions, part(rank));
@@ -81,7 +81,7 @@ Positions Sharing::all_positions() const {
   return positions;
 }
 
-Sizes Sharing::sizes() const {
+Sizes DimSharding::sizes() const {
   Sizes sizes;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
     sizes.push_back(total_size(part(rank)));
@@ -89,7 +89,7 @@ Sizes Sharing::sizes() const {
   return sizes;
 }
 
-Positions Sharing::owners() const {
+Positions DimSharding::owners() const {
   Positions owners(static_cast<size_t>(size_));
   for (int64_t rank = 0; rank < ranks_; ++rank) {
     for (const int64_t at : positions(rank)) {
@@ -99,7 +99,7 @@ Positions Sharing::owners() const {
   return owners;
 }
 
-at::Tensor Sharing::put_back(const at::Tensor& parts) const {
+at::Tensor DimSharding::put_back(const at::Tensor& parts) const {
   return in_order() ? parts : take(parts, dim(), sorted_order(all_positions()));
 }
 

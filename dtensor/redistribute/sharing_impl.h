@@ -26,9 +26,9 @@ Positions sorted_order(const Positions& values);
 /// The distribution of the positions [0, size) of one dimension over a group.
 /// The dimension is that of the local tensor when the group's mesh dimension is
 /// R.
-class Sharing {
+class DimSharding {
  public:
-  Sharing(const Placement& cut, int64_t size, int64_t ranks)
+  DimSharding(const Placement& cut, int64_t size, int64_t ranks)
       : cut_(cut),
         size_(size),
         ranks_(ranks) {}

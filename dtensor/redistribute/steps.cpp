@@ -32,7 +32,7 @@ struct Move {
 
   /// Returns the distribution over the group of the dimension that `placement`
   /// shards. `placement` is the step's `from` or `to`.
-  Sharing sharing(const Placement& placement) const {
+  DimSharding sharing(const Placement& placement) const {
     const auto at = static_cast<size_t>(step.mesh_dim);
     const auto as_last = detail::last_cut(
         {spec.sizes(), mesh().shape()}, step.before, step.mesh_dim, placement);
@@ -50,13 +50,13 @@ struct Move {
 };
 
 // Returns the shard sizes, if the group would otherwise exchange them.
-Sizes told_sizes(const Group& group, const Sharing& parts) {
-  return group.asks_for_sizes() ? parts.sizes() : Sizes();
+Sizes exchanged_sizes(const Group& group, const DimSharding& parts) {
+  return group.exchanges_sizes() ? parts.sizes() : Sizes();
 }
 
 // Returns the shard sizes for reduce_scatter, if they are not those of
 // torch.chunk. Shards that are not consecutive are equal.
-Sizes told_parts(const Sharing& parts) {
+Sizes reduce_scatter_sizes(const DimSharding& parts) {
   return parts.in_units() ? parts.sizes() : Sizes();
 }
 
@@ -68,35 +68,35 @@ Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
 }
 
 at::Tensor slice(const Move& move, const at::Tensor& local) {
-  const Sharing to = move.sharing(move.step.to);
+  const DimSharding to = move.sharing(move.step.to);
   return take(local, to.dim(), to.part(move.my_rank()));
 }
 
 at::Tensor all_gather(const Move& move, const at::Tensor& local) {
-  const Sharing from = move.sharing(move.step.from);
+  const DimSharding from = move.sharing(move.step.from);
   Group& group = move.group();
   return from.put_back(
-      group.all_gather(local, from.dim(), told_sizes(group, from)));
+      group.all_gather(local, from.dim(), exchanged_sizes(group, from)));
 }
 
 at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
-  const Sharing to = move.sharing(move.step.to);
+  const DimSharding to = move.sharing(move.step.to);
   const at::Tensor parts =
       to.in_order() ? local : take(local, to.dim(), to.all_positions());
   return move.group().reduce_scatter(
-      parts, to.dim(), move.step.from.reduce_op(), told_parts(to));
+      parts, to.dim(), move.step.from.reduce_op(), reduce_scatter_sizes(to));
 }
 
 // Sends each rank's `from` shard, sharded again by `to`, to the new owners.
 at::Tensor exchange_dims(
     const Move& move,
     const at::Tensor& local,
-    const Sharing& from,
-    const Sharing& to) {
+    const DimSharding& from,
+    const DimSharding& to) {
   if (from.in_order() && to.is_chunk()) {
     Group& group = move.group();
     return group.shard_dim_alltoall(
-        local, from.dim(), to.dim(), told_sizes(group, from));
+        local, from.dim(), to.dim(), exchanged_sizes(group, from));
   }
   std::vector<at::Tensor> parts;
   std::vector<Sizes> shapes;
@@ -133,8 +133,8 @@ Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
 at::Tensor exchange_within_dim(
     const Move& move,
     const at::Tensor& local,
-    const Sharing& from,
-    const Sharing& to) {
+    const DimSharding& from,
+    const DimSharding& to) {
   const int64_t me = move.my_rank();
   const Positions owners = to.owners();
   const Positions mine = from.positions(me);
@@ -156,8 +156,8 @@ at::Tensor exchange_within_dim(
 }
 
 at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
-  const Sharing from = move.sharing(move.step.from);
-  const Sharing to = move.sharing(move.step.to);
+  const DimSharding from = move.sharing(move.step.from);
+  const DimSharding to = move.sharing(move.step.to);
   return from.dim() == to.dim() ? exchange_within_dim(move, local, from, to)
                                 : exchange_dims(move, local, from, to);
 }
@@ -184,7 +184,7 @@ at::Tensor partition(const Move& move, const at::Tensor& local) {
 }
 
 at::Tensor pad(const Move& move, const at::Tensor& local) {
-  const Sharing from = move.sharing(move.step.from);
+  const DimSharding from = move.sharing(move.step.from);
   Sizes sizes(local.sizes().begin(), local.sizes().end());
   sizes[static_cast<size_t>(from.dim())] = from.size();
   at::Tensor padded = at::full(
@@ -226,34 +226,34 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
   const Move move{from, step};
   switch (step.kind) {
     case StepKind::kAllGather: {
-      const Sharing parts = move.sharing(step.from);
+      const DimSharding parts = move.sharing(step.from);
       Group& group = move.group();
-      return group.asks_for_sizes()
+      return group.exchanges_sizes()
           ? group.all_gather_async(std::move(local), parts.dim(), parts.sizes())
           : group.all_gather_async(std::move(local), parts.dim(), parts.size());
     }
     case StepKind::kReduceScatter: {
-      const Sharing to = move.sharing(step.to);
+      const DimSharding to = move.sharing(step.to);
       return move.group().reduce_scatter_async(
           to.in_order() ? std::move(local)
                         : take(local, to.dim(), to.all_positions()),
           to.dim(),
           step.from.reduce_op(),
           /*out=*/{},
-          told_parts(to));
+          reduce_scatter_sizes(to));
     }
     case StepKind::kAllReduce:
       return move.group().all_reduce_async(
           std::move(local), step.from.reduce_op());
     case StepKind::kAllToAll: {
-      const Sharing old = move.sharing(step.from);
-      const Sharing to = move.sharing(step.to);
+      const DimSharding old = move.sharing(step.from);
+      const DimSharding to = move.sharing(step.to);
       return old.dim() != to.dim() && old.in_order() && to.is_chunk()
           ? move.group().shard_dim_alltoall_async(
                 std::move(local),
                 old.dim(),
                 to.dim(),
-                told_sizes(move.group(), old))
+                exchanged_sizes(move.group(), old))
           : nullptr;
     }
     default:

@@ -2,7 +2,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
@@ -35,8 +35,8 @@ at::Tensor nothing(const SpecPtr& spec) {
 }
 
 // A node that returns an undefined or empty gradient to all inputs.
-struct NothingBackward final : Node {
-  explicit NothingBackward(std::vector<SpecPtr> s) : specs(std::move(s)) {}
+struct OutsideMeshBackward final : Node {
+  explicit OutsideMeshBackward(std::vector<SpecPtr> s) : specs(std::move(s)) {}
   variable_list apply(variable_list&& grads) override {
     variable_list result;
     for (const auto& spec : specs) {
@@ -45,7 +45,7 @@ struct NothingBackward final : Node {
     return result;
   }
   std::string name() const override {
-    return "NothingBackward";
+    return "OutsideMeshBackward";
   }
   std::vector<SpecPtr> specs;
 };
@@ -70,7 +70,7 @@ struct GivenGradientStep : ToLocalStep {
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
   return Spec::make(
       like.mesh(),
-      whole_placements(like.mesh()),
+      replicated_placements(like.mesh()),
       whole.sizes(),
       whole.strides(),
       whole.scalar_type());
@@ -115,14 +115,14 @@ at::Tensor to_local_autograd(
       alias(local_of(dtensor), dtensor));
 }
 
-at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {
+at::Tensor empty_on_other_ranks(at::TensorList inputs, const SpecPtr& spec) {
   auto result = nothing(spec);
   if (!inputs.empty()) {
     std::vector<SpecPtr> specs;
     for (const auto& input : inputs) {
       specs.push_back(spec_of(input));
     }
-    auto node = make_node<NothingBackward>(std::move(specs));
+    auto node = make_node<OutsideMeshBackward>(std::move(specs));
     node->set_next_edges(torch::autograd::collect_next_edges(inputs.vec()));
     torch::autograd::set_history(result, std::move(node));
   }

@@ -55,7 +55,7 @@ at::Tensor redistribute_autograd(
 /// Returns the result of an operator on a rank outside the mesh of `inputs`,
 /// which are DTensors that require gradients. The result is empty, and no
 /// gradient flows back.
-at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec);
+at::Tensor empty_on_other_ranks(at::TensorList inputs, const SpecPtr& spec);
 
 /// Returns the replicated layout of `whole` on the mesh of `like`.
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);

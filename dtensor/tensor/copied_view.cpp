@@ -7,7 +7,7 @@
 
 namespace dtensor::detail {
 
-const char* what_was_viewed(CopyReason reason) {
+const char* describe_viewed_tensor(CopyReason reason) {
   switch (reason) {
     case CopyReason::kRedistributed:
       return "a tensor that had to be redistributed for it";
@@ -23,12 +23,11 @@ void check_up_to_date(const at::Tensor& t) {
   const auto* copied = copied_from(t);
   DTENSOR_CHECK(
       copied == nullptr || !copied->is_written(),
-      "DTensor",
+      "[DTensor] {}, taken as a view of {}, is out of date: that tensor has "
+      "been written since. Take the view again, or clone() it before the write "
+      "to keep its values.",
       *spec_of(t),
-      ", taken as a view of ",
-      what_was_viewed(copied->reason),
-      ", is out of date: that tensor has been written since. Take the view "
-      "again, or clone() it before the write to keep its values.");
+      describe_viewed_tensor(copied->reason));
 }
 
 } // namespace dtensor::detail

@@ -13,7 +13,7 @@ namespace dtensor::detail {
 enum class CopyReason : uint8_t { kRedistributed, kConjugated, kCopied };
 
 /// Describes the viewed tensor for an error message.
-const char* what_was_viewed(CopyReason reason);
+const char* describe_viewed_tensor(CopyReason reason);
 
 /// The origin of a view that is a copy. Detects whether the viewed tensor was
 /// written after the copy.

@@ -9,15 +9,15 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 namespace dtensor {
@@ -33,14 +33,12 @@ at::Tensor check_layout(
   detail::check_mine(kDistributeTensor, *spec);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh && spec->placements() == layout,
+      "[{}] the tensor is a DTensor already, {}, and not in the layout asked "
+      "for, {} on {}. Use redistribute().",
       kDistributeTensor,
-      "the tensor is a DTensor already, ",
       *spec,
-      ", and not in the layout asked for, ",
       to_string(layout),
-      " on ",
-      mesh,
-      ". Use redistribute().");
+      mesh);
   return tensor;
 }
 
@@ -72,7 +70,7 @@ at::Tensor from_root(
     const Placement& placement,
     Group& group,
     int64_t root) {
-  if (!placement.cuts()) {
+  if (!placement.is_sharded()) {
     return group.broadcast(tensor.contiguous(), root);
   }
   auto parts = parts_of(tensor, placement, group.size());
@@ -108,14 +106,12 @@ at::Tensor scatter_to_ranks(
     auto& group = get_group(spec->mesh(), m);
     DTENSOR_CHECK_VALUE(
         src_data_rank >= 0 && src_data_rank < group.size(),
+        "[{}] src_data_rank {} is no rank of mesh dim {} of size {}. It counts "
+        "within each mesh dimension.",
         kDistributeTensor,
-        "src_data_rank ",
         src_data_rank,
-        " is no rank of mesh dim ",
         spec->mesh().dim_label(m),
-        " of size ",
-        group.size(),
-        ". It counts within each mesh dimension.");
+        group.size());
     local = from_root(
         local,
         spec->placements()[static_cast<size_t>(m)],
@@ -133,7 +129,7 @@ at::Tensor part_of_meta(const at::Tensor& tensor, const Spec& spec) {
             sizes, dense_strides(sizes, spec.strides()), tensor.options())
       : at::empty(sizes, tensor.options());
   part.unsafeGetTensorImpl()->set_backend_meta(
-      c10::make_intrusive<detail::PartOfMeta>(tensor.detach()));
+      c10::make_intrusive<detail::MetaShardNote>(tensor.detach()));
   return part;
 }
 
@@ -153,7 +149,8 @@ at::Tensor local_part(
     local = scatter_to_ranks(local, spec, *src_data_rank);
     local = keep_first_part(local, spec);
   } else {
-    local = redistribute_local(local, detail::whole_spec(*spec), spec);
+    local =
+        redistribute_local(local, detail::fully_replicated_spec(*spec), spec);
   }
   // A distributed tensor never shares memory with the plain tensor.
   local = detail::in_memory_order(local, spec->strides());
@@ -170,12 +167,12 @@ at::Tensor distribute_tensor(
   const auto mesh = detail::mesh_or_current(given_mesh, kDistributeTensor);
   DTENSOR_CHECK(
       tensor.is_leaf(),
-      kDistributeTensor,
-      "the tensor is not a leaf of the autograd graph, and distributing it "
-      "would cut the graph. Use DTensor::from_local, or detach() it.");
+      "[{}] the tensor is not a leaf of the autograd graph, and distributing "
+      "it would cut the graph. Use DTensor::from_local, or detach() it.",
+      kDistributeTensor);
   const auto layout = normalize_placements(
       mesh,
-      placements_or_whole(mesh, placements),
+      placements_or_replicated(mesh, placements),
       tensor.dim(),
       kDistributeTensor);
   if (is_dtensor(tensor)) {

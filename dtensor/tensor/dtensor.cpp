@@ -5,8 +5,8 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
@@ -20,12 +20,10 @@ namespace dtensor {
 namespace {
 
 [[noreturn]] void refuse_plain(const at::Tensor& t) {
-  DTENSOR_CHECK_TYPE(
-      false,
-      "DTensor",
-      "the tensor is ",
-      t.defined() ? "plain" : "undefined",
-      ". Make it a DTensor with distribute_tensor or DTensor::from_local.");
+  DTENSOR_THROW_TYPE(
+      "[DTensor] the tensor is {}. Make it a DTensor with distribute_tensor or "
+      "DTensor::from_local.",
+      t.defined() ? "plain" : "undefined");
 }
 
 inline const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
@@ -47,29 +45,25 @@ DTensor::DTensor(
     bool requires_grad) {
   constexpr const char* kWhere = "DTensor";
   DTENSOR_CHECK_VALUE(
-      spec != nullptr, kWhere, "there is no spec. Use Spec::make.");
+      spec != nullptr, "[{}] there is no spec. Use Spec::make.", kWhere);
   detail::check_mine(kWhere, *spec);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local) && local.scalar_type() == spec->dtype(),
+      "[{}] the local tensor is {}, and the spec {}. Give a plain tensor of "
+      "that dtype.",
       kWhere,
-      "the local tensor is ",
       is_dtensor(local) ? "a DTensor" : c10::toString(local.scalar_type()),
-      ", and the spec ",
-      *spec,
-      ". Give a plain tensor of that dtype.");
+      *spec);
   DTENSOR_CHECK_VALUE(
       !spec->mesh().contains_this_rank() ||
           local.sizes() == spec->local_sizes(),
+      "[{}] the local tensor has shape {}, but rank {} holds {} of {}. Cut it "
+      "as torch.chunk does.",
       kWhere,
-      "the local tensor has shape ",
       local.sizes(),
-      ", but rank ",
       spec->mesh().get_rank(),
-      " holds ",
       spec->local_sizes(),
-      " of ",
-      *spec,
-      ". Cut it as torch.chunk does.");
+      *spec);
   at::Tensor made = detail::wrap(local.detach(), spec);
   detail::explain_no_data(made);
   detail::keep_gradient_distributed(made);
@@ -93,7 +87,7 @@ at::Tensor DTensor::to_local(
     const std::optional<Placements>& grad_placements) const {
   const auto& spec = checked_meta(*this).spec;
   detail::check_readable("to_local", *spec);
-  detail::note_handed_out(*spec);
+  detail::record_local_tensor(*spec);
   if (!grad_placements) {
     return detail::records(*this) ? detail::to_local_autograd(*this)
                                   : detail::local_counted(*this);
@@ -109,7 +103,7 @@ at::Tensor DTensor::full_tensor(
     detail::check_mine("redistribute", *spec());
     return to_local(); // its backward uses the default gradient layout
   }
-  return DTensor(redistribute(detail::whole_placements(device_mesh())))
+  return DTensor(redistribute(detail::replicated_placements(device_mesh())))
       .to_local(grad_placements);
 }
 
@@ -145,16 +139,14 @@ at::Tensor DTensor::redistribute(
     const RedistributeOptions& options) const {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       mesh == device_mesh(),
-      "redistribute",
-      "cannot go from mesh ",
+      "[redistribute] cannot go from mesh {} to another mesh, {}. Use "
+      "full_tensor() and distribute_tensor.",
       device_mesh(),
-      " to another mesh, ",
-      mesh,
-      ". Use full_tensor() and distribute_tensor.");
+      mesh);
   return redistribute(placements, options);
 }
 
-at::Tensor replicate(const at::Tensor& tensor, const DeviceMesh& mesh) {
+at::Tensor replicate_tensor(const at::Tensor& tensor, const DeviceMesh& mesh) {
   return DTensor::from_local(tensor, mesh);
 }
 

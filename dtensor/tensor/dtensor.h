@@ -140,7 +140,7 @@ DTENSOR_API at::Tensor distribute_tensor(
 /// Returns the replicated DTensor of a tensor that is equal on all ranks.
 /// Shares its memory and communicates nothing. Differentiable. Equivalent to
 /// DTensor::from_local with Replicate.
-DTENSOR_API at::Tensor replicate(
+DTENSOR_API at::Tensor replicate_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& mesh = {});
 

@@ -24,21 +24,20 @@ SpecPtr new_spec(
   const auto mesh = detail::mesh_or_current(given_mesh, where);
   DTENSOR_CHECK_VALUE(
       std::all_of(size.begin(), size.end(), [](auto n) { return n >= 0; }),
+      "[{}] a size is negative: {}. Pass sizes of at least 0.",
       where,
-      "a size is negative: ",
-      size,
-      ". Pass sizes of at least 0.");
+      size);
   return Spec::make(
-      mesh, placements_or_whole(mesh, placements), size, dtype, where);
+      mesh, placements_or_replicated(mesh, placements), size, dtype, where);
 }
 
 void refuse_partial(const Spec& spec, const char* where) {
   DTENSOR_CHECK_VALUE(
       !spec.has_partial(),
+      "[{}] the values of a partial tensor are reduced over ranks: {}. Use "
+      "Replicate in place of Partial.",
       where,
-      "the values of a partial tensor are reduced over ranks: ",
-      to_string(spec.placements()),
-      ". Use Replicate in place of Partial.");
+      to_string(spec.placements()));
 }
 
 at::ScalarType dtype_or_default(const FactoryOptions& options) {

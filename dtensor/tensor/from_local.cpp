@@ -12,7 +12,7 @@
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
@@ -38,7 +38,7 @@ void infer_global(
   strides.assign(local.strides().begin(), local.strides().end());
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
     const auto& p = placements[static_cast<size_t>(m)];
-    if (!p.cuts()) {
+    if (!p.is_sharded()) {
       continue;
     }
     const auto dim = static_cast<size_t>(p.dim());
@@ -61,8 +61,8 @@ SpecPtr global_spec(
     const FromLocalOptions& options) {
   DTENSOR_CHECK_VALUE(
       options.shape || !options.stride,
-      kFromLocal,
-      "stride without shape. Pass both, or neither.");
+      "[{}] stride without shape. Pass both, or neither.",
+      kFromLocal);
   Sizes sizes;
   Sizes strides;
   if (options.shape) {
@@ -90,22 +90,18 @@ void check_ranks_agree(const at::Tensor& local, const Spec& spec) {
   const auto mine = facts_of(local, spec);
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     auto& group = get_group(spec.mesh(), m);
-    const auto all = group.all_gather_texts(mine);
+    const auto all = group.all_gather_strings(mine);
     for (size_t r = 0; r < all.size(); ++r) {
       DTENSOR_CHECK_VALUE(
           all[r] == all[0],
+          "[{}] ranks of {} disagree: rank {} has {}, rank {} has {}. Pass the "
+          "same global shape on every rank.",
           kFromLocal,
-          "ranks of ",
           spec.mesh().dim_label(m),
-          " disagree: rank ",
           group.ranks()[0],
-          " has ",
           all[0],
-          ", rank ",
           group.ranks()[r],
-          " has ",
-          all[r],
-          ". Pass the same global shape on every rank.");
+          all[r]);
     }
   }
 }
@@ -129,16 +125,13 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
 void check_is_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == spec.local_sizes(),
+      "[{}] the local tensor has shape {}, but rank {} holds {} of {}. Cut it "
+      "as torch.chunk does.",
       kFromLocal,
-      "the local tensor has shape ",
       local.sizes(),
-      ", but rank ",
       spec.mesh().get_rank(),
-      " holds ",
       spec.local_sizes(),
-      " of ",
-      spec,
-      ". Cut it as torch.chunk does.");
+      spec);
 }
 
 // Returns the empty local tensor of a rank outside the mesh. It stays
@@ -168,7 +161,7 @@ static Placements stated_layout(
   const auto ndim =
       options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
   return placements.empty()
-      ? placements_or_whole(mesh, placements)
+      ? placements_or_replicated(mesh, placements)
       : normalize_placements(mesh, placements, ndim, kFromLocal);
 }
 
@@ -183,13 +176,13 @@ static std::optional<Placements> stated_grad_layout(
       spec, *options.grad_placements, kFromLocal);
 }
 
-at::Tensor detail::from_part(
+at::Tensor detail::from_local_lazy(
     const at::Tensor& local,
     const DeviceMesh& mesh,
     PlacementsRef placements,
     const FromLocalOptions& options) {
   if (!mesh.defined()) {
-    return from_part(
+    return from_local_lazy(
         local, mesh_or_current(mesh, kFromLocal), placements, options);
   }
   if (!is_of_this_thread(mesh)) {
@@ -197,13 +190,13 @@ at::Tensor detail::from_part(
   }
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),
-      kFromLocal,
-      "the local tensor is a DTensor already. Use redistribute() to change "
-      "its layout.");
+      "[{}] the local tensor is a DTensor already. Use redistribute() to "
+      "change its layout.",
+      kFromLocal);
   const auto layout = stated_layout(local, mesh, placements, options);
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
-  note_taken_back(*spec);
+  record_converted_back(*spec);
   if (!mesh.contains_this_rank()) {
     return from_local_autograd(nothing_of(mine), spec);
   }
@@ -226,7 +219,7 @@ at::Tensor DTensor::from_local(
     const DeviceMesh& mesh,
     PlacementsRef placements,
     const FromLocalOptions& options) {
-  auto result = detail::from_part(local, mesh, placements, options);
+  auto result = detail::from_local_lazy(local, mesh, placements, options);
   if (detail::spec_of(result)->mesh().contains_this_rank()) {
     detail::explain_no_data(result);
     if (C10_UNLIKELY(detail::replicas_observed())) {

@@ -4,9 +4,9 @@
 #include <ATen/DTensorState.h>
 #include <ATen/ops/zeros.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>
@@ -23,7 +23,7 @@ namespace {
 // Keeps a leaf's gradient distributed. Accumulation accepts any tensor, so the
 // gradient could become plain. A later step would use it as this rank's local
 // tensor.
-struct KeepDistributed final : torch::autograd::PostAccumulateGradHook {
+struct DistributedGradHook final : torch::autograd::PostAccumulateGradHook {
   void operator()(const at::Tensor& leaf) override {
     if (is_dtensor(leaf)) {
       make_gradient_distributed(leaf);
@@ -92,28 +92,25 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
   DTENSOR_CHECK_TYPE(
       grad.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
           in_implicit_replication(),
-      "backward",
-      "the gradient of a DTensor, ",
+      "[backward] the gradient of a DTensor, {}, is a plain tensor of shape "
+      "{}. Give backward() a DTensor, and return DTensors from hooks.",
       spec,
-      ", is a plain tensor of shape ",
-      grad.sizes(),
-      ". Give backward() a DTensor, and return DTensors from hooks.");
+      grad.sizes());
   return from_local_autograd(grad, replicated_spec(spec, grad));
 }
 
 void check_plain_gradient(const at::Tensor& grad) {
   DTENSOR_CHECK_TYPE(
       !is_dtensor(grad),
-      "backward",
-      "the gradient of a local tensor is a DTensor, ",
-      *spec_of(grad),
-      ". Give backward() the local part, and return that from hooks.");
+      "[backward] the gradient of a local tensor is a DTensor, {}. Give "
+      "backward() the local part, and return that from hooks.",
+      *spec_of(grad));
 }
 
 void keep_gradient_distributed(const at::Tensor& dtensor) {
   if (!dtensor.is_inference()) {
     torch::autograd::impl::set_post_acc_grad_hooks(
-        dtensor, std::make_unique<KeepDistributed>());
+        dtensor, std::make_unique<DistributedGradHook>());
   }
 }
 
@@ -142,13 +139,12 @@ Placements checked_grad_placements(
       normalize_placements(spec.mesh(), grad_placements, spec.dim(), where);
   DTENSOR_CHECK_VALUE(
       parts_are_alike(spec, layout),
+      "[{}] grad_placements {} do not fit {}: a rank's gradient has the shape "
+      "of its local tensor, and in these placements its part has another. Cut "
+      "what the tensor's layout cuts.",
       where,
-      "grad_placements ",
       to_string(PlacementsRef(layout)),
-      " do not fit ",
-      spec,
-      ": a rank's gradient has the shape of its local tensor, and in these "
-      "placements its part has another. Cut what the tensor's layout cuts.");
+      spec);
   return layout;
 }
 

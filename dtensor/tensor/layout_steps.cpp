@@ -2,7 +2,7 @@
 #include <dtensor/tensor/layout_steps_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
@@ -38,7 +38,7 @@ bool is_held_by_base_alone(const at::Tensor& plain) {
 }
 
 // Returns `grad` with unshared memory, so that a leaf can adopt it.
-at::Tensor held_alone(at::Tensor grad) {
+at::Tensor with_unshared_memory(at::Tensor grad) {
   if (!is_held_elsewhere(grad)) {
     return grad;
   }
@@ -158,7 +158,7 @@ at::Tensor ToLocalStep::backward(at::Tensor grad) const {
     grad = in_memory_order(std::move(grad), spec->strides());
   }
   if (of_leaf) {
-    grad = held_alone(std::move(grad));
+    grad = with_unshared_memory(std::move(grad));
   }
   return records(grad)
       ? from_local_autograd(grad, spec, Placements(forward->placements()))

@@ -14,7 +14,7 @@
 #include <dtensor/redistribute/moves_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dtensor.h>
-#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -30,14 +30,12 @@ using Shape = std::optional<std::vector<int64_t>>;
 void check_number_of_results(const char* option, size_t given, size_t results) {
   DTENSOR_CHECK_VALUE(
       given == results,
+      "[{}] the function returned {} values, each tensor of a list counted, "
+      "but {} are for {}. Give one for each.",
       kLocalMap,
-      "the function returned ",
       results,
-      " values, each tensor of a list counted, but ",
       option,
-      " are for ",
-      given,
-      ". Give one for each.");
+      given);
 }
 
 // Returns a meta tensor of the first rank's local shape, for ranks outside the
@@ -61,11 +59,12 @@ std::vector<int64_t> sum_of_sizes(
   auto sizes = part.sizes().vec();
   for (int64_t m = mesh.ndim(); m-- > 0;) {
     const auto& p = placements[static_cast<size_t>(m)];
-    if (!p.cuts()) {
+    if (!p.is_sharded()) {
       continue;
     }
     auto& size = sizes[static_cast<size_t>(p.dim())];
-    const auto all = get_group(mesh, m).all_gather_texts(std::to_string(size));
+    const auto all =
+        get_group(mesh, m).all_gather_strings(std::to_string(size));
     size = 0;
     for (const auto& text : all) {
       size += std::stoll(text);
@@ -124,17 +123,14 @@ void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     DTENSOR_CHECK_VALUE(
         !any || !spec.placements()[m].is_replicate() ||
             spec.mesh().shape()[m] == 1,
+        "[{}] argument {}, {}, has a gradient, and beside it there are layouts "
+        "that differ between the ranks of {}: whether its gradient is the sum "
+        "of what they compute, or the same on all of them, does not show. Say "
+        "so in in_grad_placements: Partial() or Replicate().",
         kLocalMap,
-        "argument ",
         i,
-        ", ",
         spec,
-        ", has a gradient, and beside it there are layouts that differ between "
-        "the ranks of ",
-        spec.mesh().dim_label(static_cast<int64_t>(m)),
-        ": whether its gradient is the sum of what they compute, or the same "
-        "on all of them, does not show. Say so in in_grad_placements: "
-        "Partial() or Replicate().");
+        spec.mesh().dim_label(static_cast<int64_t>(m)));
   }
 }
 
@@ -170,35 +166,32 @@ at::Tensor LocalMapCall::State::nothing(
     const Shape& shape) const {
   DTENSOR_CHECK(
       shape || even,
+      "[{}] rank {}, which is outside the mesh {}, cannot know the shape of a "
+      "result of uneven parts. Give out_shapes.",
       kLocalMap,
-      "rank ",
       mesh.get_rank(),
-      ", which is outside the mesh ",
-      mesh,
-      ", cannot know the shape of a result of uneven parts. Give out_shapes.");
+      mesh);
   const auto spec =
-      spec_of(from_part(part, mesh, placements, {.shape = shape}));
-  return nothing_from(with_gradients, spec);
+      spec_of(from_local_lazy(part, mesh, placements, {.shape = shape}));
+  return empty_on_other_ranks(with_gradients, spec);
 }
 
 at::Tensor LocalMapCall::State::leave(const at::Tensor& part, size_t i) const {
   const auto& wanted = layouts.out[i].value();
   DTENSOR_CHECK_TYPE(
       !is_dtensor(part),
+      "[{}] the function returned a DTensor, {}, as result {}. Return local "
+      "tensors.",
       kLocalMap,
-      "the function returned a DTensor, ",
       *spec_of(part),
-      ", as result ",
-      i,
-      ". Return local tensors.");
+      i);
   DTENSOR_CHECK_VALUE(
       wanted.has_value(),
+      "[{}] result {} is a tensor of shape {}, but out_placements has "
+      "std::nullopt for it. Give its layout.",
       kLocalMap,
-      "result ",
       i,
-      " is a tensor of shape ",
-      part.sizes(),
-      ", but out_placements has std::nullopt for it. Give its layout.");
+      part.sizes());
   const auto& shapes = layouts.options.out_shapes;
   Shape shape = shapes.empty() ? std::nullopt : shapes[i];
   if (outside) {
@@ -257,12 +250,11 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
     }
     DTENSOR_CHECK_VALUE(
         result.is_tensor || !layouts.out[i].value(),
+        "[{}] result {} is no tensor, but out_placements has {} for it. Give "
+        "std::nullopt.",
         kLocalMap,
-        "result ",
         i,
-        " is no tensor, but out_placements has ",
-        to_string(PlacementsRef(*layouts.out[i].value())),
-        " for it. Give std::nullopt.");
+        to_string(PlacementsRef(*layouts.out[i].value())));
   }
   return results;
 }
@@ -270,13 +262,12 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
 void LocalMapCall::explain() const {
   DTENSOR_CHECK(
       !state_->outside,
+      "[{}] the function has no value on rank {}, which is outside the mesh "
+      "{}: it does not run on meta tensors, which would tell the shapes of its "
+      "results. Call it on ranks of the mesh only.",
       kLocalMap,
-      "the function has no value on rank ",
       state_->mesh.get_rank(),
-      ", which is outside the mesh ",
-      state_->mesh,
-      ": it does not run on meta tensors, which would tell the shapes of its "
-      "results. Call it on ranks of the mesh only.");
+      state_->mesh);
 }
 
 } // namespace detail

@@ -17,13 +17,12 @@ void check_number_of_layouts(
     size_t arguments) {
   DTENSOR_CHECK_VALUE(
       given == 0 || given == arguments,
+      "[{}] {} has layouts for {} arguments, but the function was called with "
+      "{}, each tensor of a list counted. Give one for each.",
       kLocalMap,
       option,
-      " has layouts for ",
       given,
-      " arguments, but the function was called with ",
-      arguments,
-      ", each tensor of a list counted. Give one for each.");
+      arguments);
 }
 
 // Throws if a layout was given for an argument that is not a DTensor.
@@ -36,22 +35,19 @@ void check_passed_on(
   }
   DTENSOR_CHECK_TYPE(
       !leaf.is_tensor || !leaf.tensor.defined(),
+      "[{}] argument {} is a plain tensor of shape {}, but in_placements has "
+      "{} for it. Make it a DTensor, or give std::nullopt to pass it on.",
       kLocalMap,
-      "argument ",
       i,
-      " is a plain tensor of shape ",
       leaf.tensor.sizes(),
-      ", but in_placements has ",
-      to_string(PlacementsRef(*wanted.value())),
-      " for it. Make it a DTensor, or give std::nullopt to pass it on.");
+      to_string(PlacementsRef(*wanted.value())));
   DTENSOR_CHECK_TYPE(
       leaf.is_tensor,
+      "[{}] argument {} is no tensor, but in_placements has {} for it. Give "
+      "std::nullopt.",
       kLocalMap,
-      "argument ",
       i,
-      " is no tensor, but in_placements has ",
-      to_string(PlacementsRef(*wanted.value())),
-      " for it. Give std::nullopt.");
+      to_string(PlacementsRef(*wanted.value())));
 }
 
 // Returns the DTensor in its requested layout.
@@ -63,12 +59,11 @@ at::Tensor in_layout(
   const auto& spec = spec_of(t);
   DTENSOR_CHECK_VALUE(
       wanted.value().has_value(),
+      "[{}] argument {} is a DTensor, {}, but in_placements has std::nullopt "
+      "for it. Give its layout.",
       kLocalMap,
-      "argument ",
       i,
-      " is a DTensor, ",
-      *spec,
-      ", but in_placements has std::nullopt for it. Give its layout.");
+      *spec);
   const auto layout = normalize_placements(
       spec->mesh(), *wanted.value(), spec->dim(), kLocalMap);
   if (spec->placements() == PlacementsRef(layout)) {
@@ -76,14 +71,12 @@ at::Tensor in_layout(
   }
   DTENSOR_CHECK_VALUE(
       may_redistribute,
+      "[{}] argument {} is {}, but in_placements has {} for it. Redistribute "
+      "it, or set redistribute_inputs.",
       kLocalMap,
-      "argument ",
       i,
-      " is ",
       *spec,
-      ", but in_placements has ",
-      to_string(PlacementsRef(layout)),
-      " for it. Redistribute it, or set redistribute_inputs.");
+      to_string(PlacementsRef(layout)));
   return DTensor(t).redistribute(layout);
 }
 
@@ -108,16 +101,13 @@ DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
     const auto& spec = *spec_of(args[i].tensor);
     DTENSOR_CHECK(
         !mesh.defined() || spec.mesh() == mesh,
+        "[{}] argument {}, {}, is on another mesh than {}, {}. Bring all to "
+        "one mesh.",
         kLocalMap,
-        "argument ",
         i,
-        ", ",
         spec,
-        ", is on another mesh than ",
         asked.defined() ? "device_mesh" : "the ones before",
-        ", ",
-        mesh,
-        ". Bring all to one mesh.");
+        mesh);
     mesh = spec.mesh();
   }
   return mesh;

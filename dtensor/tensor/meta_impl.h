@@ -23,8 +23,8 @@ namespace dtensor::detail {
 class Boundaries;
 
 /// State that an upper layer attaches to a tensor, opaque to this layer.
-struct Rider {
-  virtual ~Rider() = default;
+struct Attachment {
+  virtual ~Attachment() = default;
 };
 
 struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
@@ -53,12 +53,12 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   // belong to a single tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
-    if (shared_input == nullptr && whole_source == nullptr &&
+    if (shared_input == nullptr && unsharded_source == nullptr &&
         source_of_next == nullptr) {
       return self;
     }
     auto meta = copy();
-    meta->whole_source = std::exchange(source_of_next, nullptr);
+    meta->unsharded_source = std::exchange(source_of_next, nullptr);
     return meta;
   }
   /// Returns a copy without the shared input and the source.
@@ -83,7 +83,7 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     boundaries = nullptr;
     shared_input = nullptr;
     view_facts.reset();
-    whole_source = nullptr;
+    unsharded_source = nullptr;
     source_of_next = nullptr;
     pending_ = nullptr;
   }
@@ -95,12 +95,13 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   std::shared_ptr<const void> shared_input;
   /// Usually null. Set in ops/view_result.cpp.
   c10::intrusive_ptr<ViewFacts> view_facts;
-  /// Usually null: the WholeSource (ops/whole_source_impl.h) that provides the
-  /// unsharded parameter. A tensor with a source also has kAskedFirstKey.
-  std::shared_ptr<Rider> whole_source;
+  /// Usually null: the UnshardedSource (ops/unsharded_source_impl.h) that
+  /// provides the unsharded parameter. A tensor with a source also has
+  /// kInterceptKey.
+  std::shared_ptr<Attachment> unsharded_source;
   /// The source of the parameter that takes over this tensor's data
-  /// (ops/asked_first.cpp). Null except during that set_data().
-  mutable std::shared_ptr<Rider> source_of_next;
+  /// (ops/interceptor.cpp). Null except during that set_data().
+  mutable std::shared_ptr<Attachment> source_of_next;
 
  private:
   void fetch();
@@ -143,7 +144,7 @@ inline const SpecPtr& spec_of(const at::Tensor& t) {
   return meta_of(t).spec;
 }
 /// True if `t` is a DTensor on a mesh that does not contain this rank.
-inline bool has_no_part(const at::Tensor& t) {
+inline bool is_outside_mesh(const at::Tensor& t) {
   return is_dtensor(t) && !spec_of(t)->mesh().contains_this_rank();
 }
 

@@ -41,7 +41,7 @@ class EnterNode final : public Node {
     set_next_edges(std::move(edges_));
   }
 
-  const WayIn& way(size_t slot) const {
+  const InputBackward& way(size_t slot) const {
     return ways_[slot];
   }
 
@@ -66,7 +66,7 @@ class EnterNode final : public Node {
 
  private:
   torch::autograd::edge_list edges_; // held until connect()
-  c10::SmallVector<WayIn, 3> ways_;
+  c10::SmallVector<InputBackward, 3> ways_;
   // The module that ran forward. Backward collectives are attributed to it.
   std::string_view module_ = ModuleScope::current();
 };
@@ -81,7 +81,7 @@ class EnterNode final : public Node {
 // saved tensors released.
 class RegionNode final : public Node {
  public:
-  RegionNode(InnerNodes inner, NodePtr enter, WayOut way)
+  RegionNode(InnerNodes inner, NodePtr enter, ResultBackward way)
       : inner_(std::move(inner)),
         enter_(std::move(enter)),
         way_out_(std::move(way)) {
@@ -162,7 +162,7 @@ class RegionNode final : public Node {
     }
     const auto& exits = inner_.exits();
     for (size_t i = 0; i < std::min(exits.size(), early.size()); ++i) {
-      early[i] = exits[i].slot >= 0 && way_in(exits[i].slot).goes_on_alone() &&
+      early[i] = exits[i].slot >= 0 && way_in(exits[i].slot).is_async() &&
           task_should_compute_output(i);
     }
     return early;
@@ -182,14 +182,14 @@ class RegionNode final : public Node {
     }
   }
 
-  const WayIn& way_in(int64_t slot) const {
+  const InputBackward& way_in(int64_t slot) const {
     return static_cast<const EnterNode&>(*enter_).way(
         static_cast<size_t>(slot));
   }
 
   InnerNodes inner_;
   NodePtr enter_;
-  WayOut way_out_;
+  ResultBackward way_out_;
   std::string_view module_ = ModuleScope::current();
 };
 
@@ -230,7 +230,7 @@ Region::Region(const RegionInputs& inputs) {
 at::Tensor Region::leave(
     const at::Tensor& local,
     const SpecPtr& made,
-    const RegionExit& exit,
+    const ResultConversion& exit,
     bool may_fuse) const {
   if (!records(local)) {
     return leave_unrecorded(local, made, exit);
@@ -243,7 +243,8 @@ at::Tensor Region::leave(
           : leave_unrecorded(local, made, exit);
       torch::autograd::set_history(
           result,
-          make_node<RegionNode>(std::move(*inner), enter_, WayOut(made, exit)));
+          make_node<RegionNode>(
+              std::move(*inner), enter_, ResultBackward(made, exit)));
       return result;
     }
   }
@@ -251,7 +252,7 @@ at::Tensor Region::leave(
     return exit.as_local ? local : from_local_autograd(local, made);
   }
   auto result = leave_unrecorded(local, made, exit);
-  auto node = step_node("LeaveBackward", WayOut(made, exit));
+  auto node = step_node("LeaveBackward", ResultBackward(made, exit));
   node->set_next_edges(torch::autograd::collect_next_edges(local));
   torch::autograd::set_history(result, std::move(node));
   return result;
@@ -260,7 +261,7 @@ at::Tensor Region::leave(
 at::Tensor leave_unrecorded(
     const at::Tensor& local,
     const SpecPtr& made,
-    const RegionExit& exit) {
+    const ResultConversion& exit) {
   if (!moves(*made, exit)) {
     return exit.as_local ? local : wrap_counted(local, made, local);
   }
@@ -269,7 +270,7 @@ at::Tensor leave_unrecorded(
     return redistribute_local(part, made, exit.to);
   }
   auto whole = wrap_counted(local, made, local);
-  return communicates_alone(made->mesh())
+  return communicates_in_background(made->mesh())
       ? cast_and_redistribute_async(std::move(whole), exit.to)
       : cast_and_redistribute(whole, exit.to);
 }

@@ -30,7 +30,7 @@ using RegionInputs = c10::SmallVector<RegionInput, 4>;
 RegionInput region_input(at::Tensor origin, const SpecPtr& to, SpecPtr grad);
 
 /// The conversion of a region's result.
-struct RegionExit {
+struct ResultConversion {
   SpecPtr to;            // layout of the result; null: unchanged
   bool as_local = false; // returns a local tensor instead of a DTensor
 };
@@ -53,7 +53,7 @@ class Region {
   at::Tensor leave(
       const at::Tensor& local,
       const SpecPtr& made,
-      const RegionExit& exit,
+      const ResultConversion& exit,
       bool may_fuse) const;
 
  private:
@@ -71,6 +71,6 @@ at::Tensor enter_alone(const RegionInput& input);
 at::Tensor leave_unrecorded(
     const at::Tensor& local,
     const SpecPtr& made,
-    const RegionExit& exit);
+    const ResultConversion& exit);
 
 } // namespace dtensor::detail

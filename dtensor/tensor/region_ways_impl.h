@@ -3,7 +3,7 @@
 // layout_steps_impl.h for an input and for the result.
 #pragma once
 
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
@@ -27,26 +27,28 @@ inline bool moves(const RegionInput& input) {
   return moves(*input.from, *spec_of(input.value));
 }
 
-inline bool moves(const Spec& made, const RegionExit& exit) {
+inline bool moves(const Spec& made, const ResultConversion& exit) {
   return exit.to != nullptr && moves(made, *exit.to);
 }
 
 // Starts the redistribution that from_local's backward will need.
-inline at::Tensor begun_for(const FromLocalStep& step, at::Tensor grad) {
+inline at::Tensor start_redistribution(
+    const FromLocalStep& step,
+    at::Tensor grad) {
   const auto to = spec_of(grad)->with_placements(step.grad_layout);
   return redistribute_autograd(std::move(grad), to, {.async_op = true});
 }
 
 // Backward steps of an input: from the gradient of the local tensor in the
 // region to the gradient of the tensor outside.
-class WayIn {
+class InputBackward {
  public:
-  explicit WayIn(const RegionInput& input)
+  explicit InputBackward(const RegionInput& input)
       : to_local_{
             spec_of(input.value),
             input.grad,
             input.origin.is_same(input.value) && input.origin.is_leaf()} {
-    const bool alone = communicates_alone(input.from->mesh());
+    const bool alone = communicates_in_background(input.from->mesh());
     if (moves(input)) {
       further().redistribute =
           RedistributeStep{input.from, input.from->dtype(), alone};
@@ -59,14 +61,13 @@ class WayIn {
     }
     if (further_ && alone) {
       const auto outside = without_partial(input.from->placements());
-      further_->goes_on_alone =
-          input.grad->placements() != PlacementsRef(outside);
+      further_->is_async = input.grad->placements() != PlacementsRef(outside);
     }
   }
 
   /// True if the gradient is in flight after begin().
-  bool goes_on_alone() const {
-    return further_ && further_->goes_on_alone;
+  bool is_async() const {
+    return further_ && further_->is_async;
   }
   /// Runs the steps up to the first wait for communication.
   at::Tensor begin(at::Tensor grad) const {
@@ -77,8 +78,8 @@ class WayIn {
     if (further_ && further_->redistribute) {
       grad = further_->redistribute->backward(std::move(grad));
     }
-    return goes_on_alone() && further_->from_local
-        ? begun_for(*further_->from_local, std::move(grad))
+    return is_async() && further_->from_local
+        ? start_redistribution(*further_->from_local, std::move(grad))
         : grad;
   }
   at::Tensor finish(at::Tensor grad) const {
@@ -93,7 +94,7 @@ class WayIn {
   struct Further {
     std::optional<RedistributeStep> redistribute;
     std::optional<FromLocalStep> from_local; // for a plain tensor
-    bool goes_on_alone = false;
+    bool is_async = false;
   };
   Further& further() {
     if (further_ == nullptr) {
@@ -114,9 +115,9 @@ inline constexpr c10::DispatchKeySet kReadOtherwise{
 
 // Backward steps of the result: from the gradient of the tensor outside to the
 // gradient of the local tensor in the region.
-class WayOut {
+class ResultBackward {
  public:
-  WayOut(const SpecPtr& made, const RegionExit& exit)
+  ResultBackward(const SpecPtr& made, const ResultConversion& exit)
       : from_local_{made, without_partial(made->placements())},
         is_local_(exit.as_local && !moves(*made, exit)) {
     if (moves(*made, exit)) {

@@ -4,7 +4,7 @@
 #include <dtensor/comm/recorded_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/asked_first_impl.h>
+#include <dtensor/tensor/interceptor_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/pooled_impl.h>
@@ -34,13 +34,13 @@ constexpr c10::DispatchKeySet kLazyValues{
 // backend, which PrivateUse3 outranks. TensorImpl's constructor adds the
 // autograd and ADInplaceOrView keys of PrivateUse3, or omits them in inference
 // mode. Only the Meta bit would outrank PrivateUse3, so a DTensor of meta
-// tensors has kAskedFirstKey instead.
+// tensors has kInterceptKey instead.
 c10::DispatchKeySet keys_for(const at::Tensor& local) {
   auto backend = local.key_set().highestBackendKey();
   c10::DispatchKeySet keys(c10::DispatchKey::Dense);
   if (C10_UNLIKELY(backend == c10::BackendComponent::MetaBit)) {
     backend = c10::BackendComponent::CPUBit;
-    keys = keys.add(kAskedFirstKey);
+    keys = keys.add(kInterceptKey);
   }
   return keys | c10::DispatchKeySet(backend) |
       c10::DispatchKeySet(kDTensorBit) |
@@ -150,17 +150,13 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
 // Throws for a local tensor of the wrong shape or dtype. Registered rules and
 // local kernels can cause this error.
 [[noreturn]] void refuse_part(const at::Tensor& local, const Spec& spec) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "DTensor",
-      "a part ",
+  DTENSOR_THROW_VALUE(
+      "[DTensor] a part {} is not that of {}; this rank has {} of it. Return "
+      "what the layout says from the rule or local kernel that you registered; "
+      "if you registered none, please report this.",
       shape_text(local.scalar_type(), local.sizes()),
-      " is not that of ",
       spec,
-      "; this rank has ",
-      shape_text(spec.dtype(), spec.local_sizes()),
-      " of it. Return what the layout says from the rule or local kernel that "
-      "you registered; if you registered none, please report this.");
+      shape_text(spec.dtype(), spec.local_sizes()));
 }
 
 } // namespace
@@ -208,14 +204,14 @@ struct Keys : c10::TensorImpl {
 
 } // namespace
 
-void make_asked_first(const at::Tensor& t) {
+void add_intercept_key(const at::Tensor& t) {
   auto& keys = t.unsafeGetTensorImpl()->*Keys::of();
-  keys = keys.add(kAskedFirstKey);
+  keys = keys.add(kInterceptKey);
 }
 
-void make_not_asked_first(const at::Tensor& t) {
+void remove_intercept_key(const at::Tensor& t) {
   auto& keys = t.unsafeGetTensorImpl()->*Keys::of();
-  keys = keys.remove(kAskedFirstKey);
+  keys = keys.remove(kInterceptKey);
 }
 
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {

@@ -35,15 +35,12 @@ void expect_close(
   DTENSOR_CHECK(
       whole.sizes() == expected.sizes() &&
           whole.scalar_type() == expected.scalar_type(),
-      "expect_close",
+      "[expect_close] {} is {}{}, expected {}{}.",
       layout,
-      " is ",
       short_name(whole.scalar_type()),
       whole.sizes(),
-      ", expected ",
       short_name(expected.scalar_type()),
-      expected.sizes(),
-      ".");
+      expected.sizes());
   DTENSOR_CHECK(
       at::allclose(whole, expected, rtol, atol, /*equal_nan=*/true),
       "expect_close",
@@ -56,19 +53,15 @@ void expect_close(
 void expect_layout(const at::Tensor& t, std::string_view placements) {
   DTENSOR_CHECK(
       is_dtensor(t),
-      "expect_layout",
-      "the tensor is plain, expected ",
-      std::string(placements),
-      ".");
+      "[expect_layout] the tensor is plain, expected {}.",
+      std::string(placements));
   const DTensor d(t);
   const auto wanted = parse_placements(placements);
   DTENSOR_CHECK(
       d.placements() == PlacementsRef(wanted),
-      "expect_layout",
+      "[expect_layout] {}, expected {}.",
       *d.spec(),
-      ", expected ",
-      std::string(placements),
-      ".");
+      std::string(placements));
 }
 
 CollectiveLog::CollectiveLog() : guard_(*this) {}

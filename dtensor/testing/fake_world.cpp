@@ -62,17 +62,14 @@ void with_fake_world(
     const std::function<void()>& fn) {
   DTENSOR_CHECK_VALUE(
       rank >= 0 && rank < world_size,
-      "with_fake_world",
-      "no rank ",
+      "[with_fake_world] no rank {} in a world of {}. Use ranks from 0 to the "
+      "number of ranks less one.",
       rank,
-      " in a world of ",
-      world_size,
-      ". Use ranks from 0 to the number of ranks less one.");
+      world_size);
   DTENSOR_CHECK(
       !detail::is_rank(),
-      "with_fake_world",
-      "called from inside a rank. Ranks cannot be nested: call it outside of "
-      "them.");
+      "[with_fake_world] called from inside a rank. Ranks cannot be nested: "
+      "call it outside of them.");
   const FakeRank fake(rank, world_size);
   fn();
 }

@@ -9,8 +9,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/expect.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -106,7 +106,7 @@ Tensors gradients_of(const Tensors& results, const Tensors& leaves) {
     if (is_dtensor(result)) {
       const auto& mesh = DTensor(result).device_mesh();
       cotangent = distribute_tensor(
-          cotangent, mesh, detail::whole_placements(mesh), std::nullopt);
+          cotangent, mesh, detail::replicated_placements(mesh), std::nullopt);
     }
     outputs.push_back(result);
     cotangents.push_back(cotangent);
@@ -139,6 +139,7 @@ void compare(
     const SameAsPlainOptions& options) {
   DTENSOR_CHECK(
       mine.defined() == plain.defined(),
+      "[{}] {}",
       what,
       plain.defined() ? "is undefined." : "is defined and should not be.");
   if (!mine.defined()) {
@@ -147,7 +148,7 @@ void compare(
   try {
     expect_close(mine, plain.detach(), options.rtol, options.atol);
   } catch (const c10::Error& error) {
-    DTENSOR_CHECK(false, what, error.what_without_backtrace());
+    DTENSOR_THROW("[{}] {}", what, error.what_without_backtrace());
   }
 }
 
@@ -158,12 +159,10 @@ void compare(
     const SameAsPlainOptions& options) {
   DTENSOR_CHECK(
       mine.size() == plain.size(),
+      "[{}] there are {}, and should be {}.",
       what,
-      "there are ",
       mine.size(),
-      ", and should be ",
-      plain.size(),
-      ".");
+      plain.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     compare(mine[i], plain[i], c10::str(what, " ", i), options);
   }
@@ -194,14 +193,11 @@ class Trial {
       try {
         in_layouts(mesh, layouts);
       } catch (const c10::Error& error) {
-        DTENSOR_CHECK(
-            false,
+        DTENSOR_THROW(
+            "[{}] on a mesh of {} in {}: {}",
             kWhere,
-            "on a mesh of ",
             c10::Join("x", shape),
-            " in ",
             text_of(layouts),
-            ": ",
             error.what_without_backtrace());
       }
     }
@@ -266,12 +262,11 @@ void expect_same_as_plain(
   DTENSOR_CHECK_VALUE(
       options.placements.empty() ||
           options.placements.size() == operands.size(),
+      "[{}] placements of {} operands, and there are {}. Give those of each, "
+      "or of none.",
       kWhere,
-      "placements of ",
       options.placements.size(),
-      " operands, and there are ",
-      operands.size(),
-      ". Give those of each, or of none.");
+      operands.size());
   const Trial trial(fn, operands, options);
   for (const auto& shape : options.meshes) {
     run_ranks(c10::multiply_integers(shape), [&] { trial.on_mesh(shape); });

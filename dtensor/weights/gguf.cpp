@@ -10,7 +10,7 @@
 
 #include <dtensor/weights/gguf_cursor_impl.h>
 
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <bit>
@@ -33,14 +33,15 @@ void set_format(Entry& entry, uint32_t number, const GgufCursor& cursor) {
   const auto name = shown_name(entry.info.name);
   entry.stored_as = gguf_format(number);
   if (entry.stored_as == nullptr) {
-    cursor.refuse(c10::str(name, " is of type ", number, ", which is unknown"));
+    cursor.refuse(detail::format_text(
+        "{} is of type {}, which is unknown", name, number));
   }
   const auto& format = entry.stored_as->format;
   const auto& sizes = entry.info.sizes;
   const auto row = sizes.empty() ? 1 : sizes.back();
   if (row % format.block != 0) {
-    cursor.refuse(c10::str(
-        name, " has rows of ", row, ", no whole blocks of ", format.block));
+    cursor.refuse(detail::format_text(
+        "{} has rows of {}, no whole blocks of {}", name, row, format.block));
   }
   entry.info.format = format.name;
   entry.info.dtype = format.dtype;
@@ -53,14 +54,14 @@ Entry read_entry(GgufCursor& cursor) {
   entry.info.name = cursor.text();
   const auto ndim = cursor.number<uint32_t>();
   if (ndim > 8) {
-    cursor.refuse(
-        c10::str(shown_name(entry.info.name), " has ", ndim, " dimensions"));
+    cursor.refuse(detail::format_text(
+        "{} has {} dimensions", shown_name(entry.info.name), ndim));
   }
   for (uint32_t d = 0; d < ndim; ++d) {
     const auto size = cursor.number<uint64_t>();
     if (!add_size(entry.info.sizes, size)) {
-      cursor.refuse(
-          c10::str(shown_name(entry.info.name), " has a size of ", size));
+      cursor.refuse(detail::format_text(
+          "{} has a size of {}", shown_name(entry.info.name), size));
     }
   }
   std::reverse(entry.info.sizes.begin(), entry.info.sizes.end());
@@ -78,7 +79,8 @@ uint64_t alignment_of(
   }
   const auto value = static_cast<uint64_t>(std::get<int64_t>(found->second));
   if (!std::has_single_bit(value)) {
-    at.refuse(c10::str(kGgufAlignment, " is ", value, ", no power of two"));
+    at.refuse(detail::format_text(
+        "{} is {}, no power of two", kGgufAlignment, value));
   }
   return value;
 }
@@ -95,10 +97,9 @@ void check_is_whole(
   if (count == nullptr || *count > 1) {
     refuse_file(
         file.path(),
-        c10::str(
-            "split.count is ",
-            count == nullptr ? "no number" : std::to_string(*count),
-            ": it is a part of a model in several files"),
+        detail::format_text(
+            "split.count is {}: it is a part of a model in several files",
+            count == nullptr ? "no number" : std::to_string(*count)),
         "Merge them with llama-gguf-split --merge");
   }
 }
@@ -126,30 +127,32 @@ void check_places(
   const auto room = data > file.size() ? 0 : file.size() - data;
   uint64_t at = 0;
   for (const auto* entry : sorted_by_place(entries)) {
-    const auto refuse = [&](const auto&... why) {
+    const auto refuse = [&](const std::string& why) {
       const auto& name = shown_name(entry->info.name);
       refuse_file(
           file.path(),
-          c10::str("the weight ", name, " lies at ", entry->offset, why...));
+          detail::format_text(
+              "the weight {} lies at {}{}", name, entry->offset, why));
     };
     if (entry->offset % alignment != 0) {
-      refuse(", no multiple of the alignment ", alignment);
+      refuse(format_text(", no multiple of the alignment {}", alignment));
     }
     if (entry->offset < at) {
-      refuse(", within the one before it, which ends at ", at);
+      refuse(format_text(", within the one before it, which ends at {}", at));
     }
     if (entry->offset > at) {
-      refuse(", and the one before it ends at ", at);
+      refuse(format_text(", and the one before it ends at {}", at));
     }
     if (at > room || entry->bytes > room - at) {
-      refuse(" to ", at + entry->bytes, " of ", room, " bytes");
+      refuse(format_text(" to {} of {} bytes", at + entry->bytes, room));
     }
     at += (entry->bytes + alignment - 1) / alignment * alignment;
   }
   if (room > at) {
     refuse_file(
         file.path(),
-        c10::str("its weights have ", at, " bytes, and it has ", room));
+        detail::format_text(
+            "its weights have {} bytes, and it has {}", at, room));
   }
 }
 
@@ -161,7 +164,8 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
   cursor.number<uint32_t>(); // "GGUF"
   const auto version = cursor.number<uint32_t>();
   if (version != 2 && version != 3) {
-    cursor.refuse(c10::str("it is GGUF version ", version, ", not 2 or 3"));
+    cursor.refuse(
+        detail::format_text("it is GGUF version {}, not 2 or 3", version));
   }
   const auto tensors = cursor.count(24);
   const auto pairs = cursor.count(13);

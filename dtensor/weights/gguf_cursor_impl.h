@@ -5,7 +5,7 @@
 #include <dtensor/weights/mapped_file_impl.h>
 #include <dtensor/weights/weight_file.h>
 
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <cstdint>
 #include <cstring>
@@ -43,15 +43,16 @@ class GgufCursor {
   uint64_t count(uint64_t bytes_each) {
     const auto value = number<uint64_t>();
     if (value > left() / bytes_each) {
-      refuse(
-          c10::str("it counts ", value, " where ", left(), " bytes are left"));
+      refuse(detail::format_text(
+          "it counts {} where {} bytes are left", value, left()));
     }
     return value;
   }
 
   /// Throws ValueError with the position and the problem.
   [[noreturn]] void refuse(const std::string& why) const {
-    refuse_file(file_.path(), c10::str("at byte ", position_, " ", why));
+    refuse_file(
+        file_.path(), detail::format_text("at byte {} {}", position_, why));
   }
 
  private:
@@ -61,7 +62,7 @@ class GgufCursor {
 
   const std::byte* take(uint64_t bytes) {
     if (bytes > left()) {
-      refuse(c10::str("it ends: ", bytes, " more bytes are needed"));
+      refuse(detail::format_text("it ends: {} more bytes are needed", bytes));
     }
     const auto* here = file_.data() + position_;
     position_ += bytes;

@@ -137,8 +137,8 @@ class Builder final : public nlohmann::json_sax<Json> {
       size_t position,
       const std::string& /*last_token*/,
       const Json::exception& error) override {
-    problem_ =
-        c10::str("no JSON, at byte ", position, ": ", reason_of(error.what()));
+    problem_ = detail::format_text(
+        "no JSON, at byte {}: {}", position, reason_of(error.what()));
     open_.clear();
     return false;
   }
@@ -168,7 +168,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool open(Json value) {
     if (open_.size() >= max_depth_) {
-      problem_ = c10::str("more than ", max_depth_, " nested levels");
+      problem_ = detail::format_text("more than {} nested levels", max_depth_);
       open_.clear(); // the place would be a text as long as the nesting
       return false;
     }
@@ -197,7 +197,8 @@ JsonDocument::JsonDocument(
   }
   // The parser would take a zero byte for the end.
   if (const auto zero = text.find('\0'); zero != text.npos) {
-    refuse("", c10::str("no JSON, at byte ", zero + 1, ": a zero byte"));
+    refuse(
+        "", detail::format_text("no JSON, at byte {}: a zero byte", zero + 1));
   }
   if (!Json::sax_parse(text, &builder)) {
     const auto* place = builder.place();
@@ -223,11 +224,10 @@ void JsonDocument::refuse(const std::string& place, const std::string& why)
   for (const auto* part : {&origin_.part, &place, &why}) {
     text += part->empty() ? "" : ": " + *part;
   }
-  DTENSOR_CHECK_VALUE(
-      false,
+  DTENSOR_THROW_VALUE(
+      "[{}] {}.{}",
       origin_.where,
       text,
-      ".",
       origin_.advice.empty() ? "" : " " + origin_.advice + ".");
 }
 

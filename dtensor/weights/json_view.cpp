@@ -2,7 +2,7 @@
 // Implements typed access to a value of a JSON document.
 #include <dtensor/weights/json_document_impl.h>
 
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <nlohmann/json.hpp>
 
@@ -35,7 +35,7 @@ void JsonView::refuse(const std::string& why) const {
 }
 
 void JsonView::refuse_kind(const char* expected) const {
-  refuse(c10::str("expected ", expected, ", got ", description()));
+  refuse(detail::format_text("expected {}, got {}", expected, description()));
 }
 
 std::string JsonView::place() const {
@@ -108,8 +108,8 @@ JsonView JsonView::at(size_t index) const {
     refuse_kind("an array");
   }
   if (index >= value_->size()) {
-    refuse(c10::str(
-        "expected more than ", index, " elements, got ", value_->size()));
+    refuse(detail::format_text(
+        "expected more than {} elements, got {}", index, value_->size()));
   }
   return {(*value_)[index], *document_};
 }
@@ -184,12 +184,10 @@ int64_t JsonView::integer(int64_t least, int64_t most) const {
       !value_->is_number_unsigned() || value_->get<uint64_t>() <= kMost;
   const auto value = fits ? value_->get<int64_t>() : 0;
   if (!fits || value < least || value > most) {
-    refuse(c10::str(
-        "expected an integer from ",
+    refuse(detail::format_text(
+        "expected an integer from {} to {}, got {}",
         least,
-        " to ",
         most,
-        ", got ",
         value_->dump()));
   }
   return value;
@@ -200,8 +198,8 @@ uint64_t JsonView::unsigned_integer(uint64_t most) const {
     refuse_kind("an integer");
   }
   if (!value_->is_number_unsigned() || value_->get<uint64_t>() > most) {
-    refuse(c10::str(
-        "expected an integer from 0 to ", most, ", got ", value_->dump()));
+    refuse(detail::format_text(
+        "expected an integer from 0 to {}, got {}", most, value_->dump()));
   }
   return value_->get<uint64_t>();
 }

@@ -6,15 +6,14 @@
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/parallel/tied_names_impl.h>
-#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -25,7 +24,7 @@
 namespace dtensor {
 namespace {
 
-using detail::has_no_part;
+using detail::is_outside_mesh;
 using detail::local_of;
 using detail::spec_of;
 
@@ -135,7 +134,7 @@ bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {
 }
 
 // Returns the names in the file that the model does not have.
-std::vector<std::string> surplus_of(
+std::vector<std::string> unexpected_names(
     const std::set<std::string>& wanted,
     const WeightFile& file,
     const LoadWeightsOptions& options) {
@@ -155,16 +154,15 @@ struct Misfits {
     const auto* weight = file.find(task.source.name);
     const auto as = task.source.name == task.name
         ? task.name
-        : c10::str(task.name, " (", task.source.name, ")");
+        : detail::format_text("{} ({})", task.name, task.source.name);
     if (weight == nullptr) {
       missing.push_back(as);
     } else if (!fits(task, *weight)) {
-      misshapen.push_back(c10::str(
+      misshapen.push_back(detail::format_text(
+          "{} is {}{} for {}",
           as,
-          " is ",
           shape_text(weight->dtype, weight->sizes),
           task.source.transposed ? " transposed" : "",
-          " for ",
           shape_text(task.target.scalar_type(), task.target.sizes())));
     } else {
       file.contents().check_can_be_read(*weight, kLoadWeights);
@@ -192,17 +190,16 @@ void check_all(
   std::string text;
   detail::add_names(text, "not in the file: ", misfits.missing);
   detail::add_names(
-      text, "not in the model: ", surplus_of(wanted, file, options));
+      text, "not in the model: ", unexpected_names(wanted, file, options));
   detail::add_names(text, "of another shape: ", misfits.misshapen);
   detail::add_names(text, "complex for what is real: ", misfits.complex);
   DTENSOR_CHECK_VALUE(
       text.empty(),
+      "[{}] {}: {}. Say in `names` what the file calls them, in `ignored` what "
+      "the model does without.",
       kLoadWeights,
       file.path(),
-      ": ",
-      text,
-      ". Say in `names` what the file calls them, in `ignored` what the model "
-      "does without.");
+      text);
 }
 
 // Returns the intervals of this rank's local shard in each dimension.
@@ -232,7 +229,7 @@ Intervals interleaved(const Intervals& rows, int64_t all_rows, int64_t heads) {
   return places;
 }
 
-bool is_a_term(const at::Tensor& target) {
+bool is_partial_tensor(const at::Tensor& target) {
   return is_dtensor(target) && spec_of(target)->has_partial();
 }
 
@@ -240,7 +237,7 @@ void load(const Task& task, const WeightFile& file) {
   if (task.target.is_meta()) {
     detail::allocate(task.target);
   }
-  if (has_no_part(task.target)) {
+  if (is_outside_mesh(task.target)) {
     return;
   }
   auto local =
@@ -262,12 +259,12 @@ void load(const Task& task, const WeightFile& file) {
 void check_no_terms(const std::vector<Task>& tasks) {
   for (const auto& task : tasks) {
     DTENSOR_CHECK_VALUE(
-        !is_a_term(task.target),
+        !is_partial_tensor(task.target),
+        "[{}] {} is {}, a sum of which no rank has a part. Redistribute it "
+        "first.",
         kLoadWeights,
         task.name,
-        " is ",
-        *spec_of(task.target),
-        ", a sum of which no rank has a part. Redistribute it first.");
+        *spec_of(task.target));
   }
 }
 
@@ -284,18 +281,15 @@ void check_doubles(const Tasks& tasks, const WeightFile& file) {
     };
     DTENSOR_CHECK_VALUE(
         detail::have_same_values(values_of(first), values_of(again)),
+        "[{}] {}: {} and {} have different values, and {} and {} are one "
+        "tensor in the model. Leave out one of them in `names`, or load a "
+        "model that does not share it.",
         kLoadWeights,
         file.path(),
-        ": ",
         first.source.name,
-        " and ",
         again.source.name,
-        " have different values, and ",
         first.name,
-        " and ",
-        again.name,
-        " are one tensor in the model. Leave out one of them in `names`, or "
-        "load a model that does not share it.");
+        again.name);
   }
 }
 
@@ -322,12 +316,12 @@ void detail::check_can_be_filled(
   DTENSOR_CHECK_VALUE(
       part.layout() == at::kStrided &&
           at::has_internal_overlap(part) != at::MemOverlap::Yes,
+      "[{}] {}{}. Give it memory of its own first.",
       where,
       name,
       part.layout() == at::kStrided
           ? " has elements that share their memory, as a view that was expanded"
-          : " is sparse",
-      ". Give it memory of its own first.");
+          : " is sparse");
 }
 
 void load_weights(

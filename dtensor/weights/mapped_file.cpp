@@ -40,8 +40,7 @@ void refuse_file(
     const std::string& path,
     const std::string& why,
     const std::string& advice) {
-  DTENSOR_CHECK_VALUE(
-      false, "open_weights", path, ": ", why, ". ", advice, ".");
+  DTENSOR_THROW_VALUE("[open_weights] {}: {}. {}.", path, why, advice);
 }
 
 int open_regular_file(const std::string& path, std::string& why_not) {

@@ -41,7 +41,7 @@ class MappedFile {
 using MappedFilePtr = std::unique_ptr<MappedFile>;
 
 /// Advice in errors about weight files.
-constexpr const char* kGiveWeights =
+constexpr const char* kWeightFileAdvice =
     "Give a safetensors file, the index of several, a GGUF file, or an "
     "exported "
     "program";
@@ -50,7 +50,7 @@ constexpr const char* kGiveWeights =
 [[noreturn]] void refuse_file(
     const std::string& path,
     const std::string& why,
-    const std::string& advice = kGiveWeights);
+    const std::string& advice = kWeightFileAdvice);
 
 /// Opens a file for reading, without waiting for a FIFO's writer. Returns its
 /// descriptor. Returns -1, with the reason, if the file cannot be opened or is

@@ -7,6 +7,7 @@
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +17,7 @@ namespace {
 
 // Maximum size of a weight that repeats elements by strides of 0. Reading such
 // a weight allocates memory for all elements, although the record has few.
-constexpr uint64_t kMostRepeatedBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxExpandedBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostRepetitions = 16;
 
 class Table {
@@ -89,21 +90,18 @@ class Table {
     const auto reach = reach_of(info.sizes, strides);
     if (!reach || begin > place.bytes ||
         *reach > (place.bytes - begin) / item) {
-      about.refuse(c10::str(
-          "it begins at byte ",
+      about.refuse(detail::format_text(
+          "it begins at byte {} and reaches over {} elements, outside of the "
+          "{} bytes of its record",
           begin,
-          " and reaches over ",
           reach ? c10::str(*reach) : "more than 2^48",
-          " elements, outside of the ",
-          place.bytes,
-          " bytes of its record"));
+          place.bytes));
     }
     const auto bytes = static_cast<uint64_t>(numel(info.sizes)) * item;
-    if (bytes > std::max(kMostRepeatedBytes, kMostRepetitions * place.bytes)) {
-      about.refuse(c10::str(
-          "its strides repeat ",
+    if (bytes > std::max(kMaxExpandedBytes, kMostRepetitions * place.bytes)) {
+      about.refuse(detail::format_text(
+          "its strides repeat {} bytes of its record until they are {}",
           place.bytes,
-          " bytes of its record until they are ",
           bytes));
     }
     contents_.add(
@@ -120,8 +118,8 @@ class Table {
           stride.at("as_int").unsigned_integer(kMostElements)));
     }
     if (strides.size() != sizes.size()) {
-      meta.refuse(c10::str(
-          "it has ", sizes.size(), " sizes and ", strides.size(), " strides"));
+      meta.refuse(detail::format_text(
+          "it has {} sizes and {} strides", sizes.size(), strides.size()));
     }
     return strides;
   }

@@ -4,9 +4,9 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -97,10 +97,9 @@ std::string record_in_archive(
   if (!record) {
     refuse_file(
         path,
-        c10::str(
-            "the records of an archive in it are larger than its ",
-            bytes.size(),
-            " bytes"));
+        detail::format_text(
+            "the records of an archive in it are larger than its {} bytes",
+            bytes.size()));
   }
   return *std::move(record);
 }

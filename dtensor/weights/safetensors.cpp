@@ -8,7 +8,7 @@
 #include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/inner_file_impl.h>
 
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <cstring>
@@ -37,13 +37,14 @@ std::string_view header_of(const MappedFile& file) {
   if (length == 0 || length > file.size() - kLengthBytes) {
     refuse_file(
         file.path(),
-        c10::str("no header of ", length, " bytes in ", file.size(), " bytes"));
+        detail::format_text(
+            "no header of {} bytes in {} bytes", length, file.size()));
   }
   if (length > kLongestHeader) {
     refuse_file(
         file.path(),
-        c10::str(
-            "its header has ", length, " bytes, more than ", kLongestHeader));
+        detail::format_text(
+            "its header has {} bytes, more than {}", length, kLongestHeader));
   }
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }
@@ -84,12 +85,12 @@ class Notes {
       const std::optional<JsonView>& metadata,
       const char* key) {
     const auto text = metadata ? metadata->find(key) : std::nullopt;
-    return text
-        ? std::make_unique<JsonDocument>(
-              text->text(),
-              weight_origin(
-                  file.path(), c10::str("header: ", kMetadata, ".", key)))
-        : nullptr;
+    return text ? std::make_unique<JsonDocument>(
+                      text->text(),
+                      weight_origin(
+                          file.path(),
+                          detail::format_text("header: {}.{}", kMetadata, key)))
+                : nullptr;
   }
 
   std::unique_ptr<JsonDocument> sharding_;
@@ -127,17 +128,16 @@ void check_ranges(
     if (range.begin < at) {
       refuse_file(
           file.path(),
-          c10::str(
-              "the weights ",
+          detail::format_text(
+              "the weights {} and {} overlap",
               shown_name(last),
-              " and ",
-              shown_name(range.name),
-              " overlap"));
+              shown_name(range.name)));
     }
     if (range.begin > at) {
       refuse_file(
           file.path(),
-          c10::str("bytes ", at, " to ", range.begin, " are of no weight"));
+          detail::format_text(
+              "bytes {} to {} are of no weight", at, range.begin));
     }
     at = range.end;
     last = range.name;
@@ -145,7 +145,8 @@ void check_ranges(
   if (at != bytes) {
     refuse_file(
         file.path(),
-        c10::str("its weights have ", at, " bytes, and it has ", bytes));
+        detail::format_text(
+            "its weights have {} bytes, and it has {}", at, bytes));
   }
 }
 
@@ -170,7 +171,8 @@ uint64_t bytes_of(const JsonView& about, const WeightInfo& info) {
         "safetensors has no dtype " + quoted_json(info.format));
   }
   if (all % 8 != 0) {
-    about.refuse(c10::str("its elements have ", all, " bits, no whole bytes"));
+    about.refuse(
+        detail::format_text("its elements have {} bits, no whole bytes", all));
   }
   return static_cast<uint64_t>(all / 8);
 }
@@ -192,16 +194,12 @@ Range add_weight(
   const auto end = offsets.at(1).unsigned_integer(file.size());
   const auto bytes = bytes_of(about, info);
   if (offsets.size() != 2 || end < begin || end - begin != bytes) {
-    offsets.refuse(c10::str(
-        "expected a range of ", bytes, " bytes, got ", begin, " to ", end));
+    offsets.refuse(detail::format_text(
+        "expected a range of {} bytes, got {} to {}", bytes, begin, end));
   }
   if (end > file.size() - data) {
-    offsets.refuse(c10::str(
-        "it ends at byte ",
-        end,
-        " of ",
-        file.size() - data,
-        " behind the header"));
+    offsets.refuse(detail::format_text(
+        "it ends at byte {} of {} behind the header", end, file.size() - data));
   }
   if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
     about.refuse("it has not as many saved_offsets as sizes");

@@ -35,7 +35,8 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
     const std::string& name,
     const std::string& why) {
   detail::refuse_file(
-      path, c10::str("the weight ", detail::shown_name(name), " ", why));
+      path,
+      detail::format_text("the weight {} {}", detail::shown_name(name), why));
 }
 
 // Returns the place of a tensor that begins at `offset` of a file.
@@ -56,8 +57,8 @@ StoredWeight place_of(
       refuse_weight(
           path,
           info.name,
-          c10::str(
-              "has rows of ", row, ", no whole blocks of ", format->block));
+          detail::format_text(
+              "has rows of {}, no whole blocks of {}", row, format->block));
     }
     bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
         static_cast<uint64_t>(format->bytes);
@@ -66,14 +67,11 @@ StoredWeight place_of(
     refuse_weight(
         path,
         info.name,
-        c10::str(
-            "lies at ",
+        detail::format_text(
+            "lies at {} to {} of {} bytes",
             offset,
-            " to ",
             offset + bytes,
-            " of ",
-            file.size(),
-            " bytes"));
+            file.size()));
   }
   return {file.data() + offset, format, bytes};
 }
@@ -169,14 +167,11 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
     refuse_weight(
         path,
         info.name,
-        c10::str(
-            "is ",
+        detail::format_text(
+            "is {}, and its pieces hold {} of {} elements: files are missing",
             shape_text(info.dtype, sizes),
-            ", and its pieces hold ",
             elements,
-            " of ",
-            numel(sizes),
-            " elements: files are missing"));
+            numel(sizes)));
   }
   if (stored.pieces.size() == 1) {
     stored.in_pieces = false;
@@ -191,7 +186,7 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
 detail::JsonOrigin detail::weight_origin(
     const std::string& path,
     std::string part) {
-  return {"open_weights", path, std::move(part), kGiveWeights};
+  return {"open_weights", path, std::move(part), kWeightFileAdvice};
 }
 
 std::optional<uint64_t> detail::reach_of(
@@ -257,14 +252,11 @@ void WeightFile::Contents::add_piece(
     refuse_weight(
         path,
         info.name,
-        c10::str(
-            "has pieces of ",
+        detail::format_text(
+            "has pieces of {} with {} dimensions and of {} with {}",
             first.format,
-            " with ",
             first.sizes.size(),
-            " dimensions and of ",
             info.format,
-            " with ",
             info.sizes.size()));
   }
   const auto place = place_of(file.path(), info, format, file, offset);
@@ -285,14 +277,12 @@ void WeightFile::Contents::check_can_be_read(
     const char* where) const {
   DTENSOR_CHECK_VALUE(
       stored_as(weight).format != nullptr,
+      "[{}] {} in {} is {}, which cannot be read. Convert it to F16, Q8_0, "
+      "Q4_0, Q4_1, Q4_K or Q6_K.",
       where,
       weight.name,
-      " in ",
       path,
-      " is ",
-      weight.format,
-      ", which cannot be read. Convert it to F16, Q8_0, Q4_0, Q4_1, Q4_K or "
-      "Q6_K.");
+      weight.format);
 }
 
 const StoredWeight& WeightFile::Contents::stored_as(

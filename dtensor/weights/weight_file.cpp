@@ -25,18 +25,13 @@ void check_within(
     DTENSOR_CHECK_VALUE(
         0 <= interval.begin && interval.begin <= interval.end &&
             interval.end <= weight.sizes[dim],
-        "WeightFile::read",
-        "[",
+        "[WeightFile::read] [{}, {}) of dim {} is outside of {}, {}. Give "
+        "intervals within it.",
         interval.begin,
-        ", ",
         interval.end,
-        ") of dim ",
         dim,
-        " is outside of ",
         weight.name,
-        ", ",
-        shape_text(weight.dtype, weight.sizes),
-        ". Give intervals within it.");
+        shape_text(weight.dtype, weight.sizes));
   }
 }
 
@@ -46,13 +41,11 @@ void check_parts(
     const at::Tensor& out) {
   DTENSOR_CHECK_VALUE(
       parts.size() == weight.sizes.size(),
-      "WeightFile::read",
+      "[WeightFile::read] {} lists of intervals for {}, {}. Give one for each "
+      "dimension.",
       parts.size(),
-      " lists of intervals for ",
       weight.name,
-      ", ",
-      shape_text(weight.dtype, weight.sizes),
-      ". Give one for each dimension.");
+      shape_text(weight.dtype, weight.sizes));
   Sizes sizes;
   for (size_t d = 0; d < parts.size(); ++d) {
     check_within(weight, d, parts[d]);
@@ -60,14 +53,11 @@ void check_parts(
   }
   DTENSOR_CHECK_VALUE(
       out.defined() && out.sizes() == at::IntArrayRef(sizes),
-      "WeightFile::read",
-      "these parts of ",
+      "[WeightFile::read] these parts of {} have the shape {}, and out has {}. "
+      "Give a tensor of that shape.",
       weight.name,
-      " have the shape ",
       at::IntArrayRef(sizes),
-      ", and out has ",
-      out.defined() ? c10::str(out.sizes()) : std::string("none"),
-      ". Give a tensor of that shape.");
+      out.defined() ? c10::str(out.sizes()) : std::string("none"));
 }
 
 bool are_all(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
@@ -92,22 +82,20 @@ void check_bytes(
   const auto& [crc32, bytes] = *stored.checksum;
   DTENSOR_CHECK_VALUE(
       detail::crc32_of(stored.data, bytes) == crc32,
-      "WeightFile::read",
+      "[WeightFile::read] {} in {} is damaged: its checksum is another one. "
+      "Copy the file once more.",
       weight.name,
-      " in ",
-      path,
-      " is damaged: its checksum is another one. Copy the file once more.");
+      path);
 }
 
 const WeightInfo& weight_of(const WeightFile& file, std::string_view name) {
   const auto* weight = file.find(name);
   DTENSOR_CHECK_VALUE(
       weight != nullptr,
-      "WeightFile::read",
+      "[WeightFile::read] {} has no weight {}. weights() lists those that it "
+      "has.",
       file.path(),
-      " has no weight ",
-      name,
-      ". weights() lists those that it has.");
+      name);
   return *weight;
 }
 

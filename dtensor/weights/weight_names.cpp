@@ -105,11 +105,9 @@ int64_t count_in(const WeightFile& file, const std::string& key) {
       : std::get_if<int64_t>(&found->second);
   DTENSOR_CHECK_VALUE(
       count != nullptr && *count > 0 && *count <= kMostHeads,
-      "gguf_names",
+      "[gguf_names] {} does not say its {}. Give a file of llama.cpp's.",
       file.path(),
-      " does not say its ",
-      key,
-      ". Give a file of llama.cpp's.");
+      key);
   return *count;
 }
 
@@ -128,12 +126,10 @@ WeightNames gguf_names(const WeightFile& file) {
   const bool is_llama = architecture == "llama";
   DTENSOR_CHECK_VALUE(
       is_llama || architecture == "bert" || architecture == "gpt2",
-      "gguf_names",
+      "[gguf_names] {} is of the architecture {}, whose names are not known: "
+      "llama, bert and gpt2 are. Write a function of names.",
       file.path(),
-      " is of the architecture ",
-      detail::quoted_json(architecture),
-      ", whose names are not known: llama, bert and gpt2 are. Write a "
-      "function of names.");
+      detail::quoted_json(architecture));
   const auto& renames = is_llama ? llama_renames()
       : architecture == "bert"   ? bert_renames()
                                  : gpt2_renames();

@@ -7,6 +7,7 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <array>
@@ -155,23 +156,22 @@ void read_wide_sizes(
 // Throws for a record that would take more memory than allowed.
 void check_sizes(const MappedFile& file, const ZipRecord& record) {
   const auto most = record.is_compressed
-      ? most_unpacked_bytes(record.stored_bytes)
+      ? max_unpacked_bytes(record.stored_bytes)
       : record.stored_bytes;
   if (record.stored_bytes > file.size() || record.bytes > most) {
     refuse_file(
         file.path(),
-        c10::str(
+        detail::format_text(
+            "{} has {} bytes in the file and is said to have {}",
             shown_name(record.name),
-            " has ",
             record.stored_bytes,
-            " bytes in the file and is said to have ",
             record.bytes));
   }
 }
 
 } // namespace
 
-uint64_t most_unpacked_bytes(uint64_t stored_bytes) {
+uint64_t max_unpacked_bytes(uint64_t stored_bytes) {
   constexpr uint64_t kRatio = 64;
   constexpr uint64_t kSmall = uint64_t{1} << 20;
   constexpr uint64_t kMost = uint64_t{1} << 28;

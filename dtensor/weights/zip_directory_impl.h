@@ -21,11 +21,11 @@ struct ZipRecord {
 };
 
 /// Returns the maximum size to which a compressed record may unpack.
-uint64_t most_unpacked_bytes(uint64_t stored_bytes);
+uint64_t max_unpacked_bytes(uint64_t stored_bytes);
 
 /// Reads all records. Throws ValueError for a damaged directory, a stored
 /// record that exceeds the file, and a compressed record that would unpack to
-/// more than most_unpacked_bytes().
+/// more than max_unpacked_bytes().
 std::vector<ZipRecord> read_zip_directory(const MappedFile& file);
 
 /// True if `bytes` bytes of a record with that name begin at `data`: its header

@@ -114,7 +114,7 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
     return RowwiseParallel(
         {.output_layouts = out,
          .use_local_output = !sequence_parallel,
-         .unit = unit});
+         .multiple_of = unit});
   };
   const auto table = [&](const Placement& out) {
     return RowwiseParallel(
@@ -127,7 +127,7 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
   ParallelizePlan plan = {
       {"embeddings.word_embeddings", table(of_tables)},
       {"encoder.layer.*.attention.self.*",
-       ColwiseParallel({.input_layouts = between, .unit = head})},
+       ColwiseParallel({.input_layouts = between, .multiple_of = head})},
       {"encoder.layer.*.attention.output.dense", rows(between, head)},
       {"encoder.layer.*.intermediate.dense",
        ColwiseParallel({.input_layouts = between})},

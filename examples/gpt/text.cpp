@@ -15,10 +15,8 @@ std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   DTENSOR_CHECK_VALUE(
       file.good(),
-      "read_text",
-      "cannot read \"",
-      path.string(),
-      "\". Pass a text file with --text.");
+      "[read_text] cannot read \"{}\". Pass a text file with --text.",
+      path.string());
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -68,12 +66,10 @@ std::pair<torch::Tensor, torch::Tensor>
 batch_of(const Text& text, int64_t batch, int64_t block, uint64_t seed) {
   DTENSOR_CHECK_VALUE(
       text.ids.numel() > block,
-      "batch_of",
-      "the text has ",
+      "[batch_of] the text has {} characters, and one sequence takes {}. Use a "
+      "longer text or a smaller --block.",
       text.ids.numel(),
-      " characters, and one sequence takes ",
-      block + 1,
-      ". Use a longer text or a smaller --block.");
+      block + 1);
   const auto generator = at::detail::createCPUGenerator(seed);
   const auto starts = torch::randint(
       text.ids.numel() - block, {batch}, generator, torch::kLong);

@@ -42,7 +42,7 @@ void plain_operands(const DeviceMesh& mesh) {
   Tensor bias = torch::ones({6});
   throws([&] { return x + bias; }, "got mixed plain tensor and DTensor");
   // [plain]
-  Tensor y = x + replicate(bias, mesh); // bias is equal on all ranks
+  Tensor y = x + replicate_tensor(bias, mesh); // bias is equal on all ranks
   {
     const auto scope = implicit_replication(); // for a block of code
     y = x + bias;

@@ -36,13 +36,12 @@ class FusedColumns : public ParallelStyle {
     auto* linear = target.module.as<torch::nn::Linear>();
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         linear != nullptr,
-        "FusedColumns",
-        "module \"",
-        target.name,
-        "\" is no torch::nn::Linear. Give it another style.");
+        "[FusedColumns] module \"{}\" is no torch::nn::Linear. Give it another "
+        "style.",
+        target.name);
     const auto rows = StridedShard(0, 2); // a chunk of each half
-    distribute_parameter(target, linear->weight, rows, "weight");
-    distribute_parameter(target, linear->bias, rows, "bias");
+    set_parameter_placement(target, linear->weight, rows, "weight");
+    set_parameter_placement(target, linear->bias, rows, "bias");
     attach_boundary(
         target,
         {linear->weight, linear->bias},
@@ -61,12 +60,11 @@ class GatedMlpParallel : public ParallelStyle {
     auto* mlp = target.module.as<GatedMlp>();
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         mlp != nullptr,
-        "GatedMlpParallel",
-        "module \"",
-        target.name,
-        "\" is no GatedMlp. Give it another style.");
-    FusedColumns().apply(target.of_child("gate_up", *mlp->gate_up));
-    RowwiseParallel().apply(target.of_child("down", *mlp->down));
+        "[GatedMlpParallel] module \"{}\" is no GatedMlp. Give it another "
+        "style.",
+        target.name);
+    FusedColumns().apply(target.child_target("gate_up", *mlp->gate_up));
+    RowwiseParallel().apply(target.child_target("down", *mlp->down));
   }
 };
 // [/composed]
@@ -89,11 +87,10 @@ class ScaleColumns : public ParallelStyle {
     auto* hooks = dynamic_cast<ModuleHooks*>(&target.module);
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         scale != nullptr && hooks != nullptr,
-        "ScaleColumns",
-        "module \"",
-        target.name,
-        "\" is no Scale with hooks. Declare it with DTENSOR_MODULE.");
-    distribute_parameter(target, scale->factors, Shard(0), "factors");
+        "[ScaleColumns] module \"{}\" is no Scale with hooks. Declare it with "
+        "DTENSOR_MODULE.",
+        target.name);
+    set_parameter_placement(target, scale->factors, Shard(0), "factors");
     hooks->add_forward_pre_hook(
         [mesh = target.mesh](const std::vector<at::Tensor*>& inputs) {
           auto shape = inputs[0]->sizes().vec(); // local sizes
@@ -114,8 +111,8 @@ struct ScaledColumns : ParallelStyle {
 
   void apply(const StyleTarget& target) const override {
     auto& linear = *target.module.as<torch::nn::Linear>();
-    distribute_parameter(target, linear.weight, Shard(0), "weight");
-    distribute_parameter(target, scale, Shard(0), "scale");
+    set_parameter_placement(target, linear.weight, Shard(0), "weight");
+    set_parameter_placement(target, scale, Shard(0), "scale");
     attach_boundary(
         target,
         {linear.weight}, // and the bias, if any

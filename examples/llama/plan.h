@@ -15,12 +15,15 @@ inline dtensor::ParallelizePlan plan_of(const Config& config, int64_t ranks) {
   const auto parts =
       config.key_heads % ranks == 0 ? config.key_heads : config.heads;
   const auto queries = config.width / parts;
-  const ColwiseParallel keys({.unit = config.head_size(), .shared_by = parts});
+  const ColwiseParallel keys(
+      {.multiple_of = config.head_size(), .num_query_heads = parts});
   return {
       {"model.embed_tokens", RowwiseParallel({.input_layouts = Replicate()})},
-      {"model.layers.*.self_attn.q_proj", ColwiseParallel({.unit = queries})},
+      {"model.layers.*.self_attn.q_proj",
+       ColwiseParallel({.multiple_of = queries})},
       {"model.layers.*.self_attn.[kv]_proj", keys},
-      {"model.layers.*.self_attn.o_proj", RowwiseParallel({.unit = queries})},
+      {"model.layers.*.self_attn.o_proj",
+       RowwiseParallel({.multiple_of = queries})},
       {"model.layers.*.mlp.gate_proj", ColwiseParallel()},
       {"model.layers.*.mlp.up_proj", ColwiseParallel()},
       {"model.layers.*.mlp.down_proj", RowwiseParallel()},

@@ -31,7 +31,7 @@ Candidates sorted(const Tensor& probabilities, const Tensor& tokens) {
 
 // Returns the top candidates of all ranks. Each rank also sends its logsumexp,
 // from which the softmax denominator is computed.
-Candidates first_of_each(const DTensor& logits, double temperature) {
+Candidates top_of_each_rank(const DTensor& logits, double temperature) {
   const auto& spec = *logits.spec();
   const auto ranks = spec.mesh().size(0);
   const auto held = dtensor::local_intervals(spec, 1);
@@ -87,7 +87,7 @@ Tensor next_tokens(const DTensor& logits, const Sampling& sampling) {
   if (sampling.temperature == 0) {
     return DTensor(torch::argmax(logits, -1)).to_local();
   }
-  auto candidates = first_of_each(logits, sampling.temperature);
+  auto candidates = top_of_each_rank(logits, sampling.temperature);
   if (!is_settled(candidates, sampling.top_p)) {
     candidates = all_of(logits, sampling.temperature);
   }

@@ -82,13 +82,13 @@ double difference(
   return largest;
 }
 
-std::vector<dtensor::PlanLine> plan_of(
+std::vector<dtensor::PlanEntryText> plan_of(
     const Options& options,
     const dtensor::Program& program) {
   if (options.find_plan) {
     return dtensor::find_tp_plan(program);
   }
-  return options.plan.empty() ? std::vector<dtensor::PlanLine>{}
+  return options.plan.empty() ? std::vector<dtensor::PlanEntryText>{}
                               : dtensor::parse_plan(read(options.plan));
 }
 

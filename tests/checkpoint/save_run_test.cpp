@@ -114,11 +114,11 @@ TEST(WholeFiles, AreDealtToRanks) {
   const auto write = [&](const std::string& path, int64_t ranks) {
     detail::FileNotes all;
     for (int64_t rank = ranks - 1; rank >= 0; --rank) {
-      auto own = detail::write_whole_files(path, pieces, 60, rank, ranks);
+      auto own = detail::write_full_files(path, pieces, 60, rank, ranks);
       EXPECT_EQ(own.size(), ranks == 1 ? 5 : rank == 2 ? 1 : 2);
       all.merge(own);
     }
-    detail::name_whole_files(path, pieces, all, 60);
+    detail::rename_full_files(path, pieces, all, 60);
     return all;
   };
   EXPECT_EQ(write(folder / "one", 1), write(folder / "three", 3));

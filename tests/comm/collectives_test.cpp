@@ -103,7 +103,7 @@ TEST_P(Ranks, TakeSizesThatTheyDoNotNeed) {
   run_ranks(GetParam(), [](int64_t rank) {
     const int64_t n = get_world_size();
     const GroupPtr group = world();
-    EXPECT_FALSE(group->asks_for_sizes());
+    EXPECT_FALSE(group->exchanges_sizes());
     Sizes sizes;
     std::vector<at::Tensor> parts;
     for (int64_t r = 0; r < n; ++r) {
@@ -391,7 +391,7 @@ TEST(Collectives, FollowTheOrderOfTheGroup) {
 TEST(Collectives, ExchangeStrings) {
   run_ranks(3, [](int64_t rank) {
     EXPECT_EQ(
-        world()->all_gather_texts("r" + std::to_string(rank)),
+        world()->all_gather_strings("r" + std::to_string(rank)),
         (std::vector<std::string>{"r0", "r1", "r2"}));
   });
 }
@@ -406,7 +406,7 @@ TEST(Collectives, OfOneRankReturnTheInputItself) {
   EXPECT_TRUE(group->broadcast(x, 0).is_same(x));
   EXPECT_TRUE(group->scatter({x}, x, 0).is_same(x));
   EXPECT_TRUE(group->gather(x, 0)[0].is_same(x));
-  EXPECT_EQ(group->all_gather_texts("a"), std::vector<std::string>{"a"});
+  EXPECT_EQ(group->all_gather_strings("a"), std::vector<std::string>{"a"});
   group->barrier();
 }
 

@@ -35,7 +35,7 @@ at::Tensor message(int64_t from, int64_t to) {
 TEST(GroupBackend, GathersAlongEveryDim) {
   on_store_ranks(kRanks, [](int64_t rank) {
     const GroupPtr group = world();
-    EXPECT_TRUE(group->asks_for_sizes());
+    EXPECT_TRUE(group->exchanges_sizes());
     const auto whole = torch::cat(uneven_parts(), 1);
     expect_equal(group->all_gather(uneven(rank), 1), whole);
     expect_equal(group->all_gather(uneven(rank), 1, {0, 1, 2}), whole);
@@ -185,8 +185,9 @@ TEST(GroupBackend, SendsStringsAndMessages) {
   on_store_ranks(kRanks, [](int64_t rank) {
     const GroupPtr group = world();
     const std::vector<std::string> texts = {"", "rank 1", std::string(1, '\0')};
-    EXPECT_EQ(group->all_gather_texts(texts[static_cast<size_t>(rank)]), texts);
-    EXPECT_EQ(group->all_gather_texts(""), std::vector<std::string>(3));
+    EXPECT_EQ(
+        group->all_gather_strings(texts[static_cast<size_t>(rank)]), texts);
+    EXPECT_EQ(group->all_gather_strings(""), std::vector<std::string>(3));
     group->barrier();
     group->send(message(rank, 0), (rank + 1) % kRanks, 4);
     const int64_t before = (rank + 2) % kRanks;
@@ -319,7 +320,7 @@ TEST(CheckedBackend, TellsDisagreementsAsThreadsDo) {
         g.scatter(rank == 0 ? two(2, 3) : two(0, 0), torch::ones({4}), 0);
       },
       [&](Group& g, int64_t rank) {
-        rank == 0 ? g.barrier() : void(g.all_gather_texts("hello"));
+        rank == 0 ? g.barrier() : void(g.all_gather_strings("hello"));
       },
       [&](Group& g, int64_t) {
         g.all_gather_async(torch::ones({3}), 0, 7)->wait();

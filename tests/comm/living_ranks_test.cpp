@@ -227,7 +227,7 @@ TEST(LivingRanks, GiveALargeResultTheMemoryOfOneThatHasGone) {
     const auto gather = [&] { return group->all_gather(part, 0); };
     at::Tensor whole = gather();
     const void* const mine = whole.data_ptr();
-    const auto addresses = group->all_gather_texts(c10::str(mine));
+    const auto addresses = group->all_gather_strings(c10::str(mine));
     whole.reset();
     group->barrier();
     whole = gather();

@@ -2,6 +2,7 @@
 // Events that observers receive: exact kinds, bytes and groups.
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -10,15 +11,12 @@ namespace TEST_SOURCE {
 
 struct Recorder : CommObserver {
   void on_collective(const CollectiveEvent& event) override {
-    lines.push_back(c10::str(
+    lines.push_back(detail::format_text(
+        "{} payload {} wire {} of {} on {}",
         to_string(event.kind),
-        " payload ",
         event.payload_bytes,
-        " wire ",
         event.wire_bytes,
-        " of ",
         event.group_size,
-        " on ",
         event.label));
   }
   std::vector<std::string> lines;
@@ -150,7 +148,7 @@ TEST(Observer, HearsNothingOfOneRankAndOfExchanges) {
   const CommObserverGuard guard(recorder);
   new_group({0}, "tp")->all_reduce(torch::ones({4}), ReduceOp::kSum);
   EXPECT_EQ(recorder.lines, Lines{});
-  EXPECT_EQ(heard([](Group& g) { g.all_gather_texts("x"); }).first, Lines{});
+  EXPECT_EQ(heard([](Group& g) { g.all_gather_strings("x"); }).first, Lines{});
 }
 
 TEST(Observer, NestsAndEndsWithItsGuard) {

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <dtensor/format_text.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,8 +69,8 @@ class StoreFile {
  public:
   StoreFile() {
     static int count = 0;
-    path_ = c10::str(
-        ::testing::TempDir(), "dtensor_processes_", getpid(), "_", count++);
+    path_ = detail::format_text(
+        "{}dtensor_processes_{}_{}", ::testing::TempDir(), getpid(), count++);
   }
   ~StoreFile() {
     std::remove(path_.c_str());

@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, std::function<void(Group&)>>> collectives() {
       {"send", [=](Group& g) { g.send(x, 1 - g.rank()); }},
       {"recv", [=](Group& g) { g.recv(x, 1 - g.rank()); }},
       {"barrier", [=](Group& g) { g.barrier(); }},
-      {"all_gather_texts", [=](Group& g) { g.all_gather_texts("x"); }}};
+      {"all_gather_strings", [=](Group& g) { g.all_gather_strings("x"); }}};
 }
 
 // Returns rank 0's group, which outlives its ranks.

@@ -40,7 +40,7 @@ struct Making {
             }};
   }
   GroupBackendPtr group(std::vector<DeviceBackend> backends) {
-    MeetingPlace place;
+    RendezvousInfo place;
     place.store = store;
     return detail::per_device_backend(
         {all_ranks(get_world_size()), get_rank(), "tp"},
@@ -118,7 +118,7 @@ TEST(PerDeviceBackend, CarriesEveryCollective) {
     const auto later = group.all_gather_async(mine, 0, 8);
     expect_equal(later->wait(), torch::cat(both, 0));
     group.barrier();
-    EXPECT_EQ(group.all_gather_texts("x").size(), 2);
+    EXPECT_EQ(group.all_gather_strings("x").size(), 2);
   });
 }
 

@@ -140,13 +140,14 @@ TEST(Disagreement, NamesRanksThatSayTheSameTogether) {
           if (rank == 2) {
             tp()->barrier();
           } else {
-            tp()->all_gather_texts("hello");
+            tp()->all_gather_strings("hello");
           }
         });
       }),
       std::string(
-          "[run_ranks] 4 of 4 ranks failed. every rank: [all_gather_texts] "
-          "ranks of \"tp\" disagree: ranks 0, 1, 3 call all_gather_texts; rank "
+          "[run_ranks] 4 of 4 ranks failed. every rank: [all_gather_strings] "
+          "ranks of \"tp\" disagree: ranks 0, 1, 3 call all_gather_strings; "
+          "rank "
           "2 calls barrier") +
           kSameEverywhere);
 }
@@ -487,16 +488,16 @@ TEST(Timeout, IsToldWhenTheRankCaughtIt) {
       "same collectives on every rank, or raise RunRanksOptions::timeout.; ";
   EXPECT_EQ(
       error_of([] {
-        std::atomic<bool> gave_up{false};
+        std::atomic<bool> wait_error{false};
         std::atomic<bool> tried{false};
         run_ranks(
             2,
             [&](int64_t rank) {
               if (rank == 0) {
                 EXPECT_THROW(tp()->barrier(), c10::Error);
-                gave_up = true;
+                wait_error = true;
               }
-              while (!gave_up) {
+              while (!wait_error) {
                 std::this_thread::yield();
               }
               if (rank == 1) {

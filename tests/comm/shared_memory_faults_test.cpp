@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <dtensor/format_text.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -168,10 +169,9 @@ TEST(SharedMemoryFaults, RankThatNeverComesIsNamed) {
               error_of([&] {
                 new_group({0, 1, 2}, "tp");
               }),
-              MatchesRegex(c10::str(
-                  "\\[shared_memory_backend\\] waited 700 ms for rank ",
-                  missing,
-                  " .*")));
+              MatchesRegex(detail::format_text(
+                  "\\[shared_memory_backend\\] waited 700 ms for rank {} .*",
+                  missing)));
         },
         kShort);
   }
@@ -182,7 +182,7 @@ TEST(SharedMemoryFaults, DisagreementIsAnErrorOnAll) {
     const GroupPtr group = new_group({0, 1}, "tp");
     const auto said = [&](const std::function<void()>& fn) {
       const std::string text = error_of<c10::ValueError>(fn);
-      const auto all = group->all_gather_texts(text); // the group still works
+      const auto all = group->all_gather_strings(text); // the group still works
       EXPECT_EQ(all[0], all[1]);
       return text;
     };
@@ -288,7 +288,8 @@ TEST(SharedMemoryFaults, StrangersAreRefused) {
     const size_t bytes = detail::SharedLayout::bytes(2, kShort.block_bytes);
     EXPECT_EQ(ftruncate(loose, static_cast<off_t>(bytes)), 0);
     const auto said = [&](int descriptor) {
-      return refusal(store, c10::str(getpid(), " ", descriptor, " 1 1"));
+      return refusal(
+          store, detail::format_text("{} {} 1 1", getpid(), descriptor));
     };
     EXPECT_THAT(said(loose), HasSubstr("it is no sealed memory"));
     EXPECT_EQ(fcntl(sealed, F_ADD_SEALS, kSeals), 0);

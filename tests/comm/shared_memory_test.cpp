@@ -283,7 +283,8 @@ TEST(SharedMemory, SendsStringsAndMessages) {
     const GroupPtr group = world();
     const std::vector<std::string> texts = {
         "", "rank 1", std::string(9000, '\0')};
-    EXPECT_EQ(group->all_gather_texts(texts[static_cast<size_t>(rank)]), texts);
+    EXPECT_EQ(
+        group->all_gather_strings(texts[static_cast<size_t>(rank)]), texts);
     group->barrier();
     const int64_t next = (rank + 1) % 3;
     const int64_t before = (rank + 2) % 3;

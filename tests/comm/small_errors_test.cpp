@@ -2,6 +2,7 @@
 // Ranks that do not make the same calls in collectives over small tensors: the
 // errors are those of large tensors, and no rank deadlocks.
 #include <dtensor/comm/ranks.h>
+#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -108,9 +109,9 @@ TEST(SmallDisagreement, OfSmallAndLarge) {
       disagreement([](Group& group, int64_t rank) {
         agree(group);
         rank == 0 ? (void)group.all_reduce(torch::ones({3}), ReduceOp::kSum)
-                  : (void)group.all_gather_texts("text");
+                  : (void)group.all_gather_strings("text");
       }),
-      "f32[3] with sum; rank 1 calls all_gather_texts");
+      "f32[3] with sum; rank 1 calls all_gather_strings");
 }
 
 // A rank that fails between small rounds ends the others, even if they have
@@ -136,12 +137,11 @@ TEST(SmallCollectivesEnd, WhenARankFails) {
                                               "were";
       EXPECT_EQ(
           text,
-          c10::str(
-              "[run_ranks] 1 of ",
+          detail::format_text(
+              "[run_ranks] 1 of {} ranks failed. rank 1: enough; {} ended in "
+              "all_reduce on \"tp\"",
               ranks,
-              " ranks failed. rank 1: enough; ",
-              others,
-              " ended in all_reduce on \"tp\""));
+              others));
     }
   }
 }

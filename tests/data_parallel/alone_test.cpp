@@ -5,6 +5,7 @@
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/format_text.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <tests/parallel/modules.h>
 
@@ -247,7 +248,7 @@ Seen take_step(User& user, const at::Tensor& x) {
 
 void expect_as_plain(const Case& c, int64_t ranks, bool reshards) {
   const auto what =
-      c10::str(c.name, ", ", ranks, " ranks, reshards ", reshards);
+      detail::format_text("{}, {} ranks, reshards {}", c.name, ranks, reshards);
   auto plain = make_user(c.use);
   const auto truth = take_step(plain, input);
   run_ranks(ranks, [&] {
@@ -565,7 +566,9 @@ TEST(RegularisedLoss, IsThePlainOneUnderFullyShard) {
                 loss_with_penalty(alone, rows_of(input, mesh), ways[way]),
                 1e-12);
             expect_same_gradients(
-                *mine, *plain, c10::str("way ", way, ", ", ranks, " ranks"));
+                *mine,
+                *plain,
+                detail::format_text("way {}, {} ranks", way, ranks));
           }
         }
       });
@@ -594,7 +597,8 @@ TEST(RegularisedLoss, IsThePlainOneWithTensorParallelism) {
           replicate(*mine, mesh["dp"]);
         }
         loss_of(mine, rows_of(input, mesh["dp"]));
-        expect_same_gradients(*mine, *plain, c10::str(dp, " x 2, ", shards));
+        expect_same_gradients(
+            *mine, *plain, detail::format_text("{} x 2, {}", dp, shards));
       });
     }
   }
@@ -636,12 +640,12 @@ int64_t states_read_by_calls(int64_t parameters) {
     fully_shard(*many, {.mesh = mesh});
     const auto unit = detail::unit_of(many->all[0]);
     auto sum = many->all[0] * torch::ones({2}); // gathers
-    const auto before = unit->states_read();
+    const auto before = unit->state_read_count();
     for (size_t i = 1; i < 9; ++i) {
       sum = sum + many->all[i] * torch::ones({2});
     }
     sum.sum().backward();
-    read = unit->states_read() - before;
+    read = unit->state_read_count() - before;
   });
   return read;
 }

@@ -218,7 +218,7 @@ TEST(FullyShardUnits, TakeHeadsThatAreCutUnevenly) {
     parallelize_module(
         *mlp,
         mesh["tp"],
-        {{"w1", ColwiseParallel({.use_local_output = false, .unit = 3})},
+        {{"w1", ColwiseParallel({.use_local_output = false, .multiple_of = 3})},
          {"w2", RowwiseParallel()}});
     fully_shard(*mlp, {.mesh = mesh["dp"]});
     mlp(my_rows(input, mesh["dp"])).square().mean().backward();

@@ -125,7 +125,7 @@ TEST(Explain, TheWrittenTensorKeepsItsLayout) {
   const auto refused = explain(
       "mul_.Tensor",
       {layout("f32[8] on (tp=2): P(max)"), layout("f32[8] on (tp=2): S(0)")});
-  EXPECT_EQ(refused.by, DecidedBy::kNobody);
+  EXPECT_EQ(refused.by, DecidedBy::kUnsupported);
   EXPECT_EQ(refused.note.find("[aten::mul_.Tensor] the in-place operator"), 0);
   EXPECT_EQ(refused.mesh_dims.size(), 1);
   EXPECT_TRUE(refused.results.empty());
@@ -142,8 +142,8 @@ TEST(Explain, FewElementsAreNoReasonToCut) {
 
 // Every choice has a reason text, including rare ones.
 TEST(Explain, HasWordsForEveryChoice) {
-  const auto option = [](Standing standing, double bytes, int changes) {
-    return Weighed{{}, standing, bytes, changes};
+  const auto option = [](Feasibility standing, double bytes, int changes) {
+    return ScoredStrategy{{}, standing, bytes, changes};
   };
   const auto reasons = [](const Choice& choice, const std::string& written) {
     Texts texts;
@@ -153,7 +153,7 @@ TEST(Explain, HasWordsForEveryChoice) {
     }
     return texts;
   };
-  const auto possible = Standing::kPossible;
+  const auto possible = Feasibility::kPossible;
   EXPECT_EQ(
       reasons({{option(possible, 8, 2), option(possible, 8, 1)}, 1}, ""),
       (Texts{
@@ -167,8 +167,8 @@ TEST(Explain, HasWordsForEveryChoice) {
       (Texts{"everything replicated: always possible"}));
   EXPECT_EQ(
       reasons(
-          {{option(Standing::kMixesReductions, 0, 0),
-            option(Standing::kUnreachable, 0, 1),
+          {{option(Feasibility::kMixesReductions, 0, 0),
+            option(Feasibility::kUnreachable, 0, 1),
             option(possible, 8, 1)},
            2},
           ""),
@@ -178,14 +178,14 @@ TEST(Explain, HasWordsForEveryChoice) {
           "the only one possible"}));
   EXPECT_EQ(
       reasons(
-          {{option(Standing::kLastResort, 0, 1), option(possible, 8, 1)}, 1},
+          {{option(Feasibility::kLastResort, 0, 1), option(possible, 8, 1)}, 1},
           ""),
       (Texts{
           "cuts fewer elements than ranks",
           "the only one that leaves no rank without elements"}));
   EXPECT_EQ(
       reasons(
-          {{option(Standing::kChangesWritten, 0, 1)}, std::nullopt}, "self"),
+          {{option(Feasibility::kChangesWritten, 0, 1)}, std::nullopt}, "self"),
       (Texts{"would change self, which is written"}));
 }
 
@@ -211,7 +211,7 @@ TEST(Explain, NamesWhatDecidesOtherwise) {
   const auto whole = layout("f32[4, 6] on (tp=2): R");
   const auto rows = layout("f32[4, 6] on (tp=2): S(0)");
   EXPECT_EQ(explain("trace", {whole}).by, DecidedBy::kWhole);
-  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kNobody);
+  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kUnsupported);
   EXPECT_EQ(
       explain("trace", {rows}).note,
       "[aten::trace] no sharding rule; the operands are f32[4, 6] on (tp=2): "
@@ -224,7 +224,7 @@ TEST(Explain, NamesWhatDecidesOtherwise) {
   EXPECT_TRUE(view.mesh_dims.empty());
   EXPECT_EQ(to_string(*view.results.at(0)), "f32[24] on (tp=2): S(0)");
   const auto scope = on_missing_rule(Replicate());
-  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kMadeWhole);
+  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kReplicatedFallback);
 }
 
 TEST(Explain, RefusesWhatLibTorchDoesNotHave) {
@@ -340,7 +340,8 @@ bool counts_more(const ExplainedOperand& operand) {
   }
   const auto& from = operand.spec->placements()[0];
   const auto& to = operand.becomes->placements()[0];
-  return (from.is_partial() && to.cuts()) || (from.cuts() && to.is_partial());
+  return (from.is_partial() && to.is_sharded()) ||
+      (from.is_sharded() && to.is_partial());
 }
 
 bool counts_more(const ExplainedCall& call) {
@@ -536,7 +537,7 @@ TEST(ExplainMode, AnErrorIsExplained) {
     auto b = distribute_tensor(uniform({4, 6}, 1), mesh, {Replicate()});
     const ExplainMode mode;
     const auto error = message([&] { a.trace(); });
-    EXPECT_EQ(only(mode).by, DecidedBy::kNobody);
+    EXPECT_EQ(only(mode).by, DecidedBy::kUnsupported);
     EXPECT_EQ(only(mode).note, error);
     EXPECT_TRUE(only(mode).results.empty());
   });

@@ -3,6 +3,7 @@
 // thread.
 #include <ATen/record_function.h>
 #include <dtensor/debug/trace.h>
+#include <dtensor/format_text.h>
 #include <tests/debug/json.h>
 #include <tests/parallel/modules.h>
 
@@ -67,19 +68,14 @@ TEST(Trace, HasTheCollectivesOfEveryRank) {
     std::vector<std::string> texts;
     for (const auto& event : found) {
       const auto& args = event["args"];
-      texts.push_back(c10::str(
+      texts.push_back(detail::format_text(
+          "{} on {} of {}, {} bytes, {} sent, {} {}",
           event["name"].text,
-          " on ",
           args["mesh_dim"].text,
-          " of ",
           args["ranks"].number,
-          ", ",
           args["bytes"].number,
-          " bytes, ",
           args["sent"].number,
-          " sent, ",
           args["module"].text,
-          " ",
           args["pass"].text));
     }
     EXPECT_EQ(

@@ -220,8 +220,8 @@ TEST(ShardGrid, EveryRankHoldsItsCells) {
       EXPECT_EQ(all, 7 * 4) << *spec;
       for (int64_t i = 0; i < 6; ++i) {
         const auto coordinate = mesh.coordinate_of(i);
-        const bool is_first = (a.cuts() || coordinate[0] == 0) &&
-            (b.cuts() || coordinate[1] == 0);
+        const bool is_first = (a.is_sharded() || coordinate[0] == 0) &&
+            (b.is_sharded() || coordinate[1] == 0);
         const auto held = numel(local_sizes(
             spec->sizes(), mesh.shape(), spec->placements(), coordinate));
         EXPECT_EQ(elements[static_cast<size_t>(i)], is_first ? held : 0)

@@ -2,6 +2,7 @@
 // Parallel styles on deferred models: a forward pass on meta tensors has the
 // layouts of the pass with data.
 #include <dtensor/deferred/deferred_init.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/loss_parallel.h>
@@ -19,7 +20,7 @@ namespace nn = torch::nn;
 std::string text_of(const at::Tensor& t) {
   return is_dtensor(t)
       ? c10::str(to_string(*DTensor(t).spec()), DTensor(t).to_local().sizes())
-      : c10::str("plain ", t.sizes(), t.scalar_type());
+      : detail::format_text("plain {}{}", t.sizes(), t.scalar_type());
 }
 
 struct Case {
@@ -59,7 +60,7 @@ std::vector<Case> cases() {
       {"colwise", linear, {{"0", ColwiseParallel()}}},
       {"colwise in units",
        [] { return nn::Sequential(nn::Linear(12, 9)); },
-       {{"0", ColwiseParallel({.use_local_output = false, .unit = 3})}}},
+       {{"0", ColwiseParallel({.use_local_output = false, .multiple_of = 3})}}},
       {"colwise, gathered",
        linear,
        {{"0", ColwiseParallel({.output_layouts = Replicate()})}}},
@@ -73,7 +74,7 @@ std::vector<Case> cases() {
              {.input_layouts = Replicate(),
               .output_layouts = Partial(),
               .use_local_output = false,
-              .unit = 4})}}},
+              .multiple_of = 4})}}},
       {"sequence",
        [] { return nn::Sequential(norm()); },
        {{"0", SequenceParallel()}}},

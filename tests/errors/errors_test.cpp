@@ -20,6 +20,7 @@
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/trace.h>
 #include <dtensor/deferred/deferred_init.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/explicit_redistribution.h>
@@ -1162,11 +1163,11 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"a unit that does not divide",
        [](const DeviceMesh& mesh) {
-         style(mesh, {{"up", ColwiseParallel({.unit = 5})}});
+         style(mesh, {{"up", ColwiseParallel({.multiple_of = 5})}});
        }},
       {"units that others cannot share",
        [](const DeviceMesh& mesh) {
-         style(mesh, {{"up", ColwiseParallel({.unit = 2, .shared_by = 3})}});
+         style(mesh, {{"up", ColwiseParallel({.multiple_of = 2, .num_query_heads = 3})}});
        }},
       {"shared units in a layout",
        [](const DeviceMesh& mesh) {
@@ -1175,23 +1176,23 @@ const std::map<std::string, Provocation>& provocations() {
              {{"up",
                ColwiseParallel(
                    {.output_layouts = Replicate(),
-                    .unit = 2,
-                    .shared_by = 4})}});
+                    .multiple_of = 2,
+                    .num_query_heads = 4})}});
        }},
       {"shared units of an embedding",
        [](const DeviceMesh& mesh) {
          parallelize_module(
              *torch::nn::Embedding(4, 4),
              mesh,
-             ColwiseParallel({.unit = 2, .shared_by = 4}));
+             ColwiseParallel({.multiple_of = 2, .num_query_heads = 4}));
        }},
       {"pieces that do not divide",
        [](const DeviceMesh& mesh) {
-         style(mesh, {{"up", ColwiseParallel({.pieces = 5})}});
+         style(mesh, {{"up", ColwiseParallel({.fused_projections = 5})}});
        }},
       {"pieces that others share",
        [](const DeviceMesh& mesh) {
-         style(mesh, {{"up", ColwiseParallel({.shared_by = 8, .pieces = 2})}});
+         style(mesh, {{"up", ColwiseParallel({.num_query_heads = 8, .fused_projections = 2})}});
        }},
       {"a root that the mesh is no dimension of",
        [](const DeviceMesh& mesh) {
@@ -1551,7 +1552,7 @@ std::string joining_with(const char* variable, const char* value) {
 std::string rank_that_has_come() {
   auto store = c10::make_intrusive<c10d::HashStore>();
   for (int session = 0; session < 100; ++session) {
-    store->add(c10::str("dtensor/0/", session, "/seat/0"), 1);
+    store->add(detail::format_text("dtensor/0/{}/seat/0", session), 1);
   }
   return joining({.rank = 0, .world_size = 2, .store = store});
 }
@@ -1559,18 +1560,15 @@ std::string rank_that_has_come() {
 // Returns the error for a rank of another job, which has left its greeting in
 // the store before.
 std::string rank_of_another_job() {
-  const std::string greeting = c10::str(
-      "dtensor ",
+  const std::string greeting = detail::format_text(
+      "dtensor {}.{}.{}\njob 17\n",
       DTENSOR_VERSION_MAJOR,
-      ".",
       DTENSOR_VERSION_MINOR,
-      ".",
-      DTENSOR_VERSION_PATCH,
-      "\njob 17\n");
+      DTENSOR_VERSION_PATCH);
   auto store = c10::make_intrusive<c10d::HashStore>();
   for (int session = 0; session < 100; ++session) {
     store->set(
-        c10::str("dtensor/0/", session, "/rank/1"),
+        detail::format_text("dtensor/0/{}/rank/1", session),
         std::vector<uint8_t>(greeting.begin(), greeting.end()));
   }
   return joining({.rank = 0, .world_size = 2, .store = store});

@@ -59,7 +59,7 @@ void read_note(const std::string& text) {
 }
 
 void read_file(const std::string& text) {
-  meeting_file_objection(text);
+  invalid_store_file_reason(text);
 }
 
 void read_table(const std::string& text) {
@@ -67,7 +67,7 @@ void read_table(const std::string& text) {
 }
 
 void read_call(const std::string& text) {
-  const ToldCall told = unpack(text, 1, 2);
+  const RemoteCall told = unpack(text, 1, 2);
   const Call mine{.kind = CollectiveKind::kBarrier};
   Call theirs = told.call;
   theirs.assumed = &told.assumed;
@@ -76,8 +76,8 @@ void read_call(const std::string& text) {
 
 // Parses two calls. Both come from outside, so they may be of the same kind.
 void read_two_calls(const std::string& text) {
-  const ToldCall told = unpack(text, 0, 2);
-  ToldCall again = unpack(text, 1, 2);
+  const RemoteCall told = unpack(text, 0, 2);
+  RemoteCall again = unpack(text, 1, 2);
   again.call.dim ^= 1;
   check_agreement({&told.call, &again.call}, {0, 1}, "tp");
 }

@@ -50,8 +50,8 @@ TEST(Placement, PredicatesSayWhatAPlacementIs) {
     EXPECT_EQ(p.is_shard(), row.is_shard);
     EXPECT_EQ(p.is_shard(1), row.is_shard_1);
     EXPECT_EQ(p.is_strided_shard(), row.is_strided_shard);
-    EXPECT_EQ(p.cuts(), row.cuts);
-    EXPECT_EQ(p.cuts(1), row.cuts_1);
+    EXPECT_EQ(p.is_sharded(), row.cuts);
+    EXPECT_EQ(p.is_sharded(1), row.cuts_1);
     EXPECT_EQ(p.is_partial(), row.is_partial);
     EXPECT_EQ(p.is_partial(ReduceOp::kSum), row.is_partial_sum);
   }

@@ -43,7 +43,7 @@ at::Tensor part_of(
     const Placement& placement,
     int64_t parts,
     int64_t index) {
-  if (!placement.cuts(0)) {
+  if (!placement.is_sharded(0)) {
     return whole;
   }
   std::vector<at::Tensor> kept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -43,10 +43,10 @@ TEST(Spec, StridesAreRowMajorUnlessGiven) {
 
 TEST(Spec, AWholeTensorIsReplicatedOnEveryMeshDimension) {
   const Placements whole{Replicate(), Replicate()};
-  EXPECT_EQ(detail::whole_placements(mesh_2d()), whole);
+  EXPECT_EQ(detail::replicated_placements(mesh_2d()), whole);
   const SpecPtr spec = Spec::make(
       mesh_2d(), {Shard(0), Partial("max")}, {8, 6}, {1, 8}, at::kHalf);
-  EXPECT_EQ(detail::whole_spec(*spec), spec->with_placements(whole));
+  EXPECT_EQ(detail::fully_replicated_spec(*spec), spec->with_placements(whole));
 }
 
 TEST(Spec, WithoutPartialKeepsAllOtherPlacements) {
@@ -82,8 +82,8 @@ TEST(Spec, PredicatesSayWhatALayoutIs) {
         Spec::make(mesh_2d(), row.placements, {8, 8}, at::kFloat);
     EXPECT_EQ(spec->is_replicated(), row.is_replicated);
     EXPECT_EQ(spec->has_partial(), row.has_partial);
-    EXPECT_EQ(spec->cuts(0), row.cuts_0);
-    EXPECT_EQ(spec->cuts(1), row.cuts_1);
+    EXPECT_EQ(spec->is_sharded(0), row.cuts_0);
+    EXPECT_EQ(spec->is_sharded(1), row.cuts_1);
   }
 }
 

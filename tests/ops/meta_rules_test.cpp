@@ -6,6 +6,7 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/registry.h>
@@ -73,20 +74,20 @@ bool takes_plain_meta(const c10::OperatorHandle& op, const Stack& arguments) {
 std::string text_of(const at::Tensor& t, bool has_data) {
   EXPECT_EQ(t.is_meta(), !has_data);
   if (!is_dtensor(t)) {
-    return c10::str("plain ", t.sizes(), t.strides(), t.scalar_type(), "; ");
+    return detail::format_text(
+        "plain {}{}{}; ", t.sizes(), t.strides(), t.scalar_type());
   }
   const auto spec = DTensor(t).spec();
   const auto local = DTensor(t).to_local();
   EXPECT_EQ(local.is_meta(), !has_data);
-  return c10::str(
+  return detail::format_text(
+      "{}{}{} of which {}{}{}; ",
       to_string(*spec),
       t.strides(),
       t.scalar_type(),
-      " of which ",
       local.sizes(),
       local.strides(),
-      local.scalar_type(),
-      "; ");
+      local.scalar_type());
 }
 
 // Returns the results as text; "refused" if the call throws.
@@ -176,7 +177,7 @@ bool can_reduce(ReduceOp op, at::ScalarType dtype) {
 
 bool fits(const Placements& layout, const at::Tensor& t) {
   return std::all_of(layout.begin(), layout.end(), [&](const Placement& p) {
-    return (!p.cuts() || p.dim() < t.dim()) &&
+    return (!p.is_sharded() || p.dim() < t.dim()) &&
         (!p.is_partial() || can_reduce(p.reduce_op(), t.scalar_type()));
   });
 }

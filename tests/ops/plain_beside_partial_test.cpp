@@ -39,7 +39,8 @@ std::vector<NamedCall> additive_calls() {
       {"where",
        [](T p, T x) {
          return at::where(
-             replicate(at::ones({}, at::kBool), DTensor(p).device_mesh()),
+             replicate_tensor(
+                 at::ones({}, at::kBool), DTensor(p).device_mesh()),
              p,
              x);
        }},
@@ -72,7 +73,7 @@ TEST(PlainBesidePartial, IsRefusedInSums) {
         "[aten::add.Tensor] argument \"self\", a plain f64[], would be a term "
         "of the sum over ranks of f64[] on (dp=2): P(sum), and ranks may have "
         "different values of it. Call full_tensor() on the DTensor first, or "
-        "pass replicate(value, mesh) if all ranks have the same value.");
+        "pass replicate_tensor(value, mesh) if all ranks have the same value.");
   });
 }
 
@@ -127,7 +128,7 @@ TEST(PlainBesidePartial, IsTakenWhereAllRanksHaveIt) {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
     const auto sum =
         DTensor::from_local(at::ones({2}, at::kDouble), mesh, {Partial()});
-    const auto same = replicate(at::full({}, 4., at::kDouble), mesh);
+    const auto same = replicate_tensor(at::full({}, 4., at::kDouble), mesh);
     EXPECT_TRUE(full_tensor(sum + same).eq(7).all().item<bool>());
     EXPECT_TRUE(full_tensor(sum * 2.).eq(6).all().item<bool>());
     EXPECT_TRUE(full_tensor(sum * at::full({}, 2., at::kDouble))

@@ -228,7 +228,7 @@ std::vector<at::Tensor> place_all(
   for (size_t i = 0; i < c.operands.size(); ++i) {
     const auto& t = c.operands[i];
     auto p = layouts[i];
-    if ((p.cuts() && p.dim() >= t.dim()) ||
+    if ((p.is_sharded() && p.dim() >= t.dim()) ||
         (p.is_partial() && t.scalar_type() == at::kBool)) {
       p = Replicate();
     }

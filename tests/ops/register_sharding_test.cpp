@@ -36,10 +36,10 @@ class Overridden {
     detail::registered_rules().replace(name_, ours_);
     const auto name = parse_operator_name(name_);
     auto& dispatcher = c10::Dispatcher::singleton();
-    detail::install_anew(*dispatcher.findSchema(name));
+    detail::reinstall_kernels(*dispatcher.findSchema(name));
     if (const auto in_place =
             dispatcher.findSchema({name.name + "_", name.overload_name})) {
-      detail::install_anew(*in_place);
+      detail::reinstall_kernels(*in_place);
     }
   }
   Overridden(const Overridden&) = delete;
@@ -130,9 +130,9 @@ TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
   };
   OpRule rule;
   rule.dim_rule = nothing_cut;
-  EXPECT_TRUE(traits(rule).plain_in_gradient);
+  EXPECT_TRUE(traits(rule).gradient_makes_plain);
   EXPECT_TRUE(traits(rule.with_traits({.formula = true})).formula);
-  EXPECT_FALSE(traits(rule).plain_in_gradient);
+  EXPECT_FALSE(traits(rule).gradient_makes_plain);
 }
 
 // A rule replaces built-in rules of any form. (In Python, rules of one kind

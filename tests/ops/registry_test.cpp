@@ -33,12 +33,12 @@ TEST(Registry, TraitsSaidTwice) {
 TEST(Registry, TraitsOfARuleAndOfAnOperatorAlone) {
   RuleRegistry rules;
   rules.einsum("mm", "mk,kn->mn").with_traits({.product = true});
-  rules.traits("eq_.Scalar", {.gradient_of_sizes = true});
+  rules.traits("eq_.Scalar", {.gradient_from_sizes_only = true});
   const auto found = [&](const char* name) {
     return rules.find_traits(parse_operator_name(name));
   };
   EXPECT_TRUE(found("mm")->product);
-  EXPECT_TRUE(found("eq_.Scalar")->gradient_of_sizes);
+  EXPECT_TRUE(found("eq_.Scalar")->gradient_from_sizes_only);
   EXPECT_EQ(found("eq_.Tensor"), nullptr);
   EXPECT_EQ(rules.find(parse_operator_name("eq_.Scalar")), nullptr);
 }
@@ -51,10 +51,10 @@ TEST(Registry, TraitsOfAnInPlaceForm) {
                c10::Dispatcher::singleton().findSchemaOrThrow(name, overload))
         .traits;
   };
-  EXPECT_TRUE(traits("aten::sgn", "").gradient_of_sizes);
-  EXPECT_TRUE(traits("aten::sgn_", "").gradient_of_sizes);
-  EXPECT_FALSE(traits("aten::eq", "Scalar").gradient_of_sizes);
-  EXPECT_TRUE(traits("aten::eq_", "Scalar").gradient_of_sizes);
+  EXPECT_TRUE(traits("aten::sgn", "").gradient_from_sizes_only);
+  EXPECT_TRUE(traits("aten::sgn_", "").gradient_from_sizes_only);
+  EXPECT_FALSE(traits("aten::eq", "Scalar").gradient_from_sizes_only);
+  EXPECT_TRUE(traits("aten::eq_", "Scalar").gradient_from_sizes_only);
   EXPECT_TRUE(traits("aten::addmm", "").boundary.has_value());
   EXPECT_FALSE(traits("aten::addmm_", "").boundary.has_value());
   EXPECT_TRUE(traits("aten::add_", "Tensor").adds_bias);

@@ -16,7 +16,7 @@ Placements everywhere(const DeviceMesh& mesh) {
   return Placements(static_cast<size_t>(mesh.ndim()), Replicate());
 }
 
-at::Tensor placed_whole(const at::Tensor& t, const DeviceMesh& mesh) {
+at::Tensor replicate_like(const at::Tensor& t, const DeviceMesh& mesh) {
   return distribute_tensor(t.detach(), mesh, everywhere(mesh), std::nullopt);
 }
 
@@ -69,7 +69,7 @@ void check_module(
         distribute_module(*module, mesh);
         Inputs placed;
         for (const auto& t : inputs) {
-          placed.push_back(placed_whole(t, mesh));
+          placed.push_back(replicate_like(t, mesh));
         }
         const auto got = run(module, call, placed);
         for (size_t i = 0; i < expected.size(); ++i) {
@@ -287,7 +287,7 @@ TEST(ReplicatedModules, DropoutBetweenLayersIsTheSameOnAllRanks) {
     nn::LSTM lstm(nn::LSTMOptions(4, 8).num_layers(2).dropout(0.5));
     distribute_module(*lstm, mesh);
     at::rand({rank + 1}); // ranks' states for plain tensors differ
-    const auto x = placed_whole(at::ones({5, 2, 4}), mesh);
+    const auto x = replicate_like(at::ones({5, 2, 4}), mesh);
     const auto y = std::get<0>(lstm->forward(x));
     const auto mine = DTensor(y).to_local().detach();
     const auto sum =

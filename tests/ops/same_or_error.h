@@ -5,6 +5,7 @@
 
 #include "operands.h"
 
+#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
 
@@ -33,17 +34,16 @@ inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   const auto local = DTensor(mine).to_local();
   if (spec.dtype() != truth.scalar_type() ||
       local.scalar_type() != spec.dtype()) {
-    return c10::str(
-        "a spec of ",
+    return detail::format_text(
+        "a spec of {}, local {}, plain {}",
         spec.dtype(),
-        ", local ",
         local.scalar_type(),
-        ", plain ",
         truth.scalar_type());
   }
   const auto whole = full(mine.detach());
   if (whole.sizes() != truth.sizes()) {
-    return c10::str("sizes ", whole.sizes(), ", plain ", truth.sizes());
+    return detail::format_text(
+        "sizes {}, plain {}", whole.sizes(), truth.sizes());
   }
   const bool equal = at::allclose(
       whole.to(at::kComplexDouble),
@@ -51,7 +51,7 @@ inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
       1e-6,
       1e-6,
       /*equal_nan=*/true);
-  return equal ? "" : c10::str("values ", whole, ", plain ", truth);
+  return equal ? "" : detail::format_text("values {}, plain {}", whole, truth);
 }
 
 /// Calls `fn` on `operands` in every combination of the layouts, twice, on

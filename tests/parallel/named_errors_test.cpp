@@ -136,7 +136,9 @@ TEST(NamedErrors, OfHeadsThatDoNotDivideNameUnit) {
                   "ColwiseParallel to the features of a head."));
     auto whole = filled(torch::nn::Linear(4, 12));
     parallelize_module(
-        *whole, mesh, ColwiseParallel({.use_local_output = false, .unit = 4}));
+        *whole,
+        mesh,
+        ColwiseParallel({.use_local_output = false, .multiple_of = 4}));
     EXPECT_EQ(whole(x).view({2, 5, 3, 4}).size(2), 3);
   });
 }

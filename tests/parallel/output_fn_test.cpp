@@ -2,6 +2,7 @@
 // The output_fn of a boundary gets the module's output including the bias, for
 // inputs of any number of dimensions.
 #include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/format_text.h>
 #include <dtensor/parallel/boundary.h>
 #include <tests/parallel/modules.h>
 
@@ -24,18 +25,18 @@ struct Scaled : ParallelStyle {
   void apply(const StyleTarget& target) const override {
     auto& linear = *target.module.as<torch::nn::Linear>();
     const bool columns = cut == Cut::kColumns;
-    distribute_parameter(
+    set_parameter_placement(
         target, linear.weight, Shard(columns ? 0 : 1), "weight");
     std::vector<at::Tensor> parameters = {linear.weight};
     if (names_bias) {
-      distribute_parameter(
+      set_parameter_placement(
           target,
           linear.bias,
           columns ? Placement(Shard(0)) : Placement(Replicate()),
           "bias");
       parameters.push_back(linear.bias);
     }
-    distribute_parameter(
+    set_parameter_placement(
         target,
         scale,
         columns ? Placement(Shard(0)) : Placement(Replicate()),
@@ -118,7 +119,8 @@ TEST(OutputFn, GetsTheBiasForInputsOfAnyDimensions) {
         style.names_bias = options / 4 == 0;
         style.scale = uniform({7}, 6).requires_grad_(true);
         style.calls = &calls;
-        SCOPED_TRACE(c10::str("options ", options, ", ", sizes.size(), "-D"));
+        SCOPED_TRACE(
+            detail::format_text("options {}, {}-D", options, sizes.size()));
         const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
         auto mine = filled(torch::nn::Linear(4, 7));
         parallelize_module(*mine, mesh, style);

@@ -3,6 +3,7 @@
 // collective per chunk where chunking is possible.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
 
@@ -21,11 +22,10 @@ struct Case {
   bool local = true;
 
   std::string text() const {
-    return c10::str(
+    return detail::format_text(
+        "{} to {} in {}{}{}",
         sizes,
-        " to ",
         to_string(output),
-        " in ",
         chunks,
         bias ? " with bias" : "",
         local ? " local" : "");
@@ -146,7 +146,9 @@ TEST(OverlappedLinear, OfUnitsIsThePlainOne) {
             *mine,
             mesh,
             RowwiseParallel(
-                {.output_layouts = output, .overlap_chunks = 2, .unit = 3}));
+                {.output_layouts = output,
+                 .overlap_chunks = 2,
+                 .multiple_of = 3}));
         const auto whole = uniform({4, 6, 9}, 7);
         const auto leaf = whole.clone().requires_grad_();
         const auto x = part(whole, mesh, Shard(2, 3)).requires_grad_();

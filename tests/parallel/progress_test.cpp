@@ -44,7 +44,7 @@ class AloneBackend final : public detail::BackendDecorator {
   AloneBackend(GroupBackendPtr inner, Notes& notes)
       : BackendDecorator(std::move(inner)),
         notes_(notes) {}
-  bool progresses_alone(c10::DeviceType /*device*/) const override {
+  bool progresses_in_background(c10::DeviceType /*device*/) const override {
     return true;
   }
 

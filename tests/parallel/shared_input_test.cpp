@@ -492,7 +492,7 @@ TEST(SharedInputTest, SumsAndOtherCutsAreShared) {
       auto pair = siblings(mesh);
       auto plain = filled(Siblings());
       at::Tensor x = DTensor::from_local(
-          uniform({4, 8 / (layout.cuts() ? 4 : 1)}, 3), mesh, {layout});
+          uniform({4, 8 / (layout.is_sharded() ? 4 : 1)}, 3), mesh, {layout});
       x.requires_grad_();
       const auto whole = full(x).requires_grad_();
       const CommDebugMode comm;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel with shared_by: key heads of grouped queries, on ranks with a
-// fraction of a query group, compared with the plain module.
+// ColwiseParallel with num_query_heads: key heads of grouped queries, on ranks
+// with a fraction of a query group, compared with the plain module.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/deferred/deferred_init.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/shared_units_impl.h>
@@ -18,7 +19,7 @@ using detail::SharedUnits;
 using Units = std::vector<int64_t>;
 
 SharedUnits shared(int64_t count, int64_t users) {
-  return {.unit = kHead, .count = count, .users = users};
+  return {.multiple_of = kHead, .count = count, .users = users};
 }
 
 TEST(SharedUnits, AreThoseThatARanksQueriesUse) {
@@ -74,12 +75,12 @@ struct Case {
   ParallelizePlan plan() const {
     const auto x = sequence ? Shard(1) : Placement(Replicate());
     const ColwiseParallel keys(
-        {.input_layouts = x, .unit = kHead, .shared_by = heads});
+        {.input_layouts = x, .multiple_of = kHead, .num_query_heads = heads});
     return {
-        {"q", ColwiseParallel({.input_layouts = x, .unit = kHead})},
+        {"q", ColwiseParallel({.input_layouts = x, .multiple_of = kHead})},
         {"k", keys},
         {"v", keys},
-        {"o", RowwiseParallel({.output_layouts = x, .unit = kHead})}};
+        {"o", RowwiseParallel({.output_layouts = x, .multiple_of = kHead})}};
   }
   GroupedAttention make() const {
     return filled(GroupedAttention(heads, key_heads, bias));
@@ -92,11 +93,10 @@ int64_t gradient_reductions(const CommDebugMode& comm) {
 
 void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
   const auto ranks = mesh.size();
-  const auto what = c10::str(
+  const auto what = detail::format_text(
+      "{}:{} on {}{}{}",
       c.heads,
-      ":",
       c.key_heads,
-      " on ",
       ranks,
       c.bias ? " with bias" : "",
       c.sequence ? " along the sequence" : "");
@@ -163,7 +163,9 @@ TEST(SharedUnits, OfVectorsAndMatrices) {
       auto plain = make();
       auto mine = make();
       parallelize_module(
-          *mine, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+          *mine,
+          mesh,
+          ColwiseParallel({.multiple_of = kHead, .num_query_heads = 9}));
       for (const auto& sizes :
            {std::vector<int64_t>{5}, {3, 5}, {0, 5}, {2, 1, 3, 5}}) {
         const auto x = uniform(sizes, 3);
@@ -217,7 +219,9 @@ TEST(SharedUnits, AreTwiceDifferentiable) {
     auto plain = filled(nn::Linear(5, 3 * kHead));
     auto mine = filled(nn::Linear(5, 3 * kHead));
     parallelize_module(
-        *mine, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+        *mine,
+        mesh,
+        ColwiseParallel({.multiple_of = kHead, .num_query_heads = 9}));
     const auto x = uniform({2, 3, 5}, 7);
     const auto whole = x.clone().requires_grad_();
     const auto input = x.clone().requires_grad_();
@@ -245,7 +249,9 @@ TEST(SharedUnits, UnderAutocast) {
       auto plain = make();
       auto mine = make();
       parallelize_module(
-          *mine, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+          *mine,
+          mesh,
+          ColwiseParallel({.multiple_of = kHead, .num_query_heads = 9}));
       for (const auto& sizes : {std::vector<int64_t>{2, 5}, {2, 3, 5}}) {
         const auto x = uniform(sizes, 3).to(at::kFloat);
         const Autocast scope(at::kCPU, at::kBFloat16);
@@ -273,7 +279,9 @@ TEST(SharedUnits, OfADeferredModel) {
       k = nn::Linear(5, 3 * kHead);
     }
     parallelize_module(
-        *k, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+        *k,
+        mesh,
+        ColwiseParallel({.multiple_of = kHead, .num_query_heads = 9}));
     const auto features = rank == 0 ? 5 * kHead : 4 * kHead;
     const auto y = k(at::empty({2, 3, 5}, at::kMeta));
     EXPECT_TRUE(y.is_meta());
@@ -289,7 +297,9 @@ TEST(SharedUnits, ARankOutsideTheMeshHasNothing) {
     for (const bool bias : {false, true}) {
       auto mine = filled(nn::Linear(nn::LinearOptions(5, 12).bias(bias)));
       parallelize_module(
-          *mine, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+          *mine,
+          mesh,
+          ColwiseParallel({.multiple_of = kHead, .num_query_heads = 9}));
       for (const auto& sizes : {std::vector<int64_t>{2, 5}, {2, 3, 5}}) {
         const auto y = mine(uniform(sizes, 3));
         EXPECT_FALSE(is_dtensor(y));
@@ -311,29 +321,38 @@ TEST(SharedUnits, ThatCannotBeAreErrors) {
     const std::string begin = "[ColwiseParallel] the module itself";
     for (const int64_t users : {-3, 2, 10}) {
       EXPECT_EQ(
-          refused({.unit = 4, .shared_by = users}, *k),
-          c10::str(
+          refused({.multiple_of = 4, .num_query_heads = users}, *k),
+          detail::format_text(
+              "{} has 3 units of 4 features, which {} of another module cannot "
+              "share. Set num_query_heads to a multiple of 3, the query heads "
+              "of an attention for example.",
               begin,
-              " has 3 units of 4 features, which ",
-              users,
-              " of another module cannot share. Set shared_by to a multiple of "
-              "3, the query heads of an attention for example."));
+              users));
     }
     const std::string plain =
-        ": with shared_by a rank gets the part that it needs, a plain tensor, "
+        ": with num_query_heads a rank gets the part that it needs, a plain "
+        "tensor, "
         "and not ";
     const std::string end =
         ". Leave out either; attention picks its heads from DTensors in R.";
     EXPECT_EQ(
-        refused({.use_local_output = false, .unit = 4, .shared_by = 9}, *k),
+        refused(
+            {.use_local_output = false, .multiple_of = 4, .num_query_heads = 9},
+            *k),
         begin + plain + "a DTensor in S(-1)" + end);
     EXPECT_EQ(
-        refused({.output_layouts = Replicate(), .unit = 4, .shared_by = 9}, *k),
+        refused(
+            {.output_layouts = Replicate(),
+             .multiple_of = 4,
+             .num_query_heads = 9},
+            *k),
         begin + plain + "R" + end);
     EXPECT_EQ(
-        refused({.unit = 4, .shared_by = 9}, *nn::Embedding(5, 12)),
+        refused(
+            {.multiple_of = 4, .num_query_heads = 9}, *nn::Embedding(5, 12)),
         "[ColwiseParallel] cannot share the module itself of type "
-        "torch::nn::EmbeddingImpl: shared_by is for a torch::nn::Linear. Leave "
+        "torch::nn::EmbeddingImpl: num_query_heads is for a torch::nn::Linear. "
+        "Leave "
         "it out.");
     EXPECT_FALSE(is_dtensor(k->weight));
   });

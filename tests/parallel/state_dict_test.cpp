@@ -69,7 +69,7 @@ TEST(ModelStateDict, LocalPartsComeBackToTheirRanks) {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
     const auto truth = filled(Mlp(6, 7));
     const auto state =
-        get_model_state_dict(*parallel(mesh), {.local_parts = true});
+        get_model_state_dict(*parallel(mesh), {.local_shards = true});
     EXPECT_FALSE(is_dtensor(state["w1.weight"]));
     // Contents of one rank's file.
     std::stringstream file;
@@ -131,9 +131,9 @@ TEST(ModelStateDict, SaysAllThatIsWrongAndChangesNothing) {
     EXPECT_EQ(
         error_of([&] {
           get_model_state_dict(
-              *mlp, {.full_state_dict = true, .local_parts = true});
+              *mlp, {.full_state_dict = true, .local_shards = true});
         }),
-        "[get_model_state_dict] full_state_dict and local_parts exclude each "
+        "[get_model_state_dict] full_state_dict and local_shards exclude each "
         "other. Choose one.");
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles that shard between heads: 9 query heads and 3 key and value heads on
 // any number of ranks, compared with the plain module.
+#include <dtensor/format_text.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
 
@@ -13,10 +14,11 @@ namespace nn = torch::nn;
 ParallelizePlan plan_of(int64_t group, bool local) {
   return {
       {"q",
-       ColwiseParallel({.use_local_output = local, .unit = group * kHead})},
-      {"k", ColwiseParallel({.use_local_output = local, .unit = kHead})},
-      {"v", ColwiseParallel({.use_local_output = local, .unit = kHead})},
-      {"o", RowwiseParallel({.unit = group * kHead})}};
+       ColwiseParallel(
+           {.use_local_output = local, .multiple_of = group * kHead})},
+      {"k", ColwiseParallel({.use_local_output = local, .multiple_of = kHead})},
+      {"v", ColwiseParallel({.use_local_output = local, .multiple_of = kHead})},
+      {"o", RowwiseParallel({.multiple_of = group * kHead})}};
 }
 
 void expect_like_plain(
@@ -26,8 +28,8 @@ void expect_like_plain(
     bool local) {
   run_ranks(ranks, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
-    const auto what = c10::str(
-        heads, ":", key_heads, " on ", ranks, local ? "" : ", as DTensors");
+    const auto what = detail::format_text(
+        "{}:{} on {}{}", heads, key_heads, ranks, local ? "" : ", as DTensors");
     const auto whole = uniform({2, 3, heads * kHead}, 7);
     auto plain = filled(GroupedAttention(heads, key_heads));
     const auto x = whole.clone().requires_grad_();
@@ -103,8 +105,10 @@ TEST(Units, OfSeveralPiecesInOneWeight) {
             mesh,
             {{"both",
               ColwiseParallel(
-                  {.use_local_output = local, .unit = 3, .pieces = 2})},
-             {"down", RowwiseParallel({.unit = 3})}});
+                  {.use_local_output = local,
+                   .multiple_of = 3,
+                   .fused_projections = 2})},
+             {"down", RowwiseParallel({.multiple_of = 3})}});
         CommDebugMode comm;
         const auto y = module->forward(whole);
         const auto what = c10::str(ranks, local ? "" : ", as DTensors");
@@ -130,13 +134,13 @@ TEST(Units, OfAnEmbedding) {
       const auto truth = plain(ids);
       truth.square().sum().backward();
       auto columns = filled(nn::Embedding(10, 9));
-      parallelize_module(*columns, mesh, ColwiseParallel({.unit = 3}));
+      parallelize_module(*columns, mesh, ColwiseParallel({.multiple_of = 3}));
       const auto y = columns(ids);
       expect_close(y, part(truth, mesh, Shard(2, 3)), "columns");
       y.square().sum().backward();
       expect_same_gradients(*columns, *plain, "columns");
       auto rows = filled(nn::Embedding(10, 9));
-      parallelize_module(*rows, mesh, RowwiseParallel({.unit = 5}));
+      parallelize_module(*rows, mesh, RowwiseParallel({.multiple_of = 5}));
       EXPECT_EQ(layout_of(rows->weight), ranks == 2 ? Shard(0) : Shard(0, 5));
       const auto z = rows(ids);
       expect_close(z, truth, "rows");
@@ -153,7 +157,7 @@ TEST(Units, ThatDoNotDivideAreAnError) {
     EXPECT_EQ(
         error_of([&] {
           parallelize_module(
-              *module, mesh, {{"q", ColwiseParallel({.unit = 64})}});
+              *module, mesh, {{"q", ColwiseParallel({.multiple_of = 64})}});
         }),
         "[ColwiseParallel] module \"q\" has a dimension of 36 to cut, which is "
         "no "
@@ -162,7 +166,7 @@ TEST(Units, ThatDoNotDivideAreAnError) {
     EXPECT_EQ(
         error_of([&] {
           parallelize_module(
-              *module, mesh, {{"o", RowwiseParallel({.unit = 0})}});
+              *module, mesh, {{"o", RowwiseParallel({.multiple_of = 0})}});
         }),
         "[RowwiseParallel] module \"o\" has a dimension of 36 to cut, which is "
         "no "
@@ -177,17 +181,17 @@ TEST(Units, OfAnInputAreThoseOfTheWeight) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     nn::Linear o(9, 2);
-    parallelize_module(*o, mesh, RowwiseParallel({.unit = 3}));
+    parallelize_module(*o, mesh, RowwiseParallel({.multiple_of = 3}));
     EXPECT_EQ(
         error_of([&] {
           o(at::ones({1, 5}));
         }),
-        c10::str(
+        detail::format_text(
             "[boundary] the input of the module itself, f32[1, 5], has 5 "
-            "features, and this rank's part of 9 in S(-1, u=3) has ",
-            mesh.get_local_rank() == 0 ? 6 : 3,
-            ". Give the module before it the output_layouts that are this "
-            "one's input_layouts."));
+            "features, and this rank's part of 9 in S(-1, u=3) has {}. Give "
+            "the module before it the output_layouts that are this one's "
+            "input_layouts.",
+            mesh.get_local_rank() == 0 ? 6 : 3));
   });
 }
 

@@ -135,7 +135,7 @@ TEST(Nccl, SaysThatThereIsNoGpu) {
 }
 
 TEST(GpuClaim, IsForOneMember) {
-  MeetingPlace place;
+  RendezvousInfo place;
   place.store = c10::make_intrusive<c10d::HashStore>();
   const auto claim = [&](int64_t member, const std::string& gpu) {
     const at::Device device(at::kCUDA, 0);

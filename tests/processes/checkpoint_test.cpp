@@ -18,7 +18,7 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-GroupPtr everybody() {
+GroupPtr world_group() {
   std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return new_group(ranks, "all");
@@ -29,7 +29,7 @@ std::string common_folder(Group& group) {
   const auto mine = (std::filesystem::temp_directory_path() /
                      ("checkpoint_of_" + std::to_string(::getpid())))
                         .string();
-  const auto folder = group.all_gather_texts(mine)[0];
+  const auto folder = group.all_gather_strings(mine)[0];
   if (get_rank() == 0) {
     std::filesystem::remove_all(folder);
     std::filesystem::create_directory(folder);
@@ -50,7 +50,7 @@ state_on(const DeviceMesh& mesh, const Placement& layout, double add) {
 }
 
 TEST_ON_RANKS(ProcessCheckpoint, GoesFromAnyLayoutToAnyOther) {
-  const auto group = everybody();
+  const auto group = world_group();
   const auto folder = common_folder(*group);
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
   AsyncSaver saver;
@@ -81,7 +81,7 @@ TEST_ON_RANKS(ProcessCheckpoint, GoesFromAnyLayoutToAnyOther) {
 }
 
 TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
-  const auto group = everybody();
+  const auto group = world_group();
   const auto folder = common_folder(*group);
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
   auto saved = state_on(mesh, Shard(0), 1);
@@ -109,7 +109,7 @@ TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
 
 // If one rank passes something else or finds damage, all ranks get the error.
 TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
-  const auto group = everybody();
+  const auto group = world_group();
   const auto folder = common_folder(*group);
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
   const bool is_last = get_rank() == get_world_size() - 1;

@@ -205,7 +205,7 @@ TEST_ON_RANKS(Processes, Messages) {
 TEST_ON_RANKS(Processes, BarriersAndStrings) {
   const GroupPtr group = world();
   group->barrier();
-  const auto texts = group->all_gather_texts(
+  const auto texts = group->all_gather_strings(
       std::string(static_cast<size_t>(get_rank()), 'x'));
   ASSERT_EQ(texts.size(), size());
   for (size_t r = 0; r < texts.size(); ++r) {
@@ -333,7 +333,7 @@ TEST_ON_RANKS(Processes, OthersNeedNotWait) {
   namespace fs = std::filesystem;
   const GroupPtr group = world();
   const auto base = fs::path(testing::TempDir()) /
-      group->all_gather_texts("dtensor_" + std::to_string(getpid())).front();
+      group->all_gather_strings("dtensor_" + std::to_string(getpid())).front();
   const auto file = [&](int64_t rank) {
     return base.string() + "." + std::to_string(rank);
   };

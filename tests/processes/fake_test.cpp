@@ -44,7 +44,7 @@ TEST_F(FakeProcess, KeepsItsOwnOfAReductionAndGathersZeros) {
       group->all_gather(torch::empty({2, 3}, at::kMeta), 1).sizes(),
       (std::vector<int64_t>{2, 24}));
   group->barrier();
-  EXPECT_EQ(group->all_gather_texts("me"), std::vector<std::string>(8, "me"));
+  EXPECT_EQ(group->all_gather_strings("me"), std::vector<std::string>(8, "me"));
 }
 
 // The smallest shard of a model that no machine here could hold.

@@ -161,7 +161,7 @@ class Faults : public ::testing::TestWithParam<std::string> {
   }
 };
 
-inline void expect_told(
+inline void expect_report(
     const std::array<Ended, kRanks>& ended,
     int culprit,
     const ::testing::Matcher<std::string>& what) {

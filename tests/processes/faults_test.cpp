@@ -13,7 +13,7 @@ TEST_P(Faults, ARankThatDiesIsNamed) {
   for (const std::string fault : {"kill", "segv", "exit"}) {
     SCOPED_TRACE(fault);
     const auto ended = run(fault, 1);
-    expect_told(
+    expect_report(
         ended,
         1,
         AllOf(
@@ -49,7 +49,7 @@ TEST_P(Faults, ARankThatEndsAfterItsLastCollectiveIsNotWaitedFor) {
 TEST_P(Faults, ARankThatThrowsNoExceptionIsNamed) {
   const auto ended = run("int", 1);
   EXPECT_EQ(ended[1].code, 8);
-  expect_told(
+  expect_report(
       ended, 1, HasSubstr(") failed: an exception that is no std::exception"));
 }
 
@@ -60,14 +60,14 @@ TEST_P(Faults, ARankWhoseThreadEndsIsNamed) {
   EXPECT_THAT(
       ended[1].output,
       HasSubstr("rank 3: the thread of this rank was ended by pthread_exit."));
-  expect_told(
+  expect_report(
       ended, 1, HasSubstr(") failed: its thread was ended by pthread_exit"));
 }
 
 // A stopped rank stops its store too, so requests to the store get no answer.
 TEST_P(Faults, AStoppedRankOfTheStoreIsToldInTime) {
   const auto ended = run("stop", 0);
-  expect_told(ended, 0, HasSubstr("the store does not answer"));
+  expect_report(ended, 0, HasSubstr("the store does not answer"));
 }
 
 TEST_P(Faults, AForkedChildCannotCommunicate) {
@@ -119,7 +119,7 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
     const auto& wrong = ended[static_cast<size_t>(culprit)];
     EXPECT_EQ(wrong.code, 7);
     EXPECT_THAT(wrong.output, HasSubstr("no such row"));
-    expect_told(
+    expect_report(
         ended,
         culprit,
         AllOf(names_rank(culprit), HasSubstr("failed: no such row")));
@@ -130,7 +130,7 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
 // live on and the rank continues.
 TEST_P(Faults, ARankThatThrowsBeforeItsGroupMeetsIsNamed) {
   const auto ended = run("throw", 1, "OFF", /*round=*/-1);
-  expect_told(
+  expect_report(
       ended,
       1,
       AllOf(
@@ -140,7 +140,7 @@ TEST_P(Faults, ARankThatThrowsBeforeItsGroupMeetsIsNamed) {
 
 TEST_P(Faults, ARankThatThrowsAndKeepsItsGroupsEndsTheOthers) {
   const auto ended = run("throw", 1, "OFF", 5, {"--keep"});
-  expect_told(
+  expect_report(
       ended,
       1,
       AllOf(
@@ -163,7 +163,7 @@ TEST_P(Faults, AThreadThatThrowsEndsTheRanksOfAllProcesses) {
         AllOf(
             HasSubstr("[run_world] 2 of 2 ranks failed. "),
             HasSubstr(name + ": no such row")));
-    expect_told(
+    expect_report(
         ended,
         culprit,
         AllOf(
@@ -174,13 +174,13 @@ TEST_P(Faults, AThreadThatThrowsEndsTheRanksOfAllProcesses) {
 TEST_P(Faults, AProcessOfSeveralRanksDies) {
   threads_ = 2;
   const auto ended = run("kill", 1);
-  expect_told(
+  expect_report(
       ended, 1, AllOf(HasSubstr("rank 3 (process "), HasSubstr("has ended")));
 }
 
 TEST_P(Faults, TheRankOfTheStoreDies) {
   const auto ended = run("kill", 0);
-  expect_told(
+  expect_report(
       ended,
       0,
       AnyOf(
@@ -189,7 +189,7 @@ TEST_P(Faults, TheRankOfTheStoreDies) {
 
 TEST_P(Faults, ARankThatHangsIsNamedAtTheTimeout) {
   const auto ended = run("hang", 1);
-  expect_told(
+  expect_report(
       ended, 1, AllOf(names_rank(1), HasSubstr(") runs and says nothing")));
 }
 
@@ -203,7 +203,7 @@ TEST_P(Faults, GroupsAndCallsHaveTimeoutsOfTheirOwn) {
     auto options = more;
     options.insert(options.end(), {"--timeout-ms", "30000"});
     const auto ended = run("hang", 1, "OFF", 5, options);
-    expect_told(
+    expect_report(
         ended,
         1,
         AllOf(
@@ -214,7 +214,7 @@ TEST_P(Faults, GroupsAndCallsHaveTimeoutsOfTheirOwn) {
 
 TEST_P(Faults, ARankThatNeverComesIsNamed) {
   const auto ended = run("absent", 1);
-  expect_told(
+  expect_report(
       ended,
       1,
       HasSubstr("[init_process_group] rank 1 of 3 did not come within 4 s"));
@@ -223,7 +223,7 @@ TEST_P(Faults, ARankThatNeverComesIsNamed) {
 // The late rank finds that the others are gone, and the store with rank 0.
 TEST_P(Faults, ARankThatComesAfterTheTimeoutIsNamedAndFindsNobody) {
   const auto ended = run("late", 1);
-  expect_told(
+  expect_report(
       ended,
       1,
       HasSubstr("[init_process_group] rank 1 of 3 did not come within 4 s"));
@@ -312,7 +312,7 @@ TEST_P(Faults, AtAnyPoint) {
         std::to_string(round));
     const auto ended = run(fault, culprit, "OFF", round);
     const auto name = "rank " + std::to_string(culprit);
-    expect_told(
+    expect_report(
         ended,
         culprit,
         AnyOf(

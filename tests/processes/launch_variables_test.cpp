@@ -4,6 +4,7 @@
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/run_world.h>
+#include <dtensor/format_text.h>
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
 
@@ -102,17 +103,13 @@ TEST(LaunchVariables, ThatAreNoNumbersAreNamedWithTheirValues) {
       variables[number.name] = value;
       EXPECT_EQ(
           error(variables),
-          c10::str(
-              "[init_process_group] ",
+          detail::format_text(
+              "[init_process_group] {} is not a number from {} to {}: \"{}\". "
+              "Start the program by a launcher, or set it to such a number.",
               number.name,
-              " is not a number from ",
               number.least,
-              " to ",
               number.most,
-              ": \"",
-              value,
-              "\". Start the program by a launcher, or set it to such a "
-              "number."));
+              value));
     }
   }
 }
@@ -124,8 +121,8 @@ TEST(LaunchVariables, OutOfRangeAreErrors) {
       variables[number.name] = std::to_string(value);
       EXPECT_THAT(
           error(variables),
-          HasSubstr(c10::str(
-              "] ", number.name, " is not a number from ", number.least)))
+          HasSubstr(detail::format_text(
+              "] {} is not a number from {}", number.name, number.least)))
           << value;
     }
   }

@@ -23,7 +23,7 @@ class SavingFaults : public Faults {
     setenv("DTENSOR_TEST_SAVES", saves.c_str(), 1);
     setenv("DTENSOR_TEST_DELAY", std::to_string(delay).c_str(), 1);
     const auto ended = run("kill", culprit, "OFF", round);
-    expect_told(
+    expect_report(
         ended,
         culprit,
         HasSubstr("rank " + std::to_string(culprit) + " (process "));

@@ -17,7 +17,7 @@ namespace dtensor::test {
 inline MakeBackend on_two_hosts(
     const std::string& regular,
     const std::string& otherwise) {
-  return [=](GroupMembers members, MeetingPlace place) {
+  return [=](GroupMembers members, RendezvousInfo place) {
     for (size_t i = 0; i < place.hosts.size(); ++i) {
       place.hosts[i] = members.ranks[i] % 2 == 0 ? "oak" : "elm";
     }
@@ -30,7 +30,7 @@ inline MakeBackend on_two_hosts(
 /// Initializes MPI, which a world does automatically only for built-in names.
 inline GroupBackendPtr on_two_hosts_by_mpi(
     GroupMembers members,
-    const MeetingPlace& place) {
+    const RendezvousInfo& place) {
   const auto me = launched();
   detail::load_mpi("mpi");
   detail::begin_mpi(me->rank, me->size);

@@ -18,8 +18,8 @@ program, guide = sys.argv[1], pathlib.Path(sys.argv[2])
 
 PLAN = """\
 0                     rowwise
-1.self_attn           colwise pieces=3 unit=8
-1.self_attn.out_proj  rowwise unit=8
+1.self_attn           colwise fused_projections=3 multiple_of=8
+1.self_attn.out_proj  rowwise multiple_of=8
 1.linear1             colwise
 1.linear2             rowwise
 2                     colwise"""

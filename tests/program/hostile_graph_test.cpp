@@ -7,6 +7,7 @@
 #include "tests/weights/files.h"
 
 #include <dtensor/dtensor.h>
+#include <dtensor/format_text.h>
 #include <dtensor/program/pickle_shape_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -309,8 +310,8 @@ TEST(HostileGraph, NamesOfParametersAreBounded) {
   for (const auto* name : {"", ".a", "a.", "a..b", "."}) {
     EXPECT_THAT(
         error_of_graph(with_parameter(name)),
-        HasSubstr(c10::str(
-            "parameter_name: a part of the name \"", name, "\" is empty")));
+        HasSubstr(detail::format_text(
+            "parameter_name: a part of the name \"{}\" is empty", name)));
   }
   EXPECT_EQ(
       error_of_graph(with_parameter("a.b")),

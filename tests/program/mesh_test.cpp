@@ -147,8 +147,8 @@ TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
   const auto path = exported("causal");
   const auto run = python_runs("causal")[0];
   const ParallelizePlan plan = {
-      {"*.[qkv]", ColwiseParallel({.unit = 4})},
-      {"*.o", RowwiseParallel({.unit = 4})}};
+      {"*.[qkv]", ColwiseParallel({.multiple_of = 4})},
+      {"*.o", RowwiseParallel({.multiple_of = 4})}};
   on_meshes({"cp", "tp"}, [&](const DeviceMesh& mesh) {
     auto program = load_program(path);
     parallelize_program(program, mesh, plan);

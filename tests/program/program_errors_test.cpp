@@ -4,6 +4,7 @@
 #include "tests/weights/files.h"
 
 #include <dtensor/dtensor.h>
+#include <dtensor/format_text.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -94,7 +95,7 @@ std::string line_of_source(const std::string& begin) {
   for (int number = 1; std::getline(script, line); ++number) {
     const auto at = line.find(begin);
     if (at != std::string::npos) {
-      return c10::str(path, ":", number, ": ", line.substr(at));
+      return detail::format_text("{}:{}: {}", path, number, line.substr(at));
     }
   }
   return "no line " + begin;
@@ -206,10 +207,12 @@ TEST(ProgramErrors, RefuseASecondPlan) {
                   program,
                   mesh,
                   {{"blocks.*.attn.k",
-                    ColwiseParallel({.unit = 4, .shared_by = 12})}});
+                    ColwiseParallel(
+                        {.multiple_of = 4, .num_query_heads = 12})}});
             }),
-        HasSubstr("with shared_by a rank gets the part that it needs, a plain "
-                  "tensor, and not a DTensor in S(-1)"));
+        HasSubstr(
+            "with num_query_heads a rank gets the part that it needs, a plain "
+            "tensor, and not a DTensor in S(-1)"));
     parallelize_program(program, mesh);
     EXPECT_EQ(
         message_of<c10::Error>(

@@ -69,8 +69,8 @@ TEST(ProgramRandom, IsAlikeOnAllRanks) {
 ParallelizePlan transformer_plan() {
   return {
       {"tokens", RowwiseParallel()},
-      {"blocks.*.attn.[qkv]", ColwiseParallel({.unit = 4})},
-      {"blocks.*.attn.o", RowwiseParallel({.unit = 4})},
+      {"blocks.*.attn.[qkv]", ColwiseParallel({.multiple_of = 4})},
+      {"blocks.*.attn.o", RowwiseParallel({.multiple_of = 4})},
       {"blocks.*.up", ColwiseParallel()},
       {"blocks.*.down", RowwiseParallel()},
       {"head", ColwiseParallel({.output_layouts = Replicate()})}};
@@ -124,10 +124,10 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
   EXPECT_EQ(
       to_string(find_tp_plan(looked_at)),
       "tokens           rowwise\n"
-      "blocks.*.attn.q  colwise unit=4\n"
-      "blocks.*.attn.k  colwise unit=4\n"
-      "blocks.*.attn.v  colwise unit=4\n"
-      "blocks.*.attn.o  rowwise unit=4\n"
+      "blocks.*.attn.q  colwise multiple_of=4\n"
+      "blocks.*.attn.k  colwise multiple_of=4\n"
+      "blocks.*.attn.v  colwise multiple_of=4\n"
+      "blocks.*.attn.o  rowwise multiple_of=4\n"
       "blocks.*.up      colwise\n"
       "blocks.*.down    rowwise\n"
       "head             colwise\n");
@@ -184,16 +184,16 @@ TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
   const auto encoder = load_program(exported("encoder"));
   EXPECT_EQ(
       to_string(find_tp_plan(encoder)),
-      "*.self_attn           colwise pieces=3 unit=4\n"
-      "*.self_attn.out_proj  rowwise unit=4\n"
+      "*.self_attn           colwise fused_projections=3 multiple_of=4\n"
+      "*.self_attn.out_proj  rowwise multiple_of=4\n"
       "*.linear1             colwise\n"
       "*.linear2             rowwise\n");
   const auto packed = load_program(exported("packed"));
   EXPECT_EQ(
       to_string(find_tp_plan(packed)),
-      "qkv      colwise pieces=3 unit=4\n"
-      "o        rowwise unit=4\n"
-      "gate_up  colwise pieces=2\n"
+      "qkv      colwise fused_projections=3 multiple_of=4\n"
+      "o        rowwise multiple_of=4\n"
+      "gate_up  colwise fused_projections=2\n"
       "down     rowwise\n");
   for (const std::string name : {"encoder", "packed"}) {
     const auto path = exported(name);
@@ -423,10 +423,10 @@ TEST(ProgramPlans, FindPairsBehindOperatorsWithoutARule) {
 TEST(ProgramPlans, FindPairsAfterRunDecompositions) {
   expect_plan(
       "decomposed",
-      "1.q     colwise unit=4\n"
-      "1.k     colwise unit=4\n"
-      "1.v     colwise unit=4\n"
-      "1.o     rowwise unit=4\n"
+      "1.q     colwise multiple_of=4\n"
+      "1.k     colwise multiple_of=4\n"
+      "1.v     colwise multiple_of=4\n"
+      "1.o     rowwise multiple_of=4\n"
       "4.up    colwise\n"
       "4.down  rowwise\n");
 }
@@ -434,15 +434,15 @@ TEST(ProgramPlans, FindPairsAfterRunDecompositions) {
 TEST(ProgramPlans, AreReadAndWritten) {
   const auto lines = parse_plan(
       "# remark\n"
-      "a.*.q   colwise unit=4  # heads\n"
+      "a.*.q   colwise multiple_of=4  # heads\n"
       "\n"
-      "b rowwise output=S(1) unit=2\n"
+      "b rowwise output=S(1) multiple_of=2\n"
       "c colwise output=S(0, u=4)\n"
       "n sequence dim=0\n");
   EXPECT_EQ(
       to_string(lines),
-      "a.*.q  colwise unit=4\n"
-      "b      rowwise output=S(1) unit=2\n"
+      "a.*.q  colwise multiple_of=4\n"
+      "b      rowwise output=S(1) multiple_of=2\n"
       "c      colwise output=S(0, u=4)\n"
       "n      sequence dim=0\n");
   EXPECT_EQ(parse_plan(to_string(lines)), lines);
@@ -467,8 +467,8 @@ TEST(ProgramPlans, AreReadAndWritten) {
       message("a colwise 4"),
       "[parse_plan] \"a colwise 4\": \"4\" is no option" + styles);
   EXPECT_EQ(
-      message("a colwise unit=x"),
-      "[parse_plan] \"a colwise unit=x\": unit is no number" + styles);
+      message("a colwise multiple_of=x"),
+      "[parse_plan] \"a colwise multiple_of=x\": unit is no number" + styles);
   EXPECT_EQ(
       message("a sequence unit=2"),
       "[parse_plan] \"a sequence unit=2\": sequence has no unit" + styles);

@@ -88,24 +88,24 @@ double largest_error(const at::Tensor& ours, const at::Tensor& truth) {
   return (off / truth.abs().max()).item<double>();
 }
 
-std::vector<PlanLine> minilm_plan() {
+std::vector<PlanEntryText> minilm_plan() {
   return parse_plan(
       "model.embeddings.word_embeddings              rowwise\n"
-      "model.encoder.layer.*.attention.self.query    colwise unit=32\n"
-      "model.encoder.layer.*.attention.self.key      colwise unit=32\n"
-      "model.encoder.layer.*.attention.self.value    colwise unit=32\n"
-      "model.encoder.layer.*.attention.output.dense  rowwise unit=32\n"
+      "model.encoder.layer.*.attention.self.query    colwise multiple_of=32\n"
+      "model.encoder.layer.*.attention.self.key      colwise multiple_of=32\n"
+      "model.encoder.layer.*.attention.self.value    colwise multiple_of=32\n"
+      "model.encoder.layer.*.attention.output.dense  rowwise multiple_of=32\n"
       "model.encoder.layer.*.intermediate.dense      colwise\n"
       "model.encoder.layer.*.output.dense            rowwise\n");
 }
 
-std::vector<PlanLine> smollm2_plan() {
+std::vector<PlanEntryText> smollm2_plan() {
   return parse_plan(
       "lm.model.embed_tokens               rowwise\n"
-      "lm.model.layers.*.self_attn.q_proj  colwise unit=192\n"
-      "lm.model.layers.*.self_attn.k_proj  colwise unit=64\n"
-      "lm.model.layers.*.self_attn.v_proj  colwise unit=64\n"
-      "lm.model.layers.*.self_attn.o_proj  rowwise unit=192\n"
+      "lm.model.layers.*.self_attn.q_proj  colwise multiple_of=192\n"
+      "lm.model.layers.*.self_attn.k_proj  colwise multiple_of=64\n"
+      "lm.model.layers.*.self_attn.v_proj  colwise multiple_of=64\n"
+      "lm.model.layers.*.self_attn.o_proj  rowwise multiple_of=192\n"
       "lm.model.layers.*.mlp.gate_proj     colwise\n"
       "lm.model.layers.*.mlp.up_proj       colwise\n"
       "lm.model.layers.*.mlp.down_proj     rowwise\n"
@@ -144,7 +144,7 @@ at::Tensor loss_of(const at::Tensor& output, const Truth& truth, bool lm) {
   const auto last = truth.ids.size(1) - 1;
   return F::cross_entropy(
       output.narrow(1, 0, last).flatten(0, 1),
-      replicate(truth.ids.narrow(1, 1, last).flatten()));
+      replicate_tensor(truth.ids.narrow(1, 1, last).flatten()));
 }
 
 // Compares each parameter's change in ten steps with Python's, which is stored
@@ -187,7 +187,7 @@ void expect_training(
 void expect_as_python(
     const std::string& name,
     const std::string& dtype,
-    const std::vector<PlanLine>& plan,
+    const std::vector<PlanEntryText>& plan,
     int64_t collectives,
     double tolerance,
     const std::vector<int64_t>& on_ranks = {1, 2, 3, 4}) {

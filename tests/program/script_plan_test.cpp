@@ -115,7 +115,7 @@ void expect_found(
   for (const int64_t ranks : {1, 2, 3}) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
-      const auto given = replicate(x, mesh);
+      const auto given = replicate_tensor(x, mesh);
       const auto scope = implicit_replication();
       auto script = make();
       EXPECT_EQ(to_string(tp_transform(script, mesh)), plan);
@@ -159,10 +159,10 @@ TEST(ScriptPlans, CutAnMlpOfPythons) {
 
 constexpr const char* kTransformerPlan =
     "tokens           rowwise\n"
-    "blocks.*.attn.q  colwise unit=4\n"
-    "blocks.*.attn.k  colwise unit=4\n"
-    "blocks.*.attn.v  colwise unit=4\n"
-    "blocks.*.attn.o  rowwise unit=4\n"
+    "blocks.*.attn.q  colwise multiple_of=4\n"
+    "blocks.*.attn.k  colwise multiple_of=4\n"
+    "blocks.*.attn.v  colwise multiple_of=4\n"
+    "blocks.*.attn.o  rowwise multiple_of=4\n"
     "blocks.*.up      colwise\n"
     "blocks.*.down    rowwise\n"
     "head             colwise\n";
@@ -183,7 +183,7 @@ TEST(ScriptPlans, CutATransformer) {
       const auto scope = implicit_replication();
       const torch::NoGradGuard no_grad;
       const CommDebugMode counted;
-      script.forward({replicate(ids, mesh)});
+      script.forward({replicate_tensor(ids, mesh)});
       EXPECT_EQ(counted.get_total_counts(), 1 + 2 * 2);
     });
   }
@@ -197,8 +197,8 @@ TEST(ScriptPlans, CutAnEncoderLayer) {
   expect_found(
       [] { return loaded("scripted_encoder"); },
       x,
-      "self_attn           colwise pieces=3 unit=4\n"
-      "self_attn.out_proj  rowwise unit=4\n"
+      "self_attn           colwise fused_projections=3 multiple_of=4\n"
+      "self_attn.out_proj  rowwise multiple_of=4\n"
       "linear1             colwise\n"
       "linear2             rowwise\n");
   auto script = loaded("scripted_encoder");
@@ -212,7 +212,7 @@ TEST(ScriptPlans, CutAnEncoderLayer) {
     auto cut = loaded("scripted_encoder");
     tp_transform(cut, mesh);
     cut.eval(); // its weights stay sharded
-    const auto y = cut.forward({replicate(x, mesh)}).toTensor();
+    const auto y = cut.forward({replicate_tensor(x, mesh)}).toTensor();
     EXPECT_TRUE(at::allclose(full_tensor(y), truth, 1e-10, 1e-10));
   });
 }
@@ -226,7 +226,8 @@ TEST(ScriptPlans, TakeOneCollectiveForAPair) {
       auto script = mlp(kMlp);
       tp_transform(script, mesh);
       EXPECT_EQ(
-          collectives_of(script, replicate(rows(), mesh)), ranks == 1 ? 0 : 1);
+          collectives_of(script, replicate_tensor(rows(), mesh)),
+          ranks == 1 ? 0 : 1);
     });
   }
 }
@@ -282,7 +283,7 @@ def forward(self, x):
       for (const auto& p : script.named_parameters()) {
         EXPECT_EQ(to_string(DTensor(p.value).placements()), "R") << p.name;
       }
-      const auto given = replicate(x, mesh);
+      const auto given = replicate_tensor(x, mesh);
       expect_same(results_of(script, given), truth);
       EXPECT_EQ(collectives_of(script, given), 0);
     });

@@ -16,8 +16,8 @@ using test_program::python_runs;
 ParallelizePlan script_plan() {
   return make_plan(
       parse_plan("tokens             rowwise\n"
-                 "blocks.*.attn.[qkv] colwise unit=4\n"
-                 "blocks.*.attn.o    rowwise unit=4\n"
+                 "blocks.*.attn.[qkv] colwise multiple_of=4\n"
+                 "blocks.*.attn.o    rowwise multiple_of=4\n"
                  "blocks.*.up        colwise\n"
                  "blocks.*.down      rowwise\n"
                  "head               colwise\n"));
@@ -39,7 +39,8 @@ TEST_P(Scripts, RunOnRanksAsInPython) {
       for (int call = 0; call < 3; ++call) {
         modules->zero_grad();
         const auto logits =
-            script.forward({replicate(truth.inputs[0], mesh)}).toTensor();
+            script.forward({replicate_tensor(truth.inputs[0], mesh)})
+                .toTensor();
         EXPECT_TRUE(at::allclose(
             full_tensor(logits).detach(), truth.outputs[0], 1e-12, 1e-12));
         full_tensor(logits).sum().backward();

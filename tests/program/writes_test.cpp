@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <c10/core/InferenceMode.h>
+#include <dtensor/format_text.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -23,7 +24,8 @@ void expect_in_layouts(
     const std::string& name,
     const std::vector<int64_t>& mesh_shape,
     const std::vector<Placements>& layouts) {
-  SCOPED_TRACE(c10::str(name, " on ", c10::IntArrayRef(mesh_shape)));
+  SCOPED_TRACE(
+      detail::format_text("{} on {}", name, c10::IntArrayRef(mesh_shape)));
   const auto path = exported(name);
   const auto runs = python_runs(name);
   run_ranks(c10::multiply_integers(mesh_shape), [&] {
@@ -124,8 +126,8 @@ TEST(ProgramPlans, LeaveTheWeightOfAttentionToOthersWhole) {
   const auto runs = python_runs("decoder");
   EXPECT_EQ(
       to_string(find_tp_plan(load_program(path))),
-      "self_attn           colwise pieces=3 unit=4\n"
-      "self_attn.out_proj  rowwise unit=4\n"
+      "self_attn           colwise fused_projections=3 multiple_of=4\n"
+      "self_attn.out_proj  rowwise multiple_of=4\n"
       "linear1             colwise\n"
       "linear2             rowwise\n");
   for (const int64_t ranks : {1, 2, 3, 4}) {

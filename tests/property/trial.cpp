@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/format_text.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/torch.h>
@@ -197,10 +198,12 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   }
   const auto full = whole(mine.detach());
   if (full.sizes() != truth.sizes()) {
-    return c10::str("has shape ", full.sizes(), ", not ", truth.sizes());
+    return detail::format_text(
+        "has shape {}, not {}", full.sizes(), truth.sizes());
   }
   if (full.scalar_type() != truth.scalar_type()) {
-    return c10::str("is ", full.scalar_type(), ", not ", truth.scalar_type());
+    return detail::format_text(
+        "is {}, not {}", full.scalar_type(), truth.scalar_type());
   }
   // Infinite values cannot be split into terms of a sum.
   const auto expected = truth.detach();
@@ -220,13 +223,13 @@ std::string compare(const Results& mine, const Results& truth) {
   for (size_t i = 0; i < truth.values.size(); ++i) {
     const auto why = difference(mine.values[i], truth.values[i]);
     if (!why.empty()) {
-      return c10::str("result ", i, " ", why);
+      return detail::format_text("result {} {}", i, why);
     }
   }
   for (size_t i = 0; i < truth.grads.size(); ++i) {
     const auto why = difference(mine.grads[i], truth.grads[i]);
     if (!why.empty()) {
-      return c10::str("gradient ", i, " ", why);
+      return detail::format_text("gradient {} {}", i, why);
     }
   }
   return "";
@@ -277,7 +280,7 @@ Verdict run_distributed(
             const auto why = compare(compute(c, placed, with_grads), truth);
             if (!why.empty()) {
               const std::lock_guard lock(mutex);
-              wrong = c10::str(why, " on rank ", rank, call);
+              wrong = detail::format_text("{} on rank {}{}", why, rank, call);
             }
           }
         },
@@ -292,7 +295,8 @@ Verdict run_distributed(
 } // namespace
 
 std::string Case::text() const {
-  return c10::str(op, " | ", c10::Join(" | ", specs), " | ", variant);
+  return detail::format_text(
+      "{} | {} | {}", op, c10::Join(" | ", specs), variant);
 }
 
 Case Case::parse(const std::string& text) {
@@ -320,13 +324,11 @@ Case draw_case(
     for (size_t m = 0; m < mesh_shape.size(); ++m) {
       layout.push_back(draw_placement(operand, reduce, random));
     }
-    c.specs.push_back(c10::str(
+    c.specs.push_back(detail::format_text(
+        "{}[{}] on ({}): {}",
         short_name(operand.dtype),
-        "[",
         c10::Join(", ", operand.sizes),
-        "] on (",
         c10::Join(", ", mesh_shape),
-        "): ",
         to_string(PlacementsRef(layout))));
   }
   c.variant = static_cast<uint64_t>(random.below(100000));

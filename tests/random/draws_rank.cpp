@@ -83,8 +83,8 @@ void train(Report& report, const DeviceMesh& mesh) {
   parallelize_module(
       *block,
       mesh,
-      {{"q", ColwiseParallel({.unit = 2})},
-       {"o", RowwiseParallel({.unit = 2})}});
+      {{"q", ColwiseParallel({.multiple_of = 2})},
+       {"o", RowwiseParallel({.multiple_of = 2})}});
   torch::optim::SGD optimizer(block->parameters(), 0.1);
   for (int i = 0; i < 3; ++i) {
     const auto batch = torch::randn({4, 8});

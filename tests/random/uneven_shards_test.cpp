@@ -36,8 +36,8 @@ Block sharded_block(double p) {
   parallelize_module(
       *block,
       line_of_ranks(),
-      {{"q", ColwiseParallel({.unit = kUnit})},
-       {"o", RowwiseParallel({.unit = kUnit})}});
+      {{"q", ColwiseParallel({.multiple_of = kUnit})},
+       {"o", RowwiseParallel({.multiple_of = kUnit})}});
   return block;
 }
 
@@ -160,13 +160,14 @@ TEST(UnevenShards, AttentionWithGroupedQueriesMayDropItsWeights) {
         nn::Linear o(6, kFeatures);
         const auto mesh = line_of_ranks();
         const int64_t users = shared ? 3 : 0;
-        parallelize_module(*q, mesh, ColwiseParallel({.unit = 2}));
+        parallelize_module(*q, mesh, ColwiseParallel({.multiple_of = 2}));
         parallelize_module(
             *k,
             mesh,
-            shared ? ColwiseParallel({.unit = 2, .shared_by = users})
-                   : ColwiseParallel({.output_layouts = Replicate()}));
-        parallelize_module(*o, mesh, RowwiseParallel({.unit = 2}));
+            shared
+                ? ColwiseParallel({.multiple_of = 2, .num_query_heads = users})
+                : ColwiseParallel({.output_layouts = Replicate()}));
+        parallelize_module(*o, mesh, RowwiseParallel({.multiple_of = 2}));
         const auto x = torch::randn({2, 5, kFeatures});
         const auto heads = [](const at::Tensor& t) {
           return t.unflatten(-1, {t.size(-1) / 2, 2}).transpose(1, 2);
@@ -363,7 +364,7 @@ TEST(UnevenShards, SavingShardsDoesNotChangeDraws) {
   expect_alike(3, [] {
     auto block = sharded_block(0);
     if (get_rank() == 0) {
-      get_model_state_dict(*block, {.local_parts = true});
+      get_model_state_dict(*block, {.local_shards = true});
     }
     return replicated_draws();
   });

@@ -107,12 +107,12 @@ class Exhaustive {
       const Placement& at,
       const Placements& from,
       const Placements& to) const {
-    if ((from[i] == to[i] && !from[i].cuts()) ||
+    if ((from[i] == to[i] && !from[i].is_sharded()) ||
         (at.is_partial() && at == to[i])) {
       return {};
     }
     std::vector<Placement> all{Replicate(), to[i]};
-    if (!at.is_replicate() || to[i].cuts()) {
+    if (!at.is_replicate() || to[i].is_sharded()) {
       for (int64_t dim = 0; dim < 2; ++dim) {
         all.push_back(Shard(dim));
         const int64_t size = sizes_[static_cast<size_t>(dim)];
@@ -122,7 +122,7 @@ class Exhaustive {
           }
         }
       }
-      if (from[i].cuts()) {
+      if (from[i].is_sharded()) {
         all.push_back(from[i]);
       }
     }
@@ -138,7 +138,7 @@ class Exhaustive {
       const Placements& to) const {
     std::set<int64_t> products{1};
     for (size_t j = i + 1; j < from.size(); ++j) {
-      if (from[j] == to[j] && !from[j].cuts()) {
+      if (from[j] == to[j] && !from[j].is_sharded()) {
         continue;
       }
       for (const int64_t parts : std::set<int64_t>(products)) {
@@ -157,7 +157,7 @@ class Exhaustive {
     int64_t all_parts = 1;
     bool rightmost = true;
     for (size_t j = 0; j < placements.size(); ++j) {
-      if (placements[j].cuts(dim)) {
+      if (placements[j].is_sharded(dim)) {
         all_parts *= mesh_.shape()[j];
         rightmost &= j <= i;
       }
@@ -174,8 +174,8 @@ class Exhaustive {
     const Placement& p = before[i];
     Placements after = before;
     after[i] = next;
-    if ((p.cuts() && !is_last(before, i)) ||
-        (next.cuts() && !is_last(after, i))) {
+    if ((p.is_sharded() && !is_last(before, i)) ||
+        (next.is_sharded() && !is_last(after, i))) {
       return std::nullopt;
     }
     const int64_t n = mesh_.size(static_cast<int64_t>(i));

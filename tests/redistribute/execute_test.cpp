@@ -146,9 +146,9 @@ void expect_round_trip(const char* op, at::Tensor full, MakeTerm check) {
         << op;
     const auto rows = whole->with_placements({Shard(0)});
     const at::Tensor part = cut_directly(full, *rows);
-    const at::Tensor from_part = redistribute_local(part, rows, partial);
+    const at::Tensor from_local_lazy = redistribute_local(part, rows, partial);
     EXPECT_TRUE(
-        torch::equal(redistribute_local(from_part, partial, rows), part))
+        torch::equal(redistribute_local(from_local_lazy, partial, rows), part))
         << op;
   });
 }

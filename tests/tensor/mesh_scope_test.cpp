@@ -4,6 +4,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/linear_styles.h>
@@ -151,12 +152,11 @@ TEST(DTensorOfPart, IsALeafThatSharesTheMemory) {
         error_of([&] {
           DTensor(at::ones({3, 2}), spec);
         }),
-        c10::str(
-            "[DTensor] the local tensor has shape [3, 2], but rank ",
+        detail::format_text(
+            "[DTensor] the local tensor has shape [3, 2], but rank {} holds "
+            "[{}, 2] of f32[3, 2] on (tp=2): S(0). Cut it as torch.chunk does.",
             rank,
-            " holds [",
-            rank == 0 ? 2 : 1,
-            ", 2] of f32[3, 2] on (tp=2): S(0). Cut it as torch.chunk does."));
+            rank == 0 ? 2 : 1));
     EXPECT_EQ(
         error_of([&] { DTensor(part.to(at::kDouble), spec); }),
         "[DTensor] the local tensor is Double, and the spec f32[3, 2] on "
@@ -168,7 +168,7 @@ TEST(Helpers, ReplicateAndFullTensor) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto x = at::arange(4.).requires_grad_();
-    const auto whole = replicate(x, mesh);
+    const auto whole = replicate_tensor(x, mesh);
     EXPECT_TRUE(DTensor(whole).spec()->is_replicated());
     const at::Tensor y = redistribute(whole, {Shard(0)}) * 2;
     const auto back = full_tensor(y);

@@ -52,7 +52,7 @@ constexpr bool is_at_tensor = std::is_same_v<Returned, at::Tensor>;
 
 TEST(TensorType, FunctionsReturnAtTensor) {
   static_assert(is_at_tensor<decltype(distribute_tensor({}))>);
-  static_assert(is_at_tensor<decltype(replicate(at::Tensor()))>);
+  static_assert(is_at_tensor<decltype(replicate_tensor(at::Tensor()))>);
   static_assert(is_at_tensor<decltype(DTensor::from_local({}))>);
   static_assert(is_at_tensor<decltype(DTensor().redistribute({Shard(0)}))>);
   static_assert(is_at_tensor<decltype(redistribute({}, {Shard(0)}))>);
@@ -80,7 +80,7 @@ TEST(TensorType, GradientsPassThroughFunctions) {
     Triple::apply(x).sum().backward();
     expect_same(whole(x.grad()), at::full({4, 2}, 3.0, at::kDouble));
 
-    auto replicated = replicate(counting({2}), mesh).requires_grad_();
+    auto replicated = replicate_tensor(counting({2}), mesh).requires_grad_();
     ScaleShift::apply(x.detach(), 5.0, replicated).sum().backward();
     expect_same(whole(replicated.grad()), at::full({2}, 4.0, at::kDouble));
   });

@@ -10,7 +10,7 @@
 #include <ATen/record_function.h>
 #include <dtensor/dtensor.h>
 #include <dtensor/ops/local_op_impl.h>
-#include <dtensor/tensor/asked_first_impl.h>
+#include <dtensor/tensor/interceptor_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <gtest/gtest.h>
@@ -66,10 +66,10 @@ TEST(TorchInternals, StockKernels) {
       at::ones({2}).requires_grad_(), at::ones({2}), at::Scalar(1)};
   const auto keys = c10::DispatchKeySet(c10::DispatchKey::AutogradCPU) |
       c10::DispatchKeySet(c10::DispatchKey::CPU);
-  add.getComputedKernelForDispatchKey(detail::kNobodysAutogradKey)
+  add.getComputedKernelForDispatchKey(detail::kUnusedAutogradKey)
       .callBoxed(add, keys, &stack);
   EXPECT_EQ(stack.back().toTensor().grad_fn()->name(), "AddBackward0");
-  EXPECT_FALSE(add.hasKernelForDispatchKey(detail::kNobodysKey));
+  EXPECT_FALSE(add.hasKernelForDispatchKey(detail::kUnusedBackendKey));
   EXPECT_TRUE(find("aten::narrow", "")
                   .hasKernelForDispatchKey(
                       c10::DispatchKey::CompositeImplicitAutograd));
@@ -263,12 +263,12 @@ TEST(TorchInternals, ReplicationKey) {
 TEST(TorchInternals, AskedFirstKey) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
-  EXPECT_FALSE(op.hasKernelForDispatchKey(detail::kAskedFirstKey));
+  EXPECT_FALSE(op.hasKernelForDispatchKey(detail::kInterceptKey));
   run_ranks(2, [] {
     const auto plain = at::empty({4, 4}, at::kMeta);
     const at::Tensor d = distribute_tensor(
         plain, init_device_mesh(at::kCPU, {2}, {"a"}), {Shard(0)});
-    EXPECT_TRUE(d.key_set().has(detail::kAskedFirstKey));
+    EXPECT_TRUE(d.key_set().has(detail::kInterceptKey));
     EXPECT_EQ(
         error_of([&] { plain + d; }).substr(0, 50),
         "[aten::add.Tensor] got mixed plain tensor and DTen");

@@ -56,7 +56,8 @@ TEST(FakeWorld, EveryCollectiveGivesTheShapesOfARealOne) {
     group.send(part, 1 - group.rank());
     note(group.recv(part, 1 - group.rank()));
     group.barrier();
-    sizes.push_back({static_cast<int64_t>(group.all_gather_texts("x").size())});
+    sizes.push_back(
+        {static_cast<int64_t>(group.all_gather_strings("x").size())});
     return sizes;
   };
   std::vector<std::vector<int64_t>> real, fake;

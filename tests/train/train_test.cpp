@@ -164,7 +164,7 @@ void expect_same_end(const Ended& mine, const Ended& truth) {
 
 // Expects each line once, for any distribution of ranks, with a number for each
 // rank.
-void expect_told(const Ended& ended, int ranks, const std::string& spread) {
+void expect_report(const Ended& ended, int ranks, const std::string& spread) {
   const auto line = std::to_string(ranks) + " ranks (" + spread + "): ";
   EXPECT_EQ(count_in(ended.output, line), 1) << ended.output;
   EXPECT_GT(number_after(ended.output, line), 0);
@@ -183,7 +183,7 @@ void expect_told(const Ended& ended, int ranks, const std::string& spread) {
 }
 
 // Trains on processes, stops, and resumes on other numbers of ranks.
-void expect_goes_on_elsewhere(
+void expect_resumes_on_other_ranks(
     int ranks,
     const std::string& options,
     const std::string& spread) {
@@ -196,7 +196,7 @@ void expect_goes_on_elsewhere(
           ranks,
           options + " --steps 12 --folder " + saved + " --svg " + svg);
   expect_same_end(first, truth);
-  expect_told(first, ranks, spread);
+  expect_report(first, ranks, spread);
   std::ifstream picture(svg);
   std::stringstream drawn;
   drawn << picture.rdbuf();
@@ -215,11 +215,11 @@ void expect_goes_on_elsewhere(
 }
 
 TEST(TrainProgram, RunsOnTwoProcesses) {
-  expect_goes_on_elsewhere(2, "--fsdp 2", "dp 1, fsdp 2, tp 1");
+  expect_resumes_on_other_ranks(2, "--fsdp 2", "dp 1, fsdp 2, tp 1");
 }
 
 TEST(TrainProgram, RunsOnFourProcesses) {
-  expect_goes_on_elsewhere(
+  expect_resumes_on_other_ranks(
       4,
       "--fsdp 2 --tp 2 --sequence-parallel --accumulate 2",
       "dp 1, fsdp 2, tp 2");

@@ -77,9 +77,9 @@ ParallelizePlan bert_plan() {
       {"embeddings.word_embeddings",
        RowwiseParallel({.input_layouts = Replicate()})},
       {"encoder.layer.*.attention.self.*",
-       ColwiseParallel({.unit = kHeadSize})},
+       ColwiseParallel({.multiple_of = kHeadSize})},
       {"encoder.layer.*.attention.output.dense",
-       RowwiseParallel({.unit = kHeadSize})},
+       RowwiseParallel({.multiple_of = kHeadSize})},
       {"encoder.layer.*.intermediate.dense", ColwiseParallel()},
       {"encoder.layer.*.output.dense", RowwiseParallel()}};
 }
@@ -109,8 +109,9 @@ ParallelizePlan gpt2_plan() {
   return {
       {"transformer.wte", ColwiseParallel()},
       {"transformer.h.*.attn.c_attn",
-       ColwiseParallel({.unit = kHeadSize, .pieces = 3})},
-      {"transformer.h.*.attn.c_proj", RowwiseParallel({.unit = kHeadSize})},
+       ColwiseParallel({.multiple_of = kHeadSize, .fused_projections = 3})},
+      {"transformer.h.*.attn.c_proj",
+       RowwiseParallel({.multiple_of = kHeadSize})},
       {"transformer.h.*.mlp.c_fc", ColwiseParallel()},
       {"transformer.h.*.mlp.c_proj", RowwiseParallel()}};
 }

@@ -188,18 +188,18 @@ TEST(HostileArchive, RecordsThatClaimToBeLarge) {
   };
   EXPECT_EQ(with({"m/a", "12345678"}), "");
   EXPECT_EQ(
-      with({.name = "m/a", .bytes = "12345678", .said_bytes = 1 << 30}),
+      with({.name = "m/a", .bytes = "12345678", .declared_bytes = 1 << 30}),
       "m/a has 8 bytes in the file and is said to have 1073741824");
   EXPECT_EQ(
       with(
           {.name = "m/a",
            .bytes = "12345678",
            .is_compressed = true,
-           .said_bytes = 1 << 30}),
+           .declared_bytes = 1 << 30}),
       "m/a has 8 bytes in the file and is said to have 1073741824");
-  EXPECT_EQ(detail::most_unpacked_bytes(0), 1 << 20);
-  EXPECT_EQ(detail::most_unpacked_bytes(100000), (1 << 20) + 6400000);
-  EXPECT_EQ(detail::most_unpacked_bytes(uint64_t{1} << 62), 1 << 28);
+  EXPECT_EQ(detail::max_unpacked_bytes(0), 1 << 20);
+  EXPECT_EQ(detail::max_unpacked_bytes(100000), (1 << 20) + 6400000);
+  EXPECT_EQ(detail::max_unpacked_bytes(uint64_t{1} << 62), 1 << 28);
 }
 
 // Compressed records that unpack to other bytes than declared, and records that
@@ -211,11 +211,11 @@ TEST(HostileArchive, CompressedTables) {
   entries[1].unpacked = table;
   EXPECT_TRUE(
       read_from(zip_of(entries)).equal(at::arange(6, at::kFloat).view({2, 3})));
-  entries[1].said_bytes = static_cast<uint32_t>(table.size()) - 1;
+  entries[1].declared_bytes = static_cast<uint32_t>(table.size()) - 1;
   EXPECT_NE(refusal_of(zip_of(entries)), "");
-  entries[1].said_bytes = static_cast<uint32_t>(table.size()) + 1;
+  entries[1].declared_bytes = static_cast<uint32_t>(table.size()) + 1;
   EXPECT_NE(refusal_of(zip_of(entries)), "");
-  entries[1].said_bytes = 0;
+  entries[1].declared_bytes = 0;
   entries[1].bytes[7] ^= 1;
   EXPECT_NE(refusal_of(zip_of(entries)), "");
 }

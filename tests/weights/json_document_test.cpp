@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -184,7 +183,7 @@ TEST(JsonDocument, CutsWhatItRepeats) {
 }
 
 // 200,000 members of one object and 2 million elements of one array are read in
-// linear time.
+// linear time. A quadratic reader runs into the time limit of the suite.
 TEST(JsonDocument, IsReadInLinearTime) {
   std::string text = "{\"list\":[0";
   text += repeated(",0", 2000000) + "]";
@@ -192,11 +191,9 @@ TEST(JsonDocument, IsReadInLinearTime) {
     text += ",\"" + std::to_string(i) + "\":{\"a\":[1]}";
   }
   text += "}";
-  const auto begin = std::chrono::steady_clock::now();
   const JsonDocument document(text, kOrigin);
   const auto members = document.root().members();
   EXPECT_EQ(members.size(), 200001);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 } // namespace TEST_SOURCE

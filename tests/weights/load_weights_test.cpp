@@ -109,8 +109,8 @@ TEST(LoadWeights, FillsUnits) {
     parallelize_module(
         *model,
         mesh,
-        {{"w1", ColwiseParallel({.unit = 3})},
-         {"w2", RowwiseParallel({.unit = 3})}});
+        {{"w1", ColwiseParallel({.multiple_of = 3})},
+         {"w2", RowwiseParallel({.multiple_of = 3})}});
     EXPECT_EQ(layout_of(model->w1->weight), Shard(0, 3));
     load_weights(*model, *open_weights(path));
     EXPECT_TRUE(at::equal(full(model->w1->weight), truth->w1->weight));
@@ -184,7 +184,7 @@ TEST(LoadWeights, PutsInterleavedHalvesInTheirPlaces) {
   run_ranks(3, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
     torch::nn::Linear q(torch::nn::LinearOptions(2, 8).bias(false));
-    parallelize_module(*q, mesh, ColwiseParallel({.unit = 4}));
+    parallelize_module(*q, mesh, ColwiseParallel({.multiple_of = 4}));
     load_weights(
         *q, *open_weights(path), {.names = [](const std::string& name) {
           return WeightSource{.name = name, .interleaved_heads = 2};

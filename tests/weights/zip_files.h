@@ -16,7 +16,7 @@ struct ZipEntry {
   std::string bytes; // stored bytes
   bool is_compressed = false;
   /// Size declared in the directory; default: the size of `bytes`.
-  uint32_t said_bytes = 0;
+  uint32_t declared_bytes = 0;
   /// Unpacked bytes, for the checksum; default: `bytes`.
   std::string unpacked = {};
 };
@@ -29,8 +29,9 @@ void append_number(std::string& to, Number number) {
 /// Appends the fields that a local header and a directory entry share.
 inline void append_fields(std::string& to, const ZipEntry& entry) {
   const auto& whole = entry.unpacked.empty() ? entry.bytes : entry.unpacked;
-  const auto said = entry.said_bytes == 0 ? static_cast<uint32_t>(whole.size())
-                                          : entry.said_bytes;
+  const auto said = entry.declared_bytes == 0
+      ? static_cast<uint32_t>(whole.size())
+      : entry.declared_bytes;
   append_number<uint16_t>(to, 20); // version
   append_number<uint16_t>(to, 0);
   append_number<uint16_t>(to, entry.is_compressed ? 8 : 0);

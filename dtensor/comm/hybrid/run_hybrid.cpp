@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kRunWorld = "run_world";
 
 // Derives the environment of one rank from that of its process.
-LaunchEnv env_of(LaunchEnv process, const RanksHere& here, int64_t rank) {
+LaunchEnv env_of(LaunchEnv process, const LocalRanks& here, int64_t rank) {
   process.rank = rank;
   process.size = here.of;
   process.local_size *= here.count;
@@ -61,7 +61,7 @@ void run_rank(
 } // namespace
 
 GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
-  const RanksHere& here = hub_->here();
+  const LocalRanks& here = hub_->here();
   const bool is_here = std::all_of(
       members.ranks.begin(), members.ranks.end(), [&](int64_t member) {
         return here.have(member);
@@ -74,10 +74,10 @@ void run_hybrid(
     int64_t here,
     const std::function<void()>& fn,
     const RunWorldOptions& options) {
-  LaunchEnv process = who_am_i(options.processes);
+  LaunchEnv process = read_rank_identity(options.processes);
   process.session = next_session();
   process.ranks_per_process = here;
-  const RanksHere ranks{process.rank * here, here, process.size * here};
+  const LocalRanks ranks{process.rank * here, here, process.size * here};
   std::vector<std::shared_ptr<HybridRank>> worlds;
   RankThreads threads(
       kRunWorld,

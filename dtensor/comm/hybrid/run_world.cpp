@@ -54,10 +54,9 @@ void run_world(
   }
   DTENSOR_CHECK_VALUE(
       options.ranks_per_process >= 0,
-      "run_world",
-      "ranks_per_process is ",
-      options.ranks_per_process,
-      ". Pass how many threads of a process are ranks, or leave it out.");
+      "[run_world] ranks_per_process is {}. Pass how many threads of a process "
+      "are ranks, or leave it out.",
+      options.ranks_per_process);
   const int64_t here = options.ranks_per_process > 0
       ? options.ranks_per_process
       : detail::read_launch_env().ranks_per_process;

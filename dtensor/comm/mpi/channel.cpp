@@ -23,7 +23,7 @@ constexpr const char* kFailed = "failed"; // a key in the store
 
 // Returns true if this host has a core for each of its members. Counts all
 // cores of the host: a launcher may have bound this rank to a few of them.
-bool have_cores_each(const GroupMembers& members, const MeetingPlace& place) {
+bool have_cores_each(const GroupMembers& members, const RendezvousInfo& place) {
   const auto& mine = place.hosts[static_cast<size_t>(members.rank)];
   return std::count(place.hosts.begin(), place.hosts.end(), mine) <=
       sysconf(_SC_NPROCESSORS_ONLN);
@@ -31,10 +31,10 @@ bool have_cores_each(const GroupMembers& members, const MeetingPlace& place) {
 
 } // namespace
 
-MpiChannel::MpiChannel(const GroupMembers& members, const MeetingPlace& place)
+MpiChannel::MpiChannel(const GroupMembers& members, const RendezvousInfo& place)
     : store_(place.store),
       timeout_(place.timeout),
-      fits_(have_cores_each(members, place)) {
+      one_core_per_member_(have_cores_each(members, place)) {
   meet(members);
   auto& mpi = MpiRuntime::get();
   const auto turn = mpi.turn();
@@ -71,18 +71,14 @@ void MpiChannel::meet(const GroupMembers& members) {
     store_->set(keys[static_cast<size_t>(members.rank)], "");
     store_->wait(keys, timeout_);
   } catch (const std::exception& error) {
-    DTENSOR_CHECK(
-        false,
+    DTENSOR_THROW(
+        "[{}] waited {} ms for the {} ranks of \"{}\" to make the group: {}. "
+        "Make the group on every rank, or raise the timeout.",
         kMpi,
-        "waited ",
         timeout_.count(),
-        " ms for the ",
         members.ranks.size(),
-        " ranks of \"",
         members.label,
-        "\" to make the group: ",
-        std::string(message_of(error)).substr(0, 200),
-        ". Make the group on every rank, or raise the timeout.");
+        std::string(message_of(error)).substr(0, 200));
   }
 }
 
@@ -107,7 +103,7 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
   const auto timeout = timeout_or(timeout_);
   const auto deadline = begin + timeout;
   auto next_look = begin + kLookAfter;
-  if (spin(fits_, done)) {
+  if (spin(one_core_per_member_, done)) {
     return;
   }
   while (!done()) {
@@ -122,13 +118,12 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
     if ((!is_over && now < deadline) || done()) {
       continue;
     }
-    DTENSOR_CHECK(!is_over, kMpi, "another member has failed");
-    DTENSOR_CHECK(
-        false,
+    DTENSOR_CHECK(!is_over, "[{}] another member has failed", kMpi);
+    DTENSOR_THROW(
+        "[{}] waited {} ms. Call the same collectives on every rank, or raise "
+        "the timeout",
         kMpi,
-        "waited ",
-        timeout.count(),
-        " ms. Call the same collectives on every rank, or raise the timeout");
+        timeout.count());
   }
 }
 

@@ -13,7 +13,7 @@ namespace dtensor::detail {
 class MpiChannel final : public MpiFailureListener {
  public:
   /// All members call it. Throws RuntimeError if some do not arrive in time.
-  MpiChannel(const GroupMembers& members, const MeetingPlace& place);
+  MpiChannel(const GroupMembers& members, const RendezvousInfo& place);
   ~MpiChannel() override;
   MpiChannel(const MpiChannel&) = delete;
   MpiChannel& operator=(const MpiChannel&) = delete;
@@ -37,7 +37,8 @@ class MpiChannel final : public MpiFailureListener {
 
   c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
-  bool fits_; // each member on this host can have a core of its own
+  bool one_core_per_member_; // each member on this host can have a core of its
+                             // own
   MPI_Comm communicator_ = MPI_COMM_NULL;
 };
 

@@ -6,7 +6,7 @@
 namespace dtensor::detail {
 namespace {
 
-GroupBackendPtr make(GroupMembers members, const MeetingPlace& place) {
+GroupBackendPtr make(GroupMembers members, const RendezvousInfo& place) {
   auto channel = std::make_shared<MpiChannel>(members, place);
   return std::make_shared<MpiGroup>(std::move(members), std::move(channel));
 }

@@ -17,7 +17,7 @@ struct MpiModule {
   /// exits: it cannot be initialized twice, and another world may follow.
   void (*end)(bool has_failed);
   /// Makes the backend of one group. All members call it.
-  GroupBackendPtr (*make)(GroupMembers members, const MeetingPlace& place);
+  GroupBackendPtr (*make)(GroupMembers members, const RendezvousInfo& place);
 };
 
 /// Name of the only symbol that a module exports for the library.

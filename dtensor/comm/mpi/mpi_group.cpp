@@ -2,7 +2,7 @@
 #include <dtensor/comm/mpi/mpi_group_impl.h>
 
 #include <dtensor/comm/mpi/types_impl.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/TensorOperators.h>
@@ -42,12 +42,10 @@ std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
   for (const at::Tensor& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
         tensor.is_cpu(),
-        "mpi",
-        "MPI carries tensors of the CPU on \"",
+        "[mpi] MPI carries tensors of the CPU on \"{}\", and this one is on "
+        "{}. Move it there, or name a backend of its device.",
         label(),
-        "\", and this one is on ",
-        tensor.device(),
-        ". Move it there, or name a backend of its device.");
+        tensor.device());
   }
   return std::make_shared<MpiTransfer>(channel_, std::move(tensors));
 }
@@ -63,7 +61,7 @@ void MpiGroup::note_failure() noexcept {
 at::Tensor MpiGroup::all_reduce(const at::Tensor& input, ReduceOp op) {
   constexpr int64_t kFewBytes = 4096;
   if (mpi_reduction(input.scalar_type(), op) || bytes_of(input) <= kFewBytes) {
-    return BegunBackend::all_reduce(input, op);
+    return AsyncBackend::all_reduce(input, op);
   }
   const Sizes counts = chunk_sizes(input.numel(), size());
   const at::Tensor part = reduce_scatter(input.view({-1}), counts, op);
@@ -74,13 +72,13 @@ at::Tensor MpiGroup::all_reduce_in_place(
     const at::Tensor& tensor,
     ReduceOp op) {
   return mpi_reduction(tensor.scalar_type(), op)
-      ? BegunBackend::all_reduce_in_place(tensor, op)
+      ? AsyncBackend::all_reduce_in_place(tensor, op)
       : all_reduce(tensor, op);
 }
 
 void MpiGroup::barrier() {
   constexpr const char* kName = "barrier";
-  end(kName, begun(kName, {}, [&]() -> Begun {
+  end(kName, begun(kName, {}, [&]() -> InFlight {
         auto transfer = transfer_of({});
         transfer->begin("MPI_Ibarrier", MPI_Ibarrier);
         return {transfer, [] { return at::Tensor(); }};
@@ -91,12 +89,12 @@ void MpiGroup::barrier() {
 // and implementations comply. If two members compute the same element, they
 // combine the same two terms, and a sum or product does not depend on their
 // order.
-Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
+InFlight MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   const bool reduces = mpi_reduction(input.scalar_type(), op).has_value();
   return begin_all_reduce_in_place(reduces ? input.clone() : input, op);
 }
 
-Begun MpiGroup::begin_all_reduce_in_place(
+InFlight MpiGroup::begin_all_reduce_in_place(
     const at::Tensor& result,
     ReduceOp op) {
   const auto reduction = mpi_reduction(result.scalar_type(), op);
@@ -124,7 +122,7 @@ Begun MpiGroup::begin_all_reduce_in_place(
           }};
 }
 
-Begun MpiGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
+InFlight MpiGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   at::Tensor result = at::empty({c10::sum_integers(counts)}, input.options());
   auto transfer = transfer_of({input, result});
   if (bytes_of(result) <= most_bytes()) {
@@ -182,7 +180,7 @@ void MpiGroup::begin_gather(
 // Uses messages, as implementations do internally. MPI_Ialltoallv counts with
 // int, and only two members know if the size between them is too large for
 // that.
-Begun MpiGroup::begin_all_to_all(
+InFlight MpiGroup::begin_all_to_all(
     const at::Tensor& input,
     SizesRef sent,
     SizesRef received) {
@@ -244,7 +242,7 @@ void MpiGroup::begin_messages(
   }
 }
 
-Begun MpiGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
+InFlight MpiGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
   at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
@@ -267,18 +265,16 @@ int MpiGroup::checked_tag(std::string_view where, int64_t tag) const {
   const int64_t last = MpiRuntime::get().last_tag() - 1;
   DTENSOR_CHECK_VALUE(
       tag >= 0 && tag <= last,
+      "[{}] MPI has no tag {} on \"{}\". Use one from 0 to {}.",
       where,
-      "MPI has no tag ",
       tag,
-      " on \"",
       label(),
-      "\". Use one from 0 to ",
-      last,
-      ".");
+      last);
   return static_cast<int>(tag);
 }
 
-Begun MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
+InFlight
+MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
   const int checked = checked_tag("send", tag);
   auto transfer = transfer_of({input});
   transfer->begin_pieces(
@@ -298,7 +294,8 @@ Begun MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
   return {transfer, [] { return at::Tensor(); }};
 }
 
-Begun MpiGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
+InFlight
+MpiGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
   const int checked = checked_tag("recv", tag);
   at::Tensor result = at::empty(like.sizes(), like.options());
   auto transfer = transfer_of({result});

@@ -11,10 +11,10 @@
 
 namespace dtensor::detail {
 
-class MpiGroup final : public BegunBackend {
+class MpiGroup final : public AsyncBackend {
  public:
   MpiGroup(GroupMembers members, std::shared_ptr<MpiChannel> channel)
-      : BegunBackend(std::move(members)),
+      : AsyncBackend(std::move(members)),
         channel_(std::move(channel)) {}
 
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
@@ -23,17 +23,19 @@ class MpiGroup final : public BegunBackend {
   void barrier() override;
 
  protected:
-  Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
-  Begun begin_all_reduce_in_place(const at::Tensor& result, ReduceOp op)
+  InFlight begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
+  InFlight begin_all_reduce_in_place(const at::Tensor& result, ReduceOp op)
       override;
-  Begun begin_all_gather(const at::Tensor& input, SizesRef counts) override;
-  Begun begin_all_to_all(
+  InFlight begin_all_gather(const at::Tensor& input, SizesRef counts) override;
+  InFlight begin_all_to_all(
       const at::Tensor& input,
       SizesRef sent,
       SizesRef received) override;
-  Begun begin_broadcast(const at::Tensor& input, int64_t root) override;
-  Begun begin_send(const at::Tensor& input, int64_t to, int64_t tag) override;
-  Begun begin_recv(const at::Tensor& like, int64_t from, int64_t tag) override;
+  InFlight begin_broadcast(const at::Tensor& input, int64_t root) override;
+  InFlight begin_send(const at::Tensor& input, int64_t to, int64_t tag)
+      override;
+  InFlight begin_recv(const at::Tensor& like, int64_t from, int64_t tag)
+      override;
 
   std::string carrier() const override {
     return "MPI";

@@ -32,7 +32,7 @@ void check_mpi(int code, const char* call) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
-  DTENSOR_CHECK(false, call, text.data());
+  DTENSOR_THROW("[{}] {}", call, text.data());
 }
 
 MpiRuntime& MpiRuntime::get() {
@@ -68,7 +68,7 @@ void MpiRuntime::start_mpi() {
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
         "MPI_Comm_set_errhandler");
   }
-  takes_turns_ = level < MPI_THREAD_MULTIPLE;
+  serializes_calls_ = level < MPI_THREAD_MULTIPLE;
   // A helper thread is not allowed below MPI_THREAD_SERIALIZED.
   if (level >= MPI_THREAD_SERIALIZED) {
     helper_ = std::thread([this] { help(); });
@@ -99,23 +99,19 @@ void MpiRuntime::check_place(int64_t rank, int64_t size) const {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &mpi_size), "MPI_Comm_size");
   DTENSOR_CHECK(
       mpi_rank == rank && mpi_size == size,
+      "[{}] this process is rank {} of {}, and to {} rank {} of {}. Start all "
+      "ranks by the mpirun of this MPI, or use \"gloo\".",
       kMpi,
-      "this process is rank ",
       rank,
-      " of ",
       size,
-      ", and to ",
       library_version(),
-      " rank ",
       mpi_rank,
-      " of ",
-      mpi_size,
-      ". Start all ranks by the mpirun of this MPI, or use \"gloo\".");
+      mpi_size);
 }
 
 std::unique_lock<std::mutex> MpiRuntime::turn() {
-  return takes_turns_ ? std::unique_lock(turns_)
-                      : std::unique_lock<std::mutex>();
+  return serializes_calls_ ? std::unique_lock(turns_)
+                           : std::unique_lock<std::mutex>();
 }
 
 void MpiRuntime::fail() noexcept {

@@ -82,7 +82,7 @@ class MpiRuntime {
   static void end_at_exit();
 
   std::mutex turns_;
-  bool takes_turns_ = false; // MPI serves one thread at a time
+  bool serializes_calls_ = false; // MPI serves one thread at a time
   bool begun_ = false;
   bool is_ours_ = false; // MPI was initialized here, not by the program
   int last_tag_ = 0;

@@ -28,7 +28,7 @@ void MpiTransfer::wait() {
   check_mpi(code, "MPI_Test");
 }
 
-void MpiTransfer::leave_alone() {
+void MpiTransfer::progress_in_background() {
   is_watched_ = true;
   MpiRuntime::get().watch(requests_);
 }

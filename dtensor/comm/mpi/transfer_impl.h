@@ -2,7 +2,7 @@
 // MpiTransfer: outstanding MPI calls, and the memory that they use.
 #pragma once
 
-#include <dtensor/comm/begun_backend_impl.h>
+#include <dtensor/comm/async_backend_impl.h>
 #include <dtensor/comm/mpi/channel_impl.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ class MpiTransfer final : public Transfer {
   }
 
   void wait() override;
-  void leave_alone() override;
+  void progress_in_background() override;
 
  private:
   std::shared_ptr<MpiChannel> channel_;

@@ -40,39 +40,34 @@ std::optional<c10::DeviceType> only_device(const std::string& name) {
 void check_name(const std::string& name, const std::string& text) {
   DTENSOR_CHECK_VALUE(
       !name.empty(),
+      "[{}] a backend has no name in \"{}\". Write \"gloo\", or "
+      "\"cpu:gloo,cuda:nccl\".",
       kInitProcessGroup,
-      "a backend has no name in \"",
-      text,
-      "\". Write \"gloo\", or \"cpu:gloo,cuda:nccl\".");
+      text);
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
+      "[{}] there is no backend \"{}\". Use one of: {}.",
       kInitProcessGroup,
-      "there is no backend \"",
       name,
-      "\". Use one of: ",
-      backend_names(),
-      ".");
+      backend_names());
   DTENSOR_CHECK_VALUE(
       name != kNccl || has_nccl(),
+      "[{}] \"{}\" cannot be: dtensor is built for a LibTorch without NCCL. "
+      "Build it for one that is for CUDA, or use \"gloo\".",
       kInitProcessGroup,
-      "\"",
-      text,
-      "\" cannot be: dtensor is built for a LibTorch without NCCL. Build it "
-      "for one that is for CUDA, or use \"gloo\".");
+      text);
 }
 
 c10::DeviceType device_named(const std::string& name, const std::string& text) {
   try {
     return c10::Device(name).type();
   } catch (const c10::Error&) {
-    DTENSOR_CHECK_VALUE(
-        false,
+    DTENSOR_THROW_VALUE(
+        "[{}] there is no type of device \"{}\" in \"{}\". Write "
+        "\"cpu:gloo,cuda:nccl\".",
         kInitProcessGroup,
-        "there is no type of device \"",
         name,
-        "\" in \"",
-        text,
-        "\". Write \"cpu:gloo,cuda:nccl\".");
+        text);
     std::terminate(); // not reached
   }
 }
@@ -84,13 +79,11 @@ std::string best_for(c10::DeviceType device) {
   }
   DTENSOR_CHECK_VALUE(
       device == c10::kCUDA && torch_has_cuda(),
+      "[{}] \"auto\" knows no backend for {}{}. Name one: \"{}:...\".",
       kInitProcessGroup,
-      "\"auto\" knows no backend for ",
       lower(device),
       device == c10::kCUDA ? ", as this LibTorch is built for the CPU" : "",
-      ". Name one: \"",
-      lower(device),
-      ":...\".");
+      lower(device));
   return has_nccl() ? kNccl : "gloo";
 }
 
@@ -99,28 +92,24 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const size_t colon = item.find(':');
   DTENSOR_CHECK_VALUE(
       colon != std::string::npos,
+      "[{}] \"{}\" in \"{}\" is for no type of device. Write "
+      "\"cpu:gloo,cuda:nccl\".",
       kInitProcessGroup,
-      "\"",
       item,
-      "\" in \"",
-      text,
-      "\" is for no type of device. Write \"cpu:gloo,cuda:nccl\".");
+      text);
   const auto device = device_named(item.substr(0, colon), text);
   std::string name = item.substr(colon + 1);
   check_name(name, text);
   const auto only = only_device(name);
   DTENSOR_CHECK_VALUE(
       !only || *only == device,
+      "[{}] \"{}\" carries tensors on {} alone: \"{}\". Name another one for "
+      "{}.",
       kInitProcessGroup,
-      "\"",
       name,
-      "\" carries tensors on ",
       lower(only.value_or(device)),
-      " alone: \"",
       text,
-      "\". Name another one for ",
-      lower(device),
-      ".");
+      lower(device));
   return {device, name == "auto" ? best_for(device) : std::move(name)};
 }
 
@@ -135,11 +124,10 @@ ChosenBackends parse_list(const std::string& text) {
             chosen.begin(),
             chosen.end(),
             [&](const auto& known) { return known.device == next.device; }),
+        "[{}] {} has two backends in \"{}\". Name one.",
         kInitProcessGroup,
         lower(*next.device),
-        " has two backends in \"",
-        text,
-        "\". Name one.");
+        text);
     chosen.push_back(std::move(next));
   }
   DTENSOR_CHECK_VALUE(
@@ -148,11 +136,10 @@ ChosenBackends parse_list(const std::string& text) {
               chosen.begin(),
               chosen.end(),
               [](const auto& one) { return one.name == kFake; }),
+      "[{}] \"{}\" has a fake backend among others. Name \"fake\" alone: it "
+      "carries tensors of every device.",
       kInitProcessGroup,
-      "\"",
-      text,
-      "\" has a fake backend among others. Name \"fake\" alone: it carries "
-      "tensors of every device.");
+      text);
   return chosen;
 }
 
@@ -186,7 +173,7 @@ bool are_fake(const ChosenBackends& chosen) {
 GroupBackendPtr make_chosen(
     const ChosenBackends& chosen,
     GroupMembers members,
-    const MeetingPlace& place) {
+    const RendezvousInfo& place) {
   const auto& first = chosen.front();
   const auto device = first.device.value_or(c10::kCPU);
   // The backend needs no per-device wrapper: no tensor of another device type

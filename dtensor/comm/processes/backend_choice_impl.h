@@ -35,6 +35,6 @@ bool are_fake(const ChosenBackends& chosen);
 GroupBackendPtr make_chosen(
     const ChosenBackends& chosen,
     GroupMembers members,
-    const MeetingPlace& place);
+    const RendezvousInfo& place);
 
 } // namespace dtensor::detail

@@ -2,9 +2,9 @@
 #include <dtensor/comm/processes/flight_record_impl.h>
 
 #include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/record_folder_impl.h>
+#include <dtensor/format_text.h>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
@@ -157,8 +157,8 @@ std::string FlightRecord::write(const std::string& why) const noexcept {
     const auto folder = wanted != nullptr && *wanted != '\0'
         ? RecordFolder::named(wanted)
         : RecordFolder::of_user();
-    const std::string name =
-        c10::str(file_name(job_.empty() ? "job" : job_), ".rank", rank_);
+    const std::string name = detail::format_text(
+        "{}.rank{}", file_name(job_.empty() ? "job" : job_), rank_);
     folder.write(name + ".json", as_json(why) + "\n");
     return folder.write(name + ".txt", as_text(why));
   } catch (const std::exception& error) {

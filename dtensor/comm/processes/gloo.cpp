@@ -12,7 +12,7 @@
 namespace dtensor::detail {
 namespace {
 
-auto make_device(const MeetingPlace& place) {
+auto make_device(const RendezvousInfo& place) {
   using Gloo = c10d::ProcessGroupGloo;
   if (place.is_on_one_host()) {
     return Gloo::createDeviceForHostname("127.0.0.1");
@@ -24,7 +24,7 @@ auto make_device(const MeetingPlace& place) {
 
 } // namespace
 
-GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place) {
+GroupBackendPtr make_gloo(GroupMembers members, const RendezvousInfo& place) {
   stop_failing_gloo_threads();
   try {
     auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
@@ -36,17 +36,13 @@ GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place) {
         std::move(options));
     return c10d_group(std::move(gloo), std::move(members));
   } catch (const std::exception& error) {
-    DTENSOR_CHECK(
-        false,
-        "gloo",
-        "the ",
+    DTENSOR_THROW(
+        "[gloo] the {} ranks of \"{}\" could not be connected: {}. Look "
+        "whether all of them run, and set GLOO_SOCKET_IFNAME to the interface "
+        "by which hosts reach each other.",
         members.ranks.size(),
-        " ranks of \"",
         members.label,
-        "\" could not be connected: ",
-        message_of(error),
-        ". Look whether all of them run, and set GLOO_SOCKET_IFNAME to the "
-        "interface by which hosts reach each other.");
+        message_of(error));
   }
 }
 

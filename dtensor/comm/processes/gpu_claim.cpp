@@ -9,7 +9,7 @@ namespace dtensor::detail {
 // before the rest have arrived.
 void claim_gpu(
     const GroupMembers& members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     c10::Device gpu,
     const std::string& name) {
   const auto me =
@@ -17,21 +17,15 @@ void claim_gpu(
   const auto has_it = place.store->compareSet("gpu " + name, "", me);
   DTENSOR_CHECK_VALUE(
       has_it == me,
-      "nccl",
-      "ranks ",
-      has_it,
-      " and ",
-      me,
-      " of \"",
-      members.label,
-      "\" have one GPU, which is ",
-      gpu,
-      " of rank ",
-      me,
-      ". Make another one current in each process before its first collective: "
+      "[nccl] ranks {} and {} of \"{}\" have one GPU, which is {} of rank {}. "
+      "Make another one current in each process before its first collective: "
       "c10::cuda::set_device(get_node_local_rank()). Ranks that share a GPU "
-      "are "
-      "for threads, or for \"cuda:gloo\".");
+      "are for threads, or for \"cuda:gloo\".",
+      has_it,
+      me,
+      members.label,
+      gpu,
+      me);
 }
 
 } // namespace dtensor::detail

@@ -15,7 +15,7 @@ namespace dtensor::detail {
 /// there.
 DTENSOR_API void claim_gpu(
     const GroupMembers& members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     c10::Device gpu,
     const std::string& name);
 

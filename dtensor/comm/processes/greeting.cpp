@@ -41,26 +41,17 @@ std::optional<int> parse_port(std::string_view text) {
 } // namespace
 
 std::string greeting(const LaunchEnv& env, const Peer& peer) {
-  return c10::str(
-      "dtensor ",
+  return detail::format_text(
+      "dtensor {}.{}.{}\njob {}\n{} ranks\n{}\n{}\n{} {}\n",
       DTENSOR_VERSION_MAJOR,
-      ".",
       DTENSOR_VERSION_MINOR,
-      ".",
       DTENSOR_VERSION_PATCH,
-      "\njob ",
       env.job,
-      "\n",
       env.size,
-      " ranks\n",
       peer.host_name,
-      "\n",
       peer.host,
-      "\n",
       peer.process.pid,
-      " ",
-      peer.process.started,
-      "\n");
+      peer.process.started);
 }
 
 Peer check_greeting(
@@ -77,15 +68,13 @@ Peer check_greeting(
     std::getline(my_lines, my_line);
     DTENSOR_CHECK(
         their_line == my_line,
+        "[{}] what came as rank {} is none of these ranks: it says \"{}\", and "
+        "this process \"{}\". Start all ranks of one job, with one version of "
+        "dtensor, and no other at its address.",
         kInitProcessGroup,
-        "what came as rank ",
         rank,
-        " is none of these ranks: it says \"",
         printable(their_line.substr(0, 80)),
-        "\", and this process \"",
-        my_line,
-        "\". Start all ranks of one job, with one version of dtensor, and no "
-        "other at its address.");
+        my_line);
   }
   Peer peer;
   std::getline(their_lines, peer.host_name);
@@ -93,11 +82,10 @@ Peer check_greeting(
   their_lines >> peer.process.pid >> peer.process.started;
   DTENSOR_CHECK(
       !their_lines.fail() && peer.process.pid > 0 && !peer.host.empty(),
+      "[{}] what came as rank {} does not say which process it is. Start all "
+      "ranks of one job, and no other at its address.",
       kInitProcessGroup,
-      "what came as rank ",
-      rank,
-      " does not say which process it is. Start all ranks of one job, and no "
-      "other at its address.");
+      rank);
   peer.host_name = printable(peer.host_name);
   return peer;
 }
@@ -113,12 +101,11 @@ std::pair<std::string, int> parse_address(const std::string& address) {
   }
   DTENSOR_CHECK_VALUE(
       !host.empty(),
+      "[{}] no host and port in {}. Write tcp://host:port, with a port from 1 "
+      "to {}.",
       kInitProcessGroup,
-      "no host and port in ",
       quoted("tcp://" + address),
-      ". Write tcp://host:port, with a port from 1 to ",
-      kLastPort,
-      ".");
+      kLastPort);
   return {host, *port};
 }
 
@@ -147,24 +134,23 @@ std::string note_refusal(std::string_view why) {
 int parse_note(std::string_view bytes) {
   DTENSOR_CHECK(
       !bytes.starts_with(kRefusal),
+      "[{}] rank 0 of this host refuses this rank: {}. Start each rank once.",
       kInitProcessGroup,
-      "rank 0 of this host refuses this rank: ",
-      printable(bytes.substr(1)),
-      ". Start each rank once.");
+      printable(bytes.substr(1)));
   const auto port =
       bytes.starts_with(kNote) ? parse_port(bytes.substr(1)) : std::nullopt;
   DTENSOR_CHECK(
       port.has_value(),
+      "[{}] rank 0 of this host does not say where its store is, but \"{}\". "
+      "Start the same program on all ranks, or set MASTER_ADDR and "
+      "MASTER_PORT.",
       kInitProcessGroup,
-      "rank 0 of this host does not say where its store is, but \"",
-      printable(bytes.substr(0, 40)),
-      "\". Start the same program on all ranks, or set MASTER_ADDR and "
-      "MASTER_PORT.");
+      printable(bytes.substr(0, 40)));
   return *port;
 }
 
 // The file is a sequence of keys and values, each preceded by its length.
-std::string meeting_file_objection(std::string_view bytes) {
+std::string invalid_store_file_reason(std::string_view bytes) {
   size_t texts = 0;
   for (; !bytes.empty(); ++texts) {
     uint32_t length = 0;
@@ -174,8 +160,8 @@ std::string meeting_file_objection(std::string_view bytes) {
     std::memcpy(&length, bytes.data(), sizeof(length));
     bytes.remove_prefix(sizeof(length));
     if (length > bytes.size()) {
-      return c10::str(
-          "text ", texts, " has ", length, " bytes, of ", bytes.size());
+      return detail::format_text(
+          "text {} has {} bytes, of {}", texts, length, bytes.size());
     }
     bytes.remove_prefix(length);
   }

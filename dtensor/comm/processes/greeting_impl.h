@@ -59,6 +59,6 @@ int parse_note(std::string_view bytes);
 
 /// Returns why `bytes` are not the content of a c10d::FileStore's file; "" if
 /// they are.
-std::string meeting_file_objection(std::string_view bytes);
+std::string invalid_store_file_reason(std::string_view bytes);
 
 } // namespace dtensor::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/hierarchical_impl.h>
 
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -110,7 +110,7 @@ class Hierarchical final : public GroupBackend {
 
   // Broadcasts from the root to one member of each host, then within each host.
   at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
-    const auto [host, l] = whereabouts(root);
+    const auto [host, l] = host_and_index_of(root);
     const at::Tensor mine =
         place() == l ? across_->broadcast(input, host) : input;
     return within_->broadcast(mine, l);
@@ -150,7 +150,7 @@ class Hierarchical final : public GroupBackend {
     return result;
   }
   // Returns (h, l) of a member.
-  std::pair<int64_t, int64_t> whereabouts(int64_t position) const {
+  std::pair<int64_t, int64_t> host_and_index_of(int64_t position) const {
     for (size_t l = 0; l < columns_.size(); ++l) {
       const auto& column = columns_[l];
       const auto found = std::find(column.begin(), column.end(), position);
@@ -183,14 +183,14 @@ class Hierarchical final : public GroupBackend {
 };
 
 // Creates the backend of the members at `positions`, which include this member.
-GroupBackendPtr of_some(
+GroupBackendPtr make_subgroup_backend(
     const GroupMembers& all,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     const Positions& positions,
     const std::string& name,
     const MakeBackend& make) {
   GroupMembers members{{}, 0, all.label};
-  MeetingPlace own = place;
+  RendezvousInfo own = place;
   own.hosts.clear();
   for (const int64_t position : positions) {
     if (position == all.rank) {
@@ -205,7 +205,7 @@ GroupBackendPtr of_some(
 
 } // namespace
 
-bool is_regular(const MeetingPlace& place) {
+bool is_regular(const RendezvousInfo& place) {
   const auto hosts = by_host(place.hosts);
   return hosts.front().size() > 1 && hosts.size() > 1 &&
       std::all_of(hosts.begin(), hosts.end(), [&](const Positions& host) {
@@ -215,7 +215,7 @@ bool is_regular(const MeetingPlace& place) {
 
 GroupBackendPtr hierarchical_backend(
     GroupMembers members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     const MakeBackend& within,
     const MakeBackend& across) {
   const auto hosts = by_host(place.hosts);
@@ -225,15 +225,15 @@ GroupBackendPtr hierarchical_backend(
   };
   const auto host = std::find_if(hosts.begin(), hosts.end(), holds_me);
   const auto column = std::find_if(columns.begin(), columns.end(), holds_me);
-  auto inner = of_some(
+  auto inner = make_subgroup_backend(
       members, place, *host, c10::str("host ", host - hosts.begin()), within);
-  auto outer = of_some(
+  auto outer = make_subgroup_backend(
       members,
       place,
       *column,
       c10::str("place ", column - columns.begin()),
       across);
-  MeetingPlace of_all = place;
+  RendezvousInfo of_all = place;
   of_all.store = c10::make_intrusive<c10d::PrefixStore>("all", place.store);
   auto flat = across(members, of_all);
   return std::make_shared<Hierarchical>(

@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 
 /// Returns true if every host has the same number of members, and at least two.
-bool is_regular(const MeetingPlace& place);
+bool is_regular(const RendezvousInfo& place);
 
 /// Creates the hierarchical backend. All members must call it. `within` and
 /// `across` create the backends of the two kinds of groups. `across` also
@@ -22,7 +22,7 @@ bool is_regular(const MeetingPlace& place);
 /// all_to_all. Requires is_regular(place).
 GroupBackendPtr hierarchical_backend(
     GroupMembers members,
-    const MeetingPlace& place,
+    const RendezvousInfo& place,
     const MakeBackend& within,
     const MakeBackend& across);
 

@@ -84,21 +84,19 @@ void init_process_group(const ProcessGroupOptions& options) {
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.world == nullptr && !detail::is_rank(),
+      "[{}] this process is {}. Call it once, outside of run_ranks, and "
+      "destroy_process_group before the next.",
       kWhere,
-      "this process is ",
       is_parents(mine)            ? "forked from a rank"
           : mine.world != nullptr ? "a rank already"
-                                  : "running ranks",
-      ". Call it once, outside of run_ranks, and destroy_process_group before "
-      "the next.");
-  auto env = detail::who_am_i(options);
+                                  : "running ranks");
+  auto env = detail::read_rank_identity(options);
   DTENSOR_CHECK_VALUE(
       env.ranks_per_process <= 1,
+      "[{}] DTENSOR_RANKS_PER_PROCESS is {}, and this process is one rank. Use "
+      "run_world, whose ranks are threads of each process, or unset it.",
       kWhere,
-      "DTENSOR_RANKS_PER_PROCESS is ",
-      env.ranks_per_process,
-      ", and this process is one rank. Use run_world, whose ranks are threads "
-      "of each process, or unset it.");
+      env.ranks_per_process);
   env.session = detail::next_session();
   auto world = std::make_shared<detail::ProcessWorld>(env, options);
   mine.scope.emplace(world);
@@ -120,9 +118,8 @@ void destroy_process_group() {
   }
   DTENSOR_CHECK(
       mine.thread == std::this_thread::get_id(),
-      "destroy_process_group",
-      "this is not the thread that called init_process_group. Call both in "
-      "one thread.");
+      "[destroy_process_group] this is not the thread that called "
+      "init_process_group. Call both in one thread.");
   mine.world->membership().leave();
   end(mine);
   mine.world->membership().disconnect();

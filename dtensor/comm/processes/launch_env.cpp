@@ -93,15 +93,13 @@ class Variables {
     DTENSOR_CHECK_VALUE(
         wrong == std::errc() && rest == end && result >= range.first &&
             result <= range.last,
+        "[{}] {} is not a number from {} to {}: {}. Start the program by a "
+        "launcher, or set it to such a number.",
         kInitProcessGroup,
         name,
-        " is not a number from ",
         range.first,
-        " to ",
         range.last,
-        ": ",
-        quoted(value),
-        ". Start the program by a launcher, or set it to such a number.");
+        quoted(value));
     return result;
   }
   int64_t number(const char* name, const Range& range, int64_t otherwise)
@@ -120,15 +118,13 @@ void check_rank_is_set(const Variables& variables) {
         std::strcmp(launcher.mark, launcher.rank) == 0; // false for Slurm
     DTENSOR_CHECK_VALUE(
         !marks_itself || !variables.has(launcher.size),
+        "[{}] {} is {} and {} is not set. Set both, start the program by a "
+        "launcher, or unset {} to run one rank.",
         kInitProcessGroup,
         launcher.size,
-        " is ",
         quoted(variables.text(launcher.size)),
-        " and ",
         launcher.rank,
-        " is not set. Set both, start the program by a launcher, or unset ",
-        launcher.size,
-        " to run one rank.");
+        launcher.size);
   }
 }
 
@@ -138,25 +134,22 @@ void read_who(
     LaunchEnv& env) {
   DTENSOR_CHECK_VALUE(
       variables.has(launcher.size),
+      "[{}] {} is set and {} is not. Set both, or start the program by a "
+      "launcher.",
       kInitProcessGroup,
       launcher.rank,
-      " is set and ",
-      launcher.size,
-      " is not. Set both, or start the program by a launcher.");
+      launcher.size);
   env.launcher = launcher.name;
   env.rank = variables.number(launcher.rank, {0, kMostRanks - 1});
   env.size = variables.number(launcher.size, {1, kMostRanks});
   DTENSOR_CHECK_VALUE(
       env.rank < env.size,
+      "[{}] {} is {} and {} is {}. Ranks count from 0 to the size less one.",
       kInitProcessGroup,
       launcher.rank,
-      " is ",
       env.rank,
-      " and ",
       launcher.size,
-      " is ",
-      env.size,
-      ". Ranks count from 0 to the size less one.");
+      env.size);
   env.job = variables.text(launcher.job);
 }
 
@@ -182,15 +175,13 @@ void read_launcher(const Variables& variables, LaunchEnv& env) {
     env.local_size = local_size(variables, launcher);
     DTENSOR_CHECK_VALUE(
         env.local_size <= env.size,
+        "[{}] {} is {} and {} is {}. A host cannot have more ranks than the "
+        "world.",
         kInitProcessGroup,
         launcher.local_size,
-        " is ",
         env.local_size,
-        " and ",
         launcher.size,
-        " is ",
-        env.size,
-        ". A host cannot have more ranks than the world.");
+        env.size);
     if (env.launcher == "Slurm") {
       env.job += "." + variables.text(launcher.mark); // a job has many steps
     }
@@ -205,12 +196,11 @@ void read_place(const Variables& variables, LaunchEnv& env) {
   const int64_t port = variables.number("MASTER_PORT", {1, kLastPort}, 0);
   DTENSOR_CHECK_VALUE(
       env.master_addr.empty() == (port == 0),
+      "[{}] MASTER_ADDR is {} and MASTER_PORT {}. Set both, to where rank 0 "
+      "can listen, or neither.",
       kInitProcessGroup,
-      "MASTER_ADDR is ",
       quoted(env.master_addr),
-      " and MASTER_PORT ",
-      port,
-      ". Set both, to where rank 0 can listen, or neither.");
+      port);
   env.master_port = static_cast<int>(port);
   env.launcher_has_store =
       variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -225,19 +215,17 @@ void read_place(const Variables& variables, LaunchEnv& env) {
 std::string quoted(const std::string& value) {
   constexpr size_t kMost = 80;
   return value.size() <= kMost
-      ? c10::str("\"", value, "\"")
-      : c10::str("\"", value.substr(0, kMost), "...\"");
+      ? detail::format_text("\"{}\"", value)
+      : detail::format_text("\"{}...\"", value.substr(0, kMost));
 }
 
 void check_world_size(int64_t ranks) {
   DTENSOR_CHECK_VALUE(
       ranks <= kMostRanks,
+      "[{}] the world has {} ranks, and at most {} can meet. Start fewer.",
       kInitProcessGroup,
-      "the world has ",
       ranks,
-      " ranks, and at most ",
-      kMostRanks,
-      " can meet. Start fewer.");
+      kMostRanks);
 }
 
 LaunchEnv read_launch_env(const Lookup& lookup) {

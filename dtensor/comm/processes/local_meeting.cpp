@@ -83,9 +83,9 @@ void send_text(const Descriptor& to, const std::string& text) {
 }
 
 // Rank 0's side: the server that hands out the port.
-class NoteDesk {
+class PortServer {
  public:
-  NoteDesk(const std::string& name, int port, int64_t size)
+  PortServer(const std::string& name, int port, int64_t size)
       : door_(local_socket()),
         port_(std::to_string(port)),
         size_(size) {
@@ -93,26 +93,25 @@ class NoteDesk {
     DTENSOR_CHECK(
         bind(door_.get(), address.get(), address.length) == 0 &&
             listen(door_.get(), SOMAXCONN) == 0,
+        "[{}] rank 0 cannot listen at the local name \"{}\": {}. End the job "
+        "that has the name, or set MASTER_ADDR and MASTER_PORT.",
         kInitProcessGroup,
-        "rank 0 cannot listen at the local name \"",
         name,
-        "\": ",
-        std::strerror(errno),
-        ". End the job that has the name, or set MASTER_ADDR and MASTER_PORT.");
+        std::strerror(errno));
   }
 
   void serve(Deadline deadline) {
     while (static_cast<int64_t>(served_.size()) < size_ - 1) {
       DTENSOR_CHECK(
           wait(deadline),
+          "[{}] {} of {} ranks of this host did not come in time. Look whether "
+          "they run; if they were started apart, set MASTER_ADDR and "
+          "MASTER_PORT.",
           kInitProcessGroup,
           missing_text(),
-          " of ",
-          size_,
-          " ranks of this host did not come in time. Look whether they run; if "
-          "they were started apart, set MASTER_ADDR and MASTER_PORT.");
-      hear_all();
-      let_in();
+          size_);
+      read_visitors();
+      accept_visitor();
     }
   }
 
@@ -145,7 +144,7 @@ class NoteDesk {
     return poll(polled.data(), polled.size(), milliseconds_to(deadline)) != 0;
   }
 
-  void let_in() {
+  void accept_visitor() {
     constexpr size_t kMostVisitors = 512; // not yet identified
     Descriptor connection(
         accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -160,7 +159,7 @@ class NoteDesk {
     visitors_.push_back({std::move(connection), who.pid});
   }
 
-  void hear_all() {
+  void read_visitors() {
     for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
       visitor = hear(*visitor) ? visitors_.erase(visitor) : ++visitor;
     }
@@ -196,13 +195,12 @@ class NoteDesk {
     const auto [known, is_new] = served_.emplace(*rank, visitor.process);
     send_text(
         visitor.connection,
-        known->second == visitor.process ? note_answer(port_)
-                                         : note_refusal(c10::str(
-                                               "process ",
-                                               known->second,
-                                               " has come as rank ",
-                                               *rank,
-                                               " before")));
+        known->second == visitor.process
+            ? note_answer(port_)
+            : note_refusal(detail::format_text(
+                  "process {} has come as rank {} before",
+                  known->second,
+                  *rank)));
   }
 
   Descriptor door_;
@@ -231,12 +229,12 @@ std::optional<Descriptor> connect_to(
   }
   const ucred who = peer_of(connection);
   if (who.uid != geteuid()) {
-    obstacle.text = c10::str(
-        "process ", who.pid, " of user ", who.uid, " has its local name");
+    obstacle.text = detail::format_text(
+        "process {} of user {} has its local name", who.pid, who.uid);
     return std::nullopt;
   }
-  obstacle.text = c10::str(
-      "process ", who.pid, " listens at its local name and does not answer");
+  obstacle.text = detail::format_text(
+      "process {} listens at its local name and does not answer", who.pid);
   return connection;
 }
 
@@ -261,7 +259,7 @@ void hand_out_port(
     int port,
     int64_t size,
     Deadline deadline) {
-  NoteDesk(name, port, size).serve(deadline);
+  PortServer(name, port, size).serve(deadline);
 }
 
 int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
@@ -276,13 +274,12 @@ int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
     }
     std::this_thread::sleep_for(kKnockAgain);
   } while (std::chrono::steady_clock::now() < deadline);
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] rank 0 was not found on this host in time: {}. Look whether it "
+      "runs; if ranks were started apart, or on several hosts, set MASTER_ADDR "
+      "and MASTER_PORT.",
       kInitProcessGroup,
-      "rank 0 was not found on this host in time: ",
-      obstacle.text,
-      ". Look whether it runs; if ranks were started apart, or on several "
-      "hosts, set MASTER_ADDR and MASTER_PORT.");
+      obstacle.text);
   return 0;
 }
 

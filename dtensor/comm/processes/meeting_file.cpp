@@ -32,18 +32,17 @@ class FileLock {
     while (flock(file_, LOCK_SH | LOCK_NB) != 0) {
       DTENSOR_CHECK(
           errno == EINTR || errno == EWOULDBLOCK,
+          "[{}] the file {} cannot be locked: {}. Use a file system with "
+          "locks, or another init_method.",
           kInitProcessGroup,
-          "the file ",
           quoted(path),
-          " cannot be locked: ",
-          std::strerror(errno),
-          ". Use a file system with locks, or another init_method.");
+          std::strerror(errno));
       DTENSOR_CHECK(
           std::chrono::steady_clock::now() < deadline,
+          "[{}] another process keeps the file {} locked. End that process, or "
+          "give the job another file.",
           kInitProcessGroup,
-          "another process keeps the file ",
-          quoted(path),
-          " locked. End that process, or give the job another file.");
+          quoted(path));
       std::this_thread::sleep_for(kLockAgain);
     }
   }
@@ -62,12 +61,11 @@ void check_folder(const std::string& path) {
   std::error_code wrong;
   DTENSOR_CHECK_VALUE(
       fs::is_directory(folder.empty() ? "." : folder, wrong),
+      "[{}] there is no folder {} for the file of \"file://{}\". Make it, or "
+      "name a file in another folder.",
       kInitProcessGroup,
-      "there is no folder ",
       quoted(folder.string()),
-      " for the file of \"file://",
-      path,
-      "\". Make it, or name a file in another folder.");
+      path);
 }
 
 bool can_make(const std::string& path) {
@@ -86,15 +84,14 @@ void check_content(const Descriptor& file, const std::string& path) {
   }
   const std::string objection = content.size() >= kMost
       ? "it has more than 64 MB"
-      : meeting_file_objection(content);
+      : invalid_store_file_reason(content);
   DTENSOR_CHECK_VALUE(
       objection.empty(),
+      "[{}] the file {} is not one that ranks meet in: {}. Name a file that "
+      "does not exist yet.",
       kInitProcessGroup,
-      "the file ",
       quoted(path),
-      " is not one that ranks meet in: ",
-      objection,
-      ". Name a file that does not exist yet.");
+      objection);
 }
 
 } // namespace
@@ -105,21 +102,20 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
   const bool exists = stat(path.c_str(), &status) == 0;
   DTENSOR_CHECK_VALUE(
       !exists || S_ISREG(status.st_mode),
+      "[{}] {} is not a regular file. Name a file that does not exist yet.",
       kInitProcessGroup,
-      quoted(path),
-      " is not a regular file. Name a file that does not exist yet.");
+      quoted(path));
   // O_NONBLOCK: if a FIFO has replaced the file in the meantime, open() would
   // otherwise block.
   const Descriptor file(
       exists ? ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1);
   DTENSOR_CHECK_VALUE(
       exists ? file.get() >= 0 : can_make(path),
+      "[{}] the file {} cannot be opened: {}. Name one that all ranks can "
+      "write.",
       kInitProcessGroup,
-      "the file ",
       quoted(path),
-      " cannot be opened: ",
-      std::strerror(errno),
-      ". Name one that all ranks can write.");
+      std::strerror(errno));
   if (exists) {
     const FileLock lock(file, path, deadline);
     check_content(file, path);

@@ -63,18 +63,15 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
       mpi_(env.size > 1 ? mpi_among(chosen_) : "") {
   DTENSOR_CHECK_VALUE(
       mpi_.empty() || env.ranks_per_process <= 1,
-      "init_process_group",
-      "MPI's ranks are processes, and this one has ",
+      "[init_process_group] MPI's ranks are processes, and this one has {} "
+      "ranks. Use another backend than \"{}\", or one rank for each process.",
       env.ranks_per_process,
-      " ranks. Use another backend than \"",
-      mpi_,
-      "\", or one rank for each process.");
+      mpi_);
   DTENSOR_CHECK_VALUE(
       !are_fake(chosen_) || env.ranks_per_process <= 1,
-      "init_process_group",
-      "a fake world has one rank, and this process ",
-      env.ranks_per_process,
-      ". Use another backend than \"fake\", or one rank for each process.");
+      "[init_process_group] a fake world has one rank, and this process {}. "
+      "Use another backend than \"fake\", or one rank for each process.",
+      env.ranks_per_process);
   if (!mpi_.empty()) {
     load_mpi(mpi_); // fail before other ranks wait for this one
   }
@@ -142,17 +139,15 @@ GroupBackendPtr Membership::make_backend(
   const auto chosen = name.empty() ? chosen_ : choose_backends(name);
   DTENSOR_CHECK_VALUE(
       mpi_among(chosen).empty() || mpi_among(chosen) == mpi_,
-      "new_group",
-      "the backend \"",
-      name,
-      "\" communicates by MPI, which init_process_group() begins. Name it "
-      "there.");
-  MeetingPlace place;
+      "[new_group] the backend \"{}\" communicates by MPI, which "
+      "init_process_group() begins. Name it there.",
+      name);
+  RendezvousInfo place;
   if (are_fake(chosen)) {
     return make_chosen(chosen, members, place);
   }
   place.store = c10::make_intrusive<c10d::PrefixStore>(
-      c10::str("group ", c10::Join(",", members.ranks), " ", name),
+      detail::format_text("group {} {}", c10::Join(",", members.ranks), name),
       following_.peers->store_ptr());
   place.timeout = timeout_;
   for (const int64_t rank : members.ranks) {
@@ -162,9 +157,9 @@ GroupBackendPtr Membership::make_backend(
   try {
     carrier = make_chosen(chosen, members, place);
   } catch (const std::exception&) {
-    explain_failed_meeting(following_, members.ranks);
+    rethrow_setup_error(following_, members.ranks);
   }
-  return followed(
+  return with_failure_reports(
       checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
 }
 

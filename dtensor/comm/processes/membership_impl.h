@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dtensor/comm/processes/backend_choice_impl.h>
-#include <dtensor/comm/processes/followed_backend_impl.h>
+#include <dtensor/comm/processes/failure_reporting_backend_impl.h>
 #include <dtensor/comm/processes/rendezvous_impl.h>
 #include <dtensor/comm/processes/write_signals_impl.h>
 #include <dtensor/comm/rank_memory_impl.h>
@@ -58,7 +58,7 @@ class Membership {
   /// Name of the backend that communicates by MPI; empty if none does.
   std::string mpi_;
   bool has_store_ = false;
-  Following following_;
+  FailureContext following_;
   std::mutex mutex_;
   // Backends by members and name.
   std::map<std::pair<std::vector<int64_t>, std::string>, GroupBackendPtr>

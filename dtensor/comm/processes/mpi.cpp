@@ -37,13 +37,11 @@ std::string implementation_for(std::string_view name) {
       return mark.implementation;
     }
   }
-  DTENSOR_CHECK(
-      false,
-      kMpi,
-      "no launcher of MPI has started this process: OMPI_COMM_WORLD_RANK, "
+  DTENSOR_THROW(
+      "[{}] no launcher of MPI has started this process: OMPI_COMM_WORLD_RANK, "
       "PMI_RANK and PMIX_RANK are not set. Start it by mpirun, name the "
-      "backend "
-      "\"openmpi\" or \"mpich\", or use \"gloo\".");
+      "backend \"openmpi\" or \"mpich\", or use \"gloo\".",
+      kMpi);
 }
 
 // Returns the folder that contains this library.
@@ -58,27 +56,25 @@ MpiEntry entry_of(const std::string& implementation) {
   const fs::path file = folder / ("libdtensor_" + implementation + ".so");
   DTENSOR_CHECK(
       fs::exists(file),
+      "[{}] dtensor was built without {}: there is no {} in {}. Install what "
+      "programs are built with for it (lib{}-dev) and build dtensor again, or "
+      "use \"gloo\".",
       kMpi,
-      "dtensor was built without ",
       implementation,
-      ": there is no ",
       file.filename().string(),
-      " in ",
       folder.string(),
-      ". Install what programs are built with for it (lib",
-      implementation,
-      "-dev) and build dtensor again, or use \"gloo\".");
+      implementation);
   // RTLD_GLOBAL: OpenMPI's own plugins resolve their symbols in the global
   // scope.
   void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   const char* const why = module == nullptr ? dlerror() : "";
   DTENSOR_CHECK(
       module != nullptr,
+      "[{}] {} cannot be loaded: {}. Install the MPI that dtensor was built "
+      "with, or use \"gloo\".",
       kMpi,
       file.string(),
-      " cannot be loaded: ",
-      why,
-      ". Install the MPI that dtensor was built with, or use \"gloo\".");
+      why);
   return reinterpret_cast<MpiEntry>(dlsym(module, kMpiEntry));
 }
 
@@ -113,12 +109,10 @@ void load_mpi(std::string_view name) {
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.module == nullptr || mine.implementation == wanted,
+      "[{}] this process has used {}, and cannot use {} too. Name one of them.",
       kMpi,
-      "this process has used ",
       mine.implementation,
-      ", and cannot use ",
-      wanted,
-      " too. Name one of them.");
+      wanted);
   if (mine.module == nullptr) {
     mine.module = entry_of(wanted)();
     mine.implementation = wanted;
@@ -135,13 +129,13 @@ void end_mpi(bool has_failed) {
   }
 }
 
-GroupBackendPtr make_mpi(GroupMembers members, const MeetingPlace& place) {
+GroupBackendPtr make_mpi(GroupMembers members, const RendezvousInfo& place) {
   const MpiModule* const module = module_or_null();
   DTENSOR_CHECK(
       module != nullptr,
-      kMpi,
-      "MPI has not begun in this process, which all ranks do together. Name "
-      "\"mpi\" in init_process_group.");
+      "[{}] MPI has not begun in this process, which all ranks do together. "
+      "Name \"mpi\" in init_process_group.",
+      kMpi);
   return module->make(std::move(members), place);
 }
 

@@ -26,6 +26,6 @@ void begin_mpi(int64_t rank, int64_t size);
 /// Ends the use of MPI by a world; does nothing if begin_mpi() was not called.
 void end_mpi(bool has_failed);
 
-GroupBackendPtr make_mpi(GroupMembers members, const MeetingPlace& place);
+GroupBackendPtr make_mpi(GroupMembers members, const RendezvousInfo& place);
 
 } // namespace dtensor::detail

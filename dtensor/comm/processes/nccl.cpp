@@ -28,7 +28,8 @@ class Nccl final : public ProcessGroupNCCL {
         abort();
       }
     } catch (const std::exception& error) {
-      TORCH_WARN("[nccl] could not be closed: ", error.what());
+      TORCH_WARN(
+          detail::format_text("[nccl] could not be closed: {}", error.what()));
     }
   }
   Nccl(const Nccl&) = delete;
@@ -54,14 +55,13 @@ bool has_nccl() {
   return true;
 }
 
-GroupBackendPtr make_nccl(GroupMembers members, const MeetingPlace& place) {
+GroupBackendPtr make_nccl(GroupMembers members, const RendezvousInfo& place) {
   DTENSOR_CHECK_VALUE(
       at::cuda::is_available(),
-      "nccl",
-      "there is no GPU for \"",
-      members.label,
-      "\" in this process. Look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or "
-      "use \"gloo\" and tensors of the CPU.");
+      "[nccl] there is no GPU for \"{}\" in this process. Look at "
+      "CUDA_VISIBLE_DEVICES and at nvidia-smi, or use \"gloo\" and tensors of "
+      "the CPU.",
+      members.label);
   const c10::Device device(c10::kCUDA, c10::cuda::current_device());
   claim_gpu(members, place, device, name_of_gpu(device.index()));
   auto options = ProcessGroupNCCL::Options::create();

@@ -12,6 +12,6 @@ bool has_nccl();
 /// Creates a NCCL backend on the GPU that is current now, with its own streams.
 /// Results are ready on the caller's current stream; the host does not wait.
 /// Throws ValueError if there is no GPU, or if another member uses it.
-GroupBackendPtr make_nccl(GroupMembers members, const MeetingPlace& place);
+GroupBackendPtr make_nccl(GroupMembers members, const RendezvousInfo& place);
 
 } // namespace dtensor::detail

@@ -8,7 +8,7 @@ bool has_nccl() {
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): as in nccl.cpp.
-GroupBackendPtr make_nccl(GroupMembers /*members*/, const MeetingPlace&) {
+GroupBackendPtr make_nccl(GroupMembers /*members*/, const RendezvousInfo&) {
   TORCH_INTERNAL_ASSERT(false, "choose_backends() lets nobody come here");
 }
 

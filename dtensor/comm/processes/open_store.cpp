@@ -50,16 +50,13 @@ StorePtr reach(const std::string& host, int port, Deadline deadline) {
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {
-    DTENSOR_CHECK(
-        false,
+    DTENSOR_THROW(
+        "[{}] the store at {}:{} does not answer: {} Look whether MASTER_ADDR "
+        "and MASTER_PORT are those of this job.",
         kInitProcessGroup,
-        "the store at ",
         host,
-        ":",
         port,
-        " does not answer: ",
-        message_of(error),
-        " Look whether MASTER_ADDR and MASTER_PORT are those of this job.");
+        message_of(error));
   }
 }
 
@@ -75,16 +72,12 @@ StorePtr at_address(
 // identified by its parent process, which the ranks share unless the launcher
 // starts them through shells.
 std::string local_name(const LaunchEnv& env) {
-  return c10::str(
-      "dtensor/",
+  return detail::format_text(
+      "dtensor/{}/{}/{}/{}/{}",
       geteuid(),
-      "/",
       env.launcher,
-      "/",
       env.job.empty() ? std::to_string(getppid()) : env.job,
-      "/",
       env.attempt,
-      "/",
       env.session);
 }
 
@@ -111,18 +104,17 @@ StorePtr by_variables(const LaunchEnv& env, Deadline deadline) {
   }
   DTENSOR_CHECK_VALUE(
       !env.launcher_has_store,
-      kInitProcessGroup,
-      "TORCHELASTIC_USE_AGENT_STORE is True, and nothing says where the "
-      "launcher's store is. Set MASTER_ADDR and MASTER_PORT, or unset it.");
+      "[{}] TORCHELASTIC_USE_AGENT_STORE is True, and nothing says where the "
+      "launcher's store is. Set MASTER_ADDR and MASTER_PORT, or unset it.",
+      kInitProcessGroup);
   DTENSOR_CHECK_VALUE(
       env.local_size == env.size,
+      "[{}] nothing says where the {} ranks meet: {}. Set MASTER_ADDR and "
+      "MASTER_PORT, or use an init_method.",
       kInitProcessGroup,
-      "nothing says where the ",
       env.size,
-      " ranks meet: ",
       env.launcher.empty() ? "the program was not started by a launcher"
-                           : env.launcher + " runs them on several hosts",
-      ". Set MASTER_ADDR and MASTER_PORT, or use an init_method.");
+                           : env.launcher + " runs them on several hosts");
   return within_host(env, deadline);
 }
 
@@ -137,10 +129,10 @@ by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
   }
   DTENSOR_CHECK_VALUE(
       method.empty() || method == "env://",
+      "[{}] no such init_method: {}. Use \"env://\", \"tcp://host:port\" or "
+      "\"file:///path\".",
       kInitProcessGroup,
-      "no such init_method: ",
-      quoted(method),
-      ". Use \"env://\", \"tcp://host:port\" or \"file:///path\".");
+      quoted(method));
   return by_variables(env, deadline);
 }
 
@@ -156,11 +148,11 @@ StorePtr found(
       });
   DTENSOR_CHECK(
       store.has_value(),
+      "[{}] {} does not answer within {} s. Look whether what listens there is "
+      "the store of this job.",
       kInitProcessGroup,
       store_text(env, options),
-      " does not answer within ",
-      static_cast<double>(options.timeout.count()) / 1000.0,
-      " s. Look whether what listens there is the store of this job.");
+      static_cast<double>(options.timeout.count()) / 1000.0);
   return *std::move(store);
 }
 
@@ -194,7 +186,8 @@ StorePtr open_store(
       options.store != nullptr ? options.store : found(env, options, deadline);
   store->setTimeout(options.timeout);
   return c10::make_intrusive<c10d::PrefixStore>(
-      c10::str("dtensor/", env.attempt, "/", env.session), std::move(store));
+      detail::format_text("dtensor/{}/{}", env.attempt, env.session),
+      std::move(store));
 }
 
 std::string store_text(
@@ -212,7 +205,8 @@ std::string store_text(
   }
   return env.master_addr.empty()
       ? "the store of rank 0 on this host"
-      : c10::str("the store at ", env.master_addr, ":", env.master_port);
+      : detail::format_text(
+            "the store at {}:{}", env.master_addr, env.master_port);
 }
 
 } // namespace dtensor::detail

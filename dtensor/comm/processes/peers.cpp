@@ -5,6 +5,7 @@
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/within_deadline_impl.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <numeric>
@@ -52,14 +53,11 @@ Peers::Peers(int64_t rank, Rendezvous rendezvous)
       rendezvous_(std::move(rendezvous)) {}
 
 std::string Peers::name(int64_t rank) const {
-  return c10::str(
-      "rank ",
+  return detail::format_text(
+      "rank {} (process {} on {})",
       rank,
-      " (process ",
       of(rank).process.pid,
-      " on ",
-      of(rank).host_name,
-      ")");
+      of(rank).host_name);
 }
 
 std::string Peers::names(const std::vector<int64_t>& ranks) const {
@@ -107,18 +105,18 @@ bool Peers::runs(int64_t rank) const {
       has_remote_connections(rendezvous_.store_port);
 }
 
-bool Peers::has_told(int64_t rank) const {
+bool Peers::has_published_failure(int64_t rank) const {
   return store().check({note_key(rank)});
 }
 
-std::string Peers::what_became_of(int64_t rank) const {
-  if (has_told(rank)) {
+std::string Peers::describe_failures(int64_t rank) const {
+  if (has_published_failure(rank)) {
     const auto note = store().get(note_key(rank));
     return note.empty() || note.front() == kConsequence
         ? ""
-        : c10::str(
+        : detail::format_text(
+              "{} failed: {}",
               name(rank),
-              " failed: ",
               std::string(note.begin() + 1, note.end()));
   }
   return runs(rank) ? "" : name(rank) + " has ended";
@@ -127,7 +125,7 @@ std::string Peers::what_became_of(int64_t rank) const {
 std::string Peers::causes(const std::vector<int64_t>& ranks) const {
   std::vector<std::string> known;
   for (const int64_t rank : ranks) {
-    auto text = rank == rank_ ? "" : what_became_of(rank);
+    auto text = rank == rank_ ? "" : describe_failures(rank);
     if (!text.empty()) {
       known.push_back(std::move(text));
     }
@@ -138,7 +136,7 @@ std::string Peers::causes(const std::vector<int64_t>& ranks) const {
 std::vector<int64_t> Peers::silent(const std::vector<int64_t>& ranks) const {
   std::vector<int64_t> result;
   for (const int64_t rank : ranks) {
-    if (rank != rank_ && !has_told(rank)) {
+    if (rank != rank_ && !has_published_failure(rank)) {
       result.push_back(rank);
     }
   }
@@ -148,7 +146,8 @@ std::vector<int64_t> Peers::silent(const std::vector<int64_t>& ranks) const {
 // Waits until a cause is known, until all ranks have published a failure, or
 // for a moment. If all failures are consequences, the ranks probably called
 // different collectives.
-std::string Peers::look_for_causes(const std::vector<int64_t>& ranks) const {
+std::string Peers::find_failure_causes(
+    const std::vector<int64_t>& ranks) const {
   const auto deadline = std::chrono::steady_clock::now() + kMoment;
   std::vector<int64_t> quiet;
   do {
@@ -164,20 +163,20 @@ std::string Peers::look_for_causes(const std::vector<int64_t>& ranks) const {
             "all of its ranks failed alike. They may have called different "
             "collectives: ",
             kHowToCompare)
-      : c10::str(
+      : detail::format_text(
+            "{}{} nothing: busy, hanging, or in another collective. {}",
             names(quiet),
             quiet.size() == 1 ? " runs and says" : " run and say",
-            " nothing: busy, hanging, or in another collective. ",
             kHowToCompare);
 }
 
-std::string Peers::what_became_of(
+std::string Peers::describe_failures(
     const std::vector<int64_t>& ranks) const noexcept {
   try {
     const auto known = within_deadline<std::string>(
         std::chrono::steady_clock::now() + 2 * kMoment,
         [self = shared_from_this(), ranks] {
-          return self->look_for_causes(ranks);
+          return self->find_failure_causes(ranks);
         });
     return known ? *known
                  : "the store does not answer, so the process that keeps it, " +
@@ -188,9 +187,9 @@ std::string Peers::what_became_of(
   }
 }
 
-void Peers::await_telling() const {
-  std::vector<int64_t> everybody(rendezvous_.peers.size());
-  std::iota(everybody.begin(), everybody.end(), 0);
+void Peers::await_failure_reports() const {
+  std::vector<int64_t> world_group(rendezvous_.peers.size());
+  std::iota(world_group.begin(), world_group.end(), 0);
   // Peers report before they look for the cause, which takes them some
   // milliseconds.
   constexpr auto kLook = std::chrono::milliseconds(500);
@@ -201,20 +200,21 @@ void Peers::await_telling() const {
   const auto is_awaited = [&](const std::vector<int64_t>& ranks) {
     return std::any_of(ranks.begin(), ranks.end(), lives);
   };
-  while (is_awaited(silent(everybody)) &&
+  while (is_awaited(silent(world_group)) &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kRetry);
   }
-  everybody.erase(everybody.begin() + rank_);
-  if (is_awaited(everybody)) {
+  world_group.erase(world_group.begin() + rank_);
+  if (is_awaited(world_group)) {
     std::this_thread::sleep_for(kLook);
   }
 }
 
 void Peers::linger() const noexcept {
   try {
-    try_briefly(
-        4 * kMoment, [self = shared_from_this()] { self->await_telling(); });
+    try_briefly(4 * kMoment, [self = shared_from_this()] {
+      self->await_failure_reports();
+    });
   } catch (const std::exception&) {
     // Without a store there is nothing to wait for.
   }
@@ -227,7 +227,8 @@ bool Peers::has_left(int64_t rank) const {
 std::vector<int64_t> Peers::staying() const {
   std::vector<int64_t> result;
   for (int64_t rank = 0; rank < size(); ++rank) {
-    if (rank != rank_ && !has_left(rank) && !has_told(rank) && runs(rank)) {
+    if (rank != rank_ && !has_left(rank) && !has_published_failure(rank) &&
+        runs(rank)) {
       result.push_back(rank);
     }
   }
@@ -246,7 +247,7 @@ void Peers::await_leaving(std::chrono::milliseconds timeout) const {
     now = std::chrono::steady_clock::now();
     if (now >= next_look) {
       if (staying().empty()) {
-        await_telling(); // failed ranks may look for the cause
+        await_failure_reports(); // failed ranks may look for the cause
         return;
       }
       next_look = std::chrono::steady_clock::now() + kLook;

@@ -49,7 +49,8 @@ class Peers : public std::enable_shared_from_this<Peers> {
 
   /// Describes which of `ranks` have ended and which failures they published,
   /// as far as known within a moment; otherwise, which of them are silent.
-  std::string what_became_of(const std::vector<int64_t>& ranks) const noexcept;
+  std::string describe_failures(
+      const std::vector<int64_t>& ranks) const noexcept;
 
   /// Returns when all other ranks have published their failures, or after a
   /// moment. For the rank that hosts the store and is about to exit.
@@ -59,16 +60,16 @@ class Peers : public std::enable_shared_from_this<Peers> {
   const Peer& of(int64_t rank) const {
     return rendezvous_.peers[static_cast<size_t>(rank)];
   }
-  bool has_told(int64_t rank) const;
+  bool has_published_failure(int64_t rank) const;
   bool has_left(int64_t rank) const;
   /// Returns the ranks that still need the store.
   std::vector<int64_t> staying() const;
   void await_leaving(std::chrono::milliseconds timeout) const;
-  std::string look_for_causes(const std::vector<int64_t>& ranks) const;
-  void await_telling() const;
+  std::string find_failure_causes(const std::vector<int64_t>& ranks) const;
+  void await_failure_reports() const;
   /// Returns the failure that the rank published as a cause, or that its
   /// process has ended; "" otherwise.
-  std::string what_became_of(int64_t rank) const;
+  std::string describe_failures(int64_t rank) const;
   std::string causes(const std::vector<int64_t>& ranks) const;
   std::vector<int64_t> silent(const std::vector<int64_t>& ranks) const;
   /// Returns false if this rank can detect that the process of `rank` has

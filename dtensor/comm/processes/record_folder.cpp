@@ -21,16 +21,12 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void
 fail(const std::string& what, const std::string& path, int wrong) {
-  DTENSOR_CHECK(
-      false,
-      "flight record",
+  DTENSOR_THROW(
+      "[flight record] {} \"{}\": {}. Set DTENSOR_FLIGHT_RECORD to a folder "
+      "that this user can write, or to \"off\".",
       what,
-      " \"",
       path,
-      "\": ",
-      std::system_category().message(wrong),
-      ". Set DTENSOR_FLIGHT_RECORD to a folder that this user can write, or to "
-      "\"off\".");
+      std::system_category().message(wrong));
   std::terminate(); // not reached
 }
 

@@ -53,7 +53,7 @@ std::string text_at(c10d::Store& store, const std::string& key) {
 
 // Describes the process that registered as `rank` first: "process 4711 on oak,
 // which has ended".
-std::string first_comer(
+std::string describe_rank_owner(
     c10d::Store& store,
     int64_t rank,
     const std::string& mine,
@@ -62,10 +62,9 @@ std::string first_comer(
     return "another process";
   }
   const Peer first = check_greeting(text_at(store, rank_key(rank)), mine, rank);
-  return c10::str(
-      "process ",
+  return detail::format_text(
+      "process {} on {}{}",
       first.process.pid,
-      " on ",
       first.host_name,
       first.host == me.host && has_ended(first.process) ? ", which has ended"
                                                         : "");
@@ -73,20 +72,18 @@ std::string first_comer(
 
 // Claims this process's rank. Only the first process that claims a rank is
 // admitted, so two jobs at one address cannot mix.
-void take_seat(
+void claim_rank(
     c10d::Store& store,
     const LaunchEnv& env,
     const std::string& mine,
     const Peer& me) {
   DTENSOR_CHECK(
       store.add(c10::str("seat/", env.rank), 1) == 1,
+      "[{}] rank {} has come before: {}. Start each rank once, and give each "
+      "job an address, or a file that does not exist yet, of its own.",
       kInitProcessGroup,
-      "rank ",
       env.rank,
-      " has come before: ",
-      first_comer(store, env.rank, mine, me),
-      ". Start each rank once, and give each job an address, or a file that "
-      "does not exist yet, of its own.");
+      describe_rank_owner(store, env.rank, mine, me));
 }
 
 struct MissingRanks {
@@ -112,11 +109,10 @@ MissingRanks missing_ranks(c10d::Store& store, int64_t size) {
       }
     }
   } catch (const std::exception&) {
-    DTENSOR_CHECK(
-        false,
-        kInitProcessGroup,
-        "the store cannot be reached any more: the process that kept it, rank "
-        "0 or the launcher, has ended. Look at what it printed.");
+    DTENSOR_THROW(
+        "[{}] the store cannot be reached any more: the process that kept it, "
+        "rank 0 or the launcher, has ended. Look at what it printed.",
+        kInitProcessGroup);
   }
   return missing;
 }
@@ -132,16 +128,14 @@ void throw_missing(
   if (env.rank == 0) {
     std::this_thread::sleep_for(kForOthers);
   }
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] {}{} of {} did not come within {} s. Look whether they run, and "
+      "whether they reach rank 0's host.",
       kInitProcessGroup,
       missing.first.empty() ? "some ranks" : rank_list(missing.first),
       missing.all ? "" : " and perhaps more",
-      " of ",
       env.size,
-      " did not come within ",
-      static_cast<double>(timeout.count()) / 1000.0,
-      " s. Look whether they run, and whether they reach rank 0's host.");
+      static_cast<double>(timeout.count()) / 1000.0);
 }
 
 std::vector<Peer> greet(
@@ -150,7 +144,7 @@ std::vector<Peer> greet(
     std::chrono::milliseconds timeout) {
   const Peer me = myself();
   const std::string mine = greeting(env, me);
-  take_seat(store, env, mine, me);
+  claim_rank(store, env, mine, me);
   store.set(rank_key(env.rank), to_bytes(mine));
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < env.size; ++rank) {
@@ -184,10 +178,10 @@ std::vector<Peer> greet_in_time(
       });
   DTENSOR_CHECK(
       peers.has_value(),
+      "[{}] {} does not answer any more. Look whether the process that keeps "
+      "it, rank 0 or the launcher, runs.",
       kInitProcessGroup,
-      store_text(env, options),
-      " does not answer any more. Look whether the process that keeps it, rank "
-      "0 or the launcher, runs.");
+      store_text(env, options));
   return *std::move(peers);
 }
 
@@ -220,27 +214,26 @@ LaunchEnv read_with(const ProcessGroupOptions& options) {
 ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options) {
   DTENSOR_CHECK_VALUE(
       options.timeout.count() > 0,
+      "[{}] the timeout must be positive: {} ms. Leave it out to wait half an "
+      "hour.",
       kInitProcessGroup,
-      "the timeout must be positive: ",
-      options.timeout.count(),
-      " ms. Leave it out to wait half an hour.");
+      options.timeout.count());
   options.timeout = std::min(options.timeout, kLongestTimeout);
   return options;
 }
 
-LaunchEnv who_am_i(const ProcessGroupOptions& options) {
+LaunchEnv read_rank_identity(const ProcessGroupOptions& options) {
   const bool says_all = options.rank && options.world_size;
   LaunchEnv env = says_all ? LaunchEnv() : read_with(options);
   env.rank = options.rank.value_or(env.rank);
   env.size = options.world_size.value_or(env.size);
   DTENSOR_CHECK_VALUE(
       env.rank >= 0 && env.rank < env.size,
+      "[{}] no rank {} in a world of {}. Pass both, rank and world_size, or "
+      "neither.",
       kInitProcessGroup,
-      "no rank ",
       env.rank,
-      " in a world of ",
-      env.size,
-      ". Pass both, rank and world_size, or neither.");
+      env.size);
   check_world_size(env.size);
   return env;
 }

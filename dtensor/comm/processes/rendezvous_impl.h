@@ -18,7 +18,7 @@ ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options);
 
 /// Determines the rank, world size and rendezvous address of this process from
 /// the launcher's variables and the program's options. Options take precedence.
-LaunchEnv who_am_i(const ProcessGroupOptions& options);
+LaunchEnv read_rank_identity(const ProcessGroupOptions& options);
 
 struct Rendezvous {
   /// Store with keys of this job only. Null in a world of one rank and in a

@@ -30,12 +30,11 @@ void SharedBackend::check_cpu(CollectiveKind kind, const at::Tensor& tensor)
     const {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       tensor.device().is_cpu(),
+      "[{}] shared memory carries CPU tensors: got one on {} on \"{}\". Move "
+      "it to the CPU, or use another backend.",
       to_string(kind),
-      "shared memory carries CPU tensors: got one on ",
       tensor.device(),
-      " on \"",
-      label(),
-      "\". Move it to the CPU, or use another backend.");
+      label());
 }
 
 void SharedBackend::tell_failure(const std::exception_ptr& failure) {
@@ -92,7 +91,7 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 // this function and exchange their full calls.
 void SharedBackend::disagree(const Call& call) {
   channel_->next();
-  std::vector<ToldCall> told;
+  std::vector<RemoteCall> told;
   const auto texts = gather_texts(pack(call));
   for (size_t member = 0; member < texts.size(); ++member) {
     if (!texts[member].empty()) {
@@ -100,19 +99,17 @@ void SharedBackend::disagree(const Call& call) {
     }
   }
   Calls calls;
-  for (const ToldCall& theirs : told) {
+  for (const RemoteCall& theirs : told) {
     calls.push_back(&theirs.call);
   }
   if (calls.size() == members().ranks.size()) {
     check_agreement(calls, members().ranks, label());
   }
-  DTENSOR_CHECK_VALUE(
-      false,
+  DTENSOR_THROW_VALUE(
+      "[{}] ranks of \"{}\" disagree: their sizes are too long to be told. "
+      "Call the same collective with the same sizes on every rank.",
       call.name(),
-      "ranks of \"",
-      label(),
-      "\" disagree: their sizes are too long to be told. Call the same "
-      "collective with the same sizes on every rank.");
+      label());
 }
 
 int64_t SharedBackend::lane(Room room) const {

@@ -103,7 +103,7 @@ class SharedBackend final : public GroupBackend {
     return channel_->room(room, writer) + number * lane(room);
   }
 
-  at::Tensor reduce_whole(const at::Tensor& input, ReduceOp op);
+  at::Tensor reduce_in_notice(const at::Tensor& input, ReduceOp op);
   at::Tensor reduce_in_parts(const at::Tensor& input, ReduceOp op);
   void reduce_parts(
       const SharedSignature& signature,
@@ -118,7 +118,7 @@ class SharedBackend final : public GroupBackend {
       const at::Tensor& out);
   /// Returns `given`, or gathers each member's `mine` if `given` is empty.
   Sizes
-  told_sizes(SizesRef given, int64_t mine, c10::function_ref<Call()> call);
+  exchanged_sizes(SizesRef given, int64_t mine, c10::function_ref<Call()> call);
   /// Gathers by writing directly to the results of all members. `shown` is this
   /// member's result in its arena. Returns false if not all members have a
   /// result in an arena.

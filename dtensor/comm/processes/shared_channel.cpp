@@ -52,10 +52,10 @@ void SharedChannel::arrive() {
       },
       missing);
   segment_->close_descriptor();
-  fits_ = fit_on_cores();
+  one_core_per_member_ = has_core_per_member();
 }
 
-bool SharedChannel::fit_on_cores() const {
+bool SharedChannel::has_core_per_member() const {
   cpu_set_t all{};
   for (int64_t member = 0; member < size(); ++member) {
     CPU_OR(&all, &all, &layout_.seat(member).cores);

@@ -104,20 +104,22 @@ class SharedChannel {
   void wake_all();
   /// Sets the function that this member runs whenever it is awake in a long
   /// wait.
-  void set_chore(std::function<void()> chore) {
-    chore_ = std::move(chore);
+  void set_progress_callback(std::function<void()> chore) {
+    progress_callback_ = std::move(chore);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   using Missing = c10::function_ref<bool(int64_t)>;
 
-  bool fit_on_cores() const;
+  bool has_core_per_member() const;
   void sleep(c10::function_ref<bool()> ready, Missing missing);
-  void doze(c10::function_ref<bool()> ready, Clock::time_point until);
+  void sleep_until_woken(
+      c10::function_ref<bool()> ready,
+      Clock::time_point until);
   void ring(uint32_t members);
   /// Returns why the missing members will not arrive; "" if they still may.
-  std::string hopeless(Missing missing) const;
+  std::string dead_peer_reason(Missing missing) const;
   std::string timeout_text(Missing missing, std::chrono::milliseconds timeout)
       const;
   /// Writes the reason why the group cannot continue, unless another member
@@ -140,13 +142,13 @@ class SharedChannel {
   const std::chrono::milliseconds timeout_;
   const ProcessId process_;
   /// True if each member can have a core of its own.
-  bool fits_ = false;
+  bool one_core_per_member_ = false;
   int64_t stage_ = 1;
   /// Current collective or message, and the number of collectives so far.
   std::string_view name_ = "shared_memory_backend";
   int64_t number_ = 0;
   bool is_message_ = true;
-  std::function<void()> chore_;
+  std::function<void()> progress_callback_;
 };
 
 } // namespace dtensor::detail

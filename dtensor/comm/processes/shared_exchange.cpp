@@ -7,7 +7,7 @@
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <c10/util/accumulate.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 
 #include <algorithm>
 
@@ -169,7 +169,7 @@ at::Tensor SharedBackend::all_to_all(
     SizesRef received) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
   check_cpu(kKind, input);
-  const auto call = [&] { return parted_call(input, sent, received); };
+  const auto call = [&] { return all_to_all_call(input, sent, received); };
   return collective(kKind, [&] {
     at::Tensor out =
         empty_result({c10::sum_integers(received)}, input.options());
@@ -187,7 +187,7 @@ GroupBackend::Tensors SharedBackend::exchange_parts(
     Shapes shapes) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
   check_cpu(kKind, inputs.front());
-  const auto known = shapes.empty() ? ask_shapes(inputs) : shapes.vec();
+  const auto known = shapes.empty() ? exchange_shapes(inputs) : shapes.vec();
   const auto call = [&] {
     return Call{.kind = kKind, .inputs = inputs, .shapes = known};
   };
@@ -223,7 +223,7 @@ at::Tensor SharedBackend::shard_dim_alltoall(
   };
   const Sizes chunks = chunk_sizes(input.size(shard_dim), size());
   return collective(kKind, [&] {
-    const Sizes sizes = told_sizes(given, input.size(gather_dim), call);
+    const Sizes sizes = exchanged_sizes(given, input.size(gather_dim), call);
     const Sizes shape = resized(
         resized(input.sizes(), gather_dim, c10::sum_integers(sizes)),
         shard_dim,

@@ -8,8 +8,8 @@
 
 #include <c10/util/accumulate.h>
 #include <c10/util/safe_numerics.h>
-#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shown_results_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 
 #include <algorithm>
 
@@ -40,7 +40,7 @@ at::Tensor SharedBackend::gather_along(
         .kind = kKind, .inputs = {input}, .dim = dim, .sizes = Sizes(given)};
   };
   return collective(kKind, [&] {
-    const Sizes known = told_sizes(given, input.size(dim), call);
+    const Sizes known = exchanged_sizes(given, input.size(dim), call);
     const Sizes sizes = resized(input.sizes(), dim, c10::sum_integers(known));
     const bool is_long =
         has_elements(sizes, kLongBytes * size() / input.element_size());
@@ -61,8 +61,8 @@ at::Tensor SharedBackend::gather_along(
 }
 
 // Gathers the members' sizes in one stage and without a tensor, like
-// ask_sizes().
-Sizes SharedBackend::told_sizes(
+// exchange_sizes().
+Sizes SharedBackend::exchanged_sizes(
     SizesRef given,
     int64_t mine,
     c10::function_ref<Call()> call) {
@@ -81,7 +81,7 @@ Sizes SharedBackend::told_sizes(
     sizes.push_back(theirs);
   }
   channel_->next();
-  check_told_sizes(members(), sizes);
+  check_remote_sizes(members(), sizes);
   return sizes;
 }
 
@@ -91,13 +91,13 @@ bool SharedBackend::gather_to_all(
     const Targets& targets,
     const at::Tensor& shown,
     c10::function_ref<Call()> call) {
-  ShownResults results(*channel_);
+  PeerResults results(*channel_);
   results.show(*results_, shown);
   channel_->post(signature);
   meet(0, call);
   results.find();
   channel_->next();
-  if (!results.are_all_there()) {
+  if (!results.all_in_arenas()) {
     return false;
   }
   const Target& own = targets[static_cast<size_t>(rank())];

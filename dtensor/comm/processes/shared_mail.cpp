@@ -25,7 +25,7 @@ void in_ring(std::byte* ring, int64_t position, int64_t bytes, Copy copy) {
 SharedMail::SharedMail(SharedChannel& channel)
     : channel_(channel),
       incoming_(static_cast<size_t>(channel.size())) {
-  channel_.set_chore([this] { take_in(); });
+  channel_.set_progress_callback([this] { take_in(); });
 }
 
 SharedMail::Envelope SharedMail::envelope_of(
@@ -139,14 +139,11 @@ void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
   }
   DTENSOR_CHECK(
       is_sound,
-      "recv",
-      "what came from ",
+      "[recv] what came from {} is no message: it has {} dimensions and dtype "
+      "{}. Start all ranks again.",
       channel_.rank_text(from),
-      " is no message: it has ",
       envelope.dims,
-      " dimensions and dtype ",
-      static_cast<int64_t>(envelope.dtype),
-      ". Start all ranks again.");
+      static_cast<int64_t>(envelope.dtype));
 }
 
 // Copies the message's bytes [begin, begin + bytes) into `data`, as far as they
@@ -164,14 +161,11 @@ bool SharedMail::take(
   const int64_t come = ring.written.load(std::memory_order_acquire) - read;
   DTENSOR_CHECK(
       come >= 0 && come <= kMailBytes,
-      "recv",
-      "the messages of ",
+      "[recv] the messages of {} have {} bytes under way, of at most {}. Start "
+      "all ranks again.",
       channel_.rank_text(from),
-      " have ",
       come,
-      " bytes under way, of at most ",
-      kMailBytes,
-      ". Start all ranks again.");
+      kMailBytes);
   const int64_t now = std::min(come, begin + bytes - message.taken);
   if (now > 0) {
     in_ring(

@@ -62,10 +62,10 @@ Address from_bytes(const std::vector<uint8_t>& bytes) {
       address.key[1];
   DTENSOR_CHECK(
       !words.fail() && address.pid > 0 && address.descriptor >= 0,
+      "[{}] the store does not say where the memory is, but \"{}\". Give each "
+      "group keys of its own.",
       kSharedMemory,
-      "the store does not say where the memory is, but \"",
-      text.substr(0, 40),
-      "\". Give each group keys of its own.");
+      text.substr(0, 40));
   return address;
 }
 
@@ -121,29 +121,25 @@ SharedSegment make_segment(
 void check_identity(const SharedIdentity& theirs, const SharedIdentity& mine) {
   DTENSOR_CHECK(
       theirs.magic == mine.magic && theirs.key == mine.key,
-      kSharedMemory,
-      "the memory is not that of this group: it has another key. Give each "
-      "group of each job keys of its own in the store.");
+      "[{}] the memory is not that of this group: it has another key. Give "
+      "each group of each job keys of its own in the store.",
+      kSharedMemory);
   DTENSOR_CHECK(
       theirs.version == mine.version,
+      "[{}] rank 0 of the group has version {} of this library, and this rank "
+      "{}. Run the same program on all ranks.",
       kSharedMemory,
-      "rank 0 of the group has version ",
       theirs.version,
-      " of this library, and this rank ",
-      mine.version,
-      ". Run the same program on all ranks.");
+      mine.version);
   DTENSOR_CHECK(
       theirs == mine,
+      "[{}] rank 0 of the group has {} members and blocks of {} bytes, and "
+      "this rank {} and {}, or others. Make the group alike on all ranks.",
       kSharedMemory,
-      "rank 0 of the group has ",
       theirs.members,
-      " members and blocks of ",
       theirs.block_bytes,
-      " bytes, and this rank ",
       mine.members,
-      " and ",
-      mine.block_bytes,
-      ", or others. Make the group alike on all ranks.");
+      mine.block_bytes);
 }
 
 SharedSegment open_segment(
@@ -154,18 +150,14 @@ SharedSegment open_segment(
   try {
     store.wait({kStoreKey}, options.timeout);
   } catch (const std::exception& error) {
-    DTENSOR_CHECK(
-        false,
+    DTENSOR_THROW(
+        "[{}] waited {} ms for rank {} to make the memory of \"{}\": {}. Make "
+        "the group on every rank, or raise the timeout.",
         kSharedMemory,
-        "waited ",
         options.timeout.count(),
-        " ms for rank ",
         members.ranks.front(),
-        " to make the memory of \"",
         members.label,
-        "\": ",
-        std::string(error.what()).substr(0, 200),
-        ". Make the group on every rank, or raise the timeout.");
+        std::string(error.what()).substr(0, 200));
   }
   const Address address = from_bytes(store.get(kStoreKey));
   SharedSegment segment =
@@ -181,22 +173,18 @@ void check_options(
   const auto size = static_cast<int64_t>(members.ranks.size());
   DTENSOR_CHECK_VALUE(
       size <= kMostMembers,
+      "[{}] \"{}\" has {} ranks, and at most {} can share memory. Use another "
+      "backend for it.",
       kSharedMemory,
-      "\"",
       members.label,
-      "\" has ",
       size,
-      " ranks, and at most ",
-      kMostMembers,
-      " can share memory. Use another backend for it.");
+      kMostMembers);
   DTENSOR_CHECK_VALUE(
       options.block_bytes > 0 && options.block_bytes % kNoticeBytes == 0,
+      "[{}] blocks have {} bytes. Pass a multiple of {}.",
       kSharedMemory,
-      "blocks have ",
       options.block_bytes,
-      " bytes. Pass a multiple of ",
-      kNoticeBytes,
-      ".");
+      kNoticeBytes);
 }
 
 } // namespace

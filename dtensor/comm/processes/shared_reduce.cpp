@@ -10,9 +10,9 @@
 // stage.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
-#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shown_results_impl.h>
 #include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 
 #include <algorithm>
 
@@ -55,9 +55,9 @@ reduction(CollectiveKind kind, const at::Tensor& input, ReduceOp op) {
 }
 
 // One member's side of an all_reduce by blocks.
-class InParts {
+class BlockedAllReduce {
  public:
-  InParts(
+  BlockedAllReduce(
       const SharedChannel& channel,
       const at::Tensor& input,
       const at::Tensor& out,
@@ -80,7 +80,7 @@ class InParts {
 
   /// Addresses of all members' results: published in the first stage, read
   /// after it.
-  ShownResults& results() {
+  PeerResults& results() {
     return results_;
   }
 
@@ -106,7 +106,7 @@ class InParts {
         copy_bytes(theirs + part.begin, to_ + part.begin, part.size());
       }
     }
-    if (!results_.are_all_there()) {
+    if (!results_.all_in_arenas()) {
       copy_bytes(
           channel_.next_room() + channel_.rank() * blocks_.lane,
           to_ + part.begin,
@@ -150,7 +150,7 @@ class InParts {
   }
 
   const SharedChannel& channel_;
-  ShownResults results_;
+  PeerResults results_;
   at::ScalarType dtype_;
   ReduceOp op_;
   const std::byte* from_;
@@ -177,12 +177,14 @@ at::Tensor SharedBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   check_cpu(CollectiveKind::kAllReduce, input);
   return collective(CollectiveKind::kAllReduce, [&] {
     return static_cast<int64_t>(input.nbytes()) <= kNoticeBytes
-        ? reduce_whole(input, op)
+        ? reduce_in_notice(input, op)
         : reduce_in_parts(input, op);
   });
 }
 
-at::Tensor SharedBackend::reduce_whole(const at::Tensor& input, ReduceOp op) {
+at::Tensor SharedBackend::reduce_in_notice(
+    const at::Tensor& input,
+    ReduceOp op) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllReduce;
   const Source mine = all_of(input);
   copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
@@ -207,7 +209,7 @@ at::Tensor SharedBackend::reduce_in_parts(
   at::Tensor out =
       shown.defined() ? shown : empty_result(input.sizes(), input.options());
   const auto signature = reduction(kKind, input, op);
-  InParts parts(*channel_, input, out, op);
+  BlockedAllReduce parts(*channel_, input, out, op);
   // Stage `block` publishes and reduces block `block`, and collects the results
   // of the previous block. The last stage only collects.
   for (int64_t block = 0; block <= parts.blocks(); ++block) {

@@ -45,7 +45,8 @@ std::string objection(int descriptor, size_t bytes) {
     return "it is no sealed memory";
   }
   if (status.st_size != static_cast<off_t>(bytes)) {
-    return c10::str("it has ", status.st_size, " bytes, not ", bytes);
+    return detail::format_text(
+        "it has {} bytes, not {}", status.st_size, bytes);
   }
   return "";
 }
@@ -73,12 +74,11 @@ SharedSegment SharedSegment::create(size_t bytes) {
       memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
   DTENSOR_CHECK(
       bytes <= file_size_limit(),
+      "[{}] cannot make {} bytes of shared memory: a file may have {}. Raise "
+      "that limit (ulimit -f), or use another backend.",
       kSharedMemory,
-      "cannot make ",
       bytes,
-      " bytes of shared memory: a file may have ",
-      file_size_limit(),
-      ". Raise that limit (ulimit -f), or use another backend.");
+      file_size_limit());
   const int descriptor = result.descriptor();
   const bool made = descriptor >= 0 &&
       fchmod(descriptor, S_IRUSR | S_IWUSR) == 0 &&
@@ -86,42 +86,38 @@ SharedSegment SharedSegment::create(size_t bytes) {
       fcntl(descriptor, F_ADD_SEALS, kSeals) == 0;
   DTENSOR_CHECK(
       made,
+      "[{}] cannot make {} bytes of shared memory: {}. Raise the limits of "
+      "this process, or use another backend.",
       kSharedMemory,
-      "cannot make ",
       bytes,
-      " bytes of shared memory: ",
-      last_error(),
-      ". Raise the limits of this process, or use another backend.");
+      last_error());
   result.map();
   return result;
 }
 
 SharedSegment
 SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
-  const std::string path = c10::str("/proc/", pid, "/fd/", descriptor);
+  const std::string path =
+      detail::format_text("/proc/{}/fd/{}", pid, descriptor);
   SharedSegment result(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes);
   DTENSOR_CHECK(
       result.descriptor() >= 0,
+      "[{}] cannot open the memory of process {}, {}: {}. Let ranks that share "
+      "memory be processes of one user that see each other in /proc, or use "
+      "another backend.",
       kSharedMemory,
-      "cannot open the memory of process ",
       pid,
-      ", ",
       path,
-      ": ",
-      last_error(),
-      ". Let ranks that share memory be processes of one user that see each "
-      "other in /proc, or use another backend.");
+      last_error());
   const std::string why = objection(result.descriptor(), bytes);
   DTENSOR_CHECK(
       why.empty(),
+      "[{}] what process {} offers as {} is not the memory of this group: {}. "
+      "Run the same program on all ranks.",
       kSharedMemory,
-      "what process ",
       pid,
-      " offers as ",
       path,
-      " is not the memory of this group: ",
-      why,
-      ". Run the same program on all ranks.");
+      why);
   result.map();
   result.close_descriptor();
   return result;
@@ -132,12 +128,11 @@ void SharedSegment::map() {
       mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
   DTENSOR_CHECK(
       address != MAP_FAILED,
+      "[{}] cannot map {} bytes of shared memory: {}. Raise the limits of this "
+      "process, or use another backend.",
       kSharedMemory,
-      "cannot map ",
       size_,
-      " bytes of shared memory: ",
-      last_error(),
-      ". Raise the limits of this process, or use another backend.");
+      last_error());
   data_ = static_cast<std::byte*>(address);
 }
 

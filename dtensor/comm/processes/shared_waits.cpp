@@ -56,7 +56,7 @@ void futex_wake(std::atomic<uint32_t>& word, uint32_t members) {
 } // namespace
 
 void SharedChannel::wait(c10::function_ref<bool()> ready, Missing missing) {
-  if (!ready() && !spin(fits_, ready)) {
+  if (!ready() && !spin(one_core_per_member_, ready)) {
     sleep(ready, missing);
   }
 }
@@ -66,20 +66,20 @@ void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
   const auto deadline = Clock::now() + timeout;
   auto next_look = Clock::now() + kLookAfter;
   while (true) {
-    if (chore_) {
-      chore_();
+    if (progress_callback_) {
+      progress_callback_();
     }
     if (ready()) {
       return;
     }
     check_intact();
-    doze(ready, std::min(next_look, deadline));
+    sleep_until_woken(ready, std::min(next_look, deadline));
     const auto now = Clock::now();
     if (now < std::min(next_look, deadline)) {
       continue;
     }
     next_look = now + kLookAfter;
-    std::string why = hopeless(missing);
+    std::string why = dead_peer_reason(missing);
     if (why.empty() && now >= deadline) {
       why = timeout_text(missing, timeout);
     }
@@ -91,7 +91,7 @@ void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
   }
 }
 
-void SharedChannel::doze(
+void SharedChannel::sleep_until_woken(
     c10::function_ref<bool()> ready,
     Clock::time_point until) {
   SharedHead& head = layout_.head();
@@ -123,25 +123,25 @@ void SharedChannel::ring(uint32_t members) {
   }
 }
 
-std::string SharedChannel::hopeless(Missing missing) const {
+std::string SharedChannel::dead_peer_reason(Missing missing) const {
   for (int64_t member = 0; member < size(); ++member) {
     const SharedSeat& seat = layout_.seat(member);
     const uint32_t state = seat.state.load();
     if (member == rank() || state == SharedSeat::kEmpty || !missing(member)) {
       continue;
     }
-    const std::string waiting =
-        c10::str("; rank ", global(rank()), " waits for it in ", place());
+    const std::string waiting = detail::format_text(
+        "; rank {} waits for it in {}", global(rank()), place());
     if (state == SharedSeat::kLeft) {
-      return c10::str(
+      return detail::format_text(
+          "{} has let go of the group{}. Call the same collectives on every "
+          "rank.",
           rank_text(member),
-          " has let go of the group",
-          waiting,
-          ". Call the same collectives on every rank.");
+          waiting);
     }
     if (has_ended(seat.process)) {
-      return c10::str(
-          rank_text(member), " has ended", waiting, ". Start all ranks again.");
+      return detail::format_text(
+          "{} has ended{}. Start all ranks again.", rank_text(member), waiting);
     }
   }
   return "";
@@ -156,42 +156,34 @@ std::string SharedChannel::timeout_text(
       absent.push_back(global(member));
     }
   }
-  return c10::str(
-      "waited ",
+  return detail::format_text(
+      "waited {} ms for {} in {}. Call the same collectives on every rank, or "
+      "raise the timeout.",
       timeout.count(),
-      " ms for ",
       rank_list(absent),
-      " in ",
-      place(),
-      ". Call the same collectives on every rank, or raise the timeout.");
+      place());
 }
 
 std::string SharedChannel::rank_text(int64_t member) const {
-  return c10::str(
-      "rank ",
-      global(member),
-      " (process ",
-      layout_.seat(member).process.pid,
-      ")");
+  return detail::format_text(
+      "rank {} (process {})", global(member), layout_.seat(member).process.pid);
 }
 
 std::string SharedChannel::place() const {
   const std::string number = is_message_ ? "" : c10::str(" ", number_);
-  return c10::str(name_, number, " on \"", members_.label, "\"");
+  return detail::format_text("{}{} on \"{}\"", name_, number, members_.label);
 }
 
 void SharedChannel::fail(std::string_view why) {
-  give_up(c10::str(
+  give_up(detail::format_text(
+      "{} failed in {}: {}. Start all ranks again.",
       rank_text(rank()),
-      " failed in ",
       place(),
-      ": ",
-      why.substr(0, why.find_last_not_of('.') + 1),
-      ". Start all ranks again."));
+      why.substr(0, why.find_last_not_of('.') + 1)));
 }
 
 void SharedChannel::leave(std::string_view why) {
-  give_up(c10::str(rank_text(rank()), " failed: ", why));
+  give_up(detail::format_text("{} failed: {}", rank_text(rank()), why));
 }
 
 void SharedChannel::give_up(std::string_view why) {
@@ -214,7 +206,7 @@ void SharedChannel::throw_broken() const {
     std::this_thread::yield();
   }
   const auto end = std::find(head.reason.begin(), head.reason.end(), '\0');
-  DTENSOR_CHECK(false, name_, std::string(head.reason.begin(), end));
+  DTENSOR_THROW("[{}] {}", name_, std::string(head.reason.begin(), end));
 }
 
 } // namespace dtensor::detail

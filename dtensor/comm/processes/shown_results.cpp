@@ -11,13 +11,13 @@ constexpr int64_t kNone = -1;
 
 } // namespace
 
-void ShownResults::show(const SharedArena& arena, const at::Tensor& result)
+void PeerResults::show(const SharedArena& arena, const at::Tensor& result)
     const {
   const int64_t offset = result.defined() ? arena.offset(result) : kNone;
   std::memcpy(notice(channel_.rank()), &offset, sizeof(offset));
 }
 
-void ShownResults::find() {
+void PeerResults::find() {
   for (int64_t member = 0; member < channel_.size(); ++member) {
     int64_t offset = 0;
     std::memcpy(&offset, notice(member), sizeof(offset));
@@ -26,7 +26,7 @@ void ShownResults::find() {
   }
 }
 
-bool ShownResults::are_all_there() const {
+bool PeerResults::all_in_arenas() const {
   return std::all_of(all_.begin(), all_.end(), [](const std::byte* result) {
     return result != nullptr;
   });

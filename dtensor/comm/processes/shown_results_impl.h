@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ShownResults: addresses of the members' results in a collective, for members
+// PeerResults: addresses of the members' results in a collective, for members
 // that write directly into the results of others.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace dtensor::detail {
 
-class ShownResults {
+class PeerResults {
  public:
-  explicit ShownResults(const SharedChannel& channel) : channel_(channel) {}
+  explicit PeerResults(const SharedChannel& channel) : channel_(channel) {}
 
   /// Publishes this member's result before a stage is posted. `result` is in
   /// the arena or undefined.
@@ -24,7 +24,7 @@ class ShownResults {
   std::byte* of(int64_t member) const {
     return all_[static_cast<size_t>(member)];
   }
-  bool are_all_there() const;
+  bool all_in_arenas() const;
 
  private:
   std::byte* notice(int64_t member) const {

@@ -37,12 +37,11 @@ Addresses resolve(const std::string& host, int port) {
   auto [found, wrong] = look_up(host, port);
   DTENSOR_CHECK(
       wrong == 0,
+      "[{}] there is no host \"{}\": {}. Set MASTER_ADDR to the name or "
+      "address of rank 0's host.",
       kInitProcessGroup,
-      "there is no host \"",
       host,
-      "\": ",
-      gai_strerror(wrong),
-      ". Set MASTER_ADDR to the name or address of rank 0's host.");
+      gai_strerror(wrong));
   return std::move(found);
 }
 
@@ -105,17 +104,13 @@ Descriptor listen_at(const std::string& host, int port) {
     }
     wrong = errno;
   }
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] rank 0 cannot listen at {}:{}: {}. Set MASTER_ADDR to an address "
+      "of rank 0's host and MASTER_PORT to a free port.",
       kInitProcessGroup,
-      "rank 0 cannot listen at ",
       host,
-      ":",
       port,
-      ": ",
-      std::strerror(wrong),
-      ". Set MASTER_ADDR to an address of rank 0's host and MASTER_PORT to a "
-      "free port.");
+      std::strerror(wrong));
   return Descriptor();
 }
 
@@ -126,15 +121,13 @@ void await_listener(const std::string& host, int port, Deadline deadline) {
   while (!has_listener(host, port, deadline, wrong)) {
     DTENSOR_CHECK(
         std::chrono::steady_clock::now() < deadline,
+        "[{}] the store at {}:{} cannot be reached: {}. Look whether the "
+        "process that keeps it, rank 0 or the launcher, runs, and whether "
+        "MASTER_ADDR and MASTER_PORT are those of this job.",
         kInitProcessGroup,
-        "the store at ",
         host,
-        ":",
         port,
-        " cannot be reached: ",
-        wrong,
-        ". Look whether the process that keeps it, rank 0 or the launcher, "
-        "runs, and whether MASTER_ADDR and MASTER_PORT are those of this job.");
+        wrong);
     std::this_thread::sleep_until(
         std::min(deadline, std::chrono::steady_clock::now() + pause));
     pause = std::min(2 * pause, kLongestPause);

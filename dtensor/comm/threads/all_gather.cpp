@@ -42,7 +42,7 @@ at::Tensor ThreadBackend::gather_along(
   signature.dim = static_cast<uint8_t>(dim);
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] *= size();
-  const auto small = meet_small(
+  const auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         gather_small(signature, members, out);
       });

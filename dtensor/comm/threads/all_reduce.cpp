@@ -90,7 +90,7 @@ void reduce_range(const Calls& calls, int64_t member, Interval range) {
 at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   Signature signature = sign(CollectiveKind::kAllReduce, input);
   signature.op = op;
-  const auto small = meet_small(
+  const auto small = try_fast_path(
       signature,
       input,
       input.sizes(),

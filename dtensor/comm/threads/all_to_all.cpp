@@ -4,7 +4,7 @@
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/ops/cat.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <algorithm>
@@ -94,7 +94,7 @@ at::Tensor ThreadBackend::shard_dim_alltoall(
   sizes[static_cast<size_t>(gather_dim)] *= size();
   auto& cut = sizes[static_cast<size_t>(shard_dim)];
   cut = chunk(cut, size(), rank()).size();
-  const auto small = meet_small(
+  const auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         exchange_small(signature, members, rank(), out);
       });
@@ -131,7 +131,7 @@ std::optional<GroupBackend::Tensors> ThreadBackend::exchange_small_parts(
           bytes);
     }
   };
-  return meet_small(signature, inputs, make, fill);
+  return try_fast_path(signature, inputs, make, fill);
 }
 
 GroupBackend::Tensors ThreadBackend::exchange_parts(

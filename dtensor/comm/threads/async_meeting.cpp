@@ -18,7 +18,7 @@ AsyncMeeting::AsyncMeeting(int64_t members)
 void AsyncMeeting::join(int64_t member, Call call, AssumedShapes& assumed) {
   Seat& seat = seats_[static_cast<size_t>(member)];
   seat.call = std::move(call);
-  assumed.forget_ended();
+  assumed.drop_reported_expired();
   if (!assumed.empty()) {
     seat.assumed = std::exchange(assumed, {});
     seat.call.assumed = &seat.assumed;

@@ -214,7 +214,7 @@ void Channel::post(
   mine.round.store(seat.round, std::memory_order_release);
 }
 
-bool Channel::met_small(
+bool Channel::fast_path_complete(
     int64_t member,
     const std::string& label,
     const Signature& signature) {

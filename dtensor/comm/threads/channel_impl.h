@@ -45,11 +45,12 @@ class Channel {
       c10::ArrayRef<at::Tensor> given);
   /// Waits for the posts of all members. Returns false, on all members alike,
   /// unless all signatures are small and equal; the members then call arrive().
-  bool met_small(
+  bool fast_path_complete(
       int64_t member,
       const std::string& label,
       const Signature& signature);
-  /// Data posted by member `of`. Valid after met_small() until the next post().
+  /// Data posted by member `of`. Valid after fast_path_complete() until the
+  /// next post().
   const void* posted(int64_t member, int64_t of) const {
     const Seat& seat = seats_[static_cast<size_t>(of)];
     return notice(seat, seats_[static_cast<size_t>(member)].round).data.data();

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <typeindex>
@@ -73,8 +74,9 @@ std::string with_places(
       places.push_back(place);
     }
   }
-  return places.empty() ? text
-                        : c10::str(text, " (in ", c10::Join(", ", places), ")");
+  return places.empty()
+      ? text
+      : detail::format_text("{} (in {})", text, c10::Join(", ", places));
 }
 
 // Returns the errors that ranks caught, so that they did not fail with them.
@@ -123,9 +125,10 @@ std::string message_of(
     const std::vector<RankFailure>& failures) {
   std::vector<std::string> parts;
   for (const auto& [text, ranks] : report.own) {
-    const bool everybody = ranks.size() > 1 && ranks.size() == failures.size();
+    const bool world_group =
+        ranks.size() > 1 && ranks.size() == failures.size();
     parts.push_back(
-        (everybody ? "every rank" : rank_list(ranks)) + ": " +
+        (world_group ? "every rank" : rank_list(ranks)) + ": " +
         with_places(text, ranks, failures));
   }
   for (const auto& [text, ranks] : report.caught) {
@@ -135,14 +138,11 @@ std::string message_of(
     parts.push_back(
         rank_list(ranks) + (ranks.size() == 1 ? " was " : " were ") + text);
   }
-  return c10::str(
-      "[",
+  return detail::format_text(
+      "[{}] {} of {} ranks failed. {}",
       where,
-      "] ",
       report.failed,
-      " of ",
       failures.size(),
-      " ranks failed. ",
       c10::Join("; ", parts));
 }
 

@@ -34,45 +34,39 @@ int threads_per_rank(int64_t n, const RunRanksOptions& options) {
 void check_no_rank(const char* where) {
   DTENSOR_CHECK(
       !is_rank(),
+      "[{}] called from rank {} of {}. Ranks cannot be nested: call it outside "
+      "of them.",
       where,
-      "called from rank ",
       get_rank(),
-      " of ",
-      get_world_size(),
-      ". Ranks cannot be nested: call it outside of them.");
+      get_world_size());
 }
 
 std::shared_ptr<ThreadHub> make_hub(
     const char* where,
-    const RanksHere& here,
+    const LocalRanks& here,
     const RunRanksOptions& options) {
   DTENSOR_CHECK_VALUE(
       here.count >= 1,
+      "[{}] the number of ranks must be positive: {}. Pass at least 1.",
       where,
-      "the number of ranks must be positive: ",
-      here.count,
-      ". Pass at least 1.");
+      here.count);
   DTENSOR_CHECK_VALUE(
       here.count <= kMostThreadRanks && here.of <= kMostRanks,
+      "[{}] too many ranks: {} threads of this process, of {} ranks. Pass at "
+      "most {} for a process and {} in all.",
       where,
-      "too many ranks: ",
       here.count,
-      " threads of this process, of ",
       here.of,
-      " ranks. Pass at most ",
       kMostThreadRanks,
-      " for a process and ",
-      kMostRanks,
-      " in all.");
+      kMostRanks);
   check_no_rank(where);
   DTENSOR_CHECK_VALUE(
       options.timeout.count() > 0 && options.intra_op_threads >= 0,
+      "[{}] the timeout must be positive and intra_op_threads not negative: {} "
+      "ms and {}. Leave them out to get the defaults.",
       where,
-      "the timeout must be positive and intra_op_threads not negative: ",
       options.timeout.count(),
-      " ms and ",
-      options.intra_op_threads,
-      ". Leave them out to get the defaults.");
+      options.intra_op_threads);
   return std::make_shared<ThreadHub>(here, options.timeout);
 }
 
@@ -101,7 +95,7 @@ struct RankThreads::Launch {
 
 RankThreads::RankThreads(
     const char* where,
-    const RanksHere& here,
+    const LocalRanks& here,
     const RunRanksOptions& options,
     const MakeRank& make_rank)
     : options_(options),
@@ -119,14 +113,12 @@ RankThreads::RankThreads(
     start_threads();
   } catch (const std::system_error& error) { // the system has no more threads
     end();
-    DTENSOR_CHECK(
-        false,
+    DTENSOR_THROW(
+        "[{}] cannot start {} threads: {}. Use fewer ranks, or raise the limit "
+        "(ulimit -u).",
         where,
-        "cannot start ",
         here.count,
-        " threads: ",
-        error.code().message(),
-        ". Use fewer ranks, or raise the limit (ulimit -u).");
+        error.code().message());
   }
 }
 
@@ -224,23 +216,22 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
 void RankThreads::begin(const char* where) {
   DTENSOR_CHECK(
       !is_forked(),
-      where,
-      "these ranks are threads of the process that this one was forked from. "
-      "Make Ranks in the child.");
+      "[{}] these ranks are threads of the process that this one was forked "
+      "from. Make Ranks in the child.",
+      where);
   check_no_rank(where);
   const std::lock_guard<std::mutex> lock(mutex_);
   DTENSOR_CHECK(
       !failed_,
+      "[{}] an earlier function failed on {}{} ended with it. Make new Ranks.",
       where,
-      "an earlier function failed on ",
       size(),
-      size() == 1 ? " rank, which" : " ranks, which",
-      " ended with it. Make new Ranks.");
+      size() == 1 ? " rank, which" : " ranks, which");
   DTENSOR_CHECK(
       !running_,
-      where,
-      "another thread's function is running on these ranks. Wait for it, or "
-      "make Ranks for each thread.");
+      "[{}] another thread's function is running on these ranks. Wait for it, "
+      "or make Ranks for each thread.",
+      where);
   running_ = true;
 }
 
@@ -259,7 +250,7 @@ std::vector<RankFailure> RankThreads::failures() {
   std::vector<RankFailure> all;
   for (Rank& rank : ranks_) {
     rank.failure.rank = rank.world->rank();
-    rank.failure.caught = hub_->gave_up(rank.failure.rank);
+    rank.failure.caught = hub_->wait_error(rank.failure.rank);
     all.push_back(std::exchange(rank.failure, {}));
   }
   return all;

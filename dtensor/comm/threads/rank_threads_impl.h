@@ -28,7 +28,7 @@ class RankThreads {
   /// Error messages start with `where`.
   RankThreads(
       const char* where,
-      const RanksHere& here,
+      const LocalRanks& here,
       const RunRanksOptions& options,
       const MakeRank& make_rank);
   ~RankThreads();

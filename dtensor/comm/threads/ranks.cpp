@@ -19,7 +19,7 @@ std::unique_ptr<detail::RankThreads> make_threads(
     const RunRanksOptions& options) {
   return std::make_unique<detail::RankThreads>(
       where,
-      detail::RanksHere{0, n, n},
+      detail::LocalRanks{0, n, n},
       options,
       [name](std::shared_ptr<detail::ThreadHub> hub, int64_t rank) {
         return std::make_shared<detail::ThreadRank>(std::move(hub), rank, name);

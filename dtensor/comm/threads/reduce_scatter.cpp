@@ -64,7 +64,7 @@ at::Tensor ThreadBackend::reduce_scatter_along(
   signature.dim = static_cast<uint8_t>(dim);
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] = mine.size();
-  const auto small = meet_small(
+  const auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         reduce_scatter_small(signature, members, rank(), out);
       });

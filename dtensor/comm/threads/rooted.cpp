@@ -10,7 +10,7 @@ at::Tensor ThreadBackend::broadcast(const at::Tensor& input, int64_t root) {
   Signature signature = sign(CollectiveKind::kBroadcast, input);
   signature.root = static_cast<uint16_t>(root);
   const bool gives = rank() == root;
-  const auto small = meet_small(
+  const auto small = try_fast_path(
       signature,
       gives ? c10::ArrayRef<at::Tensor>(input) : c10::ArrayRef<at::Tensor>(),
       input.sizes(),

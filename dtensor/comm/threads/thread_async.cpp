@@ -3,7 +3,7 @@
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/comm/world.h>
 
@@ -15,8 +15,8 @@ namespace {
 // Returns `tensor` if the collective owns it alone, else a copy. Peers read it
 // after this rank has gone on, so no other reference may be able to write to
 // it.
-at::Tensor given_away(at::Tensor tensor) {
-  const bool is_ours = is_given_away(tensor);
+at::Tensor own_or_copy(at::Tensor tensor) {
+  const bool is_ours = is_sole_owner(tensor);
   const bool is_readable =
       tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
   return is_ours && is_readable ? std::move(tensor)
@@ -25,11 +25,12 @@ at::Tensor given_away(at::Tensor tensor) {
 
 Call call_to_join(AsyncCollective collective) {
   if (!collective.received.empty()) {
-    return parted_call(collective.input, collective.sizes, collective.received);
+    return all_to_all_call(
+        collective.input, collective.sizes, collective.received);
   }
   Call call;
   call.kind = collective.kind;
-  call.inputs = {given_away(std::move(collective.input))};
+  call.inputs = {own_or_copy(std::move(collective.input))};
   call.op = collective.op;
   call.dim = collective.dim;
   call.sizes = collective.sizes;
@@ -117,7 +118,7 @@ class ThreadPending final : public Pending {
     if (mine.assumed != nullptr && assumed.empty() &&
         contradiction(meeting_->calls(), ranks_, label_, /*fit=*/true)) {
       assumed = *mine.assumed;
-      assumed.mark_told();
+      assumed.mark_reported();
     }
   }
 

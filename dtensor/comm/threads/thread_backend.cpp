@@ -40,7 +40,7 @@ ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
 void ThreadBackend::barrier() {
   Signature signature;
   signature.small = 1;
-  if (meet_small(signature, {}, {0}, [](Published, const at::Tensor&) {})) {
+  if (try_fast_path(signature, {}, {0}, [](Published, const at::Tensor&) {})) {
     return;
   }
   Call call;
@@ -48,7 +48,7 @@ void ThreadBackend::barrier() {
   meet(call, [] {});
 }
 
-std::vector<std::string> ThreadBackend::all_gather_texts(
+std::vector<std::string> ThreadBackend::all_gather_strings(
     const std::string& mine) {
   Call call;
   call.text = mine;

@@ -53,7 +53,7 @@ class ThreadBackend final : public GroupBackend {
   scatter(const Tensors& inputs, const at::Tensor& like, int64_t root) override;
   Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root) override;
   void barrier() override;
-  std::vector<std::string> all_gather_texts(const std::string& mine) override;
+  std::vector<std::string> all_gather_strings(const std::string& mine) override;
   PendingPtr start(AsyncCollective collective) override;
   void assume(const Spec& spec) override;
 
@@ -69,14 +69,14 @@ class ThreadBackend final : public GroupBackend {
   /// allocates the result, and `combine` computes it from the published data of
   /// all members. Returns nullopt unless all members make the same small call.
   template <typename Make, typename Combine>
-  auto meet_small(
+  auto try_fast_path(
       const Signature& signature,
       c10::ArrayRef<at::Tensor> given,
       const Make& make,
       const Combine& combine) -> std::optional<decltype(make())>;
   /// Overload for a result that is a tensor of these sizes.
   template <typename Combine>
-  std::optional<at::Tensor> meet_small(
+  std::optional<at::Tensor> try_fast_path(
       const Signature& signature,
       c10::ArrayRef<at::Tensor> given,
       at::IntArrayRef sizes,

@@ -21,14 +21,14 @@ bool fits_on_cores(int64_t ranks) {
 } // namespace
 
 std::string Wait::place() const {
-  return c10::str(name_, " on \"", label_, "\"");
+  return detail::format_text("{} on \"{}\"", name_, label_);
 }
 
-ThreadHub::ThreadHub(const RanksHere& here, std::chrono::milliseconds timeout)
+ThreadHub::ThreadHub(const LocalRanks& here, std::chrono::milliseconds timeout)
     : here_(here),
       forks_(fork_count()),
       timeout_(std::min(timeout, kLongestTimeout)),
-      fits_(fits_on_cores(here.count)),
+      one_core_per_member_(fits_on_cores(here.count)),
       ranks_(static_cast<size_t>(here.of)) {}
 
 std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
@@ -43,13 +43,12 @@ std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
 void ThreadHub::wait(Wait& wait) {
   DTENSOR_CHECK(
       fork_count() == forks_,
+      "[{}] the other ranks of \"{}\" are threads of the process that this one "
+      "was forked from. Make ranks in the child.",
       wait.name(),
-      "the other ranks of \"",
-      wait.label(),
-      "\" are threads of the process that this one was forked from. Make ranks "
-      "in the child.");
+      wait.label());
   bool ready = false;
-  spin(fits_, [&] {
+  spin(one_core_per_member_, [&] {
     ready = wait.ready();
     return ready || stop_.load(std::memory_order_relaxed);
   });
@@ -77,7 +76,7 @@ void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   bool in_time = true;
   while (!wait.ready()) {
-    std::optional<std::string> reason = hopeless(wait);
+    std::optional<std::string> reason = dead_peer_reason(wait);
     if (!reason && !in_time) {
       reason = timeout_text(wait, timeout);
     }
@@ -88,7 +87,7 @@ void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
       if (reason->empty()) {
         throw RankEnded();
       }
-      at(wait.rank()).gave_up = *reason;
+      at(wait.rank()).wait_error = *reason;
       throw c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, *reason);
     }
     in_time = at(wait.rank()).wake_up.wait_until(lock, deadline) ==
@@ -99,20 +98,17 @@ void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
 std::string ThreadHub::timeout_text(
     const Wait& wait,
     std::chrono::milliseconds timeout) const {
-  return c10::str(
-      "[",
+  return detail::format_text(
+      "[{}] waited {} ms on \"{}\" for {}. Call the same collectives on every "
+      "rank, or raise {}",
       wait.name(),
-      "] waited ",
       timeout.count(),
-      " ms on \"",
       wait.label(),
-      "\" for ",
       rank_list(wait.missing()),
-      ". Call the same collectives on every rank, or raise ",
       timeout == timeout_ ? "RunRanksOptions::timeout." : "this timeout.");
 }
 
-std::optional<std::string> ThreadHub::hopeless(const Wait& wait) {
+std::optional<std::string> ThreadHub::dead_peer_reason(const Wait& wait) {
   if (!deadlock_.empty()) {
     return deadlock_;
   }
@@ -122,15 +118,12 @@ std::optional<std::string> ThreadHub::hopeless(const Wait& wait) {
   const auto returned = returned_among(wait.missing());
   if (!returned.empty()) {
     at(wait.rank()).peer_had_returned = true;
-    return c10::str(
-        "[",
+    return detail::format_text(
+        "[{}] \"{}\" waits for {}{}. Call the same collectives on every rank.",
         wait.name(),
-        "] \"",
         wait.label(),
-        "\" waits for ",
         rank_list(returned),
-        returned.size() == 1 ? ", which has ended" : ", which have ended",
-        ". Call the same collectives on every rank.");
+        returned.size() == 1 ? ", which has ended" : ", which have ended");
   }
   if (failures_ > 0 || wait.broken()) {
     return "";
@@ -175,26 +168,24 @@ std::string ThreadHub::deadlock_text() const {
     const Rank& rank = ranks_[i];
     parts.push_back(
         rank.status == Rank::Status::kRunning
-            ? c10::str(
-                  "rank ",
+            ? detail::format_text(
+                  "rank {} waits in {} for {}",
                   i,
-                  " waits in ",
                   rank.wait->place(),
-                  " for ",
                   rank_list(rank.wait->missing()))
-            : c10::str("rank ", i, " has ended"));
+            : detail::format_text("rank {} has ended", i));
   }
-  return c10::str(
-      "[deadlock] every rank waits for another: ",
-      c10::Join("; ", parts),
-      ". Call the collectives of a group in the same order on all its ranks.");
+  return detail::format_text(
+      "[deadlock] every rank waits for another: {}. Call the collectives of a "
+      "group in the same order on all its ranks.",
+      c10::Join("; ", parts));
 }
 
 void ThreadHub::wait_surely(
     int64_t rank,
     std::atomic<int64_t>& sleepers,
     c10::function_ref<bool()> ready) {
-  if (spin(fits_, ready)) {
+  if (spin(one_core_per_member_, ready)) {
     return;
   }
   std::unique_lock<std::mutex> lock(mutex_);

@@ -81,7 +81,7 @@ class Wait {
 
 /// Ranks of a world that are threads of this process: all of them, or some if
 /// the world has several processes.
-struct RanksHere {
+struct LocalRanks {
   int64_t first = 0;
   int64_t count = 0;
   int64_t of = 0;
@@ -93,9 +93,9 @@ struct RanksHere {
 
 class ThreadHub {
  public:
-  ThreadHub(const RanksHere& here, std::chrono::milliseconds timeout);
+  ThreadHub(const LocalRanks& here, std::chrono::milliseconds timeout);
 
-  const RanksHere& here() const {
+  const LocalRanks& here() const {
     return here_;
   }
   /// Number of ranks in the world.
@@ -135,8 +135,8 @@ class ThreadHub {
   /// Last error of this rank's own that ended one of its waits; empty if there
   /// was none. Read by the failure report once all ranks have ended: a rank
   /// that caught the error may have skipped calls that its peers waited for.
-  const std::string& gave_up(int64_t rank) const {
-    return ranks_[static_cast<size_t>(rank)].gave_up;
+  const std::string& wait_error(int64_t rank) const {
+    return ranks_[static_cast<size_t>(rank)].wait_error;
   }
 
  private:
@@ -149,7 +149,7 @@ class ThreadHub {
     bool peer_had_returned = false;
     std::string place;
     std::exception_ptr failure;
-    std::string gave_up;
+    std::string wait_error;
     std::condition_variable wake_up;
   };
 
@@ -162,18 +162,18 @@ class ThreadHub {
   void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);
   /// Returns the reason why the wait can never become ready: the rank's error,
   /// or an empty text if another rank failed. nullopt if it still can.
-  std::optional<std::string> hopeless(const Wait& wait);
+  std::optional<std::string> dead_peer_reason(const Wait& wait);
   std::string timeout_text(const Wait& wait, std::chrono::milliseconds timeout)
       const;
   std::vector<int64_t> returned_among(const std::vector<int64_t>& ranks) const;
   bool deadlocked() const;
   std::string deadlock_text() const;
 
-  const RanksHere here_;
+  const LocalRanks here_;
   const int64_t forks_;
   const std::chrono::milliseconds timeout_;
   /// True if every rank can have a core of its own.
-  const bool fits_;
+  const bool one_core_per_member_;
   std::mutex mutex_;
   /// Ranks of the whole world. Ranks in other processes count as running, as
   /// their state is not known here.

@@ -3,11 +3,11 @@
 // departure, and the publication of tensors to peers.
 #pragma once
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/plain_tensors_impl.h>
 #include <dtensor/comm/small_memory_impl.h>
 #include <dtensor/comm/threads/combine_impl.h>
 #include <dtensor/comm/threads/thread_backend_impl.h>
+#include <dtensor/format_text.h>
 
 #include <optional>
 
@@ -37,7 +37,9 @@ auto placed(
     return body();
   } catch (...) {
     hub.set_place(
-        rank, c10::str(name, " on \"", label, "\""), std::current_exception());
+        rank,
+        detail::format_text("{} on \"{}\"", name, label),
+        std::current_exception());
     throw;
   }
 }
@@ -53,7 +55,7 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
   return noting_place(call.name(), [&] {
     finish_device_work(call);
     auto& assumed = channel_->assumed(rank());
-    assumed.forget_ended();
+    assumed.drop_reported_expired();
     call.assumed = assumed.empty() ? nullptr : &assumed;
     channel_->arrive(rank(), label(), call);
     struct Departure {
@@ -65,7 +67,7 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
         backend.channel_->sync(backend.rank());
         if (call.assumed != nullptr) {
           auto& noted = backend.channel_->assumed(backend.rank());
-          agreed ? noted.clear() : noted.mark_told();
+          agreed ? noted.clear() : noted.mark_reported();
         }
       }
     } departure{*this, call};
@@ -76,21 +78,21 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
 }
 
 template <typename Make, typename Combine>
-auto ThreadBackend::meet_small(
+auto ThreadBackend::try_fast_path(
     const Signature& signature,
     c10::ArrayRef<at::Tensor> given,
     const Make& make,
     const Combine& combine) -> std::optional<decltype(make())> {
   using Result = std::optional<decltype(make())>;
   auto& assumed = channel_->assumed(rank());
-  assumed.forget_ended();
+  assumed.drop_reported_expired();
   if (signature.small == 0 || !assumed.empty()) {
     return std::nullopt;
   }
   return noting_place(to_string(signature.kind), [&]() -> Result {
     channel_->post(rank(), label(), signature, given);
     auto out = make(); // while other members arrive
-    if (!channel_->met_small(rank(), label(), signature)) {
+    if (!channel_->fast_path_complete(rank(), label(), signature)) {
       return std::nullopt;
     }
     c10::SmallVector<const void*, 8> members;
@@ -103,12 +105,12 @@ auto ThreadBackend::meet_small(
 }
 
 template <typename Combine>
-std::optional<at::Tensor> ThreadBackend::meet_small(
+std::optional<at::Tensor> ThreadBackend::try_fast_path(
     const Signature& signature,
     c10::ArrayRef<at::Tensor> given,
     at::IntArrayRef sizes,
     const Combine& combine) {
-  return meet_small(
+  return try_fast_path(
       signature,
       given,
       [&] { return empty_small(sizes, signature.dtype); },

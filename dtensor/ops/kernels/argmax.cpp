@@ -126,7 +126,7 @@ void find(
   const Search search{greatest, dim};
   auto best = search.here(part, local_intervals(spec, dim));
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    if (!spec.placements()[static_cast<size_t>(m)].cuts(dim)) {
+    if (!spec.placements()[static_cast<size_t>(m)].is_sharded(dim)) {
       continue;
     }
     const auto all =

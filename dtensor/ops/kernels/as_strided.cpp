@@ -66,8 +66,9 @@ bool is_what_it_was(const Strided& to) {
 
 bool is_cut(const Spec& spec) {
   const auto& cuts = spec.placements();
-  return std::any_of(
-      cuts.begin(), cuts.end(), [](const Placement& p) { return p.cuts(); });
+  return std::any_of(cuts.begin(), cuts.end(), [](const Placement& p) {
+    return p.is_sharded();
+  });
 }
 
 // Returns true if this rank's memory is that of the plain tensor, or of a
@@ -88,16 +89,12 @@ bool stays_in_self(const Strided& to) {
 }
 
 [[noreturn]] void refuse_strided(const Strided& to, const char* what_to_do) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      "aten::as_strided",
-      "a DTensor has no storage to stride through: ",
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[aten::as_strided] a DTensor has no storage to stride through: {} as "
+      "[{}] with strides [{}] and offset {}{}",
       *spec_of(to.self),
-      " as [",
       c10::Join(", ", to.sizes),
-      "] with strides [",
       c10::Join(", ", to.strides),
-      "] and offset ",
       to.offset,
       what_to_do);
 }
@@ -154,7 +151,7 @@ void as_strided_kernel(
   const auto to = pop_strided(stack);
   auto [local, spec] = view_of(to);
   auto view = detail::wrap(std::move(local), std::move(spec));
-  detail::Viewed(to.self).finish(
+  detail::ViewBase(to.self).finish(
       view,
       {.offset = to.offset, .reason = detail::CopyReason::kRedistributed});
   stack->emplace_back(std::move(view));
@@ -177,7 +174,7 @@ void as_strided_in_place_kernel(
 
 DTENSOR_RULES(as_strided) {
   rules.kernel("as_strided", as_strided_kernel)
-      .with_traits({.gradient_of_sizes = true});
+      .with_traits({.gradient_from_sizes_only = true});
   rules.kernel("as_strided_", as_strided_in_place_kernel);
 }
 

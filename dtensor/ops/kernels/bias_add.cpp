@@ -24,7 +24,7 @@ bool add_module_bias(torch::jit::Stack* stack) {
   }
   refresh_boundaries(bias, BoundaryKind::kLinear);
   const bool is_plain_sum = (*stack)[base + 2].toScalar().equal(1);
-  if (is_plain_sum && boundary->add_awaited_bias(self, bias)) {
+  if (is_plain_sum && boundary->add_pending_bias(self, bias)) {
     torch::jit::drop(*stack, 3);
     stack->emplace_back(std::move(self));
     return true;

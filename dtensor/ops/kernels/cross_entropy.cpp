@@ -3,8 +3,8 @@
 
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_local_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -28,7 +28,7 @@ using torch::autograd::variable_list;
 constexpr const char* kCrossEntropy = "cross_entropy";
 
 Placement without_class(const Placement& p, int64_t class_dim) {
-  return p.cuts() && p.dim() > class_dim ? p.with_dim(p.dim() - 1) : p;
+  return p.is_sharded() && p.dim() > class_dim ? p.with_dim(p.dim() - 1) : p;
 }
 
 // Returns the mesh dimension that shards the classes; -1 if there is none.
@@ -36,17 +36,15 @@ int64_t find_class_mesh_dim(const Spec& logits, int64_t class_dim) {
   int64_t found = -1;
   for (int64_t m = 0; m < logits.mesh().ndim(); ++m) {
     const auto& p = logits.placements()[static_cast<size_t>(m)];
-    if (!p.cuts(class_dim)) {
+    if (!p.is_sharded(class_dim)) {
       continue;
     }
     DTENSOR_CHECK_VALUE(
         found < 0 && p.is_shard(),
-        "loss_parallel",
-        "the class dimension must be cut by one mesh dimension, as Shard(",
+        "[loss_parallel] the class dimension must be cut by one mesh "
+        "dimension, as Shard({}), but the logits are {}. Redistribute them.",
         class_dim,
-        "), but the logits are ",
-        logits,
-        ". Redistribute them.");
+        logits);
     found = m;
   }
   return found;
@@ -57,7 +55,7 @@ int64_t find_class_mesh_dim(const Spec& logits, int64_t class_dim) {
 SpecPtr logits_layout(const Spec& logits, int64_t class_dim, bool parallel) {
   Placements placements(logits.placements().begin(), logits.placements().end());
   for (auto& p : placements) {
-    if (p.is_partial() || (p.cuts(class_dim) && !parallel)) {
+    if (p.is_partial() || (p.is_sharded(class_dim) && !parallel)) {
       p = Replicate();
     }
   }
@@ -68,7 +66,7 @@ Placements target_layout(const Spec& logits, int64_t class_dim) {
   Placements placements;
   for (const auto& p : logits.placements()) {
     placements.push_back(
-        p.cuts(class_dim) ? Replicate() : without_class(p, class_dim));
+        p.is_sharded(class_dim) ? Replicate() : without_class(p, class_dim));
   }
   return placements;
 }
@@ -79,22 +77,20 @@ void check_target(
     int64_t class_dim) {
   DTENSOR_CHECK_TYPE(
       target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
+      "[{}] class indices must be int64 or uint8, but the target is {}. "
+      "Convert it, or pass probabilities in the shape of the logits.",
       kCrossEntropy,
-      "class indices must be int64 or uint8, but the target is ",
-      short_name(target.scalar_type()),
-      ". Convert it, or pass probabilities in the shape of the logits.");
+      short_name(target.scalar_type()));
   Sizes wanted(logits.sizes().begin(), logits.sizes().end());
   wanted.erase(wanted.begin() + class_dim);
   DTENSOR_CHECK_VALUE(
       target.sizes() == at::IntArrayRef(wanted),
+      "[{}] the target has shape {}, but logits {} need {}. Pass one class "
+      "index per sample.",
       kCrossEntropy,
-      "the target has shape ",
       target.sizes(),
-      ", but logits ",
       logits,
-      " need ",
-      at::IntArrayRef(wanted),
-      ". Pass one class index per sample.");
+      at::IntArrayRef(wanted));
 }
 
 // Returns the local tensor of `t`, a DTensor in any layout or a plain tensor
@@ -107,25 +103,22 @@ at::Tensor local_in(
   if (is_dtensor(t)) {
     DTENSOR_CHECK(
         spec_of(t)->mesh() == logits.mesh(),
+        "[{}] {} is on another mesh: {} beside {}. Bring both to one mesh.",
         kCrossEntropy,
         argument,
-        " is on another mesh: ",
         *spec_of(t),
-        " beside ",
-        logits,
-        ". Bring both to one mesh.");
+        logits);
     return redistribute_local(
         local_of(t), spec_of(t), spec_of(t)->with_placements(placements));
   }
   check_may_be_plain(argument, t, logits);
   DTENSOR_CHECK_VALUE(
-      placements == whole_placements(logits.mesh()),
+      placements == replicated_placements(logits.mesh()),
+      "[{}] {} is a plain tensor, but beside {} every rank needs another part "
+      "of it. Make it a DTensor with distribute_tensor or DTensor::from_local.",
       kCrossEntropy,
       argument,
-      " is a plain tensor, but beside ",
-      logits,
-      " every rank needs another part of it. Make it a DTensor with "
-      "distribute_tensor or DTensor::from_local.");
+      logits);
   return t;
 }
 
@@ -138,8 +131,9 @@ output_layout(const Spec& logits, int64_t class_dim, int64_t reduction) {
     sizes.erase(sizes.begin() + class_dim);
   } else {
     for (auto& p : placements) {
-      p = p.cuts() && reduction == at::Reduction::Sum ? Partial(ReduceOp::kSum)
-                                                      : Replicate();
+      p = p.is_sharded() && reduction == at::Reduction::Sum
+          ? Partial(ReduceOp::kSum)
+          : Replicate();
     }
   }
   return Spec::make(
@@ -160,7 +154,7 @@ at::Tensor local_grad(const CrossEntropyPlan& plan, const at::Tensor& grad) {
       redistribute_autograd(grad, spec->with_placements(placements));
   auto layout = placements;
   for (size_t m = 0; m < layout.size(); ++m) {
-    if (layout[m].is_replicate() && plan.logits->placements()[m].cuts()) {
+    if (layout[m].is_replicate() && plan.logits->placements()[m].is_sharded()) {
       layout[m] = Partial(ReduceOp::kSum);
     }
   }
@@ -258,43 +252,40 @@ CrossEntropyPlan make_plan(
 void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   DTENSOR_CHECK_VALUE(
       logits.dim() >= 1,
+      "[{}] logits need a class dimension, got {}. Pass (C), (N, C) or (N, C, "
+      "...).",
       kCrossEntropy,
-      "logits need a class dimension, got ",
-      logits,
-      ". Pass (C), (N, C) or (N, C, ...).");
+      logits);
   DTENSOR_CHECK_VALUE(
       options.label_smoothing >= 0 && options.label_smoothing <= 1,
+      "[{}] label_smoothing must be between 0 and 1, got {}. Pass such a "
+      "value.",
       kCrossEntropy,
-      "label_smoothing must be between 0 and 1, got ",
-      options.label_smoothing,
-      ". Pass such a value.");
+      options.label_smoothing);
   if (!options.weight.defined()) {
     return;
   }
   const auto classes = logits.sizes()[logits.dim() == 1 ? 0 : 1];
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
+      "[{}] weight must have one number for each of the {} classes, got shape "
+      "{}. Pass such a tensor.",
       kCrossEntropy,
-      "weight must have one number for each of the ",
       classes,
-      " classes, got shape ",
-      options.weight.sizes(),
-      ". Pass such a tensor.");
+      options.weight.sizes());
   DTENSOR_CHECK_TYPE(
       options.weight.scalar_type() == logits.dtype(),
+      "[{}] weight must be {} like the logits, got {}. Convert it.",
       kCrossEntropy,
-      "weight must be ",
       short_name(logits.dtype()),
-      " like the logits, got ",
-      short_name(options.weight.scalar_type()),
-      ". Convert it.");
+      short_name(options.weight.scalar_type()));
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !options.weight.requires_grad() || !c10::GradMode::is_enabled(),
-      kCrossEntropy,
-      "weight cannot have a gradient. Detach it.");
+      "[{}] weight cannot have a gradient. Detach it.",
+      kCrossEntropy);
 }
 
-void say_what_moves(
+void report_redistributions(
     const char* argument,
     const at::Tensor& t,
     PlacementsRef placements,
@@ -305,17 +296,17 @@ void say_what_moves(
 }
 
 // Reports the redistributions of the arguments.
-void say_what_moves(
+void report_redistributions(
     const at::Tensor& logits,
     const at::Tensor& target,
     const at::Tensor& weight,
     const CrossEntropyPlan& plan) {
   const auto& mesh = plan.logits->mesh();
   const auto placements = plan.logits->placements();
-  say_what_moves("input", logits, placements, mesh);
-  say_what_moves(
+  report_redistributions("input", logits, placements, mesh);
+  report_redistributions(
       "target", target, target_layout(*plan.logits, plan.class_dim), mesh);
-  say_what_moves("weight", weight, whole_placements(mesh), mesh);
+  report_redistributions("weight", weight, replicated_placements(mesh), mesh);
 }
 
 } // namespace
@@ -332,14 +323,13 @@ void check_may_be_plain(
   DTENSOR_CHECK(
       t.numel() == 1 || loss_parallel_depth() > 0 ||
           at::get_dtensor_allow_implicit_replication(),
+      "[{}] got mixed plain tensor and DTensor: {} is plain next to {}. Make "
+      "it a DTensor with distribute_tensor, or open loss_parallel(), in which "
+      "a plain one counts as the same on every rank and the classes may stay "
+      "sharded.",
       kCrossEntropy,
-      "got mixed plain tensor and DTensor: ",
       argument,
-      " is plain next to ",
-      logits,
-      ". Make it a DTensor with distribute_tensor, or open loss_parallel(), in "
-      "which a plain one counts as the same on every rank and the classes may "
-      "stay sharded.");
+      logits);
 }
 
 at::Tensor cross_entropy(
@@ -349,7 +339,7 @@ at::Tensor cross_entropy(
   check_options(*spec_of(logits), options);
   const auto plan = make_plan(*spec_of(logits), options);
   check_target(*plan.logits, target, plan.class_dim);
-  say_what_moves(logits, target, options.weight, plan);
+  report_redistributions(logits, target, options.weight, plan);
   if (!plan.logits->mesh().contains_this_rank()) {
     return wrap(at::empty({0}, local_of(logits).options()), plan.output);
   }
@@ -358,7 +348,7 @@ at::Tensor cross_entropy(
       target,
       *plan.logits,
       target_layout(*plan.logits, plan.class_dim));
-  const auto whole = whole_placements(plan.logits->mesh());
+  const auto whole = replicated_placements(plan.logits->mesh());
   const auto weight = options.weight.defined()
       ? local_in("weight", options.weight, *plan.logits, whole)
       : at::Tensor();

@@ -70,14 +70,11 @@ Targets look_up_targets(
   const auto outside = t.global.lt(0).logical_or_(t.global.ge(plan.classes()));
   DTENSOR_CHECK_INDEX(
       !outside.any().item<bool>(),
-      "cross_entropy",
-      "a target is out of bounds: there are ",
+      "[cross_entropy] a target is out of bounds: there are {} classes. Use "
+      "targets from 0 to {}, or ignore_index ({}).",
       plan.classes(),
-      " classes. Use targets from 0 to ",
       plan.classes() - 1,
-      ", or ignore_index (",
-      plan.ignore_index,
-      ").");
+      plan.ignore_index);
   const auto mine = plan.my_classes();
   t.held = t.global.ge(mine.begin)
                .logical_and_(t.global.lt(mine.end))
@@ -130,7 +127,7 @@ at::Tensor sample_weight(
 at::Tensor sum_over_batch(const CrossEntropyPlan& plan, at::Tensor t) {
   for (int64_t m = 0; m < plan.logits->mesh().ndim(); ++m) {
     const auto& p = plan.logits->placements()[static_cast<size_t>(m)];
-    if (p.cuts() && m != plan.class_mesh_dim) {
+    if (p.is_sharded() && m != plan.class_mesh_dim) {
       t = get_group(plan.logits->mesh(), m).all_reduce(t, ReduceOp::kSum);
     }
   }

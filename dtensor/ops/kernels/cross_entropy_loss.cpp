@@ -2,7 +2,7 @@
 // cross_entropy of DTensors. Class indices use cross_entropy_impl.h;
 // probabilities use DTensor operators.
 #include <dtensor/error.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -32,7 +32,7 @@ as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
       t,
       Spec::make(
           logits.mesh(),
-          detail::whole_placements(logits.mesh()),
+          detail::replicated_placements(logits.mesh()),
           t.sizes(),
           t.strides(),
           t.scalar_type(),
@@ -55,7 +55,7 @@ at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
   const auto placements = spec_of(logits)->placements();
   const bool is_sharded = detail::loss_parallel_depth() > 0 &&
       std::any_of(placements.begin(), placements.end(), [&](const auto& p) {
-                            return p.cuts(class_dim);
+                            return p.is_sharded(class_dim);
                           });
   return is_sharded ? sharded_log_softmax(logits, class_dim)
                     : at::log_softmax(logits, class_dim);
@@ -71,7 +71,7 @@ at::Tensor placed_loss(
     int64_t reduction) {
   Placements placements;
   for (const auto& p : logits.placements()) {
-    const bool cuts_batch = p.cuts() && !p.cuts(class_dim);
+    const bool cuts_batch = p.is_sharded() && !p.is_sharded(class_dim);
     placements.push_back(
         !cuts_batch || reduction == at::Reduction::Mean ? Placement(Replicate())
             : reduction == at::Reduction::Sum
@@ -107,9 +107,8 @@ at::Tensor with_probabilities(const detail::KernelArgs& args) {
   const auto smoothing = args.real("label_smoothing");
   DTENSOR_CHECK_VALUE(
       args.integer("ignore_index") < 0,
-      "cross_entropy",
-      "ignore_index is not supported for floating point targets. Leave it "
-      "out.");
+      "[cross_entropy] ignore_index is not supported for floating point "
+      "targets. Leave it out.");
   const auto& spec = *spec_of(logits);
   auto target = as_distributed("the target", args.tensor("target"), spec);
   if (smoothing > 0) {
@@ -133,9 +132,9 @@ void cross_entropy(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto target = args.tensor("target");
   DTENSOR_CHECK(
       is_dtensor(logits),
-      "cross_entropy",
-      "got mixed plain tensor and DTensor: the logits are plain, the target "
-      "or the weight is a DTensor. Make the logits a DTensor.");
+      "[cross_entropy] got mixed plain tensor and DTensor: the logits are "
+      "plain, the target or the weight is a DTensor. Make the logits a "
+      "DTensor.");
   if (target.sizes() == logits.sizes() &&
       c10::isFloatingType(target.scalar_type())) {
     args.returns(with_probabilities(args));

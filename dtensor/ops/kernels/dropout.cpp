@@ -5,7 +5,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
@@ -31,10 +31,10 @@ double probability(const KernelArgs& args) {
   const auto p = args.real("p");
   DTENSOR_CHECK_VALUE(
       p >= 0 && p <= 1,
+      "[{}] dropout probability has to be between 0 and 1, but got {}. Pass "
+      "such a value.",
       args.name(),
-      "dropout probability has to be between 0 and 1, but got ",
-      p,
-      ". Pass such a value.");
+      p);
   return p;
 }
 

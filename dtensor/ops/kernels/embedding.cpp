@@ -23,12 +23,11 @@ void check_in_range(
   const auto outside = indices.lt(0).logical_or_(indices.ge(rows));
   DTENSOR_CHECK_INDEX(
       !outside.any().item<bool>(),
+      "[{}] index out of range: the table has {} rows. Look up indices from 0 "
+      "to {}.",
       op.schema().name(),
-      "index out of range: the table has ",
       rows,
-      " rows. Look up indices from 0 to ",
-      rows - 1,
-      ".");
+      rows - 1);
 }
 
 // Looks up rows. LibTorch's second derivative of an embedding fails if no row
@@ -82,8 +81,8 @@ void detail::embedding_local(
   detail::KernelArgs args(op, *stack);
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),
-      op.schema().name(),
-      "sparse gradients are not supported on DTensors. Use sparse=false.");
+      "[{}] sparse gradients are not supported on DTensors. Use sparse=false.",
+      op.schema().name());
   const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
   const auto indices = args.tensor("indices");

@@ -3,8 +3,8 @@
 // updated in place, elementwise, each in its own layout.
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
@@ -23,16 +23,16 @@ using namespace detail;
 const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
   DTENSOR_CHECK(
       is_dtensor(t),
-      where,
-      "got mixed plain tensor and DTensor: a list holds a plain tensor. Make "
-      "it a DTensor with distribute_tensor or DTensor::from_local.");
+      "[{}] got mixed plain tensor and DTensor: a list holds a plain tensor. "
+      "Make it a DTensor with distribute_tensor or DTensor::from_local.",
+      where);
   check_mine(where, *spec_of(t));
   DTENSOR_CHECK(
       !spec_of(t)->has_partial(),
+      "[{}] cannot update a partial tensor: {}. Redistribute it to Replicate "
+      "or Shard first.",
       where,
-      "cannot update a partial tensor: ",
-      *spec_of(t),
-      ". Redistribute it to Replicate or Shard first.");
+      *spec_of(t));
   return spec_of(t);
 }
 
@@ -52,20 +52,18 @@ at::Tensor local_beside(
   const auto& spec = checked_spec(where, t);
   DTENSOR_CHECK(
       spec->placements() == self->placements() || spec->is_replicated(),
+      "[{}] a parameter and its gradient or state differ in layout: {} and {}. "
+      "Redistribute the gradient to the parameter's layout first.",
       where,
-      "a parameter and its gradient or state differ in layout: ",
       *self,
-      " and ",
-      *spec,
-      ". Redistribute the gradient to the parameter's layout first.");
+      *spec);
   DTENSOR_CHECK(
       spec->placements() == self->placements() || t.numel() == 1,
+      "[{}] the state of a sharded parameter is replicated: {} and {}. Make it "
+      "with zeros_like(parameter).",
       where,
-      "the state of a sharded parameter is replicated: ",
       *self,
-      " and ",
-      *spec,
-      ". Make it with zeros_like(parameter).");
+      *spec);
   return local_of(t);
 }
 
@@ -99,7 +97,7 @@ void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
   const Placements anywhere(ndim, Partial(ReduceOp::kMax));
   const auto from =
       Spec::make(mesh, anywhere, found.sizes(), found.scalar_type());
-  found.copy_(redistribute_local(found, from, whole_spec(*from)));
+  found.copy_(redistribute_local(found, from, fully_replicated_spec(*from)));
 }
 
 // Unscales gradients and agrees on found_inf: a rank with finite shards skips

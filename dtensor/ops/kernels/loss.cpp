@@ -28,7 +28,7 @@ void set_arg(
 bool cuts_any(const Spec& spec) {
   return std::any_of(
       spec.placements().begin(), spec.placements().end(), [](const auto& p) {
-        return p.cuts();
+        return p.is_sharded();
       });
 }
 
@@ -96,7 +96,7 @@ void detail::nll_local(
   const auto sum = torch::jit::pop(*stack).toTensor();
   auto sums = at::stack({sum, total_weight});
   for (int64_t m = 0; m < self.mesh().ndim(); ++m) {
-    if (self.placements()[static_cast<size_t>(m)].cuts()) {
+    if (self.placements()[static_cast<size_t>(m)].is_sharded()) {
       sums = get_group(self.mesh(), m).all_reduce(sums, ReduceOp::kSum);
     }
   }

@@ -3,8 +3,8 @@
 // combine like elements: norm(x) = norm(norm(x_1), norm(x_2), ...). Ranks sum
 // powers of local norms, so the root is taken once, of the global sum.
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
@@ -60,12 +60,11 @@ void check_defined(
                      });
   DTENSOR_CHECK(
       is_sum || !empty,
+      "[{}] the norm of order {} over no elements of {} is not defined. Reduce "
+      "dimensions that have some.",
       where,
-      "the norm of order ",
       norm.order,
-      " over no elements of ",
-      *spec_of(self),
-      " is not defined. Reduce dimensions that have some.");
+      *spec_of(self));
 }
 
 // Returns the norm of the local shard. LibTorch defines some norms only over
@@ -111,7 +110,7 @@ compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
   Placements partial(spec->placements());
   bool combines = false;
   for (auto& p : partial) {
-    if (p.cuts()) {
+    if (p.is_sharded()) {
       const bool over = norm.over.contains(p.dim());
       combines |= over;
       p = over ? Partial(combination(norm.order))
@@ -192,10 +191,9 @@ void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   DTENSOR_CHECK(
       at::isFloatingType(self.scalar_type()) ||
           at::isComplexType(self.scalar_type()),
-      "aten::linalg_vector_norm",
-      "the norm of a tensor of ",
-      self.scalar_type(),
-      " is not defined. Cast it to a floating-point dtype.");
+      "[aten::linalg_vector_norm] the norm of a tensor of {} is not defined. "
+      "Cast it to a floating-point dtype.",
+      self.scalar_type());
   const auto norm = describe(self, order, dim, keepdim, dtype);
   check_defined(op.schema().name(), self, norm);
   stack->emplace_back(compute(op.schema().name(), self, norm));

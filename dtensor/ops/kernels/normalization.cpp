@@ -73,11 +73,10 @@ void check_running(
     DTENSOR_CHECK(
         !running || !args.flag(detail::training_flag(norm)) ||
             decision.inputs[index] == nullptr,
+        "[{}] the layout of {} is not that of the input's channels, so it "
+        "cannot be updated in place. Shard both alike, or replicate both.",
         args.name(),
-        "the layout of ",
-        name,
-        " is not that of the input's channels, so it cannot be updated in "
-        "place. Shard both alike, or replicate both.");
+        name);
     ++index;
   }
 }

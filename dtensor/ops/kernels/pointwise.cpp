@@ -37,9 +37,8 @@ void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !training,
-      "aten::rrelu_with_noise",
-      "draws random slopes in training, which every rank would draw "
-      "differently. Use leaky_relu, or evaluation mode.");
+      "[aten::rrelu_with_noise] draws random slopes in training, which every "
+      "rank would draw differently. Use leaky_relu, or evaluation mode.");
   stack->emplace_back(at::leaky_relu(self, (lower + upper) / 2));
 }
 

@@ -32,10 +32,9 @@ void check_floating(const KernelArgs& args) {
   const auto dtype = args.tensor("self").scalar_type();
   DTENSOR_CHECK_TYPE(
       c10::isFloatingType(dtype),
+      "[{}] needs a floating-point tensor, got {}. Convert it first.",
       args.name(),
-      "needs a floating-point tensor, got ",
-      short_name(dtype),
-      ". Convert it first.");
+      short_name(dtype));
 }
 
 // Makes the kernel of a distribution with two real parameters.
@@ -52,17 +51,13 @@ DTensorKernel real2(
     const auto b = args.real(second);
     DTENSOR_CHECK_VALUE(
         valid(a, b),
+        "[{}] {}, got {} = {} and {} = {}. Pass others.",
         args.name(),
         needs,
-        ", got ",
         first,
-        " = ",
         a,
-        " and ",
         second,
-        " = ",
-        b,
-        ". Pass others.");
+        b);
     fill_self(args, [&](const Spec& spec, Draw draw) {
       return sampler(spec, spec.dtype(), draw, a, b);
     });
@@ -78,7 +73,7 @@ DTensorKernel real1(
     KernelArgs args(op, *stack);
     const auto a = args.real(parameter);
     DTENSOR_CHECK_VALUE(
-        valid(a), args.name(), needs, ", got ", a, ". Pass another.");
+        valid(a), "[{}] {}, got {}. Pass another.", args.name(), needs, a);
     fill_self(args, [&](const Spec& spec, Draw draw) {
       return sampler(spec, spec.dtype(), draw, a);
     });
@@ -90,10 +85,9 @@ DTensorKernel real1(
 void check_probability(const KernelArgs& args, double p) {
   DTENSOR_CHECK_VALUE(
       p >= 0 && p <= 1,
+      "[{}] p must be a probability, got {}. Pass one from 0 to 1.",
       args.name(),
-      "p must be a probability, got ",
-      p,
-      ". Pass one from 0 to 1.");
+      p);
 }
 
 void bernoulli_float_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -109,15 +103,15 @@ void check_probabilities(const KernelArgs& args) {
   const auto self = args.tensor("self");
   DTENSOR_CHECK(
       is_dtensor(self),
-      args.name(),
-      "self is a plain tensor, p is a DTensor. Make self a DTensor.");
+      "[{}] self is a plain tensor, p is a DTensor. Make self a DTensor.",
+      args.name());
   const auto p = args.tensor("p");
   DTENSOR_CHECK(
       is_dtensor(p) || p.numel() == 1,
+      "[{}] got mixed plain tensor and DTensor: argument \"p\" is plain next "
+      "to {}. Make it a DTensor with distribute_tensor.",
       args.name(),
-      "got mixed plain tensor and DTensor: argument \"p\" is plain next to ",
-      *spec_of(self),
-      ". Make it a DTensor with distribute_tensor.");
+      *spec_of(self));
 }
 
 // Returns the local probabilities, of shape and layout `like`.
@@ -136,8 +130,8 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
       local_of(p), spec, spec->with_placements(like.placements()));
   DTENSOR_CHECK_VALUE(
       local.ge(0).logical_and_(local.le(1)).all().item<bool>(),
-      args.name(),
-      "p must hold probabilities. Pass values from 0 to 1.");
+      "[{}] p must hold probabilities. Pass values from 0 to 1.",
+      args.name());
   return local;
 }
 
@@ -190,10 +184,9 @@ DTensorKernel real_like(RealSampler sampler) {
     const auto dtype = dtype_of(args);
     DTENSOR_CHECK_TYPE(
         c10::isFloatingType(dtype),
+        "[{}] needs a floating-point dtype, got {}. Pass a dtype.",
         args.name(),
-        "needs a floating-point dtype, got ",
-        short_name(dtype),
-        ". Pass a dtype.");
+        short_name(dtype));
     new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {
       return sampler(s, dtype, draw, 0, 1);
     });

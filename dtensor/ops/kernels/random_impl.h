@@ -4,8 +4,8 @@
 
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -21,20 +21,19 @@ inline void refuse_generator(const KernelArgs& args) {
   DTENSOR_CHECK_VALUE(
       i < 0 || args.at(i).isNone() ||
           args.at(i).toGenerator() == at::detail::getDefaultCPUGenerator(),
-      args.name(),
-      "a generator was given, but a DTensor draws by global index from the "
-      "stream of its rank. Leave the generator out, and seed the stream with "
-      "dtensor::manual_seed.");
+      "[{}] a generator was given, but a DTensor draws by global index from "
+      "the stream of its rank. Leave the generator out, and seed the stream "
+      "with dtensor::manual_seed.",
+      args.name());
 }
 
 inline void refuse_partial(const KernelArgs& args, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       !spec.has_partial(),
+      "[{}] cannot fill {} with random values: they would be reduced over "
+      "ranks. Redistribute it to Shard or Replicate first.",
       args.name(),
-      "cannot fill ",
-      spec,
-      " with random values: they would be reduced over ranks. Redistribute it "
-      "to Shard or Replicate first.");
+      spec);
 }
 
 inline void check_owner(const KernelArgs& args, const Spec& spec) {

@@ -2,7 +2,7 @@
 // Random integers: random_, randint_like, multinomial.
 #include <dtensor/ops/registry.h>
 
-#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
@@ -52,12 +52,10 @@ int64_t largest(at::ScalarType dtype) {
 Range range_of(const KernelArgs& args, int64_t from, int64_t to) {
   DTENSOR_CHECK_VALUE(
       from < to,
+      "[{}] the range is empty: from {} to {}. Pass from < to.",
       args.name(),
-      "the range is empty: from ",
       from,
-      " to ",
-      to,
-      ". Pass from < to.");
+      to);
   return {from, static_cast<uint64_t>(to) - static_cast<uint64_t>(from)};
 }
 
@@ -77,14 +75,11 @@ void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
   const auto least = t == at::kBool || t == at::kByte ? 0 : -largest(t) - 1;
   DTENSOR_CHECK_VALUE(
       range.from >= least && last <= largest(t),
+      "[{}] values from {} to {} do not fit into {}. Pass a smaller range.",
       args.name(),
-      "values from ",
       range.from,
-      " to ",
       last,
-      " do not fit into ",
-      short_name(t),
-      ". Pass a smaller range.");
+      short_name(t));
 }
 
 void fill_integers(KernelArgs& args, const Range& range) {
@@ -134,16 +129,15 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
-  const auto whole = detail::whole_placements(spec->mesh());
+  const auto whole = detail::replicated_placements(spec->mesh());
   const auto draw = detail::next_draw(spec->mesh());
   auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
   const auto samples = args.integer("num_samples");
   DTENSOR_CHECK_VALUE(
       !sizes.empty(),
+      "[{}] probabilities need one or two dimensions, got {}. Reshape them.",
       args.name(),
-      "probabilities need one or two dimensions, got ",
-      *spec,
-      ". Reshape them.");
+      *spec);
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), whole, sizes, at::kLong);
   if (!detail::has_part(*spec) || self.is_meta()) {

@@ -82,10 +82,9 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto out_dtype = dtype.value_or(self.scalar_type());
   DTENSOR_CHECK(
       at::isFloatingType(out_dtype) || at::isComplexType(out_dtype),
-      "aten::mean",
-      "the mean of a tensor of ",
-      out_dtype,
-      " is not defined. Pass a floating-point dtype.");
+      "[aten::mean] the mean of a tensor of {} is not defined. Pass a "
+      "floating-point dtype.",
+      out_dtype);
   const auto total = at::sum(self, dims, keepdim, dtype);
   const auto count = static_cast<double>(self.numel()) /
       static_cast<double>(std::max<int64_t>(total.numel(), 1));

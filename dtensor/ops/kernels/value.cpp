@@ -3,8 +3,8 @@
 // branch on it. Also operators whose number of result elements depends on
 // values.
 #include <dtensor/error.h>
+#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -34,13 +34,12 @@ at::Tensor whole(const c10::OperatorHandle& op, const at::Tensor& t) {
   const auto& spec = spec_of(t);
   DTENSOR_CHECK(
       spec->mesh().contains_this_rank(),
+      "[{}] has no value on rank {}, which is outside the mesh {}. Call it on "
+      "ranks of the mesh only.",
       op.schema().name(),
-      "has no value on rank ",
       spec->mesh().get_rank(),
-      ", which is outside the mesh ",
-      spec->mesh(),
-      ". Call it on ranks of the mesh only.");
-  return redistribute_local(local_of(t), spec, whole_spec(*spec));
+      spec->mesh());
+  return redistribute_local(local_of(t), spec, fully_replicated_spec(*spec));
 }
 
 // Returns an argument as a replicated local tensor, and reports its
@@ -52,7 +51,10 @@ at::Tensor whole_argument(
   if (is_dtensor(t)) {
     const auto& spec = spec_of(t);
     before_redistributing(
-        op.schema().name(), argument, spec, whole_placements(spec->mesh()));
+        op.schema().name(),
+        argument,
+        spec,
+        replicated_placements(spec->mesh()));
   }
   return whole(op, t);
 }
@@ -89,12 +91,11 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     }
     DTENSOR_CHECK(
         spec_of(t)->mesh() == first->mesh(),
+        "[{}] the operands live on different meshes: {} and {}. Bring them to "
+        "one mesh.",
         name,
-        "the operands live on different meshes: ",
         *first,
-        " and ",
-        *spec_of(t),
-        ". Bring them to one mesh.");
+        *spec_of(t));
   });
   return first;
 }
@@ -152,12 +153,11 @@ void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
   DTENSOR_CHECK_VALUE(
       where.dim() <= 1 && where.scalar_type() == at::kLong,
+      "[{}] where to split is given by one int64 or a list of them, got {} of "
+      "shape {}. Pass a tensor of at most one dimension.",
       op.schema().name(),
-      "where to split is given by one int64 or a list of them, got ",
       where.toString(),
-      " of shape ",
-      where.sizes(),
-      ". Pass a tensor of at most one dimension.");
+      where.sizes());
   if (where.dim() == 0) {
     stack->emplace_back(
         at::tensor_split(self, at::_local_scalar_dense(where).toLong(), dim));

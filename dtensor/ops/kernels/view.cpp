@@ -38,14 +38,12 @@ void detail::view_local(
   DTENSOR_CHECK(
       at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
           .has_value(),
+      "[{}] this rank's part, of shape {} and strides {}, cannot be seen as {} "
+      "without a copy. Call clone(at::MemoryFormat::Contiguous) first.",
       op.schema().name(),
-      "this rank's part, of shape ",
       self.sizes(),
-      " and strides ",
       self.strides(),
-      ", cannot be seen as ",
-      at::IntArrayRef(sizes),
-      " without a copy. Call clone(at::MemoryFormat::Contiguous) first.");
+      at::IntArrayRef(sizes));
   stack->emplace_back(self.view(sizes));
 }
 

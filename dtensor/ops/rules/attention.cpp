@@ -63,21 +63,18 @@ void check_arguments(const OpCall& call) {
   const auto p = call.arg("dropout_p").toDouble();
   DTENSOR_CHECK(
       p >= 0 && p <= 1,
+      "[{}] dropout_p must be between 0 and 1, got {}. Pass such a number.",
       call.name(),
-      "dropout_p must be between 0 and 1, got ",
-      p,
-      ". Pass such a number.");
+      p);
   DTENSOR_CHECK(
       call.inputs[0].dim() >= 2 && call.inputs[1].dim() >= 2 &&
           call.inputs[2].dim() >= 2,
+      "[{}] query, key and value need two dimensions or more, got {}, {} and "
+      "{}. Pass (..., length, features).",
       call.name(),
-      "query, key and value need two dimensions or more, got ",
       *call.inputs[0].spec,
-      ", ",
       *call.inputs[1].spec,
-      " and ",
-      *call.inputs[2].spec,
-      ". Pass (..., length, features).");
+      *call.inputs[2].spec);
 }
 
 // Checks the global shape of the mask. A mask with too few rows or columns
@@ -98,12 +95,11 @@ void check_mask(const OpCall& call, const Sizes& output) {
   }
   DTENSOR_CHECK(
       fits,
+      "[{}] attn_mask, {}, does not expand to the scores, of shape {}. Pass a "
+      "mask that does.",
       call.name(),
-      "attn_mask, ",
       *mask->spec,
-      ", does not expand to the scores, of shape ",
-      at::IntArrayRef(scores),
-      ". Pass a mask that does.");
+      at::IntArrayRef(scores));
 }
 
 std::vector<OutputMeta> attention_meta(const OpCall& call) {
@@ -143,7 +139,7 @@ operand_placement(const OpCall& call, size_t operand, const Placement& cut) {
   const auto& input = call.inputs[operand];
   const auto as_chunk =
       detail::operand_shard(input.sizes(), call.outputs[0].sizes, cut.dim());
-  return as_chunk.cuts() ? cut.with_dim(as_chunk.dim()) : as_chunk;
+  return as_chunk.is_sharded() ? cut.with_dim(as_chunk.dim()) : as_chunk;
 }
 
 Strategy each_by_itself(const OpCall& call, const Placement& cut) {
@@ -183,7 +179,7 @@ bool has_more_keys(
     const OpCall& call,
     const std::function<Placement(size_t)>& on_mesh_dim) {
   const auto cuts_heads = [&](size_t operand) {
-    return on_mesh_dim(operand).cuts(call.inputs[operand].dim() - 3);
+    return on_mesh_dim(operand).is_sharded(call.inputs[operand].dim() - 3);
   };
   return cuts_heads(0) &&
       ((heads_of(call, 1) != 1 && !cuts_heads(1)) ||
@@ -269,7 +265,7 @@ void note_fused_gradients(const OpCall& call, Decision& decision) {
   for (size_t i = 0; i <= 2; ++i) {
     const auto sizes = call.inputs[i].sizes();
     const auto row = sizes[1] * sizes[3];
-    decision.grad_orders.push_back({sizes[2] * row, sizes[3], row, 1});
+    decision.gradient_dim_orders.push_back({sizes[2] * row, sizes[3], row, 1});
   }
 }
 

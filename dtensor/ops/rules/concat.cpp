@@ -182,9 +182,9 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
 DTENSOR_RULES(concat) {
   // The gradient of a skipped tensor is made from its sizes alone.
   rules.dim_rule("cat", cat_rule)
-      .sees_backward()
-      .with_traits({.gradient_of_sizes = true});
-  rules.dim_rule("stack", stack_rule).sees_backward();
+      .depends_on_backward()
+      .with_traits({.gradient_from_sizes_only = true});
+  rules.dim_rule("stack", stack_rule).depends_on_backward();
   for (const auto* name : {"split.Tensor", "unsafe_split.Tensor"}) {
     rules.dim_rule(name, split_rule)
         .with_localize(localize_split)

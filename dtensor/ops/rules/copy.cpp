@@ -45,7 +45,7 @@ DTENSOR_RULES(copy) {
   // torch::nn::init writes its random numbers by copy_.
   rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
   rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
-      .with_traits({.takes_plain = true});
+      .with_traits({.accepts_plain_source = true});
   rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
       .with_local_kernel(write_number_once);
   rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));

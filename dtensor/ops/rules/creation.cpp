@@ -68,12 +68,12 @@ DTENSOR_RULES(creation) {
   rules.dim_rule("full_like", same_shards);
   for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
     rules.dim_rule(name, new_rule)
-        .sees_view_backward()
+        .depends_on_view_backward()
         .with_traits({.size_arg = "size"});
   }
   rules.dim_rule("new_empty_strided", new_rule)
       .with_localize(local_new_strides)
-      .sees_view_backward()
+      .depends_on_view_backward()
       .with_traits({.size_arg = "size"});
 }
 

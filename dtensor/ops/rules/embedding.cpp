@@ -34,10 +34,9 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
   const auto& weight = *call.inputs[0].spec;
   DTENSOR_CHECK(
       weight.dim() == 2,
+      "[{}] 'weight' must be 2-D, got {}. Reshape it.",
       call.name(),
-      "'weight' must be 2-D, got ",
-      weight,
-      ". Reshape it.");
+      weight);
   const auto indices = call.inputs[1].sizes();
   Sizes sizes(indices.begin(), indices.end());
   sizes.push_back(weight.sizes()[1]);
@@ -47,7 +46,7 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
 // Keeps the spec of the weight where the local kernel must know which rows the
 // rank holds.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
-  decision.is_plain_call = !decision.layout_of(call, 0).cuts(0) &&
+  decision.is_plain_call = !decision.layout_of(call, 0).is_sharded(0) &&
       numel(decision.layout_of(call, 1).local_sizes()) > 0 &&
       !call.bool_arg("sparse");
   if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
@@ -87,7 +86,7 @@ DTENSOR_RULES(embedding) {
           {.boundary = BoundaryRole{
                .kind = BoundaryKind::kEmbedding, .input = 1, .parameter = 0}});
   for (const auto* name : {"embedding_bag", "embedding_bag.padding_idx"}) {
-    rules.traits(name, {.made_arg = "offsets"});
+    rules.traits(name, {.module_created_arg = "offsets"});
   }
   rules.dim_rule("embedding_dense_backward", dense_backward)
       .with_meta(dense_backward_meta);

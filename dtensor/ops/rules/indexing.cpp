@@ -275,12 +275,11 @@ void check_values(const OpCall& call) {
   }
   DTENSOR_CHECK(
       fits,
+      "[{}] values of shape {} do not broadcast to the elements that the "
+      "indices name, of shape {}. Pass values of that shape.",
       call.name(),
-      "values of shape ",
       at::IntArrayRef(values),
-      " do not broadcast to the elements that the indices name, of shape ",
-      at::IntArrayRef(shape),
-      ". Pass values of that shape.");
+      at::IntArrayRef(shape));
 }
 
 std::vector<OutputMeta> index_put_meta(const OpCall& call) {
@@ -351,10 +350,10 @@ DTENSOR_RULES(indexing) {
   }
   // torch::nn::utils::rnn and torch::nn::init write plain tensors by these
   // operators.
-  rules.traits("scatter_.src", {.takes_plain = true});
-  rules.traits("index_put_", {.takes_plain = true});
+  rules.traits("scatter_.src", {.accepts_plain_source = true});
+  rules.traits("index_put_", {.accepts_plain_source = true});
   rules.dim_rule("scatter_add", scatter_add_rule);
-  rules.dim_rule("index_add", index_add_rule).sees_backward();
+  rules.dim_rule("index_add", index_add_rule).depends_on_backward();
   rules.dim_rule("index_copy", index_write_rule);
   rules.dim_rule("index_reduce", index_write_rule);
   rules.dim_rule("index_fill.int_Scalar", index_write_rule)
@@ -364,7 +363,7 @@ DTENSOR_RULES(indexing) {
   for (const auto* name : {"index_put", "_index_put_impl"}) {
     rules.dim_rule(name, index_put_rule)
         .with_meta(index_put_meta)
-        .sees_backward();
+        .depends_on_backward();
   }
 }
 

@@ -56,12 +56,11 @@ std::vector<OutputMeta> dot_meta(const OpCall& call) {
   DTENSOR_CHECK(
       a.dim() == 1 && b.dim() == 1 && a.numel() == b.numel() &&
           a.dtype() == b.dtype(),
+      "[{}] needs two vectors of one length and dtype, got {} and {}. Reshape "
+      "or convert them.",
       call.name(),
-      "needs two vectors of one length and dtype, got ",
       a,
-      " and ",
-      b,
-      ". Reshape or convert them.");
+      b);
   return {dense({}, a.dtype())};
 }
 
@@ -81,12 +80,11 @@ std::vector<OutputMeta> addbmm_meta(const OpCall& call) {
       a.dim() == 3 && b.dim() == 3 && a.sizes()[0] == b.sizes()[0] &&
           a.sizes()[2] == b.sizes()[1] && a.dtype() == b.dtype() &&
           self.dtype() == a.dtype(),
+      "[{}] needs batches of matrices that fit, got {} and {}. Reshape or "
+      "convert them.",
       call.name(),
-      "needs batches of matrices that fit, got ",
       a,
-      " and ",
-      b,
-      ". Reshape or convert them.");
+      b);
   const Sizes sizes{a.sizes()[1], b.sizes()[2]};
   at::infer_size(self.sizes(), sizes); // throws if it does not broadcast
   return {dense(sizes, a.dtype())};
@@ -105,8 +103,9 @@ Strategies with_bias(Strategies products, int bias, const OpCall& call) {
     const auto out = s.outputs[0];
     s.inputs.insert(
         s.inputs.begin() + bias,
-        out.cuts() ? operand_shard(sizes, call.outputs[0].sizes, out.dim())
-                   : out);
+        out.is_sharded()
+            ? operand_shard(sizes, call.outputs[0].sizes, out.dim())
+            : out);
   }
   return products;
 }

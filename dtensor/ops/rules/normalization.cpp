@@ -173,23 +173,21 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   }
   DTENSOR_CHECK(
       input.dim() >= 2,
+      "[{}] needs an input of two dimensions or more, got {}. Pass (samples, "
+      "channels, ...).",
       call.name(),
-      "needs an input of two dimensions or more, got ",
-      input,
-      ". Pass (samples, channels, ...).");
+      input);
   for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
     const auto* vector = call.input(name);
     DTENSOR_CHECK(
         vector == nullptr || vector->spec->numel() == input.sizes()[1],
+        "[{}] {}, {}, needs one number for each of the {} channels of {}. Pass "
+        "such a tensor.",
         call.name(),
         name,
-        ", ",
         vector == nullptr ? input : *vector->spec,
-        ", needs one number for each of the ",
         input.sizes()[1],
-        " channels of ",
-        input,
-        ". Pass such a tensor.");
+        input);
   }
   auto outputs = dense_like_first(call);
   for (const auto* name : {"weight", "bias"}) {
@@ -214,7 +212,7 @@ bool may_cut(
   }
   if (training && running != nullptr) {
     // Running statistics are updated in place, with means over samples.
-    return d == 1 && running->placement(mesh_dim).cuts(0);
+    return d == 1 && running->placement(mesh_dim).is_sharded(0);
   }
   return d == 1 || (norm == ChannelNorm::kInstance && d == 0);
 }

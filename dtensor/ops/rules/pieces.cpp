@@ -16,9 +16,9 @@ std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto& all = input.spec->placements();
   const auto cuts = std::count_if(
-      all.begin(), all.end(), [&](const auto& p) { return p.cuts(dim); });
+      all.begin(), all.end(), [&](const auto& p) { return p.is_sharded(dim); });
   const auto& mine = input.placement(mesh_dim);
-  if (cuts != 1 || !mine.cuts(dim)) {
+  if (cuts != 1 || !mine.is_sharded(dim)) {
     return std::nullopt;
   }
   const auto size = input.sizes()[static_cast<size_t>(dim)];
@@ -34,12 +34,12 @@ Placement in_pieces(int64_t dim, int64_t count, const Pieces& like) {
   return cut.with_unit(like.unit);
 }
 
-std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim) {
+std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim) {
   const auto d = static_cast<size_t>(dim);
   for (const auto& p : spec.placements()) {
-    if (p.cuts(dim) && spec.mesh().contains_this_rank()) {
+    if (p.is_sharded(dim) && spec.mesh().contains_this_rank()) {
       const auto count = count_of(p);
-      return LocalPieces{
+      return LocalBlocks{
           {count, spec.sizes()[d] / count, p.unit()},
           spec.local_sizes()[d] / count};
     }

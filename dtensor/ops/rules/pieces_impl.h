@@ -31,10 +31,10 @@ Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
 /// Blocks of a dimension that at most one mesh dimension shards, with the local
 /// size of each. local_pieces() is empty on a rank outside the mesh, which has
 /// no shard.
-struct LocalPieces {
+struct LocalBlocks {
   Pieces whole;
   int64_t local = 0; // this rank's share of each
 };
-std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim);
+std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim);
 
 } // namespace dtensor::detail

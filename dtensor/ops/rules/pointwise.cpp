@@ -129,7 +129,7 @@ void add_all(
     if (note == kNoMeta) {
       rule.with_meta(pointwise_meta);
     }
-    rule.traits.gradient_of_sizes = note == kGradientOfSizes;
+    rule.traits.gradient_from_sizes_only = note == kGradientOfSizes;
   }
 }
 
@@ -137,8 +137,8 @@ void add_all(
 // of place, comparisons have no gradient.
 void add_comparisons_in_place(RuleRegistry& rules) {
   for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
-    rules.traits(name + ".Scalar", {.gradient_of_sizes = true});
-    rules.traits(name + ".Tensor", {.gradient_of_sizes = true});
+    rules.traits(name + ".Scalar", {.gradient_from_sizes_only = true});
+    rules.traits(name + ".Tensor", {.gradient_from_sizes_only = true});
   }
 }
 

@@ -17,7 +17,7 @@ enum class Note : uint8_t {
   kNothing,
   /// LibTorch has no meta kernel in C++: pointwise_meta() computes shapes.
   kNoMeta,
-  /// Sets OpTraits::gradient_of_sizes.
+  /// Sets OpTraits::gradient_from_sizes_only.
   kGradientOfSizes,
 };
 inline constexpr auto kNoMeta = Note::kNoMeta;

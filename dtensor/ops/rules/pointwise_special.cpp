@@ -66,7 +66,7 @@ DTENSOR_RULES(pointwise_special) {
       .as_region();
   rules.dim_rule("mvlgamma_", pointwise_rule())
       .with_meta(results_like(0, 1))
-      .with_traits({.plain_in_gradient = true});
+      .with_traits({.gradient_makes_plain = true});
 }
 
 } // namespace dtensor

@@ -40,11 +40,11 @@ Strategies cell(const OpCall& call, int64_t) {
 DTENSOR_RULES(recurrent) {
   for (const char* name :
        {"gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"}) {
-    rules.dim_rule(name, cell).with_traits({.made_arg = "hx"});
+    rules.dim_rule(name, cell).with_traits({.module_created_arg = "hx"});
   }
   for (const std::string name : {"gru", "lstm", "rnn_relu", "rnn_tanh"}) {
-    rules.traits(name + ".input", {.made_arg = "hx"});
-    rules.traits(name + ".data", {.made_arg = "hx"});
+    rules.traits(name + ".input", {.module_created_arg = "hx"});
+    rules.traits(name + ".data", {.module_created_arg = "hx"});
   }
 }
 

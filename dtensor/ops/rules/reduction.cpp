@@ -157,10 +157,10 @@ std::vector<at::ScalarType> floating(const OpCall& call) {
 std::vector<at::ScalarType> same_of_some(const OpCall& call) {
   DTENSOR_CHECK(
       call.inputs[0].spec->numel() > 0,
+      "[{}] {} has no elements, of which none is the greatest or the least. "
+      "Name a dimension to reduce that has some.",
       call.name(),
-      *call.inputs[0].spec,
-      " has no elements, of which none is the greatest or the least. Name a "
-      "dimension to reduce that has some.");
+      *call.inputs[0].spec);
   return same(call);
 }
 
@@ -189,7 +189,7 @@ void add_all(
 // Adds products. If an element is zero, the gradient formula uses products of
 // the other elements, beside plain tensors.
 void add_products(RuleRegistry& rules) {
-  const OpTraits traits{.plain_in_gradient = true};
+  const OpTraits traits{.gradient_makes_plain = true};
   const auto product = reduction_rule(ReduceOp::kProduct);
   rules.dim_rule("prod.dim_int", product).with_traits(traits);
   rules.dim_rule("prod", product)
@@ -226,7 +226,7 @@ void localize_place(const OpCall& call, Decision& decision) {
   const auto& spec = decision.layout_of(call, 0);
   const bool is_named = !call.arg("dim").isNone() && spec.dim() > 0;
   decision.is_plain_call = !is_named || spec.numel() == 0 ||
-      !spec.cuts(call.dim_arg("dim", spec.dim()));
+      !spec.is_sharded(call.dim_arg("dim", spec.dim()));
   if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
     decision.inputs[0] = call.inputs[0].spec;
   }

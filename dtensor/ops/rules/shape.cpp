@@ -176,7 +176,7 @@ DTENSOR_RULES(shape) {
   rules.dim_rule("expand", mapped(expand_map))
       .with_traits({.size_arg = "size"});
   rules.dim_rule("repeat", mapped(repeat_map))
-      .with_traits({.gradient_of_sizes = true});
+      .with_traits({.gradient_from_sizes_only = true});
   rules.dim_rule("flip", mapped(flip_map)).with_meta(like_first_input);
   rules.dim_rule("roll", mapped(roll_map)).with_meta(like_first_input);
   rules.dim_rule("unfold", mapped(unfold_map));

@@ -211,7 +211,7 @@ DTENSOR_RULES(slicing) {
   rules.dim_rule("select.int", select_rule);
   rules.dim_rule("slice.Tensor", slice_rule)
       .with_localize(localize_slice)
-      .with_traits({.carries_to_parts = true});
+      .with_traits({.boundary_follows_rows = true});
   rules.dim_rule("select_backward", select_backward_rule)
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_backward", slice_backward_rule)
@@ -224,8 +224,8 @@ DTENSOR_RULES(slicing) {
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_scatter", slice_scatter_rule)
       .with_localize(localize_slice)
-      .sees_backward();
-  rules.dim_rule("select_scatter", select_scatter_rule).sees_backward();
+      .depends_on_backward();
+  rules.dim_rule("select_scatter", select_scatter_rule).depends_on_backward();
 }
 
 } // namespace dtensor

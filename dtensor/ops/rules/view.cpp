@@ -46,21 +46,16 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
   const auto& cut = input.placement(lost);
   const bool may_be_heads = cut.dim() == input.spec->dim() - 1 &&
       static_cast<int64_t>(to.size()) > input.spec->dim();
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] cannot keep the sharding of {} as {}: what each rank has of dim "
+      "{}, cut by mesh dim {}, is no part of a dim of the new shape. "
+      "Redistribute to Replicate first: redistribute({}).{}",
       call.name(),
-      "cannot keep the sharding of ",
       *input.spec,
-      " as ",
       at::IntArrayRef(to),
-      ": what each rank has of dim ",
       cut.dim(),
-      ", cut by mesh dim ",
       call.mesh.dim_label(lost),
-      ", is no part of a dim of the new shape. Redistribute to Replicate "
-      "first: redistribute(",
       as_code(layout.inputs),
-      ").",
       may_be_heads ? " Where the dim holds heads, shard whole ones: set `unit` "
                      "of ColwiseParallel to the features of a head."
                    : "");
@@ -109,12 +104,12 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
 DTENSOR_RULES(view) {
   rules.mesh_rule("view", view_rule)
       .with_local_kernel(detail::view_local)
-      .sees_backward()
+      .depends_on_backward()
       .with_traits({.size_arg = "size"});
   for (const auto* name : {"_unsafe_view", "_reshape_alias", "view_copy"}) {
     rules.mesh_rule(name, view_rule)
         .with_local_kernel(detail::reshape_local)
-        .sees_backward();
+        .depends_on_backward();
   }
   rules.dim_rule("view.dtype", view_dtype_rule);
   rules.dim_rule("view_as_real", complex_view_rule);

@@ -2,6 +2,7 @@
 #include "fault.h"
 
 #include <dtensor/dtensor.h>
+#include <dtensor/format_text.h>
 
 #include <array>
 #include <chrono>
@@ -98,14 +99,11 @@ Objects objects_of_mine() {
 } // namespace
 
 std::string Fault::text() const {
-  return c10::str(
-      "rank ",
+  return detail::format_text(
+      "rank {} of {} {} at point {}",
       rank,
-      " of ",
       ranks,
-      " ",
       kNames[static_cast<size_t>(kind)],
-      " at point ",
       point);
 }
 
@@ -169,12 +167,11 @@ bool names(const std::string& error, const Fault& fault) {
     case Kind::kOtherRanksMesh:
     case Kind::kOtherRanksGroup:
     case Kind::kOtherRanksModule:
-      return says(c10::str(
-          " belongs to rank ",
+      return says(detail::format_text(
+          " belongs to rank {}, and this is {}. Build one model per rank, "
+          "inside run_ranks",
           (fault.rank + 1) % fault.ranks,
-          ", and this is ",
-          at_fault,
-          ". Build one model per rank, inside run_ranks"));
+          at_fault));
     default:
       return says(
           " belongs to rank 0 of a run_ranks that has ended, and this is " +

@@ -2,6 +2,7 @@
 #include "layouts.h"
 
 #include <ATen/ATen.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 
@@ -202,12 +203,11 @@ std::string to_string(const Truth& truth, const Combination& combination) {
   for (size_t i = 0; i < combination.size(); ++i) {
     const auto& t = truth.operands[i];
     const PlacementsRef layout(combination[i]);
-    text += c10::str(
+    text += detail::format_text(
+        "{}{}[{}] {}",
         i == 0 ? "" : ", ",
         short_name(t.scalar_type()),
-        "[",
         c10::Join(", ", t.sizes()),
-        "] ",
         layout.empty() ? "plain" : dtensor::to_string(layout));
   }
   return text;

@@ -26,7 +26,7 @@ const std::string& first_of(
 
 } // namespace
 
-bool AllTold::out_of_step() const {
+bool AllResults::out_of_step() const {
   for (const auto& t : told_) {
     if (t.error.empty() != told_[0].error.empty() ||
         t.backward_error.empty() != told_[0].backward_error.empty()) {
@@ -36,19 +36,19 @@ bool AllTold::out_of_step() const {
   return false;
 }
 
-const std::string& AllTold::error() const {
+const std::string& AllResults::error() const {
   return first_of(told_, &Told::error);
 }
 
-const std::string& AllTold::backward_error() const {
+const std::string& AllResults::backward_error() const {
   return first_of(told_, &Told::backward_error);
 }
 
-const std::string& AllTold::difference() const {
+const std::string& AllResults::difference() const {
   return first_of(told_, &Told::difference);
 }
 
-std::string AllTold::text() const {
+std::string AllResults::text() const {
   std::string text;
   for (const auto& t : told_) {
     text += "(" + (t.error.empty() ? t.backward_error : t.error) + ")";
@@ -56,7 +56,7 @@ std::string AllTold::text() const {
   return text;
 }
 
-AllTold Meeting::tell(Told told) {
+AllResults Meeting::tell(Told told) {
   std::unique_lock lock(mutex_);
   here_.push_back(std::move(told));
   if (here_.size() == ranks_) {
@@ -64,14 +64,14 @@ AllTold Meeting::tell(Told told) {
     here_.clear();
     ++round_;
     arrived_.notify_all();
-    return AllTold(last_);
+    return AllResults(last_);
   }
   const auto round = round_;
   if (!arrived_.wait_for(lock, kPatience, [&] { return round_ != round; })) {
-    print_line("stuck, a rank is missing: " + AllTold(here_).text());
+    print_line("stuck, a rank is missing: " + AllResults(here_).text());
     ::_exit(kStuck);
   }
-  return AllTold(last_);
+  return AllResults(last_);
 }
 
 } // namespace dtensor::nets

@@ -16,9 +16,9 @@ struct Told {
   std::string difference;
 };
 
-class AllTold {
+class AllResults {
  public:
-  explicit AllTold(std::vector<Told> told) : told_(std::move(told)) {}
+  explicit AllResults(std::vector<Told> told) : told_(std::move(told)) {}
 
   /// Returns true if some ranks got an error and others did not.
   bool out_of_step() const;
@@ -42,7 +42,7 @@ class Meeting {
   explicit Meeting(size_t ranks) : ranks_(ranks) {}
 
   /// Waits for all ranks and returns their results, in no particular order.
-  AllTold tell(Told told);
+  AllResults tell(Told told);
 
  private:
   size_t ranks_;

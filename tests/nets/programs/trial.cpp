@@ -2,6 +2,7 @@
 #include "trial.h"
 
 #include <dtensor/dtensor.h>
+#include <dtensor/format_text.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/torch.h>
 
@@ -59,10 +60,12 @@ std::optional<at::Tensor> expected_part(
 
 std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   if (mine.sizes() != truth.sizes()) {
-    return c10::str("has shape ", mine.sizes(), ", not ", truth.sizes());
+    return detail::format_text(
+        "has shape {}, not {}", mine.sizes(), truth.sizes());
   }
   if (mine.scalar_type() != truth.scalar_type()) {
-    return c10::str("is ", mine.scalar_type(), ", not ", truth.scalar_type());
+    return detail::format_text(
+        "is {}, not {}", mine.scalar_type(), truth.scalar_type());
   }
   if (mine.requires_grad() != truth.requires_grad()) {
     return truth.requires_grad() ? "does not require grad" : "requires grad";
@@ -79,7 +82,7 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   }
   return at::allclose(got, expected, 1e-7, 1e-9, /*equal_nan=*/true)
       ? ""
-      : c10::str("differs:\n", got, "\nnot\n", expected);
+      : detail::format_text("differs:\n{}\nnot\n{}", got, expected);
 }
 
 // Both machines of one rank: with DTensors and with plain tensors.
@@ -116,8 +119,8 @@ class Pair {
 };
 
 void Pair::fail(const Step& step, const std::string& why) {
-  throw Different{c10::str(
-      "after v", step.out, " = ", step.op, " on rank ", get_rank(), ": ", why)};
+  throw Different{detail::format_text(
+      "after v{} = {} on rank {}: {}", step.out, step.op, get_rank(), why)};
 }
 
 // Runs a step on DTensors. Returns the text if it is refused.
@@ -242,7 +245,7 @@ void Pair::check_gradients(const Step& step) {
     got = got.defined() ? got.detach() : at::zeros_like(mine[i].detach());
     const auto why = difference(got, truth);
     if (!why.empty()) {
-      fail(step, c10::str("the gradient of leaf ", i, " ", why));
+      fail(step, detail::format_text("the gradient of leaf {} {}", i, why));
     }
   }
 }

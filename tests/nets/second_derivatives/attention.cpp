@@ -2,7 +2,7 @@
 // Attention: torch::nn's modules with sharded heads, and the operator on a
 // sharded sequence.
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/context_parallel.h>
@@ -51,7 +51,8 @@ Styled of_today(const Heads& h, Random& random) {
   const auto output = draw_output(3, random);
   const bool local = random.chance(50);
   return {
-      c10::str("attention of ", h.count, " heads to ", to_string(output)),
+      detail::format_text(
+          "attention of {} heads to {}", h.count, to_string(output)),
       self_attention(h),
       {{"0.attn",
         AttentionParallel(
@@ -64,7 +65,7 @@ Styled of_today(const Heads& h, Random& random) {
 Styled of_2_0(const Heads& h, Random& random) {
   const bool local = random.chance(50);
   return {
-      c10::str("Pairwise attention of ", h.count, " heads"),
+      detail::format_text("Pairwise attention of {} heads", h.count),
       self_attention(h),
       {{"0.attn", torch_2_0::PairwiseParallel({.use_local_output = local})}},
       Replicate(),
@@ -76,7 +77,7 @@ Styled of_2_0(const Heads& h, Random& random) {
 Styled encoder_layer(const Heads& h, Random& random) {
   const auto hidden = 2 + random.below(6);
   return {
-      c10::str("encoder layer of ", h.count, " heads"),
+      detail::format_text("encoder layer of {} heads", h.count),
       [=] {
         return torch::nn::Sequential(torch::nn::TransformerEncoderLayer(
             torch::nn::TransformerEncoderLayerOptions(h.width, h.count)
@@ -172,8 +173,8 @@ Program context_attention(const std::vector<int64_t>& mesh, Random& random) {
   const auto tokens =
       call.local ? mesh[0] * (1 + random.below(3)) : 1 + random.below(8);
   Program program;
-  program.name = c10::str(
-      "context_parallel by ",
+  program.name = detail::format_text(
+      "context_parallel by {}{}{}{}",
       name_of(call.method),
       call.causal ? ", causal" : "",
       call.grouped ? ", grouped" : "",

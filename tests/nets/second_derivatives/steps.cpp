@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tanh.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/local_map.h>
@@ -66,8 +67,8 @@ Step through_local(bool says_gradients, bool nonlinear) {
     return nonlinear ? at::tanh(t) : t * 3;
   };
   return {
-      c10::str(
-          "local ",
+      detail::format_text(
+          "local {}{}",
           nonlinear ? "tanh" : "* 3",
           says_gradients ? " with grad_placements" : ""),
       fn,

@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <utility>
@@ -232,12 +233,11 @@ int64_t Plan::data_ranks() const {
 }
 
 std::string Plan::text() const {
-  auto text = c10::str(
-      "--seed ",
+  auto text = detail::format_text(
+      "--seed {}: ({}) {}{}{}{}{}{}{}, width {}, rows {}, optimizer {}, plain "
+      "steps {}\n",
       seed,
-      ": (",
       c10::Join(", ", mesh),
-      ") ",
       c10::Join(", ", names),
       replicates ? c10::str(", replicates ", bucket_bytes) : "",
       root_is_unit ? ", root unit" : "",
@@ -245,15 +245,10 @@ std::string Plan::text() const {
       in_float ? ", in float" : "",
       keeps_after_backward ? ", keeps after backward" : "",
       prefetched >= 0 ? c10::str(", prefetches ", prefetched) : "",
-      ", width ",
       width,
-      ", rows ",
       rows,
-      ", optimizer ",
       optimizer,
-      ", plain steps ",
-      plain_steps,
-      "\n");
+      plain_steps);
   for (const auto& block : blocks) {
     text += "  " + text_of(block) + "\n";
   }

@@ -45,11 +45,11 @@ class Lora : public ParallelStyle {
     const auto whole_or = [](bool cut, int64_t dim) {
       return cut ? Placement(Shard(dim)) : Placement(Replicate());
     };
-    distribute_parameter(
+    set_parameter_placement(
         target, linear->weight, Shard(columns ? 0 : 1), "weight");
-    distribute_parameter(target, linear->bias, whole_or(columns, 0), "bias");
-    distribute_parameter(target, a, whole_or(!columns, 1), "lora_a");
-    distribute_parameter(target, b, whole_or(columns, 0), "lora_b");
+    set_parameter_placement(target, linear->bias, whole_or(columns, 0), "bias");
+    set_parameter_placement(target, a, whole_or(!columns, 1), "lora_a");
+    set_parameter_placement(target, b, whole_or(columns, 0), "lora_b");
     attach_boundary(
         target,
         {linear->weight, linear->bias},

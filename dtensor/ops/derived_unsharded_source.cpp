@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/derived_whole_impl.h>
+#include <dtensor/ops/derived_unsharded_source_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/ops/whole_call_impl.h>
-#include <dtensor/tensor/asked_first_impl.h>
+#include <dtensor/ops/unsharded_call_impl.h>
+#include <dtensor/tensor/interceptor_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/version_impl.h>
 
@@ -17,8 +17,8 @@
 namespace dtensor::detail {
 namespace {
 
-DerivedCall* call_below(const std::shared_ptr<WholeSource>& source) {
-  auto* derived = dynamic_cast<DerivedWhole*>(source.get());
+RecordedCall* call_below(const std::shared_ptr<UnshardedSource>& source) {
+  auto* derived = dynamic_cast<DerivedUnshardedSource*>(source.get());
   return derived == nullptr ? nullptr : derived->call().get();
 }
 
@@ -30,7 +30,7 @@ bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
 
 } // namespace
 
-DerivedCall::DerivedCall(
+RecordedCall::RecordedCall(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args,
     Kind kind)
@@ -62,14 +62,14 @@ DerivedCall::DerivedCall(
 }
 
 // Destroys a long chain of calls without recursion.
-DerivedCall::~DerivedCall() {
+RecordedCall::~RecordedCall() {
   auto operands = std::move(sources_);
   while (!operands.empty()) {
     const auto source = std::move(operands.back().source);
     operands.pop_back();
     auto* below = source.use_count() == 1 ? call_below(source) : nullptr;
     if (below != nullptr &&
-        static_cast<DerivedWhole&>(*source).call().use_count() == 1) {
+        static_cast<DerivedUnshardedSource&>(*source).call().use_count() == 1) {
       std::move(
           below->sources_.begin(),
           below->sources_.end(),
@@ -79,7 +79,7 @@ DerivedCall::~DerivedCall() {
   }
 }
 
-DerivedCall* DerivedCall::pending() {
+RecordedCall* RecordedCall::pending() {
   if (kind_ == Kind::kView) {
     auto* below = call_below(base());
     return below == nullptr ? nullptr : below->pending();
@@ -87,8 +87,8 @@ DerivedCall* DerivedCall::pending() {
   return is_here_ ? nullptr : this;
 }
 
-std::vector<at::Tensor> DerivedCall::run() {
-  TakenWholes wholes;
+std::vector<at::Tensor> RecordedCall::run() {
+  UnshardedOperands wholes;
   auto stack = args_;
   for (auto& value : stack) {
     if (value.isTensorList() || value.isOptionalTensorList()) {
@@ -115,8 +115,8 @@ std::vector<at::Tensor> DerivedCall::run() {
 }
 
 // Runs the calls below first, so that a long chain needs no recursion.
-void DerivedCall::compute() {
-  std::vector<DerivedCall*> waiting = {this};
+void RecordedCall::compute() {
+  std::vector<RecordedCall*> waiting = {this};
   while (!waiting.empty()) {
     auto* call = waiting.back();
     const auto before = waiting.size();
@@ -140,7 +140,7 @@ void DerivedCall::compute() {
   }
 }
 
-at::Tensor DerivedCall::take(size_t result) {
+at::Tensor RecordedCall::take(size_t result) {
   if (kind_ != Kind::kView) {
     compute();
     return results_[result];
@@ -149,7 +149,7 @@ at::Tensor DerivedCall::take(size_t result) {
   return run()[result];
 }
 
-void DerivedCall::give_back(at::TensorList results) {
+void RecordedCall::give_back(at::TensorList results) {
   if (kind_ == Kind::kView) {
     for (const auto& operand : sources_) {
       operand.source->give_back(results);
@@ -157,11 +157,11 @@ void DerivedCall::give_back(at::TensorList results) {
   }
 }
 
-std::optional<at::ScalarType> DerivedCall::operand_dtype() const {
+std::optional<at::ScalarType> RecordedCall::operand_dtype() const {
   return base()->operand_dtype();
 }
 
-bool DerivedCall::operands_changed() const {
+bool RecordedCall::operands_changed() const {
   for (const auto& operand : sources_) {
     if (operand.source->follows_parameter() &&
         operand.source->state() != operand.state) {
@@ -173,9 +173,9 @@ bool DerivedCall::operands_changed() const {
   });
 }
 
-bool DerivedCall::is_lost() const {
-  std::unordered_set<const DerivedCall*> seen;
-  std::vector<const DerivedCall*> left = {this};
+bool RecordedCall::is_lost() const {
+  std::unordered_set<const RecordedCall*> seen;
+  std::vector<const RecordedCall*> left = {this};
   while (!left.empty()) {
     const auto* call = left.back();
     left.pop_back();
@@ -195,26 +195,26 @@ bool DerivedCall::is_lost() const {
   return false;
 }
 
-DerivedWhole::DerivedWhole(
-    std::shared_ptr<DerivedCall> call,
+DerivedUnshardedSource::DerivedUnshardedSource(
+    std::shared_ptr<RecordedCall> call,
     size_t result,
     bool follows,
-    const WholeSource* base)
+    const UnshardedSource* base)
     : call_(std::move(call)),
       result_(result),
       follows_(follows) {
-  const auto* derived = dynamic_cast<const DerivedWhole*>(base);
+  const auto* derived = dynamic_cast<const DerivedUnshardedSource*>(base);
   writes_ = derived != nullptr && derived->writes_ != nullptr
       ? derived->writes_
       : std::make_shared<int64_t>(0);
   seen_writes_ = *writes_;
 }
 
-bool DerivedWhole::is_open() const {
-  return call_->kind() == DerivedCall::Kind::kView && call_->base()->is_open();
+bool DerivedUnshardedSource::is_open() const {
+  return call_->kind() == RecordedCall::Kind::kView && call_->base()->is_open();
 }
 
-at::Tensor DerivedWhole::take() {
+at::Tensor DerivedUnshardedSource::take() {
   auto whole = call_->take(result_);
   dtype_ = whole.scalar_type();
   return whole;
@@ -222,20 +222,20 @@ at::Tensor DerivedWhole::take() {
 
 // Returns the dtype to which other operands are cast. None if the program has
 // cast the parameter itself: it then computes in that dtype.
-std::optional<at::ScalarType> DerivedWhole::operand_dtype() const {
+std::optional<at::ScalarType> DerivedUnshardedSource::operand_dtype() const {
   const auto dtype = call_->operand_dtype();
   return dtype == dtype_ ? dtype : std::nullopt;
 }
 
-ParameterState DerivedWhole::state() const {
+ParameterState DerivedUnshardedSource::state() const {
   return follows_ ? call_->base()->state() : ParameterState();
 }
 
-bool DerivedWhole::is_lost() const {
+bool DerivedUnshardedSource::is_lost() const {
   return !follows_ && (*writes_ != seen_writes_ || call_->is_lost());
 }
 
-void DerivedWhole::note_write() {
+void DerivedUnshardedSource::note_write() {
   if (follows_) {
     call_->base()->note_write();
   } else {
@@ -244,11 +244,11 @@ void DerivedWhole::note_write() {
 }
 
 void note_derived(
-    const std::shared_ptr<DerivedCall>& call,
+    const std::shared_ptr<RecordedCall>& call,
     c10::ArrayRef<c10::IValue> args,
     c10::ArrayRef<c10::IValue> results) {
-  const bool is_view = call->kind() == DerivedCall::Kind::kView;
-  const bool writes = call->kind() == DerivedCall::Kind::kInPlace;
+  const bool is_view = call->kind() == RecordedCall::Kind::kView;
+  const bool writes = call->kind() == RecordedCall::Kind::kInPlace;
   const auto operands = tensors_in(args);
   size_t number = 0;
   for (const auto& result : tensors_in(results)) {
@@ -264,26 +264,26 @@ void note_derived(
       continue; // the operator's copy has its own source
     }
     auto meta = meta_of(result).copy();
-    meta->whole_source = std::make_shared<DerivedWhole>(
+    meta->unsharded_source = std::make_shared<DerivedUnshardedSource>(
         call,
         index,
         shares && call->base()->follows_parameter(),
         shares || writes ? call->base().get() : nullptr);
     result.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-    make_asked_first(result);
+    add_intercept_key(result);
   }
 }
 
-bool is_derived_view(const WholeSource& source) {
-  const auto* derived = dynamic_cast<const DerivedWhole*>(&source);
+bool is_derived_view(const UnshardedSource& source) {
+  const auto* derived = dynamic_cast<const DerivedUnshardedSource*>(&source);
   return derived != nullptr &&
-      derived->call()->kind() == DerivedCall::Kind::kView;
+      derived->call()->kind() == RecordedCall::Kind::kView;
 }
 
 void drop_source(const at::Tensor& t) {
   t.unsafeGetTensorImpl()->set_backend_meta(meta_of(t).copy());
   if (!t.is_meta()) {
-    make_not_asked_first(t);
+    remove_intercept_key(t);
   }
 }
 

@@ -10,13 +10,13 @@
 namespace dtensor::detail {
 
 /// Returns Replicate on every dimension of `mesh`.
-inline Placements whole_placements(const DeviceMesh& mesh) {
+inline Placements replicated_placements(const DeviceMesh& mesh) {
   return Placements(static_cast<size_t>(mesh.ndim()), Replicate());
 }
 
 /// Returns the spec of the same tensor, replicated on every mesh dimension.
-inline SpecPtr whole_spec(const Spec& spec) {
-  return spec.with_placements(whole_placements(spec.mesh()));
+inline SpecPtr fully_replicated_spec(const Spec& spec) {
+  return spec.with_placements(replicated_placements(spec.mesh()));
 }
 
 /// Returns `placements` with every Partial replaced by Replicate.

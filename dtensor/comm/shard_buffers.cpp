@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 
 #include <ATen/ops/cat.h>
 
@@ -27,7 +27,7 @@ Sizes chunk_sizes(int64_t size, int64_t parts) {
   return sizes;
 }
 
-bool is_given_away(const at::Tensor& tensor) {
+bool is_sole_owner(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
       tensor.storage().resizable();
 }
@@ -82,13 +82,13 @@ bool is_outermost(SizesRef sizes, int64_t dim) {
 }
 
 at::Tensor
-cut_into_buffer(const at::Tensor& input, int64_t dim, SizesRef sizes) {
+split_into_buffer(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   return is_outermost(input.sizes(), dim)
       ? input.view({-1})
       : in_one_buffer(split(input, dim, sizes));
 }
 
-at::Tensor joined_from_buffer(
+at::Tensor concat_from_buffer(
     const at::Tensor& buffer,
     c10::ArrayRef<Sizes> shapes,
     int64_t dim) {

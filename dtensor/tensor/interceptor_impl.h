@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adds and removes kAskedFirstKey, the dispatch key of the interceptor, which
+// Adds and removes kInterceptKey, the dispatch key of the interceptor, which
 // handles an operator before any other key does. DTensors on the meta device
 // have the key, and so do parameters that operators receive unsharded
-// (ops/whole_source_impl.h). A DeferredInit scope includes the key. The key's
-// fallback is in ops/asked_first.cpp.
+// (ops/unsharded_source_impl.h). A DeferredInit scope includes the key. The
+// key's fallback is in ops/interceptor.cpp.
 //
 // A DTensor on the meta device needs the key because the meta backend bit
 // outranks all other backend bits. If another operand is a plain meta tensor,
@@ -16,8 +16,8 @@
 namespace dtensor::detail {
 
 /// Adds the key to `t`.
-void make_asked_first(const at::Tensor& t);
+void add_intercept_key(const at::Tensor& t);
 /// Removes the key from `t`.
-void make_not_asked_first(const at::Tensor& t);
+void remove_intercept_key(const at::Tensor& t);
 
 } // namespace dtensor::detail

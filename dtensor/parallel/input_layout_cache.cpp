@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/known_input_impl.h>
+#include <dtensor/parallel/input_layout_cache_impl.h>
 
 #include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 
@@ -14,15 +14,16 @@ namespace dtensor::detail {
 
 // False on a thread of another rank, so that the slow path throws its usual
 // error.
-bool KnownInput::is_like(const at::Tensor& x, const DeviceMesh& mesh) const {
+bool InputLayoutCache::is_like(const at::Tensor& x, const DeviceMesh& mesh)
+    const {
   return is_of_this_thread(mesh) && from_ != nullptr && !is_dtensor(x) &&
       x.layout() == at::kStrided && x.device().type() == mesh.device_type() &&
       x.scalar_type() == from_->dtype() && x.sizes() == SizesRef(sizes_) &&
       x.strides() == SizesRef(strides_);
 }
 
-at::Tensor KnownInput::enter(const at::Tensor& x) const {
-  note_taken_back(*from_);
+at::Tensor InputLayoutCache::enter(const at::Tensor& x) const {
+  record_converted_back(*from_);
   auto whole = wrap_counted(x, from_, x);
   if (inferred_) {
     const AssumedTensor noted(whole);
@@ -31,7 +32,7 @@ at::Tensor KnownInput::enter(const at::Tensor& x) const {
   return from_ == to_ ? whole : cast_and_redistribute(whole, to_);
 }
 
-void KnownInput::note(
+void InputLayoutCache::note(
     const at::Tensor& x,
     const SpecPtr& from,
     const SpecPtr& to,

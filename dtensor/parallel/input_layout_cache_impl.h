@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// KnownInput: a cache of the layouts of a module's last plain input. Most later
-// inputs are alike, and skip the checks and lookups.
+// InputLayoutCache: a cache of the layouts of a module's last plain input. Most
+// later inputs are alike, and skip the checks and lookups.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@ namespace dtensor::detail {
 
 /// Cache that is used only by the rank that owns the module's mesh. Other
 /// threads neither read nor write it.
-class KnownInput {
+class InputLayoutCache {
  public:
   /// True if `x`, as an input of a module on `mesh`, can use the cached
   /// layouts. False for DTensors.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/begun_backend_impl.h>
+#include <dtensor/comm/async_backend_impl.h>
 
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
-#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/ops/empty_like.h>
@@ -23,12 +23,12 @@ at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
 }
 
 // Finishes the collective in wait().
-class BegunPending final : public Pending {
+class AsyncPending final : public Pending {
  public:
-  BegunPending(
-      std::shared_ptr<BegunBackend> backend,
+  AsyncPending(
+      std::shared_ptr<AsyncBackend> backend,
       std::string_view name,
-      Begun begun,
+      InFlight begun,
       at::Tensor out)
       : backend_(std::move(backend)),
         name_(name),
@@ -47,16 +47,16 @@ class BegunPending final : public Pending {
   }
 
  private:
-  std::shared_ptr<BegunBackend> backend_;
+  std::shared_ptr<AsyncBackend> backend_;
   std::string_view name_;
-  Begun begun_;
+  InFlight begun_;
   at::Tensor out_;
   at::Tensor result_;
 };
 
 } // namespace
 
-at::Tensor BegunBackend::end(std::string_view name, const Begun& begun) {
+at::Tensor AsyncBackend::end(std::string_view name, const InFlight& begun) {
   try {
     if (begun.transfer != nullptr) {
       begun.transfer->wait();
@@ -67,28 +67,25 @@ at::Tensor BegunBackend::end(std::string_view name, const Begun& begun) {
   return begun.finish();
 }
 
-void BegunBackend::fail(std::string_view name, const std::exception& error) {
+void AsyncBackend::fail(std::string_view name, const std::exception& error) {
   note_failure();
-  DTENSOR_CHECK(
-      false,
+  DTENSOR_THROW(
+      "[{}] {} failed on \"{}\" ({}): {}",
       name,
       carrier(),
-      " failed on \"",
       label(),
-      "\" (",
       rank_list(members().ranks),
-      "): ",
       message_of(error));
   std::terminate(); // not reached
 }
 
-at::Tensor BegunBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
+at::Tensor AsyncBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   constexpr const char* kName = "all_reduce";
   return end(
       kName, begun(kName, input, [&] { return begin_all_reduce(input, op); }));
 }
 
-at::Tensor BegunBackend::all_reduce_in_place(
+at::Tensor AsyncBackend::all_reduce_in_place(
     const at::Tensor& tensor,
     ReduceOp op) {
   constexpr const char* kName = "all_reduce";
@@ -97,14 +94,14 @@ at::Tensor BegunBackend::all_reduce_in_place(
              }));
 }
 
-at::Tensor BegunBackend::all_gather(const at::Tensor& input, SizesRef counts) {
+at::Tensor AsyncBackend::all_gather(const at::Tensor& input, SizesRef counts) {
   constexpr const char* kName = "all_gather";
   return end(kName, begun(kName, input, [&] {
                return begin_all_gather(input, counts);
              }));
 }
 
-at::Tensor BegunBackend::reduce_scatter(
+at::Tensor AsyncBackend::reduce_scatter(
     const at::Tensor& input,
     SizesRef counts,
     ReduceOp op) {
@@ -114,7 +111,7 @@ at::Tensor BegunBackend::reduce_scatter(
              }));
 }
 
-at::Tensor BegunBackend::all_to_all(
+at::Tensor AsyncBackend::all_to_all(
     const at::Tensor& input,
     SizesRef sent,
     SizesRef received) {
@@ -124,63 +121,63 @@ at::Tensor BegunBackend::all_to_all(
              }));
 }
 
-at::Tensor BegunBackend::broadcast(const at::Tensor& input, int64_t root) {
+at::Tensor AsyncBackend::broadcast(const at::Tensor& input, int64_t root) {
   constexpr const char* kName = "broadcast";
   return end(
       kName, begun(kName, input, [&] { return begin_broadcast(input, root); }));
 }
 
-void BegunBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
+void AsyncBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
   constexpr const char* kName = "send";
   end(kName, begun(kName, input, [&] { return begin_send(input, to, tag); }));
 }
 
 at::Tensor
-BegunBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
+AsyncBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   constexpr const char* kName = "recv";
   return end(
       kName, begun(kName, like, [&] { return begin_recv(like, from, tag); }));
 }
 
-PendingPtr BegunBackend::start(AsyncCollective collective) {
+PendingPtr AsyncBackend::start(AsyncCollective collective) {
   const std::string_view name = to_string(collective.kind);
   auto under_way =
       begun(name, collective.input, [&] { return begin(collective); });
   if (under_way.transfer != nullptr) {
-    under_way.transfer->leave_alone();
+    under_way.transfer->progress_in_background();
   }
-  return std::make_shared<BegunPending>(
+  return std::make_shared<AsyncPending>(
       shared_from_this(), name, std::move(under_way), collective.out);
 }
 
-Begun BegunBackend::begin_reduce_scatter(
+InFlight AsyncBackend::begin_reduce_scatter(
     const at::Tensor& input,
     SizesRef counts,
     ReduceOp op) {
   const int64_t mine = counts[static_cast<size_t>(rank())];
   const Sizes received(static_cast<size_t>(size()), mine);
-  const Begun parts = begin_all_to_all(input, counts, received);
+  const InFlight parts = begin_all_to_all(input, counts, received);
   return {parts.transfer, [=, n = size()] {
             return combined(parts.finish().view({n, mine}), op);
           }};
 }
 
-Begun BegunBackend::begin_gathered_all_reduce(
+InFlight AsyncBackend::begin_gathered_all_reduce(
     const at::Tensor& input,
     ReduceOp op) {
   const Sizes counts(static_cast<size_t>(size()), input.numel());
-  const Begun terms = begin_all_gather(input.view({-1}), counts);
+  const InFlight terms = begin_all_gather(input.view({-1}), counts);
   return {terms.transfer, [=, n = size()] {
             return combined(terms.finish().view({n, input.numel()}), op)
                 .view(input.sizes());
           }};
 }
 
-Begun BegunBackend::begin(const AsyncCollective& collective) {
+InFlight AsyncBackend::begin(const AsyncCollective& collective) {
   const auto& input = collective.input;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      return is_given_away(input)
+      return is_sole_owner(input)
           ? begin_all_reduce_in_place(input, collective.op)
           : begin_all_reduce(input, collective.op);
     case CollectiveKind::kAllGather:
@@ -197,32 +194,32 @@ Begun BegunBackend::begin(const AsyncCollective& collective) {
   }
 }
 
-Begun BegunBackend::begin_gather_along(const AsyncCollective& collective) {
+InFlight AsyncBackend::begin_gather_along(const AsyncCollective& collective) {
   const auto& [kind, input, op, dim, cut_dim, given, received, total, out] =
       collective;
-  const Sizes sizes = given.empty() ? ask_sizes(input.size(dim)) : given;
+  const Sizes sizes = given.empty() ? exchange_sizes(input.size(dim)) : given;
   const int64_t sum = c10::sum_integers(sizes);
   if (sum != total) {
     throw_wrong_total("all_gather", label(), dim, sum, total);
   }
   const auto shapes = shapes_along(input.sizes(), dim, sizes);
   // The input is read while the program goes on.
-  const at::Tensor mine = is_given_away(input) ? input : input.clone();
+  const at::Tensor mine = is_sole_owner(input) ? input : input.clone();
   const auto gathered = begin_all_gather(mine.view({-1}), counts_of(shapes));
   return {gathered.transfer, [gathered, shapes, dim = dim] {
-            return joined_from_buffer(gathered.finish(), shapes, dim);
+            return concat_from_buffer(gathered.finish(), shapes, dim);
           }};
 }
 
-Begun BegunBackend::begin_reduce_scatter_along(
+InFlight AsyncBackend::begin_reduce_scatter_along(
     const AsyncCollective& collective) {
   const auto& [kind, input, op, dim, cut_dim, given, received, total, out] =
       collective;
   const Sizes sizes =
       given.empty() ? chunk_sizes(input.size(dim), size()) : given;
   const auto shapes = shapes_along(input.sizes(), dim, sizes);
-  const bool may_change = !is_given_away(input);
-  at::Tensor buffer = cut_into_buffer(input, dim, sizes);
+  const bool may_change = !is_sole_owner(input);
+  at::Tensor buffer = split_into_buffer(input, dim, sizes);
   if (may_change && buffer.is_alias_of(input)) {
     buffer = buffer.clone();
   }
@@ -233,11 +230,11 @@ Begun BegunBackend::begin_reduce_scatter_along(
       }};
 }
 
-Begun BegunBackend::begin_shard_dim_alltoall(
+InFlight AsyncBackend::begin_shard_dim_alltoall(
     const AsyncCollective& collective) {
   const auto& [kind, input, op, dim, cut_dim, given, received, total, out] =
       collective;
-  const Sizes known = given.empty() ? ask_sizes(input.size(dim)) : given;
+  const Sizes known = given.empty() ? exchange_sizes(input.size(dim)) : given;
   const Sizes cut = chunk_sizes(input.size(cut_dim), size());
   const auto sent = split(input, cut_dim, cut);
   const auto shapes = shapes_along(
@@ -247,7 +244,7 @@ Begun BegunBackend::begin_shard_dim_alltoall(
   const auto exchanged = begin_all_to_all(
       in_one_buffer(sent), counts_of(shapes_of(sent)), counts_of(shapes));
   return {exchanged.transfer, [exchanged, shapes, dim = dim] {
-            return joined_from_buffer(exchanged.finish(), shapes, dim);
+            return concat_from_buffer(exchanged.finish(), shapes, dim);
           }};
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <dtensor/tensor/asked_first_impl.h>
+#include <dtensor/tensor/interceptor_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -29,25 +29,25 @@ at::Tensor plain_meta_of(const at::Tensor& t) {
   if (!is_dtensor(t)) {
     return t;
   }
-  const auto* note = dynamic_cast<PartOfMeta*>(
+  const auto* note = dynamic_cast<MetaShardNote*>(
       local_of(t).unsafeGetTensorImpl()->get_backend_meta());
   return note == nullptr ? at::Tensor() : note->whole;
 }
 
-void become(const at::Tensor& self, const at::Tensor& other) {
+void replace_tensor_impl(const at::Tensor& self, const at::Tensor& other) {
   const c10::NoGradGuard no_grad;
   auto boundaries = is_dtensor(self) ? meta_of(self).boundaries : nullptr;
-  auto source = is_dtensor(self) ? meta_of(self).whole_source : nullptr;
+  auto source = is_dtensor(self) ? meta_of(self).unsharded_source : nullptr;
   auto facts = is_dtensor(self) ? meta_of(self).view_facts : nullptr;
   auto* impl = self.unsafeGetTensorImpl();
   impl->shallow_copy_from(other.getIntrusivePtr());
   if (is_dtensor(self)) {
     auto meta = meta_of(self).copy();
     meta->boundaries = std::move(boundaries);
-    meta->whole_source = std::move(source);
-    if (meta->whole_source != nullptr) {
+    meta->unsharded_source = std::move(source);
+    if (meta->unsharded_source != nullptr) {
       meta->view_facts = std::move(facts);
-      make_asked_first(self);
+      add_intercept_key(self);
     }
     impl->set_backend_meta(std::move(meta));
     explain_no_data(self);
@@ -79,7 +79,7 @@ at::Tensor allocated(const at::Tensor& self) {
 }
 
 void allocate(const at::Tensor& self) {
-  become(self, allocated(self));
+  replace_tensor_impl(self, allocated(self));
 }
 
 } // namespace dtensor::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CopyRoom: the buffer to which shards are copied before training continues.
+// StagingBuffer: the buffer to which shards are copied before training
+// continues.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +12,7 @@
 namespace dtensor::detail {
 
 /// Buffer that all saves reuse and that grows when necessary.
-class CopyRoom {
+class StagingBuffer {
  public:
   /// Replaces all values by copies on the CPU, each aligned to 64 bytes. The
   /// copies are valid until the next call.

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Interception of operators under kAskedFirstKey, before all other keys.
+// Interception of operators under kInterceptKey, before all other keys.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <dtensor/tensor/asked_first_impl.h>
+#include <dtensor/tensor/interceptor_impl.h>
 
 namespace dtensor::detail {
 
-using SeesOperator = void (*)(
+using Interceptor = void (*)(
     const c10::OperatorHandle&,
     c10::DispatchKeySet,
     torch::jit::Stack*);
 
 /// Sets the handler of operators on threads that include the key. Only one
 /// layer may set it.
-void set_sees_all(SeesOperator sees);
+void set_interceptor(Interceptor sees);
 
 /// Redispatches as if the key did not exist and the bit of the meta device did
 /// not outrank the bit of DTensors.
@@ -25,7 +25,7 @@ void go_on(
     torch::jit::Stack* stack);
 
 /// The fallback kernel of the key.
-void ask_first(
+void intercept_operator(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// WholeSource: provides the unsharded value of a sharded parameter. Modules
+// UnshardedSource: provides the unsharded value of a sharded parameter. Modules
 // compute with the unsharded parameter (data_parallel/fully_shard.h), which
 // exists for a while; optimizers and state dictionaries use the DTensor.
 //
-// data_parallel/ implements it; ops/asked_first.cpp calls it.
+// data_parallel/ implements it; ops/interceptor.cpp calls it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ struct ParameterState {
       default;
 };
 
-class WholeSource : public Rider {
+class UnshardedSource : public Attachment {
  public:
   /// Returns true if every operator gets the unsharded value, as while the
   /// module computes. Otherwise only operators with another operand outside the
@@ -55,19 +55,19 @@ class WholeSource : public Rider {
   /// Called before the tensor takes over the data of another one (set_data, as
   /// in Module::to()). Returns true if this stays its source. Throws if it must
   /// stay and cannot.
-  virtual bool stays_with(const at::Tensor& data) = 0;
+  virtual bool keeps_source_for(const at::Tensor& data) = 0;
 };
 
 /// Returns the source of a DTensor; null for most.
-inline std::shared_ptr<WholeSource> held_source_of(const at::Tensor& t) {
-  return std::static_pointer_cast<WholeSource>(meta_of(t).whole_source);
+inline std::shared_ptr<UnshardedSource> held_source_of(const at::Tensor& t) {
+  return std::static_pointer_cast<UnshardedSource>(meta_of(t).unsharded_source);
 }
 
 /// Returns the source of a parameter, or of a result of operators on parameters
 /// alone; null for all other tensors and for lost sources.
-inline WholeSource* whole_source_of(const at::Tensor& t) {
+inline UnshardedSource* whole_source_of(const at::Tensor& t) {
   auto* source = is_dtensor(t)
-      ? static_cast<WholeSource*>(meta_of(t).whole_source.get())
+      ? static_cast<UnshardedSource*>(meta_of(t).unsharded_source.get())
       : nullptr;
   return source == nullptr || source->is_lost() ? nullptr : source;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/followed_backend_impl.h>
+#include <dtensor/comm/processes/failure_reporting_backend_impl.h>
 
 #include <dtensor/comm/backend_decorator_impl.h>
 #include <dtensor/comm/message_of_impl.h>
@@ -22,7 +22,7 @@ std::string sentence(std::string text) {
 
 // Splits "[where] what" into `where` and `what`. `where` is `name` if the
 // message has no prefix.
-std::pair<std::string, std::string> taken_apart(
+std::pair<std::string, std::string> split_message(
     const std::string& text,
     std::string_view name) {
   const size_t end = text.find("] ");
@@ -43,11 +43,11 @@ std::string text_of_caught() {
   }
 }
 
-class FollowedBackend final
+class FailureReportingBackend final
     : public BackendDecorator,
-      public std::enable_shared_from_this<FollowedBackend> {
+      public std::enable_shared_from_this<FailureReportingBackend> {
  public:
-  FollowedBackend(GroupBackendPtr inner, Following following)
+  FailureReportingBackend(GroupBackendPtr inner, FailureContext following)
       : BackendDecorator(std::move(inner)),
         following_(std::move(following)) {}
 
@@ -62,11 +62,10 @@ class FollowedBackend final
   void enter(const Entered& entered, MakeCall /*call*/) override {
     DTENSOR_CHECK(
         following_.forks == fork_count(),
+        "[{}] this process was forked from {}, whose connections it cannot "
+        "use. Communicate in the rank's own process.",
         entered.name,
-        "this process was forked from ",
-        following_.peers->name(global_rank()),
-        ", whose connections it cannot use. Communicate in the rank's own "
-        "process.");
+        following_.peers->name(global_rank()));
     number_ = following_.record->begin(label(), entered.name, entered.bytes);
     ends_here_ = true;
   }
@@ -86,7 +85,7 @@ class FollowedBackend final
     return members().ranks[static_cast<size_t>(rank())];
   }
 
-  Following following_;
+  FailureContext following_;
   int64_t number_ = 0;
   bool ends_here_ = true;
 };
@@ -95,7 +94,7 @@ class FollowedPending final : public Pending {
  public:
   FollowedPending(
       PendingPtr inner,
-      std::shared_ptr<FollowedBackend> backend,
+      std::shared_ptr<FailureReportingBackend> backend,
       std::string_view name,
       int64_t number)
       : inner_(std::move(inner)),
@@ -115,12 +114,12 @@ class FollowedPending final : public Pending {
 
  private:
   PendingPtr inner_;
-  std::shared_ptr<FollowedBackend> backend_;
+  std::shared_ptr<FailureReportingBackend> backend_;
   std::string_view name_;
   int64_t number_;
 };
 
-PendingPtr FollowedBackend::started(
+PendingPtr FailureReportingBackend::started(
     const Entered& entered,
     PendingPtr pending) {
   ends_here_ = false;
@@ -128,46 +127,44 @@ PendingPtr FollowedBackend::started(
       std::move(pending), shared_from_this(), entered.name, number_);
 }
 
-void FollowedBackend::explain(std::string_view name, int64_t number) const {
+void FailureReportingBackend::explain(std::string_view name, int64_t number)
+    const {
   const std::string text = text_of_caught();
   Peers& peers = *following_.peers;
   const auto me = global_rank();
   peers.tell(text, /*is_cause=*/false);
-  const std::string became = peers.what_became_of(members().ranks);
+  const std::string became = peers.describe_failures(members().ranks);
   const std::string record = following_.record->write(text + " " + became);
-  const auto [where, what] = taken_apart(text, name);
-  DTENSOR_CHECK(
-      false,
+  const auto [where, what] = split_message(text, name);
+  DTENSOR_THROW(
+      "[{}] {} It was number {} of the collectives of {}, on \"{}\": {}. {}",
       where,
       what,
-      " It was number ",
       number,
-      " of the collectives of ",
       peers.name(me),
-      ", on \"",
       label(),
-      "\": ",
       became,
-      ". ",
       record.empty() ? "" : "The last ones are in " + record + ".");
   std::terminate(); // not reached
 }
 
 } // namespace
 
-GroupBackendPtr followed(GroupBackendPtr backend, Following following) {
-  return std::make_shared<FollowedBackend>(
+GroupBackendPtr with_failure_reports(
+    GroupBackendPtr backend,
+    FailureContext following) {
+  return std::make_shared<FailureReportingBackend>(
       std::move(backend), std::move(following));
 }
 
-void explain_failed_meeting(
-    const Following& following,
+void rethrow_setup_error(
+    const FailureContext& following,
     const std::vector<int64_t>& ranks) {
   const std::string text = text_of_caught();
   following.peers->tell(text, /*is_cause=*/false);
-  const std::string became = following.peers->what_became_of(ranks);
-  const auto [where, what] = taken_apart(text, "new_group");
-  DTENSOR_CHECK(false, where, what, " Meanwhile ", became, ".");
+  const std::string became = following.peers->describe_failures(ranks);
+  const auto [where, what] = split_message(text, "new_group");
+  DTENSOR_THROW("[{}] {} Meanwhile {}.", where, what, became);
   std::terminate(); // not reached
 }
 

@@ -15,7 +15,7 @@
 namespace dtensor::detail {
 
 /// Failure reporting state of a rank: its peers and its flight record.
-struct Following {
+struct FailureContext {
   std::shared_ptr<Peers> peers;
   std::shared_ptr<FlightRecord> record;
   /// Value of fork_count() in the rank's process.
@@ -25,12 +25,14 @@ struct Following {
 /// Wraps `backend` so that each collective is recorded. A RuntimeError from a
 /// collective is rethrown as a RuntimeError with the collective's number, the
 /// state of the other members, and the path of the flight record.
-GroupBackendPtr followed(GroupBackendPtr backend, Following following);
+GroupBackendPtr with_failure_reports(
+    GroupBackendPtr backend,
+    FailureContext following);
 
 /// Rethrows the error that kept members from creating their backend, with the
 /// state of the other members. Call it while that error is being handled.
-[[noreturn]] void explain_failed_meeting(
-    const Following& following,
+[[noreturn]] void rethrow_setup_error(
+    const FailureContext& following,
     const std::vector<int64_t>& ranks);
 
 } // namespace dtensor::detail

@@ -17,8 +17,8 @@ struct MetaNote : c10::BackendMeta {
 
 /// A note on the local tensor of a distributed meta tensor: the plain tensor
 /// that was distributed.
-struct PartOfMeta final : c10::BackendMeta {
-  explicit PartOfMeta(at::Tensor plain) : whole(std::move(plain)) {}
+struct MetaShardNote final : c10::BackendMeta {
+  explicit MetaShardNote(at::Tensor plain) : whole(std::move(plain)) {}
   at::Tensor whole;
 };
 
@@ -29,7 +29,7 @@ at::Tensor plain_meta_of(const at::Tensor& t);
 /// Replaces the contents of `self` by those of `other`: DTensor or plain, on
 /// the same device or another. Gradients, hooks and parallel styles of `self`
 /// are kept, except for a gradient on the meta device.
-void become(const at::Tensor& self, const at::Tensor& other);
+void replace_tensor_impl(const at::Tensor& self, const at::Tensor& other);
 
 /// Returns an empty tensor of the same shape, strides and dtype on `device`.
 at::Tensor empty_twin(const at::Tensor& t, c10::Device device);

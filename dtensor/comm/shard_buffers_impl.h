@@ -22,7 +22,7 @@ Sizes chunk_sizes(int64_t size, int64_t parts);
 /// Returns true if only the caller can read or write this tensor. Memory that
 /// LibTorch did not allocate (from_blob) counts as shared: its owner is
 /// unknown.
-bool is_given_away(const at::Tensor& tensor);
+bool is_sole_owner(const at::Tensor& tensor);
 
 /// Returns the number of elements of each shape.
 Sizes counts_of(c10::ArrayRef<Sizes> shapes);
@@ -46,10 +46,10 @@ bool is_outermost(SizesRef sizes, int64_t dim);
 
 /// Splits a tensor along `dim` into shards of these sizes, in one buffer.
 at::Tensor
-cut_into_buffer(const at::Tensor& input, int64_t dim, SizesRef sizes);
+split_into_buffer(const at::Tensor& input, int64_t dim, SizesRef sizes);
 
 /// Joins the shards in `buffer`, of these shapes, into one tensor along `dim`.
-at::Tensor joined_from_buffer(
+at::Tensor concat_from_buffer(
     const at::Tensor& buffer,
     c10::ArrayRef<Sizes> shapes,
     int64_t dim);

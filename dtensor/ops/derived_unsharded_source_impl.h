@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DerivedWhole: provides the unsharded result of operators on parameters alone,
-// such as `1 + weight` or `mm(b, a)`. The DTensor itself was computed from the
-// local shards. The same operators are repeated on unsharded parameters when
-// the result meets a tensor outside the parameter's mesh, such as an
-// activation.
+// DerivedUnshardedSource: provides the unsharded result of operators on
+// parameters alone, such as `1 + weight` or `mm(b, a)`. The DTensor itself was
+// computed from the local shards. The same operators are repeated on unsharded
+// parameters when the result meets a tensor outside the parameter's mesh, such
+// as an activation.
 //
 // A call is repeated at most once, in its original gradient mode. Views are
 // made each time, so that they keep no memory of a unit.
@@ -12,7 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 
 #include <cstdint>
 #include <memory>
@@ -23,18 +23,18 @@
 namespace dtensor::detail {
 
 /// A recorded call of an operator whose operands have sources.
-class DerivedCall {
+class RecordedCall {
  public:
   enum class Kind : uint8_t { kFunction, kView, kInPlace };
 
   /// Records a call with the sharded `args`, before it runs.
-  DerivedCall(
+  RecordedCall(
       const c10::OperatorHandle& op,
       c10::ArrayRef<c10::IValue> args,
       Kind kind);
-  ~DerivedCall();
-  DerivedCall(const DerivedCall&) = delete;
-  DerivedCall& operator=(const DerivedCall&) = delete;
+  ~RecordedCall();
+  RecordedCall(const RecordedCall&) = delete;
+  RecordedCall& operator=(const RecordedCall&) = delete;
 
   const c10::OperatorHandle& op() const {
     return op_;
@@ -47,7 +47,7 @@ class DerivedCall {
     return depth_;
   }
   /// Returns the source of the first operand that has one.
-  const std::shared_ptr<WholeSource>& base() const {
+  const std::shared_ptr<UnshardedSource>& base() const {
     return sources_[0].source;
   }
   /// Returns result number `result` (lists flattened) of the call on unsharded
@@ -61,11 +61,11 @@ class DerivedCall {
   /// Returns the call that must run before this one's results exist: itself, or
   /// the call below a view. Null if there are results, and for views of
   /// parameters.
-  DerivedCall* pending();
+  RecordedCall* pending();
 
  private:
   struct Operand {
-    std::shared_ptr<WholeSource> source;
+    std::shared_ptr<UnshardedSource> source;
     ParameterState state; // for a source that follows a parameter
     size_t arg;
     int item; // -1 outside lists
@@ -87,17 +87,17 @@ class DerivedCall {
   std::vector<at::Tensor> results_;
 };
 
-/// Source of one result of a DerivedCall.
-class DerivedWhole final : public WholeSource {
+/// Source of one result of a RecordedCall.
+class DerivedUnshardedSource final : public UnshardedSource {
  public:
   /// `follows`: the result is a view of the memory of a parameter. `base`:
   /// source of the tensor of which the result is a view, or to which it was
   /// written; null for other results.
-  DerivedWhole(
-      std::shared_ptr<DerivedCall> call,
+  DerivedUnshardedSource(
+      std::shared_ptr<RecordedCall> call,
       size_t result,
       bool follows,
-      const WholeSource* base);
+      const UnshardedSource* base);
 
   bool is_open() const override;
   at::Tensor take() override;
@@ -111,15 +111,15 @@ class DerivedWhole final : public WholeSource {
   }
   bool is_lost() const override;
   void note_write() override;
-  bool stays_with(const at::Tensor&) override {
+  bool keeps_source_for(const at::Tensor&) override {
     return false;
   }
-  const std::shared_ptr<DerivedCall>& call() const {
+  const std::shared_ptr<RecordedCall>& call() const {
     return call_;
   }
 
  private:
-  std::shared_ptr<DerivedCall> call_;
+  std::shared_ptr<RecordedCall> call_;
   size_t result_;
   bool follows_;
   at::ScalarType dtype_ = at::ScalarType::Undefined; // of the latest take()
@@ -131,12 +131,12 @@ class DerivedWhole final : public WholeSource {
 /// Attaches sources to the DTensors among the results of `call`, which ran on
 /// the sharded `args`: their unsharded values come from repeating the call.
 void note_derived(
-    const std::shared_ptr<DerivedCall>& call,
+    const std::shared_ptr<RecordedCall>& call,
     c10::ArrayRef<c10::IValue> args,
     c10::ArrayRef<c10::IValue> results);
 
 /// Returns true if the source belongs to a view of a tensor with a source.
-bool is_derived_view(const WholeSource& source);
+bool is_derived_view(const UnshardedSource& source);
 
 /// Removes the source of `t`, which becomes an ordinary DTensor.
 void drop_source(const at::Tensor& t);

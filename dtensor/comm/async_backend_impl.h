@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// BegunBackend: base of backends that implement how each collective is begun.
+// AsyncBackend: base of backends that implement how each collective is begun.
 // Synchronous functions begin a collective and wait for it; start() defers the
 // wait.
 #pragma once
@@ -22,18 +22,18 @@ class Transfer {
   /// Returns once the data have arrived.
   virtual void wait() = 0;
   /// Marks that this rank does not wait yet, while peers may need its data.
-  virtual void leave_alone() {}
+  virtual void progress_in_background() {}
 };
 
 /// A collective in flight. `finish` makes the result once the data have
 /// arrived.
-struct Begun {
+struct InFlight {
   std::shared_ptr<Transfer> transfer; // null: no transfer needed
   std::function<at::Tensor()> finish;
 };
 
-class BegunBackend : public GroupBackend,
-                     public std::enable_shared_from_this<BegunBackend> {
+class AsyncBackend : public GroupBackend,
+                     public std::enable_shared_from_this<AsyncBackend> {
  public:
   using GroupBackend::GroupBackend;
 
@@ -55,35 +55,37 @@ class BegunBackend : public GroupBackend,
   PendingPtr start(AsyncCollective collective) override;
 
   /// Waits and finishes the collective. Errors get its name and the group.
-  at::Tensor end(std::string_view name, const Begun& begun);
+  at::Tensor end(std::string_view name, const InFlight& begun);
 
  protected:
-  virtual Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
+  virtual InFlight begin_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
   /// Begins an all_reduce of a tensor that may be overwritten. The default does
   /// not overwrite it.
-  virtual Begun begin_all_reduce_in_place(
+  virtual InFlight begin_all_reduce_in_place(
       const at::Tensor& tensor,
       ReduceOp op) {
     return begin_all_reduce(tensor, op);
   }
-  virtual Begun begin_all_gather(const at::Tensor& input, SizesRef counts) = 0;
-  virtual Begun begin_all_to_all(
+  virtual InFlight begin_all_gather(
+      const at::Tensor& input,
+      SizesRef counts) = 0;
+  virtual InFlight begin_all_to_all(
       const at::Tensor& input,
       SizesRef sent,
       SizesRef received) = 0;
-  virtual Begun begin_broadcast(const at::Tensor& input, int64_t root) = 0;
-  virtual Begun
+  virtual InFlight begin_broadcast(const at::Tensor& input, int64_t root) = 0;
+  virtual InFlight
   begin_send(const at::Tensor& input, int64_t to, int64_t tag) = 0;
-  virtual Begun
+  virtual InFlight
   begin_recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
 
   /// Begins a reduce_scatter. Every member receives its shard from all others
   /// and combines them in rank order. This moves the fewest bytes possible, in
   /// one step, and supports every dtype.
-  virtual Begun
+  virtual InFlight
   begin_reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op);
   /// Begins an all_reduce in which every member gathers all terms.
-  Begun begin_gathered_all_reduce(const at::Tensor& input, ReduceOp op);
+  InFlight begin_gathered_all_reduce(const at::Tensor& input, ReduceOp op);
 
   /// Name of the transport in messages.
   virtual std::string carrier() const = 0;
@@ -97,7 +99,7 @@ class BegunBackend : public GroupBackend,
   /// Calls begin(). Errors get the collective and the group, except a
   /// ValueError, which is an error of the program.
   template <typename Begin>
-  Begun
+  InFlight
   begun(std::string_view name, const at::Tensor& input, const Begin& begin) {
     check_input(name, input);
     try {
@@ -114,10 +116,10 @@ class BegunBackend : public GroupBackend,
   /// group.
   [[noreturn]] void fail(std::string_view name, const std::exception& error);
 
-  Begun begin(const AsyncCollective& collective);
-  Begun begin_gather_along(const AsyncCollective& collective);
-  Begun begin_reduce_scatter_along(const AsyncCollective& collective);
-  Begun begin_shard_dim_alltoall(const AsyncCollective& collective);
+  InFlight begin(const AsyncCollective& collective);
+  InFlight begin_gather_along(const AsyncCollective& collective);
+  InFlight begin_reduce_scatter_along(const AsyncCollective& collective);
+  InFlight begin_shard_dim_alltoall(const AsyncCollective& collective);
 };
 
 } // namespace dtensor::detail

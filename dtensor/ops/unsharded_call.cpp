@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/whole_call_impl.h>
+#include <dtensor/ops/unsharded_call_impl.h>
 
 #include <dtensor/ops/stack_impl.h>
 
@@ -32,25 +32,26 @@ void cast_operands(
 
 } // namespace
 
-TakenWholes::~TakenWholes() {
+UnshardedOperands::~UnshardedOperands() {
   for (const auto& source : taken_) {
     source->give_back({});
   }
 }
 
-at::Tensor TakenWholes::take(const std::shared_ptr<WholeSource>& source) {
+at::Tensor UnshardedOperands::take(
+    const std::shared_ptr<UnshardedSource>& source) {
   auto whole = source->take();
   taken_.push_back(source);
   return whole;
 }
 
-void TakenWholes::give_back(at::TensorList results) {
+void UnshardedOperands::give_back(at::TensorList results) {
   for (const auto& source : std::exchange(taken_, {})) {
     source->give_back(results);
   }
 }
 
-std::optional<at::ScalarType> TakenWholes::operand_dtype() const {
+std::optional<at::ScalarType> UnshardedOperands::operand_dtype() const {
   for (const auto& source : taken_) {
     if (const auto dtype = source->operand_dtype()) {
       return dtype;
@@ -59,10 +60,12 @@ std::optional<at::ScalarType> TakenWholes::operand_dtype() const {
   return std::nullopt;
 }
 
-void call_on_wholes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void call_with_unsharded(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   auto* args = stack->data() + (stack->size() - schema.arguments().size());
-  TakenWholes wholes;
+  UnshardedOperands wholes;
   std::vector<bool> has_whole;
   map_tensors(
       args, schema.arguments().size(), [&](const at::Tensor& t, size_t) {

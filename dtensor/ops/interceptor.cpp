@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/asked_first_impl.h>
+#include <dtensor/ops/interceptor_impl.h>
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
@@ -7,13 +7,13 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/derived_whole_impl.h>
+#include <dtensor/ops/derived_unsharded_source_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/unsharded_call_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 #include <dtensor/ops/view_result_impl.h>
-#include <dtensor/ops/whole_call_impl.h>
-#include <dtensor/ops/whole_source_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/no_data_impl.h>
 
@@ -26,7 +26,7 @@
 namespace dtensor::detail {
 namespace {
 
-std::atomic<SeesOperator> sees_all{nullptr};
+std::atomic<Interceptor> sees_all{nullptr};
 
 // Greatest depth of recorded calls, and the interval of depths at which they
 // are checked for whether they can still be repeated. Otherwise a loop over
@@ -60,7 +60,7 @@ Operands look_at(
     const auto& spec = spec_of(t);
     found.partial |= spec->has_partial();
     const auto* source =
-        static_cast<const WholeSource*>(meta_of(t).whole_source.get());
+        static_cast<const UnshardedSource*>(meta_of(t).unsharded_source.get());
     if (source == nullptr) {
       found.others = true;
       return;
@@ -80,7 +80,7 @@ Operands look_at(
 // gradient, or would become a term of a sum over ranks.
 bool is_foreign_to(const Operands& operands, const at::Tensor& t) {
   if (is_dtensor(t)) {
-    return meta_of(t).whole_source == nullptr &&
+    return meta_of(t).unsharded_source == nullptr &&
         spec_of(t)->mesh().identity() != operands.mesh->identity();
   }
   const bool records = c10::GradMode::is_enabled() && t.requires_grad();
@@ -124,7 +124,8 @@ bool is_view_of_first(const c10::FunctionSchema& schema) {
 // Returns true for views and copies through which modules use their parameters.
 bool carries(const c10::OperatorHandle& op) {
   const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
-  return traits != nullptr && (traits->carries || traits->carries_to_parts);
+  return traits != nullptr &&
+      (traits->carries || traits->boundary_follows_rows);
 }
 
 bool draws(const c10::OperatorHandle& op) {
@@ -155,7 +156,7 @@ bool can_be_repeated(const c10::OperatorHandle& op, const Operands& operands) {
 }
 
 // Returns true if the call must not be recorded.
-bool is_too_deep(const DerivedCall& call) {
+bool is_too_deep(const RecordedCall& call) {
   return call.depth() > kDeepest ||
       (call.depth() % kCheckedDepth == 0 && call.is_lost());
 }
@@ -206,12 +207,12 @@ void go_on_and_note(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack,
-    DerivedCall::Kind kind) {
+    RecordedCall::Kind kind) {
   const auto count = op.schema().arguments().size();
   const torch::jit::Stack args(
       stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
-  const auto call = std::make_shared<DerivedCall>(op, args, kind);
-  if (kind == DerivedCall::Kind::kView) {
+  const auto call = std::make_shared<RecordedCall>(op, args, kind);
+  if (kind == RecordedCall::Kind::kView) {
     view_parts(op, args[0].toTensor(), keys, stack);
   } else {
     go_on(op, keys, stack);
@@ -224,7 +225,7 @@ void go_on_and_note(
 // Returns true for a parameter, a view of it, and a copy of it.
 bool stands_for_parameter(const at::Tensor& t) {
   const auto* source = whole_source_of(t);
-  const auto* derived = dynamic_cast<const DerivedWhole*>(source);
+  const auto* derived = dynamic_cast<const DerivedUnshardedSource*>(source);
   return source != nullptr &&
       (source->follows_parameter() || derived == nullptr ||
        carries(derived->call()->op()));
@@ -233,7 +234,7 @@ bool stands_for_parameter(const at::Tensor& t) {
 // Computes a sharded result of parameters alone. Uses unsharded operands
 // instead if no rule supports the layouts, or if numbers are drawn for a
 // module.
-void call_on_parts(
+void call_on_shards(
     const c10::OperatorHandle& op,
     const Operands& operands,
     c10::DispatchKeySet keys,
@@ -242,18 +243,18 @@ void call_on_parts(
   if (!can_be_repeated(op, operands)) {
     const bool is_for_module = draws(op) && !operands.others &&
         wants_gradients(last_args(*stack, count));
-    is_for_module ? call_on_wholes(op, stack) : go_on(op, keys, stack);
+    is_for_module ? call_with_unsharded(op, stack) : go_on(op, keys, stack);
     return;
   }
   const auto base = stack->size() - count;
   const torch::jit::Stack args(
       stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
   try {
-    go_on_and_note(op, keys, stack, DerivedCall::Kind::kFunction);
+    go_on_and_note(op, keys, stack, RecordedCall::Kind::kFunction);
   } catch (const c10::NotImplementedError&) {
     stack->resize(base);
     stack->insert(stack->end(), args.begin(), args.end());
-    call_on_wholes(op, stack);
+    call_with_unsharded(op, stack);
   }
 }
 
@@ -286,7 +287,7 @@ void write_to_parts(
     }
   });
   if (can_repeat && written == 1) {
-    go_on_and_note(op, keys, stack, DerivedCall::Kind::kInPlace);
+    go_on_and_note(op, keys, stack, RecordedCall::Kind::kInPlace);
   } else {
     go_on(op, keys, stack);
   }
@@ -294,7 +295,7 @@ void write_to_parts(
 
 } // namespace
 
-void set_sees_all(SeesOperator sees) {
+void set_interceptor(Interceptor sees) {
   sees_all = sees;
 }
 
@@ -303,18 +304,18 @@ void go_on(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   keys = keys &
-      c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kAskedFirstKey);
+      c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kInterceptKey);
   if (keys.has_backend(kDTensorBit)) {
     keys = keys.remove_backend(c10::BackendComponent::MetaBit);
   }
   op.redispatchBoxed(keys, stack);
 }
 
-void ask_first(
+void intercept_operator(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  if (c10::impl::tls_is_dispatch_key_included(kAskedFirstKey)) {
+  if (c10::impl::tls_is_dispatch_key_included(kInterceptKey)) {
     sees_all.load()(op, keys, stack);
     return;
   }
@@ -335,11 +336,11 @@ void ask_first(
   } else if (operands.writes) {
     write_to_parts(op, operands, keys, stack);
   } else if (is_view_of_parts(op, operands, args, wants)) {
-    go_on_and_note(op, keys, stack, DerivedCall::Kind::kView);
+    go_on_and_note(op, keys, stack, RecordedCall::Kind::kView);
   } else if (wants) {
-    call_on_wholes(op, stack);
+    call_with_unsharded(op, stack);
   } else {
-    call_on_parts(op, operands, keys, stack);
+    call_on_shards(op, operands, keys, stack);
   }
 }
 
@@ -353,24 +354,23 @@ void before_set_data(
   auto* source = whole_source_of(self);
   DTENSOR_CHECK_VALUE(
       source != nullptr || !stands_for_parameter(data),
-      "set_data",
-      "a tensor is to take over the data of a parameter of a unit, ",
-      *spec_of(data),
-      ", and would not be gathered with it. Instead of cloning a module, make "
-      "another one, call fully_shard for it, and set_model_state_dict.");
+      "[set_data] a tensor is to take over the data of a parameter of a unit, "
+      "{}, and would not be gathered with it. Instead of cloning a module, "
+      "make another one, call fully_shard for it, and set_model_state_dict.",
+      *spec_of(data));
   if (source == nullptr && whole_source_of(data) != nullptr) {
     drop_source(data);
   }
-  if (source != nullptr && source->stays_with(data)) {
+  if (source != nullptr && source->keeps_source_for(data)) {
     auto meta = meta_of(data).copy();
-    meta->whole_source = meta_of(data).whole_source;
+    meta->unsharded_source = meta_of(data).unsharded_source;
     meta->view_facts = meta_of(self).view_facts; // counts its writes
-    meta->source_of_next = meta_of(self).whole_source;
+    meta->source_of_next = meta_of(self).unsharded_source;
     data.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-    make_asked_first(data); // the parameter's keys are the data's from now on
+    add_intercept_key(data); // the parameter's keys are the data's from now on
     explain_no_data(data);
   }
-  ask_first(op, keys, stack);
+  intercept_operator(op, keys, stack);
 }
 
 } // namespace dtensor::detail

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/format_text.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/placement.h>
+#include <dtensor/layout/text.h>
+#include <gtest/gtest.h>
+#include <tests/error_of.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using detail::format_text;
+
+TEST(FormatText, PrintsValuesAsStreamsDo) {
+  EXPECT_EQ(format_text("no values"), "no values");
+  EXPECT_EQ(format_text("rank {} of {}", 1, int64_t{4}), "rank 1 of 4");
+  EXPECT_EQ(format_text("{}{}", "a", std::string("b")), "ab");
+  EXPECT_EQ(format_text("to {}", Placement(Shard(0))), "to S(0)");
+  EXPECT_EQ(format_text("{}", 0.5), "0.5");
+}
+
+TEST(FormatText, KeepsBracesThatAreDoubled) {
+  EXPECT_EQ(format_text("{{}}"), "{}");
+  EXPECT_EQ(format_text("{{{}}}", 1), "{1}");
+}
+
+TEST(FormatText, TakesBracesInValuesAsTheyAre) {
+  EXPECT_EQ(format_text("[{}]", "{}"), "[{}]");
+}
+
+TEST(FormatText, IsTheTextOfThrownErrors) {
+  EXPECT_EQ(
+      error_of([] { DTENSOR_CHECK_VALUE(1 > 2, "[where] {} is wrong.", 7); }),
+      "[where] 7 is wrong.");
+  EXPECT_THROW(DTENSOR_THROW("[where] {}", 1), c10::Error);
+  EXPECT_THROW(DTENSOR_THROW_VALUE("[where] {}", 1), c10::ValueError);
+  EXPECT_THROW(DTENSOR_THROW_INDEX("[where] {}", 1), c10::IndexError);
+  EXPECT_THROW(DTENSOR_THROW_TYPE("[where] {}", 1), c10::TypeError);
+  EXPECT_THROW(
+      DTENSOR_THROW_NOT_IMPLEMENTED("[where] {}", 1), c10::NotImplementedError);
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
