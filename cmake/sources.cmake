@@ -356,6 +356,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/decide_impl.h
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
+  dtensor/ops/decomposition.cpp
+  dtensor/ops/decomposition_impl.h
   dtensor/ops/derived_unsharded_source.cpp
   dtensor/ops/derived_unsharded_source_impl.h
   dtensor/ops/dim_map.cpp
@@ -403,6 +405,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
+  dtensor/ops/kernels/one_hot.cpp
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h

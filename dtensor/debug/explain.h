@@ -48,9 +48,10 @@ enum class DecidedBy : uint8_t {
   kKernel,    // no decision: a kernel for DTensors computes the result
   kOperators, // no decision: it decomposes into the operators in `calls`
   kWhole,     // no rule: every rank computes all, on replicated operands
-  kReplicatedFallback, // as kWhole, for any operands: an on_missing_rule()
-                       // scope
-  kUnsupported,        // unsupported: the call throws
+  kReplicatedFallback, // as kWhole, after gathering the operands: an
+                       // on_missing_rule() scope, or an operator whose values
+                       // decide the result's shape
+  kUnsupported, // unsupported: the call throws
 };
 
 /// Returns a description: "its rule", "a kernel of its own", ...

@@ -3,6 +3,7 @@
 
 #include <ATen/core/List_inl.h>
 #include <ATen/core/jit_type.h>
+#include <dtensor/ops/decomposition_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 
 namespace dtensor::detail {
@@ -63,7 +64,10 @@ void add_item_to_key(
 uint64_t word_of_plain(const at::Tensor& t) {
   const bool wrapped = t.unsafeGetTensorImpl()->is_wrapped_number();
   const bool may_split = !wrapped && may_split_plain();
+  const auto* scope = t.dim() == 0 ? nullptr : current_decomposition();
+  const bool allows = scope != nullptr && scope->may_replicate();
   return (static_cast<uint64_t>(t.scalar_type()) << 8) |
+      (static_cast<uint64_t>(allows) << 6) |
       (static_cast<uint64_t>(may_split) << 5) |
       (static_cast<uint64_t>(wrapped) << 2) | 3;
 }

@@ -35,7 +35,7 @@
 
 namespace dtensor::detail {
 
-/// Returns a word with the dtype of `t`, is-a-number and may-become-Partial.
+/// Returns a word with the dtype of `t`, and what `t` may become in this scope.
 uint64_t word_of_plain(const at::Tensor& t);
 
 template <class Key>

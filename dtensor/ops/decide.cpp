@@ -7,6 +7,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/call_key_impl.h>
+#include <dtensor/ops/decomposition_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
@@ -89,6 +90,10 @@ bool all_replicated(const OpCall& call) {
 }
 
 [[noreturn]] void refuse(const OpInfo& info, const OpCall& call) {
+  const auto* scope = current_decomposition();
+  if (scope != nullptr && scope->name() != info.name) {
+    scope->refuse(info.name, "has none");
+  }
   std::string layouts;
   for (const auto& input : call.inputs) {
     layouts += (layouts.empty() ? "" : ", ") + to_string(*input.spec);
@@ -173,20 +178,28 @@ std::shared_ptr<const Decision> decide_replicated(
   return decision;
 }
 
-// Returns the decision for an operator whose result shapes are known only from
-// the results.
+// Returns the decision for an operator without a meta kernel. Gathers the
+// operands if values decide the shapes of the results (an index by a mask).
 std::shared_ptr<const Decision> decide_without_meta(
     const OpInfo& info,
     const OpCall& call) {
+  if (all_replicated(call)) {
+    return decide_replicated(info, call);
+  }
   if (auto decision = decide_to_make_whole(info, call)) {
     return decision;
   }
   DTENSOR_CHECK_NOT_IMPLEMENTED(
-      all_replicated(call),
+      info.op.hasTag(at::Tag::dynamic_output_shape) && !info.random &&
+          is_functional(call.schema),
       "[{}] LibTorch cannot tell the shapes of the results beforehand (no meta "
       "kernel). Redistribute the operands to Replicate first.",
       info.name);
-  return decide_replicated(info, call);
+  const auto decision = make_whole(call);
+  if (info.is_region) {
+    decision->grads = gradient_layouts(call, *decision);
+  }
+  return decision;
 }
 
 bool all_have_equal_parts(const OpCall& call, const Decision& decision) {

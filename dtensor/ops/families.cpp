@@ -23,6 +23,7 @@ void add_all_rules(RuleRegistry& rules) {
   add_nll_loss_rules(rules);
   add_norm_rules(rules);
   add_normalization_rules(rules);
+  add_one_hot_rules(rules);
   add_pointwise_rules(rules);
   add_pointwise_kernels_rules(rules);
   add_pointwise_special_rules(rules);

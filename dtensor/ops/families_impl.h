@@ -32,6 +32,7 @@ void add_mean_rules(RuleRegistry& rules);
 void add_nll_loss_rules(RuleRegistry& rules);
 void add_norm_rules(RuleRegistry& rules);
 void add_normalization_rules(RuleRegistry& rules);
+void add_one_hot_rules(RuleRegistry& rules);
 void add_pointwise_rules(RuleRegistry& rules);
 void add_pointwise_kernels_rules(RuleRegistry& rules);
 void add_pointwise_special_rules(RuleRegistry& rules);

@@ -116,9 +116,12 @@ namespace detail {
 std::shared_ptr<Decision> decide_replicated_fallback(
     const OpInfo& info,
     const OpCall& call) {
-  if (!in_fallback() || info.random || shares_an_argument(call.schema)) {
-    return nullptr;
-  }
+  return !in_fallback() || info.random || shares_an_argument(call.schema)
+      ? nullptr
+      : make_whole(call);
+}
+
+std::shared_ptr<Decision> make_whole(const OpCall& call) {
   auto decision = std::make_shared<Decision>();
   for (const auto& input : call.inputs) {
     decision->inputs.push_back(

@@ -10,15 +10,17 @@
 
 namespace dtensor::detail {
 
-/// Returns true if a decision was made by such a scope: no other decision both
-/// redistributes and takes the shapes from the results.
+/// Returns true if a decision gathers the operands and takes the shapes from
+/// the results: in such a scope, or for an operator whose values decide them.
 inline bool is_replicated_fallback(const Decision& decision) {
   return decision.redistributes && decision.shapes_from_results;
 }
 
-/// Returns the decision that replicates operands that are not all replicated.
-/// Null without a scope, and for an operator that must see the operands in
-/// their layouts.
+/// Returns the decision that replicates all operands.
+std::shared_ptr<Decision> make_whole(const OpCall& call);
+
+/// Returns that decision for operands that are not all replicated. Null without
+/// a scope, and for an operator that must see the operands in their layouts.
 std::shared_ptr<Decision> decide_replicated_fallback(
     const OpInfo& info,
     const OpCall& call);

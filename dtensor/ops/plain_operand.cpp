@@ -10,6 +10,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/decomposition_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -150,6 +151,14 @@ void check_plain_operand(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
+  if (const auto* scope = current_decomposition();
+      scope != nullptr && !means_same(plain)) {
+    if (!scope->may_replicate()) {
+      scope->refuse(
+          name_of(schema.operator_name()), "gets a plain tensor made inside");
+    }
+    return;
+  }
   DTENSOR_CHECK(
       means_same(plain),
       "[{}] got mixed plain tensor and DTensor: argument \"{}\" is a plain {} "
@@ -166,8 +175,9 @@ void check_plain_operand(
 }
 
 bool may_split_plain() {
-  return in_backward() || in_implicit_replication() ||
-      at::get_dtensor_allow_implicit_replication();
+  const auto* scope = current_decomposition();
+  return (scope != nullptr && scope->may_replicate_all()) || in_backward() ||
+      in_implicit_replication() || at::get_dtensor_allow_implicit_replication();
 }
 
 void check_plain_is_not_split(

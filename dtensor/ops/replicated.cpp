@@ -9,6 +9,7 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/decomposition_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -227,6 +228,23 @@ ReplicatedKernel::ReplicatedKernel(
       when_(when),
       made_(made_by_modules(*info_)) {}
 
+void ReplicatedKernel::call_decomposition(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto args = last_args(*stack, info_->num_args);
+  const auto like = layout_of_sizes(args);
+  if (like == nullptr) {
+    other_.callBoxed(op, keys, stack);
+    return;
+  }
+  {
+    const DecompositionScope scope(*info_, args);
+    other_.callBoxed(op, keys, stack);
+  }
+  place_plain_results(*info_, *like, stack);
+}
+
 void ReplicatedKernel::operator()(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
@@ -242,11 +260,7 @@ void ReplicatedKernel::operator()(
   }
   replicate_on_missing_rule(*info_, stack);
   if (!compute_replicated(*info_, stack)) {
-    const auto like = layout_of_sizes(args);
-    other_.callBoxed(op, keys, stack);
-    if (like != nullptr) {
-      place_plain_results(*info_, *like, stack);
-    }
+    call_decomposition(op, keys, stack);
   }
 }
 

@@ -67,6 +67,11 @@ class ReplicatedKernel final : public c10::OperatorKernel {
       torch::jit::Stack* stack);
 
  private:
+  void call_decomposition(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack);
+
   std::shared_ptr<const OpInfo> info_;
   c10::SafeKernelFunction other_;
   When when_;

@@ -7,6 +7,7 @@
 #include <dtensor/ops/install_impl.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/parallel/context_attention_impl.h>
 #include <dtensor/program/routes_impl.h>
@@ -45,13 +46,27 @@ torch::jit::Stack call_without_data(Args args) {
   return stack;
 }
 
-// Returns true if the call runs. With `only_local`, redistribution counts as
-// failure.
+// Makes a functional call one with gradients, which a composite operator may
+// refuse in layouts that it accepts without gradients.
+void want_gradients(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!is_functional(op.schema())) {
+    return;
+  }
+  visit_tensors(stack, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t) && (t.is_floating_point() || t.is_complex())) {
+      t.set_requires_grad(true);
+    }
+  });
+}
+
+// Returns true if the call runs, with gradients too. With `only_local`,
+// redistribution counts as failure.
 bool runs(
     const c10::OperatorHandle& op,
     torch::jit::Stack stack,
     bool only_local) {
-  const c10::NoGradGuard no_grad;
+  const c10::AutoGradMode with_gradients(true);
+  want_gradients(op, stack);
   std::optional<ExplicitRedistributionContext> scope;
   if (only_local) {
     scope.emplace(ExplicitRedistributionOptions{.strict = true});

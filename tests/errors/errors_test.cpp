@@ -601,6 +601,20 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          at::add(rows(mesh), at::ones({4, 6}));
        }},
+      {"a composite operator that makes a plain tensor",
+       [](const DeviceMesh& mesh) {
+         at::quantile(rows(mesh).requires_grad_(), 0.5, 0);
+       }},
+      {"one_hot of ids that are not integers",
+       [](const DeviceMesh& mesh) { at::one_hot(rows(mesh)); }},
+      {"one_hot of ids out of range",
+       [](const DeviceMesh& mesh) {
+         at::one_hot(rows(mesh).to(at::kLong), 1);
+       }},
+      {"one_hot of no ids",
+       [](const DeviceMesh& mesh) {
+         at::one_hot(zeros({0}, mesh, {}, {.dtype = at::kLong}));
+       }},
       {"a plain tensor that differs between ranks, written to a DTensor",
        [](const DeviceMesh& mesh) {
          zeros({4}, mesh, {Replicate()})
