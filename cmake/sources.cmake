@@ -478,9 +478,13 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/unsharded_call_impl.h
   dtensor/ops/unsharded_source_impl.h
   dtensor/ops/variants_impl.h
+  dtensor/ops/view_region.cpp
+  dtensor/ops/view_region_impl.h
   dtensor/ops/view_result.cpp
   dtensor/ops/view_result_impl.h
   dtensor/ops/with_boundary_impl.h
+  dtensor/ops/write_through.cpp
+  dtensor/ops/write_through_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS

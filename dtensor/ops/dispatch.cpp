@@ -12,6 +12,7 @@
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
+#include <dtensor/ops/write_through_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -32,11 +33,10 @@ local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
       : redistribute_local(local_of(t), spec_of(t), wanted);
 }
 
-// Refuses a write to a view that is a copy, and counts other writes. A change
-// of shape is not a write.
+// Counts a write. A change of shape is not a write. WriteThrough counts writes
+// to views that are copies.
 void before_write(const OpInfo& info, const at::Tensor& self) {
-  if (is_dtensor(self) && !info.inplace_view) {
-    refuse_write_to_copy(info.name, self);
+  if (is_dtensor(self) && !info.inplace_view && copied_from(self) == nullptr) {
     count_write(self);
   }
 }
@@ -103,6 +103,20 @@ class FirstArgument {
   std::shared_ptr<const Boundaries> boundaries_;
 };
 
+// Copies the result of an in-place operator back to `self` if the operator
+// computed on a redistributed copy. `self` keeps its layout.
+void copy_back(
+    const Decision& decision,
+    const at::Tensor& local,
+    const at::Tensor& self) {
+  if (decision.inputs.empty() || decision.inputs[0] == nullptr ||
+      !is_dtensor(self) || decision.outputs.empty()) {
+    return;
+  }
+  meta_of(self).local().copy_(
+      redistribute_local(local, decision.outputs[0], spec_of(self)));
+}
+
 // Runs a decided call: all steps after the decision.
 void run(
     const OpInfo& info,
@@ -125,6 +139,7 @@ void run(
   map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
     const bool is_first = info.in_place && i == 0;
     if (is_first && !info.inplace_view) {
+      copy_back(decision, local, first.written());
       return first.written();
     }
     auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
@@ -135,9 +150,7 @@ void run(
   });
 }
 
-} // namespace
-
-void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
+void dispatch_once(const OpInfo& info, torch::jit::Stack* stack) {
   if (info.rule != nullptr && info.rule->kernel) {
     info.rule->kernel(info.op, stack);
     return;
@@ -147,6 +160,33 @@ void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
     return;
   }
   run(info, *decide(info, *stack), stack);
+}
+
+bool writes_copied_view(const OpInfo& info, const torch::jit::Stack& stack) {
+  if (!info.in_place) {
+    return false;
+  }
+  const auto& self = stack[stack.size() - info.num_args];
+  return self.isTensor() && is_dtensor(self.toTensor()) &&
+      copied_from(self.toTensor()) != nullptr;
+}
+
+} // namespace
+
+void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
+  if (C10_LIKELY(!writes_copied_view(info, *stack))) {
+    dispatch_once(info, stack);
+    return;
+  }
+  const auto self = (*stack)[stack->size() - info.num_args].toTensor();
+  if (info.inplace_view) {
+    dispatch_once(info, stack);
+    note_change_of_shape(self);
+    return;
+  }
+  const WriteThrough through(info.name, self);
+  dispatch_once(info, stack);
+  through.finish();
 }
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {

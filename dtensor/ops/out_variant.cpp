@@ -10,7 +10,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/ops/view_result_impl.h>
+#include <dtensor/ops/write_through_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -79,7 +79,7 @@ void check_out(
       "[{}] out is a plain tensor, the result {}. Pass a DTensor as out.",
       name,
       *spec_of(result));
-  refuse_write_to_copy(name, out);
+  check_can_write_through(name, out);
   DTENSOR_CHECK(
       out.sizes() == result.sizes() || spec_of(out)->is_replicated(),
       "[{}] out cannot be resized: it is {}, the result {}. Pass an out of the "

@@ -229,6 +229,12 @@ void plan(
   input.spec = input.spec->with_placements(layout, where.c_str());
 }
 
+bool may_be_copied_back(const OpCall& call, const Constraints& constraints) {
+  return constraints.written_input >= 0 &&
+      !call.inputs[static_cast<size_t>(constraints.written_input)]
+           .spec->has_partial();
+}
+
 MeshStrategy choose_per_dim(
     const OpCall& call,
     const OpRule& rule,
@@ -240,6 +246,12 @@ MeshStrategy choose_per_dim(
   OpCall planned = call; // with the choices of earlier mesh dimensions
   for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
     auto choice = choose(call, planned, chosen, rule, m, constraints);
+    if (!choice.taken && may_be_copied_back(call, constraints)) {
+      if (choices != nullptr) {
+        choices->clear();
+      }
+      return choose_per_dim(call, rule, {}, choices);
+    }
     if (choices != nullptr) {
       choices->push_back(choice);
     }

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/view_result_impl.h>
 
+#include <ATen/ops/alias.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
 
 namespace dtensor::detail {
 namespace {
-
-const char* what_to_write(CopyReason reason) {
-  return reason == CopyReason::kRedistributed
-      ? "Redistribute that tensor first, or clone() the view."
-      : "Write to that tensor itself, or clone() the view.";
-}
 
 // Returns the storage offset of `t` in elements of the dtype of `view`.
 int64_t in_elements_of(const at::Tensor& view, const at::Tensor& t) {
@@ -40,6 +35,27 @@ const c10::VariableVersion& write_counter(const at::Tensor& t) {
     writes = c10::VariableVersion(0);
   }
   return writes;
+}
+
+// Returns `t` as it is now, whatever in-place operator changes its shape later.
+PlacedTensor placed(const at::Tensor& t) {
+  return {at::alias(meta_of(t).local()), spec_of(t), t.storage_offset()};
+}
+
+// Returns the origin of `view`, a copy of a tensor that was copied from
+// `from.base`: a write to either copy leaves the other copy out of date.
+CopiedFromPtr copy_of_copy(
+    const CopiedFrom& from,
+    const at::Tensor& view,
+    CopyReason reason) {
+  auto copied = c10::make_intrusive<CopiedFrom>(
+      from.writes,
+      from.reason == CopyReason::kConjugated ? from.reason : reason,
+      from.base,
+      placed(view));
+  copied->seen = from.seen;
+  copied->seen_next = from.seen_next;
+  return copied;
 }
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -79,15 +95,18 @@ void ViewBase::finish(const at::Tensor& view, const ViewPlace& place) const {
              facts != nullptr && facts->writes.enabled()) {
     view_facts_of(view).writes = facts->writes;
   }
-  if (copied_from(base_) != nullptr) {
+  const bool shares =
+      share_memory(meta_of(view).local(), meta_of(base_).local());
+  const auto* copied = copied_from(base_);
+  if (copied != nullptr && shares) {
     view_facts_of(view).copied_from = meta_of(base_).view_facts->copied_from;
-  } else if (
-      !share_memory(meta_of(view).local(), meta_of(base_).local()) &&
-      (!in_backward() || in_view_backward())) {
+  } else if (copied != nullptr) {
+    view_facts_of(view).copied_from = copy_of_copy(*copied, view, place.reason);
+  } else if (!shares && (!in_backward() || in_view_backward())) {
     // Gradients are excluded: they may be redistributed, and nothing else uses
     // them.
-    view_facts_of(view).copied_from = c10::make_intrusive<const CopiedFrom>(
-        write_counter(base_), place.reason);
+    view_facts_of(view).copied_from = c10::make_intrusive<CopiedFrom>(
+        write_counter(base_), place.reason, placed(base_), placed(view));
   }
 }
 
@@ -98,21 +117,18 @@ void note_copied_from(const at::Tensor& view, const at::Tensor& base) {
       : write_counter(base);
   auto meta = meta_of(view).copy();
   meta->view_facts = c10::make_intrusive<ViewFacts>();
-  meta->view_facts->copied_from = c10::make_intrusive<const CopiedFrom>(
-      counter, CopyReason::kRedistributed);
+  meta->view_facts->copied_from = c10::make_intrusive<CopiedFrom>(
+      counter, CopyReason::kRedistributed, PlacedTensor(), placed(view));
   view.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
 }
 
 void refuse_write_to_copy(const std::string& name, const at::Tensor& self) {
-  const auto* copied = copied_from(self);
-  DTENSOR_CHECK(
-      copied == nullptr,
+  DTENSOR_THROW(
       "[{}] self, {}, was taken as a view of {}, which this would not write "
-      "to. {}",
+      "to. Write to that tensor itself, or clone() the view.",
       name,
       *spec_of(self),
-      describe_viewed_tensor(copied->reason),
-      what_to_write(copied->reason));
+      describe_viewed_tensor(copied_from(self)->reason));
 }
 
 } // namespace dtensor::detail

@@ -2,9 +2,9 @@
 // Relation of a view to its base.
 //
 // Most views are views of the local tensors, too. A result is a copy if the
-// base had to be redistributed, conjugated or copied for it; it behaves like a
-// view until one of the two is written. Therefore a write to such a copy is
-// refused, and so is its use after a write to the base.
+// base had to be redistributed, conjugated or copied for it. A write to such a
+// copy is carried over to the base (ops/write_through_impl.h) or refused, and a
+// read of the copy after another write to the base is refused.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -50,8 +50,10 @@ class ViewBase {
 /// memory, since `base` was redistributed for it.
 void note_copied_from(const at::Tensor& view, const at::Tensor& base);
 
-/// Throws if `self` is a view that is a copy: operator `name` would only write
+/// Throws for `self`, a view that is a copy: operator `name` would only write
 /// to the copy.
-void refuse_write_to_copy(const std::string& name, const at::Tensor& self);
+[[noreturn]] void refuse_write_to_copy(
+    const std::string& name,
+    const at::Tensor& self);
 
 } // namespace dtensor::detail

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Views that are copies. A view for which a tensor had to be redistributed,
 // conjugated or copied does not alias the local tensor. The copy is a valid
-// view until either tensor is written.
+// view until the tensor is written. Writes to the copy are carried over to the
+// tensor (ops/write_through_impl.h), except for conjugated values.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
+#include <dtensor/layout/spec.h>
+
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -15,27 +20,52 @@ enum class CopyReason : uint8_t { kRedistributed, kConjugated, kCopied };
 /// Describes the viewed tensor for an error message.
 const char* describe_viewed_tensor(CopyReason reason);
 
-/// The origin of a view that is a copy. Detects whether the viewed tensor was
-/// written after the copy.
+/// A tensor, and where the plain tensor in its place would have its elements.
+struct PlacedTensor {
+  at::Tensor local;
+  SpecPtr spec;
+  int64_t offset; // in the storage of the plain tensor
+};
+
+/// The origin of a view that is a copy. Detects whether the viewed tensor, the
+/// base, was written after the copy. Views that share memory with the copy
+/// share this object.
 struct CopiedFrom final : c10::intrusive_ptr_target {
-  CopiedFrom(c10::VariableVersion counter, CopyReason why)
+  CopiedFrom(
+      c10::VariableVersion counter,
+      CopyReason why,
+      PlacedTensor base_tensor,
+      PlacedTensor copied)
       : writes(std::move(counter)),
         seen(writes.current_version()),
-        reason(why) {}
+        seen_next(seen),
+        reason(why),
+        base(std::move(base_tensor)),
+        copy(std::move(copied)) {}
   bool is_written() const {
-    return writes.current_version() != seen;
+    const auto now = writes.current_version();
+    return now != seen && now != seen_next;
+  }
+  /// Marks the copy as up to date. With `is_counted_again`, an autograd kernel
+  /// counts the current write once more.
+  void note_up_to_date(bool is_counted_again) {
+    seen = writes.current_version();
+    seen_next = seen + (is_counted_again ? 1 : 0);
   }
 
   c10::VariableVersion writes;
   uint32_t seen;
+  uint32_t seen_next;
   CopyReason reason;
+  PlacedTensor base; // its local tensor is undefined if it cannot be written
+  PlacedTensor copy;
 };
-using CopiedFromPtr = c10::intrusive_ptr<const CopiedFrom>;
+using CopiedFromPtr = c10::intrusive_ptr<CopiedFrom>;
 
 /// Rarely needed facts about views, attached to some DTensors.
 struct ViewFacts final : c10::intrusive_ptr_target {
-  /// Set on a view with its own memory, which is valid until the view or the
-  /// viewed tensor is written.
+  /// Set on a view with its own memory, which is valid until the viewed tensor
+  /// is written.
   CopiedFromPtr copied_from;
   /// Counts writes to an inference tensor with views, which has no version
   /// counter. Also counts writes to a parameter of a fully_shard unit,

@@ -116,7 +116,7 @@ inline DTensorMeta& meta_of(const at::Tensor& t) {
 }
 
 /// Returns the origin of `t` if `t` is a view that is a copy, otherwise null.
-inline const CopiedFrom* copied_from(const at::Tensor& t) {
+inline CopiedFrom* copied_from(const at::Tensor& t) {
   const auto& facts = meta_of(t).view_facts;
   return C10_UNLIKELY(facts != nullptr) ? facts->copied_from.get() : nullptr;
 }

@@ -637,8 +637,6 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          rows(mesh).view({3, 8});
        }},
-      {"writing to a view that had to be redistributed",
-       [](const DeviceMesh& mesh) { rows(mesh).select(0, 0).mul_(2); }},
       {"a DTensor as out of plain tensors",
        [](const DeviceMesh& mesh) {
          auto out = rows(mesh);

@@ -234,11 +234,16 @@ TEST(Indexing, WritesInPlaceInTheLayoutOfSelf) {
     EXPECT_TRUE(at::equal(
         DTensor(x).full_tensor(), plain.index_put(list_of({rows}), values)));
     at::Tensor y = place(plain, mesh, {Shard(0)});
+    y.index_fill_(0, i, 1.0); // along the sharded dimension
+    EXPECT_EQ(to_string(DTensor(y).placements()), "S(0)");
+    EXPECT_TRUE(
+        at::equal(DTensor(y).full_tensor(), plain.index_fill(0, rows, 1.0)));
+    at::Tensor z = place(plain, mesh, {Partial()});
     EXPECT_EQ(
-        error_of([&] { y.index_fill_(0, i, 1.0); }),
+        error_of([&] { z.index_fill_(0, i, 1.0); }),
         "[aten::index_fill_.int_Scalar] the in-place operator would change the "
-        "layout of self, f64[5, 4] on (tp=2): S(0), on mesh dim \"tp\"; the "
-        "operands are f64[5, 4] on (tp=2): S(0), i64[2] on (tp=2): R. "
+        "layout of self, f64[5, 4] on (tp=2): P(sum), on mesh dim \"tp\"; the "
+        "operands are f64[5, 4] on (tp=2): P(sum), i64[2] on (tp=2): R. "
         "Redistribute self first, or use the out-of-place operator.");
   });
 }

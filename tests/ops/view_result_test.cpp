@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of views and writes: a view that is a copy is never read after a write
-// to its base, nor written to. Gradients are correct through writes to views.
+// to its base. Gradients are correct through writes to views.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
