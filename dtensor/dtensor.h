@@ -34,6 +34,7 @@
 #include <dtensor/debug/visualize_sharding.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/error.h>
+#include <dtensor/format_text.h>
 #include <dtensor/layout/cost.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>

@@ -33,31 +33,6 @@ struct StyledRanks {
   bool shards_rows = false;
 };
 
-// Digest of the last tensor, which the projections of an attention have as
-// their common input. Keeps that tensor alive, so that no other one takes its
-// place in memory.
-class LastDigest {
- public:
-  uint64_t of(const at::Tensor& tensor) {
-    const bool is_same = tensor.is_same(tensor_) && !tensor.is_inference() &&
-        tensor._version() == version_;
-    if (!is_same) {
-      tensor_ = tensor;
-      version_ = tensor.is_inference() ? 0 : tensor._version();
-      digest_ = digest_of(tensor);
-    }
-    return digest_;
-  }
-  void forget() {
-    tensor_.reset();
-  }
-
- private:
-  at::Tensor tensor_;
-  int64_t version_ = 0;
-  uint64_t digest_ = 0;
-};
-
 namespace {
 
 ReplicaRole role_of(ReplicaKind kind) {

@@ -63,4 +63,15 @@ uint64_t digest_of(const at::Tensor& t) {
       digest, digest_bytes(values.const_data_ptr(), values.nbytes()));
 }
 
+uint64_t LastDigest::of(const at::Tensor& tensor) {
+  const bool is_same = tensor.is_same(tensor_) && !tensor.is_inference() &&
+      tensor._version() == version_;
+  if (!is_same) {
+    tensor_ = tensor;
+    version_ = tensor.is_inference() ? 0 : tensor._version();
+    digest_ = digest_of(tensor);
+  }
+  return digest_;
+}
+
 } // namespace dtensor::detail

@@ -27,4 +27,22 @@ inline uint64_t digest_text(std::string_view text) {
 /// tensor on another device is copied to the CPU first.
 uint64_t digest_of(const at::Tensor& t);
 
+/// Digest of the last tensor, which the projections of an attention have as
+/// their common input. Keeps that tensor alive, so that no other one takes its
+/// place in memory.
+class LastDigest {
+ public:
+  /// Returns digest_of(tensor). Reads no memory if `tensor` is the last tensor
+  /// and was not written since.
+  uint64_t of(const at::Tensor& tensor);
+  void forget() {
+    tensor_.reset();
+  }
+
+ private:
+  at::Tensor tensor_;
+  int64_t version_ = 0;
+  uint64_t digest_ = 0;
+};
+
 } // namespace dtensor::detail
