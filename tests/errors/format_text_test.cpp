@@ -11,6 +11,7 @@ namespace dtensor {
 namespace TEST_SOURCE {
 
 using detail::format_text;
+using namespace dtensor::test_text;
 
 TEST(FormatText, PrintsValuesAsStreamsDo) {
   EXPECT_EQ(format_text("no values"), "no values");
