@@ -8,7 +8,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/format_text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/fake_world.h>
 
@@ -142,10 +141,7 @@ void run_mesh(
       {"layer_norm", layer_norm},
       {"attention", attention}};
   for (const auto& [name, make] : operators) {
-    run(detail::format_text("cold/{}/{}", name, c10::Join("x", shape)),
-        on,
-        make,
-        options);
+    run(c10::str("cold/", name, "/", c10::Join("x", shape)), on, make, options);
   }
 }
 

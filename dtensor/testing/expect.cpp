@@ -43,11 +43,9 @@ void expect_close(
       expected.sizes());
   DTENSOR_CHECK(
       at::allclose(whole, expected, rtol, atol, /*equal_nan=*/true),
-      "expect_close",
+      "[expect_close] {} differs by up to {}.",
       layout,
-      " differs by up to ",
-      whole.sub(expected).abs().max().item<double>(),
-      ".");
+      whole.sub(expected).abs().max().item<double>());
 }
 
 void expect_layout(const at::Tensor& t, std::string_view placements) {

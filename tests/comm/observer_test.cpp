@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Events that observers receive: exact kinds, bytes and groups.
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -11,12 +11,15 @@ namespace TEST_SOURCE {
 
 struct Recorder : CommObserver {
   void on_collective(const CollectiveEvent& event) override {
-    lines.push_back(detail::format_text(
-        "{} payload {} wire {} of {} on {}",
+    lines.push_back(c10::str(
         to_string(event.kind),
+        " payload ",
         event.payload_bytes,
+        " wire ",
         event.wire_bytes,
+        " of ",
         event.group_size,
+        " on ",
         event.label));
   }
   std::vector<std::string> lines;

@@ -11,7 +11,6 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include <dtensor/format_text.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -69,8 +68,8 @@ class StoreFile {
  public:
   StoreFile() {
     static int count = 0;
-    path_ = detail::format_text(
-        "{}dtensor_processes_{}_{}", ::testing::TempDir(), getpid(), count++);
+    path_ = c10::str(
+        ::testing::TempDir(), "dtensor_processes_", getpid(), "_", count++);
   }
   ~StoreFile() {
     std::remove(path_.c_str());

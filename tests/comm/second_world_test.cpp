@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A second World implementation supports meshes, layouts and tensors (as in
 // examples/01_layouts.cpp and 02_tensors.cpp) like run_ranks().
+#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <tests/redistribute/expect_right.h>
 #include <tests/redistribute/layouts.h>
@@ -20,8 +20,8 @@ namespace TEST_SOURCE {
 // Runs `fn` on two ranks over a file store, as processes could.
 void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = detail::format_text(
-      "{}dtensor_world_{}{}", ::testing::TempDir(), getpid(), test->name());
+  const std::string path =
+      c10::str(::testing::TempDir(), "dtensor_world_", getpid(), test->name());
   test::on_store_ranks(
       2,
       [&] { return c10::make_intrusive<c10d::FileStore>(path, 2); },

@@ -2,8 +2,8 @@
 // shard_dim_alltoall(): from a tensor sharded along one dimension to the same
 // tensor sharded along another. The expected result is torch.chunk of the full
 // tensor.
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -49,8 +49,7 @@ TEST_P(ShardDimAllToAll, CutsAlongTheOtherDimension) {
           if (from == to) {
             continue;
           }
-          SCOPED_TRACE(
-              detail::format_text("{} from {} to {}", shape, from, to));
+          SCOPED_TRACE(c10::str(shape, " from ", from, " to ", to));
           const auto mine = chunk_of(whole, from, rank); // not contiguous
           const auto got =
               world()->shard_dim_alltoall(mine, from, to - whole.dim());
@@ -106,23 +105,25 @@ TEST(ShardDimAllToAllErrors, NameWhatTheRanksCall) {
         on_two<c10::ValueError>([&](Group& group, int64_t rank) {
           group.shard_dim_alltoall(torch::ones({size, 2}), rank, 1 - rank);
         }),
-        detail::format_text(
-            "{}f32[{}, 2] from dim 0 to dim 1; rank 1 calls all_to_all of "
-            "f32[{}, 2] from dim 1 to dim 0{}",
+        c10::str(
             head,
+            "f32[",
             size,
+            ", 2] from dim 0 to dim 1; rank 1 calls all_to_all of f32[",
             size,
+            ", 2] from dim 1 to dim 0",
             tail));
     EXPECT_EQ(
         on_two<c10::ValueError>([&](Group& group, int64_t rank) {
           group.shard_dim_alltoall(torch::ones({size, 2 + rank}), 0, 1);
         }),
-        detail::format_text(
-            "{}f32[{}, 2] from dim 0 to dim 1; rank 1 calls all_to_all of "
-            "f32[{}, 3] from dim 0 to dim 1{}",
+        c10::str(
             head,
+            "f32[",
             size,
+            ", 2] from dim 0 to dim 1; rank 1 calls all_to_all of f32[",
             size,
+            ", 3] from dim 0 to dim 1",
             tail));
   }
   EXPECT_EQ(

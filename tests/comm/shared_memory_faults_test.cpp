@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -169,9 +169,10 @@ TEST(SharedMemoryFaults, RankThatNeverComesIsNamed) {
               error_of([&] {
                 new_group({0, 1, 2}, "tp");
               }),
-              MatchesRegex(detail::format_text(
-                  "\\[shared_memory_backend\\] waited 700 ms for rank {} .*",
-                  missing)));
+              MatchesRegex(c10::str(
+                  "\\[shared_memory_backend\\] waited 700 ms for rank ",
+                  missing,
+                  " .*")));
         },
         kShort);
   }
@@ -288,8 +289,7 @@ TEST(SharedMemoryFaults, StrangersAreRefused) {
     const size_t bytes = detail::SharedLayout::bytes(2, kShort.block_bytes);
     EXPECT_EQ(ftruncate(loose, static_cast<off_t>(bytes)), 0);
     const auto said = [&](int descriptor) {
-      return refusal(
-          store, detail::format_text("{} {} 1 1", getpid(), descriptor));
+      return refusal(store, c10::str(getpid(), " ", descriptor, " 1 1"));
     };
     EXPECT_THAT(said(loose), HasSubstr("it is no sealed memory"));
     EXPECT_EQ(fcntl(sealed, F_ADD_SEALS, kSeals), 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks that do not make the same calls in collectives over small tensors: the
 // errors are those of large tensors, and no rank deadlocks.
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -137,11 +137,12 @@ TEST(SmallCollectivesEnd, WhenARankFails) {
                                               "were";
       EXPECT_EQ(
           text,
-          detail::format_text(
-              "[run_ranks] 1 of {} ranks failed. rank 1: enough; {} ended in "
-              "all_reduce on \"tp\"",
+          c10::str(
+              "[run_ranks] 1 of ",
               ranks,
-              others));
+              " ranks failed. rank 1: enough; ",
+              others,
+              " ended in all_reduce on \"tp\""));
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/world.h>
-#include <dtensor/format_text.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -60,16 +59,14 @@ class StoreBackend final : public GroupBackend {
     const std::string round = next("all_to_all");
     int64_t begin = 0;
     for (int64_t r = 0; r < size(); ++r) {
-      put(detail::format_text("{}{} to {}", round, rank(), r),
+      put(c10::str(round, rank(), " to ", r),
           input.narrow(0, begin, at(sent, r)));
       begin += at(sent, r);
     }
     std::vector<at::Tensor> parts;
     for (int64_t r = 0; r < size(); ++r) {
-      parts.push_back(take(
-          detail::format_text("{}{} to {}", round, r, rank()),
-          {at(received, r)},
-          input));
+      parts.push_back(
+          take(c10::str(round, r, " to ", rank()), {at(received, r)}, input));
     }
     return at::cat(parts);
   }
@@ -81,11 +78,11 @@ class StoreBackend final : public GroupBackend {
     return take(round, input.sizes(), input);
   }
   void send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    put(next(detail::format_text("mail {} {} {}", rank(), to, tag)), input);
+    put(next(c10::str("mail ", rank(), " ", to, " ", tag)), input);
   }
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
     return take(
-        next(detail::format_text("mail {} {} {}", from, rank(), tag)),
+        next(c10::str("mail ", from, " ", rank(), " ", tag)),
         like.sizes(),
         like);
   }
@@ -117,7 +114,7 @@ class StoreBackend final : public GroupBackend {
   std::string next(const std::string& what) {
     const std::string name =
         c10::str(c10::Join(",", members().ranks), " ", what);
-    return detail::format_text("{} round {} of ", name, rounds_[name]++);
+    return c10::str(name, " round ", rounds_[name]++, " of ");
   }
 
   StorePtr store_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parameters of a unit that operators use alone (without an activation), in
 // modules without hooks, compared with the plain module on all rows.
+#include <c10/util/StringUtil.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/debug/comm_debug_mode.h>
-#include <dtensor/format_text.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <tests/parallel/modules.h>
 
@@ -248,7 +248,7 @@ Seen take_step(User& user, const at::Tensor& x) {
 
 void expect_as_plain(const Case& c, int64_t ranks, bool reshards) {
   const auto what =
-      detail::format_text("{}, {} ranks, reshards {}", c.name, ranks, reshards);
+      c10::str(c.name, ", ", ranks, " ranks, reshards ", reshards);
   auto plain = make_user(c.use);
   const auto truth = take_step(plain, input);
   run_ranks(ranks, [&] {
@@ -566,9 +566,7 @@ TEST(RegularisedLoss, IsThePlainOneUnderFullyShard) {
                 loss_with_penalty(alone, rows_of(input, mesh), ways[way]),
                 1e-12);
             expect_same_gradients(
-                *mine,
-                *plain,
-                detail::format_text("way {}, {} ranks", way, ranks));
+                *mine, *plain, c10::str("way ", way, ", ", ranks, " ranks"));
           }
         }
       });
@@ -597,8 +595,7 @@ TEST(RegularisedLoss, IsThePlainOneWithTensorParallelism) {
           replicate(*mine, mesh["dp"]);
         }
         loss_of(mine, rows_of(input, mesh["dp"]));
-        expect_same_gradients(
-            *mine, *plain, detail::format_text("{} x 2, {}", dp, shards));
+        expect_same_gradients(*mine, *plain, c10::str(dp, " x 2, ", shards));
       });
     }
   }

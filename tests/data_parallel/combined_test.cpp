@@ -9,7 +9,7 @@
 
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 #include <limits>
 
@@ -206,7 +206,7 @@ void expect_as_alone(const Cut& cut, const std::vector<Step>& truth) {
         expect_close(
             step.gradients[p],
             truth[i].gradients[p],
-            detail::format_text("step {}, gradient of parameter {}", i, p),
+            c10::str("step ", i, ", gradient of parameter ", p),
             1e-9);
       }
     }
@@ -263,7 +263,7 @@ TEST(FullyShardCombined, TakesAnOptimizerOfOneVector) {
         expect_close(
             item.value(),
             plain->named_parameters()[item.key()],
-            detail::format_text("step {}, {}", step, item.key()),
+            c10::str("step ", step, ", ", item.key()),
             1e-9);
       }
     }

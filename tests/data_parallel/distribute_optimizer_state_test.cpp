@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Optimizers that took steps before their parameters became DTensors.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/parallel/distribute_optimizer_state.h>
 #include <dtensor/parallel/state_dict.h>
 #include <tests/data_parallel/training.h>
@@ -113,7 +113,7 @@ void expect_to_go_on(
       expect_close(
           item.value(),
           plain->named_parameters()[item.key()],
-          detail::format_text("{} on {}: {}", name, mesh, item.key()),
+          c10::str(name, " on ", mesh, ": ", item.key()),
           1e-12);
     }
   });

@@ -2,8 +2,8 @@
 // Trace: the file has the trace event format and records every operator's
 // thread.
 #include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/debug/trace.h>
-#include <dtensor/format_text.h>
 #include <tests/debug/json.h>
 #include <tests/parallel/modules.h>
 
@@ -68,14 +68,19 @@ TEST(Trace, HasTheCollectivesOfEveryRank) {
     std::vector<std::string> texts;
     for (const auto& event : found) {
       const auto& args = event["args"];
-      texts.push_back(detail::format_text(
-          "{} on {} of {}, {} bytes, {} sent, {} {}",
+      texts.push_back(c10::str(
           event["name"].text,
+          " on ",
           args["mesh_dim"].text,
+          " of ",
           args["ranks"].number,
+          ", ",
           args["bytes"].number,
+          " bytes, ",
           args["sent"].number,
+          " sent, ",
           args["module"].text,
+          " ",
           args["pass"].text));
     }
     EXPECT_EQ(

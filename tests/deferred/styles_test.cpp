@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parallel styles on deferred models: a forward pass on meta tensors has the
 // layouts of the pass with data.
+#include <c10/util/StringUtil.h>
 #include <dtensor/deferred/deferred_init.h>
-#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/loss_parallel.h>
@@ -20,7 +20,7 @@ namespace nn = torch::nn;
 std::string text_of(const at::Tensor& t) {
   return is_dtensor(t)
       ? c10::str(to_string(*DTensor(t).spec()), DTensor(t).to_local().sizes())
-      : detail::format_text("plain {}{}", t.sizes(), t.scalar_type());
+      : c10::str("plain ", t.sizes(), t.scalar_type());
 }
 
 struct Case {

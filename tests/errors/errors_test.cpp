@@ -7,6 +7,7 @@
 //
 // To review a changed text, run with DTENSOR_WRITE_GOLDEN=1 and look at the
 // difference.
+#include <c10/util/StringUtil.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <dtensor/comm/backends.h>
@@ -20,7 +21,6 @@
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/trace.h>
 #include <dtensor/deferred/deferred_init.h>
-#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/explicit_redistribution.h>
@@ -1564,7 +1564,7 @@ std::string joining_with(const char* variable, const char* value) {
 std::string rank_that_has_come() {
   auto store = c10::make_intrusive<c10d::HashStore>();
   for (int session = 0; session < 100; ++session) {
-    store->add(detail::format_text("dtensor/0/{}/seat/0", session), 1);
+    store->add(c10::str("dtensor/0/", session, "/seat/0"), 1);
   }
   return joining({.rank = 0, .world_size = 2, .store = store});
 }
@@ -1572,15 +1572,18 @@ std::string rank_that_has_come() {
 // Returns the error for a rank of another job, which has left its greeting in
 // the store before.
 std::string rank_of_another_job() {
-  const std::string greeting = detail::format_text(
-      "dtensor {}.{}.{}\njob 17\n",
+  const std::string greeting = c10::str(
+      "dtensor ",
       DTENSOR_VERSION_MAJOR,
+      ".",
       DTENSOR_VERSION_MINOR,
-      DTENSOR_VERSION_PATCH);
+      ".",
+      DTENSOR_VERSION_PATCH,
+      "\njob 17\n");
   auto store = c10::make_intrusive<c10d::HashStore>();
   for (int session = 0; session < 100; ++session) {
     store->set(
-        detail::format_text("dtensor/0/{}/rank/1", session),
+        c10::str("dtensor/0/", session, "/rank/1"),
         std::vector<uint8_t>(greeting.begin(), greeting.end()));
   }
   return joining({.rank = 0, .world_size = 2, .store = store});

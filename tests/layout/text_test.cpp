@@ -3,7 +3,6 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/format_text.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -243,7 +242,7 @@ TEST(Text, WhatALayoutDescribesIsBounded) {
         "(131073)",
         "(512, 257)"}) {
     EXPECT_EQ(
-        error(detail::format_text("f32[8] on {}: S(0)", mesh)),
+        error(c10::str("f32[8] on ", mesh, ": S(0)")),
         "a mesh of at most 131072 ranks and 64 dimensions at position 10");
   }
   EXPECT_EQ(parse_spec("f32[8] on (131072): S(0)").spec()->numel(), 8);

@@ -3,7 +3,7 @@
 // backward pass needs it. LibTorch then refuses to run backward. DTensors must
 // do the same, unless the graph holds a copy and the gradient is that of the
 // unmodified tensor.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
@@ -87,7 +87,7 @@ void expect_no_silent_change(Write write) {
     for (const auto& p :
          {Placement(Shard(0)), Placement(Shard(1)), Placement(Replicate())}) {
       for (const auto& [name, use] : uses()) {
-        const auto title = detail::format_text("{} of {}", name, to_string(p));
+        const auto title = c10::str(name, " of ", to_string(p));
         const auto dx = place(x, mesh, p);
         const auto dw = place(w, mesh, Replicate());
         const auto truth = gradient(use, x, w, write);

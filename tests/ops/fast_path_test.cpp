@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls with a cached decision: each is repeated until its unboxed kernel runs,
 // next to calls that differ from it in a single property.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/ops/decision_cache_impl.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
@@ -206,8 +206,8 @@ void expect_all_right(bool with_grads) {
       for (const auto& p : kLayouts) {
         for (const auto& q : kLayouts) {
           for (const auto& [name, call] : calls()) {
-            const auto title = detail::format_text(
-                "{} of {} and {}", name, to_string(p), to_string(q));
+            const auto title =
+                c10::str(name, " of ", to_string(p), " and ", to_string(q));
             const auto now = outcome(
                 call,
                 leaf(place(x, mesh, p)),
@@ -216,8 +216,7 @@ void expect_all_right(bool with_grads) {
                 leaf(y));
             const auto& before = first.try_emplace(title, now).first->second;
             if (now == "wrong" || now != before) {
-              failures.add(
-                  detail::format_text("{}, round {}: {}", title, round, now));
+              failures.add(c10::str(title, ", round ", round, ": ", now));
             }
           }
         }

@@ -2,7 +2,7 @@
 #include "oracle.h"
 
 #include <ATen/core/Reduction.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -61,8 +61,8 @@ TEST(CrossEntropyTest, EveryTargetIgnored) {
       for (const double smoothing : {0.0, 0.2}) {
         for (const bool weighted : {false, true}) {
           expect_same_as_plain(
-              {detail::format_text(
-                   "cross_entropy {} {} {}", reduction, smoothing, weighted),
+              {c10::str(
+                   "cross_entropy ", reduction, " ", smoothing, " ", weighted),
                {variable({5, 4}, 1), target, weight},
                {kAll, kTarget, kTarget},
                [=](const Tensors& t) {

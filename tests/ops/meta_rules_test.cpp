@@ -4,9 +4,9 @@
 // calls.
 #include "tests/ops/rule_calls.h"
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/registry.h>
@@ -74,20 +74,20 @@ bool takes_plain_meta(const c10::OperatorHandle& op, const Stack& arguments) {
 std::string text_of(const at::Tensor& t, bool has_data) {
   EXPECT_EQ(t.is_meta(), !has_data);
   if (!is_dtensor(t)) {
-    return detail::format_text(
-        "plain {}{}{}; ", t.sizes(), t.strides(), t.scalar_type());
+    return c10::str("plain ", t.sizes(), t.strides(), t.scalar_type(), "; ");
   }
   const auto spec = DTensor(t).spec();
   const auto local = DTensor(t).to_local();
   EXPECT_EQ(local.is_meta(), !has_data);
-  return detail::format_text(
-      "{}{}{} of which {}{}{}; ",
+  return c10::str(
       to_string(*spec),
       t.strides(),
       t.scalar_type(),
+      " of which ",
       local.sizes(),
       local.strides(),
-      local.scalar_type());
+      local.scalar_type(),
+      "; ");
 }
 
 // Returns the results as text; "refused" if the call throws.

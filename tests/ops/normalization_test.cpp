@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include "oracle.h"
 
 namespace dtensor {
@@ -307,8 +307,8 @@ TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
             const bool equal = mine[i].defined() == truth[i].defined() &&
                 (!mine[i].defined() || close(full(mine[i]), truth[i]));
             if (!equal) {
-              failures.add(detail::format_text(
-                  "{} {} {}: gradient {}", name, power, to_string(layout), i));
+              failures.add(c10::str(
+                  name, " ", power, " ", to_string(layout), ": gradient ", i));
             }
           }
         }

@@ -3,7 +3,7 @@
 #include "same_or_error.h"
 
 #include <ATen/ops/cat.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 namespace dtensor::testing {
 namespace TEST_SOURCE {
@@ -90,8 +90,8 @@ TEST(OutVariants, TakeTheDtypesThatPlainOnesTake) {
     run_ranks(2, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {2});
       for (const auto& p : {Replicate(), Shard(0)}) {
-        const auto where = detail::format_text(
-            "{} of {} into {} {}", c.name, c.input, c.out, to_string(p));
+        const auto where = c10::str(
+            c.name, " of ", c.input, " into ", c.out, " ", to_string(p));
         const auto x = place(input, mesh, p);
         auto out = place(
             at::zeros(out_sizes(c), at::TensorOptions().dtype(c.out)),
@@ -104,8 +104,7 @@ TEST(OutVariants, TakeTheDtypesThatPlainOnesTake) {
             !mine &&
             !at::allclose(
                 full(out).to(at::kDouble), truth.to(at::kDouble), 1e-3, 1e-3)) {
-          failures.add(
-              detail::format_text("{}: {} plain {}", where, full(out), truth));
+          failures.add(c10::str(where, ": ", full(out), " plain ", truth));
         }
       }
     });

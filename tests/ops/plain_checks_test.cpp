@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls that the plain operator refuses because of global properties of the
 // tensors are refused for DTensors, too, with an explanation.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include "same_or_error.h"
 
 #include <limits>
@@ -32,10 +32,11 @@ TEST(PlainChecks, AProbabilityOfDropout) {
             const auto q = place(uniform({2, 2, 4, 3}, 1), mesh, layout);
             at::scaled_dot_product_attention(q, q, q, {}, p);
           }),
-          detail::format_text(
+          c10::str(
               "[aten::scaled_dot_product_attention] dropout_p must be between "
-              "0 and 1, got {}. Pass such a number.",
-              p));
+              "0 and 1, got ",
+              p,
+              ". Pass such a number."));
     }
   }
 }
@@ -144,11 +145,11 @@ TEST(PlainChecks, TheGreatestNormOfNoElements) {
               std::numeric_limits<double>::infinity(),
               at::IntArrayRef{0});
         }),
-        detail::format_text(
+        c10::str(
             "[aten::linalg_vector_norm] the norm of order inf over no elements "
-            "of f32[0, 3] on (tp=2): {} is not defined. Reduce dimensions that "
-            "have some.",
-            to_string(layout)));
+            "of f32[0, 3] on (tp=2): ",
+            to_string(layout),
+            " is not defined. Reduce dimensions that have some."));
   }
 }
 

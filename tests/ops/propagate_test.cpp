@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compares the choice of propagate(), one mesh dimension after the other, with
 // the cheapest combination of strategies on the whole mesh.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/propagate.h>
@@ -186,8 +186,7 @@ void expect_optimal(const std::vector<int64_t>& mesh_shape, bool partial) {
         const auto mine = chosen(call, decision);
         const auto best = cheapest(call, *info.rule);
         if (!(mine <= best * (1 + 1e-9)) || !std::isfinite(best)) {
-          wrong +=
-              detail::format_text("{}: {} for {} of", problem.op, mine, best);
+          wrong += c10::str(problem.op, ": ", mine, " for ", best, " of");
           for (const auto& input : call.inputs) {
             wrong += " " + to_string(*input.spec);
           }

@@ -5,7 +5,7 @@
 
 #include "operands.h"
 
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
 
@@ -34,16 +34,17 @@ inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   const auto local = DTensor(mine).to_local();
   if (spec.dtype() != truth.scalar_type() ||
       local.scalar_type() != spec.dtype()) {
-    return detail::format_text(
-        "a spec of {}, local {}, plain {}",
+    return c10::str(
+        "a spec of ",
         spec.dtype(),
+        ", local ",
         local.scalar_type(),
+        ", plain ",
         truth.scalar_type());
   }
   const auto whole = full(mine.detach());
   if (whole.sizes() != truth.sizes()) {
-    return detail::format_text(
-        "sizes {}, plain {}", whole.sizes(), truth.sizes());
+    return c10::str("sizes ", whole.sizes(), ", plain ", truth.sizes());
   }
   const bool equal = at::allclose(
       whole.to(at::kComplexDouble),
@@ -51,7 +52,7 @@ inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
       1e-6,
       1e-6,
       /*equal_nan=*/true);
-  return equal ? "" : detail::format_text("values {}, plain {}", whole, truth);
+  return equal ? "" : c10::str("values ", whole, ", plain ", truth);
 }
 
 /// Calls `fn` on `operands` in every combination of the layouts, twice, on

@@ -161,8 +161,7 @@ void expect_exact(
         try {
           write.run(x);
           const bool same = at::equal(whole(x), truth);
-          text =
-              same ? "" : detail::format_text("{}\nnot\n{}", whole(x), truth);
+          text = same ? "" : c10::str(whole(x), "\nnot\n", truth);
         } catch (const c10::Error& e) {
           text = e.what_without_backtrace();
         }

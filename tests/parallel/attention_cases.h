@@ -3,7 +3,7 @@
 // operator's.
 #pragma once
 
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <tests/parallel/modules.h>
@@ -33,12 +33,15 @@ struct AttentionCase {
     return heads != key_heads;
   }
   std::string text() const {
-    return detail::format_text(
-        "{} tokens and {} keys, {} on {} heads, {}",
+    return c10::str(
         tokens,
+        " tokens and ",
         key_tokens(),
+        " keys, ",
         heads,
+        " on ",
         key_heads,
+        " heads, ",
         causal ? "causal" : "whole");
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // AttentionParallel compared with the plain module, and torch::nn's
 // Transformers with a plan compared with plain ones.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <tests/parallel/comm_counts.h>
@@ -107,7 +107,7 @@ void backward(const at::Tensor& y, const at::Tensor& weights) {
 }
 
 void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
-  const auto what = detail::format_text("{} on {}", c.name, mesh.size());
+  const auto what = c10::str(c.name, " on ", mesh.size());
   auto plain = filled(nn::MultiheadAttention(c.options));
   const auto truth_inputs = inputs_of(c);
   const auto [truth, truth_weights] = call(plain, truth_inputs, c);
@@ -144,7 +144,7 @@ void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
     expect_close(
         inputs.tensors[i].grad(),
         truth_inputs.tensors[i].grad(),
-        detail::format_text("{}: gradient of input {}", what, i),
+        c10::str(what, ": gradient of input ", i),
         1e-11);
   }
 }
@@ -274,7 +274,7 @@ void expect_model_like_plain(
   for (const int64_t ranks : {1, 2, 3, 4}) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
-      const auto text = detail::format_text("{} on {}", what, ranks);
+      const auto text = c10::str(what, " on ", ranks);
       auto plain = filled(make());
       const auto truth = forward(plain);
       truth.square().sum().backward();

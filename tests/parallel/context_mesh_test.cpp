@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sharded sequences on 2-D meshes: combined with tensor and data parallelism.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {
@@ -41,11 +41,13 @@ void check(
     cut.push_back(distribute_tensor(all[i], mesh, given[i]));
     cut[i].requires_grad_();
   }
-  const auto what = detail::format_text(
-      "{} by {} in {} and {}",
+  const auto what = c10::str(
       c.text(),
+      " by ",
       name_of(method),
+      " in ",
       to_string(layout.query),
+      " and ",
       to_string(layout.key));
   DTensor out;
   {

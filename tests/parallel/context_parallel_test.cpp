@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attention over a sharded sequence equals plain attention: forward and
 // backward, for plain shards and DTensors, with every method and any length.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {
@@ -141,8 +141,7 @@ TEST_P(ContextParallelRanks, TakesAnyBatch) {
         const auto out = at::scaled_dot_product_attention(
             parts[0], parts[1], parts[2], {}, 0, true);
         out.square().sum().backward();
-        const auto what =
-            detail::format_text("{} by {}", sizes, name_of(method));
+        const auto what = c10::str(sizes, " by ", name_of(method));
         expect_close(out, truth.narrow(-2, mine.begin, mine.size()), what);
         for (size_t i = 0; i < 3; ++i) {
           expect_close(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ColwiseParallel and RowwiseParallel compared with the plain module: every
 // combination of layouts, local and distributed inputs and outputs.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
 
@@ -20,15 +20,18 @@ struct Case {
   int64_t out_features = 7;
 
   std::string text(const std::string& style, int64_t ranks) const {
-    return detail::format_text(
-        "{} {} -> {}{}{}{} {} on {}",
+    return c10::str(
         style,
+        " ",
         to_string(input),
+        " -> ",
         to_string(output),
         bias ? "" : " without bias",
         local_output ? "" : " DTensor output",
         dtensor_input ? " DTensor input" : "",
+        " ",
         sizes,
+        " on ",
         ranks);
   }
 };
@@ -343,22 +346,24 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
     };
     EXPECT_EQ(
         error(ColwiseParallel(), {"w2", ColwiseParallel()}),
-        detail::format_text(
-            "[boundary] the input of module \"w2\", f32[4, {}], has {} "
-            "features, and this rank's part of 15 in R has 15. Give the module "
-            "before it the output_layouts that are this one's input_layouts.",
+        c10::str(
+            "[boundary] the input of module \"w2\", f32[4, ",
             8 - rank,
-            8 - rank));
+            "], has ",
+            8 - rank,
+            " features, and this rank's part of 15 in R has 15. Give the "
+            "module before it the output_layouts that are this one's "
+            "input_layouts."));
     EXPECT_EQ(
         error(
             ColwiseParallel({.output_layouts = Replicate()}),
             {"w2", RowwiseParallel()}),
-        detail::format_text(
+        c10::str(
             "[boundary] the input of module \"w2\", f32[4, 15], has 15 "
-            "features, and this rank's part of 15 in S(-1) has {}. Give the "
-            "module before it the output_layouts that are this one's "
-            "input_layouts.",
-            8 - rank));
+            "features, and this rank's part of 15 in S(-1) has ",
+            8 - rank,
+            ". Give the module before it the output_layouts that are this "
+            "one's input_layouts."));
   });
 }
 

@@ -8,7 +8,7 @@
 #include <tests/ops/oracle.h>
 
 #include <ATen/core/Reduction.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -80,8 +80,7 @@ void expect_exact(
             },
             {in_layout(logits, mesh, s.logits), w});
         for (size_t i = 0; i < plain.size(); ++i) {
-          SCOPED_TRACE(
-              detail::format_text("options {}, tensor {}", options, i));
+          SCOPED_TRACE(c10::str("options ", options, ", tensor ", i));
           EXPECT_NO_THROW(testing::expect_close(mine[i], plain[i], 1e-9, 1e-9));
         }
       }

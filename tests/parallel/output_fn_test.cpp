@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The output_fn of a boundary gets the module's output including the bias, for
 // inputs of any number of dimensions.
+#include <c10/util/StringUtil.h>
 #include <dtensor/debug/comm_debug_mode.h>
-#include <dtensor/format_text.h>
 #include <dtensor/parallel/boundary.h>
 #include <tests/parallel/modules.h>
 
@@ -119,8 +119,7 @@ TEST(OutputFn, GetsTheBiasForInputsOfAnyDimensions) {
         style.names_bias = options / 4 == 0;
         style.scale = uniform({7}, 6).requires_grad_(true);
         style.calls = &calls;
-        SCOPED_TRACE(
-            detail::format_text("options {}, {}-D", options, sizes.size()));
+        SCOPED_TRACE(c10::str("options ", options, ", ", sizes.size(), "-D"));
         const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
         auto mine = filled(torch::nn::Linear(4, 7));
         parallelize_module(*mine, mesh, style);

@@ -2,8 +2,8 @@
 // RowwiseParallel in chunks: results and gradients of the plain module, and one
 // collective per chunk where chunking is possible.
 #include <c10/core/InferenceMode.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/debug/comm_debug_mode.h>
-#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
 
@@ -22,10 +22,11 @@ struct Case {
   bool local = true;
 
   std::string text() const {
-    return detail::format_text(
-        "{} to {} in {}{}{}",
+    return c10::str(
         sizes,
+        " to ",
         to_string(output),
+        " in ",
         chunks,
         bias ? " with bias" : "",
         local ? " local" : "");

@@ -2,8 +2,8 @@
 // ColwiseParallel with num_query_heads: key heads of grouped queries, on ranks
 // with a fraction of a query group, compared with the plain module.
 #include <c10/core/InferenceMode.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/deferred/deferred_init.h>
-#include <dtensor/format_text.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/shared_units_impl.h>
@@ -93,10 +93,11 @@ int64_t gradient_reductions(const CommDebugMode& comm) {
 
 void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
   const auto ranks = mesh.size();
-  const auto what = detail::format_text(
-      "{}:{} on {}{}{}",
+  const auto what = c10::str(
       c.heads,
+      ":",
       c.key_heads,
+      " on ",
       ranks,
       c.bias ? " with bias" : "",
       c.sequence ? " along the sequence" : "");
@@ -322,12 +323,12 @@ TEST(SharedUnits, ThatCannotBeAreErrors) {
     for (const int64_t users : {-3, 2, 10}) {
       EXPECT_EQ(
           refused({.multiple_of = 4, .num_query_heads = users}, *k),
-          detail::format_text(
-              "{} has 3 units of 4 features, which {} of another module cannot "
-              "share. Set num_query_heads to a multiple of 3, the query heads "
-              "of an attention for example.",
+          c10::str(
               begin,
-              users));
+              " has 3 units of 4 features, which ",
+              users,
+              " of another module cannot share. Set num_query_heads to a "
+              "multiple of 3, the query heads of an attention for example."));
     }
     const std::string plain =
         ": with num_query_heads a rank gets the part that it needs, a plain "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // TensorParallelMultiheadAttention compared with torch::nn::MultiheadAttention,
 // and parallelized with itself on one rank.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
@@ -298,7 +298,7 @@ TEST(Torch20AttentionTest, HeadsNeedNotDivide) {
     for (const int64_t ranks : {2, 3, 4, 5}) {
       run_ranks(ranks, [&] {
         const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
-        const auto what = detail::format_text("{} heads on {}", heads, ranks);
+        const auto what = c10::str(heads, " heads on ", ranks);
         expect_uneven_heads(heads, mesh, PairwiseParallel(), {what});
         const std::string both = "1 all_gather, 1 reduce_scatter";
         expect_uneven_heads(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles that shard between heads: 9 query heads and 3 key and value heads on
 // any number of ranks, compared with the plain module.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
 
@@ -28,8 +28,8 @@ void expect_like_plain(
     bool local) {
   run_ranks(ranks, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
-    const auto what = detail::format_text(
-        "{}:{} on {}{}", heads, key_heads, ranks, local ? "" : ", as DTensors");
+    const auto what = c10::str(
+        heads, ":", key_heads, " on ", ranks, local ? "" : ", as DTensors");
     const auto whole = uniform({2, 3, heads * kHead}, 7);
     auto plain = filled(GroupedAttention(heads, key_heads));
     const auto x = whole.clone().requires_grad_();
@@ -186,12 +186,12 @@ TEST(Units, OfAnInputAreThoseOfTheWeight) {
         error_of([&] {
           o(at::ones({1, 5}));
         }),
-        detail::format_text(
+        c10::str(
             "[boundary] the input of the module itself, f32[1, 5], has 5 "
-            "features, and this rank's part of 9 in S(-1, u=3) has {}. Give "
-            "the module before it the output_layouts that are this one's "
-            "input_layouts.",
-            mesh.get_local_rank() == 0 ? 6 : 3));
+            "features, and this rank's part of 9 in S(-1, u=3) has ",
+            mesh.get_local_rank() == 0 ? 6 : 3,
+            ". Give the module before it the output_layouts that are this "
+            "one's input_layouts."));
   });
 }
 

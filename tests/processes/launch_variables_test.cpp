@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every launcher variable with invalid values: empty, text, negative, too
 // large, and contradicting another variable.
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/run_world.h>
-#include <dtensor/format_text.h>
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
 
@@ -103,13 +103,17 @@ TEST(LaunchVariables, ThatAreNoNumbersAreNamedWithTheirValues) {
       variables[number.name] = value;
       EXPECT_EQ(
           error(variables),
-          detail::format_text(
-              "[init_process_group] {} is not a number from {} to {}: \"{}\". "
-              "Start the program by a launcher, or set it to such a number.",
+          c10::str(
+              "[init_process_group] ",
               number.name,
+              " is not a number from ",
               number.least,
+              " to ",
               number.most,
-              value));
+              ": \"",
+              value,
+              "\". Start the program by a launcher, or set it to such a "
+              "number."));
     }
   }
 }
@@ -121,8 +125,8 @@ TEST(LaunchVariables, OutOfRangeAreErrors) {
       variables[number.name] = std::to_string(value);
       EXPECT_THAT(
           error(variables),
-          HasSubstr(detail::format_text(
-              "] {} is not a number from {}", number.name, number.least)))
+          HasSubstr(c10::str(
+              "] ", number.name, " is not a number from ", number.least)))
           << value;
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Admission of ranks to a world, and the time that the others wait for them.
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_process_group.h>
-#include <dtensor/format_text.h>
 #include <dtensor/version.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +16,12 @@ namespace TEST_SOURCE {
 using namespace dtensor;
 using ::testing::HasSubstr;
 
-const std::string kVersion = detail::format_text(
-    "dtensor {}.{}.{}",
+const std::string kVersion = c10::str(
+    "dtensor ",
     DTENSOR_VERSION_MAJOR,
+    ".",
     DTENSOR_VERSION_MINOR,
+    ".",
     DTENSOR_VERSION_PATCH);
 const std::string kWhere = "\noak\nhere\n4711 1\n";
 

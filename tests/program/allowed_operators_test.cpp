@@ -9,7 +9,7 @@
 #include <dtensor/program/allowed_operators_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/script.h>
@@ -137,12 +137,12 @@ TEST(AllowedOperators, CodeThatIsReadForAPlanWritesNoFiles) {
   const auto mapped = folder / c10::str("dtensor_mapped_", ::getpid());
   torch::jit::Module script("__torch__.Writer");
   script.register_parameter("w", torch::randn({8, 8}), false);
-  script.define(detail::format_text(
-      "def forward(self, x):\n    torch.save([1, 2], '{}')\n    y = "
-      "torch.from_file('{}', True, 4)\n    return torch.linear(x, self.w, "
-      "None)\n",
+  script.define(c10::str(
+      "def forward(self, x):\n    torch.save([1, 2], '",
       saved.string(),
-      mapped.string()));
+      "')\n    y = torch.from_file('",
+      mapped.string(),
+      "', True, 4)\n    return torch.linear(x, self.w, None)\n"));
   find_tp_plan(script, {torch::randn({4, 8})});
   EXPECT_FALSE(std::filesystem::exists(saved));
   EXPECT_FALSE(std::filesystem::exists(mapped));

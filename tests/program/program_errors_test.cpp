@@ -3,8 +3,8 @@
 #include "exported.h"
 #include "tests/weights/files.h"
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/format_text.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -95,7 +95,7 @@ std::string line_of_source(const std::string& begin) {
   for (int number = 1; std::getline(script, line); ++number) {
     const auto at = line.find(begin);
     if (at != std::string::npos) {
-      return detail::format_text("{}:{}: {}", path, number, line.substr(at));
+      return c10::str(path, ":", number, ": ", line.substr(at));
     }
   }
   return "no line " + begin;

@@ -8,7 +8,7 @@
 #include <torch/torch.h>
 
 #include <c10/core/InferenceMode.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -24,8 +24,7 @@ void expect_in_layouts(
     const std::string& name,
     const std::vector<int64_t>& mesh_shape,
     const std::vector<Placements>& layouts) {
-  SCOPED_TRACE(
-      detail::format_text("{} on {}", name, c10::IntArrayRef(mesh_shape)));
+  SCOPED_TRACE(c10::str(name, " on ", c10::IntArrayRef(mesh_shape)));
   const auto path = exported(name);
   const auto runs = python_runs(name);
   run_ranks(c10::multiply_integers(mesh_shape), [&] {

@@ -4,7 +4,6 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/torch.h>
@@ -198,12 +197,10 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   }
   const auto full = whole(mine.detach());
   if (full.sizes() != truth.sizes()) {
-    return detail::format_text(
-        "has shape {}, not {}", full.sizes(), truth.sizes());
+    return c10::str("has shape ", full.sizes(), ", not ", truth.sizes());
   }
   if (full.scalar_type() != truth.scalar_type()) {
-    return detail::format_text(
-        "is {}, not {}", full.scalar_type(), truth.scalar_type());
+    return c10::str("is ", full.scalar_type(), ", not ", truth.scalar_type());
   }
   // Infinite values cannot be split into terms of a sum.
   const auto expected = truth.detach();
@@ -223,13 +220,13 @@ std::string compare(const Results& mine, const Results& truth) {
   for (size_t i = 0; i < truth.values.size(); ++i) {
     const auto why = difference(mine.values[i], truth.values[i]);
     if (!why.empty()) {
-      return detail::format_text("result {} {}", i, why);
+      return c10::str("result ", i, " ", why);
     }
   }
   for (size_t i = 0; i < truth.grads.size(); ++i) {
     const auto why = difference(mine.grads[i], truth.grads[i]);
     if (!why.empty()) {
-      return detail::format_text("gradient {} {}", i, why);
+      return c10::str("gradient ", i, " ", why);
     }
   }
   return "";
@@ -280,7 +277,7 @@ Verdict run_distributed(
             const auto why = compare(compute(c, placed, with_grads), truth);
             if (!why.empty()) {
               const std::lock_guard lock(mutex);
-              wrong = detail::format_text("{} on rank {}{}", why, rank, call);
+              wrong = c10::str(why, " on rank ", rank, call);
             }
           }
         },
@@ -295,8 +292,7 @@ Verdict run_distributed(
 } // namespace
 
 std::string Case::text() const {
-  return detail::format_text(
-      "{} | {} | {}", op, c10::Join(" | ", specs), variant);
+  return c10::str(op, " | ", c10::Join(" | ", specs), " | ", variant);
 }
 
 Case Case::parse(const std::string& text) {
@@ -324,11 +320,13 @@ Case draw_case(
     for (size_t m = 0; m < mesh_shape.size(); ++m) {
       layout.push_back(draw_placement(operand, reduce, random));
     }
-    c.specs.push_back(detail::format_text(
-        "{}[{}] on ({}): {}",
+    c.specs.push_back(c10::str(
         short_name(operand.dtype),
+        "[",
         c10::Join(", ", operand.sizes),
+        "] on (",
         c10::Join(", ", mesh_shape),
+        "): ",
         to_string(PlacementsRef(layout))));
   }
   c.variant = static_cast<uint64_t>(random.below(100000));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls without a mesh or placements, and DTensors constructed from a local
 // tensor and a spec.
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/linear_styles.h>
@@ -152,11 +152,12 @@ TEST(DTensorOfPart, IsALeafThatSharesTheMemory) {
         error_of([&] {
           DTensor(at::ones({3, 2}), spec);
         }),
-        detail::format_text(
-            "[DTensor] the local tensor has shape [3, 2], but rank {} holds "
-            "[{}, 2] of f32[3, 2] on (tp=2): S(0). Cut it as torch.chunk does.",
+        c10::str(
+            "[DTensor] the local tensor has shape [3, 2], but rank ",
             rank,
-            rank == 0 ? 2 : 1));
+            " holds [",
+            rank == 0 ? 2 : 1,
+            ", 2] of f32[3, 2] on (tp=2): S(0). Cut it as torch.chunk does."));
     EXPECT_EQ(
         error_of([&] { DTensor(part.to(at::kDouble), spec); }),
         "[DTensor] the local tensor is Double, and the spec f32[3, 2] on "

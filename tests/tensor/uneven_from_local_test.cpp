@@ -2,7 +2,7 @@
 // from_local without a shape assumes that all shards have the size of this
 // rank's. If they do not, ranks must not continue with different global shapes:
 // the next collective throws on all of them.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include "support.h"
 
 #include <functional>
@@ -266,13 +266,14 @@ TEST(UnevenFromLocal, OnAMeshOfTwoDimensions) {
     get_group(mesh, "a").barrier(); // the ranks of "a" agree
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { full_tensor(d); }),
-        detail::format_text(
+        c10::str(
             "[from_local] ranks of \"b\" disagree about a tensor made without "
-            "a global shape: rank {} makes f64[6, 4] in R S(0) of its f64[3, "
-            "4]; rank {} makes f64[4, 4] in R S(0) of its f64[2, 4]. Pass the "
-            "global shape to from_local on every rank.",
+            "a global shape: rank ",
             rank / 2 * 2,
-            rank / 2 * 2 + 1));
+            " makes f64[6, 4] in R S(0) of its f64[3, 4]; rank ",
+            rank / 2 * 2 + 1,
+            " makes f64[4, 4] in R S(0) of its f64[2, 4]. Pass the global "
+            "shape to from_local on every rank."));
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The tensor object: its memory-related properties, and its own allocation.
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -69,7 +69,7 @@ TEST(Wrap, SaysOfItsMemoryWhatAPlainTensorSays) {
           mesh,
           {Replicate()},
           {.shape = t.sizes().vec(), .stride = t.strides().vec()});
-      const auto what = detail::format_text("{} by {}", t.sizes(), t.strides());
+      const auto what = c10::str(t.sizes(), " by ", t.strides());
       EXPECT_EQ(d.sizes(), t.sizes());
       EXPECT_EQ(d.strides(), t.strides());
       EXPECT_EQ(d.numel(), t.numel()) << what;

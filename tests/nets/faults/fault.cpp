@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fault.h"
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/format_text.h>
 
 #include <array>
 #include <chrono>
@@ -99,11 +99,14 @@ Objects objects_of_mine() {
 } // namespace
 
 std::string Fault::text() const {
-  return detail::format_text(
-      "rank {} of {} {} at point {}",
+  return c10::str(
+      "rank ",
       rank,
+      " of ",
       ranks,
+      " ",
       kNames[static_cast<size_t>(kind)],
+      " at point ",
       point);
 }
 
@@ -167,11 +170,12 @@ bool names(const std::string& error, const Fault& fault) {
     case Kind::kOtherRanksMesh:
     case Kind::kOtherRanksGroup:
     case Kind::kOtherRanksModule:
-      return says(detail::format_text(
-          " belongs to rank {}, and this is {}. Build one model per rank, "
-          "inside run_ranks",
+      return says(c10::str(
+          " belongs to rank ",
           (fault.rank + 1) % fault.ranks,
-          at_fault));
+          ", and this is ",
+          at_fault,
+          ". Build one model per rank, inside run_ranks"));
     default:
       return says(
           " belongs to rank 0 of a run_ranks that has ended, and this is " +

@@ -2,7 +2,7 @@
 #include "layouts.h"
 
 #include <ATen/ATen.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 
@@ -203,11 +203,12 @@ std::string to_string(const Truth& truth, const Combination& combination) {
   for (size_t i = 0; i < combination.size(); ++i) {
     const auto& t = truth.operands[i];
     const PlacementsRef layout(combination[i]);
-    text += detail::format_text(
-        "{}{}[{}] {}",
+    text += c10::str(
         i == 0 ? "" : ", ",
         short_name(t.scalar_type()),
+        "[",
         c10::Join(", ", t.sizes()),
+        "] ",
         layout.empty() ? "plain" : dtensor::to_string(layout));
   }
   return text;

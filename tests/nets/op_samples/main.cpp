@@ -14,7 +14,7 @@
 #include <c10/util/Exception.h>
 #include <tests/command_line.h>
 
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -169,15 +169,15 @@ class Supervisor {
         ? c10::str("ended by signal ", ::strsignal(WTERMSIG(status)))
         : c10::str("ended with status ", WEXITSTATUS(status));
     if (place.mesh < 0) {
-      print_line(detail::format_text(
-          "plain {} #{} {}", call.name(), call.number, how));
+      print_line(c10::str("plain ", call.name(), " #", call.number, " ", how));
       ++tally_.skipped;
     } else {
       report_different(
           call,
-          detail::format_text(
-              "mesh ({}) | combination {}",
+          c10::str(
+              "mesh (",
               c10::Join(", ", meshes()[static_cast<size_t>(place.mesh)]),
+              ") | combination ",
               place.combination),
           how,
           options_.settings,

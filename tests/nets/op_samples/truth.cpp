@@ -2,7 +2,7 @@
 #include "truth.h"
 
 #include <ATen/ATen.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -137,18 +137,23 @@ std::string inconsistency(const DTensor& t) {
   const auto& spec = *t.spec();
   const auto& local = detail::local_of(t);
   if (spec.dtype() != t.scalar_type() || spec.dtype() != local.scalar_type()) {
-    return detail::format_text(
-        " is {}, its spec {}, its part {}",
+    return c10::str(
+        " is ",
         t.scalar_type(),
+        ", its spec ",
         spec.dtype(),
+        ", its part ",
         local.scalar_type());
   }
   if (spec.sizes() != t.sizes() || spec.local_sizes() != local.sizes()) {
-    return detail::format_text(
-        " has shape {}, its spec {}, its part {} in place of {}",
+    return c10::str(
+        " has shape ",
         t.sizes(),
+        ", its spec ",
         spec.sizes(),
+        ", its part ",
         local.sizes(),
+        " in place of ",
         spec.local_sizes());
   }
   return "";
@@ -325,8 +330,8 @@ shape_difference(const Truth& truth, Mode mode, const Results& mine) {
   const auto& expected = expected_of(truth, mode);
   if (mine.values.size() != expected.values.size() ||
       mine.others.size() != expected.others.size()) {
-    return detail::format_text(
-        "{} tensors, not {}", mine.values.size(), expected.values.size());
+    return c10::str(
+        mine.values.size(), " tensors, not ", expected.values.size());
   }
   First first;
   for (size_t i = 0; i < expected.values.size(); ++i) {
@@ -382,8 +387,7 @@ std::string value_difference(
       first.add(
           "result",
           i,
-          detail::format_text(
-              " is {}, not {}", mine.others[i], expected.others[i]));
+          c10::str(" is ", mine.others[i], ", not ", expected.others[i]));
     }
   }
   for (size_t i = 0; i < truth.mutated.size(); ++i) {

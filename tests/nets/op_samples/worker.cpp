@@ -5,9 +5,9 @@
 #include "selection.h"
 #include "trial.h"
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 
 #include <functional>
 #include <set>
@@ -39,10 +39,12 @@ std::string arguments_of(const Call& call) {
 
 std::string
 where_of(const Trial& trial, int64_t mesh, const Combination& combination) {
-  return detail::format_text(
-      "mesh ({}) | {} | {}",
+  return c10::str(
+      "mesh (",
       c10::Join(", ", meshes()[static_cast<size_t>(mesh)]),
+      ") | ",
       to_string(trial.truth, combination),
+      " | ",
       arguments_of(trial.call));
 }
 
@@ -178,8 +180,8 @@ void count(
     case Verdict::kRefused:
       ++tally.refused[static_cast<size_t>(verdict.refusal)];
       if (settings.verbose) {
-        print_line(detail::format_text(
-            "refused {} | {} | {}", trial.call.name(), where, verdict.why));
+        print_line(c10::str(
+            "refused ", trial.call.name(), " | ", where, " | ", verdict.why));
       }
       break;
     case Verdict::kDifferent:
@@ -277,12 +279,14 @@ void report_different(
   const bool known = settings.pending.count(call.name()) != 0;
   ++(known ? tally.pending : tally.different);
   if (!known || settings.verbose) {
-    print_line(detail::format_text(
-        "{}{} #{} | {} | {}",
+    print_line(c10::str(
         known ? "pending " : "DIFFERENT ",
         call.name(),
+        " #",
         call.number,
+        " | ",
         where,
+        " | ",
         why));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "case.h"
 
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ bool has(const std::string& text, const std::string& part) {
 // True if the text names the rank, as "rank 1 (process 4711 on oak)" or "rank 1
 // (process 4711)".
 bool names_rank(const std::string& text, int64_t rank) {
-  const std::string name = detail::format_text("rank {} (process ", rank);
+  const std::string name = c10::str("rank ", rank, " (process ");
   for (size_t at = text.find(name); at != std::string::npos;
        at = text.find(name, at + 1)) {
     const size_t end = text.find(')', at);
@@ -65,8 +65,8 @@ bool names_culprit(
 
 // True for "rank 2 of 3 did not come" or "ranks 2, 3 of 4 did not come".
 bool says_absent(const std::string& text, int64_t rank) {
-  const std::regex said(detail::format_text(
-      "ranks? ([0-9]+, )*{}(, [0-9]+)* of [0-9]+ did not come within", rank));
+  const std::regex said(c10::str(
+      "ranks? ([0-9]+, )*", rank, "(, [0-9]+)* of [0-9]+ did not come within"));
   return std::regex_search(text, said);
 }
 
@@ -115,12 +115,13 @@ std::chrono::milliseconds Case::patience() const {
 }
 
 std::string Case::text() const {
-  return detail::format_text(
-      "rank {} {}{}{}",
+  return c10::str(
+      "rank ",
       culprit,
+      " ",
       kNames.at(static_cast<size_t>(kind)),
       is_absent() ? " at the beginning"
-                  : detail::format_text(" at place {}, point {}", place, point),
+                  : c10::str(" at place ", place, ", point ", point),
       compares ? ", compared" : "");
 }
 
@@ -147,8 +148,7 @@ missing_in(const std::string& output, const World& world, const Case& fault) {
   }
   if (fault.kind == Kind::kCallsOther) {
     return has(output, "disagree: ") &&
-            has(output,
-                detail::format_text("rank {} calls broadcast", fault.culprit))
+            has(output, c10::str("rank ", fault.culprit, " calls broadcast"))
         ? ""
         : "both calls";
   }

@@ -4,7 +4,7 @@
 #include "rank.h"
 #include "tests/free_port.h"
 
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,16 +81,22 @@ std::vector<pid_t> start_launcher(
     const Case& fault,
     const std::filesystem::path& folder,
     const std::string& program) {
-  const std::string command = detail::format_text(
-      "exec {} -n {} {} --as-rank --backend {} --kind {} --culprit {} --place "
-      "{} --point {}{}",
+  const std::string command = c10::str(
+      "exec ",
       world.launcher,
+      " -n ",
       world.processes,
+      " ",
       program,
+      " --as-rank --backend ",
       world.backend,
+      " --kind ",
       static_cast<int>(fault.kind),
+      " --culprit ",
       fault.culprit,
+      " --place ",
       fault.place,
+      " --point ",
       fault.point,
       fault.compares ? " --compares" : "");
   return {start(output_of(folder, 0), [&] {

@@ -8,8 +8,8 @@
 //   dtensor_process_faults --backend shm --threads 2 --processes 2 --runs 70
 //   dtensor_process_faults --backend mpi --launcher "mpirun.mpich" --runs 70
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/backends.h>
-#include <dtensor/format_text.h>
 #include <tests/command_line.h>
 #include <tests/processes/two_hosts.h>
 
@@ -102,8 +102,7 @@ std::string wrong_with(
   const double patience =
       std::chrono::duration<double>(fault.patience()).count();
   if (seconds_after(outcome, ended) > patience) {
-    return detail::format_text(
-        "an end after {} s", seconds_after(outcome, ended));
+    return c10::str("an end after ", seconds_after(outcome, ended), " s");
   }
   const auto missing = missing_in(ended.output, world, fault);
   return missing.empty() ? "" : missing + " is not in what it says";
@@ -121,8 +120,15 @@ bool is_right(
     const auto wrong = wrong_with(options, fault, outcome, i);
     const auto& ended = outcome.processes[i];
     if (!wrong.empty() || outcome.hung || options.verbose) {
-      text += detail::format_text(
-          "  process {}, code {}: {}\n{}", i, ended.code, wrong, ended.output);
+      text += c10::str(
+          "  process ",
+          i,
+          ", code ",
+          ended.code,
+          ": ",
+          wrong,
+          "\n",
+          ended.output);
     }
     right = right && wrong.empty();
     if (is_other(i, options.world, fault)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "trial.h"
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/format_text.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/torch.h>
 
@@ -60,12 +60,10 @@ std::optional<at::Tensor> expected_part(
 
 std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   if (mine.sizes() != truth.sizes()) {
-    return detail::format_text(
-        "has shape {}, not {}", mine.sizes(), truth.sizes());
+    return c10::str("has shape ", mine.sizes(), ", not ", truth.sizes());
   }
   if (mine.scalar_type() != truth.scalar_type()) {
-    return detail::format_text(
-        "is {}, not {}", mine.scalar_type(), truth.scalar_type());
+    return c10::str("is ", mine.scalar_type(), ", not ", truth.scalar_type());
   }
   if (mine.requires_grad() != truth.requires_grad()) {
     return truth.requires_grad() ? "does not require grad" : "requires grad";
@@ -82,7 +80,7 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   }
   return at::allclose(got, expected, 1e-7, 1e-9, /*equal_nan=*/true)
       ? ""
-      : detail::format_text("differs:\n{}\nnot\n{}", got, expected);
+      : c10::str("differs:\n", got, "\nnot\n", expected);
 }
 
 // Both machines of one rank: with DTensors and with plain tensors.
@@ -119,8 +117,8 @@ class Pair {
 };
 
 void Pair::fail(const Step& step, const std::string& why) {
-  throw Different{detail::format_text(
-      "after v{} = {} on rank {}: {}", step.out, step.op, get_rank(), why)};
+  throw Different{c10::str(
+      "after v", step.out, " = ", step.op, " on rank ", get_rank(), ": ", why)};
 }
 
 // Runs a step on DTensors. Returns the text if it is refused.
@@ -245,7 +243,7 @@ void Pair::check_gradients(const Step& step) {
     got = got.defined() ? got.detach() : at::zeros_like(mine[i].detach());
     const auto why = difference(got, truth);
     if (!why.empty()) {
-      fail(step, detail::format_text("the gradient of leaf {} {}", i, why));
+      fail(step, c10::str("the gradient of leaf ", i, " ", why));
     }
   }
 }

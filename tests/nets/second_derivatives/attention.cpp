@@ -2,7 +2,7 @@
 // Attention: torch::nn's modules with sharded heads, and the operator on a
 // sharded sequence.
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/context_parallel.h>
@@ -51,8 +51,7 @@ Styled of_today(const Heads& h, Random& random) {
   const auto output = draw_output(3, random);
   const bool local = random.chance(50);
   return {
-      detail::format_text(
-          "attention of {} heads to {}", h.count, to_string(output)),
+      c10::str("attention of ", h.count, " heads to ", to_string(output)),
       self_attention(h),
       {{"0.attn",
         AttentionParallel(
@@ -65,7 +64,7 @@ Styled of_today(const Heads& h, Random& random) {
 Styled of_2_0(const Heads& h, Random& random) {
   const bool local = random.chance(50);
   return {
-      detail::format_text("Pairwise attention of {} heads", h.count),
+      c10::str("Pairwise attention of ", h.count, " heads"),
       self_attention(h),
       {{"0.attn", torch_2_0::PairwiseParallel({.use_local_output = local})}},
       Replicate(),
@@ -77,7 +76,7 @@ Styled of_2_0(const Heads& h, Random& random) {
 Styled encoder_layer(const Heads& h, Random& random) {
   const auto hidden = 2 + random.below(6);
   return {
-      detail::format_text("encoder layer of {} heads", h.count),
+      c10::str("encoder layer of ", h.count, " heads"),
       [=] {
         return torch::nn::Sequential(torch::nn::TransformerEncoderLayer(
             torch::nn::TransformerEncoderLayerOptions(h.width, h.count)
@@ -173,8 +172,8 @@ Program context_attention(const std::vector<int64_t>& mesh, Random& random) {
   const auto tokens =
       call.local ? mesh[0] * (1 + random.below(3)) : 1 + random.below(8);
   Program program;
-  program.name = detail::format_text(
-      "context_parallel by {}{}{}{}",
+  program.name = c10::str(
+      "context_parallel by ",
       name_of(call.method),
       call.causal ? ", causal" : "",
       call.grouped ? ", grouped" : "",

@@ -4,7 +4,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/loss_parallel.h>
 #include <torch/nn/modules/activation.h>
@@ -28,9 +28,9 @@ struct Loss {
   bool parallel;
 
   std::string text() const {
-    return detail::format_text(
-        "{}cross_entropy, reduction {}{}{}{}",
+    return c10::str(
         parallel ? "loss_parallel " : "",
+        "cross_entropy, reduction ",
         reduction,
         weight.defined() ? ", weight" : "",
         ignored == 0 ? ", ignore 0" : "",

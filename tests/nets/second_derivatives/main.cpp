@@ -52,10 +52,12 @@ struct Case {
     std::string all = program.name;
     for (size_t i = 0; i < program.operands.size(); ++i) {
       const auto& t = program.operands[i];
-      all += detail::format_text(
-          " | {}[{}] {}",
+      all += c10::str(
+          " | ",
           short_name(t.scalar_type()),
+          "[",
           c10::Join(", ", t.sizes()),
+          "] ",
           to_string(PlacementsRef(program.layouts[i])));
     }
     return all + " | mesh (" + c10::Join(", ", mesh) + ")";
@@ -140,8 +142,7 @@ struct Tally {
 int report(const Tally& tally) {
   std::string kinds;
   for (const auto& [where, count] : tally.refused_by) {
-    kinds += detail::format_text(
-        "{}{}: {}", kinds.empty() ? "" : ", ", where, count);
+    kinds += c10::str(kinds.empty() ? "" : ", ", where, ": ", count);
   }
   std::cout << "second derivatives: "
             << tally.equal + tally.refused + tally.different

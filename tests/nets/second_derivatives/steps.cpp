@@ -5,7 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tanh.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/local_map.h>
@@ -67,8 +67,8 @@ Step through_local(bool says_gradients, bool nonlinear) {
     return nonlinear ? at::tanh(t) : t * 3;
   };
   return {
-      detail::format_text(
-          "local {}{}",
+      c10::str(
+          "local ",
           nonlinear ? "tanh" : "* 3",
           says_gradients ? " with grad_placements" : ""),
       fn,

@@ -2,7 +2,7 @@
 // Compares modules under parallel styles with the plain modules. Their
 // parameters are leaves besides the input.
 #include <ATen/CPUGeneratorImpl.h>
-#include <dtensor/format_text.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/module_hooks.h>
@@ -46,7 +46,7 @@ Styled rowwise(const Sizes& s, Random& random) {
   const bool local = random.chance(50);
   const auto chunks = 1 + random.below(3);
   return {
-      detail::format_text("Rowwise to {} in {}", to_string(output), chunks),
+      c10::str("Rowwise to ", to_string(output), " in ", chunks),
       [s] { return torch::nn::Sequential(linear(s.in, s.out, s.bias)); },
       {{"0",
         RowwiseParallel(
@@ -88,8 +88,7 @@ Styled norm(const Sizes& s, Random& random) {
   const bool local = random.chance(50);
   const bool inner = random.chance(50);
   return {
-      detail::format_text(
-          "SequenceParallel({}), Colwise to {}", dim, to_string(output)),
+      c10::str("SequenceParallel(", dim, "), Colwise to ", to_string(output)),
       [s] {
         return torch::nn::Sequential(
             torch::nn::LayerNorm(torch::nn::LayerNormOptions({s.in})),
@@ -114,11 +113,13 @@ Styled prepared(const Sizes& s, Random& random) {
   const bool local_input = random.chance(50);
   const bool local = random.chance(50);
   return {
-      detail::format_text(
-          "PrepareModuleInputOutput {} to {}{} to {}",
+      c10::str(
+          "PrepareModuleInputOutput ",
           to_string(input),
+          " to ",
           to_string(desired),
           local_input ? " local" : "",
+          " to ",
           to_string(output)),
       [] { return torch::nn::Sequential(Gate()); },
       {{"0",
@@ -152,10 +153,8 @@ Styled embedding(const Sizes& s, Random& random) {
         ColwiseParallel({.output_layouts = output, .use_local_output = local}));
   }
   return {
-      detail::format_text(
-          "{} Embedding to {}",
-          rows ? "Rowwise" : "Colwise",
-          to_string(output)),
+      c10::str(
+          rows ? "Rowwise" : "Colwise", " Embedding to ", to_string(output)),
       [s] { return torch::nn::Sequential(torch::nn::Embedding(7, s.out)); },
       std::move(plan),
       Replicate(),

@@ -9,7 +9,6 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -104,12 +103,10 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   const auto expected = truth.defined() ? truth.detach() : at::zeros_like(full);
   const auto got = mine.defined() ? full : at::zeros_like(expected);
   if (got.sizes() != expected.sizes()) {
-    return detail::format_text(
-        "has shape {}, not {}", got.sizes(), expected.sizes());
+    return c10::str("has shape ", got.sizes(), ", not ", expected.sizes());
   }
   if (got.scalar_type() != expected.scalar_type()) {
-    return detail::format_text(
-        "is {}, not {}", got.scalar_type(), expected.scalar_type());
+    return c10::str("is ", got.scalar_type(), ", not ", expected.scalar_type());
   }
   if (!at::isFloatingType(expected.scalar_type())) {
     return got.equal(expected) ? "" : "differs";
@@ -124,8 +121,7 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
 std::string
 compare(const Tensors& mine, const Tensors& truth, const char* what) {
   if (mine.size() != truth.size()) {
-    return detail::format_text(
-        "{} {}s, not {}", mine.size(), what, truth.size());
+    return c10::str(mine.size(), " ", what, "s, not ", truth.size());
   }
   for (size_t i = 0; i < truth.size(); ++i) {
     const auto why = difference(mine[i], truth[i]);
@@ -199,8 +195,7 @@ Verdict try_program(
       const auto why = compare(differentiate(program, placed, &mesh), truth);
       if (!why.empty()) {
         const std::lock_guard lock(mutex);
-        wrong = detail::format_text(
-            "{} on rank {}{}", why, rank, round > 0 ? " when warm" : "");
+        wrong = c10::str(why, " on rank ", rank, round > 0 ? " when warm" : "");
       }
     }
   };

@@ -2,7 +2,6 @@
 #include "plan.h"
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <utility>
@@ -233,11 +232,12 @@ int64_t Plan::data_ranks() const {
 }
 
 std::string Plan::text() const {
-  auto text = detail::format_text(
-      "--seed {}: ({}) {}{}{}{}{}{}{}, width {}, rows {}, optimizer {}, plain "
-      "steps {}\n",
+  auto text = c10::str(
+      "--seed ",
       seed,
+      ": (",
       c10::Join(", ", mesh),
+      ") ",
       c10::Join(", ", names),
       replicates ? c10::str(", replicates ", bucket_bytes) : "",
       root_is_unit ? ", root unit" : "",
@@ -245,10 +245,15 @@ std::string Plan::text() const {
       in_float ? ", in float" : "",
       keeps_after_backward ? ", keeps after backward" : "",
       prefetched >= 0 ? c10::str(", prefetches ", prefetched) : "",
+      ", width ",
       width,
+      ", rows ",
       rows,
+      ", optimizer ",
       optimizer,
-      plain_steps);
+      ", plain steps ",
+      plain_steps,
+      "\n");
   for (const auto& block : blocks) {
     text += "  " + text_of(block) + "\n";
   }

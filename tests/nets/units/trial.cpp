@@ -2,9 +2,9 @@
 #include "trial.h"
 
 #include <ATen/ops/allclose.h>
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/format_text.h>
 
 #include <mutex>
 #include <regex>
@@ -39,7 +39,7 @@ std::string difference(
     const Plan& plan,
     int64_t index) {
   if (mine.what != truth.what) {
-    return detail::format_text("{} instead of {}", mine.what, truth.what);
+    return c10::str(mine.what, " instead of ", truth.what);
   }
   if (mine.value.defined() != truth.value.defined()) {
     return mine.what + (mine.value.defined() ? " is there" : " is missing");
@@ -51,10 +51,11 @@ std::string difference(
       ? truth.value.narrow(0, plan.rows * index, plan.rows)
       : truth.value;
   if (mine.value.sizes() != expected.sizes()) {
-    return detail::format_text(
-        "{} has shape {}, not {}",
+    return c10::str(
         mine.what,
+        " has shape ",
         mine.value.sizes(),
+        ", not ",
         expected.sizes());
   }
   const bool is_float = mine.what == "in float" || plan.in_float;
@@ -65,9 +66,9 @@ std::string difference(
       tolerance,
       tolerance);
   return is_close ? ""
-                  : detail::format_text(
-                        "{} differs by {}",
+                  : c10::str(
                         mine.what,
+                        " differs by ",
                         (mine.value - expected).abs().max().item<double>());
 }
 
@@ -79,7 +80,7 @@ std::string compare(
   for (size_t i = 0; i < std::min(mine.size(), truth.size()); ++i) {
     const auto why = difference(mine[i], truth[i], plan, index);
     if (!why.empty()) {
-      return detail::format_text("{} (record {})", why, i);
+      return c10::str(why, " (record ", i, ")");
     }
   }
   return mine.size() == truth.size() ? "" : "another number of records";
@@ -104,7 +105,7 @@ Verdict try_plan(const Plan& plan) {
         compare(run(plan, &mesh), truth, plan, data_index(plan, mesh));
     if (!why.empty()) {
       const std::lock_guard lock(mutex);
-      wrong = detail::format_text("{} on rank {}", why, rank);
+      wrong = c10::str(why, " on rank ", rank);
     }
   };
   try {
