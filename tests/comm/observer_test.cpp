@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Events that observers receive: exact kinds, bytes and groups.
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>

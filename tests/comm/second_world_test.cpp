@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A second World implementation supports meshes, layouts and tensors (as in
 // examples/01_layouts.cpp and 02_tensors.cpp) like run_ranks().
-#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <tests/redistribute/expect_right.h>

@@ -2,7 +2,6 @@
 // shard_dim_alltoall(): from a tensor sharded along one dimension to the same
 // tensor sharded along another. The expected result is torch.chunk of the full
 // tensor.
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <c10/util/StringUtil.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks that do not make the same calls in collectives over small tensors: the
 // errors are those of large tensors, and no rank deadlocks.
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

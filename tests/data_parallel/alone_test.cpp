@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parameters of a unit that operators use alone (without an activation), in
 // modules without hooks, compared with the plain module on all rows.
-#include <c10/util/StringUtil.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>

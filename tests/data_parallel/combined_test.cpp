@@ -9,7 +9,6 @@
 
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
-#include <c10/util/StringUtil.h>
 
 #include <limits>
 

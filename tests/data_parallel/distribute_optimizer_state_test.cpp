@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Optimizers that took steps before their parameters became DTensors.
-#include <c10/util/StringUtil.h>
 #include <dtensor/parallel/distribute_optimizer_state.h>
 #include <dtensor/parallel/state_dict.h>
 #include <tests/data_parallel/training.h>

@@ -2,7 +2,6 @@
 // Trace: the file has the trace event format and records every operator's
 // thread.
 #include <ATen/record_function.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/debug/trace.h>
 #include <tests/debug/json.h>
 #include <tests/parallel/modules.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parallel styles on deferred models: a forward pass on meta tensors has the
 // layouts of the pass with data.
-#include <c10/util/StringUtil.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>

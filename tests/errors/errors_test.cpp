@@ -7,7 +7,6 @@
 //
 // To review a changed text, run with DTENSOR_WRITE_GOLDEN=1 and look at the
 // difference.
-#include <c10/util/StringUtil.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <dtensor/comm/backends.h>

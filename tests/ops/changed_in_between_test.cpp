@@ -3,7 +3,6 @@
 // backward pass needs it. LibTorch then refuses to run backward. DTensors must
 // do the same, unless the graph holds a copy and the gradient is that of the
 // unmodified tensor.
-#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 

@@ -2,7 +2,6 @@
 #include "oracle.h"
 
 #include <ATen/core/Reduction.h>
-#include <c10/util/StringUtil.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {

@@ -4,7 +4,6 @@
 // calls.
 #include "tests/ops/rule_calls.h"
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <c10/util/StringUtil.h>
 #include "oracle.h"
 
 namespace dtensor {

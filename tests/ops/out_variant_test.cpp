@@ -3,7 +3,6 @@
 #include "same_or_error.h"
 
 #include <ATen/ops/cat.h>
-#include <c10/util/StringUtil.h>
 
 namespace dtensor::testing {
 namespace TEST_SOURCE {

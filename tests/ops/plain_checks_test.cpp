@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls that the plain operator refuses because of global properties of the
 // tensors are refused for DTensors, too, with an explanation.
-#include <c10/util/StringUtil.h>
 #include "same_or_error.h"
 
 #include <limits>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compares the choice of propagate(), one mesh dimension after the other, with
 // the cheapest combination of strategies on the whole mesh.
-#include <c10/util/StringUtil.h>
 #include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/propagate.h>

@@ -5,7 +5,6 @@
 
 #include "operands.h"
 
-#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
 

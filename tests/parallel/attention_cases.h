@@ -3,7 +3,6 @@
 // operator's.
 #pragma once
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <tests/parallel/modules.h>

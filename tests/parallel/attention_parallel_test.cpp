@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // AttentionParallel compared with the plain module, and torch::nn's
 // Transformers with a plan compared with plain ones.
-#include <c10/util/StringUtil.h>
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <tests/parallel/comm_counts.h>

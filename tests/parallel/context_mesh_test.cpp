@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sharded sequences on 2-D meshes: combined with tensor and data parallelism.
-#include <c10/util/StringUtil.h>
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {

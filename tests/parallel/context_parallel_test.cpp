@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attention over a sharded sequence equals plain attention: forward and
 // backward, for plain shards and DTensors, with every method and any length.
-#include <c10/util/StringUtil.h>
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ColwiseParallel and RowwiseParallel compared with the plain module: every
 // combination of layouts, local and distributed inputs and outputs.
-#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
 

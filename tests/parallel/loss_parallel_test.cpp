@@ -8,7 +8,6 @@
 #include <tests/ops/oracle.h>
 
 #include <ATen/core/Reduction.h>
-#include <c10/util/StringUtil.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The output_fn of a boundary gets the module's output including the bias, for
 // inputs of any number of dimensions.
-#include <c10/util/StringUtil.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/boundary.h>
 #include <tests/parallel/modules.h>

@@ -2,7 +2,6 @@
 // RowwiseParallel in chunks: results and gradients of the plain module, and one
 // collective per chunk where chunking is possible.
 #include <c10/core/InferenceMode.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>

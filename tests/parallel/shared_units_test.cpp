@@ -2,7 +2,6 @@
 // ColwiseParallel with num_query_heads: key heads of grouped queries, on ranks
 // with a fraction of a query group, compared with the plain module.
 #include <c10/core/InferenceMode.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/autocast.h>

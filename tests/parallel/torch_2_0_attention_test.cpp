@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // TensorParallelMultiheadAttention compared with torch::nn::MultiheadAttention,
 // and parallelized with itself on one rank.
-#include <c10/util/StringUtil.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles that shard between heads: 9 query heads and 3 key and value heads on
 // any number of ranks, compared with the plain module.
-#include <c10/util/StringUtil.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every launcher variable with invalid values: empty, text, negative, too
 // large, and contradicting another variable.
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/run_world.h>

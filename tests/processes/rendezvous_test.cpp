@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Admission of ranks to a world, and the time that the others wait for them.
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/version.h>
 #include <gmock/gmock.h>

@@ -9,7 +9,6 @@
 #include <dtensor/program/allowed_operators_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/script.h>

@@ -6,7 +6,6 @@
 #include "tests/error_of.h"
 #include "tests/weights/files.h"
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
 #include <dtensor/program/pickle_shape_impl.h>
 #include <gmock/gmock.h>

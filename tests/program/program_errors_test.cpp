@@ -3,7 +3,6 @@
 #include "exported.h"
 #include "tests/weights/files.h"
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

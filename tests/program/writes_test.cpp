@@ -8,7 +8,6 @@
 #include <torch/torch.h>
 
 #include <c10/core/InferenceMode.h>
-#include <c10/util/StringUtil.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls without a mesh or placements, and DTensors constructed from a local
 // tensor and a spec.
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/ranks.h>

@@ -2,7 +2,6 @@
 // from_local without a shape assumes that all shards have the size of this
 // rank's. If they do not, ranks must not continue with different global shapes:
 // the next collective throws on all of them.
-#include <c10/util/StringUtil.h>
 #include "support.h"
 
 #include <functional>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The tensor object: its memory-related properties, and its own allocation.
-#include <c10/util/StringUtil.h>
 #include <algorithm>
 #include <numeric>
 #include <thread>

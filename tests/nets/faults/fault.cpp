@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fault.h"
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/dtensor.h>
 
 #include <array>

@@ -2,7 +2,6 @@
 #include "layouts.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 

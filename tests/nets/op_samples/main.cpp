@@ -14,7 +14,6 @@
 #include <c10/util/Exception.h>
 #include <tests/command_line.h>
 
-#include <c10/util/StringUtil.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include "truth.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/autograd.h>

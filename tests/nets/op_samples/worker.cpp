@@ -5,7 +5,6 @@
 #include "selection.h"
 #include "trial.h"
 
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 

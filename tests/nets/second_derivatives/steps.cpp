@@ -5,7 +5,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tanh.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/local_map.h>

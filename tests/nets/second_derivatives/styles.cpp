@@ -2,7 +2,6 @@
 // Compares modules under parallel styles with the plain modules. Their
 // parameters are leaves besides the input.
 #include <ATen/CPUGeneratorImpl.h>
-#include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/module_hooks.h>
