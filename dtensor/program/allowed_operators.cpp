@@ -227,8 +227,8 @@ void check_operator_names(const std::vector<std::string>& allowed) {
   for (const auto& item : allowed) {
     DTENSOR_CHECK_VALUE(
         is_operator_name(item),
-        "[load_program] allowed_operators has \"{}\", which is no name of an "
-        "operator. Write \"torchvision::nms\" for all its overloads, or "
+        "[load_program] allowed_operators has \"{}\", which is not an "
+        "operator name. Write \"torchvision::nms\" for all its overloads, or "
         "\"torchvision::*\" for a namespace.",
         item);
   }

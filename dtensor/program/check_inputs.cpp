@@ -41,8 +41,7 @@ class Check {
     if (!input.is_tensor) {
       DTENSOR_CHECK_TYPE(
           given.isScalar(),
-          "[{}] the input {} of {} is a number, and a {} was given. Pass a "
-          "number.",
+          "[{}] input {} of {} must be a number, got {}. Pass a number.",
           kProgram,
           input.name,
           state_.path,
@@ -51,8 +50,7 @@ class Check {
     }
     DTENSOR_CHECK_TYPE(
         given.isTensor() && given.toTensor().defined(),
-        "[{}] the input {} of {} is a tensor, {}, and a {} was given. Pass a "
-        "tensor.",
+        "[{}] input {} of {} must be a tensor, {}, got {}. Pass a tensor.",
         kProgram,
         input.name,
         state_.path,
@@ -74,8 +72,9 @@ class Check {
     }
     DTENSOR_CHECK_VALUE(
         fits,
-        "[{}] the input {} of {} is {}, and it was exported for {}{}. Pass "
-        "such a tensor, or export it with dynamic_shapes.",
+        "[{}] input {} of {} is {}, but the program was exported for {}{}. "
+        "Pass a tensor of that dtype and shape, or export the program with "
+        "dynamic_shapes.",
         kProgram,
         input.name,
         state_.path,
@@ -141,8 +140,7 @@ void check_inputs(
   }
   DTENSOR_CHECK_VALUE(
       names.size() == inputs.size(),
-      "[{}] {} takes {} inputs ({}), and {} were given. Pass them in this "
-      "order.",
+      "[{}] {} takes {} inputs ({}), got {}. Pass them in this order.",
       kProgram,
       state.path,
       names.size(),

@@ -253,7 +253,8 @@ class Search {
   line_of(const Product& product, const std::string& style, int64_t unit) {
     return {
         product.module,
-        unit == 1 ? style : detail::format_text("{} unit={}", style, unit)};
+        unit == 1 ? style
+                  : detail::format_text("{} multiple_of={}", style, unit)};
   }
 
   // A weight that several calls or modules share is sharded in one way.

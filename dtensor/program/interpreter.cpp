@@ -41,8 +41,8 @@ std::string condition_of(const std::string& text) {
 void Interpreter::refuse_call(const GraphNode& node, const std::string& why)
     const {
   DTENSOR_THROW_VALUE(
-      "[Program] the call does not take its arguments: {}, {}. Export the "
-      "program again.",
+      "[Program] an operator does not accept its arguments: {}, {}. Export "
+      "the program again.",
       why,
       describe(node, state_.path));
   TORCH_INTERNAL_ASSERT(false);

@@ -29,8 +29,8 @@ std::string graph_in(const detail::Pt2Archive& archive) {
   std::erase_if(names, [](const auto& n) { return !n.ends_with(".json"); });
   DTENSOR_CHECK_VALUE(
       names.size() == 1,
-      "[{}] {} holds {} programs under {}. Write one with torch.export.save() "
-      "of PyTorch 2.8 or newer.",
+      "[{}] {} contains {} programs under {}, expected 1. Write it with "
+      "torch.export.save() of PyTorch 2.8 or newer.",
       kLoadProgram,
       archive.path(),
       names.size(),

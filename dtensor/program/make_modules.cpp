@@ -76,7 +76,7 @@ class Weights {
     const auto* weight = file_.find(input.name);
     DTENSOR_CHECK_VALUE(
         weight != nullptr,
-        "[load_program] {} has no values of {}. Export the program again.",
+        "[load_program] {} has no values for {}. Export the program again.",
         file_.path(),
         input.name);
     for (const auto& [name, tied] : made_) {
@@ -90,8 +90,9 @@ class Weights {
         input.kind == InputKind::kParameter && input.requires_grad;
     DTENSOR_CHECK_VALUE(
         !wants_grad || t.is_floating_point() || t.is_complex(),
-        "[load_program] {}: the parameter {} is {} and requires a gradient, "
-        "which only floating point numbers have. Export the program again.",
+        "[load_program] {}: parameter {} is {} and requires a gradient, but "
+        "only floating-point and complex tensors can. Export the program "
+        "again.",
         file_.path(),
         input.name,
         short_name(weight->dtype));

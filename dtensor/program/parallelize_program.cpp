@@ -26,7 +26,7 @@ void parallelize_program(
   const auto mesh = detail::mesh_or_current(given_mesh, kParallelizeProgram);
   DTENSOR_CHECK(
       !state.mesh.defined(),
-      "[{}] {} is parallel already, on {}. Load it once more.",
+      "[{}] {} is already parallelized on {}. Load it again.",
       kParallelizeProgram,
       state.path,
       state.mesh);

@@ -44,8 +44,8 @@ class Pickle {
       if (!read_constant(opcode) && !read_memo(opcode) &&
           !read_object(opcode)) {
         refuse(detail::format_text(
-            "at byte {} of its pickle is the instruction {}, which "
-            "torch.save() does not write",
+            "byte {} of its pickle is opcode {}, which torch.save() does not "
+            "write",
             at_,
             static_cast<int>(opcode)));
       }
@@ -71,7 +71,7 @@ class Pickle {
         }
         const auto child = held_[node][next++];
         if (is_open[child]) {
-          refuse("an object of its pickle holds itself");
+          refuse("an object of its pickle contains itself");
         }
         if (depths[child] == 0) {
           way.emplace_back(child, 0);
@@ -122,7 +122,7 @@ class Pickle {
 
   Node pop() {
     if (stack_.empty() || stack_.back() == kMark) {
-      refuse("its pickle takes more than it has");
+      refuse("its pickle pops from an empty stack");
     }
     const auto node = stack_.back();
     stack_.pop_back();
@@ -131,7 +131,7 @@ class Pickle {
 
   Node& top() {
     if (stack_.empty() || stack_.back() == kMark) {
-      refuse("its pickle takes more than it has");
+      refuse("its pickle pops from an empty stack");
     }
     return stack_.back();
   }
@@ -147,7 +147,7 @@ class Pickle {
   std::vector<Node> pop_to_mark() {
     const auto mark = std::find(stack_.rbegin(), stack_.rend(), kMark);
     if (mark == stack_.rend()) {
-      refuse("its pickle takes more than it has");
+      refuse("its pickle pops from an empty stack");
     }
     std::vector<Node> nodes(mark.base(), stack_.end());
     stack_.erase(mark.base() - 1, stack_.end());
@@ -167,7 +167,7 @@ class Pickle {
   void put(const std::vector<Node>& held) {
     const auto into = top();
     if (into == kLeaf) {
-      refuse("its pickle puts something into what holds nothing");
+      refuse("its pickle adds items to an object that is not a container");
     }
     held_[into].insert(held_[into].end(), held.begin(), held.end());
   }
@@ -220,7 +220,7 @@ class Pickle {
       const size_t index =
           opcode == 'q' ? number<uint8_t>() : number<uint32_t>();
       if (index > bytes_.size()) {
-        refuse(c10::str("its pickle has a memo of index ", index));
+        refuse(c10::str("its pickle has a memo index out of range: ", index));
       }
       memo_[index] = top();
       return true;
@@ -230,7 +230,7 @@ class Pickle {
           opcode == 'h' ? number<uint8_t>() : number<uint32_t>();
       const auto found = memo_.find(index);
       if (found == memo_.end()) {
-        refuse(c10::str("its pickle has no memo of index ", index));
+        refuse(c10::str("its pickle reads an undefined memo index: ", index));
       }
       push(found->second);
       return true;

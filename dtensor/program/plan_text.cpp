@@ -24,8 +24,9 @@ struct StyleWords {
 
 [[noreturn]] void refuse(const PlanEntryText& line, const std::string& why) {
   DTENSOR_THROW_VALUE(
-      "[parse_plan] \"{} {}\": {}. Styles are colwise (fused_projections=n), "
-      "rowwise (both multiple_of=n, output=S(1)) and sequence (dim=n).",
+      "[parse_plan] \"{} {}\": {}. Styles: colwise (multiple_of=n, "
+      "fused_projections=n, output=S(1)), rowwise (multiple_of=n, "
+      "output=S(1)), sequence (dim=n).",
       line.pattern,
       line.style,
       why);
@@ -54,7 +55,7 @@ StyleWords words_of(const PlanEntryText& line) {
     if (words.style.empty()) {
       words.style = word;
     } else if (equals == std::string::npos) {
-      refuse(line, "\"" + word + "\" is no option");
+      refuse(line, "\"" + word + "\" is not an option of this style");
     } else {
       words.options[word.substr(0, equals)] = word.substr(equals + 1);
     }
@@ -86,7 +87,7 @@ int64_t number(
   const auto* end = text->data() + text->size();
   const auto [last, error] = std::from_chars(text->data(), end, value);
   if (error != std::errc() || last != end) {
-    refuse(line, name + " is no number");
+    refuse(line, name + " is not a number");
   }
   return value;
 }
@@ -101,7 +102,7 @@ Placement placement(
   }
   const auto placements = parse_placements(*text);
   if (placements.size() != 1) {
-    refuse(line, "output is no one placement");
+    refuse(line, "output must be a single placement");
   }
   return placements[0];
 }
@@ -122,10 +123,11 @@ ParallelizePlanEntry entry_of(const PlanEntryText& line) {
     style = std::make_shared<SequenceParallel>(
         SequenceParallelOptions{.sequence_dim = number(line, words, "dim", 1)});
   } else {
-    refuse(line, "there is no style \"" + words.style + "\"");
+    refuse(line, "unknown style \"" + words.style + "\"");
   }
   if (!words.options.empty()) {
-    refuse(line, words.style + " has no " + words.options.begin()->first);
+    refuse(
+        line, words.style + " has no option " + words.options.begin()->first);
   }
   return {line.pattern, std::move(style)};
 }
@@ -160,7 +162,7 @@ ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines) {
 
 std::string to_string(const std::vector<PlanEntryText>& lines) {
   if (lines.empty()) {
-    return "# no styles: all weights stay whole\n";
+    return "# no styles: no weight is sharded\n";
   }
   size_t width = 0;
   for (const auto& line : lines) {

@@ -107,7 +107,7 @@ void GraphReader::read_scalar_call(
   const auto inputs = call.at("inputs").elements();
   if (inputs.size() != signature.args.size()) {
     refuse(detail::format_text(
-        "{} arguments, and it takes {}", inputs.size(), signature.args.size()));
+        "{} arguments, but takes {}", inputs.size(), signature.args.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const c10::TypePtr type = signature.args[i] == 't'
@@ -145,13 +145,12 @@ c10::OperatorHandle GraphReader::operator_of(const std::string& target) const {
     refuse_call(
         origin_,
         *call_,
-        "it takes graphs as arguments. Export the model without it, or with "
-        "its branches as models of their own");
+        "it takes graphs as arguments, which is not supported. Export the "
+        "model without it, or export its branches as separate models");
   }
   const auto name = operator_name(target);
   if (!name) {
-    refuse_call(
-        origin_, *call_, "it is no operator of LibTorch or of a library");
+    refuse_call(origin_, *call_, "it is not a registered operator");
   }
   const auto op = c10::Dispatcher::singleton().findSchema(*name);
   if (!op) {
@@ -167,9 +166,9 @@ c10::OperatorHandle GraphReader::operator_of(const std::string& target) const {
         origin_,
         *call_,
         detail::format_text(
-            "{} is not among the operators that only compute. If you trust the "
-            "file, allow it: LoadProgramOptions{{.allowed_operators = "
-            "{{\"{}\"}}}}",
+            "{} is not on the list of operators without side effects. If you "
+            "trust the file, allow it: LoadProgramOptions{{.allowed_operators "
+            "= {{\"{}\"}}}}",
             name->name,
             name->name));
   }
@@ -196,7 +195,7 @@ void GraphReader::read_arguments(
   for (const auto& input : call.at("inputs").elements()) {
     const auto name = input.at("name");
     if (!given.emplace(name.text(), input.at("arg")).second) {
-      name.refuse("an argument " + name.text() + " is there already");
+      name.refuse("duplicate argument " + name.text());
     }
   }
   for (const auto& argument : schema.arguments()) {
@@ -229,7 +228,7 @@ void GraphReader::read_results(
   const bool is_one_number = returns == nullptr && outputs.size() != 1;
   if (outputs.size() > most || is_one_number) {
     refuse(detail::format_text(
-        "{} results, and it gives {}", outputs.size(), most));
+        "{} results, but returns {}", outputs.size(), most));
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto* type =
@@ -262,7 +261,7 @@ Result GraphReader::read_result(
   if (kind == "as_none") {
     return {false, {std::nullopt}};
   }
-  refuse("a result of kind " + kind);
+  refuse("a result of unsupported kind " + kind);
 }
 
 // --- scopes ------------------------------------------------------------------
@@ -273,7 +272,7 @@ const GraphReader::Value& GraphReader::value_of(JsonView operand) const {
   const auto& text = name ? name->text() : about.at("as_name").text();
   const auto found = values_.find(text);
   if (found == values_.end()) {
-    operand.refuse("nothing gives the value " + quoted_json(text));
+    operand.refuse("no input or node defines the value " + quoted_json(text));
   }
   return found->second;
 }

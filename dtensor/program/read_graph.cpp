@@ -46,7 +46,7 @@ void check_version(JsonView version, const ProgramOrigin& origin) {
     refuse_program(
         origin,
         detail::format_text(
-            "its format is of version {}.{}, and this library reads {}.x",
+            "its format version is {}.{}, but this library reads {}.x",
             major,
             version.at("minor").integer(),
             kSchemaMajor));
@@ -92,7 +92,7 @@ c10::Device read_device(JsonView name) {
 
 void refuse_program(const ProgramOrigin& origin, const std::string& why) {
   DTENSOR_THROW_VALUE(
-      "[load_program] {} is no exported program that can be read: {}. {}.",
+      "[load_program] {} is not a readable exported program: {}. {}.",
       origin.path,
       why,
       kAdvice);
@@ -110,7 +110,7 @@ void GraphReader::read_signature(JsonView signature) {
     }
     auto& input = named->input;
     if (!names.insert(input.name).second) {
-      spec.refuse("an input " + quoted_json(input.name) + " is there already");
+      spec.refuse("duplicate input " + quoted_json(input.name));
     }
     input.slot = define(
         named->value,
@@ -140,7 +140,8 @@ void GraphReader::read_output(const std::string& kind, JsonView spec) {
   } else if (kind == "user_input_mutation") {
     add_mutation(spec, InputKind::kUser, "user_input_name");
   } else {
-    refuse_program(origin_, "it has an output of kind " + quoted_json(kind));
+    refuse_program(
+        origin_, "it has an output of unsupported kind " + quoted_json(kind));
   }
 }
 
@@ -151,7 +152,7 @@ void GraphReader::add_mutation(JsonView spec, InputKind kind, const char* key) {
         return i.kind == kind && i.is_tensor && i.name == name.text();
       });
   if (input == graph_.inputs.end()) {
-    name.refuse("the graph writes to it, and it is no input");
+    name.refuse("the graph writes to it, but it is not an input");
   }
   graph_.mutations.push_back(
       {static_cast<size_t>(input - graph_.inputs.begin()),
@@ -173,13 +174,15 @@ Slot GraphReader::define(const std::string& name, ValueKind kind) {
 Slot GraphReader::find(JsonView name, ValueKind kind) const {
   const auto found = values_.find(name.text());
   if (found == values_.end()) {
-    name.refuse("nothing gives the value " + quoted_json(name.text()));
+    name.refuse(
+        "no input or node defines the value " + quoted_json(name.text()));
   }
   if (found->second.kind != kind) {
     name.refuse(detail::format_text(
-        "expected a {}, and the value {} is none",
+        "expected a {}, but {} is a {}",
         kind == ValueKind::kTensor ? "tensor" : "number",
-        quoted_json(name.text())));
+        quoted_json(name.text()),
+        kind == ValueKind::kTensor ? "number" : "tensor"));
   }
   return found->second.slot;
 }

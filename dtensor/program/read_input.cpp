@@ -61,11 +61,13 @@ void check_name(JsonView name) {
       static_cast<size_t>(std::count(text.begin(), text.end(), '.')) + 1;
   if (parts > kMaxNameParts) {
     name.refuse(detail::format_text(
-        "a name has {} parts, and {} are allowed", parts, kMaxNameParts));
+        "the name has {} components, but at most {} are allowed",
+        parts,
+        kMaxNameParts));
   }
   if (text.empty() || text.front() == '.' || text.back() == '.' ||
       text.find("..") != std::string::npos) {
-    name.refuse("a part of the name " + quoted_json(text) + " is empty");
+    name.refuse("the name " + quoted_json(text) + " has an empty component");
   }
 }
 
@@ -116,7 +118,8 @@ read_input(JsonView given, JsonView tensors, const ProgramOrigin& origin) {
     name = value.at(input.is_tensor ? "name" : "as_name").text();
     input.name = name;
   } else {
-    refuse_program(origin, "it has an input of kind " + quoted_json(kind));
+    refuse_program(
+        origin, "it has an input of unsupported kind " + quoted_json(kind));
   }
   if (input.is_tensor) {
     read_tensor(tensors.at(name), input);

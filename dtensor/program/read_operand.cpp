@@ -177,7 +177,7 @@ class OperandReader {
   Slot found(const NamedValue& value, const c10::Type& type) const {
     if (!fits(value.kind, type)) {
       context_.refuse(detail::format_text(
-          "the {}{} where it takes {}",
+          "the {}{} where {} is expected",
           value.kind == ValueKind::kTensor ? "tensor " : "number ",
           value.name.text(),
           type.annotation_str()));
@@ -188,7 +188,7 @@ class OperandReader {
   IValue fitting(IValue value, const c10::Type& type) const {
     if (!fits(value, type)) {
       context_.refuse(detail::format_text(
-          "a {} where it takes {}", value.tagKind(), type.annotation_str()));
+          "a {} where {} is expected", value.tagKind(), type.annotation_str()));
     }
     return value;
   }
@@ -242,13 +242,13 @@ class OperandReader {
     if (kind == "as_device") {
       return device_of(value);
     }
-    context_.refuse("an argument of kind " + kind);
+    context_.refuse("an argument of unsupported kind " + kind);
   }
 
   int64_t dtype_of(JsonView number) const {
     const auto* format = exported_format(number.integer());
     if (format == nullptr) {
-      context_.refuse("a dtype of number " + number.description());
+      context_.refuse("an unknown dtype number " + number.description());
     }
     return static_cast<int64_t>(format->dtype);
   }
@@ -293,7 +293,7 @@ class OperandReader {
       return fitting(IValue(), given_type);
     }
     if (!value.is_array()) {
-      context_.refuse("no list but " + kind);
+      context_.refuse(kind + " instead of a list");
     }
     const bool optional = element.kind() == TypeKind::OptionalType;
     ListOperand list{kind_of(without_optional(element), optional), {}};
@@ -348,7 +348,7 @@ class OperandReader {
       case TypeKind::NumberType:
         return ListOf::kNumber;
       default:
-        context_.refuse("a list of " + element.str());
+        context_.refuse("a list of unsupported type " + element.str());
     }
   }
 

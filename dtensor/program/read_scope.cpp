@@ -27,7 +27,7 @@ BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
   if (const auto number = value_in(arg(1), "as_scalar_type")) {
     const auto* format = exported_format(number->integer());
     if (format == nullptr) {
-      context.refuse("a dtype of number " + number->description());
+      context.refuse("an unknown dtype number " + number->description());
     }
     mode.dtype = format->dtype;
   }

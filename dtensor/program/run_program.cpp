@@ -69,7 +69,7 @@ at::Tensor Program::operator()(const std::vector<at::Tensor>& inputs) {
       "[Program] {} returns {}{}. Call run().",
       state_->path,
       results.size(),
-      results.size() == 1 ? " value, which is no tensor" : " values");
+      results.size() == 1 ? " value, which is not a tensor" : " values");
   return results[0].toTensor();
 }
 

@@ -20,8 +20,8 @@ constexpr const char* kSamples = "data/sample_inputs/";
     const std::string& path,
     const std::string& why) {
   DTENSOR_THROW_VALUE(
-      "[Program] {}: its sample inputs cannot be read: {}. Pass inputs of your "
-      "own.",
+      "[Program] {}: its sample inputs cannot be read: {}. Pass your own "
+      "inputs.",
       path,
       why);
   TORCH_INTERNAL_ASSERT(false);
@@ -37,7 +37,7 @@ std::string first_line(const char* text) {
 // sizes, strides and offset from the file unchecked.
 void check_within_storage(const at::Tensor& t, const std::string& path) {
   if (!t.defined() || t.layout() != at::kStrided || !t.has_storage()) {
-    refuse_samples(path, "there is a tensor that is not dense");
+    refuse_samples(path, "they contain a tensor that is not dense");
   }
   const auto elements =
       static_cast<int64_t>(t.storage().nbytes() / t.itemsize());
@@ -55,7 +55,7 @@ void check_within_storage(const at::Tensor& t, const std::string& path) {
     refuse_samples(
         path,
         detail::format_text(
-            "a tensor {} is larger than its storage", t.sizes()));
+            "a tensor of shape {} is larger than its storage", t.sizes()));
   }
 }
 
@@ -101,7 +101,7 @@ std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive) {
   const auto names = archive.names_in(kSamples);
   DTENSOR_CHECK_VALUE(
       !names.empty(),
-      "[Program] {} has no sample inputs. Pass inputs of your own.",
+      "[Program] {} has no sample inputs. Pass your own inputs.",
       path);
   const auto bytes = archive.read(kSamples + names[0]);
   try {

@@ -23,8 +23,8 @@ using Args = c10::ArrayRef<IValue>;
 // Python's integers have any size; these have 64 bits.
 [[noreturn]] void refuse_range() {
   DTENSOR_THROW_VALUE(
-      "[{}] the graph computes an integer outside of 64 bits. Call it with "
-      "sizes as it was exported for.",
+      "[{}] an integer in the graph overflows 64 bits. Call it with sizes "
+      "that it was exported for.",
       kProgram);
   TORCH_INTERNAL_ASSERT(false);
 }
@@ -123,7 +123,7 @@ IValue compared(Args args, const F& f) {
 void check_divisor(const IValue& by) {
   DTENSOR_CHECK_VALUE(
       real(by) != 0,
-      "[{}] the graph divides a size by zero. Call it with sizes as it was "
+      "[{}] the graph divides a size by zero. Call it with sizes that it was "
       "exported for.",
       kProgram);
 }
@@ -180,8 +180,8 @@ IValue power(Args args) {
   const double result = std::pow(base, exponent);
   DTENSOR_CHECK_VALUE(
       std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
-      "[{}] the graph computes {} ** {}, which is no real number. Call it with "
-      "sizes as it was exported for.",
+      "[{}] the graph computes {} ** {}, which is not a real number. Call it "
+      "with sizes that it was exported for.",
       kProgram,
       base,
       exponent);
@@ -192,8 +192,8 @@ int64_t check_shift(const IValue& by) {
   const auto bits = whole(by);
   DTENSOR_CHECK_VALUE(
       bits >= 0,
-      "[{}] the graph shifts by {} bits. Call it with sizes as it was exported "
-      "for.",
+      "[{}] the graph shifts by {} bits. Call it with sizes that it was "
+      "exported for.",
       kProgram,
       bits);
   return bits;
@@ -230,7 +230,7 @@ IValue square_root(Args args) {
   const double value = real(args[0]);
   DTENSOR_CHECK_VALUE(
       !(value < 0),
-      "[{}] the graph takes the square root of {}. Call it with sizes as it "
+      "[{}] the graph takes the square root of {}. Call it with sizes that it "
       "was exported for.",
       kProgram,
       value);
@@ -366,8 +366,8 @@ IValue check_dtype(Args args) {
   const auto expected = args[1].isInt() ? args[1].toScalarType() : given;
   DTENSOR_CHECK_VALUE(
       given == expected || given == at::kDouble,
-      "[Program] a value is {} in a scope of autocast, and it was exported as "
-      "{}. Export the model with strict=False, which sees what is cast.",
+      "[Program] a value in an autocast scope is {}, but was exported as {}. "
+      "Export the model with strict=False, which records the casts.",
       short_name(given),
       short_name(expected));
   return {};

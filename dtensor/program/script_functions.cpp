@@ -60,7 +60,7 @@ void run_function(const jit::Node& node, jit::Stack& stack) {
   } else {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         script_function_only_computes(kind),
-        "[find_tp_plan] {} does more than compute. It is left unread.",
+        "[find_tp_plan] {} may have side effects. It is not read.",
         kind);
     node.getOperation()(stack);
   }

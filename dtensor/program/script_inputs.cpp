@@ -58,16 +58,16 @@ ScriptInputs inputs_of(
       });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
-      "[{}] forward() takes {}, and there are {} sample inputs. Pass one for "
-      "each that has no default.",
+      "[{}] forward() takes {}, got {} sample inputs. Pass one for each "
+      "argument that has no default.",
       kFindTpPlan,
       text_of(arguments),
       given.size());
   for (size_t i = 0; i < given.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         given[i].type()->isSubtypeOf(*arguments[i].type()),
-        "[{}] forward() takes {}, and the sample input for {} is a {}. Pass "
-        "what forward() is called with.",
+        "[{}] forward() takes {}, but the sample input for {} is a {}. Pass "
+        "inputs of these types.",
         kFindTpPlan,
         text_of(arguments),
         arguments[i].name(),
@@ -152,8 +152,8 @@ void check_plain(const std::vector<NamedTensor>& tensors) {
   for (const auto& held : tensors) {
     DTENSOR_CHECK(
         !is_dtensor(held.tensor),
-        "[{}] the script is parallel already: {} is a DTensor. Load it once "
-        "more.",
+        "[{}] the script is already parallelized: {} is a DTensor. Load it "
+        "again.",
         kFindTpPlan,
         held.name);
   }

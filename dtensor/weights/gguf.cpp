@@ -33,15 +33,18 @@ void set_format(Entry& entry, uint32_t number, const GgufCursor& cursor) {
   const auto name = shown_name(entry.info.name);
   entry.stored_as = gguf_format(number);
   if (entry.stored_as == nullptr) {
-    cursor.refuse(detail::format_text(
-        "{} is of type {}, which is unknown", name, number));
+    cursor.refuse(
+        detail::format_text("{} has the unknown type {}", name, number));
   }
   const auto& format = entry.stored_as->format;
   const auto& sizes = entry.info.sizes;
   const auto row = sizes.empty() ? 1 : sizes.back();
   if (row % format.block != 0) {
     cursor.refuse(detail::format_text(
-        "{} has rows of {}, no whole blocks of {}", name, row, format.block));
+        "{} has rows of {} elements, not a multiple of the block size {}",
+        name,
+        row,
+        format.block));
   }
   entry.info.format = format.name;
   entry.info.dtype = format.dtype;
@@ -61,7 +64,7 @@ Entry read_entry(GgufCursor& cursor) {
     const auto size = cursor.number<uint64_t>();
     if (!add_size(entry.info.sizes, size)) {
       cursor.refuse(detail::format_text(
-          "{} has a size of {}", shown_name(entry.info.name), size));
+          "{} has the invalid size {}", shown_name(entry.info.name), size));
     }
   }
   std::reverse(entry.info.sizes.begin(), entry.info.sizes.end());
@@ -80,7 +83,7 @@ uint64_t alignment_of(
   const auto value = static_cast<uint64_t>(std::get<int64_t>(found->second));
   if (!std::has_single_bit(value)) {
     at.refuse(detail::format_text(
-        "{} is {}, no power of two", kGgufAlignment, value));
+        "{} is {}, not a power of two", kGgufAlignment, value));
   }
   return value;
 }
@@ -98,8 +101,8 @@ void check_is_whole(
     refuse_file(
         file.path(),
         detail::format_text(
-            "split.count is {}: it is a part of a model in several files",
-            count == nullptr ? "no number" : std::to_string(*count)),
+            "split.count is {}: it is one of several files of a model",
+            count == nullptr ? "not a number" : std::to_string(*count)),
         "Merge them with llama-gguf-split --merge");
   }
 }
@@ -132,19 +135,22 @@ void check_places(
       refuse_file(
           file.path(),
           detail::format_text(
-              "the weight {} lies at {}{}", name, entry->offset, why));
+              "the weight {} is at offset {}{}", name, entry->offset, why));
     };
     if (entry->offset % alignment != 0) {
-      refuse(format_text(", no multiple of the alignment {}", alignment));
+      refuse(format_text(", not a multiple of the alignment {}", alignment));
     }
     if (entry->offset < at) {
-      refuse(format_text(", within the one before it, which ends at {}", at));
+      refuse(format_text(", inside the previous weight, which ends at {}", at));
     }
     if (entry->offset > at) {
-      refuse(format_text(", and the one before it ends at {}", at));
+      refuse(format_text(", but the previous weight ends at {}", at));
     }
     if (at > room || entry->bytes > room - at) {
-      refuse(format_text(" to {} of {} bytes", at + entry->bytes, room));
+      refuse(format_text(
+          " and ends at {}, beyond the {} bytes of data",
+          at + entry->bytes,
+          room));
     }
     at += (entry->bytes + alignment - 1) / alignment * alignment;
   }
@@ -152,7 +158,7 @@ void check_places(
     refuse_file(
         file.path(),
         detail::format_text(
-            "its weights have {} bytes, and it has {}", at, room));
+            "its weights have {} bytes, but its data has {}", at, room));
   }
 }
 
@@ -165,7 +171,7 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
   const auto version = cursor.number<uint32_t>();
   if (version != 2 && version != 3) {
     cursor.refuse(
-        detail::format_text("it is GGUF version {}, not 2 or 3", version));
+        detail::format_text("its GGUF version is {}, not 2 or 3", version));
   }
   const auto tensors = cursor.count(24);
   const auto pairs = cursor.count(13);

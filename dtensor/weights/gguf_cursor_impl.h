@@ -44,7 +44,7 @@ class GgufCursor {
     const auto value = number<uint64_t>();
     if (value > left() / bytes_each) {
       refuse(detail::format_text(
-          "it counts {} where {} bytes are left", value, left()));
+          "a count of {}, but only {} bytes are left", value, left()));
     }
     return value;
   }
@@ -52,7 +52,7 @@ class GgufCursor {
   /// Throws ValueError with the position and the problem.
   [[noreturn]] void refuse(const std::string& why) const {
     refuse_file(
-        file_.path(), detail::format_text("at byte {} {}", position_, why));
+        file_.path(), detail::format_text("at byte {}: {}", position_, why));
   }
 
  private:
@@ -62,7 +62,8 @@ class GgufCursor {
 
   const std::byte* take(uint64_t bytes) {
     if (bytes > left()) {
-      refuse(detail::format_text("it ends: {} more bytes are needed", bytes));
+      refuse(detail::format_text(
+          "end of file, but {} more bytes are needed", bytes));
     }
     const auto* here = file_.data() + position_;
     position_ += bytes;

@@ -69,7 +69,7 @@ WeightMetadata read_value(GgufCursor& cursor, Type type) {
       return cursor.text();
     default:
       cursor.refuse(
-          c10::str("there is a value of type ", static_cast<uint32_t>(type)));
+          c10::str("a value of unknown type ", static_cast<uint32_t>(type)));
   }
 }
 
@@ -140,7 +140,7 @@ WeightMetadata read_array(GgufCursor& cursor) {
       return read_elements<int64_t>(cursor, type, count);
     default:
       cursor.refuse(
-          c10::str("there is an array of type ", static_cast<uint32_t>(type)));
+          c10::str("an array of unknown type ", static_cast<uint32_t>(type)));
   }
 }
 
@@ -153,11 +153,11 @@ void read_gguf_pairs(
   for (uint64_t i = 0; i < count; ++i) {
     auto key = cursor.text();
     if (metadata.count(key) > 0) {
-      cursor.refuse(quoted_json(key) + " is there twice");
+      cursor.refuse(quoted_json(key) + " appears twice");
     }
     const auto type = static_cast<Type>(cursor.number<uint32_t>());
     if (key == kGgufAlignment && type != Type::kUint32) {
-      cursor.refuse(c10::str(kGgufAlignment, " is no uint32"));
+      cursor.refuse(c10::str(kGgufAlignment, " is not a uint32"));
     }
     auto value =
         type == Type::kArray ? read_array(cursor) : read_value(cursor, type);

@@ -33,7 +33,7 @@ std::string problem_of_inner_file(
     const std::string& name) {
   const auto quote = quoted_json(name);
   if (!is_plain(name)) {
-    return quote + " is no plain path within the folder";
+    return quote + " is not a relative path within the folder";
   }
   std::error_code error;
   const auto given = fs::absolute(list, error).parent_path();

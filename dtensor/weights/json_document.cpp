@@ -126,7 +126,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     auto& members = open_.back()->get_ref<Json::object_t&>();
     const auto [member, is_new] = members.try_emplace(name, nullptr);
     if (!is_new) {
-      problem_ = quoted_json(name) + " is there twice";
+      problem_ = quoted_json(name) + " appears twice";
       return false;
     }
     next_ = &member->second;
@@ -138,7 +138,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       const std::string& /*last_token*/,
       const Json::exception& error) override {
     problem_ = detail::format_text(
-        "no JSON, at byte {}: {}", position, reason_of(error.what()));
+        "invalid JSON at byte {}: {}", position, reason_of(error.what()));
     open_.clear();
     return false;
   }
@@ -193,12 +193,13 @@ JsonDocument::JsonDocument(
       root_(std::make_unique<Json>()) {
   Builder builder(*root_, max_depth);
   if (text.starts_with("\xEF\xBB\xBF")) {
-    refuse("", "no JSON: it begins with a byte order mark");
+    refuse("", "invalid JSON: it begins with a byte order mark");
   }
   // The parser would take a zero byte for the end.
   if (const auto zero = text.find('\0'); zero != text.npos) {
     refuse(
-        "", detail::format_text("no JSON, at byte {}: a zero byte", zero + 1));
+        "",
+        detail::format_text("invalid JSON at byte {}: a zero byte", zero + 1));
   }
   if (!Json::sax_parse(text, &builder)) {
     const auto* place = builder.place();

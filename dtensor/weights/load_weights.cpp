@@ -159,7 +159,7 @@ struct Misfits {
       missing.push_back(as);
     } else if (!fits(task, *weight)) {
       misshapen.push_back(detail::format_text(
-          "{} is {}{} for {}",
+          "{} is {}{} in the file, {} in the model",
           as,
           shape_text(weight->dtype, weight->sizes),
           task.source.transposed ? " transposed" : "",
@@ -192,11 +192,12 @@ void check_all(
   detail::add_names(
       text, "not in the model: ", unexpected_names(wanted, file, options));
   detail::add_names(text, "of another shape: ", misfits.misshapen);
-  detail::add_names(text, "complex for what is real: ", misfits.complex);
+  detail::add_names(
+      text, "complex in the file but real in the model: ", misfits.complex);
   DTENSOR_CHECK_VALUE(
       text.empty(),
-      "[{}] {}: {}. Say in `names` what the file calls them, in `ignored` what "
-      "the model does without.",
+      "[{}] {}: {}. Map names to those of the file with `names`, and list "
+      "weights that the model does not use in `ignored`.",
       kLoadWeights,
       file.path(),
       text);
@@ -260,7 +261,7 @@ void check_no_terms(const std::vector<Task>& tasks) {
   for (const auto& task : tasks) {
     DTENSOR_CHECK_VALUE(
         !is_partial_tensor(task.target),
-        "[{}] {} is {}, a sum of which no rank has a part. Redistribute it "
+        "[{}] {} is {}: cannot load into a Partial tensor. Redistribute it "
         "first.",
         kLoadWeights,
         task.name,
@@ -281,9 +282,9 @@ void check_doubles(const Tasks& tasks, const WeightFile& file) {
     };
     DTENSOR_CHECK_VALUE(
         detail::have_same_values(values_of(first), values_of(again)),
-        "[{}] {}: {} and {} have different values, and {} and {} are one "
-        "tensor in the model. Leave out one of them in `names`, or load a "
-        "model that does not share it.",
+        "[{}] {}: {} and {} have different values, but {} and {} are one "
+        "tensor in the model. Leave out one of them in `names`, or use a "
+        "model that does not tie them.",
         kLoadWeights,
         file.path(),
         first.source.name,
@@ -320,7 +321,7 @@ void detail::check_can_be_filled(
       where,
       name,
       part.layout() == at::kStrided
-          ? " has elements that share their memory, as a view that was expanded"
+          ? " has elements that share memory, such as an expanded view"
           : " is sparse");
 }
 

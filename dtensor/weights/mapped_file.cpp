@@ -21,16 +21,16 @@ namespace {
 const char* kind_of(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFDIR:
-      return "a folder, no file";
+      return "a folder, not a regular file";
     case S_IFIFO:
-      return "a FIFO, no file";
+      return "a FIFO, not a regular file";
     case S_IFSOCK:
-      return "a socket, no file";
+      return "a socket, not a regular file";
     case S_IFCHR:
     case S_IFBLK:
-      return "a device, no file";
+      return "a device, not a regular file";
     default:
-      return "no file";
+      return "not a regular file";
   }
 }
 

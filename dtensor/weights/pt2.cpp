@@ -58,12 +58,12 @@ class Table {
     for (const auto& size : meta.at("sizes").elements()) {
       const auto value = size.at("as_int").unsigned_integer(kMostElements);
       if (!add_size(info.sizes, value)) {
-        size.refuse("a size with which it has more than 2^48 elements");
+        size.refuse("with this size it has more than 2^48 elements");
       }
     }
     const bool pickled = about.at("use_pickle").boolean();
     info.format = pickled   ? "a pickled tensor"
-        : format == nullptr ? c10::str("of dtype number ", number)
+        : format == nullptr ? c10::str("of unknown dtype number ", number)
                             : std::string(format->name);
     if (pickled || format == nullptr) {
       contents_.add(std::move(info), nullptr, file_, 0);
@@ -91,8 +91,8 @@ class Table {
     if (!reach || begin > place.bytes ||
         *reach > (place.bytes - begin) / item) {
       about.refuse(detail::format_text(
-          "it begins at byte {} and reaches over {} elements, outside of the "
-          "{} bytes of its record",
+          "it begins at byte {} and spans {} elements, beyond the {} bytes of "
+          "its record",
           begin,
           reach ? c10::str(*reach) : "more than 2^48",
           place.bytes));
@@ -100,7 +100,7 @@ class Table {
     const auto bytes = static_cast<uint64_t>(numel(info.sizes)) * item;
     if (bytes > std::max(kMaxExpandedBytes, kMostRepetitions * place.bytes)) {
       about.refuse(detail::format_text(
-          "its strides repeat {} bytes of its record until they are {}",
+          "its strides expand the {} bytes of its record to {}",
           place.bytes,
           bytes));
     }

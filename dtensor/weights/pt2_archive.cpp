@@ -30,7 +30,7 @@ auto reading(const std::string& path, const std::string& what, const Read& read)
     const std::string why = error.what_without_backtrace();
     refuse_file(path, what + ": " + why.substr(0, kLongestReason));
   } catch (const std::exception&) {
-    refuse_file(path, what + ": LibTorch's reader of archives refuses it");
+    refuse_file(path, what + ": LibTorch's archive reader rejects it");
   }
 }
 
@@ -68,7 +68,7 @@ std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
     const auto [at, is_new] =
         records.try_emplace(std::move(name), std::move(record));
     if (!is_new) {
-      refuse_file(file.path(), shown_name(at->first) + " is there twice");
+      refuse_file(file.path(), shown_name(at->first) + " appears twice");
     }
   }
   return records;
@@ -98,7 +98,7 @@ std::string record_in_archive(
     refuse_file(
         path,
         detail::format_text(
-            "the records of an archive in it are larger than its {} bytes",
+            "the records of a nested archive are larger than its {} bytes",
             bytes.size()));
   }
   return *std::move(record);
@@ -107,7 +107,7 @@ std::string record_in_archive(
 Pt2Archive::Pt2Archive(const std::string& path)
     : file_(path),
       records_(records_of(file_)),
-      reader_(reading(path, "not a whole archive", [&] {
+      reader_(reading(path, "truncated or damaged archive", [&] {
         return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
             std::make_shared<ArchiveBytes>(file_.data(), file_.size()));
       })) {}
@@ -139,7 +139,7 @@ std::string Pt2Archive::read(const std::string& name) const {
   });
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   if (crc32_of(data, bytes.size()) != expected) {
-    refuse_file(path(), name + " is damaged: its checksum is another one");
+    refuse_file(path(), name + " is damaged: wrong checksum");
   }
   return bytes;
 }
@@ -147,7 +147,7 @@ std::string Pt2Archive::read(const std::string& name) const {
 Pt2Archive::Place Pt2Archive::place_of(const std::string& name) const {
   const auto& about = record(name);
   if (about.is_compressed) {
-    refuse_file(path(), name + " is compressed, so that no part can be read");
+    refuse_file(path(), name + " is compressed, but must be stored");
   }
   const auto header = reading(
       path(), name, [&] { return reader_->getRecordHeaderOffset(name); });
@@ -158,7 +158,7 @@ Pt2Archive::Place Pt2Archive::place_of(const std::string& name) const {
         about.crc32};
   });
   if (!is_zip_record(file_, about.name, header, place.offset, place.bytes)) {
-    refuse_file(path(), name + " is damaged: it does not lie where it should");
+    refuse_file(path(), name + " is damaged: wrong offset");
   }
   return place;
 }

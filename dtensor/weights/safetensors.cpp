@@ -38,7 +38,9 @@ std::string_view header_of(const MappedFile& file) {
     refuse_file(
         file.path(),
         detail::format_text(
-            "no header of {} bytes in {} bytes", length, file.size()));
+            "invalid header size {} in a file of {} bytes",
+            length,
+            file.size()));
   }
   if (length > kLongestHeader) {
     refuse_file(
@@ -71,7 +73,7 @@ class Notes {
       const auto block = checksums_->root().at("block");
       notes.block = block.unsigned_integer(kMostElements);
       if (notes.block == 0) {
-        block.refuse("a block has at least 1 byte");
+        block.refuse("the block size must be at least 1 byte");
       }
       notes.checksums =
           parse_checksums(checksums_->root().at("xxh3").at(name).text());
@@ -137,7 +139,7 @@ void check_ranges(
       refuse_file(
           file.path(),
           detail::format_text(
-              "bytes {} to {} are of no weight", at, range.begin));
+              "bytes {} to {} belong to no weight", at, range.begin));
     }
     at = range.end;
     last = range.name;
@@ -146,7 +148,7 @@ void check_ranges(
     refuse_file(
         file.path(),
         detail::format_text(
-            "its weights have {} bytes, and it has {}", at, bytes));
+            "its weights have {} bytes, but its data has {}", at, bytes));
   }
 }
 
@@ -154,7 +156,7 @@ Sizes sizes_of(const JsonView& shape) {
   Sizes sizes;
   for (const auto& item : shape.elements()) {
     if (!add_size(sizes, item.unsigned_integer(kMostElements))) {
-      item.refuse("a size with which it has more than 2^48 elements");
+      item.refuse("with this size it has more than 2^48 elements");
     }
   }
   return sizes;
@@ -171,8 +173,8 @@ uint64_t bytes_of(const JsonView& about, const WeightInfo& info) {
         "safetensors has no dtype " + quoted_json(info.format));
   }
   if (all % 8 != 0) {
-    about.refuse(
-        detail::format_text("its elements have {} bits, no whole bytes", all));
+    about.refuse(detail::format_text(
+        "its elements have {} bits, not a multiple of 8", all));
   }
   return static_cast<uint64_t>(all / 8);
 }
@@ -199,10 +201,12 @@ Range add_weight(
   }
   if (end > file.size() - data) {
     offsets.refuse(detail::format_text(
-        "it ends at byte {} of {} behind the header", end, file.size() - data));
+        "it ends at byte {}, beyond the {} bytes after the header",
+        end,
+        file.size() - data));
   }
   if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
-    about.refuse("it has not as many saved_offsets as sizes");
+    about.refuse("the numbers of saved_offsets and sizes differ");
   }
   const auto* format = safetensors_format(info.format);
   info.dtype = format == nullptr ? info.dtype : format->dtype;
@@ -290,7 +294,7 @@ void read_safetensors_folder(
     refuse_file(folder, "cannot be listed: " + error.message());
   }
   if (files.empty()) {
-    refuse_file(folder, "a folder without files of safetensors");
+    refuse_file(folder, "a folder without safetensors files");
   }
   for (const auto& file : files) {
     read_safetensors(contents, std::make_unique<MappedFile>(file));

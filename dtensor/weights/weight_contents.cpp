@@ -58,7 +58,9 @@ StoredWeight place_of(
           path,
           info.name,
           detail::format_text(
-              "has rows of {}, no whole blocks of {}", row, format->block));
+              "has rows of {} elements, not a multiple of the block size {}",
+              row,
+              format->block));
     }
     bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
         static_cast<uint64_t>(format->bytes);
@@ -68,7 +70,7 @@ StoredWeight place_of(
         path,
         info.name,
         detail::format_text(
-            "lies at {} to {} of {} bytes",
+            "spans bytes {} to {}, but the file has {} bytes",
             offset,
             offset + bytes,
             file.size()));
@@ -156,19 +158,19 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
   Sizes sizes;
   for (const auto end : ends) {
     if (!detail::add_size(sizes, static_cast<uint64_t>(end))) {
-      refuse_weight(path, info.name, c10::str("has a size of ", end));
+      refuse_weight(path, info.name, c10::str("has the invalid size ", end));
     }
   }
   info.sizes = sizes;
   if (any_overlap(stored.pieces)) {
-    refuse_weight(path, info.name, "has pieces that overlap");
+    refuse_weight(path, info.name, "has overlapping shards");
   }
   if (elements != numel(sizes)) {
     refuse_weight(
         path,
         info.name,
         detail::format_text(
-            "is {}, and its pieces hold {} of {} elements: files are missing",
+            "is {}, but its shards hold {} of {} elements: files are missing",
             shape_text(info.dtype, sizes),
             elements,
             numel(sizes)));
@@ -218,7 +220,7 @@ void WeightFile::Contents::add(
   auto place = place_of(
       path, info, format, file, offset, is_strided ? strides : Sizes());
   if (!by_name.emplace(info.name, weights.size()).second) {
-    refuse_weight(path, info.name, "is there twice");
+    refuse_weight(path, info.name, "appears twice");
   }
   if (is_strided) {
     place.strides = strides;
@@ -253,7 +255,7 @@ void WeightFile::Contents::add_piece(
         path,
         info.name,
         detail::format_text(
-            "has pieces of {} with {} dimensions and of {} with {}",
+            "has shards of {} with {} dimensions and of {} with {}",
             first.format,
             first.sizes.size(),
             info.format,
@@ -277,7 +279,7 @@ void WeightFile::Contents::check_can_be_read(
     const char* where) const {
   DTENSOR_CHECK_VALUE(
       stored_as(weight).format != nullptr,
-      "[{}] {} in {} is {}, which cannot be read. Convert it to F16, Q8_0, "
+      "[{}] {} in {} is {}, which is not supported. Convert it to F16, Q8_0, "
       "Q4_0, Q4_1, Q4_K or Q6_K.",
       where,
       weight.name,

@@ -53,8 +53,8 @@ void check_parts(
   }
   DTENSOR_CHECK_VALUE(
       out.defined() && out.sizes() == at::IntArrayRef(sizes),
-      "[WeightFile::read] these parts of {} have the shape {}, and out has {}. "
-      "Give a tensor of that shape.",
+      "[WeightFile::read] these intervals of {} have shape {}, but out has "
+      "{}. Pass a tensor of that shape.",
       weight.name,
       at::IntArrayRef(sizes),
       out.defined() ? c10::str(out.sizes()) : std::string("none"));
@@ -82,8 +82,8 @@ void check_bytes(
   const auto& [crc32, bytes] = *stored.checksum;
   DTENSOR_CHECK_VALUE(
       detail::crc32_of(stored.data, bytes) == crc32,
-      "[WeightFile::read] {} in {} is damaged: its checksum is another one. "
-      "Copy the file once more.",
+      "[WeightFile::read] {} in {} is damaged: wrong checksum. Copy the file "
+      "again.",
       weight.name,
       path);
 }
@@ -92,8 +92,7 @@ const WeightInfo& weight_of(const WeightFile& file, std::string_view name) {
   const auto* weight = file.find(name);
   DTENSOR_CHECK_VALUE(
       weight != nullptr,
-      "[WeightFile::read] {} has no weight {}. weights() lists those that it "
-      "has.",
+      "[WeightFile::read] {} has no weight {}. weights() lists its names.",
       file.path(),
       name);
   return *weight;

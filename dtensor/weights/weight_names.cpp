@@ -105,7 +105,7 @@ int64_t count_in(const WeightFile& file, const std::string& key) {
       : std::get_if<int64_t>(&found->second);
   DTENSOR_CHECK_VALUE(
       count != nullptr && *count > 0 && *count <= kMostHeads,
-      "[gguf_names] {} does not say its {}. Give a file of llama.cpp's.",
+      "[gguf_names] {} has no valid {}. Pass a file written by llama.cpp.",
       file.path(),
       key);
   return *count;
@@ -126,8 +126,8 @@ WeightNames gguf_names(const WeightFile& file) {
   const bool is_llama = architecture == "llama";
   DTENSOR_CHECK_VALUE(
       is_llama || architecture == "bert" || architecture == "gpt2",
-      "[gguf_names] {} is of the architecture {}, whose names are not known: "
-      "llama, bert and gpt2 are. Write a function of names.",
+      "[gguf_names] {} has architecture {}, which is not supported "
+      "(supported: llama, bert, gpt2). Pass your own function of names.",
       file.path(),
       detail::quoted_json(architecture));
   const auto& renames = is_llama ? llama_renames()

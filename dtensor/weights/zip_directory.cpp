@@ -61,7 +61,8 @@ class Bytes {
     refuse_file(
         file_.path(),
         c10::str(
-            "not a whole archive: its directory is damaged, at byte ", offset));
+            "truncated or damaged archive: invalid directory at byte ",
+            offset));
   }
 
  private:
@@ -162,7 +163,7 @@ void check_sizes(const MappedFile& file, const ZipRecord& record) {
     refuse_file(
         file.path(),
         detail::format_text(
-            "{} has {} bytes in the file and is said to have {}",
+            "{} has {} bytes in the file, but claims {} uncompressed bytes",
             shown_name(record.name),
             record.stored_bytes,
             record.bytes));

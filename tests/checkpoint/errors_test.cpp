@@ -73,8 +73,8 @@ TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {
   };
   EXPECT_EQ(
       error(at::zeros({3}).expand({3, 3})),
-      "[load_checkpoint] w has elements that share their memory, as a view "
-      "that was expanded. Give it memory of its own first.");
+      "[load_checkpoint] w has elements that share memory, such as an "
+      "expanded view. Give it memory of its own first.");
   EXPECT_EQ(
       error(at::zeros({3, 3}).to_sparse()),
       "[load_checkpoint] w is sparse. Give it memory of its own first.");
@@ -410,7 +410,8 @@ TEST(CheckpointErrors, OfFilesOutsideOfTheFolder) {
         "[load_checkpoint] " + path + ": files[\"" + name.substr(0, 60) +
             (name.size() > 60 ? "\"...]" : "\"]") + ": \"" +
             name.substr(0, 60) + (name.size() > 60 ? "\"..." : "\"") +
-            " is no plain path within the folder. Load an older checkpoint.");
+            " is not a relative path within the folder. Load an older "
+            "checkpoint.");
   }
   fs::remove(folder / ("one/" + shard));
   fs::create_symlink("../two/" + shard, folder / ("one/" + shard));
@@ -435,7 +436,8 @@ TEST(CheckpointErrors, OfFilesThatAreNone) {
   EXPECT_EQ(
       load(folder / "one"),
       "[load_checkpoint] " + path +
-          " cannot be read: a FIFO, no file. Load an older checkpoint.");
+          " cannot be read: a FIFO, not a regular file. Load an older "
+          "checkpoint.");
   EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   const auto fifo = load(folder / "fifo");
   EXPECT_TRUE(
@@ -641,27 +643,25 @@ TEST(CheckpointErrors, OfPieces) {
   const auto error = [&] { return error_of([&] { open_weights(path); }); };
   EXPECT_EQ(
       error(),
-      "[open_weights] " + path + ": a folder without files of safetensors" +
-          end);
+      "[open_weights] " + path + ": a folder without safetensors files" + end);
   piece("a", "[0]");
   EXPECT_EQ(error(), "");
   piece("b", "[3]");
   EXPECT_EQ(
       error(),
       "[open_weights] " + path +
-          ": the weight w is f32[5], and its pieces hold 4 of 5 elements: "
+          ": the weight w is f32[5], but its shards hold 4 of 5 elements: "
           "files are missing" +
           end);
   piece("b", "[1]");
   EXPECT_EQ(
       error(),
-      "[open_weights] " + path + ": the weight w has pieces that overlap" +
-          end);
+      "[open_weights] " + path + ": the weight w has overlapping shards" + end);
   piece("b", "[1,0]");
   EXPECT_EQ(
       error(),
       "[open_weights] " + (folder / "b.safetensors") +
-          ": header: w: it has not as many saved_offsets as sizes" + end);
+          ": header: w: the numbers of saved_offsets and sizes differ" + end);
   piece("b", "[-1]");
   EXPECT_EQ(
       error(),

@@ -151,10 +151,10 @@ TEST(TiedWeights, WithTwoValuesInAFileAreRefused) {
     EXPECT_EQ(
         error_of([&] { load_weights(*model, *open_weights(path)); }),
         "[load_weights] " + path +
-            ": embedding.weight and head.weight have different values, and "
+            ": embedding.weight and head.weight have different values, but "
             "embedding.weight and head.weight are one tensor in the model. "
-            "Leave out one of them in `names`, or load a model that does not "
-            "share it.");
+            "Leave out one of them in `names`, or use a model that does not "
+            "tie them.");
     expect_close(model->head->weight, uniform({11, 6}, 5), "unchanged");
     const auto leave_out = [](const std::string& name) {
       return WeightSource{name == "head.weight" ? "" : name};
@@ -285,7 +285,7 @@ TEST(TiedWeights, OfGgufFilesStandUnderTokenEmbd) {
         load_weights(model, *differ, {.names = gguf_names(*differ)});
       }),
       HasSubstr(
-          ": token_embd.weight and output.weight have different values, and "
+          ": token_embd.weight and output.weight have different values, but "
           "transformer.wte.weight and lm_head.weight are one tensor in the "
           "model."));
 }

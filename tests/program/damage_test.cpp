@@ -170,8 +170,7 @@ TEST(ProgramDamage, OfAWeightIsSeenWhereItIsReadWhole) {
   EXPECT_EQ(
       refusal_of(path, {}),
       "[WeightFile::read] a.weight in " + path +
-          " is damaged: its checksum is another one. Copy the file once "
-          "more.");
+          " is damaged: wrong checksum. Copy the file again.");
   const auto rows = torch::empty({3, 4});
   open_weights(path)->read("a.weight", {{{0, 3}}, {{0, 4}}}, rows);
   // Several ranks detect damage too, if each reads the full weight.
@@ -194,7 +193,7 @@ TEST(ProgramDamage, OfAGraphIsSeen) {
       refusal_of(path, {}),
       StartsWith(
           "[open_weights] " + path +
-          ": models/model.json is damaged: its checksum is another one. "));
+          ": models/model.json is damaged: wrong checksum. "));
 }
 
 // CRC-32 is that of zlib and Python.

@@ -86,7 +86,7 @@ with tempfile.TemporaryDirectory() as name:
     with_plan = run(model, "--plan", plan, "--ranks", "2")
     check(with_plan, 2, PLAN, "f32[2, 16, 1000] S(2)", sums)
     whole = run(model, "--ranks", "2")
-    check(whole, 2, "# no styles: all weights stay whole",
+    check(whole, 2, "# no styles: no weight is sharded",
           "f32[2, 16, 1000] R", {})
 
     # Inputs of another size.
@@ -98,7 +98,7 @@ with tempfile.TemporaryDirectory() as name:
     torch.save([torch.rand(3, 5)], inputs)
     refused = run(model, "--inputs", inputs)
     assert refused.returncode == 1
-    assert "is f32[3, 5], and it was exported for i64[" in refused.stderr
+    assert "is f32[3, 5], but the program was exported for i64[" in refused.stderr
     refused = run(model, "--inputs", str(folder / "nobody.pt"))
     assert refused.returncode == 1 and "nobody.pt" in refused.stderr
 

@@ -86,8 +86,8 @@ TEST(HostileGraph, ThatIsFineRuns) {
 // --- operators ---------------------------------------------------------------
 
 constexpr const char* kRefusal =
-    " is not among the operators that only compute. If you trust the file, "
-    "allow it: LoadProgramOptions{.allowed_operators = {\"";
+    " is not on the list of operators without side effects. If you trust the "
+    "file, allow it: LoadProgramOptions{.allowed_operators = {\"";
 
 TEST(HostileGraph, DoesNotReadOrWriteFiles) {
   const Folder folder;
@@ -176,7 +176,7 @@ TEST(HostileGraph, AllowedOperatorsAreNames) {
         error_of<c10::ValueError>(
             [&] { load_program(path, {.allowed_operators = {name}}); }),
         std::string("[load_program] allowed_operators has \"") + name +
-            "\", which is no name of an operator. Write \"torchvision::nms\" "
+            "\", which is not an operator name. Write \"torchvision::nms\" "
             "for all its overloads, or \"torchvision::*\" for a namespace.");
   }
 }
@@ -305,16 +305,20 @@ std::string with_parameter(const std::string& name) {
 TEST(HostileGraph, NamesOfParametersAreBounded) {
   EXPECT_THAT(
       error_of_graph(with_parameter(repeated("a.", 50000) + "b")),
-      HasSubstr("parameter_name: a name has 50001 parts, and 100 are allowed"));
+      HasSubstr("parameter_name: the name has 50001 components, but at most "
+                "100 are allowed"));
   for (const auto* name : {"", ".a", "a.", "a..b", "."}) {
     EXPECT_THAT(
         error_of_graph(with_parameter(name)),
         HasSubstr(c10::str(
-            "parameter_name: a part of the name \"", name, "\" is empty")));
+            "parameter_name: the name \"",
+            name,
+            "\" has an empty "
+            "component")));
   }
   EXPECT_EQ(
       error_of_graph(with_parameter("a.b")),
-      "[load_program] FILE has no values of a.b. Export the program again.");
+      "[load_program] FILE has no values for a.b. Export the program again.");
 }
 
 // --- arguments and results ---------------------------------------------------
@@ -334,40 +338,43 @@ TEST(HostileGraph, ArgumentsHaveTheirTypes) {
   // LibTorch does not check this enumerator.
   EXPECT_EQ(
       error("dtype", integer(999)),
-      begin + "a Int where it takes Optional[ScalarType].");
+      begin + "a Int where Optional[ScalarType] is expected.");
   EXPECT_EQ(
       error("dtype", R"({"as_scalar_type": 99})"),
-      begin + "a dtype of number 99.");
+      begin + "an unknown dtype number 99.");
   EXPECT_EQ(
       error("other", integer(1)),
       begin +
           "an argument other, which this LibTorch's operator does not take.");
-  EXPECT_THAT(
-      error("dim", integer(1)), HasSubstr("an argument dim is there already"));
+  EXPECT_THAT(error("dim", integer(1)), HasSubstr("duplicate argument dim"));
   const auto dim = [](const std::string& value) {
     return error_of_calls({call(
         "torch.ops.aten.softmax.int",
         {{"self", tensor("x")}, {"dim", value}},
         {tensor("y")})});
   };
-  EXPECT_EQ(dim(tensor("x")), begin + "the tensor x where it takes int.");
+  EXPECT_EQ(dim(tensor("x")), begin + "the tensor x where int is expected.");
   EXPECT_EQ(
-      dim(R"({"as_string": "0"})"), begin + "a String where it takes int.");
-  EXPECT_EQ(dim(R"({"as_none": true})"), begin + "a None where it takes int.");
+      dim(R"({"as_string": "0"})"), begin + "a String where int is expected.");
+  EXPECT_EQ(
+      dim(R"({"as_none": true})"),
+      begin +
+          "a None where int is "
+          "expected.");
   EXPECT_THAT(dim(number("n")), HasSubstr("in aten::softmax at m.py:7"));
 }
 
 TEST(HostileGraph, ValuesHaveTheirKinds) {
   EXPECT_THAT(
       error_of_calls({relu("q", "y")}),
-      HasSubstr("nodes[0].inputs[0].arg.as_tensor.name: nothing gives the "
-                "value \"q\""));
+      HasSubstr("nodes[0].inputs[0].arg.as_tensor.name: no input or node "
+                "defines the value \"q\""));
   EXPECT_THAT(
       error_of_calls({relu("n", "y")}),
-      HasSubstr("expected a tensor, and the value \"n\" is none"));
+      HasSubstr("expected a tensor, but \"n\" is a number"));
   EXPECT_THAT(
       error_of_calls({relu("x", "y")}, number("y")),
-      HasSubstr("expected a number, and the value \"y\" is none"));
+      HasSubstr("expected a number, but \"y\" is a tensor"));
 }
 
 TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
@@ -379,11 +386,14 @@ TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
   EXPECT_EQ(error({}), ""); // never used
   EXPECT_THAT(
       error({tensor("y"), tensor("z")}),
-      HasSubstr("it has 2 results, and it gives 1."));
-  EXPECT_THAT(error({number("y")}), HasSubstr("a result of kind as_sym_int."));
+      HasSubstr("it has 2 results, but returns 1."));
+  EXPECT_THAT(
+      error({number("y")}),
+      HasSubstr("a result of unsupported kind "
+                "as_sym_int."));
   EXPECT_THAT(
       error({R"({"as_tensors": [{"name": "y"}]})"}),
-      HasSubstr("a result of kind as_tensors."));
+      HasSubstr("a result of unsupported kind as_tensors."));
 }
 
 TEST(HostileGraph, FunctionsOfNumbersTakeAllTheirArguments) {
@@ -400,16 +410,16 @@ TEST(HostileGraph, FunctionsOfNumbersTakeAllTheirArguments) {
   EXPECT_THAT(
       error("_operator.add", {number("n")}, one),
       HasSubstr("_operator.add at m.py:7: y = f(x) cannot be run: it has 1 "
-                "arguments, and it takes 2."));
+                "arguments, but takes 2."));
   EXPECT_THAT(error("math.ceil", {}, one), HasSubstr("it has 0 arguments"));
   EXPECT_THAT(
-      error("torch.sym_ite", {number("n")}, one), HasSubstr("it takes 3."));
+      error("torch.sym_ite", {number("n")}, one), HasSubstr("but takes 3."));
   EXPECT_THAT(
       error("_operator.add", {number("n"), integer(1)}, {}),
-      HasSubstr("it has 0 results, and it gives 1."));
+      HasSubstr("it has 0 results, but returns 1."));
   EXPECT_THAT(
       error("_operator.add", {tensor("x"), integer(1)}, one),
-      HasSubstr("it has the tensor x where it takes"));
+      HasSubstr("it has the tensor x where"));
   EXPECT_THAT(
       error("torch.ops.aten.sym_size.int", {number("n"), integer(0)}, one),
       HasSubstr("in torch.ops.aten.sym_size.int at m.py:7: y = f(x) (FILE)"));
@@ -436,7 +446,7 @@ TEST(HostileGraph, AssertionsOfOperatorsAreErrorsOfTheProgram) {
               {tensor("y")}),
       }),
       AllOf(
-          StartsWith("[Program] the call does not take its arguments: "),
+          StartsWith("[Program] an operator does not accept its arguments: "),
           HasSubstr("in aten::_fft_c2r at m.py:7: y = f(x) (FILE)")));
 }
 
@@ -469,7 +479,7 @@ number_of(const std::string& target, int64_t n, const std::string& other) {
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr const char* kOutside =
-    "[Program] the graph computes an integer outside of 64 bits";
+    "[Program] an integer in the graph overflows 64 bits";
 
 struct NumberCase {
   const char* target;
@@ -510,7 +520,7 @@ TEST(HostileGraph, ComputesIntegersAsPythonDoesOrRefuses) {
       {"_operator.pow",
        0,
        -1,
-       "[Program] the graph computes 0 ** -1, which is no real number"},
+       "[Program] the graph computes 0 ** -1, which is not a real number"},
       {"_operator.lshift", 1, 1000, kOutside},
       {"_operator.lshift", 1, 63, kOutside},
       {"_operator.lshift", -1, 63, "-9223372036854775808"},
@@ -541,7 +551,7 @@ TEST(HostileGraph, ComputesFloatsAsPythonDoes) {
   EXPECT_EQ(number_of("_operator.floordiv", 1, f("0.1")), "9");
   EXPECT_EQ(
       number_of("_operator.pow", -8, f("0.5")),
-      "[Program] the graph computes -8 ** 0.5, which is no real number");
+      "[Program] the graph computes -8 ** 0.5, which is not a real number");
 }
 
 TEST(HostileGraph, RoundsToIntegersOf64Bits) {
@@ -593,7 +603,7 @@ TEST(HostileGraph, IsNotInflatedBeyondALimit) {
       error_of([&] { load_program(path); }),
       AllOf(
           StartsWith("[open_weights] " + path + ": "),
-          HasSubstr("is said to have 67108866")));
+          HasSubstr("claims 67108866 uncompressed bytes")));
 }
 
 // Returns the error of reading that pickle as sample inputs.
@@ -617,7 +627,7 @@ std::string error_of_samples(const std::string& pickle) {
 TEST(HostileSamples, AreBounded) {
   const std::string begin =
       "[Program] FILE: its sample inputs cannot be read: ";
-  const std::string end = ". Pass inputs of your own.";
+  const std::string end = ". Pass your own inputs.";
   EXPECT_EQ(error_of_samples("]"), "");
   EXPECT_EQ(error_of_samples(repeated("](", 50) + repeated("e", 50)), "");
   const auto deep = begin + "its pickle has more than 100 nested levels" + end;
@@ -640,10 +650,10 @@ TEST(HostileSamples, AreBounded) {
       deep);
   EXPECT_EQ(
       error_of_samples(std::string("]q\0h\0a", 6)),
-      begin + "an object of its pickle holds itself" + end);
+      begin + "an object of its pickle contains itself" + end);
   EXPECT_EQ(
       error_of_samples("]r\xff\xff\xff\xff"),
-      begin + "its pickle has a memo of index 4294967295" + end);
+      begin + "its pickle has a memo index out of range: 4294967295" + end);
 }
 
 } // namespace TEST_SOURCE

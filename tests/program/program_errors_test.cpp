@@ -45,25 +45,25 @@ TEST(ProgramErrors, NameTheFileThatIsNoProgram) {
   EXPECT_THAT(load_error("missing"), HasSubstr("FILE"));
   EXPECT_THAT(
       load_error("truncated"),
-      StartsWith("[open_weights] FILE: not a whole archive: "));
+      StartsWith("[open_weights] FILE: truncated or damaged archive: "));
   EXPECT_THAT(
       load_error("noise"),
-      StartsWith("[open_weights] FILE: not a whole archive: "));
+      StartsWith("[open_weights] FILE: truncated or damaged archive: "));
   EXPECT_EQ(
       load_error("no_graph"),
-      "[load_program] FILE holds 0 programs under models/. Write one with "
-      "torch.export.save() of PyTorch 2.8 or newer.");
+      "[load_program] FILE contains 0 programs under models/, expected 1. "
+      "Write it with torch.export.save() of PyTorch 2.8 or newer.");
   EXPECT_EQ(
       load_error("newer"),
-      "[load_program] FILE is no exported program that can be read: its format "
-      "is of version 9.20, and this library reads 8.x. Write it with "
+      "[load_program] FILE is not a readable exported program: its format "
+      "version is 9.20, but this library reads 8.x. Write it with "
       "torch.export.save() of PyTorch 2.8 or newer.");
   EXPECT_THAT(load_error("cut_json"), StartsWith("[open_weights] FILE"));
   EXPECT_THAT(
       load_error("cut_graph"),
       AllOf(
           StartsWith(
-              "[load_program] FILE: models/model.json: no JSON, at byte "),
+              "[load_program] FILE: models/model.json: invalid JSON at byte "),
           HasSubstr("Write it with torch.export.save() of PyTorch 2.8 or "
                     "newer.")));
 }
@@ -113,8 +113,9 @@ TEST(ProgramErrors, NameTheLineOfACallThatTakesGraphs) {
         load_error<c10::NotImplementedError>(model),
         "[load_program] FILE: torch.ops.higher_order." + call + " at " +
             line_of_source(line) +
-            " cannot be run: it takes graphs as arguments. Export the model "
-            "without it, or with its branches as models of their own.");
+            " cannot be run: it takes graphs as arguments, which is not "
+            "supported. Export the model without it, or export its branches "
+            "as separate models.");
   }
 }
 
@@ -127,16 +128,15 @@ TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
   const auto ids = torch::zeros({2, 8}, torch::kLong);
   EXPECT_EQ(
       call_error({}),
-      "[Program] FILE takes 1 inputs (ids), and 0 were given. Pass them in "
-      "this order.");
+      "[Program] FILE takes 1 inputs (ids), got 0. Pass them in this order.");
   EXPECT_THAT(
       call_error({ids.to(torch::kFloat)}),
-      StartsWith("[Program] the input ids of FILE is f32[2, 8], and it was "
-                 "exported for i64[s"));
+      StartsWith("[Program] input ids of FILE is f32[2, 8], but the program "
+                 "was exported for i64[s"));
   EXPECT_THAT(
       call_error({torch::zeros({2, 17}, torch::kLong)}),
-      HasSubstr(" from 2 to 16. Pass such a tensor, or export it with "
-                "dynamic_shapes."));
+      HasSubstr(" from 2 to 16. Pass a tensor of that dtype and shape, or "
+                "export the program with dynamic_shapes."));
   EXPECT_THAT(call_error({at::Tensor()}), HasSubstr("Pass a tensor."));
   auto mixed = load_program(exported("mixed"));
   EXPECT_THAT(
@@ -152,8 +152,8 @@ TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
           [&] {
             mixed.run({torch::ones({3, 4}), torch::ones({5})});
           }),
-      StartsWith("[Program] the input more_k of FILE is f32[5], and it was "
-                 "exported for f32[4]. "));
+      StartsWith("[Program] input more_k of FILE is f32[5], but the program "
+                 "was exported for f32[4]. "));
 }
 
 // Errors name scopes that export did not record. Python's exported module does
@@ -168,9 +168,8 @@ TEST(ProgramErrors, NameScopesThatExportDidNotSee) {
             program.run({torch::rand({5, 8})});
           }),
       HasSubstr(
-          "a value is bf16 in a scope of autocast, and it was exported as "
-          "f32. Export the model with strict=False, which sees what is "
-          "cast."));
+          "a value in an autocast scope is bf16, but was exported as f32. "
+          "Export the model with strict=False, which records the casts."));
 }
 
 TEST(ProgramErrors, SayWhoseOperatorFailed) {
@@ -216,8 +215,8 @@ TEST(ProgramErrors, RefuseASecondPlan) {
     EXPECT_EQ(
         message_of<c10::Error>(
             path, [&] { parallelize_program(program, mesh); }),
-        "[parallelize_program] FILE is parallel already, on (tp=2). Load it "
-        "once more.");
+        "[parallelize_program] FILE is already parallelized on (tp=2). Load "
+        "it again.");
   });
 }
 

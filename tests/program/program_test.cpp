@@ -346,14 +346,14 @@ void expect_whole(const std::string& name) {
   const auto runs = python_runs(name);
   EXPECT_EQ(
       c10::str(find_tp_plan(load_program(path))),
-      "# no styles: all weights stay whole\n");
+      "# no styles: no weight is sharded\n");
   for (const int64_t ranks : {1, 2, 3}) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
       auto program = load_program(path);
       EXPECT_EQ(
           c10::str(tp_transform(program, mesh)),
-          "# no styles: all weights stay whole\n");
+          "# no styles: no weight is sharded\n");
       for (const auto& parameter : program.module().named_parameters()) {
         EXPECT_EQ(to_string(DTensor(*parameter).placements()), "R");
       }
@@ -456,25 +456,30 @@ TEST(ProgramPlans, AreReadAndWritten) {
     return "no error";
   };
   const std::string styles =
-      ". Styles are colwise (pieces=n), rowwise (both unit=n, output=S(1)) and "
-      "sequence (dim=n).";
+      ". Styles: colwise (multiple_of=n, fused_projections=n, output=S(1)), "
+      "rowwise (multiple_of=n, output=S(1)), sequence (dim=n).";
   EXPECT_EQ(
       message("a diagonal"),
-      "[parse_plan] \"a diagonal\": there is no style \"diagonal\"" + styles);
-  EXPECT_EQ(
-      message("a"), "[parse_plan] \"a \": there is no style \"\"" + styles);
+      "[parse_plan] \"a diagonal\": unknown style \"diagonal\"" + styles);
+  EXPECT_EQ(message("a"), "[parse_plan] \"a \": unknown style \"\"" + styles);
   EXPECT_EQ(
       message("a colwise 4"),
-      "[parse_plan] \"a colwise 4\": \"4\" is no option" + styles);
+      "[parse_plan] \"a colwise 4\": \"4\" is not an option of this style" +
+          styles);
   EXPECT_EQ(
       message("a colwise multiple_of=x"),
-      "[parse_plan] \"a colwise multiple_of=x\": unit is no number" + styles);
+      "[parse_plan] \"a colwise multiple_of=x\": multiple_of is not a number" +
+          styles);
   EXPECT_EQ(
-      message("a sequence unit=2"),
-      "[parse_plan] \"a sequence unit=2\": sequence has no unit" + styles);
+      message("a sequence multiple_of=2"),
+      "[parse_plan] \"a sequence multiple_of=2\": sequence has no option "
+      "multiple_of" +
+          styles);
   EXPECT_EQ(
       message("a rowwise output=R R"),
-      "[parse_plan] \"a rowwise output=R R\": \"R\" is no option" + styles);
+      "[parse_plan] \"a rowwise output=R R\": \"R\" is not an option of this "
+      "style" +
+          styles);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -17,7 +17,7 @@ using test_program::exported;
 using test_program::python_runs;
 using torch::jit::Module;
 
-constexpr const char* kWhole = "# no styles: all weights stay whole\n";
+constexpr const char* kWhole = "# no styles: no weight is sharded\n";
 
 // Adds a matrix (out, in) and its bias.
 void add_weights(
@@ -367,30 +367,29 @@ TEST(ScriptPlans, RefuseWhatIsNoModel) {
   EXPECT_EQ(
       error_of([&] { find_tp_plan(two, {rows()}); }),
       takes +
-          "and there are 1 sample inputs. Pass one for each that has no "
+          "got 1 sample inputs. Pass one for each argument that has no "
           "default.");
   EXPECT_EQ(
       error_of([&] {
         find_tp_plan(two, {rows(), 2, 3});
       }),
       takes +
-          "and there are 3 sample inputs. Pass one for each that has no "
+          "got 3 sample inputs. Pass one for each argument that has no "
           "default.");
   EXPECT_EQ(
       error_of([&] {
         find_tp_plan(two, {rows(), 2.5});
       }),
       takes +
-          "and the sample input for n is a float. Pass what forward() is "
-          "called with.");
+          "but the sample input for n is a float. Pass inputs of these types.");
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto script = mlp(kMlp);
     tp_transform(script, mesh);
     EXPECT_EQ(
         error_of<c10::Error>([&] { tp_transform(script, mesh); }),
-        "[find_tp_plan] the script is parallel already: up.weight is a "
-        "DTensor. Load it once more.");
+        "[find_tp_plan] the script is already parallelized: up.weight is a "
+        "DTensor. Load it again.");
   });
 }
 

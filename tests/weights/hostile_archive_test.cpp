@@ -113,7 +113,7 @@ TEST(HostileArchive, PlacesOfTheTable) {
   EXPECT_EQ(
       refusal_of(archive_of(
           {.sizes = R"([{"as_int":281474976710656},{"as_int":3}])"})),
-      meta + ".sizes[1]: a size with which it has more than 2^48 elements");
+      meta + ".sizes[1]: with this size it has more than 2^48 elements");
   EXPECT_EQ(
       refusal_of(archive_of({.strides = R"([{"as_int":3}])"})),
       meta + ": it has 2 sizes and 1 strides");
@@ -160,12 +160,11 @@ TEST(HostileArchive, StridesAndOffsetsThatOverflow) {
   refused(
       {.sizes = R"([{"as_int":65536},{"as_int":3}])",
        .strides = R"([{"as_int":281474976710656},{"as_int":1}])"},
-      "reaches over more than 2^48 elements");
+      "spans more than 2^48 elements");
   refused(
       {.strides = R"([{"as_int":4},{"as_int":1}])"},
-      "it begins at byte 0 and reaches over 7 elements, outside of the 24 "
-      "bytes "
-      "of its record");
+      "it begins at byte 0 and spans 7 elements, beyond the 24 bytes of its "
+      "record");
   refused({.offset = R"({"as_int":1})"}, "it begins at byte 4");
   refused({.offset = R"({"as_int":281474976710656})"}, "it begins at byte");
 }
@@ -176,7 +175,7 @@ TEST(HostileArchive, StridesOfZeroAreLimited) {
       refusal_of(archive_of(
                      {.sizes = R"([{"as_int":281474976710656}])",
                       .strides = R"([{"as_int":0}])"}))
-          .find("its strides repeat 24 bytes"),
+          .find("its strides expand the 24 bytes"),
       std::string::npos);
 }
 
@@ -189,14 +188,14 @@ TEST(HostileArchive, RecordsThatClaimToBeLarge) {
   EXPECT_EQ(with({"m/a", "12345678"}), "");
   EXPECT_EQ(
       with({.name = "m/a", .bytes = "12345678", .declared_bytes = 1 << 30}),
-      "m/a has 8 bytes in the file and is said to have 1073741824");
+      "m/a has 8 bytes in the file, but claims 1073741824 uncompressed bytes");
   EXPECT_EQ(
       with(
           {.name = "m/a",
            .bytes = "12345678",
            .is_compressed = true,
            .declared_bytes = 1 << 30}),
-      "m/a has 8 bytes in the file and is said to have 1073741824");
+      "m/a has 8 bytes in the file, but claims 1073741824 uncompressed bytes");
   EXPECT_EQ(detail::max_unpacked_bytes(0), 1 << 20);
   EXPECT_EQ(detail::max_unpacked_bytes(100000), (1 << 20) + 6400000);
   EXPECT_EQ(detail::max_unpacked_bytes(uint64_t{1} << 62), 1 << 28);
@@ -225,11 +224,11 @@ TEST(HostileArchive, RecordsThatAreThereTwice) {
   entries.push_back(entries[1]);
   EXPECT_EQ(
       refusal_of(zip_of(entries)),
-      "data/weights/weights_config.json is there twice");
+      "data/weights/weights_config.json appears twice");
   entries.back().name = "other/data/weights/weights_config.json";
   EXPECT_EQ(
       refusal_of(zip_of(entries)),
-      "data/weights/weights_config.json is there twice");
+      "data/weights/weights_config.json appears twice");
 }
 
 TEST(HostileArchive, VersionsThatAreNoNumber) {
@@ -237,7 +236,7 @@ TEST(HostileArchive, VersionsThatAreNoNumber) {
     auto entries = program_entries(table_of({}), six_floats());
     entries[0].bytes = version;
     const auto text = refusal_of(zip_of(entries));
-    EXPECT_TRUE(text.starts_with("not a whole archive: ")) << text;
+    EXPECT_TRUE(text.starts_with("truncated or damaged archive: ")) << text;
     EXPECT_EQ(text.find("sto"), text.npos) << text;
   }
 }
@@ -269,7 +268,7 @@ TEST(HostileArchive, DirectoriesThatLie) {
   append_number<uint32_t>(wide, 1);
   const auto text = refusal_of(wide + whole.substr(end));
   EXPECT_TRUE(text.starts_with(
-      "not a whole archive: its directory is damaged, at byte "))
+      "truncated or damaged archive: invalid directory at byte "))
       << text;
 }
 

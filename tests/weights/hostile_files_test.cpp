@@ -171,12 +171,14 @@ TEST(HostileSafetensors, NamesInAnIndexStayInItsFolder) {
         std::string("..")}) {
     EXPECT_EQ(
         error(name),
-        "weight_map.w: \"" + name + "\" is no plain path within the folder");
+        "weight_map.w: \"" + name +
+            "\" is not a relative path within the "
+            "folder");
   }
   EXPECT_EQ(
       error("model.safetensors\\u0000x"),
-      "weight_map.w: \"model.safetensors\\u0000x\" is no plain path within the "
-      "folder");
+      "weight_map.w: \"model.safetensors\\u0000x\" is not a relative path "
+      "within the folder");
   EXPECT_EQ(
       error("none"),
       "[open_weights] " + (folder / "in/none") + ": No such file or directory" +
@@ -289,13 +291,13 @@ TEST(HostileGguf, AlignmentIsAPowerOfTwo) {
     EXPECT_NE(
         text.find(
             "general.alignment is " + std::to_string(bad) +
-            ", no power of two"),
+            ", not a power of two"),
         text.npos)
         << text;
   }
   EXPECT_NE(
       error(kUint64, bytes_of<uint64_t>(32))
-          .find("general.alignment is no uint32"),
+          .find("general.alignment is not a uint32"),
       std::string::npos);
 }
 
@@ -316,24 +318,28 @@ TEST(HostileGguf, PlacesAreAsTheFormatHasThem) {
   EXPECT_EQ(error({v(32), w(0)}, 48), "nothing was thrown");
   EXPECT_EQ(
       error({v(0), w(0)}, 32),
-      "the weight w lies at 0, within the one before it, which ends at 32");
+      "the weight w is at offset 0, inside the previous weight, which ends at "
+      "32");
   EXPECT_EQ(
       error({v(0), w(16)}, 32),
-      "the weight w lies at 16, no multiple of the alignment 32");
+      "the weight w is at offset 16, not a multiple of the alignment 32");
   EXPECT_EQ(
       error({v(0), w(64)}, 80),
-      "the weight w lies at 64, and the one before it ends at 32");
+      "the weight w is at offset 64, but the previous weight ends at 32");
   EXPECT_EQ(
       error({v(32)}, 48),
-      "the weight v lies at 32, and the one before it ends at 0");
+      "the weight v is at offset 32, but the previous weight ends at 0");
   EXPECT_EQ(
-      error({v(0), w(32)}, 47), "the weight w lies at 32 to 48 of 47 bytes");
-  EXPECT_EQ(error({v(0)}, 64), "its weights have 32 bytes, and it has 64");
+      error({v(0), w(32)}, 47),
+      "the weight w is at offset 32 and ends at 48, "
+      "beyond the 47 bytes of data");
+  EXPECT_EQ(
+      error({v(0)}, 64), "its weights have 32 bytes, but its data has 64");
   EXPECT_EQ(
       error({v(uint64_t{1} << 63)}, 16),
-      "the weight v lies at 9223372036854775808, and the one before it ends at "
-      "0");
-  EXPECT_EQ(error({v(0), v(32)}, 48), "the weight v is there twice");
+      "the weight v is at offset 9223372036854775808, but the previous weight "
+      "ends at 0");
+  EXPECT_EQ(error({v(0), v(32)}, 48), "the weight v appears twice");
 }
 
 TEST(HostileGguf, AKeyIsThereOnce) {
@@ -341,7 +347,7 @@ TEST(HostileGguf, AKeyIsThereOnce) {
   const auto pair = pair_of("a", kUint8, bytes_of<uint8_t>(1));
   EXPECT_EQ(
       error_of_open(folder.write("a", gguf_of({{pair, pair}, {}}))),
-      "at byte 47 \"a\" is there twice");
+      "at byte 47: \"a\" appears twice");
 }
 
 TEST(HostileGguf, UnknownTypesAreRefused) {
@@ -353,17 +359,16 @@ TEST(HostileGguf, UnknownTypesAreRefused) {
   const auto tensor = tensor_of("w", 1, kF32, 0);
   EXPECT_EQ(error(pair, tensor), "nothing was thrown");
   EXPECT_NE(
-      error(pair, tensor_of("w", 1, 99, 0))
-          .find("w is of type 99, which is unknown"),
+      error(pair, tensor_of("w", 1, 99, 0)).find("w has the unknown type 99"),
       std::string::npos);
   EXPECT_NE(
-      error(pair_of("a", 13, "1"), tensor).find("there is a value of type 13"),
+      error(pair_of("a", 13, "1"), tensor).find("a value of unknown type 13"),
       std::string::npos);
   EXPECT_NE(
       error(
           pair_of("a", kArray, bytes_of(kArray) + bytes_of<uint64_t>(1)),
           tensor)
-          .find("there is an array of type 9"),
+          .find("an array of unknown type 9"),
       std::string::npos);
 }
 
@@ -383,7 +388,7 @@ TEST(HostileGguf, APartOfAModelIsNoModel) {
   EXPECT_EQ(error(1), "nothing was thrown");
   EXPECT_EQ(
       error(2),
-      "split.count is 2: it is a part of a model in several files. Merge them "
+      "split.count is 2: it is one of several files of a model. Merge them "
       "with llama-gguf-split --merge.");
 }
 
@@ -399,17 +404,17 @@ TEST(HostileGguf, CountsAreThoseOfTheFile) {
   for (const uint64_t many :
        {uint64_t{1} << 32, ~uint64_t{0}, uint64_t{1} << 61}) {
     EXPECT_NE(
-        error(many, 0, "").find("at byte 16 it counts"), std::string::npos);
+        error(many, 0, "").find("at byte 16: a count of"), std::string::npos);
     EXPECT_NE(
-        error(0, many, "").find("at byte 24 it counts"), std::string::npos);
+        error(0, many, "").find("at byte 24: a count of"), std::string::npos);
     for (const auto type : {kUint8, kUint32, kText, kUint64}) {
       const auto array = bytes_of(type) + bytes_of(many);
       EXPECT_NE(
-          error(0, 1, pair_of("a", kArray, array)).find("it counts"),
+          error(0, 1, pair_of("a", kArray, array)).find("a count of"),
           std::string::npos);
     }
     EXPECT_NE(
-        error(0, 1, pair_of("a", kText, bytes_of(many))).find("it ends"),
+        error(0, 1, pair_of("a", kText, bytes_of(many))).find("end of file"),
         std::string::npos);
   }
 }

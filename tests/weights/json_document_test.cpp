@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-
 namespace dtensor {
 namespace TEST_SOURCE {
 
@@ -69,33 +68,35 @@ TEST(JsonDocument, HasTheValuesOfTheText) {
 TEST(JsonDocument, RefusesWhatIsNoJson) {
   EXPECT_EQ(
       refusal(""),
-      "no JSON, at byte 1: syntax error while parsing value - unexpected end "
-      "of input; expected '[', '{', or a literal");
+      "invalid JSON at byte 1: syntax error while parsing value - unexpected "
+      "end of input; expected '[', '{', or a literal");
   EXPECT_EQ(
       refusal(R"({"a": 1)"),
-      "no JSON, at byte 8: syntax error while parsing object - unexpected end "
-      "of input; expected '}'");
+      "invalid JSON at byte 8: syntax error while parsing object - unexpected "
+      "end of input; expected '}'");
   EXPECT_EQ(
       refusal(R"({"a": 1} x)"),
-      "no JSON, at byte 10: syntax error while parsing value - invalid "
+      "invalid JSON at byte 10: syntax error while parsing value - invalid "
       "literal; expected end of input");
   EXPECT_NE(refusal("[1e999]"), "");
   EXPECT_NE(refusal("[NaN]"), "");
   EXPECT_NE(refusal("[\"\xff\"]"), "");
   EXPECT_NE(refusal("[\"\\ud800\"]"), "");
   EXPECT_EQ(
-      refusal(std::string("{}\0{", 4)), "no JSON, at byte 3: a zero byte");
+      refusal(std::string("{}\0{", 4)), "invalid JSON at byte 3: a zero byte");
   EXPECT_EQ(
-      refusal("\xEF\xBB\xBF{}"), "no JSON: it begins with a byte order mark");
+      refusal("\xEF\xBB\xBF{}"),
+      "invalid JSON: it begins with a byte order "
+      "mark");
   // A long text is not quoted in full.
   EXPECT_LT(refusal("\"" + std::string(100000, 'x')).size(), 200);
 }
 
 TEST(JsonDocument, RefusesAMemberThatIsThereTwice) {
-  EXPECT_EQ(refusal(R"({"w": 1, "w": 1})"), "\"w\" is there twice");
+  EXPECT_EQ(refusal(R"({"w": 1, "w": 1})"), "\"w\" appears twice");
   EXPECT_EQ(
       refusal(R"({"a b": [{}, {"w": 1, "v": 2, "w": 1}]})"),
-      R"(["a b"][1]: "w" is there twice)");
+      R"(["a b"][1]: "w" appears twice)");
   EXPECT_EQ(refusal(R"({"w": {"w": [{"w": 1}]}})"), "");
 }
 

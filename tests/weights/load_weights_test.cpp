@@ -208,9 +208,9 @@ TEST(LoadWeightsErrors, ListAllNamesAndChangeNothing) {
       error_of([&] { load_weights(*model, *open_weights(path)); }),
       "[load_weights] " + path +
           ": not in the file: w2.weight, w2.bias; not in the model: w3.bias, "
-          "w3.weight; of another shape: w1.bias is f32[7] for f64[8]. Say in "
-          "`names` what the file calls them, in `ignored` what the model does "
-          "without.");
+          "w3.weight; of another shape: w1.bias is f32[7] in the file, f64[8] "
+          "in the model. Map names to those of the file with `names`, and "
+          "list weights that the model does not use in `ignored`.");
   EXPECT_TRUE(at::equal(model->w1->weight, before));
 }
 
@@ -221,8 +221,8 @@ TEST(WeightNamesTest, OfTransformersInGguf) {
   EXPECT_EQ(
       error_of([&] { gguf_names(*open_weights(path)); }),
       "[gguf_names] " + path +
-          " is of the architecture \"\", whose names are not known: llama, "
-          "bert and gpt2 are. Write a function of names.");
+          " has architecture \"\", which is not supported (supported: llama, "
+          "bert, gpt2). Pass your own function of names.");
 }
 
 TEST(WeightNamesTest, OfGgufAreThoseOfItsLibrary) {

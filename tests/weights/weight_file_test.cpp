@@ -95,7 +95,7 @@ TEST(Gguf, FormatsThatCannotBeReadAreNamed) {
   EXPECT_EQ(
       error_of([&] { file->read("unreadable"); }),
       "[WeightFile::read] unreadable in " + path +
-          " is Q5_1, which cannot be read. Convert it to F16, Q8_0, Q4_0, "
+          " is Q5_1, which is not supported. Convert it to F16, Q8_0, Q4_0, "
           "Q4_1, Q4_K or Q6_K.");
 }
 
@@ -163,7 +163,7 @@ TEST(WeightFileErrors, OfReading) {
   EXPECT_EQ(
       error_of([&] { file->read("v"); }),
       "[WeightFile::read] " + path +
-          " has no weight v. weights() lists those that it has.");
+          " has no weight v. weights() lists its names.");
   EXPECT_EQ(
       error_of([&] {
         file->read("w", {Intervals{{0, 2}}}, out);
@@ -180,8 +180,8 @@ TEST(WeightFileErrors, OfReading) {
       error_of([&] {
         file->read("w", {Intervals{{0, 2}}, Intervals{{1, 3}}}, out);
       }),
-      "[WeightFile::read] these parts of w have the shape [2, 2], and out has "
-      "[2, 3]. Give a tensor of that shape.");
+      "[WeightFile::read] these intervals of w have shape [2, 2], but out has "
+      "[2, 3]. Pass a tensor of that shape.");
 }
 
 constexpr const char* kEnd =
@@ -197,34 +197,37 @@ TEST(WeightFileErrors, OfFilesThatAreNone) {
   };
   expect(folder / "nothing", "No such file or directory");
   folder.write("empty/none", "");
-  expect(folder / "empty", "a folder without files of safetensors");
-  expect(folder.write("a", ""), "no header of 0 bytes in 0 bytes");
-  expect(folder.write("b", "short"), "no header of 0 bytes in 5 bytes");
+  expect(folder / "empty", "a folder without safetensors files");
+  expect(folder.write("a", ""), "invalid header size 0 in a file of 0 bytes");
+  expect(
+      folder.write("b", "short"),
+      "invalid header size 0 in a file of 5 "
+      "bytes");
   expect(
       folder.write("c", std::string(16, '\x7f')),
-      "no header of 9187201950435737471 bytes in 16 bytes");
+      "invalid header size 9187201950435737471 in a file of 16 bytes");
   expect(
       folder.write("d", safetensors_of("[1]", "")),
       "header: expected an object, got an array");
   expect(
       folder.write("e", safetensors_of("{\"w\"", "")),
-      "header: no JSON, at byte 5: syntax error while parsing object separator "
-      "- unexpected end of input; expected ':'");
+      "header: invalid JSON at byte 5: syntax error while parsing object "
+      "separator - unexpected end of input; expected ':'");
   expect(folder.write("f.json", "{\"map\": {}}"), "\"weight_map\" is missing");
   folder.write("model", safetensors_of({{"w", at::ones({2})}}));
   expect(
       folder.write("g.json", R"({"weight_map": {"v": "model"}})"),
       "weight_map.v: \"v\" is not in \"model\"");
-  expect(folder / "", "a folder without files of safetensors");
+  expect(folder / "", "a folder without safetensors files");
   EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
-  expect(folder / "fifo", "a FIFO, no file");
-  expect("/dev/zero", "a device, no file");
+  expect(folder / "fifo", "a FIFO, not a regular file");
+  expect("/dev/zero", "a device, not a regular file");
   folder.write("of_fifo/none", "");
   EXPECT_EQ(::mkfifo((folder / "of_fifo/a.safetensors").c_str(), 0600), 0);
   EXPECT_EQ(
       error_of([&] { open_weights(folder / "of_fifo"); }),
       "[open_weights] " + (folder / "of_fifo/a.safetensors") +
-          ": a FIFO, no file" + kEnd);
+          ": a FIFO, not a regular file" + kEnd);
 }
 
 TEST(WeightFileErrors, OfOffsetsThatLie) {
@@ -252,7 +255,7 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
       ".data_offsets: expected more than 1 elements, got 1");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,16]})"),
-      ".data_offsets: it ends at byte 16 of 8 behind the header");
+      ".data_offsets: it ends at byte 16, beyond the 8 bytes after the header");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
       ".shape[0]: expected an integer from 0 to 281474976710656, got -2");
@@ -265,7 +268,7 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
       "an exponent: 1e+300");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[65536,65536,65536,65536]})"),
-      ".shape[3]: a size with which it has more than 2^48 elements");
+      ".shape[3]: with this size it has more than 2^48 elements");
   EXPECT_EQ(error(R"({"dtype":"F32"})"), ": \"shape\" is missing");
   EXPECT_EQ(error("7"), ": expected an object, got 7");
   EXPECT_EQ(
@@ -273,7 +276,7 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
       ".dtype: safetensors has no dtype \"F33\"");
   EXPECT_EQ(
       error(R"({"dtype":"F4","shape":[3],"data_offsets":[0,2]})"),
-      ": its elements have 12 bits, no whole bytes");
+      ": its elements have 12 bits, not a multiple of 8");
 }
 
 // Overlapping or unused bytes are errors, as in Python's safetensors.
@@ -294,15 +297,19 @@ TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
   };
   expect(two("[4,8]", "[0,4]"), 8, "");
   expect(two("[0,4]", "[2,6]"), 6, "the weights v and w overlap");
-  expect(two("[4,8]", "[4,8]"), 8, "bytes 0 to 4 are of no weight");
-  expect(two("[0,4]", "[6,10]"), 10, "bytes 4 to 6 are of no weight");
-  expect(two("[0,4]", "[4,8]"), 9, "its weights have 8 bytes, and it has 9");
+  expect(two("[4,8]", "[4,8]"), 8, "bytes 0 to 4 belong to no weight");
+  expect(two("[0,4]", "[6,10]"), 10, "bytes 4 to 6 belong to no weight");
+  expect(
+      two("[0,4]", "[4,8]"),
+      9,
+      "its weights have 8 bytes, but its data "
+      "has 9");
   expect(two("[0,4]", "[0,4]"), 4, "the weights v and w overlap");
   // Unsupported formats must also have a valid place.
   const std::string odd =
       R"({"v":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})";
   expect(odd, 1, "");
-  expect(odd, 2, "its weights have 1 bytes, and it has 2");
+  expect(odd, 2, "its weights have 1 bytes, but its data has 2");
 }
 
 TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
@@ -319,7 +326,7 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
           "a",
           safetensors_of(
               R"({"w":)" + about + R"(,"w":)" + about + "}", "1234")),
-      "header: \"w\" is there twice");
+      "header: \"w\" appears twice");
   expect(
       folder.write(
           "b",
@@ -327,10 +334,10 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
               R"({"w":{"dtype":"F32","dtype":"I32","shape":[1],)"
               R"("data_offsets":[0,4]}})",
               "1234")),
-      "header: w: \"dtype\" is there twice");
+      "header: w: \"dtype\" appears twice");
   expect(
       folder.write("c.json", R"({"weight_map":{"w":"a","w":"b"}})"),
-      "weight_map: \"w\" is there twice");
+      "weight_map: \"w\" appears twice");
   // The same names in nested objects are not duplicates.
   const auto one = R"({"w":)" + about + R"(,"v":)" +
       R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
@@ -370,7 +377,7 @@ TEST(WeightFileErrors, OfNotesThatLie) {
   const std::string range =
       "expected an integer from 0 to 281474976710656, got ";
   expect(sums("1"), "");
-  expect(sums("0"), block + "a block has at least 1 byte");
+  expect(sums("0"), block + "the block size must be at least 1 byte");
   expect(sums("-1"), block + range + "-1");
   expect(sums("18446744073709551615"), block + range + "18446744073709551615");
   expect(
@@ -380,7 +387,7 @@ TEST(WeightFileErrors, OfNotesThatLie) {
       "header: __metadata__.DCP_SHARDING_INFO: \"w\" is missing");
   expect(
       R"("DCP_SHARDING_INFO":"{\"w\":{\"saved_offsets\":[]}}")",
-      "header: w: it has not as many saved_offsets as sizes");
+      "header: w: the numbers of saved_offsets and sizes differ");
   expect(
       R"("DCP_SHARDING_INFO":7)",
       "header: __metadata__.DCP_SHARDING_INFO: expected a string, got 7");
@@ -388,10 +395,12 @@ TEST(WeightFileErrors, OfNotesThatLie) {
       R"("a":{})",
       "header: __metadata__.a: expected a string, got an empty object");
   expect(
-      offset("281474976710656"), "the weight w has a size of 281474976710657");
+      offset("281474976710656"),
+      "the weight w has the invalid size "
+      "281474976710657");
   expect(
       offset("5"),
-      "the weight w is f32[6], and its pieces hold 1 of 6 elements: files are "
+      "the weight w is f32[6], but its shards hold 1 of 6 elements: files are "
       "missing");
 }
 
