@@ -23,7 +23,7 @@ FSDPModule::FSDPModule(const torch::nn::Module& module)
     : unit_(detail::unit_of_module(module)) {
   DTENSOR_CHECK_VALUE(
       unit_ != nullptr,
-      "[FSDPModule] {} is no unit. Call fully_shard for it first.",
+      "[FSDPModule] {} is not a unit. Call fully_shard for it first.",
       module.name());
 }
 
@@ -87,7 +87,7 @@ void FSDPModule::set_reshard_after_backward(bool reshards, bool recurse) {
 void FSDPModule::set_gradient_divide_factor(double factor) {
   DTENSOR_CHECK_VALUE(
       factor > 0,
-      "[FSDPModule] gradients are divided by {}. Pass a positive number.",
+      "[FSDPModule] the gradient divide factor is {}. Pass a positive number.",
       factor);
   if (auto* reduction = unit_->reduction()) {
     reduction->set_gradient_divide_factor(factor);

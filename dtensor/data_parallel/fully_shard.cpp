@@ -34,14 +34,15 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
   auto mesh = detail::mesh_or_current(given, kFullyShard);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() <= 2,
-      "[{}] parameters are cut along one mesh dimension, and repeated along "
-      "one before it at most, and the mesh is {}. Pass a slice, as "
-      "mesh[\"dp\"].",
+      "[{}] parameters are sharded over the last mesh dimension and "
+      "replicated over at most one before it, but the mesh is {}. Pass a "
+      "slice, such as mesh[\"dp\"].",
       kFullyShard,
       mesh);
   DTENSOR_CHECK_VALUE(
       mesh.contains_this_rank(),
-      "[{}] this rank is not among those of {}. Call it on these alone.",
+      "[{}] this rank is not in the mesh {}. Call it only on ranks of the "
+      "mesh.",
       kFullyShard,
       mesh);
   return mesh;
@@ -60,8 +61,8 @@ detail::UnitGroups groups_of(
     const auto all = result.shard->size();
     DTENSOR_CHECK_VALUE(
         ranks > 1 && all % ranks == 0,
-        "[{}] reshard_after_forward is {} of {} ranks. Pass a number above 1 "
-        "that divides them, or true.",
+        "[{}] reshard_after_forward is {} for {} ranks. Pass a number above 1 "
+        "that divides the number of ranks, or true.",
         kFullyShard,
         ranks,
         all);
@@ -96,8 +97,8 @@ void check_dtypes(
     DTENSOR_CHECK_VALUE(
         at::isFloatingType(parameter.scalar_type()) ||
             !(policy.param_dtype || policy.reduce_dtype),
-        "[{}] parameter \"{}\" is of {}, which mp_policy cannot cast. Put it "
-        "into ignored_params.",
+        "[{}] parameter \"{}\" has dtype {}, which mp_policy cannot cast. Add "
+        "it to ignored_params.",
         kFullyShard,
         name,
         parameter.scalar_type());
@@ -105,7 +106,7 @@ void check_dtypes(
         policy.param_dtype ||
             parameter.scalar_type() == parameters[0].second.scalar_type(),
         "[{}] parameters of one unit have different dtypes: \"{}\" {}, \"{}\" "
-        "{}. Give mp_policy.param_dtype, or make units of one dtype.",
+        "{}. Set mp_policy.param_dtype, or make units of one dtype.",
         kFullyShard,
         parameters[0].first,
         parameters[0].second.scalar_type(),

@@ -190,9 +190,10 @@ bool Replication::take(size_t i) {
   begin_pass();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       parameter.bucket >= next_,
-      "[{}] a parameter of shape {} has another gradient, of a backward pass "
-      "inside of this one, and the first is on its way. Use average_gradients "
-      "for modules that compute anew what they share.",
+      "[{}] a parameter of shape {} got another gradient from a nested "
+      "backward pass, and the average of the first is in flight. Use "
+      "average_gradients for modules that recompute activations with shared "
+      "parameters.",
       kReplicate,
       at::Tensor(parameter.tensor.lock()).sizes());
   if (!parameter.is_counted && !is_inside()) { // a nested pass may add more
@@ -291,8 +292,8 @@ std::vector<at::Tensor> parameters_of(
     const auto spec = detail::spec_if_distributed(parameter);
     DTENSOR_CHECK_VALUE(
         spec == nullptr || !detail::share_others(spec->mesh(), mesh),
-        "[{}] parameter \"{}\" is {}, spread over ranks of {}. Pass the "
-        "dimension along which whole models are repeated.",
+        "[{}] parameter \"{}\" is {}, distributed over ranks of {}. Pass the "
+        "mesh dimension over which models are replicated.",
         detail::kReplicate,
         name,
         *spec,
@@ -346,8 +347,8 @@ ReplicatedModule replicate(
   const auto mesh = detail::mesh_or_current(given, detail::kReplicate);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
-      "[{}] models are repeated along one mesh dimension, and the mesh is {}. "
-      "Pass a slice, as mesh[\"dp\"].",
+      "[{}] models are replicated over one mesh dimension, but the mesh is "
+      "{}. Pass a slice, such as mesh[\"dp\"].",
       detail::kReplicate,
       mesh);
   const detail::ModuleClaim claim(detail::kReplicate, module);

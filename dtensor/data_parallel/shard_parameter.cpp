@@ -18,8 +18,8 @@ int64_t dim_of(
   const auto placement = wanted.value_or(Shard(0));
   DTENSOR_CHECK_VALUE(
       placement.is_chunk(),
-      "[{}] parameter \"{}\" is to be cut as {}. Let shard_placement_fn return "
-      "Shard(d).",
+      "[{}] parameter \"{}\" cannot be sharded as {}. Return Shard(d) from "
+      "shard_placement_fn.",
       kFullyShard,
       name,
       to_string(placement));
@@ -28,9 +28,9 @@ int64_t dim_of(
       placement.dim() < 0 ? placement.dim() + ndim : placement.dim();
   DTENSOR_CHECK_VALUE(
       dim >= 0 && dim < ndim,
-      "[{}] parameter \"{}\" has {} dimensions, and is to be cut as {}. "
-      "Parameters need a dimension to be cut along; give a single number one, "
-      "or put it into ignored_params.",
+      "[{}] parameter \"{}\" has {} dimensions, so it cannot be sharded as "
+      "{}. Choose a dimension that it has; reshape a scalar to one dimension, "
+      "or add it to ignored_params.",
       kFullyShard,
       name,
       ndim,
@@ -144,8 +144,8 @@ ParameterLayout layout_of_distributed(
   const auto& given = spec_of(parameter);
   DTENSOR_CHECK_VALUE(
       !given->has_partial(),
-      "[{}] parameter \"{}\" is {}, a sum. Parallelize modules by styles that "
-      "cut or repeat it.",
+      "[{}] parameter \"{}\" is {}, which is Partial. Use styles that shard "
+      "or replicate it.",
       kFullyShard,
       name,
       *given);
@@ -172,8 +172,8 @@ DeviceMesh DataMesh::with(
   if (!joined.defined()) {
     DTENSOR_CHECK_VALUE(
         !share_others(mesh, model),
-        "[{}] parameter \"{}\" is on {} already, which shares ranks with {}. "
-        "Pass a dimension of which tensor parallelism makes no use.",
+        "[{}] parameter \"{}\" is already on {}, which shares ranks with {}. "
+        "Pass a mesh dimension that tensor parallelism does not use.",
         kFullyShard,
         parameter,
         model,

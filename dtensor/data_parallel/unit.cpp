@@ -284,10 +284,10 @@ void Unit::check_reduces(const variable_list& gradients, bool keeps_none)
       name_);
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !keeps_none || !reduction_->adds_up(),
-      "[{}] torch::autograd::grad asks for gradients of unit \"{}\", which add "
-      "up until they are summed over ranks (set_requires_gradient_sync, "
-      "set_requires_all_reduce). Call backward() until then, or ask for "
-      "gradients of inputs alone.",
+      "[{}] torch::autograd::grad cannot return gradients of unit \"{}\", "
+      "which accumulate until they are reduced over ranks "
+      "(set_requires_gradient_sync, set_requires_all_reduce). Call backward() "
+      "until then, or request gradients of inputs only.",
       kFullyShard,
       name_);
 }

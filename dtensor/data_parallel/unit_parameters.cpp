@@ -32,8 +32,8 @@ at::Tensor Unit::parameter(size_t i) const {
   const auto& p = parameters_[i];
   DTENSOR_CHECK(
       p.tensor != nullptr,
-      "[{}] parameter \"{}\" of unit \"{}\" is no more. Keep a module as long "
-      "as others of its unit.",
+      "[{}] parameter \"{}\" of unit \"{}\" was destroyed. Keep all modules "
+      "of a unit alive while one of them is used.",
       kFullyShard,
       p.name,
       name_);
@@ -78,8 +78,8 @@ void Unit::check_replacement_data(size_t i, const at::Tensor& data) {
       is_dtensor(data) && spec_of(data)->mesh() == spec.mesh() &&
           spec_of(data)->placements() == spec.placements() &&
           data.sizes() == spec.sizes(),
-      "[{}] parameter \"{}\" of unit \"{}\", {}, is to take over the data of "
-      "{}. Copy values by set_model_state_dict.",
+      "[{}] parameter \"{}\" of unit \"{}\", {}, cannot take the data of {}. "
+      "Copy values with set_model_state_dict.",
       kFullyShard,
       p.name,
       name_,
@@ -100,7 +100,7 @@ void Unit::note_dtypes() {
         mixed_precision_.param_dtype ||
             all[i].scalar_type() == all[0].scalar_type(),
         "[{}] parameters of unit \"{}\" were cast to different dtypes: \"{}\" "
-        "{}, \"{}\" {}. Cast the whole unit, or give mp_policy.param_dtype.",
+        "{}, \"{}\" {}. Cast the whole unit, or set mp_policy.param_dtype.",
         kFullyShard,
         name_,
         parameters_[0].name,
@@ -138,8 +138,8 @@ void Unit::check_unchanged(const Gathering& gathering, size_t i) const {
   DTENSOR_CHECK(
       gathering.of()[i] == state(i),
       "[{}] parameter \"{}\" of unit \"{}\" was changed between forward and "
-      "backward, whose gradients would be wrong. Call backward before the "
-      "optimizer's step.",
+      "backward, so gradients would be wrong. Call backward before the step "
+      "of the optimizer.",
       kFullyShard,
       parameters_[i].name,
       name_);

@@ -28,8 +28,9 @@ at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
   const auto& spec = detail::spec_of(grad);
   DTENSOR_CHECK_VALUE(
       !detail::share_others(spec->mesh(), mesh),
-      "[{}] a gradient is {}, spread over ranks of {}, and summed over them "
-      "already. Pass the dimension along which whole models are repeated.",
+      "[{}] a gradient is {}, distributed over ranks of {}, and already "
+      "summed over them. Pass the mesh dimension over which models are "
+      "replicated.",
       kAverageGradients,
       *spec,
       mesh);
@@ -56,8 +57,8 @@ void average_gradients(at::TensorList parameters, const DeviceMesh& given) {
   const auto mesh = detail::mesh_or_current(given, kAverageGradients);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
-      "[{}] gradients are averaged along one mesh dimension, and the mesh is "
-      "{}. Pass a slice, as mesh[\"dp\"].",
+      "[{}] gradients are averaged over one mesh dimension, but the mesh is "
+      "{}. Pass a slice, such as mesh[\"dp\"].",
       kAverageGradients,
       mesh);
   if (mesh.size() == 1 || !mesh.contains_this_rank()) {

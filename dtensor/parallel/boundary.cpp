@@ -25,8 +25,8 @@ void attach_boundary(
     const BoundaryOptions& options) {
   DTENSOR_CHECK_VALUE(
       !parameters.empty() && parameters[0].defined(),
-      "[attach_boundary] {} gets a boundary without a parameter to ride on. "
-      "Pass its weight.",
+      "[attach_boundary] the boundary of {} has no parameter to attach to. "
+      "Pass the weight of the module.",
       detail::describe(target));
   const auto& weight = parameters[0];
   const bool knows_features =

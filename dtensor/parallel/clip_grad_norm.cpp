@@ -176,8 +176,8 @@ double clip_grad_norm_(
   constexpr const char* kWhere = "clip_grad_norm_";
   DTENSOR_CHECK_VALUE(
       norm_type > 0,
-      "[{}] there is no such norm: {}. Use a positive number, or infinity for "
-      "the largest magnitude.",
+      "[{}] invalid norm_type: {}. Use a positive number, or infinity for the "
+      "largest magnitude.",
       kWhere,
       norm_type);
   const c10::NoGradGuard no_grad;
@@ -186,8 +186,8 @@ double clip_grad_norm_(
   const double total = norm_of_all(grads, Norm(norm_type));
   DTENSOR_CHECK(
       !error_if_nonfinite || std::isfinite(total),
-      "[{}] the norm of the gradients is {}. Look for what made them so, or "
-      "pass error_if_nonfinite = false.",
+      "[{}] the norm of the gradients is {}. Look for gradients that are not "
+      "finite, or pass error_if_nonfinite = false.",
       kWhere,
       total);
   if (C10_UNLIKELY(detail::replicas_observed())) {

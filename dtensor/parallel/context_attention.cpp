@@ -110,8 +110,9 @@ TokensOfRanks tokens_of_part(
   const int64_t mine = total_size(tokens[static_cast<size_t>(group.rank())]);
   DTENSOR_CHECK_VALUE(
       mine == here,
-      "[{}] the {}, {}, has {} tokens, where this rank's part of the buffers' "
-      "{} has {}. Pass a part of that sequence, or DTensors.",
+      "[{}] the {}, {}, has {} tokens, but this rank's local shard of the "
+      "buffers' {} tokens has {}. Pass a local shard of that sequence, or "
+      "DTensors.",
       kContext,
       name,
       text_of(part),
@@ -236,15 +237,14 @@ void check_context_call(const AttentionArgs& args) {
   const bool masked = args.mask && args.mask->defined();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !masked && args.dropout == 0,
-      "[{}] {} is not for a sequence that is cut. Leave it out, or attend to "
-      "DTensors outside of the scope, where they are made whole.",
+      "[{}] {} is not supported for a sharded sequence. Leave it out, or pass "
+      "DTensors outside of the scope, where the sequence is gathered.",
       kContext,
       masked ? "attn_mask" : "dropout");
   DTENSOR_CHECK_VALUE(
       fit(args),
-      "[{}] query, key and value do not fit each other: {}, {} and {}{} "
-      "enable_gqa. Pass (..., heads, length, features) of one floating-point "
-      "dtype.",
+      "[{}] invalid query, key and value: {}, {} and {}{} enable_gqa. Pass "
+      "(..., heads, length, features) of one floating-point dtype.",
       kContext,
       text_of(args.query),
       text_of(args.key),

@@ -41,8 +41,8 @@ bool contains(const std::vector<at::Tensor>& list, const at::Tensor& tensor) {
 void check_buffer(const at::Tensor& buffer, size_t index) {
   DTENSOR_CHECK_VALUE(
       buffer.defined() && !is_dtensor(buffer) && !buffer.requires_grad(),
-      "[context_parallel] buffer {}{}. Pass plain tensors that no gradient is "
-      "wanted of.",
+      "[context_parallel] buffer {}{}. Pass plain tensors that do not require "
+      "grad.",
       index,
       buffer.defined() ? is_dtensor(buffer) ? " is a DTensor" : " requires grad"
                        : " is undefined");
@@ -52,8 +52,8 @@ void check_buffers(const ContextParallelOptions& options) {
   const auto& buffers = options.buffers;
   DTENSOR_CHECK_VALUE(
       buffers.size() == options.buffer_seq_dims.size(),
-      "[context_parallel] there are {} buffers and {} buffer_seq_dims. Give "
-      "each buffer its dimension.",
+      "[context_parallel] got {} buffers and {} buffer_seq_dims. Pass one "
+      "dimension per buffer.",
       buffers.size(),
       options.buffer_seq_dims.size());
   for (size_t i = 0; i < buffers.size(); ++i) {
@@ -62,14 +62,15 @@ void check_buffers(const ContextParallelOptions& options) {
         buffers.begin(), buffers.begin() + static_cast<int64_t>(i));
     DTENSOR_CHECK_VALUE(
         !contains(before, buffers[i]),
-        "[context_parallel] buffer {} is in the list before. Pass each once.",
+        "[context_parallel] buffer {} is in the list twice. Pass each buffer "
+        "once.",
         i);
   }
   for (const auto& buffer : options.no_restore_buffers) {
     DTENSOR_CHECK_VALUE(
         contains(buffers, buffer),
-        "[context_parallel] no_restore_buffers has a tensor that is no buffer. "
-        "Name some of the buffers.");
+        "[context_parallel] no_restore_buffers contains a tensor that is not "
+        "in `buffers`. Pass a subset of `buffers`.");
   }
 }
 
@@ -87,8 +88,8 @@ std::optional<int64_t> length_of(const ContextParallelOptions& options) {
     const int64_t here = options.buffers[i].size(seq_dim_of(options, i));
     DTENSOR_CHECK_VALUE(
         length.value_or(here) == here,
-        "[context_parallel] buffer 0 has {} tokens and buffer {} has {}. Pass "
-        "buffers of one sequence.",
+        "[context_parallel] buffer 0 has {} tokens, but buffer {} has {}. "
+        "Pass buffers of the same sequence.",
         length.value_or(here),
         i,
         here);
@@ -101,8 +102,9 @@ bool is_balanced(const ContextParallelOptions& options, RotateMethod method) {
   const bool exchanges = method == RotateMethod::kUlysses;
   DTENSOR_CHECK_VALUE(
       !exchanges || !options.load_balance.value_or(false),
-      "[context_parallel] load_balance has no use where heads are exchanged: "
-      "every rank has all tokens of its heads. Leave it out, or rotate.");
+      "[context_parallel] load_balance is not supported with ulysses: every "
+      "rank has all tokens of its heads. Leave it out, or use another "
+      "rotate_method.");
   return options.load_balance.value_or(!exchanges && !options.buffers.empty());
 }
 
@@ -153,7 +155,7 @@ void check_context_mesh(const char* where, const DeviceMesh& mesh) {
       mesh.defined() ? to_string(mesh) : "none");
   DTENSOR_CHECK(
       mesh.contains_this_rank(),
-      "[{}] rank {} is not in the mesh {}. Call it on the mesh's ranks alone.",
+      "[{}] rank {} is not in the mesh {}. Call it only on ranks of the mesh.",
       where,
       mesh.get_rank(),
       mesh);
@@ -166,7 +168,7 @@ int64_t seq_dim(
     int64_t dim) {
   DTENSOR_CHECK_INDEX(
       dim >= -buffer.dim() && dim < buffer.dim(),
-      "[{}] buffer {}, {}, has no dimension {}. Pass that of its sequence.",
+      "[{}] buffer {}, {}, has no dimension {}. Pass its sequence dimension.",
       where,
       index,
       shape_text(buffer.scalar_type(), buffer.sizes()),
@@ -218,7 +220,7 @@ void set_rotate_method(std::string_view rotate_method) {
   const auto found = kMethods.find(rotate_method);
   DTENSOR_CHECK_VALUE(
       found != kMethods.end(),
-      "[set_rotate_method] no method is called \"{}\". Pass allgather, "
+      "[set_rotate_method] unknown rotate_method \"{}\". Pass allgather, "
       "alltoall or ulysses.",
       rotate_method);
   detail::context_state.get().method = found->second;

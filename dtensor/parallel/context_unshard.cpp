@@ -26,8 +26,8 @@ void check_part_of(
     const Intervals& tokens) {
   DTENSOR_CHECK_VALUE(
       part.size(dim) == total_size(tokens),
-      "[{}] a part has {} tokens along dimension {} where a scope gives this "
-      "rank {} of {}. Pass the parts of all ranks of the mesh.",
+      "[{}] a local shard has {} tokens along dimension {}, but in a scope "
+      "this rank has {} of {}. Pass the local shard of each rank of the mesh.",
       kUnshard,
       part.size(dim),
       dim,
@@ -62,20 +62,19 @@ void check_unshard(
     const std::vector<int64_t>& seq_dims) {
   DTENSOR_CHECK_VALUE(
       buffers.size() == seq_dims.size(),
-      "[{}] there are {} buffers and {} seq_dims. Give each buffer its "
-      "dimension.",
+      "[{}] got {} buffers and {} seq_dims. Pass one dimension per buffer.",
       kUnshard,
       buffers.size(),
       seq_dims.size());
   for (const auto& buffer : buffers) {
     DTENSOR_CHECK_VALUE(
         buffer.defined(),
-        "[{}] a part is undefined. Pass a tensor of each rank.",
+        "[{}] a local tensor is undefined. Pass a tensor on every rank.",
         kUnshard);
     DTENSOR_CHECK_TYPE(
         !is_dtensor(buffer),
-        "[{}] a DTensor is no part. Pass its to_local(), or call full_tensor() "
-        "if its tokens stand in order.",
+        "[{}] expected a local tensor, got a DTensor. Pass its to_local(), or "
+        "call full_tensor() if its tokens are in order.",
         kUnshard);
   }
 }

@@ -106,8 +106,8 @@ class Replacements {
     auto part = part_of(value, *spec);
     DTENSOR_CHECK_VALUE(
         part.defined(),
-        "[{}] the optimizer keeps \"{}\", {}, and this rank has not all that "
-        "{} gives it. Use set_optimizer_state_dict, which communicates.",
+        "[{}] optimizer state \"{}\" is {}, so this rank lacks values of its "
+        "local shard of {}. Use set_optimizer_state_dict, which communicates.",
         kDistribute,
         name,
         detail::state_text(value),
@@ -131,8 +131,8 @@ void replace_fields(
   for (const auto& [name, value] : fields.tensors) {
     DTENSOR_CHECK_VALUE(
         !value->defined() || value->sizes() == parameter.sizes(),
-        "[{}] the optimizer keeps \"{}\", {}, of a parameter that is {}. Pass "
-        "an optimizer whose parameters had this size.",
+        "[{}] optimizer state \"{}\" is {}, but its parameter is {}. Pass an "
+        "optimizer whose parameters had this shape.",
         kDistribute,
         name,
         detail::state_text(*value),

@@ -158,8 +158,8 @@ void check_not_replicated(const at::Tensor& parameter, const char* where) {
       meta == nullptr ||
           dynamic_cast<HookBefore*>(meta->post_acc_grad_hooks_.get()) ==
               nullptr,
-      "[{}] a parameter of shape {} is replicated by replicate(). Distribute "
-      "parameters first.",
+      "[{}] a parameter of shape {} is already replicated by replicate(). "
+      "Distribute parameters before that call.",
       where,
       parameter.sizes());
 }

@@ -22,8 +22,8 @@ struct ParameterLayouts {
 
 void refuse(const StyleTarget& target, const char* style) {
   DTENSOR_THROW_NOT_IMPLEMENTED(
-      "[{}] cannot style {}: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead.",
+      "[{}] cannot style {}: only torch::nn::Linear and torch::nn::Embedding "
+      "are supported. Style its children instead.",
       style,
       detail::describe_typed(target));
 }
@@ -91,17 +91,19 @@ void check_unit(
                                       : embedding->weight.size(embedding_dim);
   DTENSOR_CHECK_VALUE(
       pieces >= 1 && size % pieces == 0,
-      "[{}] {} has a dimension of {} to cut, which is not {} pieces of one "
-      "size. Set pieces to 3 for queries, keys and values in one Linear, to 1 "
-      "for one.",
+      "[{}] {} has a dimension of {} to shard, which is not divisible into "
+      "fused_projections = {} equal blocks. Set fused_projections to 3 for a "
+      "fused projection of queries, keys and values, to 1 for a single "
+      "projection.",
       style,
       detail::describe(target),
       size,
       pieces);
   DTENSOR_CHECK_VALUE(
       unit >= 1 && size / pieces % unit == 0,
-      "[{}] {} has a dimension of {} to cut, which is no whole number of units "
-      "of {}. Give a unit that divides it, the features of a head for example.",
+      "[{}] {} has a dimension of {} to shard, which is not a multiple of "
+      "multiple_of = {}. Set multiple_of to a divisor of it, such as the "
+      "features of a head.",
       style,
       detail::describe(target),
       size / pieces,
@@ -116,9 +118,9 @@ void check_shared_units(
   DTENSOR_CHECK_VALUE(
       options.num_query_heads > 0 && count > 0 &&
           options.num_query_heads % count == 0,
-      "[ColwiseParallel] {} has {} units of {} features, which {} of another "
-      "module cannot share. Set num_query_heads to a multiple of {}, the query "
-      "heads of an attention for example.",
+      "[ColwiseParallel] {} has {} key/value heads of {} features, which "
+      "num_query_heads = {} cannot share evenly. Set num_query_heads to a "
+      "multiple of {}: the number of query heads.",
       detail::describe(target),
       count,
       options.multiple_of,
@@ -126,16 +128,17 @@ void check_shared_units(
       count);
   DTENSOR_CHECK_VALUE(
       options.fused_projections == 1,
-      "[ColwiseParallel] {} has {} pieces and num_query_heads. Leave out "
-      "either.",
+      "[ColwiseParallel] {} has fused_projections = {} and num_query_heads. "
+      "Leave out either.",
       detail::describe(target),
       options.fused_projections);
   const bool is_local = options.use_local_output && !target.keep_dtensors;
   DTENSOR_CHECK_VALUE(
       is_local && options.output_layouts == Shard(-1),
-      "[ColwiseParallel] {}: with num_query_heads a rank gets the part that it "
-      "needs, a plain tensor, and not {}{}. Leave out either; attention picks "
-      "its heads from DTensors in R.",
+      "[ColwiseParallel] {}: with num_query_heads the output is a plain "
+      "tensor of the heads that this rank needs, not {}{}. Leave out either "
+      "num_query_heads or that layout; attention on DTensors in R selects the "
+      "heads itself.",
       detail::describe(target),
       is_local ? "" : "a DTensor in ",
       to_string(options.output_layouts));
@@ -149,8 +152,8 @@ detail::SharedUnits shared_units(
   if (options.num_query_heads == 0 || linear == nullptr) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options.num_query_heads == 0,
-        "[ColwiseParallel] cannot share {}: num_query_heads is for a "
-        "torch::nn::Linear. Leave it out.",
+        "[ColwiseParallel] cannot use num_query_heads for {}: only "
+        "torch::nn::Linear is supported. Leave it out.",
         detail::describe_typed(target));
     return {};
   }

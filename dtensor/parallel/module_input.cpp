@@ -35,9 +35,9 @@ void check_features(
                             : layouts.features;
   DTENSOR_CHECK_VALUE(
       x.size(-1) == expected,
-      "[boundary] the input of {}, {}, has {} features, and this rank's part "
-      "of {} in {} has {}. Give the module before it the output_layouts that "
-      "are this one's input_layouts.",
+      "[boundary] the input of {}, {}, has {} features, but this rank's local "
+      "tensor of {} features in {} has {}. Set output_layouts of the "
+      "preceding module to input_layouts of this module.",
       describe_module(ModuleScope::current()),
       shape_text(x.scalar_type(), x.sizes()),
       x.size(-1),
@@ -82,8 +82,8 @@ at::Tensor prepare(
   const auto& spec = spec_of(distributed);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == where.mesh,
-      "[boundary] the input of {} is {}, and the module is parallel on {}. "
-      "Redistribute the input onto that mesh.",
+      "[boundary] the input of {} is {}, but the module is parallelized on "
+      "{}. Redistribute the input onto that mesh.",
       describe_module(ModuleScope::current()),
       *spec,
       where.mesh);

@@ -33,8 +33,8 @@ inline const std::string& name_of(
   const auto found = names.find(parameter.unsafeGetTensorImpl());
   DTENSOR_CHECK_VALUE(
       found != names.end(),
-      "[{}] the optimizer has a parameter, {}, that is none of the module's. "
-      "Pass the module that it was made for.",
+      "[{}] the optimizer has a parameter, {}, that is not in the module. "
+      "Pass the module that the optimizer was made for.",
       where,
       state_text(parameter));
   return found->second;
@@ -56,8 +56,9 @@ void for_each_parameter(
       const auto& name = name_of(names, parameter, where);
       DTENSOR_CHECK_VALUE(
           known.insert(parameter.unsafeGetTensorImpl()).second,
-          "[{}] the optimizer has {} twice, which several modules share, and "
-          "steps it twice. Make the optimizer of unique_parameters(module).",
+          "[{}] the optimizer has {} twice, because several modules share it, "
+          "and would step it twice. Make the optimizer from "
+          "unique_parameters(module).",
           where,
           name);
       fn(name, parameter, group);

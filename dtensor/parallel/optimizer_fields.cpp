@@ -248,8 +248,8 @@ std::unique_ptr<KnownOptimizer> known_optimizer(
     return std::make_unique<Known<LBFGSParamState, LBFGSOptions>>();
   }
   DTENSOR_THROW_NOT_IMPLEMENTED(
-      "[{}] what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
-      "Adagrad, RMSprop and LBFGS.",
+      "[{}] unsupported type of optimizer. Use SGD, Adam, AdamW, Adagrad, "
+      "RMSprop or LBFGS.",
       where);
 }
 

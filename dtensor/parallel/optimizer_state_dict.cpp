@@ -159,8 +159,8 @@ class Reader {
     problems_.check(where);
     DTENSOR_CHECK_VALUE(
         differing_.empty(),
-        "[{}] parameters of one group have different options: {}. Give each "
-        "its own group, as where the state is from.",
+        "[{}] parameters of one group have different options: {}. Put them "
+        "into separate groups, as in the optimizer that saved the state.",
         where,
         c10::Join("; ", differing_));
   }

@@ -25,8 +25,8 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
   auto mesh = detail::mesh_or_current(given, kParallelizeModule);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
-      "[{}] tensor parallelism runs along one mesh dimension, and the mesh is "
-      "{}. Pass a slice, as mesh[\"tp\"].",
+      "[{}] tensor parallelism runs along one mesh dimension, but the mesh is "
+      "{}. Pass a slice, such as mesh[\"tp\"].",
       kParallelizeModule,
       mesh);
   return mesh;
@@ -44,13 +44,13 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
       root[names[0]] == mesh;
   DTENSOR_CHECK_VALUE(
       is_dim && options.keep_dtensors,
-      "[{}] values are to be DTensors on {}{}",
+      "[{}] root_mesh is {}, but {}",
       kParallelizeModule,
       root,
-      is_dim ? ", and keep_dtensors is not set. Set it."
+      is_dim ? "keep_dtensors is not set. Set it."
              : detail::format_text(
-                   ", of which {} is no dimension. Pass a slice of it, as "
-                   "mesh[\"tp\"].",
+                   "the mesh, {}, is not a dimension of it. Pass a slice of "
+                   "root_mesh, such as root_mesh[\"tp\"].",
                    mesh));
 }
 
@@ -87,7 +87,7 @@ void parallelize_module(
   for (const auto& entry : plan) {
     DTENSOR_CHECK_TYPE(
         entry.style != nullptr,
-        "[{}] the plan has no style for \"{}\". Give it one, as "
+        "[{}] the plan has no style for \"{}\". Add a style, such as "
         "ColwiseParallel().",
         kParallelizeModule,
         entry.pattern);
@@ -150,7 +150,7 @@ void parallelize_module(
     const DeviceMesh& mesh) {
   checked_mesh(mesh);
   TORCH_WARN(detail::format_text(
-      "[{}] there is no plan for the {}: it stays as it is. Pass a plan or a "
+      "[{}] no plan for the {}: the module is unchanged. Pass a plan or a "
       "style.",
       kParallelizeModule,
       module.name()));

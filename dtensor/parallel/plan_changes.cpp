@@ -69,9 +69,9 @@ void PlanChanges::distribute(
   if (spec != nullptr) {
     DTENSOR_CHECK(
         wanted == spec,
-        "[parallelize_module] {}: its {} is a DTensor already, {}, and the "
-        "style wants {} on {}. Tied parameters need one layout; style a module "
-        "once.",
+        "[parallelize_module] {}: its {} is already a DTensor, {}, but the "
+        "style requires {} on {}. Give tied parameters one layout, and style "
+        "a module once.",
         describe(target),
         what,
         *spec,

@@ -22,8 +22,8 @@ void check_lengths(
     const OptionalPlacements& desired) {
   DTENSOR_CHECK_VALUE(
       now.size() == desired.size(),
-      "[{}] {} {}_layouts and {} desired_{}_layouts. Give one of each per "
-      "tensor, nullopt to pass it through.",
+      "[{}] got {} {}_layouts and {} desired_{}_layouts. Pass one of each per "
+      "tensor, nullopt to leave a tensor unchanged.",
       style,
       now.size(),
       what,
@@ -73,8 +73,8 @@ void change_layouts(
     const std::vector<at::Tensor*>& tensors) {
   DTENSOR_CHECK_VALUE(
       tensors.size() == change.now.size(),
-      "[{}] {} has {} tensor {}s, and layouts were given for {}. Give one "
-      "layout per tensor, nullopt to pass it through.",
+      "[{}] {} has {} tensor {}s, but got layouts for {}. Pass one layout per "
+      "tensor, nullopt to leave a tensor unchanged.",
       change.style,
       change.module,
       tensors.size(),

@@ -191,8 +191,8 @@ struct RingAttentionBackward final : Node {
   variable_list apply(variable_list&& grads) override {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         !c10::GradMode::is_enabled(),
-        "[context_parallel] the gradient of attention over a spread sequence "
-        "has no gradient itself. Call backward() without create_graph.");
+        "[context_parallel] second derivatives of attention over a sharded "
+        "sequence are not supported. Call backward() without create_graph.");
     const ModuleScope scope(module, /*backward=*/true);
     const Seen seen{
         query.unpack(),

@@ -243,10 +243,10 @@ void check_unwritten(const SharedInput& shared, const at::Tensor& part) {
   DTENSOR_CHECK(
       part.sizes() == shared.given.sizes() &&
           at::equal(bits(part), bits(shared.given)),
-      "[boundary] the input of {}, {}, which {} took before it, was written in "
-      "between past its version counter, as through data_ptr() or data(), or "
-      "in inference mode, where there is none. Write to it with operators such "
-      "as copy_() outside of that, or give the module a clone().",
+      "[boundary] the input of {}, {}, was written after {} used it, without "
+      "a change of its version counter: through data_ptr() or data(), or in "
+      "inference mode. Write to it with operators such as copy_() outside of "
+      "inference mode, or pass the module a clone().",
       describe_module(ModuleScope::current()),
       *shared.from,
       describe_module(shared.maker));

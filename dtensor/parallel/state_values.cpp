@@ -147,8 +147,8 @@ void StateProblems::check(const char* where) const {
   add_names(text, "of another shape: ", misshapen_);
   DTENSOR_CHECK_VALUE(
       text.empty(),
-      "[{}] {}. Pass the dictionary of such a model, or strict = false for one "
-      "with other names.",
+      "[{}] {}. Pass a state dict of the same architecture, or strict = false "
+      "to allow different names.",
       where,
       text);
 }

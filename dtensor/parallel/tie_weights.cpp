@@ -39,9 +39,9 @@ at::Tensor& member_of(
   });
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       found != nullptr,
-      "[{}] the member for parameter \"{}\" of the {}, which is not a module "
-      "of torch::nn, is not known. Pass it: tie_parameter(module, \"{}\", "
-      "module.{}, parameter).",
+      "[{}] unknown member for parameter \"{}\" of the {}, which is not a "
+      "module of torch::nn. Pass it: tie_parameter(module, \"{}\", module.{}, "
+      "parameter).",
       where,
       name,
       module.name(),
@@ -58,8 +58,8 @@ void tie(
   DTENSOR_CHECK_VALUE(
       !registered.defined() || !parameter.defined() ||
           registered.sizes() == parameter.sizes(),
-      "[{}] the parameter is {}, and the one to share is {}. Tie parameters of "
-      "one shape.",
+      "[{}] the parameter is {}, but the parameter to share is {}. Tie "
+      "parameters of the same shape.",
       where,
       detail::state_text(registered),
       detail::state_text(parameter));
@@ -77,7 +77,7 @@ void tie_weights(torch::nn::Module& module, const torch::nn::Module& source) {
       registered(kWhere, const_cast<torch::nn::Module&>(source), kWeight);
   DTENSOR_CHECK_VALUE(
       shared.defined(),
-      "[{}] the weight of the {} is undefined. Share a weight that is there.",
+      "[{}] the weight of the {} is undefined. Share a weight that is defined.",
       kWhere,
       source.name());
   tie(kWhere, weight, member_of(kWhere, module, kWeight), shared);

@@ -50,15 +50,15 @@ TensorParallelMultiheadAttentionImpl::TensorParallelMultiheadAttentionImpl(
       options_(options) {
   DTENSOR_CHECK_VALUE(
       num_heads > 0 && embed_dim > 0 && embed_dim % num_heads == 0,
-      "[{}] embed_dim {} does not divide by num_heads {}. Give every head the "
-      "same number of features.",
+      "[{}] embed_dim {} is not divisible by num_heads {}. Give every head "
+      "the same number of features.",
       kWhere,
       embed_dim,
       num_heads);
   DTENSOR_CHECK_VALUE(
       options.tp_size > 0,
-      "[{}] tp_size must be a number of ranks, got {}. Leave it out: the mesh "
-      "says on how many it runs.",
+      "[{}] tp_size must be positive, got {}. Leave it out: the mesh "
+      "determines the number of ranks.",
       kWhere,
       options.tp_size);
   reset();
@@ -113,7 +113,7 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
         options_.self_attention ? "." : " for query, key and value each.");
     DTENSOR_CHECK_VALUE(
         left_out || !options_.self_attention || t->is_same(q),
-        "[{}] self-attention of different tensors. Pass the query alone, or "
+        "[{}] self-attention got different tensors. Pass only the query, or "
         "make the module with self_attention = false.",
         kWhere);
   }
@@ -149,8 +149,8 @@ void TensorParallelMultiheadAttentionImpl::check_copy(
   const auto& other = that->options;
   DTENSOR_CHECK_VALUE(
       other.embed_dim() == embed_dim_ && other.num_heads() == num_heads_,
-      "[{}] copy() from {} heads of embed_dim {} to {} heads of embed_dim {}. "
-      "Make the module with the same of both.",
+      "[{}] cannot copy() from {} heads of embed_dim {} to {} heads of "
+      "embed_dim {}. Make the module with the same num_heads and embed_dim.",
       kWhere,
       other.num_heads(),
       other.embed_dim(),
@@ -159,14 +159,14 @@ void TensorParallelMultiheadAttentionImpl::check_copy(
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       that->_qkv_same_embed_dim && !that->bias_k.defined() &&
           !other.add_zero_attn(),
-      "[{}] copy() from a module with kdim, vdim, add_bias_kv or "
-      "add_zero_attn. Only embed_dim, num_heads, bias and dropout can be taken "
-      "over.",
+      "[{}] cannot copy() from a module with kdim, vdim, add_bias_kv or "
+      "add_zero_attn. Only embed_dim, num_heads, bias and dropout are "
+      "supported.",
       kWhere);
   DTENSOR_CHECK(
       !is_parallel(*this) && !is_parallel(*that),
-      "[{}] copy() of a module that is parallel already. Copy first, and call "
-      "parallelize_module then.",
+      "[{}] cannot copy() from or to a module that is already parallelized. "
+      "Call copy() before parallelize_module.",
       kWhere);
 }
 

@@ -23,8 +23,8 @@ DeviceMesh mesh_of_input(
   auto mesh = given.defined() ? given : DTensor(input).device_mesh();
   DTENSOR_CHECK(
       mesh.ndim() == 1,
-      "[{}] tensor parallelism runs along one mesh dimension, and the mesh is "
-      "{}. Pass a slice, as mesh[\"tp\"].",
+      "[{}] tensor parallelism runs along one mesh dimension, but the mesh is "
+      "{}. Pass a slice, such as mesh[\"tp\"].",
       where,
       mesh);
   return mesh;
@@ -55,8 +55,8 @@ DTensor checked_output(
   const auto& mesh = given.defined() ? given : result.device_mesh();
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
-      "[{}] tensor parallelism runs along one mesh dimension, and the mesh is "
-      "{}. Pass a slice, as mesh[\"tp\"].",
+      "[{}] tensor parallelism runs along one mesh dimension, but the mesh is "
+      "{}. Pass a slice, such as mesh[\"tp\"].",
       where,
       mesh);
   return result;

@@ -28,9 +28,8 @@ void check_kind(const char* style, const StyleTarget& target) {
   DTENSOR_CHECK(
       target.module.as<torch::nn::Linear>() != nullptr ||
           target.module.as<torch::nn::Embedding>() != nullptr,
-      "[{}] cannot style {}: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead, or give it "
-      "PairwiseParallel.",
+      "[{}] cannot style {}: only torch::nn::Linear and torch::nn::Embedding "
+      "are supported. Style its children instead, or use PairwiseParallel.",
       style,
       detail::describe_typed(target));
 }
@@ -107,7 +106,7 @@ class Pairing {
   void style_in_place(const StyleTarget& target) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options_.input_layouts == Placement(Replicate()),
-        "[{}] {} reads the sizes of its inputs, which are cut, {}. Use "
+        "[{}] {} reads the sizes of its inputs, which are sharded, {}. Use "
         "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.",
         kPairwise,
         detail::describe_typed(target),
@@ -161,8 +160,8 @@ torch::nn::Module& child_called(
   const auto* const child = children.find(token);
   DTENSOR_CHECK_VALUE(
       child != nullptr,
-      "[{}] there is no module \"{}\". {}. Give full names; patterns are for "
-      "dtensor::parallelize_module.",
+      "[{}] there is no module \"{}\". {}. Use full names; only "
+      "dtensor::parallelize_module accepts patterns.",
       kParallelizeModule,
       name,
       names_of(children));
@@ -190,7 +189,7 @@ class FullNames final : public ParallelStyle {
       for (const auto& [name, style] : plan_) {
         DTENSOR_CHECK(
             style != nullptr,
-            "[{}] the plan has no style for \"{}\". Give it one, as "
+            "[{}] the plan has no style for \"{}\". Add a style, such as "
             "PairwiseParallel().",
             kParallelizeModule,
             name);

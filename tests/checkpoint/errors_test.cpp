@@ -122,8 +122,9 @@ TEST(CheckpointErrors, OfOptimizersChangeNothing) {
   EXPECT_EQ(
       error_of([&] { load_checkpoint(folder / "apart", state); }),
       "[set_optimizer_state_dict] parameters of one group have different "
-      "options: param_groups.w1.weight.lr is 0.1, param_groups.w2.weight.lr is "
-      "0.3. Give each its own group, as where the state is from.");
+      "options: param_groups.w1.weight.lr is 0.1, param_groups.w2.weight.lr "
+      "is 0.3. Put them into separate groups, as in the optimizer that saved "
+      "the state.");
   EXPECT_EQ(sgd.param_groups()[0].options().get_lr(), 0.1);
   EXPECT_TRUE(sgd.state().size() == 4);
 }

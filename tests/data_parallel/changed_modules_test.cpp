@@ -90,8 +90,8 @@ TEST(ChangedUnits, TakeOverDataOfTheirLayout) {
     EXPECT_EQ(
         error_of([&] { mlp->w1->weight.set_data(plain->w1->weight.detach()); }),
         "[fully_shard] parameter \"w1.weight\" of unit "
-        "\"dtensor::test_modules::MlpImpl\", f64[7, 6] on (dp=2): S(0), is to "
-        "take over the data of f64[7, 6]. Copy values by "
+        "\"dtensor::test_modules::MlpImpl\", f64[7, 6] on (dp=2): S(0), "
+        "cannot take the data of f64[7, 6]. Copy values with "
         "set_model_state_dict.");
     expect_close(take_step(mlp, x), take_step(plain, x), "unchanged");
   });
@@ -106,7 +106,7 @@ TEST(ChangedUnits, AreOfOneDtype) {
         error_of([&] { mlp(x); }),
         "[fully_shard] parameters of unit \"dtensor::test_modules::MlpImpl\" "
         "were cast to different dtypes: \"w1.weight\" Float, \"w2.weight\" "
-        "Double. Cast the whole unit, or give mp_policy.param_dtype.");
+        "Double. Cast the whole unit, or set mp_policy.param_dtype.");
     mlp->to(at::kDouble);
     EXPECT_EQ(mlp(x).scalar_type(), at::kDouble);
   });
@@ -315,11 +315,11 @@ TEST(ChangedUnits, GiveGradientsToWhoeverAsks) {
     unit.set_requires_gradient_sync(true);
     EXPECT_EQ(
         error_of([&] { ask(mlp); }),
-        "[fully_shard] torch::autograd::grad asks for gradients of unit "
-        "\"dtensor::test_modules::MlpImpl\", which add up until they are "
-        "summed over ranks (set_requires_gradient_sync, "
-        "set_requires_all_reduce). Call backward() until then, or ask for "
-        "gradients of inputs alone.");
+        "[fully_shard] torch::autograd::grad cannot return gradients of unit "
+        "\"dtensor::test_modules::MlpImpl\", which accumulate until they are "
+        "reduced over ranks (set_requires_gradient_sync, "
+        "set_requires_all_reduce). Call backward() until then, or request "
+        "gradients of inputs only.");
   });
 }
 

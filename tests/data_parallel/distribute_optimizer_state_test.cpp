@@ -213,16 +213,16 @@ TEST(DistributeOptimizerState, SaysWhatIsWrong) {
     state.momentum_buffer(at::ones({3}));
     EXPECT_EQ(
         error_of([&] { distribute_optimizer_state(optimizer); }),
-        "[distribute_optimizer_state] the optimizer keeps "
-        "\"momentum_buffer\", f32[3], of a parameter that is f64[7, 6] on "
-        "(tp=2): S(0). Pass an optimizer whose parameters had this size.");
+        "[distribute_optimizer_state] optimizer state \"momentum_buffer\" is "
+        "f32[3], but its parameter is f64[7, 6] on (tp=2): S(0). Pass an "
+        "optimizer whose parameters had this shape.");
     state.momentum_buffer(distribute_tensor(momentum, mesh, {Shard(1)}));
     EXPECT_EQ(
         error_of([&] { distribute_optimizer_state(optimizer); }),
-        "[distribute_optimizer_state] the optimizer keeps "
-        "\"momentum_buffer\", f64[7, 6] on (tp=2): S(1), and this rank has "
-        "not all that f64[7, 6] on (tp=2): S(0) gives it. Use "
-        "set_optimizer_state_dict, which communicates.");
+        "[distribute_optimizer_state] optimizer state \"momentum_buffer\" is "
+        "f64[7, 6] on (tp=2): S(1), so this rank lacks values of its local "
+        "shard of f64[7, 6] on (tp=2): S(0). Use set_optimizer_state_dict, "
+        "which communicates.");
     const auto& other = static_cast<torch::optim::SGDParamState&>(
         *optimizer.state().at(mlp->w2->weight.unsafeGetTensorImpl()));
     EXPECT_FALSE(is_dtensor(other.momentum_buffer())); // unchanged

@@ -914,7 +914,7 @@ const std::map<std::string, Provocation>& provocations() {
          fully_shard(mlp, {.mesh = mesh});
          fully_shard(mlp, {.mesh = mesh});
        }},
-      {"a module that is no unit",
+      {"a module that is not a unit",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          fully_shard(mlp, {.mesh = mesh});
@@ -934,7 +934,7 @@ const std::map<std::string, Provocation>& provocations() {
          parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
          fully_shard(mlp, {.mesh = mesh});
        }},
-      {"a unit's parameter to be kept whole",
+      {"a unit's parameter to be replicated",
        [](const DeviceMesh& mesh) { shard_as(mesh, Replicate()); }},
       {"a unit's parameter without that dimension",
        [](const DeviceMesh& mesh) { shard_as(mesh, Shard(1)); }},
@@ -953,7 +953,7 @@ const std::map<std::string, Provocation>& provocations() {
              module,
              {.mesh = mesh, .mp_policy = {.param_dtype = at::kBFloat16}});
        }},
-      {"a unit whose neighbours do not divide the ranks",
+      {"a reshard_after_forward that does not divide the ranks",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          fully_shard(mlp, {.mesh = mesh, .reshard_after_forward = 3});
@@ -1009,19 +1009,19 @@ const std::map<std::string, Provocation>& provocations() {
          torch::autograd::grad(
              {loss}, {mlp.up->weight}, {}, true, /*create_graph=*/true);
        }},
-      {"gradients of a unit asked for while they add up",
+      {"gradients of a unit requested while they accumulate",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          fully_shard(mlp, {.mesh = mesh}).set_requires_gradient_sync(false);
          torch::autograd::grad(
              {mlp.up(at::ones({2, 4})).sum()}, {mlp.up->weight});
        }},
-      {"gradients of a unit divided by nothing",
+      {"a gradient divide factor of zero",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          fully_shard(mlp, {.mesh = mesh}).set_gradient_divide_factor(0);
        }},
-      {"an optimizer that is not known",
+      {"an unsupported type of optimizer",
        [](const DeviceMesh&) {
          struct Other : torch::optim::Optimizer {
            Other()
@@ -1050,7 +1050,7 @@ const std::map<std::string, Provocation>& provocations() {
          parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
          distribute_optimizer_state(optimizer);
        }},
-      {"an optimizer's state that others have",
+      {"an optimizer's state that is on other ranks",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          auto optimizer = momentum_of(
@@ -1058,31 +1058,31 @@ const std::map<std::string, Provocation>& provocations() {
          parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
          distribute_optimizer_state(optimizer);
        }},
-      {"a module repeated along two dimensions",
+      {"a module replicated along two mesh dimensions",
        [](const DeviceMesh&) {
          MlpImpl mlp;
          replicate(mlp, init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
        }},
-      {"a repeated module that computes anew what it shares",
+      {"a replicated module that recomputes with shared parameters",
        [](const DeviceMesh& mesh) {
          torch::nn::Linear linear(4, 4);
          replicate(*linear, mesh, {.bucket_cap_bytes = 1});
          const auto x = at::ones({2, 4}).set_requires_grad(true);
          linear(Anew::apply(x, linear.get())).sum().backward();
        }},
-      {"a module distributed after it was repeated",
+      {"a module distributed after replicate",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          replicate(mlp, mesh);
          parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
        }},
-      {"a module repeated twice",
+      {"a module replicated twice",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          replicate(mlp, mesh);
          replicate(mlp, mesh);
        }},
-      {"a module repeated along tensor parallelism",
+      {"a module replicated along tensor parallelism",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
@@ -1117,11 +1117,11 @@ const std::map<std::string, Provocation>& provocations() {
          const auto x = at::ones({4});
          open_context(mesh, {x, x}, {0, 0});
        }},
-      {"a context buffer to keep that is none",
+      {"a no_restore_buffers entry that is not a buffer",
        [](const DeviceMesh& mesh) {
          open_context(mesh, {at::ones({4})}, {0}, {at::ones({4})});
        }},
-      {"load balance where heads are exchanged",
+      {"load_balance with ulysses",
        [](const DeviceMesh& mesh) {
          const auto scope = context_parallel(
              mesh,
@@ -1146,41 +1146,41 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          attend_in_scope(mesh, at::ones({2, 4}), {}, 0, true);
        }},
-      {"a part of another length in a context",
+      {"a local shard of another length in a context",
        [](const DeviceMesh& mesh) {
          attend_in_scope(mesh, at::ones({1, 1, 3, 4}));
        }},
-      {"a gradient of attention in a context, differentiated",
+      {"second derivatives of attention in a context",
        [](const DeviceMesh& mesh) {
          const auto q = at::ones({1, 1, 2, 4}).requires_grad_();
          torch::autograd::grad(
              {attend_in_scope(mesh, q).sum()}, {q}, {}, true, true);
        }},
-      {"parts to unshard without dimensions",
+      {"local tensors to unshard without dimensions",
        [](const DeviceMesh& mesh) {
          context_parallel_unshard(mesh, {at::ones({4})}, {});
        }},
-      {"a DTensor to unshard",
+      {"context_parallel_unshard of a DTensor",
        [](const DeviceMesh& mesh) {
          context_parallel_unshard(mesh, {rows(mesh)}, {0});
        }},
-      {"an undefined part to unshard",
+      {"an undefined local tensor to unshard",
        [](const DeviceMesh& mesh) {
          context_parallel_unshard(mesh, {at::Tensor()}, {0});
        }},
-      {"chunks that make no sense",
+      {"an overlap_chunks of zero",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", RowwiseParallel({.overlap_chunks = 0})}});
        }},
-      {"a unit that does not divide",
+      {"a multiple_of that does not divide",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", ColwiseParallel({.multiple_of = 5})}});
        }},
-      {"units that others cannot share",
+      {"a num_query_heads that is not a multiple of the heads",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", ColwiseParallel({.multiple_of = 2, .num_query_heads = 3})}});
        }},
-      {"shared units in a layout",
+      {"num_query_heads with an output layout",
        [](const DeviceMesh& mesh) {
          style(
              mesh,
@@ -1190,22 +1190,22 @@ const std::map<std::string, Provocation>& provocations() {
                     .multiple_of = 2,
                     .num_query_heads = 4})}});
        }},
-      {"shared units of an embedding",
+      {"num_query_heads with an embedding",
        [](const DeviceMesh& mesh) {
          parallelize_module(
              *torch::nn::Embedding(4, 4),
              mesh,
              ColwiseParallel({.multiple_of = 2, .num_query_heads = 4}));
        }},
-      {"pieces that do not divide",
+      {"a fused_projections that does not divide",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", ColwiseParallel({.fused_projections = 5})}});
        }},
-      {"pieces that others share",
+      {"fused_projections with num_query_heads",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", ColwiseParallel({.num_query_heads = 8, .fused_projections = 2})}});
        }},
-      {"a root that the mesh is no dimension of",
+      {"a mesh that is not a dimension of root_mesh",
        [](const DeviceMesh& mesh) {
          parallelize_module(
              *torch::nn::Linear(4, 4),
@@ -1214,7 +1214,7 @@ const std::map<std::string, Provocation>& provocations() {
              {.keep_dtensors = true,
               .root_mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "mp"})});
        }},
-      {"a root for plain outputs",
+      {"a root_mesh without keep_dtensors",
        [](const DeviceMesh&) {
          const auto root = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
          parallelize_module(
@@ -1283,7 +1283,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          style_as_2_0(mesh, {{"up", torch_2_0::PairwiseParallel()}});
        }},
-      {"an attention whose inputs are cut",
+      {"an attention whose inputs are sharded",
        [](const DeviceMesh& mesh) {
          torch::nn::MultiheadAttention attention(4, 2);
          torch_2_0::parallelize_module(
@@ -1307,11 +1307,11 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) {
          style_as_2_0(DeviceMesh(), {{"up", torch_2_0::ColwiseParallel()}});
        }},
-      {"heads without whole features",
+      {"an embed_dim that num_heads does not divide",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention(10, 4);
        }},
-      {"a tp_size of no ranks",
+      {"a tp_size of zero",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention(
              8, 4, torch_2_0::AttentionOptions{.tp_size = 0});
@@ -1321,18 +1321,18 @@ const std::map<std::string, Provocation>& provocations() {
          torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
          attention(at::ones({2, 8}));
        }},
-      {"self-attention to something else",
+      {"self-attention of different tensors",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
          const auto x = at::ones({1, 2, 8});
          attention(x, x.clone(), x);
        }},
-      {"a copy of other heads",
+      {"a copy between different numbers of heads",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
          attention->copy(torch::nn::MultiheadAttention(8, 2));
        }},
-      {"a copy of what attention has no place for",
+      {"a copy of attention with unsupported options",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
          attention->copy(torch::nn::MultiheadAttention(

@@ -246,7 +246,8 @@ TEST(AttentionParallel, RefusesWhatItCannotDo) {
         error_of(
             [&] { parallelize_module(*linear, mesh, AttentionParallel()); }),
         "[AttentionParallel] cannot style the module itself of type "
-        "torch::nn::LinearImpl: it does torch::nn::MultiheadAttention.");
+        "torch::nn::LinearImpl: only torch::nn::MultiheadAttention is "
+        "supported.");
   });
 }
 

@@ -104,8 +104,8 @@ TEST(AttachBoundary, NeedsAParameter) {
           }));
         },
         ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr(
-            "[attach_boundary] the module itself gets a boundary without a "
-            "parameter to ride on. Pass its weight.")));
+            "[attach_boundary] the boundary of the module itself has no "
+            "parameter to attach to. Pass the weight of the module.")));
   });
 }
 

@@ -294,7 +294,7 @@ TEST(ContextScopeErrors, NameTheRankOutside) {
   EXPECT_EQ(
       text,
       "[run_ranks] 1 of 2 ranks failed. rank 1: [context_parallel] rank 1 is "
-      "not in the mesh (cp=1). Call it on the mesh's ranks alone.");
+      "not in the mesh (cp=1). Call it only on ranks of the mesh.");
 }
 
 TEST(ContextScopeErrors, NamePartsThatAreNone) {
@@ -305,10 +305,9 @@ TEST(ContextScopeErrors, NamePartsThatAreNone) {
               mesh, {torch::ones({1 + 2 * mesh.get_local_rank()})}, {0});
         });
       })
-          .find(
-              "[context_parallel_unshard] a part has 1 tokens along dimension "
-              "0 where a scope gives this rank 2 of 4. Pass the parts of all "
-              "ranks of the mesh."),
+          .find("[context_parallel_unshard] a local shard has 1 tokens along "
+                "dimension 0, but in a scope this rank has 2 of 4. Pass the "
+                "local shard of each rank of the mesh."),
       std::string::npos);
 }
 

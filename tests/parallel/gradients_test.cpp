@@ -67,13 +67,12 @@ TEST(AverageGradients, RefusesWhatIsSummedAlready) {
     EXPECT_EQ(
         error_of([&] { average_gradients(mlp->parameters(), mesh["tp"]); }),
         "[average_gradients] a gradient is f64[8, 6] on (tp=2): S(0), "
-        "spread over ranks of (tp=2), and summed over them already. Pass the "
-        "dimension "
-        "along which whole models are repeated.");
+        "distributed over ranks of (tp=2), and already summed over them. Pass "
+        "the mesh dimension over which models are replicated.");
     EXPECT_EQ(
         error_of([&] { average_gradients(mlp->parameters(), mesh); }),
-        "[average_gradients] gradients are averaged along one mesh dimension, "
-        "and the mesh is (dp=2, tp=2). Pass a slice, as mesh[\"dp\"].");
+        "[average_gradients] gradients are averaged over one mesh dimension, "
+        "but the mesh is (dp=2, tp=2). Pass a slice, such as mesh[\"dp\"].");
   });
 }
 
@@ -130,12 +129,12 @@ TEST(ClipGradNormErrors, SayWhatIsWrong) {
   const std::vector<at::Tensor> all = {x};
   EXPECT_EQ(
       error_of([&] { clip_grad_norm_(all, 1, 2, true); }),
-      "[clip_grad_norm_] the norm of the gradients is nan. Look for what made "
-      "them so, or pass error_if_nonfinite = false.");
+      "[clip_grad_norm_] the norm of the gradients is nan. Look for gradients "
+      "that are not finite, or pass error_if_nonfinite = false.");
   EXPECT_TRUE(std::isnan(clip_grad_norm_(all, 1)));
   EXPECT_EQ(
       error_of([&] { clip_grad_norm_(all, 1, 0); }),
-      "[clip_grad_norm_] there is no such norm: 0. Use a positive number, or "
+      "[clip_grad_norm_] invalid norm_type: 0. Use a positive number, or "
       "infinity for the largest magnitude.");
 }
 

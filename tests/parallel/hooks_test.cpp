@@ -241,16 +241,17 @@ TEST(PrepareModuleTest, Errors) {
               {.input_layouts = {Shard(0), Shard(1)},
                .desired_input_layouts = {Replicate()}});
         }),
-        "[PrepareModuleInput] 2 input_layouts and 1 desired_input_layouts. "
-        "Give one of each per tensor, nullopt to pass it through.");
+        "[PrepareModuleInput] got 2 input_layouts and 1 "
+        "desired_input_layouts. Pass one of each per tensor, nullopt to leave "
+        "a tensor unchanged.");
     EXPECT_EQ(
         error_of([] {
           PrepareModuleOutput(
               {.output_layouts = {}, .desired_output_layouts = {Replicate()}});
         }),
-        "[PrepareModuleOutput] 0 output_layouts and 1 "
-        "desired_output_layouts. Give one of each per tensor, nullopt to pass "
-        "it through.");
+        "[PrepareModuleOutput] got 0 output_layouts and 1 "
+        "desired_output_layouts. Pass one of each per tensor, nullopt to "
+        "leave a tensor unchanged.");
     EXPECT_EQ(
         error_of([] {
           PrepareModuleInput(
@@ -275,9 +276,9 @@ TEST(PrepareModuleTest, Errors) {
     std::vector<int64_t> log;
     EXPECT_EQ(
         error_of([&] { mix->forward(at::ones({2}), 1, at::ones({2}), log); }),
-        "[PrepareModuleInput] the module itself has 2 tensor inputs, and "
-        "layouts were given for 1. Give one layout per tensor, nullopt to "
-        "pass it through.");
+        "[PrepareModuleInput] the module itself has 2 tensor inputs, but got "
+        "layouts for 1. Pass one layout per tensor, nullopt to leave a tensor "
+        "unchanged.");
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mix, mesh, one); }),
         "[parallelize_module] the module itself has the style "

@@ -283,9 +283,10 @@ TEST(LinearStylesTest, WrongFeaturesAreAnError) {
     });
     EXPECT_EQ(
         error,
-        "[boundary] the input of the module itself, f64[2, 4], has 4 features, "
-        "and this rank's part of 6 in S(-1) has 3. Give the module before it "
-        "the output_layouts that are this one's input_layouts.");
+        "[boundary] the input of the module itself, f64[2, 4], has 4 "
+        "features, but this rank's local tensor of 6 features in S(-1) has 3. "
+        "Set output_layouts of the preceding module to input_layouts of this "
+        "module.");
   });
 }
 
@@ -350,19 +351,20 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
             8 - rank,
             "], has ",
             8 - rank,
-            " features, and this rank's part of 15 in R has 15. Give the "
-            "module before it the output_layouts that are this one's "
-            "input_layouts."));
+            " features, but this rank's local tensor of 15 features in R has "
+            "15. Set output_layouts of the preceding module to input_layouts "
+            "of this module."));
     EXPECT_EQ(
         error(
             ColwiseParallel({.output_layouts = Replicate()}),
             {"w2", RowwiseParallel()}),
         c10::str(
             "[boundary] the input of module \"w2\", f32[4, 15], has 15 "
-            "features, and this rank's part of 15 in S(-1) has ",
+            "features, but this rank's local tensor of 15 features in S(-1) "
+            "has ",
             8 - rank,
-            ". Give the module before it the output_layouts that are this "
-            "one's input_layouts."));
+            ". Set output_layouts of the preceding module to input_layouts of "
+            "this module."));
   });
 }
 
@@ -391,8 +393,8 @@ TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {
         DTensor::from_local(torch::ones({2, 8}), dp, {Replicate()});
     EXPECT_EQ(
         error_of([&] { mlp(x); }),
-        "[boundary] the input of module \"w1\" is f32[2, 8] on (dp=2): R, "
-        "and the module is parallel on (tp=2). Redistribute the input onto "
+        "[boundary] the input of module \"w1\" is f32[2, 8] on (dp=2): R, but "
+        "the module is parallelized on (tp=2). Redistribute the input onto "
         "that mesh.");
   });
 }

@@ -114,7 +114,7 @@ TEST(ParallelizeModuleTest, MeshHasOneDimension) {
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mlp, mesh, mlp_plan()); }),
         "[parallelize_module] tensor parallelism runs along one mesh "
-        "dimension, and the mesh is (dp=1, tp=2). Pass a slice, as "
+        "dimension, but the mesh is (dp=1, tp=2). Pass a slice, such as "
         "mesh[\"tp\"].");
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mlp, DeviceMesh(), mlp_plan()); }),
@@ -133,8 +133,8 @@ TEST(ParallelizeModuleTest, EveryPatternHasAStyle) {
       error_of([&] {
         parallelize_module(*mlp, mesh, {{"w1", none}});
       }),
-      "[parallelize_module] the plan has no style for \"w1\". Give it one, as "
-      "ColwiseParallel().");
+      "[parallelize_module] the plan has no style for \"w1\". Add a style, "
+      "such as ColwiseParallel().");
 }
 
 TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
@@ -147,13 +147,13 @@ TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
         parallelize_module(*model, mesh, {{"0", ColwiseParallel()}});
       }),
       "[ColwiseParallel] cannot style module \"0\" of type "
-      "torch::nn::LayerNormImpl: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead.");
+      "torch::nn::LayerNormImpl: only torch::nn::Linear and "
+      "torch::nn::Embedding are supported. Style its children instead.");
   EXPECT_EQ(
       error_of([&] { parallelize_module(*model, mesh, RowwiseParallel()); }),
       "[RowwiseParallel] cannot style the module itself of type "
-      "torch::nn::SequentialImpl: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead.");
+      "torch::nn::SequentialImpl: only torch::nn::Linear and "
+      "torch::nn::Embedding are supported. Style its children instead.");
   EXPECT_EQ(
       error_of([&] {
         parallelize_module(*model, mesh, {{"1", SequenceParallel()}});
@@ -196,9 +196,9 @@ TEST(ParallelizeModuleTest, AModuleIsStyledOnce) {
         error_of([&] {
           parallelize_module(*mlp, mesh, {{"w1", RowwiseParallel()}});
         }),
-        "[parallelize_module] module \"w1\": its weight is a DTensor already, "
-        "f32[8, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
-        "parameters need one layout; style a module once.");
+        "[parallelize_module] module \"w1\": its weight is already a DTensor, "
+        "f32[8, 4] on (tp=2): S(0), but the style requires S(1) on (tp=2). "
+        "Give tied parameters one layout, and style a module once.");
   });
 }
 
@@ -209,9 +209,9 @@ TEST(ParallelizeModuleTest, TiedModulesHaveOneStyle) {
     tie_weights(*mlp->w2, *mlp->w1);
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mlp, mesh, mlp_plan()); }),
-        "[parallelize_module] module \"w2\": its weight is a DTensor already, "
-        "f32[4, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
-        "parameters need one layout; style a module once.");
+        "[parallelize_module] module \"w2\": its weight is already a DTensor, "
+        "f32[4, 4] on (tp=2): S(0), but the style requires S(1) on (tp=2). "
+        "Give tied parameters one layout, and style a module once.");
     EXPECT_FALSE(is_dtensor(mlp->w1->weight));
     parallelize_module(*mlp, mesh, {{"w1", ColwiseParallel()}});
     EXPECT_EQ(
@@ -283,9 +283,9 @@ TEST(ParallelizeModuleTest, AModuleIsStyledOnceInOnePlan) {
               mesh,
               {{"w1", ColwiseParallel()}, {"w1", RowwiseParallel()}});
         }),
-        "[parallelize_module] module \"w1\": its weight is a DTensor already, "
-        "f32[8, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
-        "parameters need one layout; style a module once.");
+        "[parallelize_module] module \"w1\": its weight is already a DTensor, "
+        "f32[8, 4] on (tp=2): S(0), but the style requires S(1) on (tp=2). "
+        "Give tied parameters one layout, and style a module once.");
     // A second plan that names a styled module again changes nothing.
     parallelize_module(*mlp, mesh, {{"w1", ColwiseParallel()}});
     EXPECT_NE(

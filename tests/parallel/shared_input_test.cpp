@@ -302,11 +302,11 @@ TEST(SharedInputTest, AModuleThatAsksAgainGetsItAnew) {
 
 TEST(SharedInputTest, SiblingsSeeAWriteOrSayThatTheyDoNot) {
   const std::string past =
-      "[boundary] the input of module \"b\", f64[12, 8] on (tp=4): S(0), which "
-      "module \"a\" took before it, was written in between past its version "
-      "counter, as through data_ptr() or data(), or in inference mode, where "
-      "there is none. Write to it with operators such as copy_() outside of "
-      "that, or give the module a clone().";
+      "[boundary] the input of module \"b\", f64[12, 8] on (tp=4): S(0), was "
+      "written after module \"a\" used it, without a change of its version "
+      "counter: through data_ptr() or data(), or in inference mode. Write to "
+      "it with operators such as copy_() outside of inference mode, or pass "
+      "the module a clone().";
   on_four_ranks([&](const DeviceMesh& mesh) {
     for (const auto& way : all_ways()) {
       for (const bool distributed : {false, true}) {

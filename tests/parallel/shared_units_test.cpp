@@ -324,17 +324,17 @@ TEST(SharedUnits, ThatCannotBeAreErrors) {
           refused({.multiple_of = 4, .num_query_heads = users}, *k),
           c10::str(
               begin,
-              " has 3 units of 4 features, which ",
+              " has 3 key/value heads of 4 features, which num_query_heads = ",
               users,
-              " of another module cannot share. Set num_query_heads to a "
-              "multiple of 3, the query heads of an attention for example."));
+              " cannot share evenly. Set num_query_heads to a multiple of 3: "
+              "the number of query heads."));
     }
     const std::string plain =
-        ": with num_query_heads a rank gets the part that it needs, a plain "
-        "tensor, "
-        "and not ";
+        ": with num_query_heads the output is a plain tensor of the heads that "
+        "this rank needs, not ";
     const std::string end =
-        ". Leave out either; attention picks its heads from DTensors in R.";
+        ". Leave out either num_query_heads or that layout; attention on "
+        "DTensors in R selects the heads itself.";
     EXPECT_EQ(
         refused(
             {.use_local_output = false, .multiple_of = 4, .num_query_heads = 9},
@@ -350,10 +350,9 @@ TEST(SharedUnits, ThatCannotBeAreErrors) {
     EXPECT_EQ(
         refused(
             {.multiple_of = 4, .num_query_heads = 9}, *nn::Embedding(5, 12)),
-        "[ColwiseParallel] cannot share the module itself of type "
-        "torch::nn::EmbeddingImpl: num_query_heads is for a torch::nn::Linear. "
-        "Leave "
-        "it out.");
+        "[ColwiseParallel] cannot use num_query_heads for the module itself "
+        "of type torch::nn::EmbeddingImpl: only torch::nn::Linear is "
+        "supported. Leave it out.");
     EXPECT_FALSE(is_dtensor(k->weight));
   });
 }

@@ -122,8 +122,8 @@ TEST(ModelStateDict, SaysAllThatIsWrongAndChangesNothing) {
         error_of([&] { set_model_state_dict(*mlp, state); }),
         "[set_model_state_dict] missing: w1.bias; unknown: w3.weight; of "
         "another shape: w2.weight is f64[2, 2] for f64[6, 7] on (tp=2): S(1). "
-        "Pass the dictionary of such a model, or strict = false for one with "
-        "other names.");
+        "Pass a state dict of the same architecture, or strict = false to "
+        "allow different names.");
     expect_same_parameters(*mlp, *filled(Mlp(6, 7)));
     state.erase("w2.weight");
     set_model_state_dict(*mlp, state, {.strict = false});
@@ -305,8 +305,8 @@ TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
       error_of([&] { set_optimizer_state_dict(*mlp, adam, state); }),
       "[set_optimizer_state_dict] parameters of one group have different "
       "options: param_groups.w1.weight.betas is 0.9, 0.999, "
-      "param_groups.w2.bias.betas is 0.9, 0.5. Give each its own group, as "
-      "where the state is from.");
+      "param_groups.w2.bias.betas is 0.9, 0.5. Put them into separate groups, "
+      "as in the optimizer that saved the state.");
   EXPECT_EQ(adam.param_groups()[0].options().get_lr(), 0.1);
   StateDict odd;
   odd.insert("param_groups.w1.weight.betas", at::zeros({3}));
@@ -314,9 +314,9 @@ TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
   EXPECT_EQ(
       error_of([&] { set_optimizer_state_dict(*mlp, adam, odd); }),
       "[set_optimizer_state_dict] of another shape: "
-      "param_groups.w1.weight.betas is f32[3] for f64[2], state.w2.weight.step "
-      "is i64[2] for i64[]. Pass the dictionary of such a model, or strict = "
-      "false for one with other names.");
+      "param_groups.w1.weight.betas is f32[3] for f64[2], "
+      "state.w2.weight.step is i64[2] for i64[]. Pass a state dict of the "
+      "same architecture, or strict = false to allow different names.");
 }
 
 // LBFGS treats all parameters as one vector.
@@ -407,8 +407,8 @@ TEST(OptimizerStateDict, WantsWholeListsOfVectors) {
       error_of([&] { set_optimizer_state_dict(*mlp, optimizer, some); }),
       "[set_optimizer_state_dict] missing: state.w1.weight.ro.1; unknown: "
       "state.w2.bias.d; of another shape: state.w1.weight.d is f32[3] for "
-      "f64[97]. Pass the dictionary of such a model, or strict = false for one "
-      "with other names.");
+      "f64[97]. Pass a state dict of the same architecture, or strict = false "
+      "to allow different names.");
 }
 
 TEST(OptimizerStateDict, SaysWhatIsWrong) {
@@ -418,7 +418,8 @@ TEST(OptimizerStateDict, SaysWhatIsWrong) {
   EXPECT_EQ(
       error_of([&] { get_optimizer_state_dict(*other, sgd); }),
       "[get_optimizer_state_dict] the optimizer has a parameter, f32[2, 2], "
-      "that is none of the module's. Pass the module that it was made for.");
+      "that is not in the module. Pass the module that the optimizer was made "
+      "for.");
   struct Unknown : torch::optim::Optimizer {
     explicit Unknown(std::vector<at::Tensor> parameters)
         : Optimizer(
@@ -431,17 +432,17 @@ TEST(OptimizerStateDict, SaysWhatIsWrong) {
   Unknown unknown(mlp->parameters());
   EXPECT_EQ(
       error_of([&] { get_optimizer_state_dict(*mlp, unknown); }),
-      "[get_optimizer_state_dict] what this optimizer keeps is not known. It "
-      "does SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS.");
+      "[get_optimizer_state_dict] unsupported type of optimizer. Use SGD, "
+      "Adam, AdamW, Adagrad, RMSprop or LBFGS.");
   StateDict state;
   state.insert("state.w1.weight.momentum_buffer", at::zeros({3}));
   state.insert("state.w9.weight.momentum_buffer", at::zeros({3}));
   EXPECT_EQ(
       error_of([&] { set_optimizer_state_dict(*mlp, sgd, state); }),
-      "[set_optimizer_state_dict] unknown: state.w9.weight.momentum_buffer; of "
-      "another shape: state.w1.weight.momentum_buffer is f32[3] for f32[2, 2]. "
-      "Pass the dictionary of such a model, or strict = false for one with "
-      "other names.");
+      "[set_optimizer_state_dict] unknown: state.w9.weight.momentum_buffer; "
+      "of another shape: state.w1.weight.momentum_buffer is f32[3] for f32[2, "
+      "2]. Pass a state dict of the same architecture, or strict = false to "
+      "allow different names.");
 }
 
 } // namespace TEST_SOURCE

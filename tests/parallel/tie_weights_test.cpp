@@ -95,8 +95,8 @@ TEST(TieWeights, OfModulesThatAreNotAlike) {
   torch::nn::Linear linear(LinearOptions(6, 11));
   EXPECT_EQ(
       error_of([&] { tie_weights(*linear, *torch::nn::Embedding(11, 5)); }),
-      "[tie_weights] the parameter is f32[11, 6], and the one to share is "
-      "f32[11, 5]. Tie parameters of one shape.");
+      "[tie_weights] the parameter is f32[11, 6], but the parameter to share "
+      "is f32[11, 5]. Tie parameters of the same shape.");
   EXPECT_EQ(
       error_of([&] { tie_weights(*linear, *torch::nn::ReLU()); }),
       "[tie_weights] the torch::nn::ReLUImpl has no parameter \"weight\". "
@@ -109,7 +109,7 @@ TEST(TieWeights, OfModulesThatAreNotAlike) {
                 torch::nn::LayerNormOptions({6}).elementwise_affine(false)));
       }),
       "[tie_weights] the weight of the torch::nn::LayerNormImpl is undefined. "
-      "Share a weight that is there.");
+      "Share a weight that is defined.");
 }
 
 struct ScaleImpl : torch::nn::Module {
@@ -121,9 +121,9 @@ TEST(TieParameter, OfAModuleOfTheProgramTakesTheMember) {
   ScaleImpl other;
   EXPECT_EQ(
       error_of([&] { tie_parameter(other, "factors", one.factors); }),
-      "[tie_parameter] the member for parameter \"factors\" of the " +
+      "[tie_parameter] unknown member for parameter \"factors\" of the " +
           other.name() +
-          ", which is not a module of torch::nn, is not known. Pass it: "
+          ", which is not a module of torch::nn. Pass it: "
           "tie_parameter(module, \"factors\", module.factors, parameter).");
   tie_parameter(other, "factors", other.factors, one.factors);
   EXPECT_TRUE(other.factors.is_same(one.factors));
@@ -260,8 +260,8 @@ TEST(AnOptimizer, ThatHasASharedParameterTwiceIsRefused) {
   EXPECT_EQ(
       error_of([&] { get_optimizer_state_dict(*model, sgd); }),
       "[get_optimizer_state_dict] the optimizer has embedding.weight twice, "
-      "which several modules share, and steps it twice. Make the optimizer of "
-      "unique_parameters(module).");
+      "because several modules share it, and would step it twice. Make the "
+      "optimizer from unique_parameters(module).");
 }
 
 TEST(ClipGradNorm, CountsASharedParameterOnce) {

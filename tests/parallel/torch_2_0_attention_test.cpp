@@ -326,14 +326,14 @@ TEST(Torch20AttentionTest, WrongSizesAreErrors) {
   EXPECT_EQ(
       test::error_of<c10::ValueError>(
           [] { TensorParallelMultiheadAttention(10, 4); }),
-      "[TensorParallelMultiheadAttention] embed_dim 10 does not divide by "
+      "[TensorParallelMultiheadAttention] embed_dim 10 is not divisible by "
       "num_heads 4. Give every head the same number of features.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] {
         TensorParallelMultiheadAttention(8, 4, AttentionOptions{.tp_size = 0});
       }),
-      "[TensorParallelMultiheadAttention] tp_size must be a number of ranks, "
-      "got 0. Leave it out: the mesh says on how many it runs.");
+      "[TensorParallelMultiheadAttention] tp_size must be positive, got 0. "
+      "Leave it out: the mesh determines the number of ranks.");
 }
 
 TEST(Torch20AttentionTest, WrongInputsAreErrors) {
@@ -346,8 +346,9 @@ TEST(Torch20AttentionTest, WrongInputsAreErrors) {
       "(batch, sequence, embed_dim).");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { self(x, x.clone(), x); }),
-      "[TensorParallelMultiheadAttention] self-attention of different tensors. "
-      "Pass the query alone, or make the module with self_attention = false.");
+      "[TensorParallelMultiheadAttention] self-attention got different "
+      "tensors. Pass only the query, or make the module with self_attention = "
+      "false.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { other(x, x); }),
       "[TensorParallelMultiheadAttention] an input has 0 dimensions. Pass "
@@ -359,13 +360,13 @@ TEST(Torch20AttentionTest, CopiesOfSomethingElseAreErrors) {
   EXPECT_EQ(
       test::error_of<c10::ValueError>(
           [&] { mine->copy(MultiheadAttention(kWidth, 3)); }),
-      "[TensorParallelMultiheadAttention] copy() from 3 heads of embed_dim 12 "
-      "to 6 heads of embed_dim 12. Make the module with the same of both.");
+      "[TensorParallelMultiheadAttention] cannot copy() from 3 heads of "
+      "embed_dim 12 to 6 heads of embed_dim 12. Make the module with the same "
+      "num_heads and embed_dim.");
   const std::string not_taken =
-      "[TensorParallelMultiheadAttention] copy() from a module with kdim, "
-      "vdim, "
-      "add_bias_kv or add_zero_attn. Only embed_dim, num_heads, bias and "
-      "dropout can be taken over.";
+      "[TensorParallelMultiheadAttention] cannot copy() from a module with "
+      "kdim, vdim, add_bias_kv or add_zero_attn. Only embed_dim, num_heads, "
+      "bias and dropout are supported.";
   for (const auto& other :
        {MultiheadAttentionOptions(kWidth, kHeads).kdim(5),
         MultiheadAttentionOptions(kWidth, kHeads).add_bias_kv(true),
@@ -379,8 +380,8 @@ TEST(Torch20AttentionTest, CopiesOfSomethingElseAreErrors) {
   torch_2_0::parallelize_module(*mine, mesh, PairwiseParallel());
   EXPECT_EQ(
       test::error_of([&] { mine->copy(MultiheadAttention(kWidth, kHeads)); }),
-      "[TensorParallelMultiheadAttention] copy() of a module that is parallel "
-      "already. Copy first, and call parallelize_module then.");
+      "[TensorParallelMultiheadAttention] cannot copy() from or to a module "
+      "that is already parallelized. Call copy() before parallelize_module.");
 }
 
 } // namespace TEST_SOURCE

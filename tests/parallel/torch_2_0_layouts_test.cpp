@@ -250,15 +250,15 @@ TEST(Torch20LayoutsTest, WrongInputsAreErrors) {
         "a DTensor.");
     EXPECT_EQ(
         test::error_of([&] { make_input_shard_1d_last_dim(x, both); }),
-        "[make_input_shard_1d_last_dim] tensor parallelism runs along one mesh "
-        "dimension, and the mesh is (dp=1, tp=2). Pass a slice, as "
+        "[make_input_shard_1d_last_dim] tensor parallelism runs along one "
+        "mesh dimension, but the mesh is (dp=1, tp=2). Pass a slice, such as "
         "mesh[\"tp\"].");
     const at::Tensor on_both =
         DTensor::from_local(x, both, {Replicate(), Replicate()});
     EXPECT_EQ(
         test::error_of([&] { make_input_reshard_replicate(on_both); }),
-        "[make_input_reshard_replicate] tensor parallelism runs along one mesh "
-        "dimension, and the mesh is (dp=1, tp=2). Pass a slice, as "
+        "[make_input_reshard_replicate] tensor parallelism runs along one "
+        "mesh dimension, but the mesh is (dp=1, tp=2). Pass a slice, such as "
         "mesh[\"tp\"].");
     const auto other = init_device_mesh(at::kCPU, {2}, {"other"});
     EXPECT_EQ(
@@ -288,7 +288,7 @@ TEST(Torch20LayoutsTest, WrongOutputsAreErrors) {
           make_output_shard_1d(make_input_replicate_1d(x, tp), both);
         }),
         "[make_output_shard_1d] tensor parallelism runs along one mesh "
-        "dimension, and the mesh is (dp=1, tp=2). Pass a slice, as "
+        "dimension, but the mesh is (dp=1, tp=2). Pass a slice, such as "
         "mesh[\"tp\"].");
     const auto other = init_device_mesh(at::kCPU, {2}, {"other"});
     EXPECT_EQ(

@@ -467,7 +467,7 @@ TEST(Torch20ParallelizeModuleTest, UnknownNamesSayWhatThereIs) {
         {{"first", tp::PairwiseParallel()}, {name, tp::ColwiseParallel()}});
   };
   const std::string end =
-      ". Give full names; patterns are for dtensor::parallelize_module.";
+      ". Use full names; only dtensor::parallelize_module accepts patterns.";
   const std::string start = "[torch_2_0::parallelize_module] there is no ";
   EXPECT_EQ(
       error("first.w3"),
@@ -493,7 +493,7 @@ TEST(Torch20ParallelizeModuleTest, EveryNameHasAStyle) {
       error_of_plan<c10::Error>(
           {{"first", tp::PairwiseParallel()}, {"head", none}}),
       "[torch_2_0::parallelize_module] the plan has no style for \"head\". "
-      "Give it one, as PairwiseParallel().");
+      "Add a style, such as PairwiseParallel().");
 }
 
 TEST(Torch20ParallelizeModuleTest, TheMeshHasTheDimension) {
@@ -530,20 +530,20 @@ TEST(Torch20ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
   EXPECT_EQ(
       error_of_plan<c10::Error>({{"first", tp::ColwiseParallel()}}),
       "[ColwiseParallel] cannot style module \"first\" of type "
-      "dtensor::test_modules::MlpImpl: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead, or give it "
+      "dtensor::test_modules::MlpImpl: only torch::nn::Linear and "
+      "torch::nn::Embedding are supported. Style its children instead, or use "
       "PairwiseParallel.");
   EXPECT_EQ(
       error_of_plan<c10::Error>({{"rest", tp::RowwiseParallel()}}),
       "[RowwiseParallel] cannot style module \"rest\" of type "
-      "torch::nn::SequentialImpl: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead, or give it "
+      "torch::nn::SequentialImpl: only torch::nn::Linear and "
+      "torch::nn::Embedding are supported. Style its children instead, or use "
       "PairwiseParallel.");
   EXPECT_EQ(
       error_of_plan<c10::NotImplementedError>({{"first", ColwiseParallel()}}),
       "[ColwiseParallel] cannot style module \"first\" of type "
-      "dtensor::test_modules::MlpImpl: it does torch::nn::Linear and "
-      "torch::nn::Embedding. Style its children instead.");
+      "dtensor::test_modules::MlpImpl: only torch::nn::Linear and "
+      "torch::nn::Embedding are supported. Style its children instead.");
   EXPECT_EQ(
       error_of_plan<c10::Error>(
           {{"first", tp::PairwiseParallel()},
@@ -587,9 +587,9 @@ TEST(Torch20ParallelizeModuleTest, TorchsAttentionReadsTheSizesOfItsInputs) {
         tp::parallelize_module(*model, mesh, tp::SequenceParallel());
       }),
       "[PairwiseParallel] module \"attn\" of type "
-      "torch::nn::MultiheadAttention "
-      "reads the sizes of its inputs, which are cut, S(0). Use "
-      "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
+      "torch::nn::MultiheadAttention reads the sizes of its inputs, which are "
+      "sharded, S(0). Use torch_2_0::TensorParallelMultiheadAttention, which "
+      "can copy() it.");
   for (const auto& parameter : model->parameters()) {
     EXPECT_FALSE(is_dtensor(parameter));
   }

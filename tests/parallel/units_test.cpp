@@ -158,19 +158,17 @@ TEST(Units, ThatDoNotDivideAreAnError) {
           parallelize_module(
               *module, mesh, {{"q", ColwiseParallel({.multiple_of = 64})}});
         }),
-        "[ColwiseParallel] module \"q\" has a dimension of 36 to cut, which is "
-        "no "
-        "whole number of units of 64. Give a unit that divides it, the "
-        "features of a head for example.");
+        "[ColwiseParallel] module \"q\" has a dimension of 36 to shard, which "
+        "is not a multiple of multiple_of = 64. Set multiple_of to a divisor "
+        "of it, such as the features of a head.");
     EXPECT_EQ(
         error_of([&] {
           parallelize_module(
               *module, mesh, {{"o", RowwiseParallel({.multiple_of = 0})}});
         }),
-        "[RowwiseParallel] module \"o\" has a dimension of 36 to cut, which is "
-        "no "
-        "whole number of units of 0. Give a unit that divides it, the "
-        "features of a head for example.");
+        "[RowwiseParallel] module \"o\" has a dimension of 36 to shard, which "
+        "is not a multiple of multiple_of = 0. Set multiple_of to a divisor "
+        "of it, such as the features of a head.");
     EXPECT_FALSE(is_dtensor(module->q->weight));
   });
 }
@@ -187,10 +185,11 @@ TEST(Units, OfAnInputAreThoseOfTheWeight) {
         }),
         c10::str(
             "[boundary] the input of the module itself, f32[1, 5], has 5 "
-            "features, and this rank's part of 9 in S(-1, u=3) has ",
+            "features, but this rank's local tensor of 9 features in S(-1, "
+            "u=3) has ",
             mesh.get_local_rank() == 0 ? 6 : 3,
-            ". Give the module before it the output_layouts that are this "
-            "one's input_layouts."));
+            ". Set output_layouts of the preceding module to input_layouts of "
+            "this module."));
   });
 }
 

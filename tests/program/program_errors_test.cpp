@@ -209,8 +209,8 @@ TEST(ProgramErrors, RefuseASecondPlan) {
                         {.multiple_of = 4, .num_query_heads = 12})}});
             }),
         HasSubstr(
-            "with num_query_heads a rank gets the part that it needs, a plain "
-            "tensor, and not a DTensor in S(-1)"));
+            "with num_query_heads the output is a plain tensor of the heads "
+            "that this rank needs, not a DTensor in S(-1)"));
     parallelize_program(program, mesh);
     EXPECT_EQ(
         message_of<c10::Error>(

@@ -141,7 +141,8 @@ std::string Pair::run_mine(const Step& step) {
 }
 
 bool is_of_refill(const std::string& refusal) {
-  return refusal.find("past its version counter") != refusal.npos;
+  return refusal.find("without a change of its version counter") !=
+      refusal.npos;
 }
 
 // Fails if DTensors report a refill although only operators have written.
