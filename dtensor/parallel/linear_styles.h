@@ -38,22 +38,23 @@ struct ColwiseOptions {
 
 /// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it is
 /// redistributed to output_layouts. Embedding: weight (rows, features) S(1).
-/// With a unit u they are S(0, u=u), S(-1, u=u) and S(1, u=u), and so is the
-/// default of output_layouts. With pieces p they are SS(0, sf=p, u=u) and so
-/// on. apply() throws ValueError for a unit or pieces that do not divide the
-/// output features.
+/// With multiple_of u they are S(0, u=u), S(-1, u=u) and S(1, u=u), and so is
+/// the default of output_layouts. With fused_projections p they are
+/// SS(0, sf=p, u=u) and so on. apply() throws ValueError if multiple_of or
+/// fused_projections does not divide the output features.
 ///
 /// With num_query_heads, if the required heads are not plain shards, weight and
-/// bias are R, and the output of a rank is a plain tensor: its units in order,
+/// bias are R, and the output of a rank is a plain tensor: its heads in order,
 /// each repeated as scaled_dot_product_attention with enable_gqa requires. For
 /// example, three key heads that nine query heads share on two ranks are 0 0 0
 /// 1 1 (for five query heads) and 1 2 2 2 (for four). apply() throws ValueError
-/// for a num_query_heads that is not a multiple of the units, and for
-/// num_query_heads together with pieces or an output layout other than the
-/// default. It throws NotImplementedError for num_query_heads with an
+/// for a num_query_heads that is not a multiple of the key/value heads, and for
+/// num_query_heads together with fused_projections or an output layout other
+/// than the default. It throws NotImplementedError for num_query_heads with an
 /// Embedding.
 ///
-/// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.
+/// Python: torch.distributed.tensor.parallel.ColwiseParallel, which has none of
+/// multiple_of, num_query_heads and fused_projections.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
  public:
   explicit ColwiseParallel(ColwiseOptions options = {}) : options_(options) {}
@@ -78,18 +79,19 @@ struct RowwiseOptions {
   /// sharded along dimension 0. docs/performance.md describes when it pays.
   int64_t overlap_chunks = 1;
   /// Splits the input features (Embedding: rows) only at multiples of
-  /// `multiple_of`, which must divide their number. Use the unit of the
+  /// `multiple_of`, which must divide their number. Use multiple_of of the
   /// preceding ColwiseParallel.
   int64_t multiple_of = 1;
 };
 
 /// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P
 /// before it is redistributed to output_layouts. Embedding: weight (rows,
-/// features) S(0), input R. With a unit u they are S(1, u=u), S(-1, u=u) and
-/// S(0, u=u), and so is the default of input_layouts. apply() throws ValueError
-/// for overlap_chunks below 1, for overlap_chunks above 1 with an Embedding,
-/// and for a unit that does not divide the sharded dimension.
-/// Python: torch.distributed.tensor.parallel.RowwiseParallel, without units.
+/// features) S(0), input R. With multiple_of u they are S(1, u=u), S(-1, u=u)
+/// and S(0, u=u), and so is the default of input_layouts. apply() throws
+/// ValueError for overlap_chunks below 1, for overlap_chunks above 1 with an
+/// Embedding, and for a multiple_of that does not divide the sharded dimension.
+/// Python: torch.distributed.tensor.parallel.RowwiseParallel, without
+/// multiple_of.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {
  public:
   explicit RowwiseParallel(RowwiseOptions options = {}) : options_(options) {}

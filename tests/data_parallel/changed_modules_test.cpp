@@ -76,7 +76,7 @@ TEST(ChangedUnits, AreCastToWhatTheyAre) {
   });
 }
 
-TEST(ChangedUnits, TakeOverDataOfTheirLayout) {
+TEST(ChangedUnits, TakeDataOfTheirLayout) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -196,7 +196,7 @@ TEST(ChangedUnits, HaveGradientsFromBeforeAllLayouts) {
 
 // A copy of a parameter stands for the unsharded parameter while both have the
 // same values.
-TEST(ChangedUnits, GiveCopiesOfTheWhole) {
+TEST(ChangedUnits, GiveUnshardedCopies) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -214,7 +214,7 @@ TEST(ChangedUnits, GiveCopiesOfTheWhole) {
   });
 }
 
-TEST(ChangedUnits, GiveNothingForCopiesOfEarlierValues) {
+TEST(ChangedUnits, KeepCopiesOfEarlierValues) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const torch::NoGradGuard no_grad;
     auto mlp = make_mlp();
@@ -288,7 +288,7 @@ TEST(ChangedUnits, SeeWritesToTheirData) {
   });
 }
 
-TEST(ChangedUnits, GiveGradientsToWhoeverAsks) {
+TEST(ChangedUnits, ReturnGradientsFromAutogradGrad) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -339,7 +339,7 @@ TEST(ChangedUnits, AreFreedWithTheirModule) {
 
 // Neighbours do not keep memory that a saved view shares: the next step gathers
 // again.
-TEST(ChangedUnits, AreGatheredAnewAfterViewsWereKept) {
+TEST(ChangedUnits, AreGatheredAgainAfterViewsWereKept) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();

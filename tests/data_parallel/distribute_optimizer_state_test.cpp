@@ -118,7 +118,7 @@ void expect_to_go_on(
   });
 }
 
-TEST(DistributeOptimizerState, LetsAnyOptimizerGoOn) {
+TEST(DistributeOptimizerState, ContinuesAnyOptimizer) {
   for (const auto& [name, make] : optimizers()) {
     for (const auto& spread : spreads()) {
       if (name == "LBFGS" && spread.names.back() == "tp" &&
@@ -151,7 +151,7 @@ TEST(DistributeOptimizerState, GivesTheLayoutOfTheParameter) {
 }
 
 // Training continues with tensor and sequence parallelism of layers and norms.
-TEST(DistributeOptimizerState, LetsAGptGoOnWithSequenceParallelism) {
+TEST(DistributeOptimizerState, ContinuesAGptWithSequenceParallelism) {
   const Options options; // four steps
   auto plain = make_gpt();
   train_plain(plain, options);
@@ -176,7 +176,7 @@ TEST(DistributeOptimizerState, LetsAGptGoOnWithSequenceParallelism) {
   });
 }
 
-TEST(DistributeOptimizerState, IsWhatAStepWithoutItAsksFor) {
+TEST(DistributeOptimizerState, IsNamedInTheErrorOfAStepWithoutIt) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     for (const auto& [name, make] : optimizers()) {
@@ -199,7 +199,7 @@ TEST(DistributeOptimizerState, IsWhatAStepWithoutItAsksFor) {
   });
 }
 
-TEST(DistributeOptimizerState, SaysWhatIsWrong) {
+TEST(DistributeOptimizerState, NamesTheMismatch) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto mlp = filled(Mlp(6, 7));

@@ -182,7 +182,7 @@ TEST(AttentionParallel, CostsOneAllReduceEachWayAndInput) {
   });
 }
 
-TEST(AttentionParallel, CutsHeads) {
+TEST(AttentionParallel, ShardsHeads) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto module = filled(nn::MultiheadAttention(4, 2));
@@ -200,7 +200,7 @@ TEST(AttentionParallel, CutsHeads) {
   });
 }
 
-TEST(AttentionParallel, GivesWholeHeads) {
+TEST(AttentionParallel, ShardsBetweenHeads) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto module = filled(nn::MultiheadAttention(12, 3));
@@ -238,7 +238,7 @@ TEST(AttentionParallel, TakesAndGivesDTensorsInOtherLayouts) {
   });
 }
 
-TEST(AttentionParallel, RefusesWhatItCannotDo) {
+TEST(AttentionParallel, RejectsUnsupportedModules) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     nn::Linear linear(2, 2);

@@ -187,7 +187,7 @@ TEST(StyledModule, IsOneNodeForItsProduct) {
   });
 }
 
-TEST(StyledModule, CommunicatesNoGradientThatNobodyAsksFor) {
+TEST(StyledModule, CommunicatesOnlyRequestedGradients) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     auto columns = filled(torch::nn::Linear(4, 6));

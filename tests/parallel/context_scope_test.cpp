@@ -120,7 +120,7 @@ TEST(AttentionTokens, MakeFewPieces) {
           {{6, 8}, {0, 8}, false}}));
 }
 
-TEST(ContextScope, CutsBuffersAndRestoresThem) {
+TEST(ContextScope, ShardsBuffersAndRestoresThem) {
   on_cp(2, [](const DeviceMesh& mesh) {
     const bool first = mesh.get_local_rank() == 0;
     auto positions = torch::arange(7);
@@ -149,7 +149,7 @@ TEST(ContextScope, CutsBuffersAndRestoresThem) {
   });
 }
 
-TEST(ContextScope, EndsHoweverItIsLeft) {
+TEST(ContextScope, EndsOnAnException) {
   on_cp(2, [](const DeviceMesh& mesh) {
     auto tokens = torch::arange(4);
     error_of([&] {
@@ -181,7 +181,7 @@ TEST(ContextScope, UnshardsByTheScopeThatWasLast) {
   });
 }
 
-TEST(ContextScope, RotatesAsItIsTold) {
+TEST(ContextScope, UsesTheSetRotateMethod) {
   on_cp(2, [](const DeviceMesh& mesh) {
     const auto q = uniform({1, 2, 3, 4}, 1);
     const auto calls = [&] {
@@ -297,7 +297,7 @@ TEST(ContextScopeErrors, NameTheRankOutside) {
       "not in the mesh (cp=1). Call it only on ranks of the mesh.");
 }
 
-TEST(ContextScopeErrors, NamePartsThatAreNone) {
+TEST(ContextScopeErrors, NameShardsOfUnexpectedLength) {
   EXPECT_NE(
       error_of([] {
         on_cp(2, [](const DeviceMesh& mesh) {
@@ -312,7 +312,7 @@ TEST(ContextScopeErrors, NamePartsThatAreNone) {
 }
 
 // Ranks that disagree about the length all get an error.
-TEST(ContextScopeErrors, OfUnlikePartsReachAllRanks) {
+TEST(ContextScopeErrors, OfUnequalShardsReachAllRanks) {
   for (const auto method : kMethods) {
     const auto text = error_of([&] {
       on_cp(2, [&](const DeviceMesh& mesh) {

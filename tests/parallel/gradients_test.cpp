@@ -37,7 +37,7 @@ Mlp plain_after_backward() {
   return plain;
 }
 
-TEST(AverageGradients, GivesThoseOfTheWholeBatch) {
+TEST(AverageGradients, EqualsGradientsOfTheFullBatch) {
   const auto plain = plain_after_backward();
   run_ranks(4, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
@@ -50,7 +50,7 @@ TEST(AverageGradients, GivesThoseOfTheWholeBatch) {
   });
 }
 
-TEST(AverageGradients, LeavesOutWhatHasNoGradient) {
+TEST(AverageGradients, SkipsParametersWithoutGradient) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     Mlp mlp(2, 2);
@@ -59,7 +59,7 @@ TEST(AverageGradients, LeavesOutWhatHasNoGradient) {
   });
 }
 
-TEST(AverageGradients, RefusesWhatIsSummedAlready) {
+TEST(AverageGradients, RejectsGradientsThatAreAlreadySummed) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     auto mlp = parallel_mlp(mesh["tp"]);
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
     ClipGradNorm,
     ::testing::Values(1., 2., 3., std::numeric_limits<double>::infinity()));
 
-TEST(ClipGradNorm, OfEveryLayoutIsThatOfTheWhole) {
+TEST(ClipGradNorm, EqualsThePlainNormInEveryLayout) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     const auto whole = uniform({5, 3}, 3);
@@ -123,7 +123,7 @@ TEST(ClipGradNorm, OfEveryLayoutIsThatOfTheWhole) {
   });
 }
 
-TEST(ClipGradNormErrors, SayWhatIsWrong) {
+TEST(ClipGradNormErrors, NameTheInvalidArgument) {
   auto x = at::ones({2}).requires_grad_();
   x.mutable_grad() = at::full({2}, std::nan(""));
   const std::vector<at::Tensor> all = {x};

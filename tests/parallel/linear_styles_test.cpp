@@ -445,7 +445,7 @@ TEST(Linears, TakeUnlikeInputsInTurn) {
 }
 
 // Inputs keep their batch sharding along the other dimension of a root mesh.
-TEST(RootMesh, KeepsWhatIsCutAlongOtherDimensions) {
+TEST(RootMesh, KeepsShardsAlongOtherDimensions) {
   run_ranks(6, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3, 2}, {"dp", "tp"});
     const auto whole = uniform({4, 6}, 3);

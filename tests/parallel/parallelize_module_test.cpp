@@ -137,7 +137,7 @@ TEST(ParallelizeModuleTest, EveryPatternHasAStyle) {
       "such as ColwiseParallel().");
 }
 
-TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
+TEST(ParallelizeModuleTest, StylesRejectUnsupportedModules) {
   const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
   torch::nn::Sequential model(
       torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})),

@@ -99,7 +99,7 @@ TEST(SharedInputTest, DiesWithTheTensorAndTheGraph) {
   });
 }
 
-TEST(SharedInputTest, IsMadeAnewAfterAChange) {
+TEST(SharedInputTest, IsRecomputedAfterAChange) {
   on_four_ranks([](const DeviceMesh& mesh) {
     for (const bool distributed : {false, true}) {
       auto pair = siblings(mesh);
@@ -289,7 +289,7 @@ std::vector<Way> all_ways() {
   return ways;
 }
 
-TEST(SharedInputTest, AModuleThatAsksAgainGetsItAnew) {
+TEST(SharedInputTest, IsRecomputedForASecondCallOfAModule) {
   on_four_ranks([](const DeviceMesh& mesh) {
     for (const auto& way : all_ways()) {
       for (const bool distributed : {false, true}) {
@@ -300,7 +300,7 @@ TEST(SharedInputTest, AModuleThatAsksAgainGetsItAnew) {
   });
 }
 
-TEST(SharedInputTest, SiblingsSeeAWriteOrSayThatTheyDoNot) {
+TEST(SharedInputTest, SiblingsSeeAWriteOrThrow) {
   const std::string past =
       "[boundary] the input of module \"b\", f64[12, 8] on (tp=4): S(0), was "
       "written after module \"a\" used it, without a change of its version "
@@ -417,7 +417,7 @@ TEST(SharedInputTest, AWriteInInferenceModeIsAnError) {
   });
 }
 
-TEST(SharedInputTest, GradientsOfSiblingsThatWereAskedForLater) {
+TEST(SharedInputTest, GradientsOfSiblingsRequestedLater) {
   on_four_ranks([](const DeviceMesh& mesh) {
     auto pair = siblings(mesh);
     auto plain = filled(Siblings());
@@ -486,7 +486,7 @@ TEST(SharedInputTest, AnOnlyChildKeepsNothing) {
 }
 
 // Partial, column-sharded and replicated inputs are shared and compared too.
-TEST(SharedInputTest, SumsAndOtherCutsAreShared) {
+TEST(SharedInputTest, PartialAndOtherShardedInputsAreShared) {
   on_four_ranks([](const DeviceMesh& mesh) {
     for (const Placement& layout : {Partial(), Shard(1), Replicate()}) {
       auto pair = siblings(mesh);

@@ -20,7 +20,7 @@ Mlp parallel(const DeviceMesh& mesh) {
   return mlp;
 }
 
-TEST(ModelStateDict, HasPartsThatShareTheMemory) {
+TEST(ModelStateDict, HasShardsThatShareMemory) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto mlp = parallel(mesh);
@@ -64,7 +64,7 @@ TEST(ModelStateDict, GoesBetweenAnyLayouts) {
   }
 }
 
-TEST(ModelStateDict, LocalPartsComeBackToTheirRanks) {
+TEST(ModelStateDict, LocalShardsReturnToTheirRanks) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
     const auto truth = filled(Mlp(6, 7));
@@ -109,7 +109,7 @@ TEST(ModelStateDict, LeavesOutFrozenParameters) {
       (std::vector<std::string>{"w1.bias", "w2.weight", "w2.bias"}));
 }
 
-TEST(ModelStateDict, SaysAllThatIsWrongAndChangesNothing) {
+TEST(ModelStateDict, ReportsAllProblemsAndChangesNothing) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto mlp = parallel(mesh);
@@ -291,7 +291,7 @@ TEST(OptimizerStateDict, HasAllOptionsByPythonsNames) {
 }
 
 // Different options within a group are an error, and then nothing is set.
-TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
+TEST(OptimizerStateDict, NamesOptionsOfAGroupThatDiffer) {
   Mlp mlp(2, 2);
   torch::optim::Adam adam(mlp->parameters(), 0.1);
   auto state = get_optimizer_state_dict(*mlp, adam);
@@ -388,7 +388,7 @@ TEST(OptimizerStateDict, HoldsVectorsOfAllParameters) {
   });
 }
 
-TEST(OptimizerStateDict, WantsWholeListsOfVectors) {
+TEST(OptimizerStateDict, NeedsCompleteListsOfVectors) {
   auto mlp = filled(Mlp(6, 7));
   torch::optim::LBFGS optimizer(mlp->parameters(), lbfgs_options());
   lbfgs_step(mlp, optimizer);
@@ -411,7 +411,7 @@ TEST(OptimizerStateDict, WantsWholeListsOfVectors) {
       "to allow different names.");
 }
 
-TEST(OptimizerStateDict, SaysWhatIsWrong) {
+TEST(OptimizerStateDict, ReportsProblems) {
   Mlp mlp(2, 2);
   Mlp other(2, 2);
   torch::optim::SGD sgd(mlp->parameters(), 0.1);

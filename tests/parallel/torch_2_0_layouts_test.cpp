@@ -167,7 +167,7 @@ TEST(Torch20LayoutsTest, DTensorInputsAreRedistributed) {
   });
 }
 
-TEST(Torch20LayoutsTest, OutputsLeave) {
+TEST(Torch20LayoutsTest, OutputsAreRedistributed) {
   expect_all_moved({5, 7}, [](const DeviceMesh& mesh) {
     return std::vector<Move>{
         {"replicate",
@@ -218,7 +218,7 @@ TEST(Torch20LayoutsTest, OutputsLeave) {
 }
 
 // Shards may be empty: two rows on three ranks.
-TEST(Torch20LayoutsTest, PartsMayBeEmpty) {
+TEST(Torch20LayoutsTest, LocalShardsMayBeEmpty) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
     const auto whole = uniform({2, 4}, 7);

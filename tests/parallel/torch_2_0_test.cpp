@@ -187,7 +187,7 @@ TEST(Torch20PairwiseTest, OtherModulesAreSearched) {
 
 // Operators between the Linears compute on global values: softmax needs all
 // features.
-TEST(Torch20PairwiseTest, WhatIsInBetweenSeesTheWhole) {
+TEST(Torch20PairwiseTest, ModulesInBetweenGetFullTensors) {
   struct Model : torch::nn::Module {
     Model() {
       register_module("w1", w1);
@@ -461,7 +461,7 @@ std::string error_of_plan(const ParallelizePlan& plan) {
   return error;
 }
 
-TEST(Torch20ParallelizeModuleTest, UnknownNamesSayWhatThereIs) {
+TEST(Torch20ParallelizeModuleTest, UnknownNamesListKnownNames) {
   const auto error = [](const std::string& name) {
     return error_of_plan<c10::ValueError>(
         {{"first", tp::PairwiseParallel()}, {name, tp::ColwiseParallel()}});
@@ -526,7 +526,7 @@ TEST(Torch20ParallelizeModuleTest, TheMeshHasTheDimension) {
   });
 }
 
-TEST(Torch20ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
+TEST(Torch20ParallelizeModuleTest, StylesRejectUnsupportedModules) {
   EXPECT_EQ(
       error_of_plan<c10::Error>({{"first", tp::ColwiseParallel()}}),
       "[ColwiseParallel] cannot style module \"first\" of type "

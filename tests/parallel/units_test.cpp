@@ -61,7 +61,7 @@ TEST(Units, AttentionIsThePlainOne) {
   }
 }
 
-TEST(Units, CutsWhereTheySay) {
+TEST(Units, ShardsAtMultiplesOfTheUnit) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto module = filled(GroupedAttention(9, 3));
@@ -89,7 +89,7 @@ struct GatedImpl : nn::Module {
 };
 TORCH_MODULE(Gated);
 
-TEST(Units, OfSeveralPiecesInOneWeight) {
+TEST(Units, OfFusedProjections) {
   for (const bool local : {true, false}) {
     for (int64_t ranks = 1; ranks <= 4; ++ranks) {
       run_ranks(ranks, [&] {
