@@ -98,7 +98,7 @@ const std::vector<Write>& view_writes() {
 }
 
 at::Tensor like(const at::Tensor& plain, const at::Tensor& x) {
-  return is_dtensor(x) ? replicate(plain, DTensor(x).device_mesh()) : plain;
+  return is_dtensor(x) ? replicate_tensor(plain, DTensor(x).device_mesh()) : plain;
 }
 
 const std::vector<Write>& index_writes() {
@@ -257,7 +257,7 @@ TEST(WriteThrough, GradientsFindTheirWay) {
     loss_of(w, z).backward();
     for (const auto& p : {Shard(0), Shard(1), Replicate()}) {
       auto dw = place(w.detach(), mesh, {p}).clone().requires_grad_();
-      auto dz = replicate(z.detach(), mesh).requires_grad_();
+      auto dz = replicate_tensor(z.detach(), mesh).requires_grad_();
       full_tensor(loss_of(dw, dz)).backward();
       EXPECT_TRUE(at::equal(whole(dw.grad()), w.grad())) << p;
       EXPECT_TRUE(at::equal(whole(dz.grad()), z.grad())) << p;

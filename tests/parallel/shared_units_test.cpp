@@ -18,7 +18,7 @@ using detail::SharedUnits;
 using Units = std::vector<int64_t>;
 
 SharedUnits shared(int64_t count, int64_t users) {
-  return {.multiple_of = kHead, .count = count, .users = users};
+  return {.unit = kHead, .count = count, .users = users};
 }
 
 TEST(SharedUnits, AreThoseThatARanksQueriesUse) {
