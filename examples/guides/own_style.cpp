@@ -36,7 +36,8 @@ class FusedColumns : public ParallelStyle {
     auto* linear = target.module.as<torch::nn::Linear>();
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         linear != nullptr,
-        "[FusedColumns] module \"{}\" is no torch::nn::Linear. Give it another "
+        "[FusedColumns] module \"{}\" is not a torch::nn::Linear. Give it "
+        "another "
         "style.",
         target.name);
     const auto rows = StridedShard(0, 2); // a chunk of each half
@@ -60,7 +61,7 @@ class GatedMlpParallel : public ParallelStyle {
     auto* mlp = target.module.as<GatedMlp>();
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         mlp != nullptr,
-        "[GatedMlpParallel] module \"{}\" is no GatedMlp. Give it another "
+        "[GatedMlpParallel] module \"{}\" is not a GatedMlp. Give it another "
         "style.",
         target.name);
     FusedColumns().apply(target.child_target("gate_up", *mlp->gate_up));
@@ -87,7 +88,8 @@ class ScaleColumns : public ParallelStyle {
     auto* hooks = dynamic_cast<ModuleHooks*>(&target.module);
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         scale != nullptr && hooks != nullptr,
-        "[ScaleColumns] module \"{}\" is no Scale with hooks. Declare it with "
+        "[ScaleColumns] module \"{}\" is not a Scale with hooks. Declare it "
+        "with "
         "DTENSOR_MODULE.",
         target.name);
     set_parameter_placement(target, scale->factors, Shard(0), "factors");
