@@ -180,8 +180,8 @@ class ReplicaChecker final : public ReplicaObserver {
       const std::string& name) {
     DTENSOR_CHECK_TYPE(
         tensor.defined() && !is_dtensor(tensor),
-        "[CheckReplicas] \"{}\" is {}. Pass a plain tensor, such as to_local() "
-        "gives.",
+        "[CheckReplicas] \"{}\" is {}. Pass a plain tensor, such as the result "
+        "of to_local().",
         name,
         tensor.defined() ? "a DTensor" : "undefined");
     if (!mesh.contains_this_rank()) {

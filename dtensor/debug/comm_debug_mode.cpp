@@ -25,8 +25,8 @@ bool fits(const CommRecord& r, const CommFilter& filter) {
 void check_level(int64_t noise_level) {
   DTENSOR_CHECK_VALUE(
       0 <= noise_level && noise_level <= 3,
-      "[CommDebugMode] there is no noise level {}. Pass 0 (collectives), 1 "
-      "(and operators on DTensors), 2 (and others) or 3 (all).",
+      "[CommDebugMode] unknown noise level {}. Pass 0 (collectives), 1 (and "
+      "operators on DTensors), 2 (and others) or 3 (all).",
       noise_level);
 }
 
@@ -92,8 +92,8 @@ void CommDebugMode::reset() {
 const torch::nn::Module& CommDebugMode::model(const char* wanted_by) const {
   DTENSOR_CHECK(
       model_ != nullptr,
-      "[CommDebugMode] {}() asks for the parameters of a model, and the mode "
-      "was made without one. Make it as CommDebugMode comm(*model).",
+      "[CommDebugMode] {}() needs the parameters of a model, but the mode was "
+      "created without one. Create it as CommDebugMode comm(*model).",
       wanted_by);
   return *model_;
 }

@@ -211,8 +211,8 @@ class Difference {
     const auto values = of_all(i, &ReplicaLine::value);
     if (shapes[0] == "state") {
       return values[0].empty()
-          ? "it is in another state on " + text_of_ranks(others(digests)) +
-              " than on " + text_of_ranks({group_.ranks()[0]})
+          ? "the state on " + text_of_ranks(others(digests)) +
+              " differs from that on " + text_of_ranks({group_.ranks()[0]})
           : text_by_value(values, group_.ranks());
     }
     const auto [distances, magnitude] =
@@ -261,10 +261,10 @@ class Difference {
       const std::vector<int64_t>& ranks,
       double largest) const {
     return detail::format_text(
-        "the {} of {}{} up to {} away from that of rank {}",
+        "the {} of {} {} by up to {} from that of rank {}",
         shape,
         text_of_ranks(ranks),
-        ranks.size() == 1 ? " is" : " are",
+        ranks.size() == 1 ? "differs" : "differ",
         largest,
         group_.ranks()[0]);
   }
@@ -293,8 +293,8 @@ void check_same_places(
           places.begin(),
           places.end(),
           [&](const auto& place) { return place == places[0]; }),
-      "[CheckReplicas] the ranks of mesh dimension {} have come to different "
-      "places: {}. Call the same modules in the same order on all of these "
+      "[CheckReplicas] the ranks of mesh dimension {} have reached different "
+      "points: {}. Call the same modules in the same order on all of these "
       "ranks.",
       where.mesh.dim_label(where.dim),
       text_by_value(places, group.ranks()));
@@ -322,7 +322,7 @@ void compare_replicas(
     const auto text = difference.text(i, replicas[i]);
     DTENSOR_CHECK(
         !text,
-        "[CheckReplicas] {} is not the same on all ranks of mesh dimension {}: "
+        "[CheckReplicas] {} differs between the ranks of mesh dimension {}: "
         "{}. {}",
         title_of(replicas[i].role, replicas[i].name),
         where.mesh.dim_label(where.dim),

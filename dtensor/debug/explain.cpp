@@ -178,7 +178,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
     call.results = specs_of(results);
     if (call.by == DecidedBy::kUnsupported) {
       leave_to_operators(
-          call, "in a way of its own; by the one path: " + call.note);
+          call, "by its own kernel; the standard path fails: " + call.note);
     } else if (defers(call)) {
       leave_to_operators(call, "it calls itself on other operands");
     }
@@ -260,8 +260,8 @@ class CallOfLayouts {
         argument.type()->kind() == c10::TypeKind::OptionalType;
     DTENSOR_CHECK_VALUE(
         argument.default_value() || may_be_none,
-        "[explain] {} has no value of \"{}\" to go by. Pass it by name, beside "
-        "the layouts.",
+        "[explain] {} needs a value for \"{}\". Pass it by name, next to the "
+        "layouts.",
         info_.name,
         argument.name());
     return argument.default_value().value_or(c10::IValue());
@@ -304,7 +304,7 @@ void check_names(const OpInfo& info, const Arguments& arguments) {
   for (const auto& [name, _] : arguments) {
     DTENSOR_CHECK_VALUE(
         info.op.schema().argumentIndexWithName(name),
-        "[explain] there is no argument \"{}\": {}. Pass those that it has.",
+        "[explain] no argument \"{}\" in {}. Pass arguments of that schema.",
         name,
         info.op.schema());
   }

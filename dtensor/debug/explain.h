@@ -51,10 +51,10 @@ enum class DecidedBy : uint8_t {
   kReplicatedFallback, // as kWhole, after gathering the operands: an
                        // on_missing_rule() scope, or an operator whose values
                        // decide the result's shape
-  kUnsupported, // unsupported: the call throws
+  kUnsupported,        // unsupported: the call throws
 };
 
-/// Returns a description: "its rule", "a kernel of its own", ...
+/// Returns a description: "by its rule", "by its own kernel", ...
 DTENSOR_API std::string_view to_string(DecidedBy by);
 
 /// A strategy of the rule for one mesh dimension.

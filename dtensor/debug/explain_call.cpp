@@ -162,11 +162,11 @@ void say_how_it_runs(
   }
   if (info.rule != nullptr && info.rule->local_kernel &&
       !decision.is_plain_call) {
-    say(call, "a kernel of the library computes the parts");
+    say(call, "a kernel of the library computes the local shards");
   }
   if (call.module.empty() && is_local_only(info, decision) &&
       find_fast_op(info.op.operator_name()) != nullptr) {
-    say(call, "from the next call on by its unboxed kernel");
+    say(call, "its unboxed kernel runs from the next call on");
   }
 }
 
@@ -210,7 +210,7 @@ void explain_into(
   });
   if (is_computed_in_context(info.op.operator_name(), stack)) {
     call.by = DecidedBy::kKernel;
-    say(call, "in a context_parallel scope, which leaves the sequence cut");
+    say(call, "in a context_parallel scope, which keeps the sequence sharded");
     return;
   }
   call.by = decided_by(info, stack);

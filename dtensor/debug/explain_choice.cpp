@@ -25,7 +25,7 @@ Criterion how_beats(const ScoredStrategy& better, const ScoredStrategy& worse) {
 std::string why_impossible(Feasibility standing, const std::string& written) {
   switch (standing) {
     case Feasibility::kUnreachable:
-      return "no way from one reduction to another";
+      return "cannot convert one reduction to another";
     case Feasibility::kChangesWritten:
       return "would change " + written + ", which is written";
     case Feasibility::kMixesReductions:
@@ -38,11 +38,11 @@ std::string why_impossible(Feasibility standing, const std::string& written) {
 std::string why_not(const ScoredStrategy& option, const ScoredStrategy& taken) {
   switch (how_beats(taken, option)) {
     case Criterion::kByStanding:
-      return "cuts fewer elements than ranks";
+      return "shards fewer elements than ranks";
     case Criterion::kByBytes:
       return "more bytes";
     case Criterion::kByChanges:
-      return "as many bytes, changes more inputs";
+      return "same bytes, changes more inputs";
     default:
       return "as good, listed later";
   }
@@ -69,7 +69,7 @@ std::string why_taken(const Choice& choice, const std::string& written) {
     return "as good as others, listed first";
   }
   if (taken.changes == 0) {
-    return "the inputs are so already";
+    return "the inputs already have these layouts";
   }
   switch (closest) {
     case Criterion::kByChanges:

@@ -147,15 +147,15 @@ std::string_view to_string(DecidedBy by) {
     case DecidedBy::kRule:
       return "by its rule";
     case DecidedBy::kViewRule:
-      return "by the rule of views";
+      return "by the view rule";
     case DecidedBy::kKernel:
-      return "by a kernel of its own";
+      return "by its own kernel";
     case DecidedBy::kOperators:
       return "by other operators";
     case DecidedBy::kWhole:
-      return "whole on every rank";
+      return "replicated on every rank";
     case DecidedBy::kReplicatedFallback:
-      return "made whole on every rank";
+      return "replicated by on_missing_rule()";
     case DecidedBy::kUnsupported:
       return "an error";
   }

@@ -75,9 +75,9 @@ const char* advice_for(ReplicaRole role) {
       return "Run the same backward passes on these ranks, and write to it on "
              "all or on none.";
     case ReplicaRole::kLoss:
-      return "Compute it from the whole output: output_layouts = Replicate(), "
-             "or loss_parallel(). Set losses = false where each of these ranks "
-             "has a loss of its own on purpose.";
+      return "Compute it from the full output: output_layouts = Replicate(), "
+             "or loss_parallel(). Set losses = false if each of these ranks "
+             "has its own loss on purpose.";
     default:
       return "Compute it alike on these ranks.";
   }

@@ -186,8 +186,8 @@ class Player {
     } catch (const c10::Error& error) {
       DTENSOR_CHECK(
           group.mesh.defined() && !group.is_replicated,
-          "[materialize] {}, which a DeferredInit scope put off, failed: {}. "
-          "Correct the constructor that calls it.",
+          "[materialize] {}, which was deferred by a DeferredInit scope, "
+          "failed: {}. Correct the constructor that calls it.",
           name_of(call(n).op.operator_name()),
           error.what_without_backtrace());
       group.is_replicated = true;
@@ -238,9 +238,9 @@ class Player {
     visit_tensors(c.args, [&](const at::Tensor& t, size_t, int) {
       DTENSOR_CHECK(
           c.inputs[i] != Tape::kReal || version_of(t) == c.versions[i],
-          "[materialize] {} was put off by a DeferredInit scope, and a tensor "
-          "from outside that it uses has been written since. Give it a "
-          "clone().",
+          "[materialize] {} was deferred by a DeferredInit scope, and a tensor "
+          "from outside the scope that it uses has been written to since. Pass "
+          "it a clone().",
           name_of(c.op.operator_name()));
       ++i;
     });

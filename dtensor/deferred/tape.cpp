@@ -153,7 +153,7 @@ void Tape::open(size_t call, const at::Tensor& t) {
   auto* memory = std::calloc(bytes, 1);
   DTENSOR_CHECK(
       memory != nullptr,
-      "[DeferredInit] no memory for {} bytes. Free some.",
+      "[DeferredInit] cannot allocate {} bytes. Free some memory.",
       bytes);
   t.storage().set_data_ptr_noswap(
       {memory, memory, &std::free, c10::Device(kMeta)});

@@ -37,8 +37,8 @@ int64_t ring_rounds(CollectiveKind kind, int64_t n) {
       return n - 1;
     default:
       DTENSOR_THROW_VALUE(
-          "[ring_rounds] {} goes in no ring. Ask for all_reduce, all_gather, "
-          "reduce_scatter, all_to_all or scatter.",
+          "[ring_rounds] {} is not a ring collective. Use all_reduce, "
+          "all_gather, reduce_scatter, all_to_all or scatter.",
           to_string(kind));
   }
 }

@@ -81,8 +81,8 @@ void check_shape(
       !shape.empty() &&
           std::all_of(
               shape.begin(), shape.end(), [](int64_t n) { return n > 0; }),
-      "[DeviceMesh] not the shape of a mesh: {}. Give at least one dimension, "
-      "and positive sizes.",
+      "[DeviceMesh] invalid mesh shape: {}. Give at least one dimension, and "
+      "positive sizes.",
       SizesRef(shape));
   DTENSOR_CHECK_VALUE(
       static_cast<size_t>(numel(shape)) == ranks.size(),
@@ -96,7 +96,7 @@ void check_shape(
     DTENSOR_CHECK_VALUE(
         rank >= 0 && seen.insert(rank).second,
         "[DeviceMesh] {}{}. Give different global ranks.",
-        rank < 0 ? "a rank is negative: " : "a rank is there twice: ",
+        rank < 0 ? "a rank is negative: " : "a rank occurs twice: ",
         rank);
   }
 }
@@ -257,8 +257,8 @@ int64_t DeviceMesh::get_rank() const {
 int64_t DeviceMesh::get_local_rank() const {
   DTENSOR_CHECK(
       ndim() == 1,
-      "[DeviceMesh::get_local_rank] which dimension? The mesh has {}. Pass a "
-      "dimension or its name.",
+      "[DeviceMesh::get_local_rank] a dimension is required: the mesh has {}. "
+      "Pass a dimension or its name.",
       ndim());
   return get_local_rank(0);
 }
@@ -268,7 +268,7 @@ int64_t DeviceMesh::get_local_rank(int64_t dim) const {
   DTENSOR_CHECK(
       contains_this_rank(),
       "[DeviceMesh::get_local_rank] rank {} is outside the mesh of ranks {}. "
-      "Ask contains_this_rank() first.",
+      "Check contains_this_rank() first.",
       get_rank(),
       SizesRef(ranks()));
   return (*get_coordinate())[static_cast<size_t>(wrapped)];

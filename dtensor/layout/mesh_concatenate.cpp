@@ -41,8 +41,8 @@ StatePtr common_origin(
   }
   DTENSOR_CHECK_VALUE(
       origin != nullptr,
-      "[DeviceMesh::concatenate] the meshes are no slices of one mesh that is "
-      "still there. Slice them from one mesh, and keep it.");
+      "[DeviceMesh::concatenate] the meshes are not slices of one mesh that "
+      "still exists. Slice them from one mesh, and keep that mesh alive.");
   return origin;
 }
 
@@ -86,7 +86,7 @@ std::vector<int64_t> ranks_side_by_side(
 DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
   constexpr const char* kWhere = "DeviceMesh::concatenate";
   DTENSOR_CHECK_VALUE(
-      !meshes.empty(), "[{}] there is no mesh. Give at least one.", kWhere);
+      !meshes.empty(), "[{}] got no meshes. Pass at least one.", kWhere);
   std::vector<StatePtr> states;
   std::vector<int64_t> shape;
   std::vector<std::string> names;
@@ -94,8 +94,8 @@ DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
     const MeshState& state = *mesh.state_;
     DTENSOR_CHECK_VALUE(
         state.names.empty() == meshes[0].state_->names.empty(),
-        "[{}] some of the meshes have names. Name the dimensions of all or "
-        "none.",
+        "[{}] only some of the meshes have names. Name the dimensions of all "
+        "or none.",
         kWhere);
     states.push_back(mesh.state_);
     shape.insert(shape.end(), state.shape.begin(), state.shape.end());

@@ -219,8 +219,8 @@ DeviceMesh DeviceMesh::unflatten(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   DTENSOR_CHECK_VALUE(
       !sizes.empty() && product == whole,
-      "[{}] mesh dim {} has {} ranks, and the sizes {} another number. Give "
-      "sizes whose product that is.",
+      "[{}] mesh dim {} has {} ranks, which is not the product of the sizes "
+      "{}. Give sizes whose product is the number of ranks.",
       kWhere,
       dim_label(dim),
       whole,
@@ -229,7 +229,7 @@ DeviceMesh DeviceMesh::unflatten(
   DTENSOR_CHECK_VALUE(
       mesh_dim_names.size() == (has_names ? sizes.size() : 0),
       "[{}] {} names for {} dimensions of a mesh {} names. Give one for each "
-      "if the mesh has names, and else none.",
+      "dimension if the mesh has names, otherwise none.",
       kWhere,
       mesh_dim_names.size(),
       sizes.size(),

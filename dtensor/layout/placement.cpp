@@ -33,8 +33,8 @@ ReduceOp parse_reduce_op(std::string_view name) {
 Placement Shard(int64_t dim, int64_t unit) {
   DTENSOR_CHECK_VALUE(
       unit >= 1,
-      "[Shard] the unit must be positive: {}. Use Shard({}) for a cut between "
-      "any two elements.",
+      "[Shard] the unit must be positive: {}. Use Shard({}) to allow shard "
+      "boundaries between any two elements.",
       unit,
       dim);
   return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1, unit};
@@ -44,13 +44,13 @@ Placement StridedShard(int64_t dim, int64_t split_factor, int64_t unit) {
   DTENSOR_CHECK_VALUE(
       split_factor >= 1,
       "[StridedShard] the split factor must be positive: {}. Use Shard({}) for "
-      "a plain cut.",
+      "plain sharding.",
       split_factor,
       dim);
   DTENSOR_CHECK_VALUE(
       unit >= 1,
-      "[StridedShard] the unit must be positive: {}. Leave it out for a cut "
-      "between any two elements.",
+      "[StridedShard] the unit must be positive: {}. Leave it out to allow "
+      "shard boundaries between any two elements.",
       unit);
   return {
       Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor, unit};

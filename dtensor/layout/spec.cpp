@@ -80,8 +80,8 @@ Placement normalize(
   }
   DTENSOR_CHECK_INDEX(
       -ndim <= placement.dim() && placement.dim() < ndim,
-      "[{}] {} on mesh dim {} cuts a dimension that the tensor does not have: "
-      "it has {}. Use {}.",
+      "[{}] {} on mesh dim {} shards a dimension that the tensor does not "
+      "have: it has {}. Use {}.",
       where,
       to_string(placement),
       mesh.dim_label(static_cast<int64_t>(mesh_dim)),
@@ -173,7 +173,7 @@ Placements normalize_placements(
     const char* where) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(),
-      "[{}] there is no mesh: it was default-constructed. Make one with "
+      "[{}] the mesh is undefined: it was default-constructed. Make one with "
       "init_device_mesh.",
       where);
   DTENSOR_CHECK_VALUE(

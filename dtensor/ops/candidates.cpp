@@ -65,8 +65,9 @@ void check_fits(const OpCall& call, const AnyStrategy& strategy) {
   DTENSOR_CHECK_VALUE(
       strategy.inputs.size() == call.inputs.size() &&
           strategy.outputs.size() == call.outputs.size(),
-      "[{}] its rule gives layouts of {} inputs and {} outputs, and the call "
-      "has {} and {}. Give one for each tensor, also for each in a list.",
+      "[{}] its rule gives layouts for {} inputs and {} outputs, but the call "
+      "has {} and {}. Give one layout for each tensor, including each tensor "
+      "of a list.",
       call.name(),
       strategy.inputs.size(),
       strategy.outputs.size(),

@@ -36,7 +36,7 @@ class DecompositionScope {
     return may_replicate_ && !has_plain_;
   }
   /// Throws NotImplementedError for `inner`, an operator of the decomposition
-  /// that cannot run because of `why`: "gets a plain tensor made inside".
+  /// that cannot run because of `why`: "has none".
   [[noreturn]] void refuse(const std::string& inner, const char* why) const;
 
  private:

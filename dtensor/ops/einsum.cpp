@@ -38,7 +38,7 @@ std::string letters_of(const Einsum& equation) {
 }
 
 constexpr const char* kHow =
-    ". Write inputs and output as \"mk,kn->mn\", a letter for each dimension.";
+    ". Write inputs and output as \"mk,kn->mn\", one letter per dimension.";
 
 void check_dims(const std::string& dims, std::string_view equation) {
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -52,7 +52,7 @@ void check_dims(const std::string& dims, std::string_view equation) {
         kHow);
     DTENSOR_CHECK_VALUE(
         !letter || dims.find(c, i + 1) == std::string::npos,
-        "[einsum] \"{}\": the letter {} stands twice in one tensor{}",
+        "[einsum] \"{}\": the letter {} occurs twice in one tensor{}",
         equation,
         c,
         kHow);

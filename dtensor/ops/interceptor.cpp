@@ -354,9 +354,10 @@ void before_set_data(
   auto* source = whole_source_of(self);
   DTENSOR_CHECK_VALUE(
       source != nullptr || !stands_for_parameter(data),
-      "[set_data] a tensor is to take over the data of a parameter of a unit, "
-      "{}, and would not be gathered with it. Instead of cloning a module, "
-      "make another one, call fully_shard for it, and set_model_state_dict.",
+      "[set_data] cannot assign the data of a fully_shard parameter, {}, to "
+      "another tensor: it would not be gathered. Instead of cloning a module, "
+      "create a new one, call fully_shard for it, and then "
+      "set_model_state_dict.",
       *spec_of(data));
   if (source == nullptr && whole_source_of(data) != nullptr) {
     drop_source(data);

@@ -138,8 +138,8 @@ void call_local(
 const SpecPtr& output_spec(const Decision& decision, size_t index) {
   DTENSOR_CHECK_VALUE(
       index < decision.outputs.size() && decision.outputs[index] != nullptr,
-      "[DTensor] an operator has a result {}, of which its rule says no "
-      "layout. Return what its MetaRule says from the local kernel that you "
+      "[DTensor] the rule of an operator gives no layout for result {}. Return "
+      "the results that its MetaRule describes from the local kernel that you "
       "registered; if you registered none, please report this.",
       index);
   return decision.outputs[index];

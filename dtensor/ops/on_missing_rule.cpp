@@ -40,8 +40,8 @@ void warn_once(const std::string& op) {
     }
   }
   TORCH_WARN(detail::format_text(
-      "[{}] has no sharding rule: every rank gathers its operands and computes "
-      "all of it. Give it a rule by register_sharding().",
+      "[{}] has no sharding rule: every rank gathers the operands and computes "
+      "the full result. Register a rule with register_sharding().",
       op));
 }
 
@@ -92,7 +92,7 @@ OnMissingRule::OnMissingRule(const Placement& operands)
   DTENSOR_CHECK_VALUE(
       operands.is_replicate(),
       "[on_missing_rule] operands of an operator without a rule cannot become "
-      "{}: nobody knows what it computes on parts. Pass Replicate().",
+      "{}: its result on shards is unknown. Pass Replicate().",
       operands);
   innermost_fallback.get() = this;
 }

@@ -18,8 +18,8 @@ size_t OpCall::arg_index(std::string_view name) const {
     }
   }
   DTENSOR_THROW_VALUE(
-      "[{}] its rule asks for an argument \"{}\", and its schema is {}. Use a "
-      "name that stands there, or ask has_arg() first.",
+      "[{}] its rule reads an argument \"{}\", but its schema is {}. Use a "
+      "name from the schema, or check has_arg() first.",
       schema.name(),
       name,
       schema);

@@ -70,20 +70,21 @@ void check_out(
     const at::Tensor& result) {
   DTENSOR_CHECK(
       is_dtensor(result),
-      "[{}] out is {}, the operands are plain tensors. Make them DTensors, or "
-      "pass a plain out.",
+      "[{}] out is {}, but the operands are plain tensors. Make them DTensors, "
+      "or pass a plain out.",
       name,
       *spec_of(out));
   DTENSOR_CHECK(
       is_dtensor(out),
-      "[{}] out is a plain tensor, the result {}. Pass a DTensor as out.",
+      "[{}] out is a plain tensor, but the result is {}. Pass a DTensor as "
+      "out.",
       name,
       *spec_of(result));
   check_can_write_through(name, out);
   DTENSOR_CHECK(
       out.sizes() == result.sizes() || spec_of(out)->is_replicated(),
-      "[{}] out cannot be resized: it is {}, the result {}. Pass an out of the "
-      "shape of the result.",
+      "[{}] out cannot be resized: it is {}, but the result is {}. Pass an out "
+      "of the shape of the result.",
       name,
       *spec_of(out),
       *spec_of(result));
@@ -219,7 +220,7 @@ void check_outs(
     const std::vector<at::Tensor>& outs) {
   DTENSOR_CHECK_VALUE(
       outs.size() == results.size(),
-      "[{}] got {} tensors to write {} results into. Pass one for each.",
+      "[{}] got {} out tensors for {} results. Pass one for each result.",
       op.schema().name(),
       outs.size(),
       results.size());

@@ -72,8 +72,8 @@ void check_same_on_ranks(
     const Spec& beside) {
   DTENSOR_CHECK_VALUE(
       is_same_on_ranks(plain, beside.mesh()),
-      "[{}] argument \"{}\", a plain {} next to {}, is not the same on all "
-      "ranks. Draw it from one seed on every rank, or make it a DTensor.",
+      "[{}] argument \"{}\", a plain {} next to {}, differs between ranks. "
+      "Draw it from the same seed on every rank, or make it a DTensor.",
       name_of(schema.operator_name()),
       schema.arguments()[arg].name(),
       describe(plain),
@@ -126,21 +126,20 @@ const char* advice(
     const Spec& beside) {
   // LibTorch's clip_grad_norm_ multiplies gradients this way.
   if (arg == 0 && is_written(schema.arguments()[0]) && beside.dim() == 0) {
-    return " Gradients to clip: call dtensor::clip_grad_norm_, which takes "
-           "plain "
-           "ones beside distributed ones.";
+    return " To clip gradients, call dtensor::clip_grad_norm_, which accepts "
+           "plain and distributed gradients.";
   }
   if (plain.sizes() != beside.sizes()) {
     return "";
   }
   if (is_written(schema.arguments()[arg])) {
-    return " What an optimizer kept of a parameter before that became a "
-           "DTensor: call distribute_optimizer_state(optimizer).";
+    return " For optimizer state created before the parameter became a "
+           "DTensor, call distribute_optimizer_state(optimizer).";
   }
   // copy_ and set_ name their argument this way.
   const auto& name = schema.arguments()[arg].name();
   return arg == 1 && (name == "src" || name == "source")
-      ? " The values of a model: call set_model_state_dict."
+      ? " To set the values of a model, call set_model_state_dict."
       : "";
 }
 
@@ -155,7 +154,8 @@ void check_plain_operand(
       scope != nullptr && !means_same(plain)) {
     if (!scope->may_replicate()) {
       scope->refuse(
-          name_of(schema.operator_name()), "gets a plain tensor made inside");
+          name_of(schema.operator_name()),
+          "gets a plain tensor created inside the operator");
     }
     return;
   }
@@ -164,9 +164,9 @@ void check_plain_operand(
       "[{}] got mixed plain tensor and DTensor: argument \"{}\" is a plain {} "
       "next to {}. Make it a DTensor with distribute_tensor or "
       "DTensor::from_local, or take the local part of the others with "
-      "to_local(). If it is the same on every rank: distribute_module makes "
-      "what a module holds distributed, implicit_replication() lets plain "
-      "operands stand.{}",
+      "to_local(). If it is the same on every rank: distribute_module "
+      "distributes the tensors of a module; implicit_replication() treats "
+      "plain operands as replicated.{}",
       name_of(schema.operator_name()),
       schema.arguments()[arg].name(),
       describe(plain),

@@ -205,8 +205,8 @@ void check_taken(
   }
   DTENSOR_CHECK(
       choice.taken,
-      "[{}] no way to bring the operands to layouts that the operator can "
-      "compute on mesh dim {}. Redistribute them to Replicate first.",
+      "[{}] cannot redistribute the operands to layouts that the operator "
+      "supports on mesh dim {}. Redistribute them to Replicate first.",
       call.name(),
       call.mesh.dim_label(mesh_dim));
 }
@@ -275,8 +275,8 @@ void give_size_arg(
     Decision& decision) {
   DTENSOR_CHECK_VALUE(
       !decision.outputs.empty() && decision.outputs[0] != nullptr,
-      "[{}] its rule gives the argument \"{}\" the sizes of the first result, "
-      "and the call has none. Leave OpTraits::size_arg out.",
+      "[{}] its rule sets the argument \"{}\" to the sizes of the first "
+      "result, but the call has no result. Leave OpTraits::size_arg out.",
       call.name(),
       name);
   decision.args.emplace_back(

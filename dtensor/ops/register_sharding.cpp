@@ -41,14 +41,14 @@ void register_sharding(std::string_view name, OpRule rule) {
   const auto op = find_operator(name);
   DTENSOR_CHECK_VALUE(
       rule.dim_rule || rule.mesh_rule || rule.kernel,
-      "[{}] the rule of \"{}\" says nothing. Give it a dim_rule, a mesh_rule "
-      "or a kernel.",
+      "[{}] the rule of \"{}\" is empty. Give it a dim_rule, a mesh_rule or a "
+      "kernel.",
       kRegisterSharding,
       name);
   DTENSOR_CHECK(
       !detail::has_peers_in_process(),
-      "[{}] \"{}\" got a rule inside of a rank, while others may call it. "
-      "Register it before run_ranks.",
+      "[{}] cannot register a rule for \"{}\" inside a rank: other ranks may "
+      "be calling it. Register it before run_ranks.",
       kRegisterSharding,
       name);
   const auto* known = RuleRegistry::global().find(op.operator_name());

@@ -102,7 +102,7 @@ void RuleRegistry::traits(std::string_view name, const OpTraits& traits) {
   const auto op = parse_operator_name(name);
   DTENSOR_CHECK_VALUE(
       find_traits(op) == nullptr,
-      "[RuleRegistry] {} has traits already. Say them once, in its rule if it "
+      "[RuleRegistry] {} has traits already. Set them once, in its rule if it "
       "has one.",
       name_of(op));
   traits_[op] = traits;

@@ -120,7 +120,7 @@ at::Tensor
 wrap_result(const OpInfo& info, const Spec& like, const at::Tensor& result) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       result.layout() == at::kStrided,
-      "[{}] results in a tensor of layout {}, which a DTensor cannot be. Call "
+      "[{}] returns a tensor of layout {}, which DTensors do not support. Call "
       "it on the local tensors.",
       info.name,
       result.layout());

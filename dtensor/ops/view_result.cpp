@@ -124,8 +124,8 @@ void note_copied_from(const at::Tensor& view, const at::Tensor& base) {
 
 void refuse_write_to_copy(const std::string& name, const at::Tensor& self) {
   DTENSOR_THROW(
-      "[{}] self, {}, was taken as a view of {}, which this would not write "
-      "to. Write to that tensor itself, or clone() the view.",
+      "[{}] self, {}, is a copied view of {}: the write would not reach that "
+      "tensor. Write to that tensor itself, or clone() the view.",
       name,
       *spec_of(self),
       describe_viewed_tensor(copied_from(self)->reason));

@@ -121,8 +121,8 @@ void set_random_state(const at::Tensor& state) {
         state.defined() && !is_dtensor(state) &&
             state.scalar_type() == at::kByte && state.dim() == 1 &&
             state.numel() == bytes,
-        "[set_random_state] this is no state of a generator, which has {} "
-        "bytes. Pass what get_random_state() returned.",
+        "[set_random_state] not a generator state, which has {} bytes. Pass "
+        "what get_random_state() returned.",
         bytes);
     generator.set_state(
         state.narrow(0, kDrawBytes, bytes - kDrawBytes).clone());

@@ -53,8 +53,9 @@ at::Tensor finish(
     const Spec& to) {
   DTENSOR_CHECK_VALUE(
       result.sizes() == to.local_sizes(),
-      "[redistribute] the ranks' parts do not make up the tensor: this rank "
-      "got {} where {} has {}. Give every rank the part that {} describes.",
+      "[redistribute] the local tensors do not form the global tensor: this "
+      "rank got {} where {} has {}. Give every rank the local tensor that {} "
+      "describes.",
       result.sizes(),
       to,
       to.local_sizes(),
@@ -78,7 +79,7 @@ void check_local(const at::Tensor& local, const Spec& from) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == from.local_sizes(),
       "[redistribute] the local tensor has shape {}, but its layout gives this "
-      "rank {}. Pass the part that the layout describes.",
+      "rank {}. Pass the local tensor that the layout describes.",
       local.sizes(),
       from.local_sizes());
 }

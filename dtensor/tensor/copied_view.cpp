@@ -10,11 +10,11 @@ namespace dtensor::detail {
 const char* describe_viewed_tensor(CopyReason reason) {
   switch (reason) {
     case CopyReason::kRedistributed:
-      return "a tensor that had to be redistributed for it";
+      return "a tensor that had to be redistributed";
     case CopyReason::kConjugated:
-      return "a tensor that was conjugated or negated for it";
+      return "a tensor that was conjugated or negated";
     case CopyReason::kCopied:
-      return "a tensor whose parts had to be copied for it";
+      return "a tensor whose local shards had to be copied";
   }
   return "";
 }
@@ -23,8 +23,8 @@ void check_up_to_date(const at::Tensor& t) {
   const auto* copied = copied_from(t);
   DTENSOR_CHECK(
       copied == nullptr || !copied->is_written(),
-      "[DTensor] {}, taken as a view of {}, is out of date: that tensor has "
-      "been written since. Take the view again, or clone() it before the write "
+      "[DTensor] {}, a copied view of {}, is out of date: that tensor has been "
+      "written to since. Take the view again, or clone() it before the write "
       "to keep its values.",
       *spec_of(t),
       describe_viewed_tensor(copied->reason));

@@ -33,8 +33,8 @@ at::Tensor check_layout(
   detail::check_mine(kDistributeTensor, *spec);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh && spec->placements() == layout,
-      "[{}] the tensor is a DTensor already, {}, and not in the layout asked "
-      "for, {} on {}. Use redistribute().",
+      "[{}] the tensor is already a DTensor, {}, and not in the requested "
+      "layout, {} on {}. Use redistribute().",
       kDistributeTensor,
       *spec,
       to_string(layout),
@@ -106,8 +106,8 @@ at::Tensor scatter_to_ranks(
     auto& group = get_group(spec->mesh(), m);
     DTENSOR_CHECK_VALUE(
         src_data_rank >= 0 && src_data_rank < group.size(),
-        "[{}] src_data_rank {} is no rank of mesh dim {} of size {}. It counts "
-        "within each mesh dimension.",
+        "[{}] src_data_rank {} is out of range for mesh dim {} of size {}. It "
+        "is a rank within each mesh dimension.",
         kDistributeTensor,
         src_data_rank,
         spec->mesh().dim_label(m),
@@ -168,7 +168,7 @@ at::Tensor distribute_tensor(
   DTENSOR_CHECK(
       tensor.is_leaf(),
       "[{}] the tensor is not a leaf of the autograd graph, and distributing "
-      "it would cut the graph. Use DTensor::from_local, or detach() it.",
+      "it would break the graph. Use DTensor::from_local, or detach() it.",
       kDistributeTensor);
   const auto layout = normalize_placements(
       mesh,

@@ -45,11 +45,11 @@ DTensor::DTensor(
     bool requires_grad) {
   constexpr const char* kWhere = "DTensor";
   DTENSOR_CHECK_VALUE(
-      spec != nullptr, "[{}] there is no spec. Use Spec::make.", kWhere);
+      spec != nullptr, "[{}] the spec is null. Use Spec::make.", kWhere);
   detail::check_mine(kWhere, *spec);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local) && local.scalar_type() == spec->dtype(),
-      "[{}] the local tensor is {}, and the spec {}. Give a plain tensor of "
+      "[{}] the local tensor is {}, but the spec is {}. Pass a plain tensor of "
       "that dtype.",
       kWhere,
       is_dtensor(local) ? "a DTensor" : c10::toString(local.scalar_type()),
@@ -57,8 +57,8 @@ DTensor::DTensor(
   DTENSOR_CHECK_VALUE(
       !spec->mesh().contains_this_rank() ||
           local.sizes() == spec->local_sizes(),
-      "[{}] the local tensor has shape {}, but rank {} holds {} of {}. Cut it "
-      "as torch.chunk does.",
+      "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
+      "Shard it as torch.chunk does.",
       kWhere,
       local.sizes(),
       spec->mesh().get_rank(),

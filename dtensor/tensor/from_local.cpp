@@ -125,8 +125,8 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
 void check_is_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == spec.local_sizes(),
-      "[{}] the local tensor has shape {}, but rank {} holds {} of {}. Cut it "
-      "as torch.chunk does.",
+      "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
+      "Shard it as torch.chunk does.",
       kFromLocal,
       local.sizes(),
       spec.mesh().get_rank(),

@@ -103,7 +103,7 @@ void check_plain_gradient(const at::Tensor& grad) {
   DTENSOR_CHECK_TYPE(
       !is_dtensor(grad),
       "[backward] the gradient of a local tensor is a DTensor, {}. Give "
-      "backward() the local part, and return that from hooks.",
+      "backward() the local tensor, and return local tensors from hooks.",
       *spec_of(grad));
 }
 
@@ -140,8 +140,8 @@ Placements checked_grad_placements(
   DTENSOR_CHECK_VALUE(
       parts_are_alike(spec, layout),
       "[{}] grad_placements {} do not fit {}: a rank's gradient has the shape "
-      "of its local tensor, and in these placements its part has another. Cut "
-      "what the tensor's layout cuts.",
+      "of its local tensor, and these placements give it another shape. Shard "
+      "the same dimensions as the tensor's layout.",
       where,
       to_string(PlacementsRef(layout)),
       spec);

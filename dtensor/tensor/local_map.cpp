@@ -30,7 +30,7 @@ using Shape = std::optional<std::vector<int64_t>>;
 void check_number_of_results(const char* option, size_t given, size_t results) {
   DTENSOR_CHECK_VALUE(
       given == results,
-      "[{}] the function returned {} values, each tensor of a list counted, "
+      "[{}] the function returned {} values (counting each tensor of a list), "
       "but {} are for {}. Give one for each.",
       kLocalMap,
       results,
@@ -123,10 +123,10 @@ void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     DTENSOR_CHECK_VALUE(
         !any || !spec.placements()[m].is_replicate() ||
             spec.mesh().shape()[m] == 1,
-        "[{}] argument {}, {}, has a gradient, and beside it there are layouts "
-        "that differ between the ranks of {}: whether its gradient is the sum "
-        "of what they compute, or the same on all of them, does not show. Say "
-        "so in in_grad_placements: Partial() or Replicate().",
+        "[{}] argument {}, {}, requires a gradient, and other arguments or "
+        "results differ between the ranks of {}: its gradient may be a sum "
+        "over these ranks or the same on all of them. State which in "
+        "in_grad_placements: Partial() or Replicate().",
         kLocalMap,
         i,
         spec,
@@ -166,8 +166,8 @@ at::Tensor LocalMapCall::State::nothing(
     const Shape& shape) const {
   DTENSOR_CHECK(
       shape || even,
-      "[{}] rank {}, which is outside the mesh {}, cannot know the shape of a "
-      "result of uneven parts. Give out_shapes.",
+      "[{}] rank {} is outside the mesh {} and cannot infer the shape of a "
+      "result with uneven shards. Pass out_shapes.",
       kLocalMap,
       mesh.get_rank(),
       mesh);
@@ -250,8 +250,8 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
     }
     DTENSOR_CHECK_VALUE(
         result.is_tensor || !layouts.out[i].value(),
-        "[{}] result {} is no tensor, but out_placements has {} for it. Give "
-        "std::nullopt.",
+        "[{}] result {} is not a tensor, but out_placements has {} for it. "
+        "Give std::nullopt.",
         kLocalMap,
         i,
         to_string(PlacementsRef(*layouts.out[i].value())));
@@ -263,8 +263,8 @@ void LocalMapCall::explain() const {
   DTENSOR_CHECK(
       !state_->outside,
       "[{}] the function has no value on rank {}, which is outside the mesh "
-      "{}: it does not run on meta tensors, which would tell the shapes of its "
-      "results. Call it on ranks of the mesh only.",
+      "{}: it does not run on meta tensors, so the shapes of its results are "
+      "unknown. Call it on ranks of the mesh only.",
       kLocalMap,
       state_->mesh.get_rank(),
       state_->mesh);

@@ -18,7 +18,7 @@ void check_number_of_layouts(
   DTENSOR_CHECK_VALUE(
       given == 0 || given == arguments,
       "[{}] {} has layouts for {} arguments, but the function was called with "
-      "{}, each tensor of a list counted. Give one for each.",
+      "{} (counting each tensor of a list). Give one for each.",
       kLocalMap,
       option,
       given,
@@ -43,7 +43,7 @@ void check_passed_on(
       to_string(PlacementsRef(*wanted.value())));
   DTENSOR_CHECK_TYPE(
       leaf.is_tensor,
-      "[{}] argument {} is no tensor, but in_placements has {} for it. Give "
+      "[{}] argument {} is not a tensor, but in_placements has {} for it. Give "
       "std::nullopt.",
       kLocalMap,
       i,

@@ -21,9 +21,9 @@ void name_missing_derivative(const at::Tensor& grad) {
   const auto op = missing->msg.substr(
       begin.size(), missing->msg.size() - begin.size() - end.size());
   missing->msg = "[" + op +
-      "] LibTorch has no derivative of this operator, so gradients that it "
-      "makes cannot be differentiated again. Choose a kernel that has, of "
-      "attention by at::globalContext().setSDPUseFlash(false), or call "
+      "] LibTorch has no derivative for this operator, so the gradients that "
+      "it computes cannot be differentiated again. Choose a kernel that has "
+      "one (for attention: at::globalContext().setSDPUseFlash(false)), or call "
       "backward() without create_graph.";
 }
 

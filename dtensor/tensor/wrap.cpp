@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kNoData =
     "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
-    "spread over ranks. Use to_local() for this rank's part, full_tensor() for "
-    "the whole, and DTensor(t) to print it. To save a model, call "
+    "spread over ranks. Use to_local() for the local tensor, full_tensor() for "
+    "the full tensor, and DTensor(t) to print it. To save a model, call "
     "save_checkpoint, or torch::save what get_model_state_dict(model, "
     "{.full_state_dict = true}) returns.";
 
@@ -151,9 +151,9 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
 // local kernels can cause this error.
 [[noreturn]] void refuse_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_THROW_VALUE(
-      "[DTensor] a part {} is not that of {}; this rank has {} of it. Return "
-      "what the layout says from the rule or local kernel that you registered; "
-      "if you registered none, please report this.",
+      "[DTensor] local tensor {} does not match {}; this rank has {} of it. "
+      "Return the shape and dtype of the layout from the rule or local kernel "
+      "that you registered; if you registered none, please report this.",
       shape_text(local.scalar_type(), local.sizes()),
       spec,
       shape_text(spec.dtype(), spec.local_sizes()));

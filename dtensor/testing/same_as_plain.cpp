@@ -141,7 +141,7 @@ void compare(
       mine.defined() == plain.defined(),
       "[{}] {}",
       what,
-      plain.defined() ? "is undefined." : "is defined and should not be.");
+      plain.defined() ? "is undefined." : "is defined, but should not be.");
   if (!mine.defined()) {
     return;
   }
@@ -159,7 +159,7 @@ void compare(
     const SameAsPlainOptions& options) {
   DTENSOR_CHECK(
       mine.size() == plain.size(),
-      "[{}] there are {}, and should be {}.",
+      "[{}] got {} tensors, expected {}.",
       what,
       mine.size(),
       plain.size());
@@ -262,8 +262,8 @@ void expect_same_as_plain(
   DTENSOR_CHECK_VALUE(
       options.placements.empty() ||
           options.placements.size() == operands.size(),
-      "[{}] placements of {} operands, and there are {}. Give those of each, "
-      "or of none.",
+      "[{}] got placements for {} operands, but there are {}. Pass placements "
+      "for each operand, or for none.",
       kWhere,
       options.placements.size(),
       operands.size());

@@ -133,10 +133,10 @@ TEST(ChangedUnits, AreNotCloned) {
     fully_shard(*linear, {.mesh = mesh});
     EXPECT_EQ(
         error_of([&] { linear->clone(); }),
-        "[set_data] a tensor is to take over the data of a parameter of a "
-        "unit, f64[6, 6] on (dp=2): S(0), and would not be gathered with it. "
-        "Instead of cloning a module, make another one, call fully_shard for "
-        "it, and set_model_state_dict.");
+        "[set_data] cannot assign the data of a fully_shard parameter, f64[6, "
+        "6] on (dp=2): S(0), to another tensor: it would not be gathered. "
+        "Instead of cloning a module, create a new one, call fully_shard for "
+        "it, and then set_model_state_dict.");
     torch::nn::LinearImpl same(*linear); // shares the parameters
     auto plain = filled(torch::nn::Linear(6, 6));
     expect_close(same.forward(x), plain->forward(x), "shared");
@@ -152,7 +152,7 @@ TEST(ChangedUnits, AreLoadedByStateDictionaries) {
     fully_shard(*mlp, {.mesh = mesh});
     const auto text = error_of([&] { torch::load(mlp, file); });
     EXPECT_NE(
-        text.find(" The values of a model: call set_model_state_dict."),
+        text.find(" To set the values of a model, call set_model_state_dict."),
         text.npos)
         << text;
     expect_close(mlp(x), plain(x), "as it was");

@@ -56,12 +56,11 @@ TEST(CheckReplicas, FindsAReplicaOfAShardThatDiffers) {
         error,
         mesh.get_local_rank("shard") == 0
             ? ""
-            : "[CheckReplicas] the parameter \"lnf.weight\" is not the same on "
-              "all ranks of mesh dimension \"repeat\": the f64[10] of rank 3 "
-              "is "
-              "up to 0.5 away from that of rank 1. Seed all ranks alike before "
-              "the model is made, load the same weights on all of them, and "
-              "write to it on all or on none.");
+            : "[CheckReplicas] the parameter \"lnf.weight\" differs between "
+              "the ranks of mesh dimension \"repeat\": the f64[10] of rank 3 "
+              "differs by up to 0.5 from that of rank 1. Seed all ranks alike "
+              "before the model is made, load the same weights on all of them, "
+              "and write to it on all or on none.");
   });
 }
 
@@ -100,10 +99,9 @@ TEST(CheckReplicas, FindsPlainParametersThatDriftApart) {
     optimizer.step();
     EXPECT_THAT(
         error_of([&] { check.finish(); }),
-        testing::StartsWith("[CheckReplicas] the parameter \"w1.weight\" is "
-                            "not the same on all "
-                            "ranks of mesh dimension \"dp\": the f64[8, 4] of "
-                            "rank 1 is up to "));
+        testing::StartsWith("[CheckReplicas] the parameter \"w1.weight\" "
+                            "differs between the ranks of mesh dimension "
+                            "\"dp\": the f64[8, 4] of rank 1 is up to "));
   });
 }
 

@@ -190,8 +190,8 @@ TEST(DistributeOptimizerState, IsNamedInTheErrorOfAStepWithoutIt) {
       if (name != "LBFGS") { // LBFGS computes a new state from it
         EXPECT_NE(
             text.find(
-                " What an optimizer kept of a parameter before that became a "
-                "DTensor: call distribute_optimizer_state(optimizer)."),
+                " For optimizer state created before the parameter became a "
+                "DTensor, call distribute_optimizer_state(optimizer)."),
             text.npos)
             << name << ": " << text;
       }

@@ -80,10 +80,9 @@ void expect_on_ranks(int64_t ranks, const std::string& text, const Fn& fn) {
 TEST(CheckReplicas, FindsOtherDataOnEachRank) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the input of module \"embed\" is not the same on all "
-      "ranks of mesh dimension \"tp\": the i64[6] of rank 1 is up to 7 away "
-      "from that of rank 0. Give these ranks the same input, or name the "
-      "layout "
+      "[CheckReplicas] the input of module \"embed\" differs between the ranks "
+      "of mesh dimension \"tp\": the i64[6] of rank 1 differs by up to 7 from "
+      "that of rank 0. Give these ranks the same input, or name the layout "
       "that it has in the style's input_layouts.",
       [](const DeviceMesh& mesh) {
         auto model = classifier(mesh);
@@ -95,8 +94,8 @@ TEST(CheckReplicas, FindsOtherDataOnEachRank) {
 TEST(CheckReplicas, FindsOtherShapesOnEachRank) {
   expect_on_ranks(
       3,
-      "[CheckReplicas] the input of module \"w1\" is not the same on all ranks "
-      "of mesh dimension \"tp\": f64[3, 4] on ranks 0, 1; f64[2, 4] on rank 2. "
+      "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
+      "mesh dimension \"tp\": f64[3, 4] on ranks 0, 1; f64[2, 4] on rank 2. "
       "Give these ranks the same input, or name the layout that it has in the "
       "style's input_layouts.",
       [](const DeviceMesh& mesh) {
@@ -118,11 +117,10 @@ DTENSOR_MODULE(Echo);
 TEST(CheckReplicas, FindsAnInputThatHooksTake) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the input of module \"0\" is not the same on all ranks "
-      "of mesh dimension \"tp\": the f32[2, 4] of rank 1 is up to 1 away from "
+      "[CheckReplicas] the input of module \"0\" differs between the ranks of "
+      "mesh dimension \"tp\": the f32[2, 4] of rank 1 differs by up to 1 from "
       "that of rank 0. Give these ranks the same input, or name the layout "
-      "that "
-      "it has in the style's input_layouts.",
+      "that it has in the style's input_layouts.",
       [](const DeviceMesh& mesh) {
         torch::nn::Sequential model{Echo()};
         parallelize_module(
@@ -146,9 +144,8 @@ TEST(CheckReplicas, FindsOtherTargetsByTheLoss) {
     const auto loss = loss_of(model(ids_of(0)), 4 - get_rank());
     EXPECT_THAT(
         error_of([&] { loss.backward(); }),
-        testing::StartsWith(
-            "[CheckReplicas] the loss is not the same on all ranks of mesh "
-            "dimension \"tp\": "));
+        testing::StartsWith("[CheckReplicas] the loss differs between the "
+                            "ranks of mesh dimension \"tp\": "));
   });
 }
 
@@ -163,12 +160,11 @@ TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
     EXPECT_THAT(
         error,
         testing::MatchesRegex(
-            "\\[CheckReplicas\\] the loss is not the same on all ranks of mesh "
+            "\\[CheckReplicas\\] the loss differs between the ranks of mesh "
             "dimension \"tp\": [0-9.]+ on rank 0; [0-9.]+ on rank 1. Compute "
-            "it "
-            "from the whole output: output_layouts = Replicate\\(\\), or "
-            "loss_parallel\\(\\). Set losses = false where each of these ranks "
-            "has a loss of its own on purpose."));
+            "it from the full output: output_layouts = Replicate\\(\\), or "
+            "loss_parallel\\(\\). Set losses = false if each of these ranks "
+            "has its own loss on purpose."));
   });
 }
 
@@ -186,10 +182,10 @@ TEST(CheckReplicas, LetsALossOfItsOwnPass) {
 TEST(CheckReplicas, FindsAGradientThatDiffers) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the gradient of the output of module \"w2\" is not the "
-      "same on all ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 is "
-      "up to 1 away from that of rank 0. Compute the same with the output on "
-      "each of these ranks, or change its layout (output_layouts, or "
+      "[CheckReplicas] the gradient of the output of module \"w2\" differs "
+      "between the ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 "
+      "differs by up to 1 from that of rank 0. Compute the same with the "
+      "output on each of these ranks, or change its layout (output_layouts, or "
       "grad_placements of to_local).",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
@@ -203,11 +199,11 @@ TEST(CheckReplicas, FindsAGradientThatDiffers) {
 TEST(CheckReplicas, FindsAGradientOfToLocal) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the gradient of a local tensor is not the same on all "
-      "ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 is up to 1 away "
-      "from that of rank 0. Compute the same with the output on each of these "
-      "ranks, or change its layout (output_layouts, or grad_placements of "
-      "to_local).",
+      "[CheckReplicas] the gradient of a local tensor differs between the "
+      "ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up "
+      "to 1 from that of rank 0. Compute the same with the output on each of "
+      "these ranks, or change its layout (output_layouts, or grad_placements "
+      "of to_local).",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         CheckReplicas check(*mlp);
@@ -221,10 +217,9 @@ TEST(CheckReplicas, FindsAGradientOfToLocal) {
 TEST(CheckReplicas, FindsAParameterThatDiffers) {
   expect_on_ranks(
       4,
-      "[CheckReplicas] the parameter \"mlp.w2.bias\" is not the same on all "
-      "ranks of mesh dimension \"tp\": the f64[4] of ranks 1, 3 are up to 0.25 "
-      "away from that of rank 0. Seed all ranks alike before the model is "
-      "made, "
+      "[CheckReplicas] the parameter \"mlp.w2.bias\" differs between the ranks "
+      "of mesh dimension \"tp\": the f64[4] of ranks 1, 3 differ by up to 0.25 "
+      "from that of rank 0. Seed all ranks alike before the model is made, "
       "load the same weights on all of them, and write to it on all or on "
       "none.",
       [](const DeviceMesh& mesh) {
@@ -237,12 +232,11 @@ TEST(CheckReplicas, FindsAParameterThatDiffers) {
 TEST(CheckReplicas, FindsAPlainParameterThatDiffers) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the parameter \"w1.weight\" is not the same on all "
-      "ranks "
-      "of mesh dimension \"tp\": the f64[8, 4] of rank 1 is up to 0.5 away "
-      "from "
-      "that of rank 0. Seed all ranks alike before the model is made, load the "
-      "same weights on all of them, and write to it on all or on none.",
+      "[CheckReplicas] the parameter \"w1.weight\" differs between the ranks "
+      "of mesh dimension \"tp\": the f64[8, 4] of rank 1 differs by up to 0.5 "
+      "from that of rank 0. Seed all ranks alike before the model is made, "
+      "load the same weights on all of them, and write to it on all or on "
+      "none.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
         const torch::NoGradGuard no_grad;
@@ -275,9 +269,9 @@ TEST(CheckReplicas, FindsAParameterThatDrifts) {
     EXPECT_THAT(
         error_of([&] { model(ids_of(1)); }),
         testing::StartsWith(
-            "[CheckReplicas] the parameter \"mlp.w2.bias\" is not the same on "
-            "all ranks of mesh dimension \"tp\": the f64[4] of rank 1 is up to "
-            "1e-09 away from that of rank 0."));
+            "[CheckReplicas] the parameter \"mlp.w2.bias\" differs between the "
+            "ranks of mesh dimension \"tp\": the f64[4] of rank 1 differs by "
+            "up to 1e-09 from that of rank 0."));
   });
 }
 
@@ -292,22 +286,20 @@ TEST(CheckReplicas, FindsAGradientThatOneRankChanged) {
     }
     EXPECT_EQ(
         error_of([&] { check.finish(); }),
-        "[CheckReplicas] the gradient of the parameter \"mlp.w2.bias\" is not "
-        "the same on all ranks of mesh dimension \"tp\": f64[4] on rank 0; "
-        "none "
-        "on rank 1. Run the same backward passes on these ranks, and write to "
-        "it on all or on none.");
+        "[CheckReplicas] the gradient of the parameter \"mlp.w2.bias\" differs "
+        "between the ranks of mesh dimension \"tp\": f64[4] on rank 0; none on "
+        "rank 1. Run the same backward passes on these ranks, and write to it "
+        "on all or on none.");
   });
 }
 
 TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the input of module \"w1\" is not the same on all ranks "
-      "of mesh dimension \"tp\": the f64[3, 4] of rank 1 is up to 1 away from "
+      "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
+      "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
       "that of rank 0. Give these ranks the same input, or name the layout "
-      "that "
-      "it has in the style's input_layouts.",
+      "that it has in the style's input_layouts.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
         parallelize_module(*mlp, mesh, mlp_plan());
@@ -321,9 +313,8 @@ TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
 TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the argument of from_local is not the same on all ranks "
-      "of mesh dimension \"tp\": 0 on rank 0; 1 on rank 1. Pass the same "
-      "tensor "
+      "[CheckReplicas] the argument of from_local differs between the ranks of "
+      "mesh dimension \"tp\": 0 on rank 0; 1 on rank 1. Pass the same tensor "
       "on these ranks, or the placements that it has.",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
@@ -338,10 +329,10 @@ TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {
 TEST(CheckReplicas, FindsRandomStatesOutOfStep) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the random state at module \"w1\" is not the same on "
-      "all ranks of mesh dimension \"tp\": it is in another state on rank 1 "
-      "than on rank 0. Seed all ranks alike with dtensor::manual_seed(), and "
-      "draw the same random numbers on all of them.",
+      "[CheckReplicas] the random state at module \"w1\" differs between the "
+      "ranks of mesh dimension \"tp\": the state on rank 1 differs from that "
+      "on rank 0. Seed all ranks alike with dtensor::manual_seed(), and draw "
+      "the same random numbers on all of them.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
         parallelize_module(*mlp, mesh, mlp_plan());
@@ -357,11 +348,10 @@ TEST(CheckReplicas, FindsRandomStatesOutOfStep) {
 TEST(CheckReplicas, FindsStreamsOutOfStep) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the stream of random numbers is not the same on all "
-      "ranks of mesh dimension \"tp\": seed 1 and position 0 on rank 0; seed 1 "
-      "and position 1 on rank 1. Seed all ranks alike with "
-      "dtensor::manual_seed(), and draw the same random numbers on all of "
-      "them.",
+      "[CheckReplicas] the stream of random numbers differs between the ranks "
+      "of mesh dimension \"tp\": seed 1 and position 0 on rank 0; seed 1 and "
+      "position 1 on rank 1. Seed all ranks alike with dtensor::manual_seed(), "
+      "and draw the same random numbers on all of them.",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         dtensor::manual_seed(1);
@@ -376,7 +366,7 @@ TEST(CheckReplicas, FindsStreamsOutOfStep) {
 TEST(CheckReplicas, FindsATensorOfTheProgram) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] \"learning rate\" is not the same on all ranks of mesh "
+      "[CheckReplicas] \"learning rate\" differs between the ranks of mesh "
       "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute it alike on "
       "these ranks.",
       [](const DeviceMesh& mesh) {
@@ -392,11 +382,10 @@ TEST(CheckReplicas, FindsATensorOfTheProgram) {
 TEST(CheckReplicas, FindsRanksThatCallOtherModules) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] the ranks of mesh dimension \"tp\" have come to "
-      "different "
-      "places: the input of module \"0\" on rank 0; the input of module \"1\" "
-      "on "
-      "rank 1. Call the same modules in the same order on all of these ranks.",
+      "[CheckReplicas] the ranks of mesh dimension \"tp\" have reached "
+      "different points: the input of module \"0\" on rank 0; the input of "
+      "module \"1\" on rank 1. Call the same modules in the same order on all "
+      "of these ranks.",
       [](const DeviceMesh& mesh) {
         torch::nn::Sequential model(
             torch::nn::Linear(kWidth, kWidth),
@@ -428,8 +417,8 @@ TEST(CheckReplicas, ComparesToATolerance) {
 TEST(CheckReplicas, RefusesToCompareDTensors) {
   expect_on_ranks(
       kRanks,
-      "[CheckReplicas] \"x\" is a DTensor. Pass a plain tensor, such as "
-      "to_local() gives.",
+      "[CheckReplicas] \"x\" is a DTensor. Pass a plain tensor, such as the "
+      "result of to_local().",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         CheckReplicas check(*mlp);

@@ -95,8 +95,11 @@ TEST(Explain, PrintsATable) {
 }
 
 TEST(Explain, SaysWhyAStrategyIsTakenOrNot) {
-  EXPECT_EQ(why_taken(explain_mm("S(0)", "R")), "the inputs are so already");
-  EXPECT_EQ(why_taken(explain_mm("R", "R")), "the inputs are so already");
+  EXPECT_EQ(
+      why_taken(explain_mm("S(0)", "R")),
+      "the inputs already have these layouts");
+  EXPECT_EQ(
+      why_taken(explain_mm("R", "R")), "the inputs already have these layouts");
   const auto call = explain_mm("S(1)", "R");
   EXPECT_EQ(why_taken(call), "fewest bytes");
   EXPECT_EQ(why(call, {Shard(0), Replicate()}), "more bytes");
@@ -105,7 +108,7 @@ TEST(Explain, SaysWhyAStrategyIsTakenOrNot) {
   EXPECT_EQ(call.mesh_dims[0].strategies.back().bytes, 96);
   EXPECT_EQ(
       why(explain_mm("R", "R"), {Shard(0), Replicate()}),
-      "as many bytes, changes more inputs");
+      "same bytes, changes more inputs");
 }
 
 TEST(Explain, TheWrittenTensorKeepsItsLayout) {
@@ -137,7 +140,7 @@ TEST(Explain, FewElementsAreNoReasonToCut) {
       {layout("f32[2, 64] on (tp=4): S(1)"),
        layout("f32[64, 2] on (tp=4): R")});
   EXPECT_EQ(
-      why(call, {Shard(0), Replicate()}), "cuts fewer elements than ranks");
+      why(call, {Shard(0), Replicate()}), "shards fewer elements than ranks");
 }
 
 // Every choice has a reason text, including rare ones.
@@ -157,7 +160,7 @@ TEST(Explain, HasWordsForEveryChoice) {
   EXPECT_EQ(
       reasons({{option(possible, 8, 2), option(possible, 8, 1)}, 1}, ""),
       (Texts{
-          "as many bytes, changes more inputs",
+          "same bytes, changes more inputs",
           "fewest bytes, then fewest changed inputs"}));
   EXPECT_EQ(
       reasons({{option(possible, 8, 1), option(possible, 8, 1)}, 0}, ""),
@@ -174,14 +177,14 @@ TEST(Explain, HasWordsForEveryChoice) {
           ""),
       (Texts{
           "a layout would have two reductions",
-          "no way from one reduction to another",
+          "cannot convert one reduction to another",
           "the only one possible"}));
   EXPECT_EQ(
       reasons(
           {{option(Feasibility::kLastResort, 0, 1), option(possible, 8, 1)}, 1},
           ""),
       (Texts{
-          "cuts fewer elements than ranks",
+          "shards fewer elements than ranks",
           "the only one that leaves no rank without elements"}));
   EXPECT_EQ(
       reasons(
@@ -246,14 +249,14 @@ TEST(Explain, RefusesWhatLibTorchDoesNotHave) {
   EXPECT_EQ(message([&] { explain("mm", {}); }).find("[explain] 0 layouts"), 0);
   EXPECT_EQ(
       message([&] { explain("cumsum", {x}); }),
-      "[explain] aten::cumsum has no value of \"dim\" to go by. Pass it by "
-      "name, beside the layouts.");
+      "[explain] aten::cumsum needs a value for \"dim\". Pass it by name, next "
+      "to the layouts.");
   EXPECT_EQ(
       message([&] {
         explain("relu", {x}, {{"dim", 0}});
       }),
-      "[explain] there is no argument \"dim\": aten::relu(Tensor self) -> "
-      "Tensor. Pass those that it has.");
+      "[explain] no argument \"dim\" in aten::relu(Tensor self) -> Tensor. "
+      "Pass arguments of that schema.");
 }
 
 // Explanations of calls that run.
@@ -508,7 +511,7 @@ TEST(ExplainMode, AttentionInAContextGoesByNoRule) {
     EXPECT_EQ(call.by, DecidedBy::kKernel) << to_string(mode);
     EXPECT_EQ(
         call.note,
-        "in a context_parallel scope, which leaves the sequence cut");
+        "in a context_parallel scope, which keeps the sequence sharded");
     EXPECT_EQ(call.communicated.count, 1);
     EXPECT_EQ(call.results.at(0), DTensor(y).spec());
     EXPECT_EQ(DTensor(y).placements()[0], Shard(2));
@@ -564,7 +567,7 @@ TEST(ExplainMode, OperatorsThatCallOthersAreTrees) {
     EXPECT_TRUE(only(mode).results.empty());
     EXPECT_GT(only(mode).communicated.count, 0);
     EXPECT_NE(
-        to_string(mode).find("aten::equal on (tp=2), by a kernel of its own"),
+        to_string(mode).find("aten::equal on (tp=2), by its own kernel"),
         std::string::npos);
   });
 }

@@ -328,16 +328,16 @@ TEST(Operators, ErrorsSayWhatToDo) {
   const CommDebugMode comm;
   EXPECT_EQ(
       error_of([&] { comm.generate_comm_debug_tracing_table(4); }),
-      "[CommDebugMode] there is no noise level 4. Pass 0 (collectives), 1 (and "
+      "[CommDebugMode] unknown noise level 4. Pass 0 (collectives), 1 (and "
       "operators on DTensors), 2 (and others) or 3 (all).");
   EXPECT_EQ(
       error_of([&] { comm.generate_json_dump(-1); }),
-      "[CommDebugMode] there is no noise level -1. Pass 0 (collectives), 1 "
-      "(and operators on DTensors), 2 (and others) or 3 (all).");
+      "[CommDebugMode] unknown noise level -1. Pass 0 (collectives), 1 (and "
+      "operators on DTensors), 2 (and others) or 3 (all).");
   EXPECT_EQ(
       error_of([&] { comm.get_sharding_info(); }),
-      "[CommDebugMode] get_sharding_info() asks for the parameters of a model, "
-      "and the mode was made without one. Make it as CommDebugMode "
+      "[CommDebugMode] get_sharding_info() needs the parameters of a model, "
+      "but the mode was created without one. Create it as CommDebugMode "
       "comm(*model).");
   EXPECT_EQ(
       error_of([&] { comm.generate_json_dump("/no/such/folder/x"); }),

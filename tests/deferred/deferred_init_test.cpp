@@ -479,8 +479,8 @@ TEST(Materialize, SaysWhichTensorsItDoesNotKnow) {
   linear->register_parameter("b", torch::ones({2}, at::kMeta));
   expect_error<c10::ValueError>(
       [&] { materialize(*linear); },
-      "[materialize] on the meta device, and not made in a DeferredInit scope: "
-      "b, a. Make them in one, or fill them by load_weights() or "
+      "[materialize] on the meta device, but not created in a DeferredInit "
+      "scope: b, a. Create them in one, or fill them with load_weights() or "
       "set_model_state_dict().");
 }
 
@@ -500,9 +500,9 @@ TEST(Materialize, SaysThatATensorOfBeforeHasChanged) {
   outside.add_(1);
   expect_error<c10::Error>(
       [&] { materialize({made}); },
-      "[materialize] aten::add.Tensor was put off by a DeferredInit scope, and "
-      "a tensor from outside that it uses has been written since. Give it a "
-      "clone().");
+      "[materialize] aten::add.Tensor was deferred by a DeferredInit scope, "
+      "and a tensor from outside the scope that it uses has been written to "
+      "since. Pass it a clone().");
 }
 
 TEST(DeferredInit, MemoryInUseHasNoPointer) {

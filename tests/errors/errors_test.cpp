@@ -420,7 +420,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) { CommDebugMode().get_parameter_info(); }},
       {"a file that cannot be written",
        [](const DeviceMesh&) { Trace().write("/no/such/folder/trace.json"); }},
-      {"explaining what is no operator",
+      {"explaining an unknown operator",
        [](const DeviceMesh&) { explain("mmm", {}); }},
       {"explaining an operator with too few layouts",
        [](const DeviceMesh& mesh) {
@@ -435,7 +435,7 @@ const std::map<std::string, Provocation>& provocations() {
          explain("relu", {DTensor(rows(mesh)).spec()}, {{"dim", 0}});
        }},
       {"an unknown reduction", [](const DeviceMesh&) { Partial("median"); }},
-      {"a unit of nothing", [](const DeviceMesh&) { Shard(0, 0); }},
+      {"a Shard unit that is not positive", [](const DeviceMesh&) { Shard(0, 0); }},
       {"a layout that cannot be read",
        [](const DeviceMesh&) { parse_placements("S(0) Q"); }},
       // from_local.
@@ -455,7 +455,7 @@ const std::map<std::string, Provocation>& provocations() {
              {Shard(0)},
              {.stride = std::vector<int64_t>{1}});
        }},
-      {"from_local of parts unlike the shape",
+      {"from_local of a local tensor that does not match the shape",
        [](const DeviceMesh& mesh) {
          // Both ranks use the mesh of rank 0, so that both errors are equal.
          DTensor::from_local(
@@ -464,7 +464,7 @@ const std::map<std::string, Provocation>& provocations() {
              {Replicate()},
              {.shape = std::vector<int64_t>{5}});
        }},
-      {"from_local of uneven parts without a shape",
+      {"from_local of uneven shards without a shape",
        [](const DeviceMesh& mesh) {
          full_tensor(DTensor::from_local(
              at::ones({3 - mesh.get_rank()}), mesh, {Shard(0)}));
@@ -491,7 +491,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          distribute_tensor(rows(mesh), mesh, {Shard(1)});
        }},
-      {"distribute_tensor from a rank that is none",
+      {"distribute_tensor from a rank out of range",
        [](const DeviceMesh& mesh) {
          distribute_tensor(at::ones({4}), mesh, {Shard(0)}, 2);
        }},
@@ -540,7 +540,7 @@ const std::map<std::string, Provocation>& provocations() {
          local_map(scaled, {Shard(0)}, {{Shard(0)}, {Replicate()}})(
              rows(mesh), at::ones({6}));
        }},
-      {"local_map of a DTensor that has none",
+      {"local_map of a DTensor without placements",
        [](const DeviceMesh& mesh) {
          local_map(same, {Shard(0)}, {std::nullopt})(rows(mesh));
        }},
@@ -551,7 +551,7 @@ const std::map<std::string, Provocation>& provocations() {
              {Shard(0)},
              {{Shard(0)}, {Shard(0)}})(rows(mesh), 1.0);
        }},
-      {"local_map with a layout too many",
+      {"local_map with too many layouts",
        [](const DeviceMesh& mesh) {
          local_map(same, {Shard(0)}, {{Shard(0)}, {Shard(0)}})(rows(mesh));
        }},
@@ -564,7 +564,7 @@ const std::map<std::string, Provocation>& provocations() {
              {.device_mesh = init_device_mesh(at::kCPU, {2}, {"dp"})})(
              rows(mesh));
        }},
-      {"local_map whose gradient may mean two things",
+      {"local_map with an ambiguous gradient",
        [](const DeviceMesh& mesh) {
          const auto by = ones({6}, mesh).requires_grad_();
          local_map(scaled, {Shard(0)})(rows(mesh), by);
@@ -584,7 +584,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          local_map(same, PlacementsList{std::nullopt})(rows(mesh));
        }},
-      {"local_map of a result that is no tensor",
+      {"local_map of a result that is not a tensor",
        [](const DeviceMesh& mesh) {
          local_map([](const at::Tensor&) { return 1; }, {Shard(0)})(rows(mesh));
        }},
@@ -624,7 +624,7 @@ const std::map<std::string, Provocation>& provocations() {
          const ExplicitRedistributionContext only_explicit;
          at::add(rows(mesh), rows(mesh, Shard(1)));
        }},
-      {"a missing rule, to be met by another layout than Replicate",
+      {"a missing rule replaced by a layout other than Replicate",
        [](const DeviceMesh&) { const auto scope = on_missing_rule(Shard(0)); }},
       {"DTensors of two meshes",
        [](const DeviceMesh& mesh) {
@@ -676,7 +676,7 @@ const std::map<std::string, Provocation>& provocations() {
          at::addbmm(
              ones({3, 5}, mesh), ones({2, 3, 4}, mesh), ones({2, 3, 5}, mesh));
        }},
-      {"the greatest of no elements",
+      {"the maximum of an empty tensor",
        [](const DeviceMesh& mesh) { at::Tensor(ones({0}, mesh)).max(); }},
       {"a probability of dropout out of range",
        [](const DeviceMesh& mesh) {
@@ -693,7 +693,7 @@ const std::map<std::string, Provocation>& provocations() {
          const at::Tensor q = ones({4, 2, 3}, mesh);
          at::scaled_dot_product_attention(q, q, q, ones({2, 2, 2}, mesh));
        }},
-      {"values that do not broadcast to what indices name",
+      {"values that do not broadcast to the indexed elements",
        [](const DeviceMesh& mesh) {
          const at::Tensor index =
              distribute_tensor(at::zeros({1}, at::kLong), mesh, {Replicate()});
@@ -727,7 +727,7 @@ const std::map<std::string, Provocation>& provocations() {
          rules.einsum("mm", "mk,kn->mn");
          rules.einsum("mm", "mk,kn->mn");
        }},
-      {"traits said twice",
+      {"traits given twice",
        [](const DeviceMesh&) {
          RuleRegistry rules;
          rules.einsum("mm", "mk,kn->mn");
@@ -741,11 +741,11 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) { einsum_strategies("mm,mn->n"); }},
       {"an einsum with something else than letters",
        [](const DeviceMesh&) { einsum_strategies("m k,kn->mn"); }},
-      {"a rule for an operator that nobody knows",
+      {"a rule for an operator that is not registered",
        [](const DeviceMesh&) {
          register_sharding("mylib::nothing", OpRule());
        }},
-      {"a rule that says nothing",
+      {"a rule that is empty",
        [](const DeviceMesh&) { register_sharding("mm", OpRule()); }},
       {"a rule registered inside of a rank",
        [](const DeviceMesh&) {
@@ -767,7 +767,7 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"a sparse result",
        [](const DeviceMesh& mesh) { rows(mesh, Replicate()).to_sparse(); }},
-      {"a tensor_split at no indices",
+      {"a tensor_split at positions that are not integers",
        [](const DeviceMesh& mesh) {
          rows(mesh).tensor_split(rows(mesh, Replicate()));
        }},
@@ -995,7 +995,7 @@ const std::map<std::string, Provocation>& provocations() {
          fully_shard(mlp, {.mesh = mesh});
          mlp.up->weight.set_data(at::ones({8, 4}));
        }},
-      {"a clone of a unit",
+      {"a clone of a fully_shard module",
        [](const DeviceMesh& mesh) {
          torch::nn::Linear linear(4, 4);
          fully_shard(*linear, {.mesh = mesh});
@@ -1035,7 +1035,7 @@ const std::map<std::string, Provocation>& provocations() {
          Other optimizer;
          distribute_optimizer_state(optimizer);
        }},
-      {"an optimizer from before",
+      {"an optimizer created before its parameters were distributed",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          auto optimizer = momentum_of(mlp);
@@ -1231,7 +1231,7 @@ const std::map<std::string, Provocation>& provocations() {
          const DeferredInit scope;
          materialize({at::ones({2})});
        }},
-      {"a tensor from outside of a scope, written since",
+      {"a tensor from outside a scope, written to since",
        [](const DeviceMesh&) {
          const auto outside = at::ones({2});
          const auto t = deferred([&] { return at::ones({2}) + outside; });
@@ -1417,7 +1417,7 @@ const std::map<std::string, Provocation>& provocations() {
       {"a device in place of a file of weights",
        [](const auto&) { open_weights("/dev/null"); }},
       {"no checkpoint to keep", [](const auto&) { keep_last("run", 0); }},
-      {"bytes that are no random state",
+      {"bytes that are not a random state",
        [](const auto&) { set_random_state(at::ones({3}, at::kByte)); }},
       {"a DTensor given to a collective",
        [](const DeviceMesh& mesh) {

@@ -78,8 +78,8 @@ TEST(Cost, OnlyOfCollectivesInRings) {
   EXPECT_EQ(
       test_text::error_of<c10::ValueError>(
           [] { ring_rounds(CollectiveKind::kSend, 2); }),
-      "[ring_rounds] send goes in no ring. Ask for all_reduce, all_gather, "
-      "reduce_scatter, all_to_all or scatter.");
+      "[ring_rounds] send is not a ring collective. Use all_reduce, "
+      "all_gather, reduce_scatter, all_to_all or scatter.");
 }
 
 } // namespace TEST_SOURCE

@@ -129,8 +129,8 @@ TEST(DeviceMesh, ARankOutsideHasNoCoordinate) {
   EXPECT_FALSE(mesh.flatten().contains_this_rank());
   EXPECT_EQ(
       error_of<c10::Error>([&] { mesh.get_local_rank(0); }),
-      "[DeviceMesh::get_local_rank] rank 0 is outside the mesh of ranks "
-      "[1, 2, 3, 4]. Ask contains_this_rank() first.");
+      "[DeviceMesh::get_local_rank] rank 0 is outside the mesh of ranks [1, 2, "
+      "3, 4]. Check contains_this_rank() first.");
 }
 
 TEST(DeviceMesh, EqualMeshesAreOneObject) {
@@ -476,15 +476,15 @@ TEST(DeviceMeshErrors, PartsThatDoNotFit) {
       "row-major order.");
   EXPECT_EQ(
       error({}, {0}, {}),
-      "[DeviceMesh] not the shape of a mesh: []. Give at least one dimension, "
-      "and positive sizes.");
+      "[DeviceMesh] invalid mesh shape: []. Give at least one dimension, and "
+      "positive sizes.");
   EXPECT_EQ(
       error({2, 0}, {}, {}),
-      "[DeviceMesh] not the shape of a mesh: [2, 0]. Give at least one "
-      "dimension, and positive sizes.");
+      "[DeviceMesh] invalid mesh shape: [2, 0]. Give at least one dimension, "
+      "and positive sizes.");
   EXPECT_EQ(
       error({2}, {1, 1}, {}),
-      "[DeviceMesh] a rank is there twice: 1. Give different global ranks.");
+      "[DeviceMesh] a rank occurs twice: 1. Give different global ranks.");
   EXPECT_EQ(
       error({2}, {1, -1}, {}),
       "[DeviceMesh] a rank is negative: -1. Give different global ranks.");
@@ -515,8 +515,8 @@ TEST(DeviceMeshErrors, UnknownDimensions) {
       "[DeviceMesh] no dimension 2: the mesh has 2. Use one from -2 to 1.");
   EXPECT_EQ(
       error_of<c10::Error>([&] { mesh.get_local_rank(); }),
-      "[DeviceMesh::get_local_rank] which dimension? The mesh has 2. Pass a "
-      "dimension or its name.");
+      "[DeviceMesh::get_local_rank] a dimension is required: the mesh has 2. "
+      "Pass a dimension or its name.");
 }
 
 TEST(DeviceMeshErrors, SlicesOutOfOrder) {
@@ -566,14 +566,15 @@ TEST(DeviceMeshErrors, DimensionsTakenApartWrongly) {
       error_of([&] {
         mesh.unflatten("tp", {3, 2}, {"a", "b"});
       }),
-      "[DeviceMesh::unflatten] mesh dim \"tp\" has 4 ranks, and the sizes [3, "
-      "2] another number. Give sizes whose product that is.");
+      "[DeviceMesh::unflatten] mesh dim \"tp\" has 4 ranks, which is not the "
+      "product of the sizes [3, 2]. Give sizes whose product is the number of "
+      "ranks.");
   EXPECT_EQ(
       error_of([&] {
         mesh.unflatten("tp", {2, 2}, {"a"});
       }),
       "[DeviceMesh::unflatten] 1 names for 2 dimensions of a mesh with names. "
-      "Give one for each if the mesh has names, and else none.");
+      "Give one for each dimension if the mesh has names, otherwise none.");
   EXPECT_EQ(
       error_of([&] {
         mesh.unflatten("tp", {2, 2}, {"a", "dp"});
@@ -586,7 +587,7 @@ TEST(DeviceMeshErrors, MeshesThatDoNotGoSideBySide) {
   const DeviceMesh mesh = mesh_3d(0);
   EXPECT_EQ(
       error_of([&] { DeviceMesh::concatenate({}); }),
-      "[DeviceMesh::concatenate] there is no mesh. Give at least one.");
+      "[DeviceMesh::concatenate] got no meshes. Pass at least one.");
   EXPECT_EQ(
       error_of([&] {
         DeviceMesh::concatenate({mesh["tp"], mesh[{"dp", "tp"}]});
@@ -598,14 +599,14 @@ TEST(DeviceMeshErrors, MeshesThatDoNotGoSideBySide) {
       error_of([&] {
         DeviceMesh::concatenate({mesh["tp"], other});
       }),
-      "[DeviceMesh::concatenate] the meshes are no slices of one mesh that is "
-      "still there. Slice them from one mesh, and keep it.");
+      "[DeviceMesh::concatenate] the meshes are not slices of one mesh that "
+      "still exists. Slice them from one mesh, and keep that mesh alive.");
   const DeviceMesh unnamed(at::kCPU, {2}, {0, 1}, {}, 0);
   EXPECT_EQ(
       error_of([&] {
         DeviceMesh::concatenate({mesh["tp"], unnamed});
       }),
-      "[DeviceMesh::concatenate] some of the meshes have names. Name the "
+      "[DeviceMesh::concatenate] only some of the meshes have names. Name the "
       "dimensions of all or none.");
 }
 

@@ -135,18 +135,18 @@ TEST(Placement, SplitFactorMustBePositive) {
   EXPECT_EQ(
       value_error_of([] { StridedShard(1, 0); }),
       "[StridedShard] the split factor must be positive: 0. Use Shard(1) for "
-      "a plain cut.");
+      "plain sharding.");
 }
 
 TEST(Placement, UnitsMustBePositive) {
   EXPECT_EQ(
       value_error_of([] { Shard(1, 0); }),
-      "[Shard] the unit must be positive: 0. Use Shard(1) for a cut between "
-      "any two elements.");
+      "[Shard] the unit must be positive: 0. Use Shard(1) to allow shard "
+      "boundaries between any two elements.");
   EXPECT_EQ(
       value_error_of([] { StridedShard(1, 3, -2); }),
-      "[StridedShard] the unit must be positive: -2. Leave it out for a cut "
-      "between any two elements.");
+      "[StridedShard] the unit must be positive: -2. Leave it out to allow "
+      "shard boundaries between any two elements.");
 }
 
 } // namespace TEST_SOURCE

@@ -224,15 +224,15 @@ TEST(SpecErrors, ShardDimOutOfRange) {
   };
   EXPECT_EQ(
       error(Shard(2), {8, 6}),
-      "[Spec] S(2) on mesh dim \"tp\" cuts a dimension that the tensor does "
+      "[Spec] S(2) on mesh dim \"tp\" shards a dimension that the tensor does "
       "not have: it has 2. Use a dimension from -2 to 1.");
   EXPECT_EQ(
       error(StridedShard(-3, 2), {8, 6}),
-      "[Spec] SS(-3, sf=2) on mesh dim \"tp\" cuts a dimension that the "
+      "[Spec] SS(-3, sf=2) on mesh dim \"tp\" shards a dimension that the "
       "tensor does not have: it has 2. Use a dimension from -2 to 1.");
   EXPECT_EQ(
       error(Shard(0), {}),
-      "[Spec] S(0) on mesh dim \"tp\" cuts a dimension that the tensor does "
+      "[Spec] S(0) on mesh dim \"tp\" shards a dimension that the tensor does "
       "not have: it has 0. Use R.");
 }
 
@@ -272,7 +272,7 @@ TEST(SpecErrors, NoMesh) {
   EXPECT_EQ(
       error_of<c10::ValueError>(
           [] { Spec::make(DeviceMesh(), {Replicate()}, {8}, at::kFloat); }),
-      "[Spec] there is no mesh: it was default-constructed. Make one with "
+      "[Spec] the mesh is undefined: it was default-constructed. Make one with "
       "init_device_mesh.");
 }
 

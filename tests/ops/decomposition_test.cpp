@@ -44,15 +44,16 @@ TEST(Decomposition, OneHotChecksAsPlainOnesDo) {
         error_of([&] {
           at::one_hot(rows(torch::tensor({0, 1, 5})), 5);
         }),
-        "[aten::one_hot] the ids, i64[3] on (tp=2): S(0), are from 0 to 5, and "
-        "the number of classes is 5. Pass ids from 0 to below that number.");
+        "[aten::one_hot] the ids, i64[3] on (tp=2): S(0), are from 0 to 5, but "
+        "the number of classes is 5. Pass ids of at least 0 and below that "
+        "number.");
     EXPECT_EQ(
         error_of([&] {
           at::one_hot(rows(torch::tensor({0, -1})));
         }),
         "[aten::one_hot] the ids, i64[2] on (tp=2): S(0), are from -1 to 0, "
-        "and the number of classes is -1. Pass ids from 0 to below that "
-        "number.");
+        "but the number of classes is -1. Pass ids of at least 0 and below "
+        "that number.");
     EXPECT_EQ(
         error_of([&] { at::one_hot(rows(at::ones({2}))); }),
         "[aten::one_hot] the ids are f32[2] on (tp=2): S(0). Convert them to "
@@ -60,8 +61,8 @@ TEST(Decomposition, OneHotChecksAsPlainOnesDo) {
     const auto none = rows(at::zeros({0, 2}, at::kLong));
     EXPECT_EQ(
         error_of([&] { at::one_hot(none); }),
-        "[aten::one_hot] the ids, i64[0, 2] on (tp=2): S(0), are empty, so "
-        "they do not tell the number of classes. Pass it.");
+        "[aten::one_hot] the ids, i64[0, 2] on (tp=2): S(0), are empty, so the "
+        "number of classes cannot be inferred. Pass it.");
     EXPECT_EQ(at::one_hot(none, 3).sizes(), at::IntArrayRef({0, 2, 3}));
   });
 }

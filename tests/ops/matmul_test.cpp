@@ -90,8 +90,8 @@ TEST(Matmul, VectorsThatDoNotFit) {
             place(at::ones({5}), mesh, Shard(0)),
             place(at::ones({4}), mesh, Shard(0)));
       }),
-      "[aten::dot] needs two vectors of one length and dtype, got f32[5] on "
-      "(tp=2): S(0) and f32[4] on (tp=2): S(0). Reshape or convert them.");
+      "[aten::dot] needs two vectors of the same length and dtype, got f32[5] "
+      "on (tp=2): S(0) and f32[4] on (tp=2): S(0). Reshape or convert them.");
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         at::addbmm(
@@ -99,9 +99,9 @@ TEST(Matmul, VectorsThatDoNotFit) {
             place(at::ones({3, 2, 4}), mesh, Shard(0)),
             place(at::ones({3, 5, 2}), mesh, Shard(0)));
       }),
-      "[aten::addbmm] needs batches of matrices that fit, got f32[3, 2, 4] on "
-      "(tp=2): S(0) and f32[3, 5, 2] on (tp=2): S(0). Reshape or convert "
-      "them.");
+      "[aten::addbmm] needs batches of matrices that can be multiplied, got "
+      "f32[3, 2, 4] on (tp=2): S(0) and f32[3, 5, 2] on (tp=2): S(0). Reshape "
+      "or convert them.");
 }
 
 TEST(Matmul, ABiasOfNoDimensionsBesideAnEmptyShard) {

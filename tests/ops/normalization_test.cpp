@@ -153,8 +153,8 @@ TEST(NormalizationTest, BatchNormUpdatesRunningStatisticsInPlace) {
     } catch (const c10::Error& e) {
       EXPECT_STREQ(
           e.what_without_backtrace(),
-          "[aten::batch_norm] the layout of running_mean is not that of the "
-          "input's channels, so it cannot be updated in place. Shard both "
+          "[aten::batch_norm] the layout of running_mean differs from that of "
+          "the input's channels, so it cannot be updated in place. Shard both "
           "alike, or replicate both.");
     }
   });

@@ -235,8 +235,8 @@ TEST(OnMissingRule, WarnsOnceForAnOperator) {
   ASSERT_EQ(texts.size(), 1U);
   EXPECT_EQ(
       texts[0],
-      "[aten::max_pool1d] has no sharding rule: every rank gathers its "
-      "operands and computes all of it. Give it a rule by "
+      "[aten::max_pool1d] has no sharding rule: every rank gathers the "
+      "operands and computes the full result. Register a rule with "
       "register_sharding().");
 }
 
@@ -272,7 +272,7 @@ TEST(OnMissingRule, TakesReplicateOnly) {
       test_text::error_of<c10::ValueError>(
           [] { const auto none = on_missing_rule(Shard(0)); }),
       "[on_missing_rule] operands of an operator without a rule cannot become "
-      "S(0): nobody knows what it computes on parts. Pass Replicate().");
+      "S(0): its result on shards is unknown. Pass Replicate().");
   // A scope whose constructor threw has no effect.
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -13,14 +13,14 @@ TEST(PlainChecks, TheGreatestOfNoElements) {
       error_on_ranks([](const DeviceMesh& mesh) {
         place(at::ones({0, 3}), mesh, Shard(0)).max();
       }),
-      "[aten::max] f32[0, 3] on (tp=2): S(0) has no elements, of which none is "
-      "the greatest or the least. Name a dimension to reduce that has some.");
+      "[aten::max] f32[0, 3] on (tp=2): S(0) is empty, so it has no maximum or "
+      "minimum. Reduce a non-empty dimension.");
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         place(at::ones({0}), mesh, Replicate()).min();
       }),
-      "[aten::min] f32[0] on (tp=2): R has no elements, of which none is the "
-      "greatest or the least. Name a dimension to reduce that has some.");
+      "[aten::min] f32[0] on (tp=2): R is empty, so it has no maximum or "
+      "minimum. Reduce a non-empty dimension.");
 }
 
 TEST(PlainChecks, AProbabilityOfDropout) {
@@ -71,11 +71,10 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       }),
       "[aten::masked_select] got mixed plain tensor and DTensor: argument "
       "\"mask\" is a plain bool[4, 3] next to f32[4, 3] on (tp=2): S(0). Make "
-      "it a DTensor with distribute_tensor or DTensor::from_local, or take "
-      "the local part of the others with to_local(). If it is the same on "
-      "every "
-      "rank: distribute_module makes what a module holds distributed, "
-      "implicit_replication() lets plain operands stand.");
+      "it a DTensor with distribute_tensor or DTensor::from_local, or take the "
+      "local part of the others with to_local(). If it is the same on every "
+      "rank: distribute_module distributes the tensors of a module; "
+      "implicit_replication() treats plain operands as replicated.");
   expect_same(
       {uniform({4, 3}, 1)}, {{Shard(0), Replicate()}}, [](const Tensors& t) {
         return t[0].masked_select(at::ones({}, at::kBool));
@@ -103,8 +102,8 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
                 {at::indexing::Slice(), index},
                 place(at::ones({2, 1}), mesh, Shard(0)));
       }),
-      "[aten::index_put_] values of shape [2, 1] do not broadcast to the "
-      "elements that the indices name, of shape [4, 1]. Pass values of that "
+      "[aten::index_put_] values of shape [2, 1] cannot be broadcast to the "
+      "elements that the indices select, of shape [4, 1]. Pass values of that "
       "shape.");
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
@@ -115,8 +114,8 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
             place(at::ones({2, 2, 2}), mesh, Replicate()));
       }),
       "[aten::scaled_dot_product_attention] attn_mask, f32[2, 2, 2] on (tp=2): "
-      "R, does not expand to the scores, of shape [4, 2, 2]. Pass a mask that "
-      "does.");
+      "R, cannot be expanded to the scores, of shape [4, 2, 2]. Pass a mask "
+      "that can.");
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         at::batch_norm(
@@ -130,9 +129,9 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
             1e-5,
             false);
       }),
-      "[aten::batch_norm] weight, f32[2] on (tp=2): S(0), needs one number for "
-      "each of the 1 channels of f32[4, 1, 3] on (tp=2): S(1). Pass such a "
-      "tensor.");
+      "[aten::batch_norm] weight, f32[2] on (tp=2): S(0), must have one "
+      "element for each of the 1 channels of f32[4, 1, 3] on (tp=2): S(1). "
+      "Pass such a tensor.");
 }
 
 TEST(PlainChecks, TheGreatestNormOfNoElements) {
@@ -145,10 +144,11 @@ TEST(PlainChecks, TheGreatestNormOfNoElements) {
               at::IntArrayRef{0});
         }),
         c10::str(
-            "[aten::linalg_vector_norm] the norm of order inf over no elements "
+            "[aten::linalg_vector_norm] the norm of order inf over zero "
+            "elements "
             "of f32[0, 3] on (tp=2): ",
             to_string(layout),
-            " is not defined. Reduce dimensions that have some."));
+            " is not defined. Reduce non-empty dimensions."));
   }
 }
 

@@ -79,14 +79,14 @@ TEST(PlainOperand, IsRefusedIfItDiffersBetweenRanks) {
   run_ranks(2, [](int64_t rank) {
     const std::string text =
         "[aten::copy_] argument \"src\", a plain f32[4] next to f32[4] on "
-        "(tp=2): R, is not the same on all ranks. Draw it from one seed on "
-        "every rank, or make it a DTensor.";
+        "(tp=2): R, differs between ranks. Draw it from the same seed on every "
+        "rank, or make it a DTensor.";
     EXPECT_EQ(
         error_of_copy(Replicate(), at::full({4}, static_cast<float>(rank))),
         text);
     EXPECT_NE(
         error_of_copy(Replicate(), at::ones({4 + rank}))
-            .find("is not the same on all ranks"),
+            .find("differs between ranks"),
         text.npos);
   });
 }
@@ -99,7 +99,7 @@ TEST(PlainOperand, IsRefusedByAllRanksIfOneOfThemDiffers) {
     auto weight = zeros_on(mesh, {4});
     const auto mine = at::full({4}, rank == 3 ? 2.0 : 1.0);
     EXPECT_NE(
-        error_of([&] { weight.copy_(mine); }).find("is not the same on all"),
+        error_of([&] { weight.copy_(mine); }).find("differs between ranks"),
         std::string::npos);
     EXPECT_EQ(weight.sum().item<double>(), 0);
   });

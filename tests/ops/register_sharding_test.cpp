@@ -326,24 +326,24 @@ std::string error_by(const MeshStrategy& strategy) {
 
 TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
   const std::string fits =
-      " outputs, and the call has 1 and 1. Give one for each tensor, also for "
-      "each in a list.";
+      " outputs, but the call has 1 and 1. Give one layout for each tensor, "
+      "including each tensor of a list.";
   const Placements cut{Shard(0)};
   EXPECT_EQ(
       error_by(Strategy{cut, {}}),
-      "[aten::relu] its rule gives layouts of 0 inputs and 1" + fits);
+      "[aten::relu] its rule gives layouts for 0 inputs and 1" + fits);
   EXPECT_EQ(
       error_by(Strategy{{Shard(0), Shard(0)}, cut}),
-      "[aten::relu] its rule gives layouts of 1 inputs and 2" + fits);
+      "[aten::relu] its rule gives layouts for 1 inputs and 2" + fits);
   EXPECT_EQ(
       error_by(MeshStrategy{{}, {cut}}),
-      "[aten::relu] its rule gives layouts of 1 inputs and 0" + fits);
+      "[aten::relu] its rule gives layouts for 1 inputs and 0" + fits);
   EXPECT_EQ(
       error_by(MeshStrategy{{cut}, {{}}}),
       "[aten::relu] 0 placements for a mesh of 1 dimensions: [] on (tp=1). "
       "Give one placement per mesh dimension.");
   const std::string no_dim =
-      "[aten::relu] S(5) on mesh dim \"tp\" cuts a dimension that the tensor "
+      "[aten::relu] S(5) on mesh dim \"tp\" shards a dimension that the tensor "
       "does not have: it has 2. Use a dimension from -2 to 1.";
   EXPECT_EQ(error_by(Strategy{{Shard(5)}, {Shard(5)}}), no_dim);
   EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
@@ -370,9 +370,9 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
     return returns;
   };
   const std::string end =
-      " is not that of f64[4, 3] on (tp=1): R; this rank has f64[4, 3] of it. "
-      "Return what the layout says from the rule or local kernel that you "
-      "registered; if you registered none, please report this.";
+      " does not match f64[4, 3] on (tp=1): R; this rank has f64[4, 3] of it. "
+      "Return the shape and dtype of the layout from the rule or local kernel "
+      "that you registered; if you registered none, please report this.";
   EXPECT_EQ(
       error_by(rule(numbers({2, 3}, 1))), "[DTensor] a part f64[2, 3]" + end);
   EXPECT_EQ(
@@ -380,8 +380,8 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
       "[DTensor] a part f32[4, 3]" + end);
   EXPECT_EQ(
       error_by(without_result()),
-      "[DTensor] an operator has a result 0, of which its rule says no layout. "
-      "Return what its MetaRule says from the local kernel that you "
+      "[DTensor] the rule of an operator gives no layout for result 0. Return "
+      "the results that its MetaRule describes from the local kernel that you "
       "registered; if you registered none, please report this.");
 }
 
@@ -391,15 +391,16 @@ TEST(RegisterSharding, OfRulesThatAskForWhatTheCallDoesNotHave) {
         call.arg("dim");
         return Strategies();
       })),
-      "[aten::relu] its rule asks for an argument \"dim\", and its schema is "
-      "aten::relu(Tensor self) -> Tensor. Use a name that stands there, or ask "
+      "[aten::relu] its rule reads an argument \"dim\", but its schema is "
+      "aten::relu(Tensor self) -> Tensor. Use a name from the schema, or check "
       "has_arg() first.");
   auto rule = without_result();
   rule.traits.size_arg = "self";
   EXPECT_EQ(
       error_by(rule),
-      "[aten::relu] its rule gives the argument \"self\" the sizes of the "
-      "first result, and the call has none. Leave OpTraits::size_arg out.");
+      "[aten::relu] its rule sets the argument \"self\" to the sizes of the "
+      "first result, but the call has no result. Leave OpTraits::size_arg "
+      "out.");
 }
 
 TEST(RegisterSharding, Mistakes) {
@@ -412,8 +413,8 @@ TEST(RegisterSharding, Mistakes) {
       "\"library::operator.overload\".");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { register_sharding("relu", OpRule()); }),
-      "[register_sharding] the rule of \"relu\" says nothing. Give it a "
-      "dim_rule, a mesh_rule or a kernel.");
+      "[register_sharding] the rule of \"relu\" is empty. Give it a dim_rule, "
+      "a mesh_rule or a kernel.");
   std::string inside;
   run_ranks(1, [&] {
     inside =
@@ -421,8 +422,8 @@ TEST(RegisterSharding, Mistakes) {
   });
   EXPECT_EQ(
       inside,
-      "[register_sharding] \"relu\" got a rule inside of a rank, while others "
-      "may call it. Register it before run_ranks.");
+      "[register_sharding] cannot register a rule for \"relu\" inside a rank: "
+      "other ranks may be calling it. Register it before run_ranks.");
 }
 
 } // namespace TEST_SOURCE

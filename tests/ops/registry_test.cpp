@@ -24,7 +24,7 @@ TEST(Registry, TraitsSaidTwice) {
   rules.einsum("mm", "mk,kn->mn").with_traits({.product = true});
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { rules.traits("mm", {}); }),
-      "[RuleRegistry] aten::mm has traits already. Say them once, in its rule "
+      "[RuleRegistry] aten::mm has traits already. Set them once, in its rule "
       "if it has one.");
   rules.traits("mm_", {});
   EXPECT_THROW(rules.traits("mm_", {}), c10::ValueError);
@@ -68,19 +68,19 @@ TEST(Registry, AnEinsumThatMakesNoSense) {
   EXPECT_EQ(
       error("mk,kn"),
       "[einsum] \"mk,kn\" has no ->. Write inputs and output as \"mk,kn->mn\", "
-      "a letter for each dimension.");
+      "one letter per dimension.");
   EXPECT_EQ(
       error("mk,kn->mz"),
       "[einsum] \"mk,kn->mz\": no input has the letter z of the output. Write "
-      "inputs and output as \"mk,kn->mn\", a letter for each dimension.");
+      "inputs and output as \"mk,kn->mn\", one letter per dimension.");
   EXPECT_EQ(
       error("mm,kn->kn"),
-      "[einsum] \"mm,kn->kn\": the letter m stands twice in one tensor. Write "
-      "inputs and output as \"mk,kn->mn\", a letter for each dimension.");
+      "[einsum] \"mm,kn->kn\": the letter m occurs twice in one tensor. Write "
+      "inputs and output as \"mk,kn->mn\", one letter per dimension.");
   EXPECT_EQ(
       error("m k,kn->mn"),
       "[einsum] \"m k,kn->mn\": ' ' is neither a letter nor 1. Write inputs "
-      "and output as \"mk,kn->mn\", a letter for each dimension.");
+      "and output as \"mk,kn->mn\", one letter per dimension.");
 }
 
 } // namespace TEST_SOURCE

@@ -190,11 +190,11 @@ TEST(ViewResult, SaysWhatIsOutOfDate) {
     const auto kept = v.clone();
     x.mul_(10);
     const auto stale = [](const std::string& why) {
-      return "[DTensor] f64[6] on (tp=2): S(0), taken as a view of a tensor "
+      return "[DTensor] f64[6] on (tp=2): S(0), a copied view of a tensor "
              "that " +
           why +
-          " for it, is out of date: that tensor has been "
-          "written since. Take the view again, or clone() it before the "
+          ", is out of date: that tensor has been "
+          "written to since. Take the view again, or clone() it before the "
           "write to keep its values.";
     };
     const auto text = stale("had to be redistributed");

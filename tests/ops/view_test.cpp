@@ -142,7 +142,7 @@ TEST(View, TakesGradientsInAnyLayout) {
 
 TEST(View, SaysWhatItCannotKeep) {
   const std::string heads =
-      " Where the dim holds heads, shard whole ones: set `unit` of "
+      " If the dim contains heads, shard between heads: set `unit` of "
       "ColwiseParallel to the features of a head.";
   run_ranks(4, [&] {
     const auto tp = init_device_mesh(at::kCPU, {4}, {"tp"});
@@ -152,8 +152,8 @@ TEST(View, SaysWhatItCannotKeep) {
           x.view({3, 4});
         }),
         "[aten::view] cannot keep the sharding of f64[12] on (tp=4): S(0) as "
-        "[3, 4]: what each rank has of dim 0, cut by mesh dim \"tp\", is no "
-        "part of a dim of the new shape. Redistribute to Replicate first: "
+        "[3, 4]: the shards of dim 0 on mesh dim \"tp\" do not correspond to "
+        "shards of any dim of the new shape. Redistribute to Replicate first: "
         "redistribute({Replicate()})." +
             heads);
     EXPECT_EQ(
@@ -161,8 +161,8 @@ TEST(View, SaysWhatItCannotKeep) {
           x.unflatten(0, {3, -1});
         }),
         "[aten::view] cannot keep the sharding of f64[12] on (tp=4): S(0) as "
-        "[3, 4]: what each rank has of dim 0, cut by mesh dim \"tp\", is no "
-        "part of a dim of the new shape. Redistribute to Replicate first: "
+        "[3, 4]: the shards of dim 0 on mesh dim \"tp\" do not correspond to "
+        "shards of any dim of the new shape. Redistribute to Replicate first: "
         "redistribute({Replicate()})." +
             heads);
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
@@ -172,8 +172,8 @@ TEST(View, SaysWhatItCannotKeep) {
           y.view({4, 3, 2});
         }),
         "[aten::view] cannot keep the sharding of f64[4, 6] on (dp=2, tp=2): "
-        "S(0) S(1) as [4, 3, 2]: what each rank has of dim 1, cut by mesh dim "
-        "\"tp\", is no part of a dim of the new shape. Redistribute to "
+        "S(0) S(1) as [4, 3, 2]: the shards of dim 1 on mesh dim \"tp\" do not "
+        "correspond to shards of any dim of the new shape. Redistribute to "
         "Replicate first: redistribute({Shard(0), Replicate()})." +
             heads);
   });
@@ -212,8 +212,8 @@ TEST(View, NeverCopies) {
         DTensor::from_local(columns, mesh, {Shard(0)}, options);
     EXPECT_EQ(
         error_of([&] { x.view({24}); }),
-        "[aten::view] this rank's part, of shape [2, 6] and strides [1, 2], "
-        "cannot be seen as [12] without a copy. Call "
+        "[aten::view] this rank's local tensor, of shape [2, 6] and strides "
+        "[1, 2], cannot be viewed as [12] without a copy. Call "
         "clone(at::MemoryFormat::Contiguous) first.");
     const DTensor copy(x.clone(at::MemoryFormat::Contiguous).view({24}));
     EXPECT_TRUE(at::equal(copy.to_local(), columns.flatten()));

@@ -170,8 +170,8 @@ TEST(LossParallelTest, APlainTargetOutsideNamesLossParallel) {
     const auto logits = in_layout(variable({5, 7}, 1), mesh, {Shard(1)});
     const std::string advice =
         " Make it a DTensor with distribute_tensor, or open loss_parallel(), "
-        "in which a plain one counts as the same on every rank and the classes "
-        "may stay sharded.";
+        "in which a plain target counts as replicated and the classes may stay "
+        "sharded.";
     for (const auto& target : {classes({5}, 7, 2), uniform({5, 7}, 2).abs()}) {
       const auto text =
           error_of([&] { at::cross_entropy_loss(logits, target); });
@@ -324,15 +324,15 @@ TEST(LossParallelTest, Errors) {
         in_layout(uniform({4, 8}, 1), mesh, {Shard(1), Shard(1)});
     EXPECT_EQ(
         error_of([&] { at::cross_entropy_loss(twice, target); }),
-        "[loss_parallel] the class dimension must be cut by one mesh "
+        "[loss_parallel] the class dimension must be sharded on one mesh "
         "dimension, as Shard(1), but the logits are f64[4, 8] on (dp=2, tp=2): "
         "S(1) S(1). Redistribute them.");
     const auto x = in_layout(uniform({4, 8}, 1), mesh, {Shard(0), Shard(1)});
     EXPECT_EQ(
         error_of([&] { at::cross_entropy_loss(x, target); }),
-        "[cross_entropy] the target is a plain tensor, but beside f64[4, 8] on "
-        "(dp=2, tp=2): S(0) S(1) every rank needs another part of it. Make it "
-        "a DTensor with distribute_tensor or DTensor::from_local.");
+        "[cross_entropy] the target is a plain tensor, but next to f64[4, 8] "
+        "on (dp=2, tp=2): S(0) S(1) every rank needs a different shard of it. "
+        "Make it a DTensor with distribute_tensor or DTensor::from_local.");
     const Placements whole = {Replicate(), Replicate()};
     EXPECT_EQ(
         error_of([&] {

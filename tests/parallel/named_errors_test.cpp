@@ -132,8 +132,8 @@ TEST(NamedErrors, OfHeadsThatDoNotDivideNameUnit) {
         error_of([&] {
           q(x).view({2, 5, 3, 4});
         }),
-        HasSubstr("Where the dim holds heads, shard whole ones: set `unit` of "
-                  "ColwiseParallel to the features of a head."));
+        HasSubstr("If the dim contains heads, shard between heads: set `unit` "
+                  "of ColwiseParallel to the features of a head."));
     auto whole = filled(torch::nn::Linear(4, 12));
     parallelize_module(
         *whole,

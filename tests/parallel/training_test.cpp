@@ -308,10 +308,10 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
         "\"self\" is a plain f64[6, 8] next to f64[] on (tp=2): R. Make it a "
         "DTensor with distribute_tensor or DTensor::from_local, or take the "
         "local part of the others with to_local(). If it is the same on every "
-        "rank: distribute_module makes what a module holds distributed, "
-        "implicit_replication() lets plain operands stand. Gradients to clip: "
-        "call dtensor::clip_grad_norm_, which takes plain ones beside "
-        "distributed ones.");
+        "rank: distribute_module distributes the tensors of a module; "
+        "implicit_replication() treats plain operands as replicated. To clip "
+        "gradients, call dtensor::clip_grad_norm_, which accepts plain and "
+        "distributed gradients.");
   });
 }
 

@@ -50,7 +50,7 @@ TEST_ON_RANKS(ProcessCheckReplicas, FindsOtherData) {
       beginning_of(error),
       get_world_size() == 1
           ? ""
-          : "[CheckReplicas] the input of module \"w1\" is not the same on all "
+          : "[CheckReplicas] the input of module \"w1\" differs between the "
             "ranks of mesh dimension \"tp\"");
 }
 
@@ -64,7 +64,7 @@ TEST_ON_RANKS(ProcessCheckReplicas, FindsAParameterThatDrifts) {
       beginning_of(error),
       get_world_size() == 1
           ? ""
-          : "[CheckReplicas] the parameter \"w2.bias\" is not the same on all "
+          : "[CheckReplicas] the parameter \"w2.bias\" differs between the "
             "ranks of mesh dimension \"tp\"");
 }
 
@@ -82,8 +82,8 @@ TEST_ON_RANKS(ProcessCheckReplicas, FindsOtherPlaces) {
       beginning_of(error),
       get_world_size() == 1
           ? ""
-          : "[CheckReplicas] the ranks of mesh dimension \"tp\" have come to "
-            "different places");
+          : "[CheckReplicas] the ranks of mesh dimension \"tp\" have "
+            "reached different points");
 }
 
 } // namespace TEST_SOURCE

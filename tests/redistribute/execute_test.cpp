@@ -271,7 +271,8 @@ TEST(Execute, ALocalTensorOfAnotherShapeIsRefused) {
     EXPECT_STREQ(
         e.what_without_backtrace(),
         "[redistribute] the local tensor has shape [2, 4], but its layout "
-        "gives this rank [4, 4]. Pass the part that the layout describes.");
+        "gives this rank [4, 4]. Pass the local tensor that the layout "
+        "describes.");
   }
 }
 

@@ -188,8 +188,8 @@ TEST(Facts, CompositeOperatorsWorkInInferenceMode) {
 
 const char* const kNoData =
     "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
-    "spread over ranks. Use to_local() for this rank's part, full_tensor() for "
-    "the whole, and DTensor(t) to print it. To save a model, call "
+    "spread over ranks. Use to_local() for the local tensor, full_tensor() for "
+    "the full tensor, and DTensor(t) to print it. To save a model, call "
     "save_checkpoint, or torch::save what get_model_state_dict(model, "
     "{.full_state_dict = true}) returns.";
 

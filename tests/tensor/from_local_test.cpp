@@ -159,8 +159,9 @@ TEST(FromLocalBackward, GradPlacementsHaveToFit) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     const std::string why =
-        ": a rank's gradient has the shape of its local tensor, and in these "
-        "placements its part has another. Cut what the tensor's layout cuts.";
+        ": a rank's gradient has the shape of its local tensor, and these "
+        "placements give it another shape. Shard the same dimensions as the "
+        "tensor's layout.";
     const auto local = at::ones({2, 3}, at::kDouble).requires_grad_();
     EXPECT_EQ(
         error_of<c10::ValueError>([&] {

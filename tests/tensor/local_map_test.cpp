@@ -157,11 +157,10 @@ TEST(LocalMap, AGradientThatMayMeanTwoThingsIsAskedFor) {
     const auto mm = local_map(product, {Shard(0)});
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { mm(x, w); }),
-        "[local_map] argument 1, f64[3, 2] on (a=2): R, has a gradient, and "
-        "beside it there are layouts that differ between the ranks of "
-        "\"a\": whether its gradient is the sum of what they compute, or the "
-        "same on all of them, does not show. Say so in in_grad_placements: "
-        "Partial() or Replicate().");
+        "[local_map] argument 1, f64[3, 2] on (a=2): R, requires a gradient, "
+        "and other arguments or results differ between the ranks of \"a\": its "
+        "gradient may be a sum over these ranks or the same on all of them. "
+        "State which in in_grad_placements: Partial() or Replicate().");
     {
       const torch::NoGradGuard no_grad;
       expect_same(whole(mm(x, w)), at::mm(whole(x), whole(w)));
@@ -311,12 +310,12 @@ TEST_F(LocalMapOutside, SaysWhatItCannotKnow) {
       EXPECT_EQ(
           error_of([&] { reads(even); }),
           "[local_map] the function has no value on rank 1, which is outside "
-          "the mesh (tp=2): it does not run on meta tensors, which would tell "
-          "the shapes of its results. Call it on ranks of the mesh only.");
+          "the mesh (tp=2): it does not run on meta tensors, so the shapes of "
+          "its results are unknown. Call it on ranks of the mesh only.");
       EXPECT_EQ(
           error_of([&] { local_map(twice, {Shard(0)})(uneven); }),
-          "[local_map] rank 1, which is outside the mesh (tp=2), cannot know "
-          "the shape of a result of uneven parts. Give out_shapes.");
+          "[local_map] rank 1 is outside the mesh (tp=2) and cannot infer the "
+          "shape of a result with uneven shards. Pass out_shapes.");
     }
     const auto y =
         local_map(twice, {Shard(0)}, {}, {.out_shapes = {{{5, 3}}}})(uneven);
@@ -361,7 +360,7 @@ TEST(LocalMap, RefusesArguments) {
             {Shard(0)},
             {{Shard(0)}, {Replicate()}})(x, 3);
       }),
-      "[local_map] argument 1 is no tensor, but in_placements has R for it. "
+      "[local_map] argument 1 is not a tensor, but in_placements has R for it. "
       "Give std::nullopt.");
   EXPECT_EQ(
       refusal([](T x, M) { local_map(same, {Shard(0)}, {std::nullopt})(x); }),
@@ -372,7 +371,7 @@ TEST(LocalMap, RefusesArguments) {
         local_map(same, {Shard(0)}, {{Shard(0)}, std::nullopt})(x);
       }),
       "[local_map] in_placements has layouts for 2 arguments, but the function "
-      "was called with 1, each tensor of a list counted. Give one for each.");
+      "was called with 1 (counting each tensor of a list). Give one for each.");
   EXPECT_EQ(
       refusal<c10::Error>([](T x, M) {
         local_map(
@@ -392,8 +391,8 @@ TEST(LocalMap, RefusesResults) {
       refusal([](T x, M) {
         local_map(same, {Shard(0)}, {}, {.out_shapes = {{}, {}}})(x);
       }),
-      "[local_map] the function returned 1 values, each tensor of a list "
-      "counted, but out_shapes are for 2. Give one for each.");
+      "[local_map] the function returned 1 values (counting each tensor of a "
+      "list), but out_shapes are for 2. Give one for each.");
   EXPECT_EQ(
       refusal<c10::TypeError>([](T x, M mesh) {
         local_map(
@@ -410,8 +409,8 @@ TEST(LocalMap, RefusesResults) {
             [](const at::Tensor& t) { return std::make_pair(t, t); },
             {Shard(0)})(x);
       }),
-      "[local_map] the function returned 2 values, each tensor of a list "
-      "counted, but out_placements are for 1. Give one for each.");
+      "[local_map] the function returned 2 values (counting each tensor of a "
+      "list), but out_placements are for 1. Give one for each.");
   EXPECT_EQ(
       refusal([](T x, M) { local_map(same, PlacementsList{std::nullopt})(x); }),
       "[local_map] result 0 is a tensor of shape [2, 3], but out_placements "
@@ -420,8 +419,8 @@ TEST(LocalMap, RefusesResults) {
       refusal([](T x, M) {
         local_map([](const at::Tensor&) { return 3; }, {Shard(0)})(x);
       }),
-      "[local_map] result 0 is no tensor, but out_placements has S(0) for it. "
-      "Give std::nullopt.");
+      "[local_map] result 0 is not a tensor, but out_placements has S(0) for "
+      "it. Give std::nullopt.");
 }
 
 } // namespace TEST_SOURCE

@@ -154,13 +154,14 @@ TEST(DTensorOfPart, IsALeafThatSharesTheMemory) {
         c10::str(
             "[DTensor] the local tensor has shape [3, 2], but rank ",
             rank,
-            " holds [",
+            " must hold [",
             rank == 0 ? 2 : 1,
-            ", 2] of f32[3, 2] on (tp=2): S(0). Cut it as torch.chunk does."));
+            ", 2] of f32[3, 2] on (tp=2): S(0). Shard it as torch.chunk "
+            "does."));
     EXPECT_EQ(
         error_of([&] { DTensor(part.to(at::kDouble), spec); }),
-        "[DTensor] the local tensor is Double, and the spec f32[3, 2] on "
-        "(tp=2): S(0). Give a plain tensor of that dtype.");
+        "[DTensor] the local tensor is Double, but the spec is f32[3, 2] on "
+        "(tp=2): S(0). Pass a plain tensor of that dtype.");
   });
 }
 

@@ -249,10 +249,10 @@ TEST_F(SecondDerivatives, OfFusedAttentionAreAnErrorAsOfPlainTensors) {
       EXPECT_EQ(
           error(placed(full, mesh, {layout}, true)),
           "[" + op +
-              "] LibTorch has no derivative of this operator, so gradients "
-              "that it makes cannot be differentiated again. Choose a kernel "
-              "that has, of attention by "
-              "at::globalContext().setSDPUseFlash(false), or call backward() "
+              "] LibTorch has no derivative for this operator, so the "
+              "gradients that it computes cannot be differentiated again. "
+              "Choose a kernel that has one (for attention: "
+              "at::globalContext().setSDPUseFlash(false)), or call backward() "
               "without create_graph.");
     });
   }

@@ -111,7 +111,7 @@ TEST(SameAsPlain, NamesWhatIsMissingOrTooMuch) {
   };
   EXPECT_THAT(
       error_of_trial(fewer, rows_on_two()),
-      HasSubstr("[result] there are 1, and should be 2."));
+      HasSubstr("[result] got 1 tensors, expected 2."));
   const auto undefined = [](const Tensors& x) {
     return Tensors{is_dtensor(x[0]) ? at::Tensor() : x[0]};
   };
@@ -133,8 +133,8 @@ TEST(SameAsPlain, SaysInWhichLayoutAnOperatorRefuses) {
   options.placements = {{Replicate()}, {Replicate()}};
   EXPECT_EQ(
       error_of_trial(refuses, options),
-      "[expect_same_as_plain] placements of 2 operands, and there are 1. Give "
-      "those of each, or of none.");
+      "[expect_same_as_plain] got placements for 2 operands, but there are 1. "
+      "Pass placements for each operand, or for none.");
 }
 
 // All combinations are tried once if there are few; otherwise the requested

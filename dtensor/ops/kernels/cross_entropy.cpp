@@ -41,7 +41,7 @@ int64_t find_class_mesh_dim(const Spec& logits, int64_t class_dim) {
     }
     DTENSOR_CHECK_VALUE(
         found < 0 && p.is_shard(),
-        "[loss_parallel] the class dimension must be cut by one mesh "
+        "[loss_parallel] the class dimension must be sharded on one mesh "
         "dimension, as Shard({}), but the logits are {}. Redistribute them.",
         class_dim,
         logits);
@@ -114,8 +114,9 @@ at::Tensor local_in(
   check_may_be_plain(argument, t, logits);
   DTENSOR_CHECK_VALUE(
       placements == replicated_placements(logits.mesh()),
-      "[{}] {} is a plain tensor, but beside {} every rank needs another part "
-      "of it. Make it a DTensor with distribute_tensor or DTensor::from_local.",
+      "[{}] {} is a plain tensor, but next to {} every rank needs a different "
+      "shard of it. Make it a DTensor with distribute_tensor or "
+      "DTensor::from_local.",
       kCrossEntropy,
       argument,
       logits);
@@ -325,8 +326,7 @@ void check_may_be_plain(
           at::get_dtensor_allow_implicit_replication(),
       "[{}] got mixed plain tensor and DTensor: {} is plain next to {}. Make "
       "it a DTensor with distribute_tensor, or open loss_parallel(), in which "
-      "a plain one counts as the same on every rank and the classes may stay "
-      "sharded.",
+      "a plain target counts as replicated and the classes may stay sharded.",
       kCrossEntropy,
       argument,
       logits);

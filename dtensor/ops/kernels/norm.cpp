@@ -60,8 +60,8 @@ void check_defined(
                      });
   DTENSOR_CHECK(
       is_sum || !empty,
-      "[{}] the norm of order {} over no elements of {} is not defined. Reduce "
-      "dimensions that have some.",
+      "[{}] the norm of order {} over zero elements of {} is not defined. "
+      "Reduce non-empty dimensions.",
       where,
       norm.order,
       *spec_of(self));

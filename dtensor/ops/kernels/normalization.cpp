@@ -73,8 +73,8 @@ void check_running(
     DTENSOR_CHECK(
         !running || !args.flag(detail::training_flag(norm)) ||
             decision.inputs[index] == nullptr,
-        "[{}] the layout of {} is not that of the input's channels, so it "
-        "cannot be updated in place. Shard both alike, or replicate both.",
+        "[{}] the layout of {} differs from that of the input's channels, so "
+        "it cannot be updated in place. Shard both alike, or replicate both.",
         args.name(),
         name);
     ++index;

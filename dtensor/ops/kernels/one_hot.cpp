@@ -27,8 +27,8 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
   if (ids.numel() == 0) {
     DTENSOR_CHECK(
         num_classes > 0,
-        "[{}] the ids, {}, are empty, so they do not tell the number of "
-        "classes. Pass it.",
+        "[{}] the ids, {}, are empty, so the number of classes cannot be "
+        "inferred. Pass it.",
         kWhere,
         spec);
     return num_classes;
@@ -37,8 +37,8 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
   const auto greatest = at::max(ids).item<int64_t>();
   DTENSOR_CHECK(
       least >= 0 && (num_classes < 0 || greatest < num_classes),
-      "[{}] the ids, {}, are from {} to {}, and the number of classes is {}. "
-      "Pass ids from 0 to below that number.",
+      "[{}] the ids, {}, are from {} to {}, but the number of classes is {}. "
+      "Pass ids of at least 0 and below that number.",
       kWhere,
       spec,
       least,

@@ -153,7 +153,7 @@ void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
   DTENSOR_CHECK_VALUE(
       where.dim() <= 1 && where.scalar_type() == at::kLong,
-      "[{}] where to split is given by one int64 or a list of them, got {} of "
+      "[{}] split positions must be one int64 or a 1-d int64 tensor, got {} of "
       "shape {}. Pass a tensor of at most one dimension.",
       op.schema().name(),
       where.toString(),

@@ -38,8 +38,9 @@ void detail::view_local(
   DTENSOR_CHECK(
       at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
           .has_value(),
-      "[{}] this rank's part, of shape {} and strides {}, cannot be seen as {} "
-      "without a copy. Call clone(at::MemoryFormat::Contiguous) first.",
+      "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
+      "viewed as {} without a copy. Call clone(at::MemoryFormat::Contiguous) "
+      "first.",
       op.schema().name(),
       self.sizes(),
       self.strides(),

@@ -95,8 +95,8 @@ void check_mask(const OpCall& call, const Sizes& output) {
   }
   DTENSOR_CHECK(
       fits,
-      "[{}] attn_mask, {}, does not expand to the scores, of shape {}. Pass a "
-      "mask that does.",
+      "[{}] attn_mask, {}, cannot be expanded to the scores, of shape {}. Pass "
+      "a mask that can.",
       call.name(),
       *mask->spec,
       at::IntArrayRef(scores));

@@ -275,8 +275,8 @@ void check_values(const OpCall& call) {
   }
   DTENSOR_CHECK(
       fits,
-      "[{}] values of shape {} do not broadcast to the elements that the "
-      "indices name, of shape {}. Pass values of that shape.",
+      "[{}] values of shape {} cannot be broadcast to the elements that the "
+      "indices select, of shape {}. Pass values of that shape.",
       call.name(),
       at::IntArrayRef(values),
       at::IntArrayRef(shape));

@@ -56,8 +56,8 @@ std::vector<OutputMeta> dot_meta(const OpCall& call) {
   DTENSOR_CHECK(
       a.dim() == 1 && b.dim() == 1 && a.numel() == b.numel() &&
           a.dtype() == b.dtype(),
-      "[{}] needs two vectors of one length and dtype, got {} and {}. Reshape "
-      "or convert them.",
+      "[{}] needs two vectors of the same length and dtype, got {} and {}. "
+      "Reshape or convert them.",
       call.name(),
       a,
       b);
@@ -80,8 +80,8 @@ std::vector<OutputMeta> addbmm_meta(const OpCall& call) {
       a.dim() == 3 && b.dim() == 3 && a.sizes()[0] == b.sizes()[0] &&
           a.sizes()[2] == b.sizes()[1] && a.dtype() == b.dtype() &&
           self.dtype() == a.dtype(),
-      "[{}] needs batches of matrices that fit, got {} and {}. Reshape or "
-      "convert them.",
+      "[{}] needs batches of matrices that can be multiplied, got {} and {}. "
+      "Reshape or convert them.",
       call.name(),
       a,
       b);

@@ -181,8 +181,8 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
     const auto* vector = call.input(name);
     DTENSOR_CHECK(
         vector == nullptr || vector->spec->numel() == input.sizes()[1],
-        "[{}] {}, {}, needs one number for each of the {} channels of {}. Pass "
-        "such a tensor.",
+        "[{}] {}, {}, must have one element for each of the {} channels of {}. "
+        "Pass such a tensor.",
         call.name(),
         name,
         vector == nullptr ? input : *vector->spec,

@@ -157,8 +157,8 @@ std::vector<at::ScalarType> floating(const OpCall& call) {
 std::vector<at::ScalarType> same_of_some(const OpCall& call) {
   DTENSOR_CHECK(
       call.inputs[0].spec->numel() > 0,
-      "[{}] {} has no elements, of which none is the greatest or the least. "
-      "Name a dimension to reduce that has some.",
+      "[{}] {} is empty, so it has no maximum or minimum. Reduce a non-empty "
+      "dimension.",
       call.name(),
       *call.inputs[0].spec);
   return same(call);

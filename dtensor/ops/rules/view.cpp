@@ -47,8 +47,8 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
   const bool may_be_heads = cut.dim() == input.spec->dim() - 1 &&
       static_cast<int64_t>(to.size()) > input.spec->dim();
   DTENSOR_THROW(
-      "[{}] cannot keep the sharding of {} as {}: what each rank has of dim "
-      "{}, cut by mesh dim {}, is no part of a dim of the new shape. "
+      "[{}] cannot keep the sharding of {} as {}: the shards of dim {} on mesh "
+      "dim {} do not correspond to shards of any dim of the new shape. "
       "Redistribute to Replicate first: redistribute({}).{}",
       call.name(),
       *input.spec,
@@ -56,8 +56,8 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
       cut.dim(),
       call.mesh.dim_label(lost),
       as_code(layout.inputs),
-      may_be_heads ? " Where the dim holds heads, shard whole ones: set `unit` "
-                     "of ColwiseParallel to the features of a head."
+      may_be_heads ? " If the dim contains heads, shard between heads: set "
+                     "`unit` of ColwiseParallel to the features of a head."
                    : "");
 }
 

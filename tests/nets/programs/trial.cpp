@@ -33,7 +33,7 @@ bool is_refusal(const std::string& text) {
 std::string kind_of(const std::string& refusal) {
   for (const auto* kind :
        {"is out of date",
-        "would not write to",
+        "would not reach that tensor",
         "got mixed",
         "layout of self"}) {
     if (refusal.find(kind) != refusal.npos) {
