@@ -58,7 +58,7 @@ double load(const std::string& path, int64_t width, const Placement& layout) {
     }
     TORCH_CHECK(
         DTensor(state["w7"]).to_local().min().item<float>() == 1,
-        "not what was saved");
+        "the loaded values differ from the saved ones");
   });
   return seconds;
 }
@@ -95,7 +95,7 @@ void measure(
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(
-      argc, argv, "Loading a checkpoint beside reading its files.");
+      argc, argv, "Loading a checkpoint, compared with reading its files.");
   const int64_t width = options.smoke ? 64 : 4096; // 512 MiB in total
   const auto folder = fs::temp_directory_path() /
       ("dtensor_bench_checkpoint_" + std::to_string(::getpid()));

@@ -51,9 +51,10 @@ Options parse(
     const std::vector<Flag>& flags) {
   CLI::App app(what);
   Options options;
-  app.add_option("--only", options.only, "Benchmarks whose name begins so");
-  app.add_option("--seconds", options.seconds, "Time for one comparison");
-  app.add_flag("--smoke", options.smoke, "Run each once, to see that it runs");
+  app.add_option(
+      "--only", options.only, "Only benchmarks whose name starts with this");
+  app.add_option("--seconds", options.seconds, "Seconds per comparison");
+  app.add_flag("--smoke", options.smoke, "Run each benchmark once, as a test");
   for (const Flag& flag : flags) {
     app.add_flag(flag.name, *flag.value, flag.help);
   }

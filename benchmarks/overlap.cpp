@@ -213,8 +213,10 @@ void on_processes(const std::string& backend, const bench::Options& options) {
 } // namespace
 
 int main(int argc, char** argv) {
-  const auto options =
-      bench::parse(argc, argv, "Communication beside work, and after it");
+  const auto options = bench::parse(
+      argc,
+      argv,
+      "Communication that overlaps work, compared with communication after it");
   if (!launched()) {
     run_ranks(kRanks, [&] { on_threads(options); }, {.intra_op_threads = 1});
     return 0;

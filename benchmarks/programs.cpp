@@ -124,12 +124,14 @@ void measure(
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(
-      argc, argv, "An exported program beside the same torch::nn modules");
+      argc,
+      argv,
+      "An exported program, compared with the same torch::nn modules");
   constexpr int kSkipped = 77;
   const auto folder = std::filesystem::temp_directory_path();
   const auto path = exported(folder);
   if (path.empty()) {
-    std::puts("no Python with PyTorch to export a program");
+    std::puts("skipped: exporting a program needs a Python with PyTorch");
     return kSkipped;
   }
   measure("program/plain", 0, path, options);

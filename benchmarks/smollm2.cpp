@@ -199,7 +199,8 @@ int main(int argc, char** argv) {
   Config config; // a small random model, as a test
   if (!options.smoke) {
     if (!std::filesystem::exists(DTENSOR_SMOLLM2)) {
-      std::cout << "no " << DTENSOR_SMOLLM2 << ", which `make models` brings\n";
+      std::cout << "skipped: no file " << DTENSOR_SMOLLM2
+                << ", run `make models`\n";
       return kSkipped;
     }
     file = dtensor::open_weights(DTENSOR_SMOLLM2);

@@ -82,11 +82,11 @@ function(dtensor_cuda_problem out)
   dtensor_find_toolkit()
   string(REGEX MATCH "[0-9]+" major "${dtensor_torch_kind}")
   if(NOT nvcc)
-    set(found "there is no nvcc in CUDACXX, CUDA_HOME, PATH or /usr/local/cuda")
+    set(found "nvcc not found in CUDACXX, CUDA_HOME, PATH or /usr/local/cuda")
   elseif(major AND NOT toolkit_version MATCHES "^${major}\\.")
-    set(found "${nvcc} is of CUDA ${toolkit_version}")
+    set(found "${nvcc} belongs to CUDA ${toolkit_version}")
   elseif(NOT toolkit)
-    set(found "${nvcc} comes without cuda_runtime.h and libcudart")
+    set(found "cuda_runtime.h and libcudart not found for ${nvcc}")
   else()
     if(NOT CUDA_TOOLKIT_ROOT_DIR)
       set(CUDA_TOOLKIT_ROOT_DIR ${toolkit} CACHE PATH "For LibTorch" FORCE)
@@ -98,10 +98,10 @@ function(dtensor_cuda_problem out)
   endif()
   string(CONCAT problem
     "[dtensor] LibTorch ${dtensor_torch_version} in ${dtensor_torch_root} is "
-    "built for ${dtensor_torch_kind}, so CMake needs the toolkit of that version: "
-    "${found}. Install it and name it in CUDA_HOME, or get a LibTorch for the "
+    "built for ${dtensor_torch_kind}, so CMake needs the CUDA toolkit of that version: "
+    "${found}. Install it and set CUDA_HOME, or get a LibTorch for the "
     "CPU (pip install torch==${dtensor_torch_version}+cpu, from PyTorch's index "
-    "of CPU builds) and name that in CMAKE_PREFIX_PATH.")
+    "of CPU builds) and add that to CMAKE_PREFIX_PATH.")
   set(${out} "${problem}" PARENT_SCOPE)
 endfunction()
 
@@ -149,17 +149,17 @@ endfunction()
 function(dtensor_torch_problem out version kind)
   set(${out} "" PARENT_SCOPE)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor ${version})
-  set(built "[dtensor] is built for LibTorch ${version} (${kind}), and CMake finds")
+  set(built "[dtensor] is built for LibTorch ${version} (${kind}), but CMake finds")
   if(NOT dtensor_torch_root)
-    set(${out} "${built} none. Name it in CMAKE_PREFIX_PATH." PARENT_SCOPE)
+    set(${out} "${built} no LibTorch. Add one to CMAKE_PREFIX_PATH." PARENT_SCOPE)
     return()
   endif()
   string(FIND "${dtensor_torch_version}." "${minor}." at)
   string(REGEX MATCH "CUDA" cuda ${kind})
   if(NOT at EQUAL 0 OR NOT dtensor_torch_kind MATCHES "^${cuda}")
     string(CONCAT problem "${built} ${dtensor_torch_version} "
-      "(${dtensor_torch_kind}) in ${dtensor_torch_root}. Name a LibTorch ${minor} "
-      "(${kind}) in CMAKE_PREFIX_PATH, or build dtensor for the one that is there.")
+      "(${dtensor_torch_kind}) in ${dtensor_torch_root}. Add a LibTorch ${minor} "
+      "(${kind}) to CMAKE_PREFIX_PATH, or build dtensor for the LibTorch found.")
     set(${out} "${problem}" PARENT_SCOPE)
   endif()
 endfunction()

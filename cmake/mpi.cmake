@@ -86,7 +86,7 @@ if(DTENSOR_MPI AND dtensor_kind STREQUAL SHARED)
   endforeach()
 endif()
 if(DTENSOR_MPI STREQUAL ON AND NOT dtensor_mpi_kinds)
-  message(FATAL_ERROR "DTENSOR_MPI is ON, and there is no MPI for a shared "
-    "library. Install libopenmpi-dev or libmpich-dev, or put mpicc in the PATH.")
+  message(FATAL_ERROR "DTENSOR_MPI is ON, but no MPI for a shared "
+    "library was found. Install libopenmpi-dev or libmpich-dev, or put mpicc in the PATH.")
 endif()
 message(STATUS "MPI: ${dtensor_mpi_kinds}")

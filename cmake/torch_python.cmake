@@ -14,5 +14,5 @@ execute_process(
 set(dtensor_exports ON)
 if(no_torch)
   set(dtensor_exports OFF)
-  message(STATUS "dtensor: programs are not tested: no Python has PyTorch")
+  message(STATUS "dtensor: tests of exported programs are disabled: no Python with PyTorch found")
 endif()

@@ -48,7 +48,8 @@ inline int64_t positive(
       text.find_first_not_of("0123456789") == std::string::npos;
   const int64_t number = is_number ? std::atoll(text.c_str()) : 0;
   if (number < 1) {
-    std::cerr << argv[0] << ": not a number above 0: " << text << "\n";
+    std::cerr << argv[0] << ": expected a positive number, got " << text
+              << "\n";
     end_with_usage(argv, what, /*is_error=*/true);
   }
   return number;
@@ -60,9 +61,10 @@ inline void refuse_launcher(const std::string& program) {
   const char* world = std::getenv("WORLD_SIZE");
   if (world != nullptr && std::atoll(world) > 1) {
     std::cerr << program
-              << ": runs its ranks as threads of one process, and a launcher "
+              << ": its ranks are threads of one process, but a launcher "
                  "started "
-              << world << ". Start it without the launcher, with --ranks "
+              << world
+              << " processes. Start it without the launcher, with --ranks "
               << world << ".\n";
     std::exit(2);
   }

@@ -9,7 +9,7 @@
   do {                                                                    \
     if (!(condition)) {                                                   \
       std::fprintf(                                                       \
-          stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+          stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
       std::abort();                                                       \
     }                                                                     \
   } while (false)

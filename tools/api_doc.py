@@ -113,13 +113,13 @@ def problems_of(sections: dict) -> list[str]:
     for module in MODULES:
         names = names_of(module)
         rows = sections.get(module, {})
-        problems += [f"{module}: no row for {n}" for n in names if n not in rows]
-        problems += [f"{module}: Python has no {n}" for n in rows if n not in names]
+        problems += [f"{module}: missing row for {n}" for n in names if n not in rows]
+        problems += [f"{module}: {n} does not exist in Python" for n in rows if n not in names]
     tests = tests_that_exist()
     for section, rows in sections.items():
         for name, (cpp, test) in rows.items():
             if cpp != NOT_YET and test not in tests:
-                problems.append(f"{section}: {name}: there is no test {test}")
+                problems.append(f"{section}: {name}: test {test} does not exist")
     return problems
 
 
@@ -149,7 +149,7 @@ def main() -> None:
     import torch
 
     if options.check and not torch.__version__.startswith(VERSION):
-        print(f"the rows are for {VERSION}, and this is {torch.__version__}")
+        print(f"the rows are for torch {VERSION}, but torch {torch.__version__} is installed")
         sys.exit(SKIPPED)
     sections = read_rows()
     problems = problems_of(sections)

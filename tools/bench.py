@@ -57,7 +57,7 @@ def run_lines(command: list[str]) -> list[dict]:
         note(f"{done.stdout.strip()}: {' '.join(command)}")
         return []
     if done.returncode != 0:
-        raise SystemExit(f"bench: {' '.join(command)} ended with {done.returncode}")
+        raise SystemExit(f"bench: {' '.join(command)} exited with {done.returncode}")
     # A launcher prefixes each line with its rank.
     lines = [line[max(line.find("{"), 0) :] for line in done.stdout.splitlines()]
     return [json.loads(line) for line in lines]
@@ -68,10 +68,10 @@ def smoke(program: str) -> None:
     lines = run_lines([program, "--smoke"])
     for line in lines:
         if not isinstance(line["benchmark"], str) or len(line) < 2:
-            raise SystemExit(f"bench: not a figure: {line}")
+            raise SystemExit(f"bench: not a result line: {line}")
     if not lines:
-        raise SystemExit(f"bench: {program} --smoke prints no figure")
-    print(f"{len(lines)} figures")
+        raise SystemExit(f"bench: {program} --smoke prints no result")
+    print(f"{len(lines)} results")
 
 
 # --- running -----------------------------------------------------------------
@@ -199,7 +199,7 @@ def figures_of(side: str, command: list[str]) -> list[dict]:
     except SystemExit as failure:
         if side == "ours":
             raise
-        note(f"{failure}; left out".removeprefix("bench: "))
+        note(f"{failure}; skipped".removeprefix("bench: "))
         return []
 
 
@@ -356,12 +356,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=3, help="of each program")
-    parser.add_argument("--only", default="", help="figures whose name begins so")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each program")
+    parser.add_argument("--only", default="", help="only results whose name starts with this")
     parser.add_argument(
-        "--no-anchors", dest="anchors", action="store_false", help="only ours"
+        "--no-anchors", dest="anchors", action="store_false", help="do not run the anchors"
     )
-    parser.add_argument("--smoke", metavar="PROGRAM", help="only see that it runs")
+    parser.add_argument("--smoke", metavar="PROGRAM", help="only test that the program runs")
     options = parser.parse_args()
     if options.smoke:
         return smoke(options.smoke)
@@ -369,7 +369,7 @@ def main() -> None:
         note(f"WARNING: load average {load:.2f}; timings need a quiet machine")
     options.python = python_with_torch() if options.anchors else None
     if options.anchors and options.python is None:
-        note("no Python with torch: the anchors are left out")
+        note("no Python with torch: skipping the anchors")
     print_table(HEAD, rows(measure(options), load_bars()))
 
 

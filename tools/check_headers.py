@@ -54,14 +54,14 @@ def check_file(name: str, lines: list[str]) -> list[str]:
     if lines[:1] != [SPDX]:
         errors.append(f"{name}:1: the first line must be '{SPDX}'")
     if len(lines) > (most := LIMITS[Path(name).suffix]):
-        errors.append(f"{name}: {len(lines)} lines, more than {most}: split it by idea")
+        errors.append(f"{name}: {len(lines)} lines, more than {most}: split the file")
     for number, line in enumerate(lines, 1):
         if library and WIDE.match(line):
             errors.append(f"{name}:{number}: include the narrow headers you use")
         if library and name != "dtensor/error.h" and BARE_CHECK.search(line):
             errors.append(f"{name}:{number}: report with DTENSOR_CHECK: [where] ...")
     if name.endswith(".h") and not name.endswith(("_impl.h", "/api.h")):
-        no_doc = "a public declaration without a comment"
+        no_doc = "public declaration without a comment"
         errors += [f"{name}:{n}: {no_doc}" for n in undocumented(lines)]
     return errors
 
@@ -113,11 +113,11 @@ def check_internals(files: dict[str, str], tests: str) -> list[str]:
         here = {"all", inside, inside.split("/")[0]}
         found |= {(name, place) for name in mentions for place in here}
         errors += [
-            f"{file}: {name} is not of {inside.split('/')[0]} in {INTERNALS}"
+            f"{file}: {name} is not listed for {inside.split('/')[0]} in {INTERNALS}"
             for name in sorted(mentions)
             if not any(name in names and here & places for names, places, _ in entries)]
     for names, places, test in entries:
-        errors += [f"{INTERNALS}: {place} mentions none of {', '.join(sorted(names))}"
+        errors += [f"{INTERNALS}: {place} does not mention any of {', '.join(sorted(names))}"
                    for place in sorted(places)
                    if names and not any((name, place) in found for name in names)]
         if test.startswith(("the ", "asserted")):
@@ -125,7 +125,7 @@ def check_internals(files: dict[str, str], tests: str) -> list[str]:
         suite, _, case = test.rpartition(".")
         case = r"\w+" if case == "*" else case
         if not re.search(rf"\bTEST(_[FP])?\({suite or SUITE},\s*{case}\)", tests):
-            errors.append(f"{INTERNALS}: there is no test {test}")
+            errors.append(f"{INTERNALS}: test {test} does not exist")
     told = {test for _, _, test in entries}
     errors += [f"{INTERNALS}: no entry names {SUITE}.{case}"
                for case in re.findall(rf"\bTEST\({SUITE},\s*(\w+)\)", tests)
@@ -149,15 +149,15 @@ def check(root: Path) -> list[str]:
             errors += check_first_include(name, files)
         internal = name.endswith((".cpp", "_impl.h"))
         if name not in LISTED.findall(cmake if internal else public):
-            errors.append(f"{name}: not in cmake/sources.cmake, or in a wrong list")
+            errors.append(f"{name}: missing from cmake/sources.cmake, or in the wrong list")
         apart = internal or name.startswith(("dtensor/dtensor.h", "dtensor/testing/"))
         if not apart and f"#include <{name}>" not in umbrella:
-            errors.append(f"{name}: not in dtensor/dtensor.h")
+            errors.append(f"{name}: missing from dtensor/dtensor.h")
     tests = "".join(file.read_text() for file in root.glob("tests/**/*_test.cpp"))
     return errors + check_internals(files, tests)
 
 
 if __name__ == "__main__":
     found = check(Path(__file__).resolve().parent.parent)
-    print("\n".join(found) or "check_headers: all files keep the rules")
+    print("\n".join(found) or "check_headers: all files follow the rules")
     sys.exit(bool(found))

@@ -184,7 +184,7 @@ def check_forward(name: str, declared: str, layers: set[str]) -> str:
     slot = declared in SLOTS.get(name, set())
     if slot or not layers or any(allowed(here, layer) for layer in layers):
         return ""
-    return f"'{here}' may not declare {declared}, which is of {', '.join(layers)}"
+    return f"'{here}' may not declare {declared}, which belongs to {', '.join(layers)}"
 
 
 def without_comments(text: str) -> str:
@@ -223,8 +223,8 @@ def check_listed(files: dict[str, str]) -> list[str]:
             unseen -= places
             if not places:
                 line = line_of(code, match.start())
-                errors.append(f"{name}:{line}: {what} is not for this file ({match[0]})")
-        errors += [f"tools/check_layers.py: dtensor/{place} has no more {what}"
+                errors.append(f"{name}:{line}: {what} is not allowed in this file ({match[0]})")
+        errors += [f"tools/check_layers.py: dtensor/{place} no longer has {what}"
                    for place in sorted(unseen)]
     return errors
 
@@ -245,7 +245,7 @@ def check(files: dict[str, str]) -> list[str]:
     errors = check_listed(files)
     for name, text in files.items():
         if layer_of(name) not in KNOWN:
-            errors.append(f"{name}:1: folder '{layer_of(name)}' is in no layer")
+            errors.append(f"{name}:1: folder '{layer_of(name)}' does not belong to a layer")
             continue
         errors += check_text(name, text)
         for number, line in enumerate(text.splitlines(), 1):
@@ -261,5 +261,5 @@ def check(files: dict[str, str]) -> list[str]:
 
 if __name__ == "__main__":
     found = check(sources(Path(__file__).resolve().parent.parent))
-    print("\n".join(found) or "check_layers: every include points down")
+    print("\n".join(found) or "check_layers: all includes point to lower layers")
     sys.exit(bool(found))

@@ -62,7 +62,7 @@ def main():
         program for program in pathlib.Path(args.build).glob("tests/fuzz/*_fuzz")
         if not args.targets or program.name.removesuffix("_fuzz") in args.targets)
     if not programs:
-        sys.exit(f"fuzz: no targets in {args.build}: build dtensor_fuzz")
+        sys.exit(f"fuzz: no targets in {args.build}. Build dtensor_fuzz first")
     failed = 0
     print(f"{'target':24}{'executions':>12}{'coverage':>10}{'inputs':>8}  result")
     with ThreadPoolExecutor(args.jobs) as pool:

@@ -15,7 +15,7 @@ def settle(pages: dict[pathlib.Path, str], check: bool) -> int:
            if not page.exists() or page.read_text() != text]
     for page in old:
         if check:
-            print(f"{page.relative_to(ROOT)} is old: run tools/{pathlib.Path(sys.argv[0]).name}")
+            print(f"{page.relative_to(ROOT)} is out of date: run tools/{pathlib.Path(sys.argv[0]).name}")
         else:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(pages[page])

@@ -61,7 +61,7 @@ class Reader:
             at += 1
             if depth == 0:
                 return at
-        raise ValueError(f"a bracket that nothing closes: {self.line()}")
+        raise ValueError(f"unclosed bracket: {self.line()}")
 
     def behind_literal(self, at: int) -> int:
         """Returns `at`, or the position behind the literals and comments that

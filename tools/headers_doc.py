@@ -278,7 +278,7 @@ def main() -> int:
     pages["README.md"] = index_of(names)
     stray = [page.name for page in PAGES.glob("*") if page.name not in pages]
     for name in stray:
-        print(f"docs/reference/headers/{name} is of no layer: remove it")
+        print(f"docs/reference/headers/{name} belongs to no layer: remove it")
     old = settle({PAGES / name: text for name, text in pages.items()},
                  "--check" in sys.argv[1:])
     return int(old or bool(stray))

@@ -55,7 +55,7 @@ def run(only: str, preload: str) -> tuple[dict[str, int], dict[str, int]]:
             text=True,
         )
         if done.returncode != 0:
-            sys.exit(f"instructions: valgrind ended with {done.returncode}\n{done.stderr}")
+            sys.exit(f"instructions: valgrind exited with {done.returncode}\n{done.stderr}")
         counts = {}
         for path in Path(folder).iterdir():
             text = path.read_text()
@@ -81,18 +81,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="figures whose name begins so")
+    parser.add_argument("--only", default="", help="only results whose name starts with this")
     parser.add_argument(
         "--preload",
         default="",
         metavar="LIBRARY",
-        help="an allocator in place of the system's, as libjemalloc.so.2",
+        help="allocator to use instead of the system's, e.g. libjemalloc.so.2",
     )
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
-        sys.exit("instructions: needs valgrind. Install it.")
+        sys.exit("instructions: valgrind is missing. Install it.")
     if not PROGRAM.exists():
-        sys.exit("instructions: not built. Install valgrind's headers, then build.")
+        sys.exit("instructions: the program is not built. Install valgrind's headers, then build.")
     lines = figures(*run(options.only, options.preload))
     facts = bench.facts_of_this_run()
     with (bench.BUILD / "instructions.jsonl").open("a") as log:

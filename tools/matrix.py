@@ -116,7 +116,7 @@ def fetch(version: Version) -> None:
             raise Failure(f"not fetched: pip cannot get torch{wanted}")
     kind = version.has_kind()
     if not kind.startswith(version.kind):
-        raise Failure(f"not fetched: pip's torch is for {kind}")
+        raise Failure(f"not fetched: pip's torch is built for {kind}")
     version.kind = kind
 
 
@@ -132,11 +132,11 @@ def build(version: Version, suites: list[str], jobs: int) -> None:
         f"-DCMAKE_PREFIX_PATH={version.torch()}",
     ])
     if configured != 0:
-        raise Failure("NO, CMake refuses it")
+        raise Failure("NO, CMake fails")
     targets = [t for s in suites for t in TARGETS.get(s, [f"dtensor_{s}_tests"])]
     command = ["cmake", "--build", folder, "--parallel", str(jobs), "--target"]
     if version.run("build", [*command, "dtensor_dtensor"]) != 0:
-        raise Failure("NO, the library does not compile")
+        raise Failure("NO, compilation fails")
     version.built = "yes"
     if version.run("build", [*command, *targets, "--", "-k", "0"]) != 0:
         version.built = "NO, the tests do not compile"
@@ -221,7 +221,7 @@ def print_table(versions: list[Version]) -> None:
         if more := version.failed[NAMED:]:
             print(f"{version.name}: and {len(more)} more, see test.log")
     if any(v.label for v in versions) and not has_gpu():
-        print("what needs a GPU: skipped: no GPU")
+        print("tests that need a GPU: skipped, no GPU")
     print(f"logs: {MATRIX.relative_to(ROOT)}/<version>/{{fetch,build,test}}.log")
 
 
@@ -236,10 +236,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--versions", nargs="*", metavar="V", help=f"of {' '.join(VERSIONS)}, or others"
+        "--versions", nargs="*", metavar="V", help=f"versions, such as {' '.join(VERSIONS)}"
     )
     parser.add_argument(
-        "--suites", nargs="*", choices=suites, metavar="S", help=f"of {' '.join(suites)}"
+        "--suites", nargs="*", choices=suites, metavar="S", help=f"suites: {' '.join(suites)}"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()

@@ -84,7 +84,7 @@ def is_noticed(name: str, mutation: Mutation, build: Path) -> bool:
     text = source.read_text()
     found = text.count(mutation.mend)
     if found != 1:
-        sys.exit(f"{mutation.file} has {mutation.mend!r} {found} times, not once")
+        sys.exit(f"{mutation.file} contains {mutation.mend!r} {found} times, expected once")
     try:
         source.write_text(text.replace(mutation.mend, mutation.without))
         target = f"dtensor_{mutation.net}"
@@ -113,11 +113,11 @@ def main() -> int:
     names = args.names or list(MUTATIONS)
     for name in names:
         if name not in MUTATIONS:
-            parser.error(f"no mutation {name!r}; there are {', '.join(MUTATIONS)}")
+            parser.error(f"unknown mutation {name!r}. Choose from: {', '.join(MUTATIONS)}")
     build = args.build.resolve()
     missed = [n for n in names if not is_noticed(n, MUTATIONS[n], build)]
     if missed:
-        print(f"no net noticed: {', '.join(missed)}")
+        print(f"not detected by any net: {', '.join(missed)}")
     return 1 if missed else 0
 
 

@@ -125,7 +125,7 @@ if [[ $origin == .venv ]] &&
   say "installing numpy, expecttest, lizard, gguf, safetensors, sentencepiece and clang-format in .venv"
   .venv/bin/python -m pip install --quiet \
     numpy expecttest gguf safetensors sentencepiece lizard clang-format==14.0.6 ||
-    say "without them the net of op samples and lints are skipped"
+    say "without them, lints and the net of operator samples are skipped"
 fi
 
 mkdir -p build

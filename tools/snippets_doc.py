@@ -32,14 +32,14 @@ def piece(file: str, name: str | None) -> str:
     """Returns the text of a block. Raises ValueError if there is none."""
     path = ROOT / file
     if not path.exists():
-        raise ValueError(f"there is no {file}")
+        raise ValueError(f"{file} does not exist")
     text = path.read_text()
     if name is None:
         return MARK.sub("", text.split("\n", 1)[1])
     found = re.findall(
         rf"^ *(?://|#) \[{name}\]\n(.*?)^ *(?://|#) \[/{name}\]$", text, re.M | re.S)
     if len(found) != 1:
-        raise ValueError(f"{file} has {len(found)} pieces called {name}")
+        raise ValueError(f"{file} has {len(found)} snippets named {name}, expected 1")
     return MARK.sub("", textwrap.dedent(found[0])).strip("\n") + "\n"
 
 
@@ -60,7 +60,7 @@ def update(page: str, text: str, shown: set, problems: list[str]) -> str:
         is_long = match["text"].count("\n") > SHORT
         if copies and match["language"] == "cpp" and is_long:
             first = match["text"].split("\n")[0]
-            problems.append(f"{page}: comes from no program: {first}")
+            problems.append(f"{page}: snippet without a program: {first}")
         return match[0]
 
     return BLOCK.sub(block, text)
@@ -74,14 +74,14 @@ def main() -> int:
         page, old = str(path.relative_to(ROOT)), path.read_text()
         new = update(page, old, shown, problems)
         if check and new != old:
-            problems.append(f"{page} is old: run tools/snippets_doc.py")
+            problems.append(f"{page} is out of date: run tools/snippets_doc.py")
         elif new != old:
             path.write_text(new)
     for path in sorted((ROOT / "examples").rglob("*.*")):
         file = str(path.relative_to(ROOT))
         for name in BEGIN.findall(path.read_text()):
             if (file, name) not in shown:
-                problems.append(f"{file}: no page shows {name}")
+                problems.append(f"{file}: snippet {name} is not used by any page")
     print("\n".join(problems), end="\n" if problems else "")
     return bool(problems)
 

@@ -53,7 +53,7 @@ def main():
     found = sorted(set(sources(options.build)))
     with ThreadPoolExecutor(options.jobs) as pool:
         clean = list(pool.map(lambda source: is_clean(options.build, source), found))
-    print(f"{len(found)} sources read, {clean.count(False)} with findings")
+    print(f"{len(found)} sources checked, {clean.count(False)} with findings")
     return 0 if found and all(clean) else 1
 
 

@@ -29,7 +29,7 @@ def skip(why):
 
 
 if not FILE.exists():
-    skip(f"no {FILE}, which `make models` brings")
+    skip(f"no file {FILE}, run `make models`")
 try:
     import gguf
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -203,7 +203,7 @@ void read_strided(
       std::any_of(parts.begin(), parts.end(), [](const auto& intervals) {
         return intervals.size() != 1;
       });
-  // from_blob takes no pointer to const; nobody writes.
+  // from_blob takes no pointer to const. The bytes are never written.
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
   auto* const data = const_cast<std::byte*>(stored.data);
   Sizes all(sizes.begin(), sizes.end());

@@ -155,7 +155,7 @@ void copy_piece(
 }
 
 at::Tensor mapped(const StoredPiece& piece, const WeightFormat& format) {
-  // from_blob takes no pointer to const; nobody writes.
+  // from_blob takes no pointer to const. The bytes are never written.
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
   auto* const data = const_cast<std::byte*>(piece.data);
   const auto item = c10::elementSize(format.dtype);

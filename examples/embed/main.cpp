@@ -143,17 +143,17 @@ void compare(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("How alike sentences are, by a MiniLM on ranks.");
-  app.add_option("--model", options.model, "folder with safetensors");
+  CLI::App app("Compares sentences with a MiniLM model on several ranks.");
+  app.add_option("--model", options.model, "folder with safetensors files");
   app.add_option("--ranks", options.ranks, "threads that share the model")
       ->check(CLI::PositiveNumber);
   app.add_flag(
       "--sequence-parallel",
       options.sequence_parallel,
-      "activations are cut along words");
+      "shard activations along the sequence");
   app.add_option("--out", options.out, "file for the embeddings");
   app.add_flag("--check", options.check, "try it with a small random model");
-  app.add_option("sentences", options.sentences, "what to compare");
+  app.add_option("sentences", options.sentences, "sentences to compare");
   CLI11_PARSE(app, argc, argv);
   arguments::refuse_launcher("embed");
   try {

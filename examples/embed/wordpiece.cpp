@@ -118,7 +118,7 @@ WordPiece::WordPiece(const std::string& path) {
     numbers_.emplace(line, static_cast<int64_t>(numbers_.size()));
   }
   if (numbers_.count("[CLS]") == 0) {
-    throw std::runtime_error(path + ": no vocabulary of BERT");
+    throw std::runtime_error(path + ": not a BERT vocabulary");
   }
 }
 

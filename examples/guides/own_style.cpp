@@ -37,8 +37,7 @@ class FusedColumns : public ParallelStyle {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         linear != nullptr,
         "[FusedColumns] module \"{}\" is not a torch::nn::Linear. Give it "
-        "another "
-        "style.",
+        "another style.",
         target.name);
     const auto rows = StridedShard(0, 2); // a chunk of each half
     set_parameter_placement(target, linear->weight, rows, "weight");
@@ -89,8 +88,7 @@ class ScaleColumns : public ParallelStyle {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         scale != nullptr && hooks != nullptr,
         "[ScaleColumns] module \"{}\" is not a Scale with hooks. Declare it "
-        "with "
-        "DTENSOR_MODULE.",
+        "with DTENSOR_MODULE.",
         target.name);
     set_parameter_placement(target, scale->factors, Shard(0), "factors");
     hooks->add_forward_pre_hook(

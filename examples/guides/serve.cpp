@@ -75,10 +75,10 @@ class ShardedModel {
 void check_ids(const torch::Tensor& ids) {
   TORCH_CHECK_VALUE(
       ids.dim() == 1 && ids.numel() > 0 && ids.scalar_type() == torch::kLong,
-      "a request is a list of ids");
+      "expected a nonempty 1-D int64 tensor of ids");
   TORCH_CHECK_VALUE(
       ids.min().item<int64_t>() >= 0 && ids.max().item<int64_t>() < kVocab,
-      "ids are less than ",
+      "expected ids from 0 to below ",
       kVocab);
 }
 // [/check]

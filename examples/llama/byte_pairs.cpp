@@ -68,7 +68,7 @@ class Splitter {
         &at,
         nullptr));
     if (code_ == nullptr) {
-      throw std::runtime_error("a pattern that PCRE2 does not take");
+      throw std::runtime_error("PCRE2 rejects the pattern");
     }
   }
 

@@ -141,25 +141,38 @@ void serve(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Answers prompts by a Llama model on ranks of one process.");
+  CLI::App app(
+      "Answers prompts with a Llama model on several ranks of one process.");
   app.add_option("--model", options.model, "GGUF, safetensors or a folder");
   app.add_option("--ranks", options.ranks, "threads that share the model")
       ->check(CLI::PositiveNumber);
-  app.add_option("--prompt", options.prompts, "any number; default: each line");
-  app.add_option("--tokens", options.tokens, "at most so many for a prompt")
+  app.add_option(
+      "--prompt",
+      options.prompts,
+      "prompts to answer; default: lines of standard input");
+  app.add_option(
+         "--tokens", options.tokens, "maximum number of tokens per answer")
       ->check(CLI::PositiveNumber);
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy")
+  app.add_option(
+         "--temperature",
+         options.sampling.temperature,
+         "sampling temperature; 0: greedy")
       ->check(CLI::NonNegativeNumber);
   app.add_option(
-         "--top-p", options.sampling.top_p, "probability to choose from")
+         "--top-p",
+         options.sampling.top_p,
+         "cumulative probability of the candidates")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--seed", options.seed, "of what is drawn");
-  app.add_option("--context", options.context, "room for tokens")
+  app.add_option("--seed", options.seed, "seed for sampling");
+  app.add_option(
+         "--context",
+         options.context,
+         "maximum number of tokens in the context")
       ->check(CLI::PositiveNumber);
   app.add_option("--dtype", options.dtype, "f32, f64 or bf16")
       ->check(CLI::IsMember({"f32", "f64", "bf16"}));
-  app.add_flag("--chat", options.chat, "prompts are questions");
-  app.add_flag("--ids", options.ids, "print numbers of tokens");
+  app.add_flag("--chat", options.chat, "use the chat template");
+  app.add_flag("--ids", options.ids, "print token ids");
   app.add_flag("--check", options.check, "try it with a small random model");
   CLI11_PARSE(app, argc, argv);
   arguments::refuse_launcher("llama");

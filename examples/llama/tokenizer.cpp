@@ -14,8 +14,8 @@ VocabularyPtr vocabulary_of(
     return sentence_pieces(file);
   }
   throw std::runtime_error(
-      file.path() + ": a vocabulary of the kind " + kind +
-      ", and gpt2 and llama alone are known");
+      file.path() + ": unsupported vocabulary kind " + kind +
+      " (supported: gpt2, llama)");
 }
 
 } // namespace

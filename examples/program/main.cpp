@@ -138,14 +138,18 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Runs an exported program on ranks and compares it with one.");
-  app.add_option("model", options.model, "what torch.export.save() wrote")
+  CLI::App app(
+      "Runs an exported program on several ranks and compares it "
+      "with one rank.");
+  app.add_option("model", options.model, "file written by torch.export.save()")
       ->required();
   app.add_option("--ranks", options.ranks, "threads that share the model")
       ->check(CLI::PositiveNumber);
   auto* plan = app.add_option("--plan", options.plan, "a file with a plan");
-  app.add_flag("--auto", options.find_plan, "find a plan")->excludes(plan);
-  app.add_option("--inputs", options.inputs, "a list that torch.save() wrote");
+  app.add_flag("--auto", options.find_plan, "find a plan automatically")
+      ->excludes(plan);
+  app.add_option(
+      "--inputs", options.inputs, "list of inputs written by torch.save()");
   CLI11_PARSE(app, argc, argv);
   arguments::refuse_launcher("program");
   try {

@@ -36,7 +36,7 @@ void print_end(const Options& options, const Result& result) {
   fmt::print(
       "{} ranks (dp {}, fsdp {}, tp {}): {:.0f} tokens/s\n"
       "MB of memory of each rank, after a step:{}\n"
-      "                           at the most: {}\n",
+      "                                  peak: {}\n",
       options.ranks(),
       options.dp,
       options.fsdp,
@@ -113,7 +113,7 @@ int check(const gpt::Text& text) {
       spread.fsdp = others;
       const auto rest = training::train(spread, text);
       report(
-          fmt::format("  stopped at step 6, gone on with fsdp {}:", others),
+          fmt::format("  stopped at step 6, resumed with fsdp {}:", others),
           largest_difference(
               rest.losses,
               {alone.losses.begin() + rest.first_step, alone.losses.end()}));
@@ -141,37 +141,46 @@ void add_options(CLI::App& app, Options& options) {
   const auto add = [&](const char* name, int64_t& value, const char* what) {
     app.add_option(name, value, what)->check(positive)->capture_default_str();
   };
-  add("--dp", options.dp, "ranks that repeat the model");
-  add("--fsdp", options.fsdp, "ranks that keep parts of it");
-  add("--tp", options.tp, "ranks that cut its layers");
+  add("--dp", options.dp, "ranks of data parallelism (model replicas)");
+  add("--fsdp", options.fsdp, "ranks of fully sharded data parallelism");
+  add("--tp", options.tp, "ranks of tensor parallelism");
   app.add_flag(
       "--sequence-parallel",
       options.sequence,
-      "with --tp: cut activations between blocks, too");
+      "with --tp: also shard activations between blocks");
   app.add_flag("--bfloat16", options.bfloat16, "compute in bfloat16");
-  add("--layers", options.model.layers, "blocks of the model");
-  add("--heads", options.model.heads, "of attention; they divide the width");
-  add("--width", options.model.width, "numbers of a token");
-  add("--block", options.model.block, "tokens of a sequence");
-  add("--steps", options.steps, "of the whole run");
-  add("--batch", options.batch, "sequences a step, of all ranks");
-  add("--accumulate", options.accumulate, "backward passes a step");
-  app.add_option("--learning-rate", options.learning_rate, "after the warm-up")
+  add("--layers", options.model.layers, "number of blocks");
+  add("--heads", options.model.heads, "attention heads; must divide the width");
+  add("--width", options.model.width, "features per token");
+  add("--block", options.model.block, "tokens per sequence");
+  add("--steps", options.steps, "training steps in total");
+  add("--batch", options.batch, "sequences per step, over all ranks");
+  add("--accumulate", options.accumulate, "backward passes per step");
+  app.add_option(
+         "--learning-rate",
+         options.learning_rate,
+         "learning rate after warm-up")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "steps")
+  app.add_option("--warmup", options.warmup, "warm-up steps")
       ->check(not_negative)
       ->capture_default_str();
-  app.add_option("--evaluate-every", options.evaluate_every, "steps; 0: never")
+  app.add_option(
+         "--evaluate-every",
+         options.evaluate_every,
+         "steps between evaluations; 0: never")
       ->check(not_negative)
       ->capture_default_str();
   auto* folder = app.add_option(
-      "--folder", options.folder, "of checkpoints; none: nothing is saved");
+      "--folder", options.folder, "folder for checkpoints; default: save none");
   add("--checkpoint-every",
       options.checkpoint_every,
-      "steps; the last one is saved anyway");
-  add("--keep", options.keep, "checkpoints");
-  app.add_flag("--resume", options.resume, "from the last checkpoint there")
+      "steps between checkpoints; the last step is always saved");
+  add("--keep", options.keep, "number of checkpoints to keep");
+  app.add_flag(
+         "--resume",
+         options.resume,
+         "resume from the latest checkpoint in --folder")
       ->needs(folder);
 }
 
@@ -183,7 +192,7 @@ void check_divides(
   if (number % by != 0) {
     throw CLI::ValidationError(
         option,
-        fmt::format("{} for {} = {}: pass a multiple", number, what, by));
+        fmt::format("{} is not a multiple of {} = {}", number, what, by));
   }
 }
 
@@ -199,7 +208,7 @@ void check_options(const Options& options) {
     throw CLI::ValidationError(
         "--folder",
         fmt::format(
-            "{} is there already: pass --resume, or another folder", *last));
+            "{} already exists: pass --resume, or another folder", *last));
   }
 }
 
@@ -219,8 +228,8 @@ int run(const Options& options, const gpt::Text& text, const std::string& svg) {
     const auto last = dtensor::latest_checkpoint(options.folder);
     fmt::print(
         "{}\n",
-        last ? "goes on from " + *last
-             : "no checkpoint in " + options.folder + ": begins at step 0");
+        last ? "resumes from " + *last
+             : "no checkpoint in " + options.folder + ": starts at step 0");
     std::fflush(stdout);
   }
   const auto result = training::train(options, text, progress);
@@ -229,7 +238,7 @@ int run(const Options& options, const gpt::Text& text, const std::string& svg) {
   }
   if (result.losses.empty()) {
     fmt::print(
-        "step {} of {} is done: nothing is left to do\n",
+        "step {} of {} is done: nothing to do\n",
         result.first_step,
         options.steps);
     return 0;
@@ -251,11 +260,11 @@ int main(int argc, char** argv) {
   options.model.dropout = 0;
   std::string path, svg;
   bool checks = false;
-  CLI::App app("Trains a GPT on ranks that share layers, parameters, batches.");
+  CLI::App app("Trains a GPT with data, fully sharded and tensor parallelism.");
   add_options(app, options);
-  app.add_option("--text", path, "a text file");
-  app.add_option("--svg", svg, "where to draw the losses");
-  app.add_flag("--check", checks, "compare ways to spread a small run");
+  app.add_option("--text", path, "text file to train on");
+  app.add_option("--svg", svg, "SVG file for the loss curve");
+  app.add_flag("--check", checks, "compare parallel layouts of a small run");
   try {
     app.parse(argc, argv);
     check_options(options);

@@ -144,8 +144,7 @@ TEST_F(SentencePieces, ThatAreNotCompleteAreErrors) {
       refused("short"), "short.gguf: 700 tokens with 5 scores and 700 kinds");
   EXPECT_EQ(
       refused("other"),
-      "other.gguf: a vocabulary of the kind bert, and gpt2 and llama alone are "
-      "known");
+      "other.gguf: unsupported vocabulary kind bert (supported: gpt2, llama)");
   EXPECT_EQ(
       refused("no_merges"),
       "no_merges.gguf: a vocabulary without tokenizer.ggml.merges");

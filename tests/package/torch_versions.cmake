@@ -74,21 +74,21 @@ unset(Torch_DIR CACHE)
 
 # Problems with the CUDA toolkit.
 string(CONCAT needs "[dtensor] LibTorch 2.12.1 in ${work}/cuda is built for CUDA "
-  "13.0, so CMake needs the toolkit of that version: ")
-string(CONCAT remedy ". Install it and name it in CUDA_HOME, or get a LibTorch "
+  "13.0, so CMake needs the CUDA toolkit of that version: ")
+string(CONCAT remedy ". Install it and set CUDA_HOME, or get a LibTorch "
   "for the CPU (pip install torch==2.12.1+cpu, from PyTorch's index of CPU "
-  "builds) and name that in CMAKE_PREFIX_PATH.")
+  "builds) and add that to CMAKE_PREFIX_PATH.")
 make_toolkit(older 12.4)
 make_toolkit(bare 13.0)
 make_toolkit(whole 13.1)
 file(WRITE ${work}/whole_top/include/cuda_runtime.h "")
 expect_cuda_problem(cpu none "")
 expect_cuda_problem(cuda none
-  "${needs}there is no nvcc in CUDACXX, CUDA_HOME, PATH or /usr/local/cuda${remedy}")
+  "${needs}nvcc not found in CUDACXX, CUDA_HOME, PATH or /usr/local/cuda${remedy}")
 expect_cuda_problem(cuda older
-  "${needs}${work}/older/bin/nvcc is of CUDA 12.4${remedy}")
+  "${needs}${work}/older/bin/nvcc belongs to CUDA 12.4${remedy}")
 expect_cuda_problem(cuda bare
-  "${needs}${work}/bare/bin/nvcc comes without cuda_runtime.h and libcudart${remedy}")
+  "${needs}cuda_runtime.h and libcudart not found for ${work}/bare/bin/nvcc${remedy}")
 expect_cuda_problem(cuda whole "")
 expect_equal("the toolkit" "${toolkit_root}" ${work}/whole_top)
 
@@ -112,13 +112,13 @@ function(expect_mismatch version kind torch wanted)
 endfunction()
 
 expect_mismatch(2.13.0 CPU cuda
-  "[dtensor] is built for LibTorch 2.13.0 (CPU), and CMake finds 2.12.1 (CUDA 13.0) in ${work}/cuda. Name a LibTorch 2.13 (CPU) in CMAKE_PREFIX_PATH, or build dtensor for the one that is there.")
+  "[dtensor] is built for LibTorch 2.13.0 (CPU), but CMake finds 2.12.1 (CUDA 13.0) in ${work}/cuda. Add a LibTorch 2.13 (CPU) to CMAKE_PREFIX_PATH, or build dtensor for the LibTorch found.")
 expect_mismatch(2.13.1 "CUDA 13.0" cpu
-  "[dtensor] is built for LibTorch 2.13.1 (CUDA 13.0), and CMake finds 2.13.0 (CPU) in ${work}/cpu. Name a LibTorch 2.13 (CUDA 13.0) in CMAKE_PREFIX_PATH, or build dtensor for the one that is there.")
+  "[dtensor] is built for LibTorch 2.13.1 (CUDA 13.0), but CMake finds 2.13.0 (CPU) in ${work}/cpu. Add a LibTorch 2.13 (CUDA 13.0) to CMAKE_PREFIX_PATH, or build dtensor for the LibTorch found.")
 expect_mismatch(2.1.0 CPU cpu
-  "[dtensor] is built for LibTorch 2.1.0 (CPU), and CMake finds 2.13.0 (CPU) in ${work}/cpu. Name a LibTorch 2.1 (CPU) in CMAKE_PREFIX_PATH, or build dtensor for the one that is there.")
+  "[dtensor] is built for LibTorch 2.1.0 (CPU), but CMake finds 2.13.0 (CPU) in ${work}/cpu. Add a LibTorch 2.1 (CPU) to CMAKE_PREFIX_PATH, or build dtensor for the LibTorch found.")
 expect_mismatch(2.13.0 CPU none
-  "[dtensor] is built for LibTorch 2.13.0 (CPU), and CMake finds none. Name it in CMAKE_PREFIX_PATH.")
+  "[dtensor] is built for LibTorch 2.13.0 (CPU), but CMake finds no LibTorch. Add one to CMAKE_PREFIX_PATH.")
 
 # A compatible LibTorch is loaded.
 foreach(pair "2.13.1;CPU;cpu" "2.12.0;CPU;cuda" "2.12.0;CUDA 12.8;cuda")

@@ -99,11 +99,11 @@ with tempfile.TemporaryDirectory() as name:
     refused = run(model, "--inputs", inputs)
     assert refused.returncode == 1
     assert "is f32[3, 5], but the program was exported for i64[" in refused.stderr
-    refused = run(model, "--inputs", str(folder / "nobody.pt"))
-    assert refused.returncode == 1 and "nobody.pt" in refused.stderr
+    refused = run(model, "--inputs", str(folder / "absent.pt"))
+    assert refused.returncode == 1 and "absent.pt" in refused.stderr
 
-    pathlib.Path(plan).write_text("nobody colwise\n")
+    pathlib.Path(plan).write_text("absent colwise\n")
     refused = run(model, "--plan", plan)
-    assert refused.returncode == 1 and "nobody" in refused.stderr
+    assert refused.returncode == 1 and "absent" in refused.stderr
     missing = run(str(folder / "nothing.pt2"))
     assert missing.returncode == 1 and "nothing.pt2" in missing.stderr

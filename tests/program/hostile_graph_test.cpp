@@ -311,10 +311,7 @@ TEST(HostileGraph, NamesOfParametersAreBounded) {
     EXPECT_THAT(
         error_of_graph(with_parameter(name)),
         HasSubstr(c10::str(
-            "parameter_name: the name \"",
-            name,
-            "\" has an empty "
-            "component")));
+            "parameter_name: the name \"", name, "\" has an empty component")));
   }
   EXPECT_EQ(
       error_of_graph(with_parameter("a.b")),
@@ -357,10 +354,7 @@ TEST(HostileGraph, ArgumentsHaveTheirTypes) {
   EXPECT_EQ(
       dim(R"({"as_string": "0"})"), begin + "a String where int is expected.");
   EXPECT_EQ(
-      dim(R"({"as_none": true})"),
-      begin +
-          "a None where int is "
-          "expected.");
+      dim(R"({"as_none": true})"), begin + "a None where int is expected.");
   EXPECT_THAT(dim(number("n")), HasSubstr("in aten::softmax at m.py:7"));
 }
 
@@ -389,8 +383,7 @@ TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
       HasSubstr("it has 2 results, but returns 1."));
   EXPECT_THAT(
       error({number("y")}),
-      HasSubstr("a result of unsupported kind "
-                "as_sym_int."));
+      HasSubstr("a result of unsupported kind as_sym_int."));
   EXPECT_THAT(
       error({R"({"as_tensors": [{"name": "y"}]})"}),
       HasSubstr("a result of unsupported kind as_tensors."));

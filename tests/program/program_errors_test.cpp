@@ -64,8 +64,8 @@ TEST(ProgramErrors, NameTheFileThatIsNoProgram) {
       AllOf(
           StartsWith(
               "[load_program] FILE: models/model.json: invalid JSON at byte "),
-          HasSubstr("Write it with torch.export.save() of PyTorch 2.8 or "
-                    "newer.")));
+          HasSubstr(
+              "Write it with torch.export.save() of PyTorch 2.8 or newer.")));
 }
 
 TEST(ProgramErrors, NameTheLineOfACallThatCannotRun) {
@@ -193,9 +193,9 @@ TEST(ProgramErrors, RefuseASecondPlan) {
             path,
             [&] {
               parallelize_program(
-                  program, mesh, {{"nobody", ColwiseParallel()}});
+                  program, mesh, {{"absent", ColwiseParallel()}});
             }),
-        HasSubstr("no submodule matches \"nobody\""));
+        HasSubstr("no submodule matches \"absent\""));
     // Local shapes conflict with a graph of global shapes.
     EXPECT_THAT(
         message_of<c10::ValueError>(

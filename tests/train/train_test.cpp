@@ -168,7 +168,7 @@ void expect_report(const Ended& ended, int ranks, const std::string& spread) {
   const auto line = std::to_string(ranks) + " ranks (" + spread + "): ";
   EXPECT_EQ(count_in(ended.output, line), 1) << ended.output;
   EXPECT_GT(number_after(ended.output, line), 0);
-  for (const auto* words : {"after a step:", "at the most: "}) {
+  for (const auto* words : {"after a step:", "peak: "}) {
     const auto at = ended.output.find(words);
     ASSERT_NE(at, std::string::npos) << ended.output;
     const auto begin = at + std::string(words).size();
@@ -209,7 +209,7 @@ void expect_resumes_on_other_ranks(
             0,
             "--fsdp " + std::to_string(other) +
                 " --steps 12 --resume --folder " + saved);
-    EXPECT_THAT(rest.output, HasSubstr("goes on from " + saved + "/step_6"));
+    EXPECT_THAT(rest.output, HasSubstr("resumes from " + saved + "/step_6"));
     expect_same_end(rest, truth);
   }
 }

@@ -172,8 +172,7 @@ TEST(HostileSafetensors, NamesInAnIndexStayInItsFolder) {
     EXPECT_EQ(
         error(name),
         "weight_map.w: \"" + name +
-            "\" is not a relative path within the "
-            "folder");
+            "\" is not a relative path within the folder");
   }
   EXPECT_EQ(
       error("model.safetensors\\u0000x"),

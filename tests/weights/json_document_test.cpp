@@ -86,8 +86,7 @@ TEST(JsonDocument, RefusesWhatIsNoJson) {
       refusal(std::string("{}\0{", 4)), "invalid JSON at byte 3: a zero byte");
   EXPECT_EQ(
       refusal("\xEF\xBB\xBF{}"),
-      "invalid JSON: it begins with a byte order "
-      "mark");
+      "invalid JSON: it begins with a byte order mark");
   // A long text is not quoted in full.
   EXPECT_LT(refusal("\"" + std::string(100000, 'x')).size(), 200);
 }

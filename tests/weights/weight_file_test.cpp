@@ -200,9 +200,7 @@ TEST(WeightFileErrors, OfFilesThatAreNone) {
   expect(folder / "empty", "a folder without safetensors files");
   expect(folder.write("a", ""), "invalid header size 0 in a file of 0 bytes");
   expect(
-      folder.write("b", "short"),
-      "invalid header size 0 in a file of 5 "
-      "bytes");
+      folder.write("b", "short"), "invalid header size 0 in a file of 5 bytes");
   expect(
       folder.write("c", std::string(16, '\x7f')),
       "invalid header size 9187201950435737471 in a file of 16 bytes");
@@ -300,10 +298,7 @@ TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
   expect(two("[4,8]", "[4,8]"), 8, "bytes 0 to 4 belong to no weight");
   expect(two("[0,4]", "[6,10]"), 10, "bytes 4 to 6 belong to no weight");
   expect(
-      two("[0,4]", "[4,8]"),
-      9,
-      "its weights have 8 bytes, but its data "
-      "has 9");
+      two("[0,4]", "[4,8]"), 9, "its weights have 8 bytes, but its data has 9");
   expect(two("[0,4]", "[0,4]"), 4, "the weights v and w overlap");
   // Unsupported formats must also have a valid place.
   const std::string odd =
@@ -396,8 +391,7 @@ TEST(WeightFileErrors, OfNotesThatLie) {
       "header: __metadata__.a: expected a string, got an empty object");
   expect(
       offset("281474976710656"),
-      "the weight w has the invalid size "
-      "281474976710657");
+      "the weight w has the invalid size 281474976710657");
   expect(
       offset("5"),
       "the weight w is f32[6], but its shards hold 1 of 6 elements: files are "
