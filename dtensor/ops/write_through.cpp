@@ -225,12 +225,23 @@ void copy_elements(
   base.local.index_put_(indices, whole_view.masked_select(is_held));
 }
 
-// Returns true if several indices name one element, as in an expanded tensor.
-bool overlaps(at::IntArrayRef sizes, at::IntArrayRef strides) {
+// Returns true if several indices may name one element, as in an expanded
+// tensor and in windows that overlap. An operator would write such an element
+// once for each index, but the copy has it several times.
+bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims; // stride and size
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] > 1 && strides[d] == 0) {
+    if (sizes[d] > 1) {
+      dims.emplace_back(strides[d], sizes[d]);
+    }
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 0; // of the dimensions before
+  for (const auto& [stride, size] : dims) {
+    if (stride <= extent) {
       return true;
     }
+    extent += (size - 1) * stride;
   }
   return false;
 }
@@ -253,8 +264,8 @@ bool can_write_through(const at::Tensor& view, const CopiedFrom& from) {
   return base.local.defined() && from.reason != CopyReason::kConjugated &&
       view.scalar_type() == base.spec->dtype() &&
       from.copy.spec->dtype() == base.spec->dtype() &&
-      !overlaps(view.sizes(), view.strides()) &&
-      !overlaps(base.spec->sizes(), base.spec->strides()) &&
+      !may_overlap(view.sizes(), view.strides()) &&
+      !may_overlap(base.spec->sizes(), base.spec->strides()) &&
       has_terms_of(*spec_of(view), *base.spec) &&
       has_terms_of(*from.copy.spec, *base.spec);
 }

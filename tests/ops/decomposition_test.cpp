@@ -195,6 +195,8 @@ TEST(Decomposition, PlainTensorsOfTheProgramAreRefusedAfterIt) {
     const auto first = refused();
     at::quantile(x, 0.5, 0); // fills a plain tensor inside
     EXPECT_EQ(refused(), first);
+    at::quantile(x, at::scalar_tensor(0.5, at::kDouble), 0);
+    EXPECT_EQ(refused(), first);
     EXPECT_NE(first.find("got mixed plain tensor"), first.npos) << first;
   });
 }

@@ -319,6 +319,13 @@ TEST(WriteThrough, OtherValuesAreRefused) {
           std::string::npos);
     }
     EXPECT_TRUE(at::equal(whole(x), plain));
+    // Plain operators multiply an element once for each window.
+    EXPECT_NE(
+        error_of([&] {
+          x.unfold(0, 3, 1).mul_(2);
+        }).find("Write to that tensor itself, or clone() the view."),
+        std::string::npos);
+    EXPECT_TRUE(at::equal(whole(x), plain));
   });
 }
 
