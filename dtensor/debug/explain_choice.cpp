@@ -44,7 +44,7 @@ std::string why_not(const ScoredStrategy& option, const ScoredStrategy& taken) {
     case Criterion::kByChanges:
       return "same bytes, changes more inputs";
     default:
-      return "as good, listed later";
+      return "equal cost, listed later";
   }
 }
 
@@ -66,7 +66,7 @@ std::string why_taken(const Choice& choice, const std::string& written) {
             ", which is written, keeps its layout";
   }
   if (closest == Criterion::kByOrder) {
-    return "as good as others, listed first";
+    return "equal cost, listed first";
   }
   if (taken.changes == 0) {
     return "the inputs already have these layouts";
@@ -77,7 +77,7 @@ std::string why_taken(const Choice& choice, const std::string& written) {
     case Criterion::kByBytes:
       return "fewest bytes";
     default:
-      return "the only one that leaves no rank without elements";
+      return "the only one that gives every rank elements";
   }
 }
 

@@ -50,18 +50,16 @@ std::string title_of(ReplicaRole role, std::string_view name) {
 const char* advice_for(ReplicaRole role) {
   switch (role) {
     case ReplicaRole::kInput:
-      return "Give these ranks the same input, or name the layout that it has "
-             "in the style's input_layouts.";
+      return "Give these ranks the same input, or set the style's "
+             "input_layouts to its actual layout.";
     case ReplicaRole::kOutput:
       return "Look for what the module computes differently there: random "
              "numbers, or code that depends on the rank.";
     case ReplicaRole::kLocal:
-      return "Pass the same tensor on these ranks, or the placements that it "
-             "has.";
+      return "Pass the same tensor on these ranks, or its actual placements.";
     case ReplicaRole::kGradient:
-      return "Compute the same with the output on each of these ranks, or "
-             "change its layout (output_layouts, or grad_placements of "
-             "to_local).";
+      return "Use the output in the same way on each of these ranks, or change "
+             "its layout (output_layouts, or grad_placements of to_local).";
     case ReplicaRole::kNorm:
       return "Look for a gradient that one rank has changed or does not have.";
     case ReplicaRole::kDraw:
@@ -79,7 +77,7 @@ const char* advice_for(ReplicaRole role) {
              "or loss_parallel(). Set losses = false if each of these ranks "
              "has its own loss on purpose.";
     default:
-      return "Compute it alike on these ranks.";
+      return "Compute it in the same way on these ranks.";
   }
 }
 

@@ -109,8 +109,8 @@ void check_order(
   for (const SliceDim& item : slice) {
     DTENSOR_CHECK_VALUE(
         item.dims.empty() || item.dims.front() > last,
-        "[DeviceMesh] a slice keeps the order of the mesh: {} of {}. Name each "
-        "dimension once, in that order.",
+        "[DeviceMesh] a slice must keep the order of the mesh dimensions: {} "
+        "of {}. Name each dimension once, in that order.",
         explain_names(mesh, names, slice),
         join_names(mesh.mesh_dim_names()));
     last = item.dims.empty() ? last : item.dims.back();

@@ -39,8 +39,8 @@ std::vector<int64_t> dims_of(
     dims.push_back(mesh.dim_of(name));
     DTENSOR_CHECK_VALUE(
         dims.size() == 1 || dims[dims.size() - 2] < dims.back(),
-        "[DeviceMesh] a slice keeps the order of the mesh: {} of {}. Name each "
-        "dimension once, in that order.",
+        "[DeviceMesh] a slice must keep the order of the mesh dimensions: {} "
+        "of {}. Name each dimension once, in that order.",
         join_names(names),
         join_names(mesh.mesh_dim_names()));
   }

@@ -192,8 +192,8 @@ std::shared_ptr<const Decision> decide_without_meta(
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       info.op.hasTag(at::Tag::dynamic_output_shape) && !info.random &&
           is_functional(call.schema),
-      "[{}] LibTorch cannot tell the shapes of the results beforehand (no meta "
-      "kernel). Redistribute the operands to Replicate first.",
+      "[{}] LibTorch cannot infer the shapes of the results (no meta kernel). "
+      "Redistribute the operands to Replicate first.",
       info.name);
   const auto decision = make_whole(call);
   if (info.is_region) {

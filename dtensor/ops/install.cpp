@@ -61,7 +61,7 @@ void autograd_fallback(
     }
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         !info->in_place && !info->is_out && !info->is_view,
-        "[{}] has no gradient on DTensors, since it writes or shares its "
+        "[{}] has no gradient on DTensors, since it writes to or aliases its "
         "argument. Call it on the local tensors.",
         info->name);
   }

@@ -50,8 +50,8 @@ class OutKernel final : public c10::OperatorKernel {
     const auto args = last_args(*stack, info_->num_args);
     DTENSOR_CHECK(
         !above_autograd_ || !wants_gradients(args),
-        "[{}] writes its result, which gives it no gradient, but an argument "
-        "requires grad. Call it without out, or under a NoGradGuard.",
+        "[{}] writes to an out argument, so its result has no gradient, but an "
+        "argument requires grad. Call it without out, or under a NoGradGuard.",
         info_->name);
     if (functional_) {
       run_out_variant(op, *functional_, stack);

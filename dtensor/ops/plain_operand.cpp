@@ -163,7 +163,7 @@ void check_plain_operand(
       means_same(plain),
       "[{}] got mixed plain tensor and DTensor: argument \"{}\" is a plain {} "
       "next to {}. Make it a DTensor with distribute_tensor or "
-      "DTensor::from_local, or take the local part of the others with "
+      "DTensor::from_local, or take the local tensors of the others with "
       "to_local(). If it is the same on every rank: distribute_module "
       "distributes the tensors of a module; implicit_replication() treats "
       "plain operands as replicated.{}",

@@ -227,9 +227,10 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
   say_if(traits.gradient_from_sizes_only, "gradient of sizes", notes);
   say_if(traits.accepts_plain_source, "takes plain tensors", notes);
   say_if(traits.carries, "carries a style", notes);
-  say_if(traits.boundary_follows_rows, "carries a style of parts", notes);
+  say_if(traits.boundary_follows_rows, "carries a style of rows", notes);
   say_if(traits.adds_bias, "adds a styled bias", notes);
-  say_if(!traits.module_created_arg.empty(), "modules make an argument", notes);
+  say_if(
+      !traits.module_created_arg.empty(), "modules create an argument", notes);
   if (traits.boundary) {
     notes.push_back(role_text(*traits.boundary));
   }
@@ -243,8 +244,8 @@ std::vector<std::string> notes_of(const OpRule& rule) {
   say_if(rule.localize != nullptr, "local arguments", notes);
   say_if(rule.meta != nullptr, "own shapes", notes);
   say_if(rule.region, "region", notes);
-  say_if(rule.uses_scalar_values, "values decide", notes);
-  say_if(rule.used_in_backward, "otherwise in gradients", notes);
+  say_if(rule.uses_scalar_values, "depends on values", notes);
+  say_if(rule.used_in_backward, "differs in gradients", notes);
   say_if(!rule.strided, "no strided shards", notes);
   return notes;
 }

@@ -61,7 +61,7 @@ SpecPtr global_spec(
     const FromLocalOptions& options) {
   DTENSOR_CHECK_VALUE(
       options.shape || !options.stride,
-      "[{}] stride without shape. Pass both, or neither.",
+      "[{}] got stride without shape. Pass both, or neither.",
       kFromLocal);
   Sizes sizes;
   Sizes strides;

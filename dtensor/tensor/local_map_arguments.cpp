@@ -101,8 +101,8 @@ DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
     const auto& spec = *spec_of(args[i].tensor);
     DTENSOR_CHECK(
         !mesh.defined() || spec.mesh() == mesh,
-        "[{}] argument {}, {}, is on another mesh than {}, {}. Bring all to "
-        "one mesh.",
+        "[{}] argument {}, {}, is on a different mesh than {}, {}. Bring all "
+        "to one mesh.",
         kLocalMap,
         i,
         spec,

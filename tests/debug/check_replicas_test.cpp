@@ -82,8 +82,8 @@ TEST(CheckReplicas, FindsOtherDataOnEachRank) {
       kRanks,
       "[CheckReplicas] the input of module \"embed\" differs between the ranks "
       "of mesh dimension \"tp\": the i64[6] of rank 1 differs by up to 7 from "
-      "that of rank 0. Give these ranks the same input, or name the layout "
-      "that it has in the style's input_layouts.",
+      "that of rank 0. Give these ranks the same input, or set the style's "
+      "input_layouts to its actual layout.",
       [](const DeviceMesh& mesh) {
         auto model = classifier(mesh);
         CheckReplicas check(*model, mesh);
@@ -96,8 +96,8 @@ TEST(CheckReplicas, FindsOtherShapesOnEachRank) {
       3,
       "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
       "mesh dimension \"tp\": f64[3, 4] on ranks 0, 1; f64[2, 4] on rank 2. "
-      "Give these ranks the same input, or name the layout that it has in the "
-      "style's input_layouts.",
+      "Give these ranks the same input, or set the style's input_layouts to "
+      "its actual layout.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 6));
         parallelize_module(*mlp, mesh, mlp_plan());
@@ -119,8 +119,8 @@ TEST(CheckReplicas, FindsAnInputThatHooksTake) {
       kRanks,
       "[CheckReplicas] the input of module \"0\" differs between the ranks of "
       "mesh dimension \"tp\": the f32[2, 4] of rank 1 differs by up to 1 from "
-      "that of rank 0. Give these ranks the same input, or name the layout "
-      "that it has in the style's input_layouts.",
+      "that of rank 0. Give these ranks the same input, or set the style's "
+      "input_layouts to its actual layout.",
       [](const DeviceMesh& mesh) {
         torch::nn::Sequential model{Echo()};
         parallelize_module(
@@ -184,8 +184,8 @@ TEST(CheckReplicas, FindsAGradientThatDiffers) {
       kRanks,
       "[CheckReplicas] the gradient of the output of module \"w2\" differs "
       "between the ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 "
-      "differs by up to 1 from that of rank 0. Compute the same with the "
-      "output on each of these ranks, or change its layout (output_layouts, or "
+      "differs by up to 1 from that of rank 0. Use the output in the same way "
+      "on each of these ranks, or change its layout (output_layouts, or "
       "grad_placements of to_local).",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
@@ -201,7 +201,7 @@ TEST(CheckReplicas, FindsAGradientOfToLocal) {
       kRanks,
       "[CheckReplicas] the gradient of a local tensor differs between the "
       "ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up "
-      "to 1 from that of rank 0. Compute the same with the output on each of "
+      "to 1 from that of rank 0. Use the output in the same way on each of "
       "these ranks, or change its layout (output_layouts, or grad_placements "
       "of to_local).",
       [](const DeviceMesh& mesh) {
@@ -298,8 +298,8 @@ TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
       kRanks,
       "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
       "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
-      "that of rank 0. Give these ranks the same input, or name the layout "
-      "that it has in the style's input_layouts.",
+      "that of rank 0. Give these ranks the same input, or set the style's "
+      "input_layouts to its actual layout.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
         parallelize_module(*mlp, mesh, mlp_plan());
@@ -315,7 +315,7 @@ TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {
       kRanks,
       "[CheckReplicas] the argument of from_local differs between the ranks of "
       "mesh dimension \"tp\": 0 on rank 0; 1 on rank 1. Pass the same tensor "
-      "on these ranks, or the placements that it has.",
+      "on these ranks, or its actual placements.",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         CheckReplicas check(*mlp);
@@ -367,8 +367,8 @@ TEST(CheckReplicas, FindsATensorOfTheProgram) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] \"learning rate\" differs between the ranks of mesh "
-      "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute it alike on "
-      "these ranks.",
+      "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute it in the same "
+      "way on these ranks.",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         CheckReplicas check(*mlp);

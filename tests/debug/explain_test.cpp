@@ -164,7 +164,7 @@ TEST(Explain, HasWordsForEveryChoice) {
           "fewest bytes, then fewest changed inputs"}));
   EXPECT_EQ(
       reasons({{option(possible, 8, 1), option(possible, 8, 1)}, 0}, ""),
-      (Texts{"as good as others, listed first", "as good, listed later"}));
+      (Texts{"equal cost, listed first", "equal cost, listed later"}));
   EXPECT_EQ(
       reasons({{option(possible, 0, 0)}, 0}, ""),
       (Texts{"everything replicated: always possible"}));
@@ -185,7 +185,7 @@ TEST(Explain, HasWordsForEveryChoice) {
           ""),
       (Texts{
           "shards fewer elements than ranks",
-          "the only one that leaves no rank without elements"}));
+          "the only one that gives every rank elements"}));
   EXPECT_EQ(
       reasons(
           {{option(Feasibility::kChangesWritten, 0, 1)}, std::nullopt}, "self"),

@@ -287,11 +287,11 @@ const std::map<std::string, Provocation>& provocations() {
       // Meshes.
       {"a mesh larger than the world",
        [](const DeviceMesh&) { init_device_mesh(at::kCPU, {4}, {"tp"}); }},
-      {"a mesh name twice",
+      {"a duplicate mesh name",
        [](const DeviceMesh&) {
          init_device_mesh(at::kCPU, {1, 2}, {"tp", "tp"});
        }},
-      {"as many mesh names as dimensions",
+      {"more mesh names than dimensions",
        [](const DeviceMesh&) {
          init_device_mesh(at::kCPU, {2}, {"dp", "tp"});
        }},
@@ -317,13 +317,13 @@ const std::map<std::string, Provocation>& provocations() {
          zeros({4}, mesh, {Partial(), Partial("max")});
        }},
       // Replicas that differ across ranks.
-      {"another input on each rank",
+      {"a different input on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          model(at::full({2, 4}, double_rank()));
        }},
-      {"another output on each rank",
+      {"a different output on each rank",
        [](const DeviceMesh& mesh) {
          Ranked model;
          parallelize_module(
@@ -336,20 +336,20 @@ const std::map<std::string, Provocation>& provocations() {
          CheckReplicas check(*model, mesh);
          model(at::ones({2, 4}));
        }},
-      {"another argument of from_local on each rank",
+      {"a different argument of from_local on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          DTensor::from_local(at::full({2, 4}, double_rank()), mesh);
        }},
-      {"another gradient on each rank",
+      {"a different gradient on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          const auto y = model(at::ones({2, 4}));
          y.backward(at::full_like(y, double_rank()));
        }},
-      {"another norm of the gradients on each rank",
+      {"a different norm of the gradients on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
@@ -357,40 +357,40 @@ const std::map<std::string, Provocation>& provocations() {
          parameter.mutable_grad() = differing(mesh, 1 + double_rank());
          clip_grad_norm_({parameter}, 1);
        }},
-      {"another stream of random numbers on each rank",
+      {"a different stream of random numbers on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          dtensor::manual_seed(static_cast<uint64_t>(get_rank()));
          dtensor::randn({4}, mesh);
        }},
-      {"another parameter on each rank",
+      {"a different parameter on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          DTensor(model->bias.detach()).to_local().fill_(double_rank());
          CheckReplicas check(*model, mesh);
        }},
-      {"another gradient of a parameter on each rank",
+      {"a different gradient of a parameter on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          model->bias.mutable_grad() = differing(mesh, double_rank());
          check.finish();
        }},
-      {"another loss on each rank",
+      {"a different loss on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          (model(at::ones({2, 4})).sum() * 0 + double_rank()).backward();
        }},
-      {"another random state on each rank",
+      {"a different random state on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
          dtensor::manual_seed(static_cast<uint64_t>(get_rank()));
          model(at::ones({2, 4}));
        }},
-      {"another tensor of the program on each rank",
+      {"a different tensor of the program on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
@@ -402,7 +402,7 @@ const std::map<std::string, Provocation>& provocations() {
          CheckReplicas check(*model, mesh);
          check.compare(rows(mesh), mesh, "rows");
        }},
-      {"another module on each rank",
+      {"a different module on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
@@ -594,13 +594,13 @@ const std::map<std::string, Provocation>& provocations() {
       {"a negative size",
        [](const DeviceMesh& mesh) { zeros({-4}, mesh, {Shard(0)}); }},
       // Operators.
-      {"a plain number of a rank beside a sum over ranks",
+      {"a plain number next to a partial sum",
        [](const DeviceMesh& mesh) { partial(mesh) + at::ones({}); }},
       {"a plain tensor beside a DTensor",
        [](const DeviceMesh& mesh) {
          at::add(rows(mesh), at::ones({4, 6}));
        }},
-      {"a composite operator that makes a plain tensor",
+      {"a composite operator that creates a plain tensor",
        [](const DeviceMesh& mesh) {
          at::quantile(rows(mesh).requires_grad_(), 0.5, 0);
        }},
@@ -614,7 +614,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          at::one_hot(zeros({0}, mesh, {}, {.dtype = at::kLong}));
        }},
-      {"a plain tensor that differs between ranks, written to a DTensor",
+      {"a plain tensor that differs between ranks, copied to a DTensor",
        [](const DeviceMesh& mesh) {
          zeros({4}, mesh, {Replicate()})
              .copy_(at::full({4}, static_cast<double>(get_rank())));
@@ -705,12 +705,12 @@ const std::map<std::string, Provocation>& provocations() {
          at::batch_norm(
              ones({4}, mesh), {}, {}, {}, {}, true, 0.1, 1e-5, false);
        }},
-      {"normalization weights that are not one for each channel",
+      {"normalization weights of the wrong length",
        [](const DeviceMesh& mesh) {
          at::batch_norm(
              rows(mesh), ones({2}, mesh), {}, {}, {}, true, 0.1, 1e-5, false);
        }},
-      {"a norm of no elements",
+      {"a norm of an empty tensor",
        [](const DeviceMesh& mesh) {
          at::linalg_vector_norm(ones({0}, mesh), -1);
        }},
@@ -747,7 +747,7 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"a rule that is empty",
        [](const DeviceMesh&) { register_sharding("mm", OpRule()); }},
-      {"a rule registered inside of a rank",
+      {"a rule registered inside a rank",
        [](const DeviceMesh&) {
          register_sharding(
              "mm", [](const OpCall&, int64_t) { return Strategies(); });

@@ -417,8 +417,8 @@ TEST(FlattenedSlice, KeepsTheOrderOfTheMesh) {
   const auto refused = [&](const Names& names, const std::string& said) {
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { mesh.slice(names); }),
-        "[DeviceMesh] a slice keeps the order of the mesh: " + said +
-            " of r, s, c, t. Name each dimension once, in that order.");
+        "[DeviceMesh] a slice must keep the order of the mesh dimensions: " +
+            said + " of r, s, c, t. Name each dimension once, in that order.");
   };
   refused({"sc", "r"}, "sc (s, c), r");
   refused({"t", "sc"}, "t, sc (s, c)");
@@ -525,14 +525,14 @@ TEST(DeviceMeshErrors, SlicesOutOfOrder) {
       error_of<c10::ValueError>([&] {
         mesh[{"tp", "dp"}];
       }),
-      "[DeviceMesh] a slice keeps the order of the mesh: tp, dp of pp, dp, "
-      "tp. Name each dimension once, in that order.");
+      "[DeviceMesh] a slice must keep the order of the mesh dimensions: tp, dp "
+      "of pp, dp, tp. Name each dimension once, in that order.");
   EXPECT_EQ(
       error_of<c10::ValueError>([&] {
         mesh[{"dp", "dp"}];
       }),
-      "[DeviceMesh] a slice keeps the order of the mesh: dp, dp of pp, dp, "
-      "tp. Name each dimension once, in that order.");
+      "[DeviceMesh] a slice must keep the order of the mesh dimensions: dp, dp "
+      "of pp, dp, tp. Name each dimension once, in that order.");
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { mesh.slice({}); }),
       "[DeviceMesh] a slice needs a dimension. Name at least one.");

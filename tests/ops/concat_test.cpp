@@ -229,8 +229,8 @@ TEST(Concat, RefusesPlainTensorsOutsideOfGradients) {
         "[aten::cat] got mixed plain tensor and DTensor: argument \"tensors\" "
         "is a plain f64[5, 6] next to f64[5, 6] on (tp=2): S(0). Make it a "
         "DTensor with distribute_tensor or DTensor::from_local, or take the "
-        "local part of the others with to_local(). If it is the same on every "
-        "rank: distribute_module distributes the tensors of a module; "
+        "local tensors of the others with to_local(). If it is the same on "
+        "every rank: distribute_module distributes the tensors of a module; "
         "implicit_replication() treats plain operands as replicated.");
   });
 }

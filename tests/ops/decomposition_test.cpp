@@ -62,7 +62,7 @@ TEST(Decomposition, OneHotChecksAsPlainOnesDo) {
     EXPECT_EQ(
         error_of([&] { at::one_hot(none); }),
         "[aten::one_hot] the ids, i64[0, 2] on (tp=2): S(0), are empty, so the "
-        "number of classes cannot be inferred. Pass it.");
+        "number of classes cannot be inferred. Pass num_classes.");
     EXPECT_EQ(at::one_hot(none, 3).sizes(), at::IntArrayRef({0, 2, 3}));
   });
 }

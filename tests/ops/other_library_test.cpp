@@ -118,7 +118,7 @@ TEST(OtherLibrary, WhatDiffersBetweenRanksIsRefused) {
     EXPECT_EQ(
         text,
         "[other_library::add_one_] has no gradient on DTensors, since it "
-        "writes or shares its argument. Call it on the local tensors.");
+        "writes to or aliases its argument. Call it on the local tensors.");
   });
 }
 

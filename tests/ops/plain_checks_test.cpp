@@ -72,7 +72,7 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       "[aten::masked_select] got mixed plain tensor and DTensor: argument "
       "\"mask\" is a plain bool[4, 3] next to f32[4, 3] on (tp=2): S(0). Make "
       "it a DTensor with distribute_tensor or DTensor::from_local, or take the "
-      "local part of the others with to_local(). If it is the same on every "
+      "local tensors of the others with to_local(). If it is the same on every "
       "rank: distribute_module distributes the tensors of a module; "
       "implicit_replication() treats plain operands as replicated.");
   expect_same(

@@ -307,8 +307,8 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
         "[aten::mul_.Tensor] got mixed plain tensor and DTensor: argument "
         "\"self\" is a plain f64[6, 8] next to f64[] on (tp=2): R. Make it a "
         "DTensor with distribute_tensor or DTensor::from_local, or take the "
-        "local part of the others with to_local(). If it is the same on every "
-        "rank: distribute_module distributes the tensors of a module; "
+        "local tensors of the others with to_local(). If it is the same on "
+        "every rank: distribute_module distributes the tensors of a module; "
         "implicit_replication() treats plain operands as replicated. To clip "
         "gradients, call dtensor::clip_grad_norm_, which accepts plain and "
         "distributed gradients.");

@@ -103,7 +103,8 @@ at::Tensor local_in(
   if (is_dtensor(t)) {
     DTENSOR_CHECK(
         spec_of(t)->mesh() == logits.mesh(),
-        "[{}] {} is on another mesh: {} beside {}. Bring both to one mesh.",
+        "[{}] {} is on a different mesh: {} next to {}. Bring both to one "
+        "mesh.",
         kCrossEntropy,
         argument,
         *spec_of(t),
@@ -269,7 +270,7 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   const auto classes = logits.sizes()[logits.dim() == 1 ? 0 : 1];
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
-      "[{}] weight must have one number for each of the {} classes, got shape "
+      "[{}] weight must have one element for each of the {} classes, got shape "
       "{}. Pass such a tensor.",
       kCrossEntropy,
       classes,

@@ -28,7 +28,7 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
     DTENSOR_CHECK(
         num_classes > 0,
         "[{}] the ids, {}, are empty, so the number of classes cannot be "
-        "inferred. Pass it.",
+        "inferred. Pass num_classes.",
         kWhere,
         spec);
     return num_classes;

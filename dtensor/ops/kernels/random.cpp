@@ -184,7 +184,7 @@ DTensorKernel real_like(RealSampler sampler) {
     const auto dtype = dtype_of(args);
     DTENSOR_CHECK_TYPE(
         c10::isFloatingType(dtype),
-        "[{}] needs a floating-point dtype, got {}. Pass a dtype.",
+        "[{}] needs a floating-point dtype, got {}. Pass such a dtype.",
         args.name(),
         short_name(dtype));
     new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {
