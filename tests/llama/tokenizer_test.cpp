@@ -85,14 +85,14 @@ TEST(Merging, TakesTheHighestScoreFirst) {
   EXPECT_EQ(merged(tokens, ""), "");
 }
 
-TEST(Merging, TakesUnusedTokensApart) {
+TEST(Merging, SplitsUnusedTokens) {
   const MergedTokens tokens = {
       {"ab", {0, 3, true}}, {"abc", {1, 2, true}}, {"abcd", {2, 1, false}}};
   EXPECT_EQ(merged(tokens, "abcd"), "abcd");
   EXPECT_EQ(merged(tokens, "abc"), "a b c");
 }
 
-TEST_F(SentencePieces, AreThoseOfTheirLibrary) {
+TEST_F(SentencePieces, MatchTheirLibrary) {
   for (const std::string name : {"bytes", "defined", "unknown", "no_space"}) {
     const auto mine = tokenizer(name);
     std::ifstream file(folder() / (name + ".json"));
@@ -110,7 +110,7 @@ TEST_F(SentencePieces, AreThoseOfTheirLibrary) {
 }
 
 // Invalid UTF-8 is tokenized like in sentencepiece's normalizer.
-TEST_F(SentencePieces, OfTextThatIsNoUtf8) {
+TEST_F(SentencePieces, OfInvalidUtf8) {
   const auto mine = tokenizer("bytes");
   const auto replaced = mine.encode("a\uFFFDb");
   EXPECT_EQ(
@@ -128,7 +128,7 @@ TEST_F(SentencePieces, OfTextThatIsNoUtf8) {
 }
 
 // Control tokens are found in the text, and tokenization restarts behind them.
-TEST_F(SentencePieces, BeginAnewBehindWhatControls) {
+TEST_F(SentencePieces, RestartAfterControlTokens) {
   const auto mine = tokenizer("bytes");
   auto expected = mine.encode("one");
   const auto second = mine.encode("two");
@@ -139,7 +139,7 @@ TEST_F(SentencePieces, BeginAnewBehindWhatControls) {
   EXPECT_EQ(mine.decode(2), "");
 }
 
-TEST_F(SentencePieces, ThatAreNotCompleteAreErrors) {
+TEST_F(SentencePieces, RefuseIncompleteVocabularies) {
   EXPECT_EQ(
       refused("short"), "short.gguf: 700 tokens with 5 scores and 700 kinds");
   EXPECT_EQ(

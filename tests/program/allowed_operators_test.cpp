@@ -75,7 +75,7 @@ std::set<std::string> lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
-TEST(AllowedOperators, AreThoseOfTheGoldenList) {
+TEST(AllowedOperators, MatchTheGoldenList) {
   const auto path = std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" /
       "refused_operators.txt";
   const auto now = lines_now();
@@ -102,7 +102,7 @@ TEST(AllowedOperators, AreThoseOfTheGoldenList) {
 }
 
 // The rule checks argument types as well as names.
-TEST(AllowedOperators, TakeNoFilesStoragesStreamsOrObjects) {
+TEST(AllowedOperators, DoNotAcceptFilesStoragesStreamsOrObjects) {
   for (const auto* schema :
        {"aten::new_thing(str filename) -> Tensor",
         "aten::new_thing(Tensor self, Storage source) -> Tensor",
@@ -130,7 +130,7 @@ TEST(AllowedOperators, TakeNoFilesStoragesStreamsOrObjects) {
 
 // find_tp_plan() runs calls of a script that need no data, but no call that
 // writes a file.
-TEST(AllowedOperators, CodeThatIsReadForAPlanWritesNoFiles) {
+TEST(AllowedOperators, FindingAPlanWritesNoFiles) {
   const auto folder = std::filesystem::temp_directory_path();
   const auto saved = folder / c10::str("dtensor_saved_", ::getpid());
   const auto mapped = folder / c10::str("dtensor_mapped_", ::getpid());

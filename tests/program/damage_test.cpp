@@ -62,7 +62,7 @@ std::string refusal_of(
   return "";
 }
 
-TEST(ProgramDamage, AnyLengthButTheWholeIsAnError) {
+TEST(ProgramDamage, AnyTruncationIsAnError) {
   const Folder folder;
   const auto bytes = bytes_of("mixed");
   for (size_t size = 0; size < bytes.size(); size += 1 + size / 50) {
@@ -77,7 +77,7 @@ TEST(ProgramDamage, AnyLengthButTheWholeIsAnError) {
   }
 }
 
-TEST(ProgramDamage, ChangedBytesAreAnErrorOrOfNoMatter) {
+TEST(ProgramDamage, ChangedBytesAreAnErrorOrHarmless) {
   const Folder folder;
   const auto bytes = bytes_of("mixed");
   const auto truth = results_of(exported("mixed"));
@@ -164,7 +164,7 @@ std::string with_other_bits(const Folder& folder, const std::string& weight) {
 
 // The file has one checksum per weight, so damage is detected if the full
 // weight is read.
-TEST(ProgramDamage, OfAWeightIsSeenWhereItIsReadWhole) {
+TEST(ProgramDamage, IsDetectedInAWeightThatIsReadCompletely) {
   const Folder folder;
   const auto path = with_other_bits(folder, "a.weight");
   EXPECT_EQ(
@@ -183,7 +183,7 @@ TEST(ProgramDamage, OfAWeightIsSeenWhereItIsReadWhole) {
   });
 }
 
-TEST(ProgramDamage, OfAGraphIsSeen) {
+TEST(ProgramDamage, IsDetectedInAGraph) {
   const Folder folder;
   auto bytes = bytes_of("mixed");
   const auto target = bytes.find("torch.ops.aten.relu");

@@ -79,7 +79,7 @@ std::string relu(const std::string& from, const std::string& to) {
       "torch.ops.aten.relu.default", {{"self", tensor(from)}}, {tensor(to)});
 }
 
-TEST(HostileGraph, ThatIsFineRuns) {
+TEST(HostileGraph, RunsIfItIsValid) {
   EXPECT_EQ(error_of_calls({relu("x", "y")}), "");
 }
 
@@ -117,7 +117,7 @@ TEST(HostileGraph, DoesNotReadOrWriteFiles) {
       std::string(24, 'a'));
 }
 
-TEST(HostileGraph, DoesNotCallWhatDoesMoreThanCompute) {
+TEST(HostileGraph, DoesNotCallOperatorsWithSideEffects) {
   for (const auto* name :
        {"aten.set_.source_Tensor",
         "aten.set_.source_Storage",
@@ -147,7 +147,7 @@ TEST(HostileGraph, DoesNotCallWhatDoesMoreThanCompute) {
   }
 }
 
-TEST(HostileGraph, CallsWhatTheProgramAllows) {
+TEST(HostileGraph, CallsAllowedOperators) {
   const auto resizing = graph({
       call(
           "torch.ops.aten.clone.default",
@@ -198,7 +198,7 @@ TEST(HostileGraph, AsStridedStaysWithinTheStorage) {
 
 // --- texts -------------------------------------------------------------------
 
-TEST(HostileGraph, EmptyObjectsAreRefusedWithTheirPlace) {
+TEST(HostileGraph, EmptyObjectsAreRefusedWithTheirLocation) {
   const std::string whole = graph({relu("x", "y")});
   for (const auto* object :
        {R"({"user_input": {"arg": {"as_tensor": {"name": "x"}}}})",
@@ -223,7 +223,7 @@ TEST(HostileGraph, EmptyObjectsAreRefusedWithTheirPlace) {
   }
 }
 
-TEST(HostileGraph, EachTextInItMayBeMissing) {
+TEST(HostileGraph, AnyStringMayBeMissing) {
   const std::string whole = graph({relu("x", "y")});
   for (size_t at = whole.find('"'); at != std::string::npos;) {
     const auto end = whole.find('"', at + 1);
@@ -268,7 +268,7 @@ TEST(HostileGraph, ScopesWithinScopesAreBounded) {
       error_of_calls({inner}), HasSubstr("more than 128 nested levels"));
 }
 
-TEST(HostileGraph, ItsOutSpecIsBounded) {
+TEST(HostileGraph, OutSpecIsBounded) {
   const auto with_spec = [](const std::string& spec) {
     return replaced(
         graph({relu("x", "y")}),
@@ -572,7 +572,7 @@ TEST(HostileGraph, RoundsToIntegersOf64Bits) {
       StartsWith("[Program] the graph takes the square root of -1."));
 }
 
-TEST(HostileGraph, NegatesTheLeastIntegerNot) {
+TEST(HostileGraph, RefusesToNegateTheLeastInteger) {
   EXPECT_THAT(
       error_of_calls(
           {call("_operator.neg", {{"a", number("n")}}, {number("m")})},

@@ -87,7 +87,7 @@ void on_meshes(
 
 // The batch is sharded over "dp" beside a plan for "tp". There are no
 // collectives over "dp" in the forward pass.
-TEST(ProgramMesh, CutsTheBatchBesideAPlan) {
+TEST(ProgramMesh, ShardsTheBatchBesideAPlan) {
   const auto path = exported("transformer");
   const auto run = python_runs("transformer")[1]; // 3 sequences of 5
   on_meshes({"dp", "tp"}, [&](const DeviceMesh& mesh) {
@@ -109,7 +109,7 @@ TEST(ProgramMesh, CutsTheBatchBesideAPlan) {
 
 // The attention of nn.TransformerEncoderLayer, which merges batches and heads
 // in one dimension and splits them again, keeps the batch sharded.
-TEST(ProgramMesh, CutsTheBatchOfPackedAttention) {
+TEST(ProgramMesh, ShardsTheBatchOfPackedAttention) {
   const auto path = exported("encoder");
   const auto runs = python_runs("encoder"); // with 2 sequences, and with 1
   on_meshes({"dp", "tp"}, [&](const DeviceMesh& mesh) {
@@ -124,7 +124,7 @@ TEST(ProgramMesh, CutsTheBatchOfPackedAttention) {
 }
 
 // The plan may apply to the first mesh dimension too.
-TEST(ProgramMesh, TakesTheDimensionOfThePlanByName) {
+TEST(ProgramMesh, FindsThePlanDimensionByName) {
   const auto path = exported("transformer");
   const auto run = python_runs("transformer")[0];
   run_ranks(6, [&] {
@@ -143,7 +143,7 @@ TEST(ProgramMesh, TakesTheDimensionOfThePlanByName) {
 // The sequence is sharded over "cp" and heads over "tp". Attention exchanges
 // keys of other ranks over "cp". With 3 heads on 2 ranks of "tp", some ranks
 // exchange 2 heads by Ulysses, and others 1 head over up to 3 ranks of "cp".
-TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
+TEST(ProgramMesh, ShardsTheSequenceBesideAPlan) {
   const auto path = exported("causal");
   const auto run = python_runs("causal")[0];
   const ParallelizePlan plan = {
@@ -173,7 +173,7 @@ TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
   });
 }
 
-TEST(ProgramMesh, SaysWhichDimensionsThereAre) {
+TEST(ProgramMesh, ListsTheDimensionsOfTheMesh) {
   const auto path = exported("transformer");
   run_ranks(4, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "mp"});

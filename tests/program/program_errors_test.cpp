@@ -41,7 +41,7 @@ std::string load_error(const std::string& name) {
   return message_of<Error>(path, [&] { load_program(path); });
 }
 
-TEST(ProgramErrors, NameTheFileThatIsNoProgram) {
+TEST(ProgramErrors, NameTheFileThatIsNotAProgram) {
   EXPECT_THAT(load_error("missing"), HasSubstr("FILE"));
   EXPECT_THAT(
       load_error("truncated"),
@@ -119,7 +119,7 @@ TEST(ProgramErrors, NameTheLineOfACallThatTakesGraphs) {
   }
 }
 
-TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
+TEST(ProgramErrors, ListTheExportedInputs) {
   const auto path = exported("transformer");
   auto program = load_program(path);
   const auto call_error = [&](const std::vector<at::Tensor>& inputs) {
@@ -158,7 +158,7 @@ TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
 
 // Errors name scopes that export did not record. Python's exported module does
 // not run then either.
-TEST(ProgramErrors, NameScopesThatExportDidNotSee) {
+TEST(ProgramErrors, NameScopesThatExportDidNotRecord) {
   const auto path = exported("autocast_strict");
   auto program = load_program(path);
   EXPECT_THAT(
@@ -172,7 +172,7 @@ TEST(ProgramErrors, NameScopesThatExportDidNotSee) {
           "Export the model with strict=False, which records the casts."));
 }
 
-TEST(ProgramErrors, SayWhoseOperatorFailed) {
+TEST(ProgramErrors, NameTheModuleWhoseOperatorFailed) {
   const auto path = exported("transformer");
   auto program = load_program(path);
   const auto message = message_of<c10::Error>(path, [&] {
@@ -220,7 +220,7 @@ TEST(ProgramErrors, RefuseASecondPlan) {
   });
 }
 
-TEST(ProgramInputs, AreThoseThatItWasExportedWith) {
+TEST(ProgramInputs, AreTheExportedSamples) {
   const auto program = load_program(exported("mixed"));
   const auto samples = program.sample_inputs();
   ASSERT_EQ(samples.size(), 2U);

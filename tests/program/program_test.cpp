@@ -20,7 +20,7 @@ using test_program::tensors_in;
 
 class Programs : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Programs, ComputeWhatPythonDoes) {
+TEST_P(Programs, ComputeTheSameAsPython) {
   auto program = load_program(exported(GetParam()));
   expect_as_python(program, python_runs(GetParam()));
 }
@@ -40,7 +40,7 @@ TEST_P(Programs, ComputeTheSameReplicatedOnRanks) {
 
 // Random numbers are equal on all ranks, although each rank's generator has a
 // different state here.
-TEST(ProgramRandom, IsAlikeOnAllRanks) {
+TEST(ProgramRandom, IsTheSameOnAllRanks) {
   const auto path = exported("drawing");
   for (const int64_t ranks : {1, 2, 3}) {
     std::vector<Tensors> drawn(static_cast<size_t>(ranks));
@@ -76,7 +76,7 @@ ParallelizePlan transformer_plan() {
       {"head", ColwiseParallel({.output_layouts = Replicate()})}};
 }
 
-TEST(ProgramPlans, CutATransformer) {
+TEST(ProgramPlans, ShardATransformer) {
   const auto path = exported("transformer");
   const auto runs = python_runs("transformer");
   for (const int64_t ranks : {1, 2, 3, 4, 5}) {
@@ -95,7 +95,7 @@ TEST(ProgramPlans, CutATransformer) {
 }
 
 // Random operators run on sharded inputs, with the program's own plan.
-TEST(ProgramPlans, RunRandomOperatorsOnCutInputs) {
+TEST(ProgramPlans, RunRandomOperatorsOnShardedInputs) {
   const std::vector<Placement> layouts = {
       Shard(0), Shard(1), Replicate(), Shard(0, 2)};
   for (const auto* name : {"random_0", "random_1", "random_2", "random_3"}) {
@@ -117,7 +117,7 @@ TEST(ProgramPlans, RunRandomOperatorsOnCutInputs) {
   }
 }
 
-TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
+TEST(ProgramPlans, FindTheHandWrittenPlan) {
   const auto path = exported("transformer");
   const auto runs = python_runs("transformer");
   auto looked_at = load_program(path);
@@ -149,7 +149,7 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
 }
 
 // A style gathers bfloat16 in a scope of autocast.
-TEST(ProgramPlans, CutWhatAutocastCasts) {
+TEST(ProgramPlans, ShardWeightsThatAutocastCasts) {
   const auto path = exported("autocast");
   const auto runs = python_runs("autocast");
   for (const int64_t ranks : {2, 3}) {
@@ -180,7 +180,7 @@ TEST(ProgramPlans, CutWhatAutocastCasts) {
 
 // Plans shard fused weights: queries, keys and values in one weight, gates in
 // another.
-TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
+TEST(ProgramPlans, ShardFusedWeights) {
   const auto encoder = load_program(exported("encoder"));
   EXPECT_EQ(
       to_string(find_tp_plan(encoder)),
@@ -227,7 +227,7 @@ TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
 }
 
 // Three operators need the same other layout, which takes one exchange.
-TEST(ProgramLayouts, BringAValueThereOnce) {
+TEST(ProgramLayouts, RedistributeAValueOnce) {
   const auto path = exported("shared");
   const auto runs = python_runs("shared");
   run_ranks(3, [&] {
@@ -295,7 +295,7 @@ TEST(ProgramLayouts, AreNotSharedWithinComposites) {
 
 // A sequence stays sharded in a context_parallel scope: no rank has the full
 // sequence.
-TEST(ProgramLayouts, KeepASequenceCutInAContext) {
+TEST(ProgramLayouts, KeepASequenceShardedInAContext) {
   const auto path = exported("causal");
   const auto runs = python_runs("causal");
   for (const int64_t ranks : {1, 2, 3, 4}) {
@@ -313,7 +313,7 @@ TEST(ProgramLayouts, KeepASequenceCutInAContext) {
   }
 }
 
-TEST(ProgramResults, HaveTheNamesOfPythons) {
+TEST(ProgramResults, HavePythonsNames) {
   const auto names = [](const char* model) {
     return load_program(exported(model)).output_names();
   };
@@ -364,7 +364,7 @@ void expect_whole(const std::string& name) {
   }
 }
 
-TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
+TEST(ProgramPlans, ReplicateProductsWithoutAPair) {
   expect_whole("views");
 }
 
@@ -386,7 +386,7 @@ void expect_plan(const std::string& name, const std::string& plan) {
 
 // A weight that would be colwise in one module and rowwise in another is not
 // sharded. Modules with tied weights may be sharded in the same way.
-TEST(ProgramPlans, CutATiedWeightInOneWay) {
+TEST(ProgramPlans, ShardATiedWeightInOneWay) {
   expect_plan(
       "tied_pairs",
       "good.up     colwise\n"
@@ -395,7 +395,7 @@ TEST(ProgramPlans, CutATiedWeightInOneWay) {
       "alike.down  rowwise\n");
 }
 
-TEST(ProgramPlans, CutALayerThatIsCalledSeveralTimes) {
+TEST(ProgramPlans, ShardALayerThatIsCalledSeveralTimes) {
   expect_plan(
       "repeated",
       "layer.up    colwise\n"
@@ -420,7 +420,7 @@ TEST(ProgramPlans, FindPairsBehindOperatorsWithoutARule) {
       "down  rowwise\n");
 }
 
-TEST(ProgramPlans, FindPairsAfterRunDecompositions) {
+TEST(ProgramPlans, FindPairsAfterDecompositions) {
   expect_plan(
       "decomposed",
       "1.q     colwise multiple_of=4\n"
@@ -431,7 +431,7 @@ TEST(ProgramPlans, FindPairsAfterRunDecompositions) {
       "4.down  rowwise\n");
 }
 
-TEST(ProgramPlans, AreReadAndWritten) {
+TEST(ProgramPlans, AreParsedAndPrinted) {
   const auto lines = parse_plan(
       "# remark\n"
       "a.*.q   colwise multiple_of=4  # heads\n"

@@ -37,7 +37,7 @@ std::string route(
   return text;
 }
 
-TEST(Routes, GatherFirstWhatIsWantedWholeLater) {
+TEST(Routes, GatherFirstIfReplicatedLater) {
   EXPECT_EQ(route(3, Shard(0), {Shard(1), Replicate()}), "R, S(1)");
   EXPECT_EQ(route(3, Shard(0), {Replicate(), Shard(1)}), "R");
   EXPECT_EQ(route(3, Shard(0), {Shard(1)}), "S(1)");
@@ -46,7 +46,7 @@ TEST(Routes, GatherFirstWhatIsWantedWholeLater) {
 
 // A value wanted both sharded and replicated is reduced once: the same bytes in
 // one collective instead of two.
-TEST(Routes, ReduceOnceWhatIsWantedCutAndWhole) {
+TEST(Routes, ReduceOnceForShardedAndReplicatedUses) {
   EXPECT_EQ(route(4, Partial(), {Shard(0), Replicate()}), "R, S(0)");
   EXPECT_EQ(route(4, Partial(), {Shard(0), Shard(1), Replicate()}), "R, S(0)");
   EXPECT_EQ(route(4, Partial(), {Shard(0)}), "S(0)");
@@ -55,7 +55,7 @@ TEST(Routes, ReduceOnceWhatIsWantedCutAndWhole) {
 // Costs of gradients count. Columns that are sliced from a gathered value have
 // a gathered gradient; columns that are exchanged have an exchanged gradient,
 // which is cheaper on many ranks.
-TEST(Routes, CountWhatGradientsTake) {
+TEST(Routes, CountTheCostOfGradients) {
   EXPECT_EQ(route(2, Shard(0), {Shard(1), Replicate()}, true), "R, S(1)");
   EXPECT_EQ(route(3, Shard(0), {Shard(1), Replicate()}, true), "S(1)");
 }
@@ -87,7 +87,7 @@ bytes(const SpecPtr& from, const std::vector<SpecPtr>& wanted, bool by_route) {
   return sum;
 }
 
-TEST(Routes, NeverTakeMoreThanOneAfterTheOther) {
+TEST(Routes, NeverCostMoreThanSeparateRedistributions) {
   const std::vector<Placement> all = {
       Replicate(), Shard(0), Shard(1), Shard(0, 4), Shard(1, 8)};
   auto froms = all;

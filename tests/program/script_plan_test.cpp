@@ -134,7 +134,7 @@ at::Tensor rows() {
   return torch::randn({4, 8}, torch::kDouble);
 }
 
-TEST(ScriptPlans, CutAnMlp) {
+TEST(ScriptPlans, ShardAnMlp) {
   expect_found([] { return mlp(kMlp); }, rows(), kMlpPlan);
   auto script = mlp(kMlp);
   EXPECT_EQ(c10::str(find_tp_plan(script)), kMlpPlan);
@@ -146,7 +146,7 @@ Module loaded(const std::string& name) {
   return torch::jit::load(path.replace(path.size() - 4, 4, ".ts"));
 }
 
-TEST(ScriptPlans, CutAnMlpOfPythons) {
+TEST(ScriptPlans, ShardAnMlpFromPython) {
   for (const std::string name : {"scripted_mlp", "traced_mlp"}) {
     SCOPED_TRACE(name);
     expect_found(
@@ -168,7 +168,7 @@ constexpr const char* kTransformerPlan =
     "head             colwise\n";
 
 // The plan equals that of the exported program of the same model.
-TEST(ScriptPlans, CutATransformer) {
+TEST(ScriptPlans, ShardATransformer) {
   const auto program = load_program(exported("transformer"));
   EXPECT_EQ(to_string(find_tp_plan(program)), kTransformerPlan);
   const auto ids = python_runs("script")[0].inputs[0];
@@ -191,7 +191,7 @@ TEST(ScriptPlans, CutATransformer) {
 
 // PyTorch's encoder layer gets a plan in both modes. In eval mode, it checks
 // whether gradients are recorded and may call one fused operator.
-TEST(ScriptPlans, CutAnEncoderLayer) {
+TEST(ScriptPlans, ShardAnEncoderLayer) {
   torch::manual_seed(7);
   const auto x = torch::randn({2, 7, 12}, torch::kDouble);
   expect_found(
@@ -232,7 +232,7 @@ TEST(ScriptPlans, TakeOneCollectiveForAPair) {
   }
 }
 
-TEST(ScriptPlans, KnowProductsByTransposedWeights) {
+TEST(ScriptPlans, FindProductsByTransposedWeights) {
   for (const std::string product :
        {"torch.addmm(self.B.bias, A, self.B.weight.t())",
         "torch.matmul(A, self.B.weight.t()) + self.B.bias",
@@ -257,7 +257,7 @@ TEST(ScriptPlans, KnowProductsByTransposedWeights) {
 
 // Products are not sharded if an operator between them needs all columns. A
 // matrix (in, out) is not a linear weight.
-TEST(ScriptPlans, LeaveWholeWhatDoesNotPair) {
+TEST(ScriptPlans, ReplicateProductsWithoutAPair) {
   const std::string normed = R"(
 def forward(self, x):
     h = torch.linear(x, self.up.weight, self.up.bias)
@@ -291,7 +291,7 @@ def forward(self, x):
 }
 
 // Branches on attributes and None are read; other branches are not.
-TEST(ScriptPlans, LeaveWholeWhatCannotBeRead) {
+TEST(ScriptPlans, ReplicateWeightsInUnreadCode) {
   const auto with = [](const std::string& lines) {
     return "def forward(self, x, m: Optional[Tensor] = None, n: int = 2):\n"
            "    h = torch.relu(torch.linear(x, self.up.weight, "
@@ -318,7 +318,7 @@ TEST(ScriptPlans, LeaveWholeWhatCannotBeRead) {
 }
 
 // The number of nonzero elements of `x` is unknown without data.
-TEST(ScriptPlans, LeaveWholeWhatNeedsData) {
+TEST(ScriptPlans, ReplicateWeightsThatDependOnData) {
   EXPECT_EQ(
       plan_of(R"(
 def forward(self, x):
@@ -356,7 +356,7 @@ std::string error_of(const std::function<void()>& call) {
   return "no error";
 }
 
-TEST(ScriptPlans, RefuseWhatIsNoModel) {
+TEST(ScriptPlans, RefuseModulesWithoutForward) {
   EXPECT_EQ(
       error_of([] { find_tp_plan(Module("__torch__.Empty")); }),
       "[find_tp_plan] the script has no method forward(). Define it, or pass a "

@@ -34,7 +34,7 @@ size_t most_for(size_t needed, size_t rows) {
   return needed + (3 + rows) * 2 * page_size();
 }
 
-TEST(ProgramTouchedBytes, AreThoseOfARanksParts) {
+TEST(ProgramTouchedBytes, AreThoseOfTheLocalShards) {
   const auto path = exported("wide");
   const auto all = std::filesystem::file_size(path);
   for (const int64_t ranks : {1, 2, 4, 8}) {
@@ -63,7 +63,7 @@ TEST(ProgramTouchedBytes, AreThoseOfARanksParts) {
 
 // Finding a plan touches no pages. The graph was read before, through another
 // mapping.
-TEST(ProgramTouchedBytes, AreNoneOfAProgramThatIsOnlyLookedAt) {
+TEST(ProgramTouchedBytes, AreNoneForFindingAPlan) {
   const auto path = exported("wide");
   const auto program = load_program(path);
   const TouchedPages pages(path);

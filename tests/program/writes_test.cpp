@@ -71,7 +71,7 @@ TEST(ProgramWrites, ReachAllViewsInAnyLayout) {
 }
 
 // Writes that fit the layout need no redistribution.
-TEST(ProgramWrites, StayCutWhereViewsAre) {
+TEST(ProgramWrites, StayShardedWhereViewsAre) {
   const auto path = exported("columns");
   const auto runs = python_runs("columns");
   run_ranks(3, [&] {
@@ -92,7 +92,7 @@ TEST(ProgramWrites, StayCutWhereViewsAre) {
   });
 }
 
-TEST(ProgramWrites, ReachTheUsersInputThatIsCut) {
+TEST(ProgramWrites, ReachAShardedInput) {
   const auto path = exported("user_input");
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -107,13 +107,13 @@ TEST(ProgramWrites, ReachTheUsersInputThatIsCut) {
   });
 }
 
-TEST(ProgramRefused, IsGivenWhole) {
+TEST(ProgramRefused, IsReplicated) {
   expect_in_all_layouts("rare");
 }
 
 // The program itself splits the weight of cross-attention, so it is not
 // sharded. The layers around it are.
-TEST(ProgramPlans, LeaveTheWeightOfAttentionToOthersWhole) {
+TEST(ProgramPlans, ReplicateTheWeightOfCrossAttention) {
   const auto path = exported("decoder");
   const auto runs = python_runs("decoder");
   EXPECT_EQ(

@@ -93,7 +93,7 @@ TEST(TrainExample, ComputesInBfloat16NearlyTheSame) {
 
 // A trained model also has a lower loss on held-out text. The output includes
 // the cost.
-TEST(TrainExample, EvaluatesAndSaysWhatItTakes) {
+TEST(TrainExample, EvaluatesAndReportsCosts) {
   const auto text = gpt::read_text("");
   auto options = small(text);
   const auto alone = training::train(options, text);

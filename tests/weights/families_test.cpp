@@ -172,7 +172,7 @@ TEST_F(WeightFamilies, Gpt2InGguf) {
 }
 
 // The published GPT-2 file has transposed matrices, including square ones.
-TEST_F(WeightFamilies, Gpt2AsItIsPublished) {
+TEST_F(WeightFamilies, Gpt2AsPublished) {
   expect_read(
       "small_gpt2.safetensors",
       [] { return gpt2(/*with_head=*/false); },

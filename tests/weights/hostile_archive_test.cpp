@@ -68,7 +68,7 @@ at::Tensor read_from(const std::string& bytes) {
   return open_weights(folder.write("a.pt2", bytes))->read("w");
 }
 
-TEST(HostileArchive, IsMadeAsProgramsAre) {
+TEST(HostileArchive, ResemblesAProgram) {
   const auto truth = at::arange(6, at::kFloat).view({2, 3});
   EXPECT_TRUE(read_from(archive_of({})).equal(truth));
   const Meta transposed{
@@ -81,7 +81,7 @@ TEST(HostileArchive, IsMadeAsProgramsAre) {
 
 // Any parts of a strided weight can be read, also in a dtype that cat() does
 // not support.
-TEST(HostileArchive, PartsOfAWeightWithStrides) {
+TEST(HostileArchive, ShardsOfAStridedWeight) {
   for (const auto* dtype : {"7", "29"}) { // float32, float8
     const Folder folder;
     const auto path = folder.write(
@@ -98,7 +98,7 @@ TEST(HostileArchive, PartsOfAWeightWithStrides) {
   }
 }
 
-TEST(HostileArchive, PlacesOfTheTable) {
+TEST(HostileArchive, LocationsInTheTable) {
   const std::string place = "data/weights/weights_config.json: config.w";
   const std::string meta = place + ".tensor_meta";
   EXPECT_EQ(
@@ -179,7 +179,7 @@ TEST(HostileArchive, StridesOfZeroAreLimited) {
       std::string::npos);
 }
 
-TEST(HostileArchive, RecordsThatClaimToBeLarge) {
+TEST(HostileArchive, RecordsWithLargeDeclaredSizes) {
   const auto with = [&](const ZipEntry& entry) {
     auto entries = program_entries(table_of({}), six_floats());
     entries.push_back(entry);
@@ -219,7 +219,7 @@ TEST(HostileArchive, CompressedTables) {
   EXPECT_NE(refusal_of(zip_of(entries)), "");
 }
 
-TEST(HostileArchive, RecordsThatAreThereTwice) {
+TEST(HostileArchive, DuplicateRecords) {
   auto entries = program_entries(table_of({}), six_floats());
   entries.push_back(entries[1]);
   EXPECT_EQ(
@@ -231,7 +231,7 @@ TEST(HostileArchive, RecordsThatAreThereTwice) {
       "data/weights/weights_config.json appears twice");
 }
 
-TEST(HostileArchive, VersionsThatAreNoNumber) {
+TEST(HostileArchive, InvalidVersions) {
   for (const auto* version : {"", "x", "99999999999999999999999", "-1", "0"}) {
     auto entries = program_entries(table_of({}), six_floats());
     entries[0].bytes = version;
@@ -242,7 +242,7 @@ TEST(HostileArchive, VersionsThatAreNoNumber) {
 }
 
 // A directory with wrong offsets or sizes is an error.
-TEST(HostileArchive, DirectoriesThatLie) {
+TEST(HostileArchive, WrongDirectories) {
   const auto whole = archive_of({});
   const auto end = whole.size() - 22;
   for (const uint32_t value : {0u, 1u, 0x7fffffffu, 0xffffffffu}) {

@@ -300,7 +300,7 @@ TEST(HostileGguf, AlignmentIsAPowerOfTwo) {
       std::string::npos);
 }
 
-TEST(HostileGguf, PlacesAreAsTheFormatHasThem) {
+TEST(HostileGguf, OffsetsFollowTheFormat) {
   const Folder folder;
   const auto error = [&](std::vector<std::string> tensors, size_t data) {
     return error_of_open(
@@ -341,7 +341,7 @@ TEST(HostileGguf, PlacesAreAsTheFormatHasThem) {
   EXPECT_EQ(error({v(0), v(32)}, 48), "the weight v appears twice");
 }
 
-TEST(HostileGguf, AKeyIsThereOnce) {
+TEST(HostileGguf, DuplicateKeysAreRefused) {
   const Folder folder;
   const auto pair = pair_of("a", kUint8, bytes_of<uint8_t>(1));
   EXPECT_EQ(
@@ -372,7 +372,7 @@ TEST(HostileGguf, UnknownTypesAreRefused) {
 }
 
 // The first of several files, as llama-gguf-split writes it, is refused.
-TEST(HostileGguf, APartOfAModelIsNoModel) {
+TEST(HostileGguf, OneFileOfASplitModelIsRefused) {
   const Folder folder;
   const auto error = [&](uint16_t count) {
     return error_of_open(folder.write(
@@ -391,7 +391,7 @@ TEST(HostileGguf, APartOfAModelIsNoModel) {
       "with llama-gguf-split --merge.");
 }
 
-TEST(HostileGguf, CountsAreThoseOfTheFile) {
+TEST(HostileGguf, CountsFitTheFile) {
   const Folder folder;
   const auto error =
       [&](uint64_t tensors, uint64_t pairs, const std::string& rest) {

@@ -65,7 +65,7 @@ TEST(JsonDocument, HasTheValuesOfTheText) {
   EXPECT_EQ(root.at("a").at(3).place(), "a[3]");
 }
 
-TEST(JsonDocument, RefusesWhatIsNoJson) {
+TEST(JsonDocument, RefusesInvalidJson) {
   EXPECT_EQ(
       refusal(""),
       "invalid JSON at byte 1: syntax error while parsing value - unexpected "
@@ -91,7 +91,7 @@ TEST(JsonDocument, RefusesWhatIsNoJson) {
   EXPECT_LT(refusal("\"" + std::string(100000, 'x')).size(), 200);
 }
 
-TEST(JsonDocument, RefusesAMemberThatIsThereTwice) {
+TEST(JsonDocument, RefusesDuplicateMembers) {
   EXPECT_EQ(refusal(R"({"w": 1, "w": 1})"), "\"w\" appears twice");
   EXPECT_EQ(
       refusal(R"({"a b": [{}, {"w": 1, "v": 2, "w": 1}]})"),
@@ -113,7 +113,7 @@ TEST(JsonDocument, RefusesTooManyLevels) {
       "[read] a.json: header: more than 1 nested levels. Write it again.");
 }
 
-TEST(JsonDocument, NamesThePlaceOfAWrongValue) {
+TEST(JsonDocument, NamesTheLocationOfAWrongValue) {
   const std::string text =
       R"({"tensors": {"layers.0.w": {"sizes": ["4", -1, 2.0, 9223372036854775808], )"
       R"("none": null, "yes": true, "list": [], "object": {}}}})";
@@ -173,7 +173,7 @@ TEST(JsonDocument, NamesThePlaceOfAWrongValue) {
 }
 
 // Long keys and texts in errors are shortened, whatever their bytes.
-TEST(JsonDocument, CutsWhatItRepeats) {
+TEST(JsonDocument, ShortensQuotedTexts) {
   const auto key = repeated("\xc3\xa9", 50000);
   const auto text = refusal(
       "{\"" + key + "\": \"" + key + "\"}",

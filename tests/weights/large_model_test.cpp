@@ -94,7 +94,7 @@ int64_t memory(const std::string& what) {
   return -1;
 }
 
-TEST(SlowLargeModel, TakesTheMemoryOfItsParts) {
+TEST(SlowLargeModel, TakesTheMemoryOfItsShards) {
   const Folder folder;
   const auto path = folder / "model.safetensors";
   testing::with_fake_world(0, 8, [&] {

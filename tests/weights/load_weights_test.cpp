@@ -35,7 +35,7 @@ Mlp rounded(int64_t width, int64_t hidden) {
   return model;
 }
 
-TEST(LoadWeights, FillsThePartsOfEveryRank) {
+TEST(LoadWeights, FillsTheLocalShardsOfEveryRank) {
   const Folder folder;
   const auto truth = rounded(6, 7);
   const auto path =
@@ -63,7 +63,7 @@ TEST(LoadWeights, FillsThePartsOfEveryRank) {
 }
 
 // Tensors that the file does not have are initialized.
-TEST(LoadWeights, GivesMemoryToADeferredModel) {
+TEST(LoadWeights, AllocatesADeferredModel) {
   const Folder folder;
   const auto truth = rounded(6, 7);
   auto tensors = tensors_of(*truth);
@@ -98,7 +98,7 @@ TEST(LoadWeights, GivesMemoryToADeferredModel) {
   }
 }
 
-TEST(LoadWeights, FillsUnits) {
+TEST(LoadWeights, FillsShardsInMultiples) {
   const Folder folder;
   const auto truth = rounded(12, 9);
   const auto path =
@@ -119,7 +119,7 @@ TEST(LoadWeights, FillsUnits) {
 }
 
 // Each rank gets its heads of q, k and v from the fused weight.
-TEST(LoadWeights, FillsPieces) {
+TEST(LoadWeights, FillsFusedWeights) {
   const Folder folder;
   auto truth = filled(torch::nn::MultiheadAttention(12, 3));
   truth->to(at::kFloat);
@@ -174,7 +174,7 @@ TEST(LoadWeights, FindsOtherNamesAndTransposedWeights) {
 
 // Interleaved rows are restored: llama.cpp writes the rows of each of two heads
 // of four rows as (0 2 1 3).
-TEST(LoadWeights, PutsInterleavedHalvesInTheirPlaces) {
+TEST(LoadWeights, ReordersInterleavedHalves) {
   const Folder folder;
   const auto rows = at::arange(16, at::kFloat).view({8, 2});
   const auto stored =
@@ -225,7 +225,7 @@ TEST(WeightNamesTest, OfTransformersInGguf) {
           "bert, gpt2). Pass your own function of names.");
 }
 
-TEST(WeightNamesTest, OfGgufAreThoseOfItsLibrary) {
+TEST(WeightNamesTest, OfGgufMatchItsLibrary) {
   if (!written_files().why_not.empty()) {
     GTEST_SKIP() << written_files().why_not;
   }

@@ -39,7 +39,7 @@ void expect_contents(const std::string& path, const std::string& truth) {
     GTEST_SKIP() << written_files().why_not; \
   }
 
-TEST(Safetensors, HoldWhatTheirLibraryWrote) {
+TEST(Safetensors, HaveTheValuesOfTheirLibrary) {
   SKIP_WITHOUT_FILES();
   expect_contents(
       written("plain.safetensors"), written("plain.safetensors.pt"));
@@ -52,7 +52,7 @@ TEST(Safetensors, HoldWhatTheirLibraryWrote) {
   EXPECT_EQ(file->find("torch.bool")->dtype, at::kBool);
 }
 
-TEST(Safetensors, OfSeveralFilesAreOne) {
+TEST(Safetensors, OfSeveralFilesAreOneModel) {
   SKIP_WITHOUT_FILES();
   expect_contents(
       written("parts/model.safetensors.index.json"), written("parts.pt"));
@@ -60,12 +60,12 @@ TEST(Safetensors, OfSeveralFilesAreOne) {
   EXPECT_EQ(open_weights(written("parts"))->weights().size(), 4);
 }
 
-TEST(Gguf, HoldsWhatItsLibraryWrote) {
+TEST(Gguf, HasTheValuesOfItsLibrary) {
   SKIP_WITHOUT_FILES();
   expect_contents(written("quantised.gguf"), written("quantised.gguf.pt"));
 }
 
-TEST(Gguf, SaysWhatItIs) {
+TEST(Gguf, HasMetadata) {
   SKIP_WITHOUT_FILES();
   const auto file = open_weights(written("quantised.gguf"));
   const auto& about = file->metadata();
@@ -86,7 +86,7 @@ TEST(Gguf, SaysWhatItIs) {
       (std::vector<double>{0.25, -1.5}));
 }
 
-TEST(Gguf, FormatsThatCannotBeReadAreNamed) {
+TEST(Gguf, UnsupportedFormatsAreNamed) {
   SKIP_WITHOUT_FILES();
   const auto path = written("quantised.gguf");
   const auto file = open_weights(path);
@@ -128,7 +128,7 @@ at::Tensor parts_of(at::Tensor t, const std::vector<Intervals>& parts) {
 
 // Any parts of a weight in any format can be read into any memory layout and
 // dtype.
-TEST(WeightFileTest, ReadsAnyParts) {
+TEST(WeightFileTest, ReadsAnyIntervals) {
   SKIP_WITHOUT_FILES();
   std::mt19937 random(5);
   for (const auto* name : {"plain.safetensors", "quantised.gguf"}) {
@@ -188,7 +188,7 @@ constexpr const char* kEnd =
     ". Give a safetensors file, the index of several, a GGUF file, or an "
     "exported program.";
 
-TEST(WeightFileErrors, OfFilesThatAreNone) {
+TEST(WeightFileErrors, OfInvalidFiles) {
   const Folder folder;
   const auto expect = [&](const std::string& path, const std::string& why) {
     EXPECT_EQ(
@@ -228,7 +228,7 @@ TEST(WeightFileErrors, OfFilesThatAreNone) {
           ": a FIFO, not a regular file" + kEnd);
 }
 
-TEST(WeightFileErrors, OfOffsetsThatLie) {
+TEST(WeightFileErrors, OfWrongOffsets) {
   const Folder folder;
   const auto error = [&](const std::string& about) {
     const auto path =
@@ -278,7 +278,7 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
 }
 
 // Overlapping or unused bytes are errors, as in Python's safetensors.
-TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
+TEST(WeightFileErrors, OfOverlapsAndGaps) {
   const Folder folder;
   const auto expect =
       [&](const std::string& header, size_t bytes, const std::string& why) {
@@ -307,7 +307,7 @@ TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
   expect(odd, 2, "its weights have 1 bytes, but its data has 2");
 }
 
-TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
+TEST(WeightFileErrors, OfDuplicateNames) {
   const Folder folder;
   const std::string about =
       R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
@@ -344,7 +344,7 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
 }
 
 // Wrong notes of checkpoints are errors.
-TEST(WeightFileErrors, OfNotesThatLie) {
+TEST(WeightFileErrors, OfWrongNotes) {
   const Folder folder;
   const auto expect = [&](const std::string& notes, const std::string& why) {
     const auto path = folder.write(
@@ -399,7 +399,7 @@ TEST(WeightFileErrors, OfNotesThatLie) {
 }
 
 // A file truncated anywhere is an error.
-TEST(WeightFileErrors, OfFilesThatEnd) {
+TEST(WeightFileErrors, OfTruncatedFiles) {
   SKIP_WITHOUT_FILES();
   const Folder folder;
   for (const auto* name : {"plain.safetensors", "quantised.gguf"}) {
