@@ -99,9 +99,10 @@ TEST(CheckReplicas, FindsPlainParametersThatDriftApart) {
     optimizer.step();
     EXPECT_THAT(
         error_of([&] { check.finish(); }),
-        testing::StartsWith("[CheckReplicas] the parameter \"w1.weight\" "
-                            "differs between the ranks of mesh dimension "
-                            "\"dp\": the f64[8, 4] of rank 1 is up to "));
+        testing::StartsWith(
+            "[CheckReplicas] the parameter \"w1.weight\" "
+            "differs between the ranks of mesh dimension "
+            "\"dp\": the f64[8, 4] of rank 1 differs by up to "));
   });
 }
 
