@@ -65,7 +65,7 @@ function(dtensor_mpi_module kind includes libraries)
 endfunction()
 
 set(DTENSOR_MPI AUTO CACHE STRING
-  "The backend of MPI: AUTO builds it for each MPI that is found, ON stops if there is none, OFF builds none")
+  "The backend of MPI: AUTO builds it for each MPI found, ON fails without an MPI, OFF disables it")
 set(dtensor_mpi_kinds)
 # Shared libraries only: a module cannot find a static library.
 if(DTENSOR_MPI AND dtensor_kind STREQUAL SHARED)

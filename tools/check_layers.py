@@ -105,10 +105,10 @@ LISTED = {
         re.compile(r"\bthread_local\b"),
         {
             "comm/assumed_shapes.cpp": "follows the calls: the tensor that is noted",
-            "comm/checked_backend.cpp": "follows the calls: operators that it is told of",
+            "comm/checked_backend.cpp": "follows the calls: observed operators",
             "comm/collective_timeout.cpp": "follows the calls: how long they wait",
             "comm/draw_kernels.cpp": "follows the calls: what must not draw, and by what",
-            "comm/rank_local.cpp": "the state of a thread that is no rank",
+            "comm/rank_local.cpp": "the state of a thread that is not a rank",
             "comm/rank_local_impl.h": "which rank the thread is",
             "comm/redistribution_scope_impl.h": "follows the calls: the innermost",
             "comm/spin.cpp": "saves time: until when not to yield the core",

@@ -41,7 +41,7 @@ if command -v apt-get >/dev/null; then
     libutf8proc-dev libxxhash-dev "$@"
 else
   for tool in c++ cmake ninja; do
-    command -v "$tool" >/dev/null || die "needs $tool, and there is no apt-get"
+    command -v "$tool" >/dev/null || die "$tool is missing, and apt-get is not available to install it"
   done
 fi
 

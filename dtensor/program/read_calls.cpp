@@ -157,8 +157,8 @@ c10::OperatorHandle GraphReader::operator_of(const std::string& target) const {
     refuse_call(
         origin_,
         *call_,
-        "there is no such operator. Load the library that registers it, or use "
-        "the LibTorch that the program was exported with");
+        "no such operator is registered. Load the library that registers it, "
+        "or use the LibTorch that the program was exported with");
   }
   if (!only_computes(op->schema()) &&
       !is_named_in(origin_.allowed_operators, name->name)) {

@@ -76,8 +76,8 @@ TEST(ProgramErrors, NameTheLineOfACallThatCannotRun) {
   EXPECT_THAT(unknown, HasSubstr("export_models.py:"));
   EXPECT_THAT(
       unknown,
-      HasSubstr("h = torch.relu(self.a(x)) cannot be run: there is no such "
-                "operator. Load the library that registers it, or use the "
+      HasSubstr("h = torch.relu(self.a(x)) cannot be run: no such operator is "
+                "registered. Load the library that registers it, or use the "
                 "LibTorch that the program was exported with."));
   EXPECT_THAT(
       load_error<c10::NotImplementedError>("argument"),
