@@ -287,23 +287,23 @@ void expect_all_as_plain(const std::vector<Case>& cases) {
   }
 }
 
-TEST(AloneParameters, AreWholeAfterArithmetic) {
+TEST(AloneParameters, AreUnshardedAfterArithmetic) {
   expect_all_as_plain(arithmetic());
 }
 
-TEST(AloneParameters, AreWholeAfterProducts) {
+TEST(AloneParameters, AreUnshardedAfterProducts) {
   expect_all_as_plain(products());
 }
 
-TEST(AloneParameters, AreWholeAfterNorms) {
+TEST(AloneParameters, AreUnshardedAfterNorms) {
   expect_all_as_plain(norms());
 }
 
-TEST(AloneParameters, AreWholeInViews) {
+TEST(AloneParameters, AreUnshardedInViews) {
   expect_all_as_plain(views());
 }
 
-TEST(AloneParameters, AreWholeAfterWrites) {
+TEST(AloneParameters, AreUnshardedAfterWrites) {
   expect_all_as_plain(writes());
 }
 
@@ -380,7 +380,7 @@ TEST(AloneParameters, CastInputsOfAHookedModuleInside) {
 }
 
 // A parameter that several units use in several ways is gathered correctly.
-TEST(AloneParameters, AreWholeInNestedUnits) {
+TEST(AloneParameters, AreUnshardedInNestedUnits) {
   const auto lora = products()[0].use;
   auto plain = filled(Outer(lora));
   plain(input).square().mean().backward();
@@ -401,7 +401,7 @@ TEST(AloneParameters, AreWholeInNestedUnits) {
   }
 }
 
-TEST(AloneParameters, AreRepeatedAndCutAlongOtherDimensions) {
+TEST(AloneParameters, AreReplicatedAndShardedAlongOtherDimensions) {
   for (const auto& c : products()) {
     auto plain = make_user(c.use);
     plain(input).square().mean().backward();
@@ -467,7 +467,7 @@ TEST(AloneParameters, AreDTensorsWithoutAnActivation) {
 }
 
 // A result computed before a write to its parameter is not gathered.
-TEST(AloneParameters, AreNoWholesOfOtherValues) {
+TEST(AloneParameters, StaleResultsAreNotUnsharded) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     auto mine = make_user(arithmetic()[0].use);
@@ -506,7 +506,7 @@ TEST(AloneParameters, AreNotWrittenThroughViewsThatAreCopies) {
 }
 
 // Optimizer states made from parameters are ordinary DTensors.
-TEST(AloneParameters, MakeOrdinaryStatesOfOptimizers) {
+TEST(AloneParameters, CreateDTensorOptimizerState) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     auto mine = make_user(arithmetic()[0].use);
@@ -646,7 +646,7 @@ int64_t states_read_by_calls(int64_t parameters) {
   return read;
 }
 
-TEST(UnitCalls, LookAtTheirOwnParameterAlone) {
+TEST(UnitCalls, CheckOnlyTheirOwnParameter) {
   EXPECT_EQ(states_read_by_calls(20), states_read_by_calls(500));
   EXPECT_LE(states_read_by_calls(500), 40);
 }

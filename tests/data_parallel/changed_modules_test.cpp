@@ -63,7 +63,7 @@ TEST(ChangedUnits, AreCastAndCastBack) {
   }
 }
 
-TEST(ChangedUnits, AreCastToWhatTheyAre) {
+TEST(ChangedUnits, AreCastToTheirOwnDtype) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -97,7 +97,7 @@ TEST(ChangedUnits, TakeDataOfTheirLayout) {
   });
 }
 
-TEST(ChangedUnits, AreOfOneDtype) {
+TEST(ChangedUnits, HaveOneDtype) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     fully_shard(*mlp, {.mesh = mesh});
@@ -159,7 +159,7 @@ TEST(ChangedUnits, AreLoadedByStateDictionaries) {
   });
 }
 
-TEST(ChangedUnits, ForgetGradientsAsModulesDo) {
+TEST(ChangedUnits, ClearGradientsLikeModules) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -359,7 +359,7 @@ TEST(ChangedUnits, AreGatheredAgainAfterViewsWereKept) {
   });
 }
 
-TEST(ChangedUnits, SumInTheDtypeThatTheyComputeIn) {
+TEST(ChangedUnits, ReduceInTheirComputeDtype) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     mlp->to(at::kFloat);

@@ -77,7 +77,7 @@ void expect_on_ranks(int64_t ranks, const std::string& text, const Fn& fn) {
   });
 }
 
-TEST(CheckReplicas, FindsOtherDataOnEachRank) {
+TEST(CheckReplicas, FindsDifferentDataOnEachRank) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the input of module \"embed\" differs between the ranks "
@@ -91,7 +91,7 @@ TEST(CheckReplicas, FindsOtherDataOnEachRank) {
       });
 }
 
-TEST(CheckReplicas, FindsOtherShapesOnEachRank) {
+TEST(CheckReplicas, FindsDifferentShapesOnEachRank) {
   expect_on_ranks(
       3,
       "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
@@ -136,7 +136,7 @@ TEST(CheckReplicas, FindsAnInputThatHooksTake) {
 }
 
 // Tokens agree but targets differ.
-TEST(CheckReplicas, FindsOtherTargetsByTheLoss) {
+TEST(CheckReplicas, FindsDifferentTargetsByTheLoss) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh);
@@ -168,7 +168,7 @@ TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
   });
 }
 
-TEST(CheckReplicas, LetsALossOfItsOwnPass) {
+TEST(CheckReplicas, AcceptsDifferentLossesIfDisabled) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh, Shard(-1));
@@ -245,7 +245,7 @@ TEST(CheckReplicas, FindsAPlainParameterThatDiffers) {
       });
 }
 
-TEST(CheckReplicas, LeavesLocalParametersOut) {
+TEST(CheckReplicas, IgnoresLocalParameters) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto mlp = filled(Mlp(kWidth, 8));
@@ -379,7 +379,7 @@ TEST(CheckReplicas, FindsATensorOfTheProgram) {
       });
 }
 
-TEST(CheckReplicas, FindsRanksThatCallOtherModules) {
+TEST(CheckReplicas, FindsRanksThatCallDifferentModules) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the ranks of mesh dimension \"tp\" have reached "
@@ -398,7 +398,7 @@ TEST(CheckReplicas, FindsRanksThatCallOtherModules) {
       });
 }
 
-TEST(CheckReplicas, ComparesToATolerance) {
+TEST(CheckReplicas, ComparesWithATolerance) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto mlp = filled(Mlp(kWidth, 8));
@@ -509,7 +509,7 @@ TEST(CheckReplicas, IsSilentOnDTensors) {
 }
 
 // CommDebugMode counts the same collectives with and without the scope.
-TEST(CheckReplicas, ItsCollectivesAreNotCounted) {
+TEST(CheckReplicas, CollectivesAreNotCounted) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh);

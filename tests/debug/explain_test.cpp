@@ -94,7 +94,7 @@ TEST(Explain, PrintsATable) {
       "  result  f32[8, 4] P(sum)\n");
 }
 
-TEST(Explain, SaysWhyAStrategyIsTakenOrNot) {
+TEST(Explain, GivesAReasonForEachStrategy) {
   EXPECT_EQ(
       why_taken(explain_mm("S(0)", "R")),
       "the inputs already have these layouts");
@@ -134,7 +134,7 @@ TEST(Explain, TheWrittenTensorKeepsItsLayout) {
   EXPECT_TRUE(refused.results.empty());
 }
 
-TEST(Explain, FewElementsAreNoReasonToCut) {
+TEST(Explain, AvoidsShardingFewElements) {
   const auto call = explain(
       "mm",
       {layout("f32[2, 64] on (tp=4): S(1)"),
@@ -210,7 +210,7 @@ TEST(Explain, TakesOtherArgumentsByName) {
   EXPECT_EQ(norm.results.size(), 3);
 }
 
-TEST(Explain, NamesWhatDecidesOtherwise) {
+TEST(Explain, ReportsHowCallsAreDecided) {
   const auto whole = layout("f32[4, 6] on (tp=2): R");
   const auto rows = layout("f32[4, 6] on (tp=2): S(0)");
   EXPECT_EQ(explain("trace", {whole}).by, DecidedBy::kWhole);
@@ -405,7 +405,7 @@ TEST(ExplainMode, TwoMeshDimensionsAreAsExplained) {
   });
 }
 
-TEST(ExplainMode, DecidesNothingForTheProgram) {
+TEST(ExplainMode, DoesNotChangeDecisions) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(1)});
     const auto b = distribute_tensor(uniform({6, 2}, 2), mesh, {Replicate()});
@@ -439,7 +439,7 @@ TEST(ExplainMode, EqualCallsAreOneUntilTheyAreForgotten) {
   });
 }
 
-TEST(ExplainMode, HearsTheBackwardPass) {
+TEST(ExplainMode, RecordsTheBackwardPass) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
     a.requires_grad_();
@@ -458,7 +458,7 @@ TEST(ExplainMode, HearsTheBackwardPass) {
   });
 }
 
-TEST(ExplainMode, AStyledModuleComputesOnWhatItsStyleMakes) {
+TEST(ExplainMode, AStyledModuleComputesInTheLayoutsOfItsStyle) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = filled(Mlp(4, 8));
     parallelize_module(*mlp, mesh, mlp_plan());
@@ -487,7 +487,7 @@ TEST(ExplainMode, AStyledModuleComputesOnWhatItsStyleMakes) {
   });
 }
 
-TEST(ExplainMode, ScopesThatChangeOperandsAreSeen) {
+TEST(ExplainMode, ScopesThatChangeOperandsAreRespected) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
     const auto plain = uniform({4, 6}, 2);
@@ -500,7 +500,7 @@ TEST(ExplainMode, ScopesThatChangeOperandsAreSeen) {
   });
 }
 
-TEST(ExplainMode, AttentionInAContextGoesByNoRule) {
+TEST(ExplainMode, AttentionInAContextUsesNoRule) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto q =
         distribute_tensor(uniform({1, 2, 8, 4}, 1), mesh, {Shard(2)});

@@ -84,7 +84,7 @@ Mlp styled_mlp(const DeviceMesh& mesh) {
   return mlp;
 }
 
-TEST(Operators, ALevelShowsWhatTheOneBelowShows) {
+TEST(Operators, EachLevelIncludesTheOneBelow) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = styled_mlp(mesh);
     CommDebugMode comm(*mlp);
@@ -192,7 +192,7 @@ TEST(Operators, OfAPlainModelAreItsModulesForwardAndBackward) {
   EXPECT_TRUE(has(operators(comm, 2, "", "backward"), "aten::gelu_backward"));
 }
 
-TEST(Operators, WhatAnOptimizerWritesIsNoModules) {
+TEST(Operators, OptimizerWritesBelongToNoModule) {
   auto mlp = filled(Mlp(4, 8));
   mlp(uniform({3, 4}, 3)).sum().backward();
   torch::optim::SGD optimizer(mlp->parameters(), 0.1);
@@ -209,7 +209,7 @@ struct SquareImpl : torch::nn::Module {
 };
 DTENSOR_MODULE(Square);
 
-TEST(Operators, OfModulesWithHooksAreTheirsWhileTheModeLives) {
+TEST(Operators, HookedModulesAreNamedWhileTheModeLives) {
   torch::nn::Sequential model(Square(), torch::nn::Linear(4, 4));
   const auto square = std::dynamic_pointer_cast<ModuleHooks>(model->ptr(0));
   ASSERT_NE(square, nullptr);
@@ -241,7 +241,7 @@ TEST(Operators, ListsAreOneOperand) {
   });
 }
 
-TEST(Operators, ATrivialOneHidesWhatItCalls) {
+TEST(Operators, TrivialOperatorsHideTheirCalls) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const at::Tensor x = dtensor::ones({4, 7}, mesh, {Shard(0)});
     CommDebugMode comm;
@@ -273,7 +273,7 @@ TEST(Operators, NestAndCostNothingAfterwards) {
   EXPECT_FALSE(at::hasCallbacks());
 }
 
-TEST(Operators, OfOtherRanksAreTheirs) {
+TEST(Operators, OperatorsOfOtherRanksAreSeparate) {
   run_ranks(2, [](int64_t rank) {
     CommDebugMode comm;
     if (rank == 0) {
@@ -324,7 +324,7 @@ TEST(Operators, GoToFiles) {
   std::remove(file.c_str());
 }
 
-TEST(Operators, ErrorsSayWhatToDo) {
+TEST(Operators, ErrorsGiveAdvice) {
   const CommDebugMode comm;
   EXPECT_EQ(
       error_of([&] { comm.generate_comm_debug_tracing_table(4); }),

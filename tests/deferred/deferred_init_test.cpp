@@ -164,11 +164,11 @@ struct Computes : torch::nn::Module {
   }
 };
 
-TEST(DeferredInit, WhatConstructorsComputeIsWhatItWas) {
+TEST(DeferredInit, ConstructorsComputeTheSameValues) {
   expect_as_without("Computes", [] { return std::make_shared<Computes>(); });
 }
 
-TEST(DeferredInit, ConvertedModelsStaySo) {
+TEST(DeferredInit, ConvertedModelsStayConverted) {
   expect_as_without("to bfloat16", [] {
     torch::nn::Linear linear(4, 6);
     linear->to(torch::kBFloat16);
@@ -196,7 +196,7 @@ TEST(DeferredInit, NothingIsAllocated) {
   EXPECT_TRUE(model->weight.requires_grad());
 }
 
-TEST(DeferredInit, TensorsOfBeforeAreReal) {
+TEST(DeferredInit, EarlierTensorsAreReal) {
   const auto before = torch::tensor({1.0F, 2.0F});
   torch::Tensor real;
   torch::Tensor late;
@@ -213,7 +213,7 @@ TEST(DeferredInit, TensorsOfBeforeAreReal) {
   EXPECT_TRUE(at::equal(real, torch::tensor({2.0F, 4.0F})));
 }
 
-TEST(DeferredInit, ADrawIsTheSameForAllWhoUseIt) {
+TEST(DeferredInit, ADrawIsTheSameForAllItsUses) {
   torch::manual_seed(3);
   torch::Tensor a;
   torch::Tensor b;
@@ -229,7 +229,7 @@ TEST(DeferredInit, ADrawIsTheSameForAllWhoUseIt) {
   EXPECT_TRUE(at::allclose(a + 1, b));
 }
 
-TEST(DeferredInit, WhatIsHeldIsLetGo) {
+TEST(DeferredInit, HeldTensorsAreReleased) {
   const auto outside = torch::ones({2});
   const auto count = outside.use_count();
   auto made = deferred([&] { return torch::zeros({2}) + outside; });
@@ -369,7 +369,7 @@ TEST(Materialize, DrawsOnceForEachTensor) {
   }
 }
 
-TEST(Materialize, FillsPartsAlone) {
+TEST(Materialize, FillsOnlyLocalShards) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {4}, {"tp"});
     auto t = deferred([] { return torch::full({8, 2}, 3.5); });
@@ -381,7 +381,7 @@ TEST(Materialize, FillsPartsAlone) {
   });
 }
 
-TEST(Materialize, StylesGoOnAsTheyWere) {
+TEST(Materialize, StylesStayInEffect) {
   for (const int64_t ranks : {1, 2, 3}) {
     run_ranks(ranks, [&] {
       manual_seed(5);
@@ -413,7 +413,7 @@ TEST(Materialize, StylesGoOnAsTheyWere) {
   }
 }
 
-TEST(Materialize, AllocatesThisRanksPartAlone) {
+TEST(Materialize, AllocatesOnlyTheLocalShard) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     auto linear = deferred([] { return torch::nn::Linear(8, 12); });
@@ -448,7 +448,7 @@ TEST(Materialize, OnTwoMeshDimensionsAndRanksOutside) {
   }
 }
 
-TEST(Materialize, AfterStateDictionariesWhatTheyLeave) {
+TEST(Materialize, FillsWhatStateDictionariesLeave) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto truth = std::make_shared<Net>(9, 5);
@@ -473,7 +473,7 @@ TEST(Materialize, AfterStateDictionariesWhatTheyLeave) {
   });
 }
 
-TEST(Materialize, SaysWhichTensorsItDoesNotKnow) {
+TEST(Materialize, NamesMetaTensorsFromOutsideAScope) {
   torch::nn::Linear linear(2, 2);
   linear->register_buffer("a", torch::ones({2}, at::kMeta));
   linear->register_parameter("b", torch::ones({2}, at::kMeta));
@@ -484,7 +484,7 @@ TEST(Materialize, SaysWhichTensorsItDoesNotKnow) {
       "set_model_state_dict().");
 }
 
-TEST(Materialize, SaysThatAScopeIsOpen) {
+TEST(Materialize, RefusesInsideAScope) {
   expect_error<c10::Error>(
       [] {
         const DeferredInit scope;
@@ -494,7 +494,7 @@ TEST(Materialize, SaysThatAScopeIsOpen) {
       "[materialize] a DeferredInit scope is open. Let it end first.");
 }
 
-TEST(Materialize, SaysThatATensorOfBeforeHasChanged) {
+TEST(Materialize, RefusesChangedOutsideTensors) {
   const auto outside = torch::ones({2});
   const auto made = deferred([&] { return torch::zeros({2}) + outside; });
   outside.add_(1);

@@ -74,7 +74,7 @@ TEST(Cost, LinksTakeTheirTimeInEachRound) {
       21);
 }
 
-TEST(Cost, OnlyOfCollectivesInRings) {
+TEST(Cost, RefusesOtherCollectives) {
   EXPECT_EQ(
       test_text::error_of<c10::ValueError>(
           [] { ring_rounds(CollectiveKind::kSend, 2); }),

@@ -77,7 +77,7 @@ DeviceMesh mesh_3d(int64_t rank, std::shared_ptr<MeshGroups> groups = nullptr) {
   return groups ? detail::with_groups(pure, std::move(groups)) : pure;
 }
 
-TEST(DeviceMesh, SaysItsParts) {
+TEST(DeviceMesh, GivesItsProperties) {
   const DeviceMesh mesh(at::kCPU, {2, 3}, {5, 4, 3, 2, 1, 0}, {"dp", "tp"}, 2);
   EXPECT_TRUE(mesh.defined());
   EXPECT_EQ(mesh.device_type(), at::kCPU);
@@ -248,7 +248,7 @@ TEST(DeviceMesh, SlicesTakeTheirGroupsAlong) {
       "DeviceMesh::unflatten [0, 4, 8] a b");
 }
 
-TEST(DeviceMesh, MeshesThatCommunicateInChosenWaysAreUnequal) {
+TEST(DeviceMesh, MeshesWithDifferentBackendsAreUnequal) {
   const int world = 0;
   const auto with_choice = [&](const std::string& choice) {
     auto groups = std::make_shared<FakeGroups>(&world, "");
@@ -261,7 +261,7 @@ TEST(DeviceMesh, MeshesThatCommunicateInChosenWaysAreUnequal) {
   EXPECT_EQ(gloo, with_choice("gloo"));
 }
 
-TEST(DeviceMesh, TakesADimensionApart) {
+TEST(DeviceMesh, UnflattensADimension) {
   const DeviceMesh mesh = mesh_3d(13); // (1, 0, 1)
   const DeviceMesh apart = mesh.unflatten("tp", {2, 2}, {"cp", "tp"});
   EXPECT_EQ(apart.mesh_dim_names(), (Names{"pp", "dp", "cp", "tp"}));
@@ -274,7 +274,7 @@ TEST(DeviceMesh, TakesADimensionApart) {
   EXPECT_EQ(unnamed.unflatten(0, {2, 3}).shape(), (List{2, 3}));
 }
 
-TEST(DeviceMesh, PutsSlicesSideBySide) {
+TEST(DeviceMesh, ConcatenatesSlices) {
   const DeviceMesh mesh = mesh_3d(13);
   EXPECT_EQ(
       (DeviceMesh::concatenate({mesh["dp"], mesh["tp"]})),
@@ -290,7 +290,7 @@ TEST(DeviceMesh, PutsSlicesSideBySide) {
   EXPECT_EQ(DeviceMesh::concatenate({two["tp"]}), two["tp"]);
 }
 
-TEST(DeviceMesh, SlicesOfARankOutsideGoSideBySideToo) {
+TEST(DeviceMesh, ConcatenatesSlicesOfARankOutside) {
   const DeviceMesh mesh(at::kCPU, {2, 2}, {1, 2, 3, 4}, {"a", "b"}, 0);
   const DeviceMesh both = DeviceMesh::concatenate({mesh["a"], mesh["b"]});
   EXPECT_EQ(both, mesh);
@@ -329,7 +329,7 @@ DeviceMesh mesh_4d(int64_t rank) {
 }
 
 // Expected ranks and errors are those of Python's DeviceMesh.
-TEST(FlattenedSlice, StandsBesideDimensions) {
+TEST(FlattenedSlice, CombinesWithDimensions) {
   const DeviceMesh first = mesh_4d(0);
   const DeviceMesh rows = first[{"r", "sc"}];
   EXPECT_EQ(rows.shape(), (List{2, 4}));
@@ -370,7 +370,7 @@ TEST(FlattenedSlice, IsFlattenedAndSlicedFurther) {
   EXPECT_EQ((mesh[{"s", "c"}].flatten("sc")), mesh["sc"]);
 }
 
-TEST(FlattenedSlice, OfADimensionThatIsTakenApart) {
+TEST(FlattenedSlice, OfAnUnflattenedDimension) {
   const DeviceMesh mesh(at::kCPU, {2, 3, 4}, iota(24), {"a", "b", "c"}, 5);
   const DeviceMesh apart = mesh.unflatten("c", {2, 2}, {"x", "y"});
   apart[{"b", "x"}].flatten("bx");
@@ -461,7 +461,7 @@ TEST(DeviceMesh, ThreadsShareEqualMeshes) {
 
 using Ints = std::vector<int64_t>;
 
-TEST(DeviceMeshErrors, PartsThatDoNotFit) {
+TEST(DeviceMeshErrors, MismatchedArguments) {
   const auto error = [](Ints shape, Ints ranks, Names names) {
     return error_of<c10::ValueError>(
         [&] { DeviceMesh(at::kCPU, shape, ranks, names); });
@@ -560,7 +560,7 @@ TEST(DeviceMeshErrors, FlattenedNamesThatAreTaken) {
       "name.");
 }
 
-TEST(DeviceMeshErrors, DimensionsTakenApartWrongly) {
+TEST(DeviceMeshErrors, InvalidUnflatten) {
   const DeviceMesh mesh = mesh_3d(0);
   EXPECT_EQ(
       error_of([&] {
@@ -583,7 +583,7 @@ TEST(DeviceMeshErrors, DimensionsTakenApartWrongly) {
       "its own name.");
 }
 
-TEST(DeviceMeshErrors, MeshesThatDoNotGoSideBySide) {
+TEST(DeviceMeshErrors, InvalidConcatenate) {
   const DeviceMesh mesh = mesh_3d(0);
   EXPECT_EQ(
       error_of([&] { DeviceMesh::concatenate({}); }),

@@ -88,14 +88,14 @@ TEST(Placement, DifferentPlacementsAreUnequalAndHashApart) {
   EXPECT_EQ(hashes.size(), all.size());
 }
 
-TEST(Placement, WithDimKeepsTheKindOfCut) {
+TEST(Placement, WithDimKeepsTheKindOfShard) {
   EXPECT_EQ(Shard(0).with_dim(3), Shard(3));
   EXPECT_EQ(StridedShard(0, 4).with_dim(3), StridedShard(3, 4));
   EXPECT_EQ(Shard(0, 64).with_dim(3), Shard(3, 64));
   EXPECT_EQ(StridedShard(0, 4, 64).with_dim(3), StridedShard(3, 4, 64));
 }
 
-TEST(Placement, AUnitOfOneIsNone) {
+TEST(Placement, AUnitOfOneIsRemoved) {
   EXPECT_EQ(Shard(1, 1), Shard(1));
   EXPECT_EQ(StridedShard(1, 3, 1), StridedShard(1, 3));
   EXPECT_EQ(Shard(1, 64).with_unit(1), Shard(1));

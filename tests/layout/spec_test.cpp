@@ -22,7 +22,7 @@ DeviceMesh mesh_2d(int64_t rank = 0) {
       at::kCPU, {2, 4}, {0, 1, 2, 3, 4, 5, 6, 7}, {"dp", "tp"}, rank);
 }
 
-TEST(Spec, SaysItsParts) {
+TEST(Spec, GivesItsProperties) {
   const SpecPtr spec = Spec::make(
       mesh_2d(6), {Shard(0), Partial("max")}, {8, 6}, {1, 8}, at::kHalf);
   EXPECT_EQ(spec->mesh(), mesh_2d(6));
@@ -41,7 +41,7 @@ TEST(Spec, StridesAreRowMajorUnlessGiven) {
   EXPECT_EQ(spec->strides(), (Sizes{6, 1}));
 }
 
-TEST(Spec, AWholeTensorIsReplicatedOnEveryMeshDimension) {
+TEST(Spec, AReplicatedSpecIsReplicatedOnEveryMeshDimension) {
   const Placements whole{Replicate(), Replicate()};
   EXPECT_EQ(detail::replicated_placements(mesh_2d()), whole);
   const SpecPtr spec = Spec::make(

@@ -7,7 +7,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
-TEST(Concat, PutsTensorsTogether) {
+TEST(Concat, ConcatenatesTensors) {
   const auto a = numbers({4, 3}, 1);
   const auto b = numbers({4, 5}, 2);
   const auto c = numbers({4, 3}, 3);
@@ -31,7 +31,7 @@ TEST(Concat, PutsTensorsTogether) {
   });
 }
 
-TEST(Concat, TakesTensorsApart) {
+TEST(Concat, SplitsTensors) {
   const auto x = numbers({5, 6}, 1);
   const auto apart = [&](std::string name, auto fn) {
     return OpCase{std::move(name), {x}, [fn](const TensorList& in) {
@@ -72,7 +72,7 @@ TEST(Concat, TakesTensorsApart) {
   });
 }
 
-TEST(Concat, PutsPartsIn) {
+TEST(Concat, ScattersIntoSlices) {
   const auto x = numbers({5, 6}, 1);
   check_cases({
       {"slice_scatter",
@@ -115,7 +115,7 @@ TEST(Concat, KeepsOtherShardsWithoutCommunication) {
 
 // Splitting and joining complete blocks costs no communication: of q, k and v
 // in a fused weight each rank has a shard.
-TEST(Concat, WholePiecesCostNothing) {
+TEST(Concat, SlicesOfStridedShardsAreFree) {
   for (const int64_t rows : {12, 15}) { // 4 or 5 rows each over 2 ranks
     run_ranks(2, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -150,7 +150,7 @@ TEST(Concat, WholePiecesCostNothing) {
   }
 }
 
-TEST(Concat, SplitsIntoWholePieces) {
+TEST(Concat, SplitsStridedShards) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto plain = leaf(numbers({12, 2}, 1));
@@ -178,7 +178,7 @@ TEST(Concat, SplitsIntoWholePieces) {
 }
 
 // A slice of complete blocks is a view: writes to it reach the tensor.
-TEST(Concat, PiecesAreViews) {
+TEST(Concat, ResultsOfSplitAreViews) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto plain = numbers({12, 2}, 1).clone();

@@ -34,7 +34,7 @@ TEST(Decomposition, OneHotOfIdsInAnyLayout) {
   });
 }
 
-TEST(Decomposition, OneHotChecksAsPlainOnesDo) {
+TEST(Decomposition, OneHotChecksLikePlainOneHot) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto rows = [&](const at::Tensor& t) {

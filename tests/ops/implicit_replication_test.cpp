@@ -196,7 +196,7 @@ TEST(ImplicitReplication, EndsWithItsScope) {
 
 // The scope works together with LibTorch's own flag, which leaves plain tensors
 // plain.
-TEST(ImplicitReplication, GoesWithLibTorchsFlag) {
+TEST(ImplicitReplication, FollowsLibTorchsFlag) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({5, 4}, 1), mesh, {Shard(0)});
@@ -211,7 +211,7 @@ TEST(ImplicitReplication, GoesWithLibTorchsFlag) {
   });
 }
 
-TEST(ImplicitReplication, IsOfItsThread) {
+TEST(ImplicitReplication, AppliesToItsThreadOnly) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
@@ -226,7 +226,7 @@ TEST(ImplicitReplication, IsOfItsThread) {
   });
 }
 
-TEST(ImplicitReplication, WhatIsWrittenIsNoOperand) {
+TEST(ImplicitReplication, WrittenTensorsAreRefused) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4}, 1), mesh, {Shard(0)});

@@ -60,7 +60,7 @@ void expect_as_plain(std::vector<OpCase> cases) {
   check_cases(cases);
 }
 
-TEST(OnMissingRule, OperatorsWithAKernelRunWhole) {
+TEST(OnMissingRule, OperatorsWithAKernelRunReplicated) {
   expect_as_plain({
       unary("trace", numbers({5, 4}, 1), [](auto& t) { return at::trace(t); }),
       unary(
@@ -76,7 +76,7 @@ TEST(OnMissingRule, OperatorsWithAKernelRunWhole) {
   });
 }
 
-TEST(OnMissingRule, CompositeOperatorsRunWhole) {
+TEST(OnMissingRule, CompositeOperatorsRunReplicated) {
   expect_as_plain({
       unary(
           "quantile",
@@ -153,7 +153,7 @@ TEST(OnMissingRule, IntoOut) {
 }
 
 // An operator with a rule but no meta kernel runs on replicated operands.
-TEST(OnMissingRule, AnOperatorWithoutMetaKernelRunsWhole) {
+TEST(OnMissingRule, AnOperatorWithoutMetaKernelRunsReplicated) {
   register_sharding(
       "on_missing_rule_test::without_meta", [](const OpCall&, int64_t) {
         return Strategies{{.outputs = {Shard(0)}, .inputs = {Shard(0)}}};
@@ -191,7 +191,7 @@ TEST(OnMissingRule, EndsWithItsScope) {
   });
 }
 
-TEST(OnMissingRule, SaysWhatItCost) {
+TEST(OnMissingRule, CountsItsCollectives) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
@@ -240,7 +240,7 @@ TEST(OnMissingRule, WarnsOnceForAnOperator) {
       "register_sharding().");
 }
 
-TEST(OnMissingRule, WhatDrawsIsRefused) {
+TEST(OnMissingRule, RandomOperatorsAreRefused) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
@@ -267,7 +267,7 @@ TEST(OnMissingRule, IsImplicitRedistribution) {
   });
 }
 
-TEST(OnMissingRule, TakesReplicateOnly) {
+TEST(OnMissingRule, AcceptsReplicateOnly) {
   EXPECT_EQ(
       test_text::error_of<c10::ValueError>(
           [] { const auto none = on_missing_rule(Shard(0)); }),

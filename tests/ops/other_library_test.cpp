@@ -99,7 +99,7 @@ TEST(OtherLibrary, ShardsAreRefused) {
   });
 }
 
-TEST(OtherLibrary, WhatDiffersBetweenRanksIsRefused) {
+TEST(OtherLibrary, RandomResultsAreRefused) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto x = leaf(place(numbers({4, 3}, 1), mesh, {Replicate()}));

@@ -8,7 +8,7 @@
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
-TEST(PlainChecks, TheGreatestOfNoElements) {
+TEST(PlainChecks, MaximumOfAnEmptyTensor) {
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         place(at::ones({0, 3}), mesh, Shard(0)).max();
@@ -23,7 +23,7 @@ TEST(PlainChecks, TheGreatestOfNoElements) {
       "minimum. Reduce a non-empty dimension.");
 }
 
-TEST(PlainChecks, AProbabilityOfDropout) {
+TEST(PlainChecks, DropoutProbabilityOutOfRange) {
   for (const double p : {2.0, -0.5}) {
     for (const auto& layout : {Shard(0), Replicate()}) {
       EXPECT_EQ(
@@ -81,7 +81,7 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       });
 }
 
-TEST(PlainChecks, ASelfThatDoesNotTakeTheResult) {
+TEST(PlainChecks, ASelfOfAnotherShape) {
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         auto self = place(at::ones({1}), mesh, Shard(0));
@@ -134,7 +134,7 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
       "Pass such a tensor.");
 }
 
-TEST(PlainChecks, TheGreatestNormOfNoElements) {
+TEST(PlainChecks, InfinityNormOfAnEmptyTensor) {
   for (const auto& layout : {Shard(0), Shard(1), Replicate()}) {
     EXPECT_EQ(
         error_on_ranks([&](const DeviceMesh& mesh) {

@@ -62,7 +62,7 @@ at::Tensor rows(const DeviceMesh& mesh) {
   return place(numbers({4, 3}, 1), mesh, {Shard(0)});
 }
 
-TEST(RegisterSharding, TakesThePlaceOfOurRule) {
+TEST(RegisterSharding, ReplacesALibraryRule) {
   const auto layout = [] {
     Placement found;
     run_ranks(2, [&](int64_t rank) {
@@ -85,7 +85,7 @@ TEST(RegisterSharding, TakesThePlaceOfOurRule) {
   EXPECT_EQ(layout(), Shard(0));
 }
 
-TEST(RegisterSharding, ForgetsWhatThisThreadDecidedBefore) {
+TEST(RegisterSharding, ClearsCachedDecisionsOfThisThread) {
   const auto mesh = init_device_mesh(at::kCPU, {1});
   const auto x = rows(mesh);
   const torch::NoGradGuard no_grad;
@@ -96,7 +96,7 @@ TEST(RegisterSharding, ForgetsWhatThisThreadDecidedBefore) {
   EXPECT_EQ(layout_of(at::softmax(x, 1)), Replicate());
 }
 
-TEST(RegisterSharding, CountsForTheInPlaceFormToo) {
+TEST(RegisterSharding, AppliesToTheInPlaceForm) {
   const Overridden relu("relu", nothing_cut);
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -117,7 +117,7 @@ TEST(RegisterSharding, CountsForTheInPlaceFormToo) {
 }
 
 // A replaced rule keeps the traits of the operator: see OpTraits.
-TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
+TEST(RegisterSharding, KeepsTheTraitsOfTheOperator) {
   const Overridden prod("prod", nothing_cut);
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -144,7 +144,7 @@ TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
 
 // A rule replaces built-in rules of any form. (In Python, rules of one kind
 // stay in effect.)
-TEST(RegisterSharding, TakesThePlaceOfRulesOfAnyForm) {
+TEST(RegisterSharding, ReplacesRulesOfAnyForm) {
   const std::vector<std::pair<std::string, TensorFn>> forms{
       {"add.Tensor", // unboxed
        [](const TensorList& in) { return TensorList{in[0] + in[1]}; }},
@@ -385,7 +385,7 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
       "registered; if you registered none, please report this.");
 }
 
-TEST(RegisterSharding, OfRulesThatAskForWhatTheCallDoesNotHave) {
+TEST(RegisterSharding, OfRulesThatReadMissingArguments) {
   EXPECT_EQ(
       error_by(by_dim([](const OpCall& call, int64_t) {
         call.arg("dim");

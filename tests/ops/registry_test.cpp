@@ -19,7 +19,7 @@ TEST(Registry, ARuleGivenTwice) {
       "[RuleRegistry] aten::mm has a rule already. Give each operator one.");
 }
 
-TEST(Registry, TraitsSaidTwice) {
+TEST(Registry, TraitsGivenTwice) {
   RuleRegistry rules;
   rules.einsum("mm", "mk,kn->mn").with_traits({.product = true});
   EXPECT_EQ(
@@ -61,7 +61,7 @@ TEST(Registry, TraitsOfAnInPlaceForm) {
   EXPECT_FALSE(traits("aten::add", "Tensor").adds_bias);
 }
 
-TEST(Registry, AnEinsumThatMakesNoSense) {
+TEST(Registry, InvalidEinsums) {
   const auto error = [](const char* equation) {
     return error_of<c10::ValueError>([&] { Einsum::parse(equation); });
   };

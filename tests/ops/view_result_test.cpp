@@ -182,7 +182,7 @@ TEST(ViewResult, CopiesAreReadWhileNothingIsWritten) {
   });
 }
 
-TEST(ViewResult, SaysWhatIsOutOfDate) {
+TEST(ViewResult, ExplainsWhatIsOutOfDate) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)});
@@ -324,7 +324,7 @@ TEST(ViewResult, GradientsOfTheWrittenView) {
       60);
 }
 
-TEST(ViewResult, GradientsOfAViewBesideTheWrittenOne) {
+TEST(ViewResult, GradientsOfAnotherView) {
   expect_gradients(
       [](const View& view, const at::Tensor& leaf) {
         const auto q = leaf * 3;

@@ -140,7 +140,7 @@ TEST(View, TakesGradientsInAnyLayout) {
   });
 }
 
-TEST(View, SaysWhatItCannotKeep) {
+TEST(View, ExplainsLostSharding) {
   const std::string heads =
       " If the dim contains heads, shard between heads: set `unit` of "
       "ColwiseParallel to the features of a head.";
@@ -220,7 +220,7 @@ TEST(View, NeverCopies) {
   });
 }
 
-TEST(View, SeesBytesAndComplexNumbers) {
+TEST(View, ReinterpretsBytesAndComplexNumbers) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto plain = numbers({5, 4}, 1);

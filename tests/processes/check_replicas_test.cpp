@@ -26,7 +26,7 @@ std::string beginning_of(const std::string& text) {
   return text.substr(0, text.find(':'));
 }
 
-TEST_ON_RANKS(ProcessCheckReplicas, IsSilentWhereAllIsWell) {
+TEST_ON_RANKS(ProcessCheckReplicas, AcceptsEqualReplicas) {
   Run run;
   torch::optim::SGD optimizer(run.mlp->parameters(), 0.1);
   CheckReplicas check(*run.mlp, run.mesh);
@@ -40,7 +40,7 @@ TEST_ON_RANKS(ProcessCheckReplicas, IsSilentWhereAllIsWell) {
   EXPECT_GT(check.compared(), 10);
 }
 
-TEST_ON_RANKS(ProcessCheckReplicas, FindsOtherData) {
+TEST_ON_RANKS(ProcessCheckReplicas, FindsDifferentData) {
   Run run;
   CheckReplicas check(*run.mlp, run.mesh);
   const auto error = error_of([&] {
@@ -68,7 +68,7 @@ TEST_ON_RANKS(ProcessCheckReplicas, FindsAParameterThatDrifts) {
             "ranks of mesh dimension \"tp\"");
 }
 
-TEST_ON_RANKS(ProcessCheckReplicas, FindsOtherPlaces) {
+TEST_ON_RANKS(ProcessCheckReplicas, FindsDifferentCallOrders) {
   Run run;
   CheckReplicas check(*run.mlp, run.mesh);
   const auto error = error_of([&] {

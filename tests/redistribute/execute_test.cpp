@@ -179,7 +179,7 @@ class Ledger : public CommObserver {
   double wire_bytes = 0;
 };
 
-TEST(Execute, SendsWhatThePlanSays) {
+TEST(Execute, SendsTheBytesOfThePlan) {
   const auto pairs = all_pairs(all_layouts(
       2,
       {Replicate(), Shard(0), Shard(1), Partial("sum"), StridedShard(0, 2)}));
@@ -249,7 +249,7 @@ TEST(Execute, RanksOutsideTheMeshGetAnEmptyTensor) {
   });
 }
 
-TEST(Execute, PartsLieInMemoryInTheOrderOfTheStrides) {
+TEST(Execute, LocalShardsAreStoredInStrideOrder) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto from = Spec::make(mesh, {Shard(0)}, {4, 6}, {1, 4}, at::kFloat);

@@ -263,7 +263,7 @@ class GivenGradients : public testing::Test {
   }
 };
 
-TEST_F(GivenGradients, PlainOnesOfALeafAreAnError) {
+TEST_F(GivenGradients, PlainGradientsOfALeafAreAnError) {
   on_two([](const DeviceMesh& mesh) {
     auto x = leaf(mesh);
     x.register_hook([](const at::Tensor& grad) { return whole(grad); });
@@ -273,7 +273,7 @@ TEST_F(GivenGradients, PlainOnesOfALeafAreAnError) {
   });
 }
 
-TEST_F(GivenGradients, PlainOnesOfAResultAreAnError) {
+TEST_F(GivenGradients, PlainGradientsOfAResultAreAnError) {
   on_two([](const DeviceMesh& mesh) {
     auto x = leaf(mesh);
     const auto y = DTensor(x * 2).redistribute({Replicate()});
@@ -290,7 +290,7 @@ TEST_F(GivenGradients, PlainOnesOfAResultAreAnError) {
   });
 }
 
-TEST_F(GivenGradients, DistributedOnesOfALocalTensorAreAnError) {
+TEST_F(GivenGradients, DTensorGradientsOfALocalTensorAreAnError) {
   on_two([](const DeviceMesh& mesh) {
     auto x = leaf(mesh);
     const auto whole_x = whole(x);

@@ -193,7 +193,7 @@ const char* const kNoData =
     "save_checkpoint, or torch::save what get_model_state_dict(model, "
     "{.full_state_dict = true}) returns.";
 
-TEST(Facts, ReadingDataSaysWhatToDo) {
+TEST(Facts, ReadingDataGivesAdvice) {
   run_ranks(2, [] {
     const at::Tensor d = make(counting({4}));
     EXPECT_EQ(error_of([&] { d.data_ptr(); }), kNoData);
@@ -211,7 +211,7 @@ TEST(Facts, ReadingDataSaysWhatToDo) {
   });
 }
 
-TEST(Facts, ReadingDataOfAParameterSaysWhatToDo) {
+TEST(Facts, ReadingDataOfAParameterGivesAdvice) {
   run_ranks(2, [] {
     auto weight = counting({4}).requires_grad_();
     weight.set_data(make(weight.detach()));

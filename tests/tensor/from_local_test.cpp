@@ -6,7 +6,7 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-TEST(FromLocal, WrapsThisRanksPartWithoutCommunication) {
+TEST(FromLocal, WrapsTheLocalTensorWithoutCommunication) {
   run_ranks(2, [](int64_t rank) {
     Counter counter;
     const auto mesh = mesh_of({2});
@@ -22,7 +22,7 @@ TEST(FromLocal, WrapsThisRanksPartWithoutCommunication) {
   });
 }
 
-TEST(FromLocal, InfersSizesAndStridesFromTheCuts) {
+TEST(FromLocal, InfersSizesAndStridesFromThePlacements) {
   run_ranks(6, [] {
     const auto mesh = mesh_of({2, 3});
     const auto text = [&](const at::Tensor& local, const Placements& layout) {
@@ -47,7 +47,7 @@ TEST(FromLocal, InfersSizesAndStridesFromTheCuts) {
   });
 }
 
-TEST(FromLocal, UnevenAndEmptyPartsWithAShape) {
+TEST(FromLocal, UnevenAndEmptyShardsWithAShape) {
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{5, 3}, {1, 3}, {2, 1}, {0, 2}, {7, 4}}) {
     on_meshes({{1}, {2}, {3}, {2, 2}, {2, 3}}, [&](const DeviceMesh& mesh) {
@@ -82,7 +82,7 @@ TEST(FromLocal, AnEmptyTensorHasTheSameStridesOnAllRanks) {
   });
 }
 
-TEST(FromLocal, KeepsNonContiguousPartsAsTheyAre) {
+TEST(FromLocal, KeepsNonContiguousLocalTensors) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     const auto full = counting({4, 6});

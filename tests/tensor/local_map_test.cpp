@@ -25,7 +25,7 @@ auto product_of_rows() {
       {.in_grad_placements = {{Shard(0)}, {Partial()}}});
 }
 
-TEST(LocalMap, ComputesOnTheParts) {
+TEST(LocalMap, ComputesOnLocalTensors) {
   for (const auto rows : {1, 5, 6}) {
     on_meshes({{1}, {2}, {3}, {4}}, [&](const DeviceMesh& mesh) {
       const auto x = counting({rows, 3});
@@ -82,7 +82,7 @@ TEST(LocalMap, OnTwoMeshDimensions) {
 }
 
 // Both mesh dimensions shard the same dimension, unevenly.
-TEST(LocalMap, UnevenPartsTellTheirSizes) {
+TEST(LocalMap, InfersShapesOfUnevenShards) {
   on_meshes({{2, 2}, {3, 2}}, [](const DeviceMesh& mesh) {
     for (const auto rows : {1, 5, 7}) {
       const auto x = counting({rows, 2});
@@ -150,7 +150,7 @@ TEST(LocalMap, IsTwiceDifferentiable) {
 
 // Only the caller can tell whether ranks compute terms of a gradient or the
 // same gradient.
-TEST(LocalMap, AGradientThatMayMeanTwoThingsIsAskedFor) {
+TEST(LocalMap, RefusesAnAmbiguousGradient) {
   on_meshes({{2}}, [](const DeviceMesh& mesh) {
     const auto x = placed(counting({4, 3}), mesh, {Shard(0)});
     const auto w = placed(counting({3, 2}), mesh, {Replicate()}, true);
@@ -225,7 +225,7 @@ TEST(LocalMap, TakesAndReturnsAnything) {
   });
 }
 
-TEST(LocalMap, RedistributesIfItMay) {
+TEST(LocalMap, RedistributesIfAllowed) {
   on_meshes({{2}}, [](const DeviceMesh& mesh) {
     const auto x = counting({4, 3});
     const auto dx = placed(x, mesh, {Shard(0)}, true);
@@ -248,7 +248,7 @@ TEST(LocalMap, RedistributesIfItMay) {
   });
 }
 
-TEST(LocalMap, WaitsForWhatIsUnderWay) {
+TEST(LocalMap, WaitsForResultsInFlight) {
   on_meshes({{2}}, [](const DeviceMesh& mesh) {
     const auto x = counting({4, 3});
     const auto gathered = redistribute(
@@ -278,7 +278,7 @@ class LocalMapOutside : public testing::Test {
   }
 };
 
-TEST_F(LocalMapOutside, GivesNothingOfThatShape) {
+TEST_F(LocalMapOutside, ReturnsAnEmptyTensor) {
   run([](const DeviceMesh& mesh, bool inside) {
     const auto x = distribute_tensor(counting({4, 3}), mesh, {Shard(0)});
     const auto w = distribute_tensor(counting({3, 2}), mesh, {Replicate()});
@@ -295,7 +295,7 @@ TEST_F(LocalMapOutside, GivesNothingOfThatShape) {
   });
 }
 
-TEST_F(LocalMapOutside, SaysWhatItCannotKnow) {
+TEST_F(LocalMapOutside, RefusesUnknownShapes) {
   run([](const DeviceMesh& mesh, bool inside) {
     const auto reads = local_map(
         [](const at::Tensor& t) { return t * t.sum().item<double>(); },

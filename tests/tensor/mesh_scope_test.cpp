@@ -131,7 +131,7 @@ TEST(Plans, WithoutOneTheModuleStaysAsItIs) {
   });
 }
 
-TEST(DTensorOfPart, IsALeafThatSharesTheMemory) {
+TEST(DTensorOfPart, IsALeafThatSharesMemory) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto spec = Spec::make(mesh, {Shard(0)}, {3, 2}, at::kFloat, "test");

@@ -84,7 +84,7 @@ TEST(SameAsPlain, NamesAGradientThatDiffers) {
       HasSubstr("in [S(0)]: [gradient 0] [expect_close] f64[4, 3]"));
 }
 
-TEST(SameAsPlain, LooksWithoutAutogradToo) {
+TEST(SameAsPlain, ChecksWithoutAutogradToo) {
   const auto when = [](auto condition) {
     return [=](const Tensors& x) {
       const bool errs = is_dtensor(x[0]) && condition();
@@ -105,7 +105,7 @@ TEST(SameAsPlain, LooksWithoutAutogradToo) {
       HasSubstr("[in inference mode, result 0] [expect_close]"));
 }
 
-TEST(SameAsPlain, NamesWhatIsMissingOrTooMuch) {
+TEST(SameAsPlain, NamesMissingAndExtraResults) {
   const auto fewer = [](const Tensors& x) {
     return is_dtensor(x[0]) ? Tensors{x[0]} : Tensors{x[0], x[0]};
   };
@@ -120,7 +120,7 @@ TEST(SameAsPlain, NamesWhatIsMissingOrTooMuch) {
       HasSubstr("[result 0] is undefined."));
 }
 
-TEST(SameAsPlain, SaysInWhichLayoutAnOperatorRefuses) {
+TEST(SameAsPlain, NamesTheLayoutThatAnOperatorRefuses) {
   const auto refuses = [](const Tensors& x) {
     return Tensors{at::cholesky_inverse(x[0])};
   };
@@ -158,7 +158,7 @@ TEST(SameAsPlain, TriesAsManyLayoutsAsWanted) {
   EXPECT_EQ(calls_with(options), 1 + 3 * 5);
 }
 
-TEST(InLayout, IsTheWholeTensorInAnyLayout) {
+TEST(InLayout, HoldsTheFullTensorInAnyLayout) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});
     const auto whole = seeded_randn({5, 3}, at::kDouble, 1);
