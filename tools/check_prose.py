@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 0.03
 OPENERS = {"what", "whether", "of", "those", "who", "how", "where", "which", "why",
            "that", "as", "by"}
-PERSONS = re.compile(r"\b(nobody|somebody|whoever|anew|kin)\b", re.I)
+PERSONS = re.compile(r"\b((?i:nobody|somebody|whoever|anew)|[Kk]in)\b")
 FOLDERS = ["dtensor", "launcher", "tests", "examples", "benchmarks", "tools", "cmake",
            "docs"]
 EXEMPT = {"tools/check_prose.py", "tests/lints/lints_test.py"}  # list the words
