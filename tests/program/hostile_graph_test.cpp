@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 
@@ -599,11 +600,15 @@ TEST(HostileGraph, IsNotInflatedBeyondALimit) {
           HasSubstr("claims 67108866 uncompressed bytes")));
 }
 
-// Returns the error of reading that pickle as sample inputs.
-std::string error_of_samples(const std::string& pickle) {
+// Returns the error of reading that pickle as sample inputs. `storage` holds
+// the bytes of storage "0".
+std::string error_of_samples(
+    const std::string& pickle,
+    const std::string& storage = "") {
   const Folder folder;
   const auto inner = folder / "archive.pt";
-  write_archive(inner, {{"data.pkl", "\x80\x02" + pickle + "."}});
+  write_archive(
+      inner, {{"data.pkl", "\x80\x02" + pickle + "."}, {"data/0", storage}});
   std::ifstream file(inner, std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(file), {});
   const auto path = write_program(
@@ -647,6 +652,34 @@ TEST(HostileSamples, AreBounded) {
   EXPECT_EQ(
       error_of_samples("]r\xff\xff\xff\xff"),
       begin + "its pickle has a memo index out of range: 4294967295" + end);
+}
+
+// Returns the pickle of a float tensor of one dimension in a storage of four
+// elements.
+std::string pickled_tensor(char offset, char size, char stride) {
+  using namespace std::string_literals;
+  return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storage"s
+         "ctorch\nFloatStorage\nX\x01\0\0\0"
+         "0X\x03\0\0\0cpuK\x04tQK"s +
+      offset + "K"s + size + "\x85K"s + stride +
+      "\x85\x89"
+      "ccollections\nOrderedDict\n)RtR"s;
+}
+
+TEST(HostileSamples, LieWithinTheirStorage) {
+  const std::string storage(16, '\0');
+  EXPECT_EQ(error_of_samples(pickled_tensor(0, 4, 1), storage), "");
+  EXPECT_EQ(error_of_samples(pickled_tensor(3, 1, 9), storage), "");
+  EXPECT_EQ(error_of_samples(pickled_tensor(9, 0, 1), storage), "");
+  for (const auto& [offset, size, stride] :
+       {std::array<char, 3>{0, 5, 1}, {1, 4, 1}, {0, 3, 2}}) {
+    EXPECT_THAT(
+        error_of_samples(pickled_tensor(offset, size, stride), storage),
+        HasSubstr(c10::str(
+            "a tensor of shape [",
+            static_cast<int>(size),
+            "] is larger than its storage")));
+  }
 }
 
 } // namespace TEST_SOURCE

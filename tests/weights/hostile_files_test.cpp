@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <functional>
 
 #include "files.h"
@@ -57,14 +56,6 @@ double megabytes_of(const std::function<void()>& fn) {
   return 4.0 * WEXITSTATUS(status);
 }
 
-template <class Fn>
-double seconds_of(const Fn& fn) {
-  const auto begin = std::chrono::steady_clock::now();
-  fn();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
 std::string many_tensors(size_t count) {
   std::string header = "{";
   for (size_t i = 0; i < count; ++i) {
@@ -75,17 +66,11 @@ std::string many_tensors(size_t count) {
   return safetensors_of(header + "}", std::string(4 * count, '\0'));
 }
 
+// A quadratic reader runs into the time limit of the suite.
 TEST(HostileSafetensors, OpenInLinearTime) {
   const Folder folder;
-  const auto small = folder.write("small", many_tensors(4000));
-  const auto large = folder.write("large", many_tensors(64000));
-  const auto time = [](const std::string& path) {
-    return seconds_of([&] { open_weights(path); });
-  };
-  time(small); // warm-up
-  const auto first = std::max(time(small), 0.01);
-  EXPECT_LT(time(large), 60 * first); // quadratic would be 256
-  EXPECT_EQ(open_weights(large)->weights().size(), 64000);
+  const auto path = folder.write("many", many_tensors(256000));
+  EXPECT_EQ(open_weights(path)->weights().size(), 256000);
 }
 
 TEST(HostileSafetensors, NestedHeadersAreAnError) {
@@ -209,6 +194,18 @@ TEST(HostileSafetensors, LinksBesideALinkedIndexAreRead) {
   fs::create_symlink("../../blobs/2", index);
   EXPECT_EQ(open_weights(index)->weights().size(), 1);
   EXPECT_EQ(open_weights(folder / "snapshots/a")->weights().size(), 1);
+}
+
+// An error of one file of an index names that file.
+TEST(HostileSafetensors, AShortFileOfAnIndexIsNamed) {
+  const Folder folder;
+  const auto bytes = safetensors_of({{"w", at::ones({2})}});
+  folder.write("a", safetensors_of({{"v", at::ones({2})}}));
+  const auto path = folder.write("b", bytes.substr(0, bytes.size() - 4));
+  const auto index =
+      folder.write("c.json", R"({"weight_map":{"v":"a","w":"b"}})");
+  const auto text = error_of([&] { open_weights(index); });
+  EXPECT_TRUE(text.starts_with("[open_weights] " + path + ": ")) << text;
 }
 
 // Names are looked up only in the file that the index gives.
