@@ -89,7 +89,7 @@ int Attempt::timeout() const {
 void Attempt::handle_signals() {
   for (const int signal : job_.signals.take()) {
     const auto text = fmt::format(
-        "signal {} ({}) came on {}. The ranks were ended.",
+        "received signal {} ({}) on {}. The ranks were terminated.",
         signal,
         ::strsignal(signal),
         host_name());
@@ -144,7 +144,7 @@ Outcome Attempt::failure(const Exit& exit) const {
           options.node * options.ranks + exit.rank,
           host_name(),
           exit.text(),
-          options.world_size() > 1 ? " The others were ended." : "")};
+          options.world_size() > 1 ? " The other ranks were terminated." : "")};
 }
 
 } // namespace launcher

@@ -38,12 +38,13 @@ std::string agree_on_key(const Options& options, Store& store) {
   }
   if (store.add(fmt::format("joined/{}", options.node), 1) > 1) {
     throw UsageError(fmt::format(
-        "node {} is there already. Give every node its own --node-rank.",
+        "node {} has already joined. Give every node its own --node-rank.",
         options.node));
   }
   if (const auto first = store.get("shape"); first != shape) {
     throw UsageError(fmt::format(
-        "the nodes differ: {} on node 0, {} on node {}. Start all alike.",
+        "options differ between nodes: {} on node 0, {} on node {}. Start all "
+        "nodes with the same options.",
         first,
         shape,
         options.node));

@@ -33,8 +33,8 @@ Outcome decode(const std::string& text) {
     return {
         1,
         false,
-        "the store at node 0 has no outcome of this job. The ranks were "
-        "ended."};
+        "the store at node 0 has no result of this job. The ranks were "
+        "terminated."};
   }
   std::getline(in >> std::ws, outcome.text, '\0');
   return outcome;
@@ -44,7 +44,7 @@ Outcome silent(const std::string& who) {
   return {
       1,
       false,
-      fmt::format("{} does not answer any more. The ranks were ended.", who)};
+      fmt::format("{} stopped responding. The ranks were terminated.", who)};
 }
 
 } // namespace

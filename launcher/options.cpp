@@ -30,13 +30,12 @@ std::string find_program(const std::string& name) {
       }
     }
     throw UsageError(fmt::format(
-        "no program in PATH has this name: {}. Give its path, as in ./{}.",
+        "program not found in PATH: {}. Pass its path, such as ./{}.",
         name,
         name));
   }
   if (!is_file(name)) {
-    throw UsageError(
-        fmt::format("there is no such program: {}. Check its path.", name));
+    throw UsageError(fmt::format("no such program: {}. Check its path.", name));
   }
   if (::access(name.c_str(), X_OK) != 0) {
     throw UsageError(
@@ -116,8 +115,7 @@ void parse(CLI::App& app, int argc, char** argv) {
     std::exit(0);
   } catch (const CLI::ParseError& error) {
     throw UsageError(fmt::format(
-        "the command line is wrong: {}. See dtensor-run --help.",
-        error.what()));
+        "invalid command line: {}. See dtensor-run --help.", error.what()));
   }
 }
 
@@ -130,39 +128,42 @@ std::vector<std::string> command_in(std::vector<std::string> rest) {
         fmt::format("no such option: {}. See dtensor-run --help.", rest[0]));
   }
   if (rest.empty()) {
-    throw UsageError("there is no program to run. Name it after the options.");
+    throw UsageError("no program was given. Pass it after the options.");
   }
   return rest;
 }
 
 void add_numbers(CLI::App& app, Options& options) {
-  app.add_option("-n,--nproc-per-node", options.ranks, "ranks on each node")
+  app.add_option(
+         "-n,--nproc-per-node", options.ranks, "number of ranks per node")
       ->required();
   app.add_option(
-      "--nnodes", options.nodes, "nodes; start one launcher on each");
-  app.add_option("--node-rank", options.node, "which node this is, from 0");
+      "--nnodes", options.nodes, "number of nodes; start one launcher on each");
+  app.add_option("--node-rank", options.node, "index of this node, from 0");
   app.add_option(
       "--max-restarts",
       options.max_restarts,
-      "start all ranks again after a failure, at most so often");
+      "maximum number of restarts of all ranks after a failure");
   app.add_option(
-      "--grace", options.grace, "seconds from SIGTERM to SIGKILL, 5");
+      "--grace",
+      options.grace,
+      "seconds between SIGTERM and SIGKILL (default: 5)");
   app.add_option(
       "--node-timeout",
       options.node_timeout,
-      "seconds until a silent node counts as dead, 30");
+      "seconds without a heartbeat until a node counts as dead (default: 30)");
   app.add_option(
       "--join-timeout",
       options.join_timeout,
-      "seconds that other nodes wait for node 0, 300");
+      "seconds that other nodes wait for node 0 (default: 300)");
 }
 
 } // namespace
 
 Options parse_options(int argc, char** argv) {
   CLI::App app(
-      "Starts PROGRAM [ARGUMENTS...], which follow the options, as the ranks "
-      "of one job.",
+      "Starts the ranks of one job. Each rank runs PROGRAM [ARGUMENTS...], "
+      "given after the options.",
       "dtensor-run");
   app.prefix_command();
   Options options;
@@ -172,7 +173,8 @@ Options parse_options(int argc, char** argv) {
   add_numbers(app, options);
   app.add_option("--rdzv", rendezvous, "HOST:PORT of node 0, where it listens");
   app.add_flag("--no-bind", no_bind, "do not bind ranks to cores");
-  app.add_flag("--no-prefix", no_prefix, "do not put [rank] before lines");
+  app.add_flag(
+      "--no-prefix", no_prefix, "do not prefix output lines with [rank]");
   parse(app, argc, argv);
   options.bind = !no_bind;
   options.prefix = !no_prefix;

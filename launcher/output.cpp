@@ -49,7 +49,7 @@ Fd Output::add(int rank, int target) {
   Fd write_end(ends[1]);
   sources_.push_back({Fd(ends[0]), target, fmt::format("[{}] ", rank), {}});
   checked(
-      ::fcntl(ends[0], F_SETFL, O_NONBLOCK), "cannot make a pipe not block");
+      ::fcntl(ends[0], F_SETFL, O_NONBLOCK), "cannot make a pipe non-blocking");
   return write_end;
 }
 

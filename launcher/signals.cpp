@@ -22,7 +22,7 @@ Signals::Signals() {
   pthread_sigmask(SIG_BLOCK, &taken, &before_);
   fd_ = Fd(checked(
       ::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK),
-      "cannot listen to signals"));
+      "cannot receive signals"));
 }
 
 Signals::~Signals() {

@@ -105,7 +105,7 @@ std::vector<std::string> names_that_differ(
       "[{}] {} is not distributed and differs between ranks: {}{}{} other "
       "values than rank 0{}. Make it the same on all ranks "
       "(broadcast_buffers() for statistics of batch norms), or make it a "
-      "DTensor, or save what rank 0 has with allow_differences = true.",
+      "DTensor, or save the values of rank 0 with allow_differences = true.",
       kSaveCheckpoint,
       different[0],
       ranks.size() == 1 ? "rank " : "ranks ",

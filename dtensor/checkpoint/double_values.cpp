@@ -31,8 +31,8 @@ void DuplicateWeights::compare(PartReader& reader) {
 void DuplicateWeights::check() const {
   DTENSOR_CHECK_VALUE(
       differing_.empty(),
-      "[{}] {}, and are one tensor in the model. Load the one to keep by "
-      "load_weights(), whose `names` leave out the other.",
+      "[{}] {}, but are one tensor in the model. Load the one to keep with "
+      "load_weights(), leaving the other out of `names`.",
       kLoadCheckpoint,
       c10::Join("; ", differing_));
 }

@@ -23,7 +23,7 @@ namespace dtensor::detail {
 void throw_errno(const std::string& what, const std::string& path) {
   const std::string why = std::strerror(errno);
   DTENSOR_THROW(
-      "[{}] {} {}: {}. Checkpoints before it are as they were.",
+      "[{}] {} {}: {}. Earlier checkpoints are unchanged.",
       kSaveCheckpoint,
       what,
       path,
@@ -129,7 +129,7 @@ bool rename_folder(
     if (::renameat2(
             AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) !=
         0) {
-      throw_errno("cannot take the place of", to);
+      throw_errno("cannot replace", to);
     }
     return true;
   }
@@ -138,7 +138,7 @@ bool rename_folder(
   const bool is_taken = is_there(to);
   errno = EEXIST;
   if (is_taken || ::rename(from.c_str(), to.c_str()) != 0) {
-    throw_errno("cannot name", to);
+    throw_errno("cannot rename the checkpoint to", to);
   }
   return false;
 }

@@ -163,7 +163,7 @@ class Loading {
     for (const auto rank : detail::spec_of(target)->mesh().ranks()) {
       DTENSOR_CHECK_VALUE(
           ranks_.count(rank) > 0,
-          "[{}] {} lies on rank {} too, which is not in the group that loads. "
+          "[{}] {} is also on rank {}, which is not in the group that loads. "
           "Pass a group with all ranks of its mesh.",
           kLoadCheckpoint,
           name,
@@ -316,18 +316,19 @@ class Loading {
   void check() const {
     DTENSOR_CHECK_VALUE(
         terms_.empty(),
-        "[{}] {}, a sum of which no rank has a part. Redistribute it first.",
+        "[{}] cannot load into a Partial tensor: {}. Redistribute it first.",
         kLoadCheckpoint,
         c10::Join("; ", terms_));
     std::string text;
     detail::add_names(text, "not in the checkpoint: ", missing_);
     detail::add_names(text, "not in the model: ", surplus_);
     detail::add_names(text, "of another shape: ", misshapen_);
-    detail::add_names(text, "complex for what is real: ", complex_);
+    detail::add_names(
+        text, "complex in the checkpoint but real in the model: ", complex_);
     DTENSOR_CHECK_VALUE(
         text.empty(),
-        "[{}] {}. Load it into such a model, or, with strict = false, what "
-        "fits.",
+        "[{}] {}. Load it into a matching model, or load what matches with "
+        "strict = false.",
         kLoadCheckpoint,
         text);
   }
@@ -363,7 +364,7 @@ void load_checkpoint(
   const auto error = detail::error_in([&] {
     DTENSOR_CHECK_VALUE(
         state.optimizer == nullptr || state.model != nullptr,
-        "[{}] an optimizer without its model, whose names it needs. Pass both.",
+        "[{}] `optimizer` is set but `model` is not. Pass both.",
         kLoadCheckpoint);
     loading.emplace(
         detail::open_checkpoint(path), state, options.strict, group->ranks());

@@ -161,10 +161,10 @@ void check_file(const std::string& path, const FileNote& note) {
     refuse_checkpoint(
         path,
         detail::format_text(
-            "has {} bytes, and had {} when it was saved", bytes, note.bytes));
+            "has {} bytes, but had {} when it was saved", bytes, note.bytes));
   }
   if (checksum_of_header(path) != note.header) {
-    refuse_checkpoint(path, "has another header than was saved");
+    refuse_checkpoint(path, "has a different header than was saved");
   }
 }
 
@@ -182,7 +182,7 @@ std::unique_ptr<JsonDocument> read_document(const std::string& path) {
   auto without = root.json();
   without.erase("checksum");
   if (checksum_of_json(without) != checksum) {
-    refuse_checkpoint(path, "is not as it was saved: its checksum is another");
+    refuse_checkpoint(path, "was modified: its checksum does not match");
   }
   if (root.at("format").text() != kFormat) {
     root.at("format").refuse(c10::str("expected ", quoted_json(kFormat)));
@@ -196,7 +196,7 @@ Manifest parse_manifest(const std::string& path) {
   const auto version = root.at("version").integer();
   DTENSOR_CHECK_VALUE(
       version == kVersion,
-      "[{}] {} is of version {}. This library reads version {}.",
+      "[{}] {} has version {}. This library reads version {}.",
       kLoadCheckpoint,
       path,
       version,
@@ -227,7 +227,7 @@ std::string extra_text(
     return json.dump();
   } catch (const Json::exception&) {
     DTENSOR_THROW_VALUE(
-        "[{}] a text of `extra` is no UTF-8. Save bytes as a tensor.",
+        "[{}] a string in `extra` is not valid UTF-8. Save bytes as a tensor.",
         kSaveCheckpoint);
   }
 }

@@ -187,7 +187,7 @@ void PartReader::verify_block(
   }
   const auto first = piece.data - piece.file->data();
   damage_ = detail::format_text(
-      "{}: bytes {} to {}, of {}, are not those that were saved",
+      "{}: checksum mismatch in bytes {} to {}, of {}",
       piece.file->path(),
       first + begin,
       first + end,

@@ -73,7 +73,7 @@ bool is_checkpoint(const std::string& path) {
 std::string problem_of_replacing(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    return "is there and is no checkpoint";
+    return "exists and is not a checkpoint";
   }
   const bool is_empty = fs::is_empty(path, error);
   if (error) {
@@ -84,9 +84,8 @@ std::string problem_of_replacing(const std::string& path) {
   }
   const bool is_damaged = fs::exists(fs::path(path) / kManifest, error);
   return is_damaged
-      ? detail::format_text(
-            "is there, and its {} is not as it was saved", kManifest)
-      : c10::str("is there, and has files but no ", kManifest);
+      ? detail::format_text("exists, but its {} was modified", kManifest)
+      : c10::str("exists and contains files but no ", kManifest);
 }
 
 bool is_left_by_saver(const std::string& path) {

@@ -35,7 +35,7 @@ int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
-      "[{}] {} lies on rank {} too, which is not in the group that saves. Pass "
+      "[{}] {} is also on rank {}, which is not in the group that saves. Pass "
       "a group with all ranks of its mesh.",
       kSaveCheckpoint,
       of.name,
@@ -53,7 +53,7 @@ void check_can_be_saved(const SavedTensor& item) {
       t.defined() ? " is on the meta device" : " is undefined");
   DTENSOR_CHECK_VALUE(
       detail::dtype_name(t.scalar_type()) != nullptr,
-      "[{}] {} is {}, a dtype that safetensors does not have. {} first.",
+      "[{}] {} is {}, a dtype that safetensors does not support. {} first.",
       kSaveCheckpoint,
       item.name,
       shape_text(t.scalar_type(), t.sizes()),
@@ -61,14 +61,13 @@ void check_can_be_saved(const SavedTensor& item) {
                      : "Convert it");
   DTENSOR_CHECK_VALUE(
       (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
-      "[{}] {} is sparse, and safetensors has no such tensors. Make it dense, "
+      "[{}] {} is sparse, which safetensors does not support. Make it dense, "
       "or save its indices and values.",
       kSaveCheckpoint,
       item.name);
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
-      "[{}] {} is {}, a sum of which no rank has a part. Redistribute it "
-      "first.",
+      "[{}] cannot save a Partial tensor: {} is {}. Redistribute it first.",
       kSaveCheckpoint,
       item.name,
       is_dtensor(t) ? to_string(*detail::spec_of(t)) : "");
@@ -171,7 +170,7 @@ struct Prepared {
                                "{} in full, {} bytes a file",
                                path,
                                options.max_file_bytes)
-                         : path + " in parts"} {
+                         : path + " in shards"} {
     for (const auto& item : tensors) {
       check_can_be_saved(item);
       const auto ranks = holders(item, group);

@@ -60,11 +60,11 @@ void check_may_be_replaced(const std::string& path) {
 void check_path_to_save(const std::string& path, bool overwrite) {
   DTENSOR_CHECK_VALUE(
       !fs::path(path).filename().empty() || fs::path(path).has_parent_path(),
-      "[{}] an empty path. Say what the folder is to be called.",
+      "[{}] the path is empty. Pass the name of the checkpoint folder.",
       kSaveCheckpoint);
   DTENSOR_CHECK_VALUE(
       overwrite || !is_there(path),
-      "[{}] {} is there already. Choose another name, or overwrite = true.",
+      "[{}] {} already exists. Choose another name, or set overwrite = true.",
       kSaveCheckpoint,
       path);
   check_may_be_replaced(path);
@@ -87,7 +87,7 @@ std::unique_ptr<FolderLock> make_folder_of_save(
   const auto check_is_ours = [&](bool is_ours) {
     DTENSOR_CHECK(
         is_ours,
-        "[{}] {} belongs to a save that goes on. Wait for it.",
+        "[{}] {} is in use by another save. Wait for it.",
         kSaveCheckpoint,
         folder);
   };
@@ -98,8 +98,8 @@ std::unique_ptr<FolderLock> make_folder_of_save(
     check_is_ours(!is_folder || left.is_held());
     DTENSOR_CHECK(
         is_left_by_saver(folder),
-        "[{}] {} is in the way, and no save has left it. Move it, or choose "
-        "another name.",
+        "[{}] {} exists and was not left by a save. Move it, or choose another "
+        "name.",
         kSaveCheckpoint,
         folder);
     remove_checkpoint(folder);
@@ -203,20 +203,20 @@ void SaveRun::write_with_note(Step step) {
 void SaveRun::check_may_come(int64_t rank, Clock::time_point end) const {
   DTENSOR_CHECK(
       !is_given_up_,
-      "[{}] {} was not saved: a rank has failed. Its own error says why.",
+      "[{}] {} was not saved: a rank failed. See its own error.",
       kSaveCheckpoint,
       task_.path);
   std::error_code ignored;
   DTENSOR_CHECK(
       fs::exists(task_.folder, ignored),
-      "[{}] {} was not saved: {} was removed meanwhile. Save it again.",
+      "[{}] {} was not saved: {} was removed during the save. Save it again.",
       kSaveCheckpoint,
       task_.path,
       task_.folder);
   DTENSOR_CHECK(
       Clock::now() < end,
-      "[{}] {} was not saved: no files of rank {} of {} after {} s. Look what "
-      "it does, or raise `timeout`.",
+      "[{}] {} was not saved: no files of rank {} of {} after {} s. Check what "
+      "that rank is doing, or raise `timeout`.",
       kSaveCheckpoint,
       task_.path,
       rank,

@@ -48,7 +48,7 @@ std::exception_ptr named(const std::exception_ptr& error, const char* where) {
     std::rethrow_exception(error);
   } catch (const std::filesystem::filesystem_error& e) {
     return error_in(
-        [&] { DTENSOR_THROW("[{}] {}. Look at the path.", where, e.what()); });
+        [&] { DTENSOR_THROW("[{}] {}. Check the path.", where, e.what()); });
   } catch (...) {
     return error;
   }
@@ -59,7 +59,7 @@ void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
   for (const auto& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
         names.insert(tensor.name).second,
-        "[{}] two tensors are called {}. Rename one.",
+        "[{}] two tensors are named {}. Rename one.",
         where,
         tensor.name);
     DTENSOR_CHECK_VALUE(
@@ -86,7 +86,7 @@ void check_same_lines(
       const auto b = i < other.size() ? other[i] : "nothing more";
       DTENSOR_CHECK_VALUE(
           a == b,
-          "[{}] ranks do not pass the same: rank 0 has {}, rank {} has {}. "
+          "[{}] arguments differ between ranks: rank 0 has {}, rank {} has {}. "
           "Pass the same names in the same layouts on all ranks.",
           where,
           a,
@@ -101,7 +101,7 @@ void check_same_lines(
 SavedTensors saved_tensors(const CheckpointState& state, const char* where) {
   DTENSOR_CHECK_VALUE(
       state.optimizer == nullptr || state.model != nullptr,
-      "[{}] an optimizer without its model, whose names it needs. Pass both.",
+      "[{}] `optimizer` is set but `model` is not. Pass both.",
       where);
   SavedTensors saved;
   auto& tensors = saved.tensors;

@@ -85,7 +85,7 @@ std::string describe_shape(const AssumedShape* shape) {
     return "no such tensor";
   }
   return detail::format_text(
-      "{} in {} of its {}",
+      "{} in {} from its {}",
       text_of(shape->dtype, shape->sizes),
       to_string(PlacementsRef(shape->placements)),
       text_of(shape->dtype, shape->local_sizes));
@@ -110,9 +110,9 @@ std::string advice(const Call& call, size_t index) {
   return shape == nullptr || shape->module.empty()
       ? "Pass the global shape to from_local on every rank."
       : detail::format_text(
-            "Parts of unlike sizes that go into module \"{}\" have to be "
-            "DTensors: set use_local_output = false for the module that they "
-            "come from, or pass the global shape to from_local on every rank.",
+            "Shards of different sizes passed to module \"{}\" must be "
+            "DTensors: set use_local_output = false on the module that returns "
+            "them, or pass the global shape to from_local on every rank.",
             shape->module);
 }
 

@@ -21,8 +21,8 @@ namespace {
 GroupBackendPtr make_shm(GroupMembers members, const RendezvousInfo& place) {
   DTENSOR_CHECK_VALUE(
       place.is_on_one_host(),
-      "[shm] the ranks of \"{}\" are on several hosts, which share no memory. "
-      "Use \"gloo\".",
+      "[shm] the ranks of \"{}\" are on several hosts, which do not share "
+      "memory. Use \"gloo\".",
       members.label);
   return detail::shared_memory_backend(
       std::move(members), place.store, {.timeout = place.timeout});
@@ -39,7 +39,7 @@ GroupBackendPtr make_shm_or(
   } catch (const detail::NoSharedMemory& error) {
     if (members.rank == 0) {
       TORCH_WARN(detail::format_text(
-          "{} \"{}\" goes over the backend that is for several hosts.",
+          "{} Falling back to the inter-host backend for \"{}\".",
           error.what_without_backtrace(),
           members.label));
     }
@@ -119,14 +119,15 @@ void register_backend(const std::string& name, MakeBackend make) {
   constexpr const char* kWhere = "register_backend";
   DTENSOR_CHECK_VALUE(
       !name.empty() && name.find_first_of(",:") == std::string::npos,
-      "[{}] \"{}\" cannot be a name. Use one without commas and colons.",
+      "[{}] invalid backend name: \"{}\". Use a name without commas and "
+      "colons.",
       kWhere,
       name);
   auto& all = backends();
   const std::lock_guard lock(all.mutex);
   DTENSOR_CHECK_VALUE(
       all.by_name.emplace(name, std::move(make)).second,
-      "[{}] there is a backend \"{}\" already. Use another name.",
+      "[{}] backend \"{}\" is already registered. Use another name.",
       kWhere,
       name);
 }

@@ -60,7 +60,7 @@ ReduceOp reduce_op(const c10d::ReduceOp& op) {
       return ReduceOp::kBxor;
     default:
       DTENSOR_THROW_NOT_IMPLEMENTED(
-          "[c10d_backend] no such reduction: PREMUL_SUM. Multiply first, then "
+          "[c10d_backend] PREMUL_SUM is not supported. Multiply first, then "
           "use SUM.");
   }
 }
@@ -122,8 +122,8 @@ Tensors parts_of(
   }
   DTENSOR_CHECK_VALUE(
       tensor.size(0) % parts == 0,
-      "[alltoall_base] dimension 0 of size {} does not divide by {} ranks. "
-      "Pass split sizes.",
+      "[alltoall_base] dimension 0 has size {}, which is not divisible by {} "
+      "ranks. Pass split sizes.",
       tensor.size(0),
       parts);
   const int64_t part = tensor.size(0) / parts;
@@ -322,7 +322,7 @@ class BackendOfGroup final : public c10d::Backend {
   void check_length(const char* where, const Tensors& tensors) const {
     DTENSOR_CHECK_VALUE(
         tensors.size() == static_cast<size_t>(group_->size()),
-        "[{}] needs a tensor for each of {} ranks: got {}. Pass one each.",
+        "[{}] needs a tensor for each of {} ranks: got {}. Pass one per rank.",
         where,
         group_->size(),
         tensors.size());

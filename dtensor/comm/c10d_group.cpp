@@ -104,8 +104,8 @@ class GlooTransfer final : public C10dTransfer {
       const std::string failure = gloo_thread_failure();
       DTENSOR_CHECK(
           failure.empty(),
-          "[gloo] a message has another size than this rank expects, so the "
-          "ranks call different collectives: {}",
+          "[gloo] a message has an unexpected size, so the ranks called "
+          "different collectives: {}",
           failure);
     }
     work_->wait();
@@ -181,9 +181,9 @@ void C10dGroup::check_input(std::string_view name, const at::Tensor& input)
   DTENSOR_CHECK_VALUE(
       theirs.type() == mine.type() &&
           (!mine.has_index() || theirs.index() == mine.index()),
-      "[{}] {} carries tensors on {} for this rank on \"{}\", and this one is "
-      "on {}. Move it there, or make its device current before the group's "
-      "first collective.",
+      "[{}] {} uses {} for this rank on \"{}\", but the tensor is on {}. Move "
+      "it there, or make its device current before the group's first "
+      "collective.",
       name,
       name_,
       mine,
@@ -360,8 +360,8 @@ c10d_group(BackendPtr backend, GroupMembers members, c10::Device device) {
   const auto size = static_cast<int64_t>(members.ranks.size());
   DTENSOR_CHECK_VALUE(
       backend->getSize() == size && backend->getRank() == members.rank,
-      "[{}] the backend is rank {} of {}, and the member {} of {} in \"{}\". "
-      "Make the backend for the members, in their order.",
+      "[{}] the backend has rank {} of {}, but the group member has rank {} of "
+      "{} in \"{}\". Make the backend for the group's members, in their order.",
       kWhere,
       backend->getRank(),
       backend->getSize(),

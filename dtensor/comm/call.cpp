@@ -131,7 +131,7 @@ std::string describe_all(const std::vector<at::Tensor>& tensors) {
 // Returns the sizes or shapes passed to the call.
 std::string describe_sizes(const Call& call) {
   if (!call.sizes.empty()) {
-    return c10::str(" in parts of ", c10::Join(", ", call.sizes));
+    return c10::str(" in shards of ", c10::Join(", ", call.sizes));
   }
   std::vector<std::string> texts;
   for (const Sizes& shape : call.shapes) {

@@ -57,8 +57,8 @@ class TimedBackend final : public detail::BackendDecorator {
 void check_timeout(const char* where, milliseconds timeout) {
   DTENSOR_CHECK_VALUE(
       timeout.count() > 0,
-      "[{}] the timeout must be positive: {} ms. Leave it out to wait as long "
-      "as the world says.",
+      "[{}] the timeout must be positive: {} ms. Leave it out to use the "
+      "world's timeout.",
       where,
       timeout.count());
 }

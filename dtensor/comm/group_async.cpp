@@ -41,7 +41,7 @@ void check_out(
       where,
       short_name(out.scalar_type()),
       out.sizes(),
-      out.is_contiguous() ? "" : " with gaps",
+      out.is_contiguous() ? "" : " (not contiguous)",
       short_name(input.scalar_type()),
       sizes);
 }
@@ -73,8 +73,8 @@ void check_counts(
       sent.size() == ranks && received.size() == ranks &&
           c10::sum_integers(sent) == input.numel() && sent[me] == received[me],
       "[all_to_all_async] the counts do not fit {}{} on \"{}\", which has {} "
-      "ranks: sent {}, received {}. Give one count for each rank, all of the "
-      "elements together, and your own alike in both.",
+      "ranks: sent {}, received {}. Pass one count per rank, adding up to the "
+      "number of elements, and the same count for this rank itself in both.",
       short_name(input.scalar_type()),
       input.sizes(),
       group.label(),
@@ -83,7 +83,8 @@ void check_counts(
       received);
   DTENSOR_CHECK_VALUE(
       input.is_contiguous(),
-      "[all_to_all_async] `input`, {}{}, has gaps. Pass a contiguous tensor.",
+      "[all_to_all_async] `input`, {}{}, is not contiguous. Pass a contiguous "
+      "tensor.",
       short_name(input.scalar_type()),
       input.sizes());
 }

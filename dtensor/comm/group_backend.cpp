@@ -50,8 +50,8 @@ Sizes parse_shape(
     numbers = numbers.slice(1 + dims);
   }
   DTENSOR_THROW(
-      "[all_to_all] rank {} of \"{}\" does not say the shape of its part for "
-      "rank {}. Run the same program on all ranks.",
+      "[all_to_all] rank {} of \"{}\" sent no shape for the tensor to rank {}. "
+      "Run the same program on all ranks.",
       members.ranks[member],
       members.label,
       members.ranks[static_cast<size_t>(members.rank)]);

@@ -44,8 +44,8 @@ void check_defined(std::string_view where, const at::Tensor& tensor) {
       where);
   DTENSOR_CHECK_TYPE(
       !tensor.key_set().has_backend(detail::kDTensorBit),
-      "[{}] groups communicate plain tensors, and this one of shape {} is a "
-      "DTensor. Pass its to_local(), or redistribute() it instead.",
+      "[{}] expected a plain tensor, got a DTensor of shape {}. Pass its "
+      "to_local(), or call redistribute() instead.",
       where,
       tensor.sizes());
 }
@@ -76,7 +76,7 @@ void check_reducible(
   const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
   DTENSOR_CHECK_TYPE(
       !at::isComplexType(dtype) || !ordered,
-      "[{}] {} needs an ordered dtype: {}. Complex numbers take sum, avg and "
+      "[{}] {} needs an ordered dtype: {}. Complex dtypes support sum, avg and "
       "product.",
       where,
       to_string(op),
@@ -111,8 +111,8 @@ two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
   const int64_t cut = wrap_dim(kWhere, input, shard_dim);
   DTENSOR_CHECK_VALUE(
       gathered != cut,
-      "[{}] gathers and cuts the same dimension, {}. Name two dimensions of "
-      "the tensor.",
+      "[{}] gather_dim and shard_dim are both {}. Pass two different "
+      "dimensions.",
       kWhere,
       cut);
   return {gathered, cut};
@@ -151,8 +151,8 @@ void check_part(
   const int64_t mine = sizes[static_cast<size_t>(group.rank())];
   DTENSOR_CHECK_VALUE(
       input.size(dim) == mine,
-      "[{}] this rank's part has size {} along dim {}, and by the sizes given "
-      "it has {}. Give every rank the part that the layout describes.",
+      "[{}] this rank's shard has size {} along dim {}, but `sizes` gives {}. "
+      "Pass the shard that the layout describes on every rank.",
       where,
       input.size(dim),
       dim,
@@ -187,8 +187,8 @@ void check_shapes(
   const auto me = static_cast<size_t>(group.rank());
   DTENSOR_CHECK_VALUE(
       inputs[me].sizes() == shapes[me],
-      "[{}] this rank keeps a part of shape {}, and by the shapes given one of "
-      "{}. Give every rank the part that the layout describes.",
+      "[{}] this rank's own input has shape {}, but `shapes` gives {}. Pass "
+      "the shard that the layout describes on every rank.",
       where,
       inputs[me].sizes(),
       at::IntArrayRef(shapes[me]));
@@ -208,8 +208,8 @@ void check_remote_shape(
   for (const int64_t size : shape) {
     DTENSOR_CHECK(
         size >= 0 && size <= most,
-        "[all_to_all] rank {} of \"{}\" says that its part has shape [{}]. Run "
-        "the same program on all ranks.",
+        "[all_to_all] rank {} of \"{}\" sent an invalid shape: [{}]. Run the "
+        "same program on all ranks.",
         members.ranks[member],
         members.label,
         c10::Join(", ", shape));
@@ -223,8 +223,8 @@ void check_remote_sizes(const GroupMembers& members, SizesRef sizes) {
     const int64_t size = sizes[member];
     DTENSOR_CHECK(
         size >= 0 && size <= kMostElements - sum,
-        "[all_gather] rank {} of \"{}\" says that its part has {} elements. "
-        "Run the same program on all ranks.",
+        "[all_gather] rank {} of \"{}\" sent an invalid number of elements: "
+        "{}. Run the same program on all ranks.",
         members.ranks[member],
         members.label,
         size);
@@ -256,8 +256,8 @@ void throw_wrong_total(
     int64_t total,
     int64_t wanted) {
   DTENSOR_THROW_VALUE(
-      "[{}] the parts on \"{}\" have size {} along dim {} together, not {}. "
-      "Give every rank the part that the layout describes.",
+      "[{}] the shards on \"{}\" have total size {} along dim {}, expected {}. "
+      "Pass the shard that the layout describes on every rank.",
       where,
       label,
       total,

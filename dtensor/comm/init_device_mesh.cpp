@@ -22,13 +22,13 @@ void check_group(
   constexpr const char* kWhere = "from_group";
   DTENSOR_CHECK_VALUE(
       group != nullptr,
-      "[{}] there is no group for mesh dim {}. Give one made by new_group().",
+      "[{}] the group for mesh dim {} is null. Pass a group from new_group().",
       kWhere,
       dim);
   DTENSOR_CHECK_VALUE(
       group->ranks() == expected,
-      "[{}] the group for mesh dim {} has the ranks {}, and the mesh has {} "
-      "there. Give the group of these, in this order.",
+      "[{}] the group for mesh dim {} has ranks {}, but the mesh has {}. Pass "
+      "a group of these ranks, in this order.",
       kWhere,
       dim,
       SizesRef(group->ranks()),
@@ -76,7 +76,8 @@ int64_t place_among(
     const DeviceMesh& pure) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(groups.size()) == pure.ndim(),
-      "[from_group] {} groups for a mesh of {} dimensions. Give one for each.",
+      "[from_group] got {} groups for a mesh of {} dimensions. Pass one per "
+      "dimension.",
       groups.size(),
       pure.ndim());
   const auto& all = pure.ranks();
@@ -101,8 +102,8 @@ DeviceMesh init_device_mesh(
   for (int64_t n : mesh_shape) {
     DTENSOR_CHECK_VALUE(
         n > 0,
-        "[init_device_mesh] every dimension needs a rank: ({}). Use positive "
-        "sizes.",
+        "[init_device_mesh] mesh sizes must be positive: ({}). Use sizes of at "
+        "least 1.",
         c10::Join(", ", mesh_shape));
     size *= n;
   }
@@ -150,8 +151,8 @@ DeviceMesh make_device_mesh(
   DTENSOR_CHECK_VALUE(
       ranks.defined() && at::isIntegralType(ranks.scalar_type(), false) &&
           ranks.dim() > 0,
-      "[make_device_mesh] the ranks are {} of {} dimensions. Give an integer "
-      "tensor of the mesh's shape.",
+      "[make_device_mesh] expected an integer tensor of the mesh's shape, got "
+      "{} with {} dimensions. Pass the ranks of the mesh.",
       ranks.defined() ? ranks.toString() : "undefined",
       ranks.defined() ? ranks.dim() : 0);
   const auto flat = ranks.to(at::kCPU, at::kLong).contiguous();
@@ -170,7 +171,7 @@ DeviceMesh from_group(
     std::vector<std::string> mesh_dim_names) {
   DTENSOR_CHECK_VALUE(
       group != nullptr,
-      "[from_group] there is no group. Give one made by new_group().");
+      "[from_group] the group is null. Pass a group from new_group().");
   return from_group(
       std::vector<GroupPtr>{group},
       device_type,

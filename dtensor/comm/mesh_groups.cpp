@@ -100,8 +100,8 @@ void check_overrides(const DeviceMesh& mesh, const MeshOptions& options) {
   for (const auto& [name, group] : options.backend_override) {
     DTENSOR_CHECK_VALUE(
         std::find(labels.begin(), labels.end(), name) != labels.end(),
-        "[init_device_mesh] backend_override names \"{}\", and the dimensions "
-        "are {}. Use one of them.",
+        "[init_device_mesh] backend_override has an unknown mesh dimension "
+        "\"{}\": the dimensions are {}. Use one of them.",
         name,
         c10::Join(", ", labels));
   }
@@ -164,8 +164,8 @@ const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
       static_cast<const detail::Groups*>(detail::mesh_groups(mesh).get());
   DTENSOR_CHECK(
       groups != nullptr,
-      "[get_group] this mesh is a pure value without communication. Make it "
-      "with init_device_mesh.");
+      "[get_group] this mesh has no process groups. Make it with "
+      "init_device_mesh.");
   const GroupPtr& group =
       groups->group(detail::wrap_mesh_dim(mesh.ndim(), dim, "get_group"));
   DTENSOR_CHECK(
@@ -181,8 +181,8 @@ const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
 Group& get_group(const DeviceMesh& mesh) {
   DTENSOR_CHECK(
       mesh.ndim() == 1,
-      "[get_group] which dimension? The mesh is {}. Pass a dimension or its "
-      "name.",
+      "[get_group] a mesh dimension is required, as the mesh has several: {}. "
+      "Pass a dimension or its name.",
       mesh);
   return get_group(mesh, 0);
 }

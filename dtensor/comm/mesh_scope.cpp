@@ -38,8 +38,8 @@ DeviceMesh detail::mesh_or_current(const DeviceMesh& mesh, const char* where) {
   auto found = mesh.defined() ? mesh : get_current_mesh();
   DTENSOR_CHECK_VALUE(
       found.defined(),
-      "[{}] no mesh is given, and none is current. Pass one of "
-      "init_device_mesh, or make it current with MeshScope.",
+      "[{}] no mesh was passed and no mesh is current. Pass a mesh from "
+      "init_device_mesh, or set the current one with MeshScope.",
       where);
   if (!is_of_this_thread(found)) {
     check_mine(where, found);

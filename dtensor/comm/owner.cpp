@@ -22,24 +22,24 @@ std::string rank_text(const World& owner, const World& beside) {
 }
 
 std::string this_thread_text(const World& me) {
-  return &me == &process_world() ? "this thread is no rank"
+  return &me == &process_world() ? "this thread is not a rank"
                                  : c10::str("this is rank ", me.rank());
 }
 
 // Explains why this thread may not use an object of `owner`.
 std::string why_not(const World& owner, const World& me) {
   if (&owner == &process_world()) {
-    return "was made outside of ranks, and " + this_thread_text(me);
+    return "was made outside of ranks, but " + this_thread_text(me);
   }
   if (owner.has_ended()) {
     return detail::format_text(
-        "belongs to rank {} of a {} that has ended, and {}",
+        "belongs to rank {} of a {} that has ended, but {}",
         owner.rank(),
         owner.name(),
         this_thread_text(me));
   }
   return detail::format_text(
-      "belongs to {}, and {}", rank_text(owner, me), this_thread_text(me));
+      "belongs to {}, but {}", rank_text(owner, me), this_thread_text(me));
 }
 
 // Returns null for a mesh without communication.

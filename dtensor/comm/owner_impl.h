@@ -26,7 +26,7 @@ class World;
 namespace dtensor::detail {
 
 /// Throws RuntimeError unless this thread is the rank `owner`: "[where] what
-/// belongs to rank 0, and this is rank 1. ...".
+/// belongs to rank 0, but this is rank 1. ...".
 void check_owner(
     std::string_view where,
     c10::function_ref<std::string()> what,

@@ -49,8 +49,8 @@ class Unpacker {
   void check(bool is_sound) const {
     DTENSOR_CHECK(
         is_sound,
-        "[checks] what rank {} told of its call cannot be read. Run the same "
-        "program, with one version of dtensor, on all ranks.",
+        "[checks] cannot parse the call received from rank {}. Run the same "
+        "program, with the same version of dtensor, on all ranks.",
         rank_);
   }
   int64_t number() {

@@ -197,9 +197,9 @@ class PerDeviceBackend final : public GroupBackend {
           entry.what.name);
     }
     DTENSOR_THROW_VALUE(
-        "[{}] no backend carries tensors on {} on \"{}\": this world has "
-        "\"{}\". Name one more in DTENSOR_BACKEND or "
-        "ProcessGroupOptions::backend, \"{},{}:...\", or move the tensor.",
+        "[{}] no backend for tensors on {} on \"{}\": this world has \"{}\". "
+        "Add one in DTENSOR_BACKEND or ProcessGroupOptions::backend, "
+        "\"{},{}:...\", or move the tensor.",
         name,
         device,
         label(),

@@ -83,8 +83,8 @@ class LargeBlocks {
       block = std::aligned_alloc(c10::gAlignment, bytes);
       DTENSOR_CHECK(
           block != nullptr,
-          "[collective] there is no memory for a result of {} bytes. "
-          "Communicate fewer at a time.",
+          "[collective] cannot allocate {} bytes for a result. Communicate "
+          "less at a time.",
           bytes);
     }
     used_ += bytes;

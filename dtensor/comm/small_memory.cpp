@@ -26,7 +26,7 @@ at::DataPtr small_memory(size_t bytes) {
   void* const block = std::malloc(bytes + kAlignment);
   DTENSOR_CHECK(
       block != nullptr,
-      "[collective] there is no memory for a result of {} bytes.",
+      "[collective] cannot allocate {} bytes for a result.",
       bytes);
   c10::profiledCPUMemoryReporter().New(block, bytes);
   const auto offset = reinterpret_cast<uintptr_t>(block) % kAlignment;

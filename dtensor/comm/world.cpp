@@ -94,7 +94,7 @@ int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
         world.size() - 1);
     DTENSOR_CHECK_VALUE(
         seen.insert(member).second,
-        "[new_group] rank {} is named twice. Name every rank once.",
+        "[new_group] rank {} is listed twice. List every rank once.",
         member);
   }
   DTENSOR_CHECK_VALUE(
@@ -111,8 +111,8 @@ void check_may_enter(const World& world) {
   constexpr const char* kWhere = "WorldScope";
   DTENSOR_CHECK_VALUE(
       world.rank() >= 0 && world.rank() < world.size(),
-      "[{}] no rank {} in a world of {}. Use ranks from 0 to the number of "
-      "ranks less one.",
+      "[{}] no rank {} in a world of {}. Use ranks from 0 to the world size "
+      "minus 1.",
       kWhere,
       world.rank(),
       world.size());
@@ -183,7 +183,7 @@ GroupBackendPtr World::make_chosen_backend(
     const std::string& backend) {
   DTENSOR_THROW_VALUE(
       "[new_group] group \"{}\" cannot have the backend \"{}\": this {} has "
-      "but one. Leave it out.",
+      "only one backend. Leave `backend` empty.",
       members.label,
       backend,
       name_);

@@ -63,7 +63,7 @@ void with_fake_world(
   DTENSOR_CHECK_VALUE(
       rank >= 0 && rank < world_size,
       "[with_fake_world] no rank {} in a world of {}. Use ranks from 0 to the "
-      "number of ranks less one.",
+      "world size minus 1.",
       rank,
       world_size);
   DTENSOR_CHECK(

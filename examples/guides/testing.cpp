@@ -138,8 +138,8 @@ void says_which_rank_failed() {
   }
   CHECK_THAT(
       text ==
-      "[run_ranks] 1 of 2 ranks failed. rank 1: no such row; rank 0 was ended "
-      "in barrier on \"tp\"");
+      "[run_ranks] 1 of 2 ranks failed. rank 1: no such row; rank 0 was "
+      "terminated in barrier on \"tp\"");
 }
 // [/error]
 

@@ -92,7 +92,7 @@ TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
     });
     const auto own = "[save_checkpoint] cannot make the folder " +
         (folder / "gone/.one.saving") +
-        ": No such file or directory. Checkpoints before it are as they were.";
+        ": No such file or directory. Earlier checkpoints are unchanged.";
     EXPECT_EQ(
         error,
         get_rank() == 0 ? own
@@ -158,7 +158,7 @@ TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
     const auto own = "[save_checkpoint] cannot write " +
         folder.operator/(
             ".one.saving/shard-00001-model-00001-of-00001.safetensors") +
-        ": File too large. Checkpoints before it are as they were.";
+        ": File too large. Earlier checkpoints are unchanged.";
     return rank == 0
         ? own
         : "[save_checkpoint] " + path + " was not saved. rank 0: " + own;
@@ -250,7 +250,7 @@ TEST(AsyncSaverTest, SharesAPathWithOthers) {
               {.full = i % 2 == 0, .overwrite = true});
         });
         const bool is_told =
-            error.find("belongs to a save that goes on") != error.npos;
+            error.find("is in use by another save") != error.npos;
         EXPECT_TRUE(error.empty() || is_told) << error;
         saves += error.empty() ? 1 : 0;
       }
@@ -311,7 +311,7 @@ TEST(AsyncSaverTest, RefusesAPathThatIsThere) {
     state.insert("w", at::ones({4}));
     save_checkpoint(folder / "one", {.tensors = &state});
     const auto own = "[save_checkpoint] " + (folder / "one") +
-        " is there already. Choose another name, or overwrite = true.";
+        " already exists. Choose another name, or set overwrite = true.";
     EXPECT_EQ(
         error_of([&] { save_checkpoint(folder / "one", {.tensors = &state}); }),
         get_rank() == 0 ? own

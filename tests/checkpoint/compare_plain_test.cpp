@@ -36,7 +36,7 @@ TEST(ComparePlain, RefusesTensorsThatDiffer) {
         "[save_checkpoint] stats is not distributed and differs between ranks: "
         "rank 1 has other values than rank 0. Make it the same on all ranks "
         "(broadcast_buffers() for statistics of batch norms), or make it a "
-        "DTensor, or save what rank 0 has with allow_differences = true.");
+        "DTensor, or save the values of rank 0 with allow_differences = true.");
     EXPECT_FALSE(fs::exists(folder / "run"));
   });
 }

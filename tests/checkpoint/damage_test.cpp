@@ -110,16 +110,15 @@ TEST(DamagedCheckpoint, SaysWhatIsWrong) {
   // The first rank's shard has 20 floats, at the end of the file.
   EXPECT_EQ(
       load(path),
-      "[load_checkpoint] " + shard + ": bytes " +
+      "[load_checkpoint] " + shard + ": checksum mismatch in bytes " +
           std::to_string(whole.size() - 80) + " to " +
-          std::to_string(whole.size()) +
-          ", of w, are not those that were saved. Load an older checkpoint.");
+          std::to_string(whole.size()) + ", of w. Load an older checkpoint.");
   EXPECT_EQ(load(path, {.verify = false}), "");
   put(shard, whole.substr(0, at));
   EXPECT_EQ(
       load(path),
       "[load_checkpoint] " + shard + " has " + std::to_string(at) +
-          " bytes, and had " + std::to_string(at + 1) +
+          " bytes, but had " + std::to_string(at + 1) +
           " when it was saved. Load an older checkpoint.");
   fs::remove(shard);
   EXPECT_EQ(
@@ -134,7 +133,7 @@ TEST(DamagedCheckpoint, SaysWhatIsWrong) {
   EXPECT_EQ(
       load(path),
       "[load_checkpoint] " + shard +
-          " has another header than was saved. Load an older checkpoint.");
+          " has a different header than was saved. Load an older checkpoint.");
   put(shard, whole);
   put(files[0], "{}");
   EXPECT_EQ(
@@ -145,7 +144,7 @@ TEST(DamagedCheckpoint, SaysWhatIsWrong) {
   EXPECT_EQ(
       load(path),
       "[load_checkpoint] " + files[0] +
-          " is not as it was saved: its checksum is another. Load an older "
+          " was modified: its checksum does not match. Load an older "
           "checkpoint.");
 }
 
@@ -176,7 +175,7 @@ TEST(DamagedCheckpoint, IsAnErrorOfAllRanks) {
               at::ones({1024, 1024}), mesh, {layout}, std::nullopt));
       const auto error =
           error_of([&] { load_checkpoint(path, {.tensors = &state}); });
-      EXPECT_NE(error.find("are not those that were saved"), std::string::npos)
+      EXPECT_NE(error.find("checksum mismatch in bytes "), std::string::npos)
           << error;
       EXPECT_NE(error.find(file), std::string::npos) << error;
     });

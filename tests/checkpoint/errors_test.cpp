@@ -82,8 +82,8 @@ TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {
   sparse.insert("w", at::ones({3, 3}).to_sparse());
   EXPECT_EQ(
       error_of([&] { save_checkpoint(folder / "two", {.tensors = &sparse}); }),
-      "[save_checkpoint] w is sparse, and safetensors has no such tensors. "
-      "Make it dense, or save its indices and values.");
+      "[save_checkpoint] w is sparse, which safetensors does not support. Make "
+      "it dense, or save its indices and values.");
 }
 
 // A checkpoint of another kind of optimizer, or of other parameter groups, is
@@ -142,15 +142,17 @@ TEST(CheckpointErrors, ListNamesAndShapesAndChangeNothing) {
   EXPECT_EQ(
       error_of([&] { load_checkpoint(path, {.model = model.get()}); }),
       "[load_checkpoint] not in the checkpoint: w2.weight, w2.bias; not in the "
-      "model: w3.weight; of another shape: w1.bias is f32[7] for f64[8]. Load "
-      "it into such a model, or, with strict = false, what fits.");
+      "model: w3.weight; of another shape: w1.bias is f32[7] for f64[8]. "
+      "Load it into a matching model, or load what matches with strict = "
+      "false.");
   EXPECT_TRUE(at::equal(model->w1->weight, before));
   EXPECT_EQ(
       error_of([&] {
         load_checkpoint(path, {.model = model.get()}, {.strict = false});
       }),
-      "[load_checkpoint] of another shape: w1.bias is f32[7] for f64[8]. Load "
-      "it into such a model, or, with strict = false, what fits.");
+      "[load_checkpoint] of another shape: w1.bias is f32[7] for f64[8]. "
+      "Load it into a matching model, or load what matches with strict = "
+      "false.");
 }
 
 TEST(CheckpointErrors, OfWhatCannotBeSaved) {
@@ -165,12 +167,12 @@ TEST(CheckpointErrors, OfWhatCannotBeSaved) {
     };
     EXPECT_EQ(
         error(DTensor::from_local(at::ones({3}), mesh, {Partial()})),
-        "[save_checkpoint] w is f32[3] on (2): P(sum), a sum of which no rank "
-        "has a part. Redistribute it first.");
+        "[save_checkpoint] cannot save a Partial tensor: w is f32[3] on (2): "
+        "P(sum). Redistribute it first.");
     EXPECT_EQ(
         error(at::ones({3}, at::kComplexDouble)),
         "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
-        "have. Save view_as_real() of it, or convert it first.");
+        "support. Save view_as_real() of it, or convert it first.");
     EXPECT_EQ(
         error(at::ones({3}, at::TensorOptions(at::kMeta))),
         "[save_checkpoint] w is on the meta device, and has no values. "
@@ -182,13 +184,13 @@ TEST(CheckpointErrors, OfWhatCannotBeSaved) {
     const auto rank = get_rank();
     EXPECT_EQ(
         error(at::ones({3 + rank})),
-        "[save_checkpoint] ranks do not pass the same: rank 0 has w f32[3] on "
-        "mesh 0, rank 1 has w f32[4] on mesh 0. Pass the same names in the "
+        "[save_checkpoint] arguments differ between ranks: rank 0 has w f32[3] "
+        "on mesh 0, rank 1 has w f32[4] on mesh 0. Pass the same names in the "
         "same layouts on all ranks.");
     // An error on one rank is reported on the other.
     const auto own =
         "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
-        "have. Save view_as_real() of it, or convert it first.";
+        "support. Save view_as_real() of it, or convert it first.";
     EXPECT_EQ(
         error(at::ones({3}, rank == 1 ? at::kComplexDouble : at::kFloat)),
         rank == 1
@@ -209,21 +211,19 @@ TEST(CheckpointErrors, OfNames) {
       error_of([&] {
         save_checkpoint(path, {.model = model.get(), .tensors = &twice});
       }),
-      "[save_checkpoint] two tensors are called w1.bias. Rename one.");
+      "[save_checkpoint] two tensors are named w1.bias. Rename one.");
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   EXPECT_EQ(
       error_of([&] { save_checkpoint(path, {.optimizer = &optimizer}); }),
-      "[save_checkpoint] an optimizer without its model, whose names it needs. "
-      "Pass both.");
+      "[save_checkpoint] `optimizer` is set but `model` is not. Pass both.");
   EXPECT_EQ(
       error_of([&] { load_checkpoint(path, {.optimizer = &optimizer}); }),
-      "[load_checkpoint] an optimizer without its model, whose names it needs. "
-      "Pass both.");
+      "[load_checkpoint] `optimizer` is set but `model` is not. Pass both.");
   CheckpointExtra extra = {{"text", std::string("\xff\xfe")}};
   EXPECT_EQ(
       error_of([&] { save_checkpoint(path, {.extra = &extra}); }),
-      "[save_checkpoint] a text of `extra` is no UTF-8. Save bytes as a "
-      "tensor.");
+      "[save_checkpoint] a string in `extra` is not valid UTF-8. Save bytes as "
+      "a tensor.");
 }
 
 TEST(CheckpointErrors, OfNamesThatNoFileHas) {
@@ -256,7 +256,8 @@ TEST(CheckpointErrors, OfPaths) {
   };
   EXPECT_EQ(
       error(""),
-      "[save_checkpoint] an empty path. Say what the folder is to be called.");
+      "[save_checkpoint] the path is empty. Pass the name of the checkpoint "
+      "folder.");
   // A dangling link and a file count as existing.
   fs::create_symlink("nothing", folder / "link");
   folder.write("file", "text");
@@ -264,13 +265,14 @@ TEST(CheckpointErrors, OfPaths) {
     EXPECT_EQ(
         error(folder / name),
         "[save_checkpoint] " + (folder / name) +
-            " is there already. Choose another name, or overwrite = true.");
+            " already exists. Choose another name, or set overwrite = true.");
   }
   for (const auto* name : {"link", "file"}) {
     EXPECT_EQ(
         error(folder / name, true),
         "[save_checkpoint] " + (folder / name) +
-            " is there and is no checkpoint. Choose another name, or move it.");
+            " exists and is not a checkpoint. Choose another name, or move "
+            "it.");
   }
   EXPECT_EQ(text_of(folder / "file"), "text");
   // A path that cannot be resolved.
@@ -302,7 +304,7 @@ TEST(CheckpointErrors, OfAnotherVersion) {
   EXPECT_EQ(
       load(folder / "one"),
       "[load_checkpoint] " + path +
-          " is of version 2. This library reads version 1.");
+          " has version 2. This library reads version 1.");
 }
 
 // A manifest with one value of a wrong type, and a valid checksum.
@@ -459,20 +461,20 @@ TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
   const auto refused = [&](const std::string& name, const std::string& why) {
     EXPECT_EQ(
         error(name),
-        "[save_checkpoint] " + (folder / name) + " is there" + why +
+        "[save_checkpoint] " + (folder / name) + " exists" + why +
             ". Choose another name, or move it.");
   };
   folder.write("thesis/chapter.txt", "text");
-  refused("thesis", ", and has files but no checkpoint.json");
+  refused("thesis", " and contains files but no checkpoint.json");
   EXPECT_EQ(text_of(folder / "thesis/chapter.txt"), "text");
   folder.write("like/checkpoint.json", "{}");
-  refused("like", ", and its checkpoint.json is not as it was saved");
+  refused("like", ", but its checkpoint.json was modified");
   EXPECT_EQ(text_of(folder / "like/checkpoint.json"), "{}");
   fs::create_directory_symlink("thesis", folder / "linked");
-  refused("linked", ", and has files but no checkpoint.json");
+  refused("linked", " and contains files but no checkpoint.json");
   EXPECT_TRUE(fs::is_symlink(folder / "linked"));
   EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
-  refused("fifo", " and is no checkpoint");
+  refused("fifo", " and is not a checkpoint");
   // An empty folder and a checkpoint are replaced.
   fs::create_directory(folder / "empty");
   EXPECT_EQ(error("empty"), "");
@@ -485,7 +487,7 @@ TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
   EXPECT_EQ(
       error("other"),
       "[save_checkpoint] " + (folder / ".other.saving") +
-          " is in the way, and no save has left it. Move it, or choose another "
+          " exists and was not left by a save. Move it, or choose another "
           "name.");
   EXPECT_EQ(text_of(folder / ".other.saving/notes.txt"), "text");
 }
@@ -508,15 +510,16 @@ TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizerOrExtra) {
       error_of(
           [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
       "[load_checkpoint] not in the model: extra.weight, optimizer.weight. "
-      "Load it into such a model, or, with strict = false, what fits.");
+      "Load it into a matching model, or load what matches with strict = "
+      "false.");
   // Without checkpoint.json, the file looks like that of another program.
   fs::remove(folder / "two/checkpoint.json");
   EXPECT_EQ(
       error_of(
           [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
       "[load_checkpoint] not in the model: extra.random, extra.weight, "
-      "optimizer.weight. Load it into such a model, or, with strict = false, "
-      "what fits.");
+      "optimizer.weight. Load it into a matching model, or load what matches "
+      "with strict = false.");
 }
 
 // Checkpoints from versions that did not record the names of extra tensors can
@@ -541,8 +544,9 @@ TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
   real.insert("w", at::zeros({3}));
   EXPECT_EQ(
       error_of([&] { load_checkpoint(folder / "one", {.tensors = &real}); }),
-      "[load_checkpoint] complex for what is real: w. Load it into such a "
-      "model, or, with strict = false, what fits.");
+      "[load_checkpoint] complex in the checkpoint but real in the model: w. "
+      "Load it into a matching model, or load what matches with strict = "
+      "false.");
 }
 
 // Ranks that see different checkpoints, for example in folders of different
@@ -557,7 +561,7 @@ TEST(CheckpointErrors, OfRanksThatSeeOthers) {
     const auto error =
         error_of([&] { load_checkpoint(path, {.tensors = &state}); });
     const auto begin =
-        "[load_checkpoint] ranks do not pass the same: rank 0 has " +
+        "[load_checkpoint] arguments differ between ranks: rank 0 has " +
         (folder / "one") + " of ";
     EXPECT_EQ(error.substr(0, begin.size()), begin) << error;
   });
@@ -577,7 +581,7 @@ TEST(CheckpointErrors, OfOptionsThatDiffer) {
               {.tensors = &state},
               {.share_reading = get_rank() == 0});
         }),
-        "[load_checkpoint] ranks do not pass the same: rank 0 has "
+        "[load_checkpoint] arguments differ between ranks: rank 0 has "
         "share_reading, rank 1 has no share_reading. Pass the same names in "
         "the same layouts on all ranks.");
     const auto path = folder / "two";
@@ -588,7 +592,7 @@ TEST(CheckpointErrors, OfOptionsThatDiffer) {
               {.tensors = &state},
               {.full = true, .max_file_bytes = 5 + get_rank()});
         }),
-        "[save_checkpoint] ranks do not pass the same: rank 0 has " + path +
+        "[save_checkpoint] arguments differ between ranks: rank 0 has " + path +
             " in full, 5 bytes a file, rank 1 has " + path +
             " in full, 6 bytes a file. Pass the same names in the same layouts "
             "on all ranks.");
@@ -609,7 +613,7 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
                 {.tensors = &state},
                 {.group = new_group({0}, "alone")});
           }),
-          "[load_checkpoint] w lies on rank 1 too, which is not in the group "
+          "[load_checkpoint] w is also on rank 1, which is not in the group "
           "that loads. Pass a group with all ranks of its mesh.");
       EXPECT_EQ(
           error_of([&] {
@@ -618,7 +622,7 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
                 {.tensors = &state},
                 {.group = new_group({0}, "alone")});
           }),
-          "[save_checkpoint] w lies on rank 1 too, which is not in the group "
+          "[save_checkpoint] w is also on rank 1, which is not in the group "
           "that saves. Pass a group with all ranks of its mesh.");
     }
   });

@@ -186,8 +186,8 @@ TEST(ResumedRun, WantsTheOptimizersState) {
   CheckpointExtra extra;
   EXPECT_EQ(
       error_of([&] { load_checkpoint(folder / "one", run.state(extra)); }),
-      "[load_checkpoint] not in the checkpoint: optimizer.*. Load it into such "
-      "a model, or, with strict = false, what fits.");
+      "[load_checkpoint] not in the checkpoint: optimizer.*. Load it into a "
+      "matching model, or load what matches with strict = false.");
   load_checkpoint(folder / "one", run.state(extra), {.strict = false});
 }
 

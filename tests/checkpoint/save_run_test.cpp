@@ -45,8 +45,8 @@ TEST(SaveRun, DoesNotWaitForEver) {
   EXPECT_EQ(
       error_of_run(std::move(task)),
       "[save_checkpoint] " + (folder / "one") +
-          " was not saved: no files of rank 1 of 2 after 0 s. Look what it "
-          "does, or raise `timeout`.");
+          " was not saved: no files of rank 1 of 2 after 0 s. Check what that "
+          "rank is doing, or raise `timeout`.");
   EXPECT_TRUE(fs::is_empty(folder / ""));
 }
 
@@ -75,7 +75,7 @@ TEST(SaveRun, EndsWhenItsFolderIsGone) {
   EXPECT_EQ(
       error_of([&] { run.finish(*group); }),
       "[save_checkpoint] " + (folder / "one") + " was not saved: " + gone +
-          " was removed meanwhile. Save it again.");
+          " was removed during the save. Save it again.");
 }
 
 std::map<std::string, std::string> bytes_in(const std::string& folder) {
@@ -140,7 +140,7 @@ TEST(SaveRun, TakesOverWhatNobodyHolds) {
   EXPECT_EQ(
       error_of([&] { task_in(folder); }),
       "[save_checkpoint] " + task.folder +
-          " belongs to a save that goes on. Wait for it.");
+          " is in use by another save. Wait for it.");
   detail::write_small_file(task.folder + "/rank-00001.json", "{}");
   task.lock.reset();
   task = task_in(folder);

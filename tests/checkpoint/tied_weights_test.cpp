@@ -146,8 +146,8 @@ TEST(TiedWeights, WithTwoValuesInAFileAreRefused) {
     EXPECT_EQ(
         error_of([&] { load_checkpoint(path, {.model = model.get()}); }),
         "[load_checkpoint] embedding.weight and head.weight have different "
-        "values, and are one tensor in the model. Load the one to keep by "
-        "load_weights(), whose `names` leave out the other.");
+        "values, but are one tensor in the model. Load the one to keep with "
+        "load_weights(), leaving the other out of `names`.");
     EXPECT_EQ(
         error_of([&] { load_weights(*model, *open_weights(path)); }),
         "[load_weights] " + path +

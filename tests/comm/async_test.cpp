@@ -375,16 +375,16 @@ TEST(AsyncErrors, NameTheSizesThatDoNotFit) {
       on_two<c10::ValueError>([](Group& group, int64_t) {
         group.all_gather_async(torch::ones({3}), 0, 7)->wait();
       }),
-      "[run_ranks] 2 of 2 ranks failed. every rank: [all_gather] the parts on "
-      "\"tp\" have size 6 along dim 0 together, not 7. Give every rank the "
-      "part that the layout describes.");
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_gather] the shards on "
+      "\"tp\" have total size 6 along dim 0, expected 7. Pass the shard that "
+      "the layout describes on every rank.");
   EXPECT_EQ(
       on_two<c10::ValueError>([](Group& group, int64_t) {
         group.all_reduce_async(
             torch::ones({3, 2}), ReduceOp::kSum, torch::ones({2, 3}).t());
       }),
       "[run_ranks] 2 of 2 ranks failed. every rank: [all_reduce_async] `out`, "
-      "f32[3, 2] with gaps, cannot take the result, f32[3, 2]. Pass a "
+      "f32[3, 2] (not contiguous), cannot take the result, f32[3, 2]. Pass a "
       "contiguous tensor of that shape and dtype.");
 }
 
@@ -395,8 +395,8 @@ TEST(AsyncErrors, NameTheCountsThatDoNotFit) {
       }),
       "[run_ranks] 2 of 2 ranks failed. every rank: [all_to_all_async] the "
       "counts do not fit f32[3] on \"tp\", which has 2 ranks: sent [1, 1], "
-      "received [1, 1]. Give one count for each rank, all of the elements "
-      "together, and your own alike in both.");
+      "received [1, 1]. Pass one count per rank, adding up to the number of "
+      "elements, and the same count for this rank itself in both.");
   EXPECT_EQ(
       on_two<c10::ValueError>([](Group& group, int64_t rank) {
         group
@@ -415,7 +415,7 @@ TEST(AsyncErrors, NameTheCountsThatDoNotFit) {
         group.all_to_all_async(torch::ones({2, 3}).t(), {3, 3}, {3, 3});
       }),
       "[run_ranks] 2 of 2 ranks failed. every rank: [all_to_all_async] "
-      "`input`, f32[3, 2], has gaps. Pass a contiguous tensor.");
+      "`input`, f32[3, 2], is not contiguous. Pass a contiguous tensor.");
 }
 
 TEST(AsyncErrors, OfOneRankEndTheOthers) {
@@ -425,7 +425,7 @@ TEST(AsyncErrors, OfOneRankEndTheOthers) {
         group.all_reduce_async(torch::ones({3}), ReduceOp::kSum)->wait();
       }),
       "[run_ranks] 1 of 2 ranks failed. rank 1: rank 1 has had enough; rank 0 "
-      "was ended in all_reduce on \"tp\"");
+      "was terminated in all_reduce on \"tp\"");
   EXPECT_EQ(
       on_two([](Group& group, int64_t rank) {
         if (rank == 0) {

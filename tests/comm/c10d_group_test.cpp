@@ -164,10 +164,9 @@ TEST(C10dGroup, RefusesATensorOfAnotherDevice) {
       return error_of<c10::ValueError>(fn);
     };
     const std::string why =
-        " nccl carries tensors on meta for this rank on \"tp\", and this one "
-        "is "
-        "on cpu. Move it there, or make its device current before the group's "
-        "first collective.";
+        " nccl uses meta for this rank on \"tp\", but the tensor is on cpu. "
+        "Move it there, or make its device current before the group's first "
+        "collective.";
     const auto mine = torch::ones(2);
     EXPECT_EQ(
         error([&] { group.all_reduce(mine, ReduceOp::kSum); }),

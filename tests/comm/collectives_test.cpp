@@ -445,7 +445,7 @@ TEST(CollectiveErrors, NameTheDtypeAndTheOp) {
         group.all_reduce(torch::ones({2}, at::kComplexFloat), ReduceOp::kMax);
       }),
       "[run_ranks] 2 of 2 ranks failed. every rank: [all_reduce] max needs an "
-      "ordered dtype: c64. Complex numbers take sum, avg and product.");
+      "ordered dtype: c64. Complex dtypes support sum, avg and product.");
 }
 
 TEST(CollectiveErrors, NameTheDimension) {

@@ -77,8 +77,8 @@ TEST(InitDeviceMesh, HasAGroupForEachDimension) {
     const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
     EXPECT_EQ(
         error_of([&] { get_group(mesh); }),
-        "[get_group] which dimension? The mesh is (dp=1, tp=2). Pass a "
-        "dimension or its name.");
+        "[get_group] a mesh dimension is required, as the mesh has several: "
+        "(dp=1, tp=2). Pass a dimension or its name.");
   });
 }
 
@@ -135,8 +135,8 @@ TEST(InitDeviceMesh, NeedsAFittingWorld) {
       error_of<c10::ValueError>([] {
         init_device_mesh(at::kCPU, {1, 0});
       }),
-      "[init_device_mesh] every dimension needs a rank: (1, 0). Use positive "
-      "sizes.");
+      "[init_device_mesh] mesh sizes must be positive: (1, 0). Use sizes of at "
+      "least 1.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { init_device_mesh(at::kCPU, {}); }),
       "[init_device_mesh] the shape is empty. Give the mesh at least one "
@@ -154,8 +154,8 @@ TEST(InitDeviceMesh, NeedsAFittingWorld) {
 TEST(GetGroup, NeedsAMeshThatCommunicates) {
   EXPECT_EQ(
       error_of([] { get_group(DeviceMesh(at::kCPU, {1}, {0})); }),
-      "[get_group] this mesh is a pure value without communication. Make it "
-      "with init_device_mesh.");
+      "[get_group] this mesh has no process groups. Make it with "
+      "init_device_mesh.");
   EXPECT_EQ(
       error_of<c10::IndexError>(
           [] { get_group(init_device_mesh(at::kCPU, {1}), 1); }),
@@ -171,8 +171,8 @@ TEST(MakeDeviceMesh, TakesATensorOfRanks) {
     EXPECT_EQ(
         error_of<c10::ValueError>(
             [] { make_device_mesh(at::kCPU, torch::ones({2})); }),
-        "[make_device_mesh] the ranks are CPUFloatType of 1 dimensions. Give "
-        "an integer tensor of the mesh's shape.");
+        "[make_device_mesh] expected an integer tensor of the mesh's shape, "
+        "got CPUFloatType with 1 dimensions. Pass the ranks of the mesh.");
   });
 }
 
@@ -239,20 +239,20 @@ TEST(FromGroup, RefusesOtherGroups) {
     const auto row = new_group({rank / 2 * 2, rank / 2 * 2 + 1}, "row");
     EXPECT_EQ(
         error_of<c10::ValueError>([] { from_group(nullptr, at::kCPU); }),
-        "[from_group] there is no group. Give one made by new_group().");
+        "[from_group] the group is null. Pass a group from new_group().");
     if (rank == 0) {
       EXPECT_EQ(
           error_of<c10::ValueError>([&] {
             from_group({row, row}, at::kCPU, {2, 2}, {0, 1, 2, 3}, {"a", "b"});
           }),
-          "[from_group] the group for mesh dim \"a\" has the ranks [0, 1], and "
-          "the mesh has [0, 2] there. Give the group of these, in this order.");
+          "[from_group] the group for mesh dim \"a\" has ranks [0, 1], but the "
+          "mesh has [0, 2]. Pass a group of these ranks, in this order.");
       EXPECT_EQ(
           error_of<c10::ValueError>([&] {
             from_group({row}, at::kCPU, {2, 2}, {0, 1, 2, 3});
           }),
-          "[from_group] 1 groups for a mesh of 2 dimensions. Give one for "
-          "each.");
+          "[from_group] got 1 groups for a mesh of 2 dimensions. Pass one per "
+          "dimension.");
     }
   });
 }
@@ -268,7 +268,7 @@ TEST(BackendOverride, IsSaidOfSingleDimensions) {
               {.backend_override = {{"tp", {.backend = "gloo"}}}});
         }),
         "[new_group] group \"tp\" cannot have the backend \"gloo\": this "
-        "run_ranks has but one. Leave it out.");
+        "run_ranks has only one backend. Leave `backend` empty.");
     EXPECT_EQ(
         error_of<c10::ValueError>([] {
           init_device_mesh(
@@ -277,8 +277,8 @@ TEST(BackendOverride, IsSaidOfSingleDimensions) {
               {},
               {.backend_override = {{"tp", {.backend = "gloo"}}}});
         }),
-        "[init_device_mesh] backend_override names \"tp\", and the dimensions "
-        "are 0. Use one of them.");
+        "[init_device_mesh] backend_override has an unknown mesh dimension "
+        "\"tp\": the dimensions are 0. Use one of them.");
     const auto patient = init_device_mesh(
         at::kCPU,
         {2},

@@ -115,16 +115,16 @@ TEST(LivingRanks, EndWithARunThatFails) {
           group->barrier();
         });
       }),
-      "[Ranks::run] 1 of 2 ranks failed. rank 1: no such row; rank 0 was ended "
-      "in barrier on \"tp\"");
+      "[Ranks::run] 1 of 2 ranks failed. rank 1: no such row; rank 0 was "
+      "terminated in barrier on \"tp\"");
   EXPECT_EQ(
       error_of([&] { ranks.run([] {}); }),
-      "[Ranks::run] an earlier function failed on 2 ranks, which ended with "
-      "it. Make new Ranks.");
+      "[Ranks::run] an earlier function failed, which terminated 2 ranks. Make "
+      "new Ranks.");
   EXPECT_EQ(
       error_of([&] { group->barrier(); }),
       "[barrier] group \"tp\" belongs to rank 0 of a set of Ranks that has "
-      "ended, and this thread is no rank. Build one model per rank, inside "
+      "ended, but this thread is not a rank. Build one model per rank, inside "
       "run_ranks, and take plain tensors out of it.");
 }
 
@@ -186,7 +186,7 @@ TEST(LivingRanks, LiveBesideOthers) {
   });
   EXPECT_EQ(
       text,
-      "[barrier] group \"tp\" belongs to rank 0 of another set of Ranks, and "
+      "[barrier] group \"tp\" belongs to rank 0 of another set of Ranks, but "
       "this is rank 0. Build one model per rank, inside run_ranks, and take "
       "plain tensors out of it.");
 }

@@ -87,7 +87,7 @@ TEST(ForeignGroup, OfAnotherRankIsRefusedByEveryCollective) {
     });
     EXPECT_EQ(
         text,
-        "[" + name + "] group \"tp\" belongs to rank 0, and this is rank 1" +
+        "[" + name + "] group \"tp\" belongs to rank 0, but this is rank 1" +
             kAdvice);
   }
 }
@@ -96,11 +96,11 @@ TEST(ForeignGroup, OfEndedRanksIsRefusedByEveryCollective) {
   const GroupPtr group = left_behind();
   for (const auto& [name, call] : collectives()) {
     const auto whose = "[" + name +
-        "] group \"tp\" belongs to rank 0 of a run_ranks that has ended, and "
+        "] group \"tp\" belongs to rank 0 of a run_ranks that has ended, but "
         "this ";
     EXPECT_EQ(
         error_of([&, &call = call] { call(*group); }),
-        whose + "thread is no rank" + kAdvice);
+        whose + "thread is not a rank" + kAdvice);
     std::string text;
     run_ranks(2, [&, &call = call](int64_t rank) {
       if (rank == 0) {
@@ -116,9 +116,9 @@ TEST(ForeignGroup, MadeOutsideOfRanksIsRefusedInside) {
   EXPECT_EQ(
       error_of([&] { run_ranks(2, [&] { group->barrier(); }); }),
       std::string("[run_ranks] 2 of 2 ranks failed. rank 0: [barrier] group "
-                  "\"alone\" was made outside of ranks, and this is rank 0") +
+                  "\"alone\" was made outside of ranks, but this is rank 0") +
           kAdvice +
-          "; rank 1: [barrier] group \"alone\" was made outside of ranks, and "
+          "; rank 1: [barrier] group \"alone\" was made outside of ranks, but "
           "this is rank 1" +
           kAdvice);
 }
@@ -131,7 +131,7 @@ TEST(ForeignGroup, IsRefusedInAThreadThatARankStarts) {
     EXPECT_EQ(
         text,
         "[barrier] group \"tp\" belongs to rank " + std::to_string(get_rank()) +
-            ", and this thread is no rank" + kAdvice);
+            ", but this thread is not a rank" + kAdvice);
   });
 }
 
@@ -167,12 +167,12 @@ TEST(ForeignMesh, OfEndedRanksIsNoMeshOfLaterOnes) {
   EXPECT_EQ(
       text,
       std::string("[barrier] group \"tp\" belongs to rank 0 of a run_ranks "
-                  "that has ended, and this is rank 0") +
+                  "that has ended, but this is rank 0") +
           kAdvice);
   EXPECT_EQ(
       error_of([] { kept.flatten("all"); }),
       std::string("[DeviceMesh::flatten] the mesh belongs to rank 0 of a "
-                  "run_ranks that has ended, and this thread is no rank") +
+                  "run_ranks that has ended, but this thread is not a rank") +
           kAdvice);
   kept = DeviceMesh();
 }
@@ -193,8 +193,8 @@ TEST(ForeignResult, UnderWayIsRefusedToOtherRanks) {
   });
   EXPECT_EQ(
       text,
-      std::string("[Pending] a result under way on \"tp\" belongs to rank 0, "
-                  "and this is rank 1") +
+      std::string("[Pending] a result in flight on \"tp\" belongs to rank 0, "
+                  "but this is rank 1") +
           kAdvice);
   // All ranks had entered the collective, so its result is available after they
   // have ended.
@@ -210,8 +210,8 @@ TEST(ForeignResult, ThatCannotComeAnyMoreIsRefused) {
   });
   EXPECT_EQ(
       error_of([&] { of_rank_0->wait(); }),
-      std::string("[Pending] a result under way on \"tp\" belongs to rank 0 of "
-                  "a run_ranks that has ended, and this thread is no rank") +
+      std::string("[Pending] a result in flight on \"tp\" belongs to rank 0 of "
+                  "a run_ranks that has ended, but this thread is not a rank") +
           kAdvice);
 }
 

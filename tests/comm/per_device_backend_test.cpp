@@ -167,9 +167,8 @@ TEST(PerDeviceBackend, WithoutTheCpuGoesOverTheFirst) {
     EXPECT_EQ(making.made, "fake ");
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { group.broadcast(torch::ones(2), 0); }),
-        "[broadcast] no backend carries tensors on cpu on \"tp\": this world "
-        "has "
-        "\"meta:fake\". Name one more in DTENSOR_BACKEND or "
+        "[broadcast] no backend for tensors on cpu on \"tp\": this world has "
+        "\"meta:fake\". Add one in DTENSOR_BACKEND or "
         "ProcessGroupOptions::backend, \"meta:fake,cpu:...\", or move the "
         "tensor.");
   });

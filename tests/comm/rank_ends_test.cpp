@@ -78,8 +78,8 @@ TEST(EndOfARank, ByPthreadExitIsAFailureOfIt) {
         });
       }),
       "[run_ranks] 1 of 2 ranks failed. rank 1: the thread of this rank was "
-      "ended by pthread_exit. Return from the function instead.; rank 0 was "
-      "ended in barrier on \"tp\"");
+      "terminated by pthread_exit. Return from the function instead.; rank 0 "
+      "was terminated in barrier on \"tp\"");
 }
 
 TEST(EndOfARank, ByPthreadExitUnwindsItsStack) {
@@ -98,7 +98,7 @@ TEST(EndOfARank, ByPthreadExitUnwindsItsStack) {
         });
       }),
       HasSubstr("3 of 3 ranks failed. every rank: the thread of this rank was "
-                "ended by pthread_exit."));
+                "terminated by pthread_exit."));
   EXPECT_EQ(destroyed, 3);
 }
 
@@ -106,10 +106,10 @@ TEST(EndOfARank, ByPthreadExitEndsLivingRanks) {
   Ranks ranks(2);
   EXPECT_THAT(
       error_of([&] { ranks.run([] { pthread_exit(nullptr); }); }),
-      HasSubstr("ended by pthread_exit"));
+      HasSubstr("terminated by pthread_exit"));
   EXPECT_THAT(
       error_of([&] { ranks.run([] {}); }),
-      HasSubstr("an earlier function failed on 2 ranks, which ended with it."));
+      HasSubstr("an earlier function failed, which terminated 2 ranks."));
   run_ranks(2, [] { both()->barrier(); }); // other ranks are unaffected
 }
 

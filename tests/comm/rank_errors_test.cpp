@@ -209,8 +209,7 @@ TEST(FailingRank, EndsTheRanksThatWait) {
         });
       }),
       "[run_ranks] 1 of 4 ranks failed. rank 2: no such row; ranks 0, 1, 3 "
-      "were "
-      "ended in all_reduce on \"tp\"");
+      "were terminated in all_reduce on \"tp\"");
 }
 
 TEST(FailingRank, EndsARankThatWaitsForAMessage) {
@@ -221,8 +220,8 @@ TEST(FailingRank, EndsARankThatWaitsForAMessage) {
           tp()->recv(torch::ones({4}), 1);
         });
       }),
-      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was ended in recv "
-      "on \"tp\"");
+      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was terminated in "
+      "recv on \"tp\"");
 }
 
 TEST(FailingRank, TellsEveryRanksOwnError) {
@@ -248,7 +247,7 @@ TEST(FailingRank, KeepsTheTypeThatAllErrorsShare) {
       "[run_ranks] 3 of 3 ranks failed. every rank: not yet");
   EXPECT_EQ(
       error_of([] { run_ranks(1, [] { throw 7; }); }),
-      "[run_ranks] 1 of 1 ranks failed. rank 0: an exception that is no "
+      "[run_ranks] 1 of 1 ranks failed. rank 0: an exception not derived from "
       "std::exception");
 }
 
@@ -386,10 +385,9 @@ TEST(Timeout, NamesTheMissingRanks) {
             },
             {.timeout = std::chrono::milliseconds(50)});
       }),
-      "[run_ranks] 1 of 3 ranks failed. rank 0: [barrier] waited 50 ms on "
-      "\"tp\" for ranks 1, 2. Call the same collectives on every rank, or "
-      "raise "
-      "RunRanksOptions::timeout.");
+      "[run_ranks] 1 of 3 ranks failed. rank 0: [barrier] timed out after 50 "
+      "ms on \"tp\" waiting for ranks 1, 2. Call the same collectives on every "
+      "rank, or raise RunRanksOptions::timeout.");
 }
 
 using std::chrono::milliseconds;
@@ -409,8 +407,8 @@ std::string error_alone(const Fn& fn) {
 }
 
 constexpr const char* kAfter40 =
-    "waited 40 ms on \"tp\" for rank 1. Call the same collectives on every "
-    "rank, or raise this timeout.";
+    "timed out after 40 ms on \"tp\" waiting for rank 1. Call the same "
+    "collectives on every rank, or raise this timeout.";
 
 TEST(Timeout, OfAGroup) {
   const GroupOptions options{.timeout = milliseconds(40)};
@@ -457,14 +455,14 @@ TEST(Timeout, IsPositive) {
   EXPECT_EQ(
       error_of<c10::ValueError>([] { CollectiveTimeout(milliseconds(0)); }),
       "[CollectiveTimeout] the timeout must be positive: 0 ms. Leave it out to "
-      "wait as long as the world says.");
+      "use the world's timeout.");
   run_ranks(2, [] {
     EXPECT_EQ(
         error_of<c10::ValueError>([] {
           new_group({0, 1}, "tp", {.timeout = milliseconds(-1)});
         }),
-        "[new_group] the timeout must be positive: -1 ms. Leave it out to wait "
-        "as long as the world says.");
+        "[new_group] the timeout must be positive: -1 ms. Leave it out to use "
+        "the world's timeout.");
   });
 }
 
@@ -484,8 +482,9 @@ TEST(Timeout, MayBeAsLongAsItCanBe) {
 // report includes the caught error.
 TEST(Timeout, IsToldWhenTheRankCaughtIt) {
   const std::string caught =
-      "rank 0 caught: [barrier] waited 50 ms on \"tp\" for rank 1. Call the "
-      "same collectives on every rank, or raise RunRanksOptions::timeout.; ";
+      "rank 0 caught: [barrier] timed out after 50 ms on \"tp\" waiting for "
+      "rank 1. Call the same collectives on every rank, or raise "
+      "RunRanksOptions::timeout.; ";
   EXPECT_EQ(
       error_of([] {
         std::atomic<bool> wait_error{false};
@@ -517,7 +516,7 @@ TEST(Timeout, IsToldWhenTheRankCaughtIt) {
             {.timeout = std::chrono::milliseconds(50)});
       }),
       "[run_ranks] 0 of 2 ranks failed. " + caught +
-          "rank 1 was ended in barrier on \"tp\"");
+          "rank 1 was terminated in barrier on \"tp\"");
 }
 
 // A cancelled rank may call another collective before it rethrows. The report
@@ -538,7 +537,7 @@ TEST(FailingRank, IsToldWhereverItWasEnded) {
           }
         });
       }),
-      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was ended");
+      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was terminated");
 }
 
 } // namespace TEST_SOURCE

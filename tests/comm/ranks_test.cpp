@@ -126,8 +126,8 @@ TEST(Ranks, AreEndedInBackwardToo) {
           y.sum().backward();
         });
       }),
-      "[run_ranks] 1 of 2 ranks failed. rank 1: bad gradient; rank 0 was ended "
-      "in all_reduce on \"tp\"");
+      "[run_ranks] 1 of 2 ranks failed. rank 1: bad gradient; rank 0 was "
+      "terminated in all_reduce on \"tp\"");
 }
 
 TEST(NewGroup, ChecksItsMembers) {
@@ -140,7 +140,7 @@ TEST(NewGroup, ChecksItsMembers) {
       error_of<c10::ValueError>([] {
         new_group({0, 0}, "tp");
       }),
-      "[new_group] rank 0 is named twice. Name every rank once.");
+      "[new_group] rank 0 is listed twice. List every rank once.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { new_group({}, "tp"); }),
       "[new_group] the calling rank 0 is not among the members []. Call it on "

@@ -83,8 +83,7 @@ TEST(ShardDimAllToAllErrors, NameTheDimensions) {
         group.shard_dim_alltoall(torch::ones({2, 2}), 1, -1);
       }),
       "[run_ranks] 2 of 2 ranks failed. every rank: [shard_dim_alltoall] "
-      "gathers and cuts the same dimension, 1. Name two dimensions of the "
-      "tensor.");
+      "gather_dim and shard_dim are both 1. Pass two different dimensions.");
   EXPECT_EQ(
       on_two<c10::IndexError>([](Group& group, int64_t) {
         group.shard_dim_alltoall(torch::ones({2, 2}), 0, 2);

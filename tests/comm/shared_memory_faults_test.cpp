@@ -108,9 +108,9 @@ TEST(SharedMemoryFaults, WhoLetsGoIsNoticed) {
     }
     EXPECT_THAT(
         error_of([&] { group->barrier(); }),
-        MatchesRegex("\\[barrier\\] rank 1 \\(process [0-9]+\\) has (let go of "
-                     "the group|ended); rank 0 waits for it in barrier 2 on "
-                     "\"tp\"\\. .*"));
+        MatchesRegex(
+            "\\[barrier\\] rank 1 \\(process [0-9]+\\) has (released the "
+            "group|ended); rank 0 waits for it in barrier 2 on \"tp\"\\. .*"));
   });
 }
 
@@ -146,11 +146,13 @@ TEST(SharedMemoryFaults, MissingRankIsNamed) {
         }
         EXPECT_EQ(
             error_of([&] { group->broadcast(ones(), 0); }),
-            "[broadcast] waited 700 ms for rank 1 in broadcast 2 on \"tp\". "
-            "Call the same collectives on every rank, or raise the timeout.");
+            "[broadcast] timed out after 700 ms waiting for rank 1 in "
+            "broadcast 2 on \"tp\". Call the same collectives on every rank, "
+            "or raise the timeout.");
         EXPECT_THAT(
             error_of([&] { group->recv(ones(), 1, 0); }),
-            HasSubstr("[recv] waited 700 ms for rank 1 in broadcast 2"));
+            HasSubstr("[recv] timed out after 700 ms waiting for rank 1 in "
+                      "broadcast 2"));
       },
       kShort);
   EXPECT_EQ(ends, std::vector<int>(3, 0));
@@ -169,7 +171,8 @@ TEST(SharedMemoryFaults, RankThatNeverComesIsNamed) {
                 new_group({0, 1, 2}, "tp");
               }),
               MatchesRegex(c10::str(
-                  "\\[shared_memory_backend\\] waited 700 ms for rank ",
+                  "\\[shared_memory_backend\\] timed out after 700 ms waiting "
+                  "for rank ",
                   missing,
                   " .*")));
         },
@@ -193,7 +196,7 @@ TEST(SharedMemoryFaults, DisagreementIsAnErrorOnAll) {
         }),
         "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
         "f32[4] with sum; rank 1 calls all_gather of f32[2] along dim 0 in "
-        "parts of 2, 2. Call the same collective with the same sizes on every "
+        "shards of 2, 2. Call the same collective with the same sizes on every "
         "rank.");
     EXPECT_THAT(
         said([&] { group->all_reduce(ones(4 + rank), ReduceOp::kSum); }),
@@ -290,13 +293,13 @@ TEST(SharedMemoryFaults, StrangersAreRefused) {
     const auto said = [&](int descriptor) {
       return refusal(store, c10::str(getpid(), " ", descriptor, " 1 1"));
     };
-    EXPECT_THAT(said(loose), HasSubstr("it is no sealed memory"));
+    EXPECT_THAT(said(loose), HasSubstr("it is not sealed memory"));
     EXPECT_EQ(fcntl(sealed, F_ADD_SEALS, kSeals), 0);
     EXPECT_THAT(said(sealed), HasSubstr("it has 0 bytes, not "));
     const int zeros = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT_EQ(ftruncate(zeros, static_cast<off_t>(bytes)), 0);
     EXPECT_EQ(fcntl(zeros, F_ADD_SEALS, kSeals), 0);
-    EXPECT_THAT(said(zeros), HasSubstr("it has another key"));
+    EXPECT_THAT(said(zeros), HasSubstr("its key differs"));
     for (const int descriptor : {plain, loose, sealed, zeros}) {
       close(descriptor);
     }

@@ -141,7 +141,7 @@ TEST(SmallCollectivesEnd, WhenARankFails) {
               ranks,
               " ranks failed. rank 1: enough; ",
               others,
-              " ended in all_reduce on \"tp\""));
+              " terminated in all_reduce on \"tp\""));
     }
   }
 }
@@ -197,7 +197,8 @@ TEST(SmallCollectivesEnd, WhenTimeIsOver) {
         {.timeout = std::chrono::milliseconds(50)});
   });
   EXPECT_NE(
-      text.find("[all_reduce] waited 50 ms on \"tp\" for rank 1"),
+      text.find(
+          "[all_reduce] timed out after 50 ms on \"tp\" waiting for rank 1"),
       std::string::npos)
       << text;
 }

@@ -60,8 +60,8 @@ TEST(World, ScopesRefuseWhatIsNoRank) {
   EXPECT_EQ(
       error_of<c10::ValueError>(
           [] { const WorldScope scope(std::make_shared<SilentWorld>(5, 5)); }),
-      "[WorldScope] no rank 5 in a world of 5. Use ranks from 0 to the number "
-      "of ranks less one.");
+      "[WorldScope] no rank 5 in a world of 5. Use ranks from 0 to the world "
+      "size minus 1.");
   const auto world = std::make_shared<SilentWorld>(1, 2);
   {
     const WorldScope scope(world);
@@ -86,7 +86,7 @@ TEST(World, MakesGroupsForItsOwnRankAlone) {
   const auto world = std::make_shared<SilentWorld>(1, 2);
   EXPECT_EQ(
       error_of([&] { world->new_group({1}, "tp"); }),
-      "[new_group] the world belongs to rank 1, and this thread is no rank. "
+      "[new_group] the world belongs to rank 1, but this thread is not a rank. "
       "Build one model per rank, inside run_ranks, and take plain tensors out "
       "of it.");
 }

@@ -805,7 +805,7 @@ const std::map<std::string, Provocation>& provocations() {
          x.data().fill_(2);
          mlp.down(x);
        }},
-      {"an input cut unevenly",
+      {"an input sharded unevenly",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          parallelize_module(
@@ -1355,7 +1355,7 @@ const std::map<std::string, Provocation>& provocations() {
          get_group(mesh).all_reduce_async(
              at::ones({3, 2}), ReduceOp::kSum, at::ones({2, 3}).t());
        }},
-      {"parts that do not make up a gathered tensor",
+      {"shards that do not add up to the gathered size",
        [](const DeviceMesh& mesh) {
          get_group(mesh).all_gather_async(at::ones({3}), 0, 7)->wait();
        }},
@@ -1363,18 +1363,18 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          get_group(mesh).all_gather(at::ones({3}), 0, {3, 3, 3});
        }},
-      {"a part of another size than the sizes say",
+      {"a shard of another size than in sizes",
        [](const DeviceMesh& mesh) {
          get_group(mesh).all_gather(at::ones({3}), 0, {2, 2});
        }},
-      {"a part of another shape than the shapes say",
+      {"a shard of another shape than in shapes",
        [](const DeviceMesh& mesh) {
          const std::vector<Sizes> shapes = {{1}, {1}};
          get_group(mesh).all_to_all({at::ones({2}), at::ones({2})}, shapes);
        }},
       {"a partial sum in a checkpoint",
        [](const auto& mesh) { save_one(partial(mesh)); }},
-      {"a dtype that no checkpoint has",
+      {"a checkpoint of a dtype that safetensors does not support",
        [](const auto&) { save_one(at::ones({3}, at::kComplexDouble)); }},
       {"a checkpoint of a tensor without values",
        [](const auto&) { save_one(at::ones({3}, at::device(at::kMeta))); }},
@@ -1393,7 +1393,7 @@ const std::map<std::string, Provocation>& provocations() {
          more.insert("bias", at::ones({2}));
          save_checkpoint("run/1", {.model = model.get(), .tensors = &more});
        }},
-      {"a tensor in a checkpoint whose name is taken",
+      {"a checkpoint of a tensor with a reserved name",
        [](const auto&) {
          StateDict tensors;
          tensors.insert("__metadata__", at::ones({2}));
@@ -1596,19 +1596,19 @@ void provoke_processes(std::map<std::string, std::string>& texts) {
       joining({.backend = "cpu:gloo,cpu:shm", .rank = 0, .world_size = 1});
   texts["a backend's name that is taken"] =
       error_text([] { register_backend("gloo", nullptr); });
-  texts["a process that is a rank already"] = joining_twice();
+  texts["a process that is already a rank"] = joining_twice();
   texts["a rank outside of its world"] = joining({.rank = 2, .world_size = 2});
   texts["an init_method that does not exist"] =
       joining({.init_method = "udp://oak:1", .rank = 0, .world_size = 2});
-  texts["half of a launcher's variables"] = joining_with("RANK", "1");
-  texts["a number of ranks without a rank"] = joining_with("WORLD_SIZE", "2");
+  texts["RANK without WORLD_SIZE"] = joining_with("RANK", "1");
+  texts["WORLD_SIZE without RANK"] = joining_with("WORLD_SIZE", "2");
   texts["a launcher's variable out of range"] =
       joining_with("DTENSOR_RANKS_PER_PROCESS", "1000000000");
   texts["a rank of another job"] = rank_of_another_job();
-  texts["a rank that has come before"] = rank_that_has_come();
+  texts["a rank that is already registered"] = rank_that_has_come();
   texts["an address without a port"] =
       joining({.init_method = "tcp://oak:99999", .rank = 0, .world_size = 2});
-  texts["a file to meet in without its folder"] = joining(
+  texts["a rendezvous file in a folder that does not exist"] = joining(
       {.init_method = "file:///no/such/folder/file",
        .rank = 0,
        .world_size = 2});
@@ -1616,7 +1616,7 @@ void provoke_processes(std::map<std::string, std::string>& texts) {
       {.rank = 0, .world_size = 1, .timeout = std::chrono::milliseconds(-1)});
   texts["a world that is too large"] =
       joining({.rank = 0, .world_size = 100'000'000});
-  texts["ranks that do not know where to meet"] =
+  texts["ranks without a rendezvous address"] =
       joining({.rank = 0, .world_size = 2});
 }
 
@@ -1635,7 +1635,7 @@ std::map<std::string, std::string> provoke_all() {
   texts["too many ranks"] = error_text([] { run_ranks(1'000'000'000, [] {}); });
   texts["Ranks that failed before"] = ranks_that_failed();
   texts["Ranks that are running"] = ranks_that_are_running();
-  texts["a thread that is a rank already"] = rank_of_two_worlds();
+  texts["a thread that is already a rank"] = rank_of_two_worlds();
   texts["a world without that rank"] =
       error_text([] { scope_of(std::make_shared<OtherWorld>(2)); });
   texts["a world that has ended"] = world_that_has_ended();

@@ -165,7 +165,7 @@ def write_rendezvous():
             "address_6": b"2[::1]:80",
             "request": b"3" + longs(1),
             "note": b"4n29500",
-            "refusal": b"4rprocess 12 has come as rank 1 before",
+            "refusal": b"4rprocess 12 is already registered as rank 1",
             "file": b"5" + short_texts(b"/key", b"value", b"+", b""),
             "table": b"6  sl  local_address rem_address   st\n"
                      b"   0: 0101000A:733C 0201000A:8000 01 0 0\n",

@@ -76,7 +76,7 @@ TEST_F(Nodes, FailTogether) {
   EXPECT_EQ(first.finish(), 7);
   EXPECT_EQ(second.finish(), 7);
   const auto text = "[dtensor-run] rank 3 on " + host_name() +
-      " exited with code 7. The others were ended.\n";
+      " exited with code 7. The other ranks were terminated.\n";
   EXPECT_EQ(first.err(), text);
   EXPECT_EQ(second.err(), text);
   expect_nothing_left(first);
@@ -102,8 +102,8 @@ TEST_F(Nodes, StartAgainTogether) {
   EXPECT_EQ(
       first.err(),
       "[dtensor-run] rank 2 on " + host_name() +
-          " was killed by signal 9 (Killed). The others were ended. Restart 1 "
-          "of 1.\n");
+          " was killed by signal 9 (Killed). The other ranks were terminated. "
+          "Restart 1 of 1.\n");
 }
 
 TEST_F(Nodes, EndWithASignalToOne) {
@@ -127,7 +127,7 @@ TEST_F(Nodes, EndWithNode0) {
   EXPECT_EQ(
       second.err(),
       "[dtensor-run] node 0 at " + address_ +
-          " does not answer any more. The ranks were ended.\n");
+          " stopped responding. The ranks were terminated.\n");
   expect_nothing_left(second);
 }
 
@@ -140,8 +140,8 @@ TEST_F(Nodes, EndWithALauncherThatIsKilled) {
   EXPECT_EQ(first.finish(), 1);
   EXPECT_EQ(
       first.err(),
-      "[dtensor-run] the launcher of node 1 does not answer any more. The "
-      "ranks were ended.\n");
+      "[dtensor-run] the launcher of node 1 stopped responding. The ranks were "
+      "terminated.\n");
   expect_nothing_left(first);
 }
 
@@ -153,7 +153,7 @@ TEST_F(Nodes, RefuseAnotherOfTheSameRank) {
   EXPECT_EQ(third.finish(), 2);
   EXPECT_EQ(
       third.err(),
-      "[dtensor-run] node 1 is there already. Give every node its own "
+      "[dtensor-run] node 1 has already joined. Give every node its own "
       "--node-rank.\n");
 }
 
@@ -163,8 +163,9 @@ TEST_F(Nodes, RefuseAnotherShape) {
   EXPECT_EQ(second.finish(), 2);
   EXPECT_EQ(
       second.err(),
-      "[dtensor-run] the nodes differ: -n 2 --nnodes 2 --max-restarts 0 on "
-      "node 0, -n 2 --nnodes 2 --max-restarts 1 on node 1. Start all alike.\n");
+      "[dtensor-run] options differ between nodes: -n 2 --nnodes 2 "
+      "--max-restarts 0 on node 0, -n 2 --nnodes 2 --max-restarts 1 on node 1. "
+      "Start all nodes with the same options.\n");
 }
 
 } // namespace

@@ -43,27 +43,26 @@ TEST(Options, RefuseNumbersThatNoMachineHas) {
 TEST(Options, RefuseWhatIsNoOption) {
   expect_error(
       {"true"},
-      "the command line is wrong: --nproc-per-node is required. See "
-      "dtensor-run --help.");
+      "invalid command line: --nproc-per-node is required. See dtensor-run "
+      "--help.");
   expect_error(
       {"-n", "two", "true"},
-      "the command line is wrong: Could not convert: --nproc-per-node = two. "
-      "See dtensor-run --help.");
+      "invalid command line: Could not convert: --nproc-per-node = two. See "
+      "dtensor-run --help.");
   expect_error(
       {"-n", "1", "--bogus", "true"},
       "no such option: --bogus. See dtensor-run --help.");
 }
 
 TEST(Options, RefuseWhatCannotBeRun) {
-  expect_error(
-      {"-n", "1"}, "there is no program to run. Name it after the options.");
+  expect_error({"-n", "1"}, "no program was given. Pass it after the options.");
   expect_error(
       {"-n", "1", "no-such-program"},
-      "no program in PATH has this name: no-such-program. Give its path, as in "
+      "program not found in PATH: no-such-program. Pass its path, such as "
       "./no-such-program.");
   expect_error(
       {"-n", "1", "/no/such/program"},
-      "there is no such program: /no/such/program. Check its path.");
+      "no such program: /no/such/program. Check its path.");
   expect_error(
       {"-n", "1", "/etc/passwd"},
       "the program is not executable: /etc/passwd. Try chmod +x.");

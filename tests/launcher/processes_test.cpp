@@ -36,7 +36,7 @@ TEST(Processes, FailWithTheCodeOfTheFirst) {
   EXPECT_EQ(
       job.err(),
       "[dtensor-run] rank 1 on " + host_name() +
-          " exited with code 3. The others were ended.\n");
+          " exited with code 3. The other ranks were terminated.\n");
 }
 
 TEST(Processes, FailWhereOneIsKilled) {
@@ -45,8 +45,8 @@ TEST(Processes, FailWhereOneIsKilled) {
   EXPECT_EQ(
       job.err(),
       "[dtensor-run] rank 1 on " + host_name() +
-          " was killed by signal 11 (Segmentation fault). The others were "
-          "ended.\n");
+          " was killed by signal 11 (Segmentation fault). The other ranks were "
+          "terminated.\n");
 }
 
 TEST(Processes, FailAlone) {
@@ -152,7 +152,7 @@ TEST(Processes, StartAgainAfterAFailure) {
   const auto starts = job.values("start ");
   EXPECT_THAT(starts, testing::IsSupersetOf({"1 0", "1 1", "0 2", "1 2"}));
   const auto failed = "[dtensor-run] rank 1 on " + host_name() +
-      " exited with code 6. The others were ended.";
+      " exited with code 6. The other ranks were terminated.";
   EXPECT_EQ(
       job.err(), failed + " Restart 1 of 2.\n" + failed + " Restart 2 of 2.\n");
 }

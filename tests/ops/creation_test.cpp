@@ -118,8 +118,8 @@ TEST(Creation, SaysWhatItCannotMake) {
         "[zeros] a size is negative: [4, -1]. Pass sizes of at least 0.");
     EXPECT_EQ(
         error_of([] { zeros({4}, DeviceMesh()); }),
-        "[zeros] no mesh is given, and none is current. Pass one of "
-        "init_device_mesh, or make it current with MeshScope.");
+        "[zeros] no mesh was passed and no mesh is current. Pass a mesh from "
+        "init_device_mesh, or set the current one with MeshScope.");
     EXPECT_TRUE(
         at::equal(full_tensor(zeros({4}, mesh, {Partial()})), at::zeros({4})));
   });

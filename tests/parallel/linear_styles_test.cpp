@@ -307,9 +307,9 @@ TEST(LinearStylesTest, UnevenPlainSequencesAreAnError) {
   EXPECT_EQ(
       error,
       "[from_local] ranks of \"tp\" disagree about a tensor made without a "
-      "global shape: rank 0 makes f32[2, 6, 8] in S(1) of its f32[2, 3, 8]; "
-      "rank 1 makes f32[2, 4, 8] in S(1) of its f32[2, 2, 8]. Pass the global "
-      "shape to from_local on every rank.");
+      "global shape: rank 0 makes f32[2, 6, 8] in S(1) from its f32[2, 3, 8]; "
+      "rank 1 makes f32[2, 4, 8] in S(1) from its f32[2, 2, 8]. Pass the "
+      "global shape to from_local on every rank.");
 }
 
 TEST(LinearStylesTest, UnevenPlainSequencesNameTheModule) {
@@ -327,11 +327,11 @@ TEST(LinearStylesTest, UnevenPlainSequencesNameTheModule) {
   EXPECT_EQ(
       error,
       "[from_local] ranks of \"tp\" disagree about a tensor made without a "
-      "global shape: rank 0 makes f32[2, 6, 8] in S(1) of its f32[2, 3, 8]; "
-      "rank 1 makes f32[2, 4, 8] in S(1) of its f32[2, 2, 8]. Parts of unlike "
-      "sizes that go into module \"w1\" have to be DTensors: set "
-      "use_local_output = false for the module that they come from, or pass "
-      "the global shape to from_local on every rank.");
+      "global shape: rank 0 makes f32[2, 6, 8] in S(1) from its f32[2, 3, 8]; "
+      "rank 1 makes f32[2, 4, 8] in S(1) from its f32[2, 2, 8]. Shards of "
+      "different sizes passed to module \"w1\" must be DTensors: set "
+      "use_local_output = false on the module that returns them, or pass the "
+      "global shape to from_local on every rank.");
 }
 
 TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {

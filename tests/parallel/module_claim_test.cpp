@@ -72,10 +72,10 @@ TEST(SharedModule, OfEndedRanksIsRefused) {
     }
   });
   const std::string whose =
-      " belongs to rank 0 of a run_ranks that has ended, and this ";
+      " belongs to rank 0 of a run_ranks that has ended, but this ";
   const auto forward = [&] { kept->forward(torch::ones({2, 4})); };
   const auto outside = text_of(forward);
-  EXPECT_NE(outside.find(whose + "thread is no rank"), std::string::npos)
+  EXPECT_NE(outside.find(whose + "thread is not a rank"), std::string::npos)
       << outside;
   std::string texts[2];
   run_ranks(2, [&](int64_t rank) {
@@ -106,7 +106,7 @@ TEST(SharedModule, CalledByAnotherRankIsRefused) {
     get_group(mesh).barrier();
   });
   EXPECT_NE(
-      text.find(" belongs to rank 0, and this is rank 1. Build one model per "
+      text.find(" belongs to rank 0, but this is rank 1. Build one model per "
                 "rank, inside run_ranks"),
       std::string::npos)
       << text;
@@ -126,8 +126,8 @@ TEST(SharedModule, MeshOfEndedRanksIsRefused) {
         parallelize_module(*model, kept, mlp_plan());
       }),
       "[parallelize_module] mesh (tp=2) belongs to rank 0 of a run_ranks that "
-      "has ended, and this thread is no rank. Build one model per rank, inside "
-      "run_ranks, and take plain tensors out of it.");
+      "has ended, but this thread is not a rank. Build one model per rank, "
+      "inside run_ranks, and take plain tensors out of it.");
 }
 
 } // namespace TEST_SOURCE

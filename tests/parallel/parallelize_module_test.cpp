@@ -118,8 +118,8 @@ TEST(ParallelizeModuleTest, MeshHasOneDimension) {
         "mesh[\"tp\"].");
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mlp, DeviceMesh(), mlp_plan()); }),
-        "[parallelize_module] no mesh is given, and none is current. Pass one "
-        "of init_device_mesh, or make it current with MeshScope.");
+        "[parallelize_module] no mesh was passed and no mesh is current. Pass "
+        "a mesh from init_device_mesh, or set the current one with MeshScope.");
     parallelize_module(*mlp, mesh["tp"], mlp_plan());
     EXPECT_TRUE(is_dtensor(mlp->w1->weight));
   });

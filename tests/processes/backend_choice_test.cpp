@@ -60,12 +60,12 @@ TEST(BackendChoice, ByTheEnvironmentOrByItself) {
     EXPECT_EQ(choose_backends(""), (ChosenBackends{{std::nullopt, "auto"}}));
     EXPECT_EQ(
         error("cuda:auto"),
-        "[init_process_group] \"auto\" knows no backend for cuda, as this "
-        "LibTorch is built for the CPU. Name one: \"cuda:...\".");
+        "[init_process_group] \"auto\" has no backend for cuda, as this "
+        "LibTorch is built for the CPU. Specify one: \"cuda:...\".");
   }
   EXPECT_EQ(
       error("xpu:auto"),
-      "[init_process_group] \"auto\" knows no backend for xpu. Name one: "
+      "[init_process_group] \"auto\" has no backend for xpu. Specify one: "
       "\"xpu:...\".");
 }
 
@@ -75,50 +75,41 @@ TEST(BackendChoice, NcclIsForCudaAndNeedsIt) {
     EXPECT_EQ(
         choose_backends("cpu:gloo,cuda:nccl"),
         (ChosenBackends{{at::kCPU, "gloo"}, {at::kCUDA, "nccl"}}));
-    EXPECT_EQ(
-        error("cpu:nccl"),
-        "[init_process_group] \"nccl\" carries tensors on cuda alone: "
-        "\"cpu:nccl\". Name another one for cpu.");
+    EXPECT_EQ(error("cpu:nccl"),
+        \"[init_process_group] \"nccl\" supports only cuda tensors: \"cpu:nccl\". Specify another backend for cpu.");
   } else {
-    EXPECT_EQ(
-        error("cpu:gloo,cuda:nccl"),
-        "[init_process_group] \"cpu:gloo,cuda:nccl\" cannot be: dtensor is "
-        "built for a LibTorch without NCCL. Build it for one that is for CUDA, "
-        "or use \"gloo\".");
+    EXPECT_EQ(error("cpu:gloo,cuda:nccl"),
+        \"[init_process_group] \"cpu:gloo,cuda:nccl\" is not available: dtensor was built with a LibTorch without NCCL. Build it with a LibTorch for CUDA, or use \"gloo\".");
     EXPECT_THAT(error("nccl"), HasSubstr("a LibTorch without NCCL"));
   }
-  EXPECT_EQ(
-      error("cuda:shm"),
-      "[init_process_group] \"shm\" carries tensors on cpu alone: "
-      "\"cuda:shm\". Name another one for cuda.");
+  EXPECT_EQ(error("cuda:shm"),
+      \"[init_process_group] \"shm\" supports only cpu tensors: \"cuda:shm\". Specify another backend for cuda.");
 }
 
 TEST(BackendChoice, RefusesWhatNamesNothing) {
   EXPECT_THAT(
       error("smoke"),
-      HasSubstr("[init_process_group] there is no backend \"smoke\". Use one "
-                "of: auto, fake, gloo, hierarchical, "));
+      HasSubstr("[init_process_group] unknown backend \"smoke\". Use one of: "
+                "auto, fake, gloo, hierarchical, "));
   EXPECT_EQ(
       error("gpu:gloo"),
-      "[init_process_group] there is no type of device \"gpu\" in "
-      "\"gpu:gloo\". Write \"cpu:gloo,cuda:nccl\".");
+      "[init_process_group] unknown device type \"gpu\" in \"gpu:gloo\". Write "
+      "\"cpu:gloo,cuda:nccl\".");
   EXPECT_EQ(
       error("cpu:"),
-      "[init_process_group] a backend has no name in \"cpu:\". Write "
+      "[init_process_group] a backend name is missing in \"cpu:\". Write "
       "\"gloo\", or \"cpu:gloo,cuda:nccl\".");
-  EXPECT_EQ(
-      error("gloo,cuda:gloo"),
-      "[init_process_group] \"gloo\" in \"gloo,cuda:gloo\" is for no type of "
-      "device. Write \"cpu:gloo,cuda:nccl\".");
-  EXPECT_THAT(error("cpu:gloo,"), HasSubstr("\"\" in \"cpu:gloo,\" is for no"));
+  EXPECT_EQ(error("gloo,cuda:gloo"),
+      \"[init_process_group] \"gloo\" in \"gloo,cuda:gloo\" has no device type. Write \"cpu:gloo,cuda:nccl\".");
+  EXPECT_THAT(error("cpu:gloo,"), HasSubstr("\"\" in \"cpu:gloo,\" has no"));
   EXPECT_EQ(
       error("cpu:gloo,cpu:shm"),
       "[init_process_group] cpu has two backends in \"cpu:gloo,cpu:shm\". "
-      "Name one.");
+      "Specify one.");
   EXPECT_EQ(
       error("cpu:fake,cuda:gloo"),
-      "[init_process_group] \"cpu:fake,cuda:gloo\" has a fake backend among "
-      "others. Name \"fake\" alone: it carries tensors of every device.");
+      "[init_process_group] \"cpu:fake,cuda:gloo\" combines the fake backend "
+      "with others. Use \"fake\" alone: it supports tensors on every device.");
 }
 
 TEST(Nccl, SaysThatThereIsNoGpu) {
@@ -129,9 +120,8 @@ TEST(Nccl, SaysThatThereIsNoGpu) {
       test::error_of<c10::ValueError>([] {
         detail::make_nccl({{0, 1}, 0, "tp"}, {});
       }),
-      "[nccl] there is no GPU for \"tp\" in this process. Look at "
-      "CUDA_VISIBLE_DEVICES and at nvidia-smi, or use \"gloo\" and tensors of "
-      "the CPU.");
+      "[nccl] no GPU is visible to this process for \"tp\". Check "
+      "CUDA_VISIBLE_DEVICES and nvidia-smi, or use \"gloo\" with CPU tensors.");
 }
 
 TEST(GpuClaim, IsForOneMember) {
@@ -146,11 +136,10 @@ TEST(GpuClaim, IsForOneMember) {
   claim(0, "a");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { claim(1, "b"); }),
-      "[nccl] ranks 7 and 6 of \"tp\" have one GPU, which is cuda:0 of rank 6. "
-      "Make another one current in each process before its first collective: "
-      "c10::cuda::set_device(get_node_local_rank()). Ranks that share a GPU "
-      "are "
-      "for threads, or for \"cuda:gloo\".");
+      "[nccl] ranks 7 and 6 of \"tp\" use the same GPU, which is cuda:0 of "
+      "rank 6. Select a different GPU in each process before its first "
+      "collective: c10::cuda::set_device(get_node_local_rank()). Use threads "
+      "or \"cuda:gloo\" for ranks that share a GPU.");
 }
 
 } // namespace TEST_SOURCE

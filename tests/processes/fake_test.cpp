@@ -68,9 +68,9 @@ TEST(FakeThreads, AreNoRanks) {
         run_world(
             1, [] {}, options);
       }),
-      ::testing::HasSubstr(
-          "[init_process_group] a fake world has one rank, and this process 2. "
-          "Use another backend than \"fake\", or one rank for each process."));
+      ::testing::HasSubstr("[init_process_group] the fake backend supports one "
+                           "rank per process, got 2. Use another backend than "
+                           "\"fake\", or one rank per process."));
   unsetenv("RANK");
   unsetenv("WORLD_SIZE");
 }

@@ -183,7 +183,7 @@ TEST(HostilePeers, TimeoutsThatAreNone) {
           }),
           "[init_process_group] the timeout must be positive: " +
               std::to_string(count) +
-              " ms. Leave it out to wait half an hour.");
+              " ms. Leave it out for the default of 30 minutes.");
     }
   }
 }
@@ -267,7 +267,7 @@ TEST_F(MeetingFile, OfSomethingElse) {
         error(),
         HasSubstr(
             "[init_process_group] the file \"" + path() +
-            "\" is not one that ranks meet in: "));
+            "\" is not a FileStore file: "));
   }
 }
 
@@ -277,14 +277,14 @@ TEST_F(MeetingFile, ThatAnotherProcessKeepsLocked) {
   ASSERT_EQ(flock(file.get(), LOCK_EX), 0);
   EXPECT_EQ(
       error(),
-      "[init_process_group] another process keeps the file \"" + path() +
-          "\" locked. End that process, or give the job another file.");
+      "[init_process_group] another process has locked the file \"" + path() +
+          "\". Stop that process, or give the job another file.");
 }
 
 TEST_F(MeetingFile, WhereNobodyElseComes) {
   EXPECT_THAT(
       error(),
-      HasSubstr("[init_process_group] rank 0 of 2 did not come within 0.5 s."));
+      HasSubstr("[init_process_group] rank 0 of 2 did not join within 0.5 s."));
 }
 
 // The file of an earlier job that failed is detected. The job runs in children,
@@ -303,17 +303,17 @@ TEST_F(MeetingFile, OfAnEarlierJob) {
         child, std::string(std::istreambuf_iterator<char>(file), {}));
   };
   const auto [first, missing] = error_of_child();
-  EXPECT_THAT(missing, HasSubstr("rank 0 of 2 did not come within"));
+  EXPECT_THAT(missing, HasSubstr("rank 0 of 2 did not join within"));
   const auto [second, taken] = error_of_child();
   EXPECT_THAT(
       taken,
       AllOf(
           HasSubstr(
-              "[init_process_group] rank 1 has come before: process " +
+              "[init_process_group] rank 1 is already registered by process " +
               std::to_string(first) + " on "),
           HasSubstr(
-              ", which has ended. Start each rank once, and give each job an "
-              "address, or a file that does not exist yet, of its own.")));
+              ", which has ended. Start each rank once, and give each job its "
+              "own address, or its own file that does not exist yet.")));
 }
 
 // Returns the error of rank 1 at a store in which a rank 1 has already
@@ -349,17 +349,17 @@ TEST(SecondJob, AtTheSameStoreIsRefused) {
   peer.host = "another host";
   peer.process = {4711, 1};
   constexpr const char* kAdvice =
-      ". Start each rank once, and give each job an address, or a file that "
-      "does not exist yet, of its own.";
+      ". Start each rank once, and give each job its own address, or its own "
+      "file that does not exist yet.";
   EXPECT_EQ(
       seat_taken_by(detail::greeting(env, peer)),
-      std::string("[init_process_group] rank 1 has come before: process 4711 "
-                  "on oak") +
+      std::string("[init_process_group] rank 1 is already registered by "
+                  "process 4711 on oak") +
           kAdvice);
   EXPECT_EQ(
       seat_taken_by(""),
-      std::string(
-          "[init_process_group] rank 1 has come before: another process") +
+      std::string("[init_process_group] rank 1 is already registered by "
+                  "another process") +
           kAdvice);
 }
 
@@ -388,8 +388,8 @@ TEST(Greeting, WithoutAProcessIsRefused) {
     const auto text = whole.substr(0, whole.find("4711")) + end;
     EXPECT_EQ(
         test_text::error_of([&] { detail::check_greeting(text, whole, 3); }),
-        "[init_process_group] what came as rank 3 does not say which process "
-        "it is. Start all ranks of one job, and no other at its address.")
+        "[init_process_group] malformed greeting from rank 3. Start all ranks "
+        "of one job, and no other job at its address.")
         << end;
   }
 }

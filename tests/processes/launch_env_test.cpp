@@ -96,15 +96,16 @@ TEST(LaunchEnv, ThatContradictsItself) {
   EXPECT_EQ(
       error({{"RANK", "1"}}),
       "[init_process_group] RANK is set and WORLD_SIZE is not. Set both, or "
-      "start the program by a launcher.");
+      "start the program with a launcher.");
   EXPECT_EQ(
       error({{"RANK", "4"}, {"WORLD_SIZE", "4"}}),
-      "[init_process_group] RANK is 4 and WORLD_SIZE is 4. Ranks count from 0 "
-      "to the size less one.");
+      "[init_process_group] RANK is 4 and WORLD_SIZE is 4. Ranks range from 0 "
+      "to the size minus 1.");
   EXPECT_EQ(
       error({{"RANK", "one"}, {"WORLD_SIZE", "4"}}),
       "[init_process_group] RANK is not a number from 0 to 1048575: \"one\". "
-      "Start the program by a launcher, or set it to such a number.");
+      "Start the program with a launcher, or set it to a number in this "
+      "range.");
   EXPECT_EQ(
       error({{"MASTER_ADDR", "oak"}}),
       "[init_process_group] MASTER_ADDR is \"oak\" and MASTER_PORT 0. Set "
@@ -119,7 +120,7 @@ TEST(InitProcessGroup, AloneIsAWorldOfOne) {
   EXPECT_EQ(get_node_local_rank(), 0);
   EXPECT_THAT(
       test::error_of([] { init_process_group(); }),
-      HasSubstr("[init_process_group] this process is a rank already."));
+      HasSubstr("[init_process_group] this process is already a rank."));
   destroy_process_group();
   EXPECT_FALSE(is_initialized());
   destroy_process_group();
@@ -153,7 +154,7 @@ TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
       HasSubstr("no rank 2 in a world of 2."));
   EXPECT_THAT(
       error({.rank = 0, .world_size = 2}),
-      HasSubstr("nothing says where the 2 ranks meet: the program was not "
+      HasSubstr("no rendezvous address for 2 ranks: the program was not "
                 "started by a launcher."));
   EXPECT_THAT(
       error({.init_method = "udp://x:1", .rank = 0, .world_size = 2}),
@@ -163,10 +164,10 @@ TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
       HasSubstr("no host and port in \"tcp://x\"."));
   EXPECT_THAT(
       error({.backend = "smoke", .rank = 0, .world_size = 1}),
-      HasSubstr("there is no backend \"smoke\". Use one of: "));
+      HasSubstr("unknown backend \"smoke\". Use one of: "));
   EXPECT_THAT(
       error({.backend = "cpu:smoke", .rank = 0, .world_size = 1}),
-      HasSubstr("there is no backend \"smoke\". Use one of: "));
+      HasSubstr("unknown backend \"smoke\". Use one of: "));
   EXPECT_FALSE(is_initialized());
 }
 
@@ -181,11 +182,10 @@ TEST(InitProcessGroup, SaysThatNobodyKeepsTheStore) {
   });
   EXPECT_THAT(
       text,
-      HasSubstr(
-          "[init_process_group] the store at 127.0.0.1:1 cannot be reached: "
-          "Connection refused. Look whether the process that keeps it, rank 0 "
-          "or the launcher, runs, and whether MASTER_ADDR and MASTER_PORT are "
-          "those of this job."));
+      HasSubstr("[init_process_group] the store at 127.0.0.1:1 cannot be "
+                "reached: Connection refused. Check that the process that "
+                "hosts it, rank 0 or the launcher, is running, and that "
+                "MASTER_ADDR and MASTER_PORT are those of this job."));
   EXPECT_FALSE(is_initialized());
 }
 
@@ -227,14 +227,14 @@ TEST_F(SeveralRanksAProcess, AreAllCounted) {
 TEST_F(SeveralRanksAProcess, AreOfRunWorldAlone) {
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] { init_process_group(); }),
-      "[init_process_group] DTENSOR_RANKS_PER_PROCESS is 3, and this process "
+      "[init_process_group] DTENSOR_RANKS_PER_PROCESS is 3, but this process "
       "is one rank. Use run_world, whose ranks are threads of each process, or "
       "unset it.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>(
           [] { run_world(1, [] {}, {.ranks_per_process = -1}); }),
-      "[run_world] ranks_per_process is -1. Pass how many threads of a process "
-      "are ranks, or leave it out.");
+      "[run_world] ranks_per_process is -1. Pass the number of ranks (threads) "
+      "per process, or leave it out.");
 }
 
 TEST(RunWorld, RunsThreadsWithoutALauncher) {

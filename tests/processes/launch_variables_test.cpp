@@ -111,8 +111,8 @@ TEST(LaunchVariables, ThatAreNoNumbersAreNamedWithTheirValues) {
               number.most,
               ": \"",
               value,
-              "\". Start the program by a launcher, or set it to such a "
-              "number."));
+              "\". Start the program with a launcher, or set it to a number in "
+              "this range."));
     }
   }
 }
@@ -138,15 +138,16 @@ TEST(LaunchVariables, QuoteNoMoreThanTheBeginningOfAValue) {
       error(variables),
       "[init_process_group] RANK is not a number from 0 to 1048575: \"" +
           std::string(80, '7') +
-          "...\". Start the program by a launcher, or set it to such a "
-          "number.");
+          "...\". Start the program with a launcher, or set it to a number in "
+          "this range.");
 }
 
 TEST(LaunchVariables, OfASizeWithoutARankNameTheRank) {
   EXPECT_EQ(
       error({{"WORLD_SIZE", "2"}}),
       "[init_process_group] WORLD_SIZE is \"2\" and RANK is not set. Set both, "
-      "start the program by a launcher, or unset WORLD_SIZE to run one rank.");
+      "start the program with a launcher, or unset WORLD_SIZE to run one "
+      "rank.");
   EXPECT_THAT(
       error({{"OMPI_COMM_WORLD_SIZE", "2"}}),
       HasSubstr("OMPI_COMM_WORLD_RANK is not set"));
@@ -180,8 +181,8 @@ TEST(LaunchVariables, AtOddsWithEachOther) {
   };
   EXPECT_EQ(
       with("RANK", "4"),
-      "[init_process_group] RANK is 4 and WORLD_SIZE is 4. Ranks count from 0 "
-      "to the size less one.");
+      "[init_process_group] RANK is 4 and WORLD_SIZE is 4. Ranks range from 0 "
+      "to the size minus 1.");
   EXPECT_EQ(
       with("LOCAL_WORLD_SIZE", "5"),
       "[init_process_group] LOCAL_WORLD_SIZE is 5 and WORLD_SIZE is 4. A host "
@@ -194,8 +195,8 @@ TEST(LaunchVariables, AtOddsWithEachOther) {
   large["WORLD_SIZE"] = "1048576";
   EXPECT_EQ(
       error(large),
-      "[init_process_group] the world has 2097152 ranks, and at most 1048576 "
-      "can meet. Start fewer.");
+      "[init_process_group] the world has 2097152 ranks, more than the maximum "
+      "of 1048576. Start fewer ranks.");
 }
 
 TEST(LaunchVariables, MakeANameOfAnyJob) {
@@ -257,8 +258,8 @@ TEST(LaunchVariables, AreErrorsOfRunWorldToo) {
     EXPECT_EQ(
         error_of_run(),
         "[init_process_group] DTENSOR_RANKS_PER_PROCESS is not a number from 1 "
-        "to 4096: \"1000000000\". Start the program by a launcher, or set it "
-        "to such a number.");
+        "to 4096: \"1000000000\". Start the program with a launcher, or set it "
+        "to a number in this range.");
   }
   {
     const Environment environment(
@@ -283,8 +284,8 @@ TEST(LaunchVariables, BoundOptionsToo) {
         init_process_group(
             {.backend = "fake", .rank = 0, .world_size = 100'000'000});
       }),
-      "[init_process_group] the world has 100000000 ranks, and at most 1048576 "
-      "can meet. Start fewer.");
+      "[init_process_group] the world has 100000000 ranks, more than the "
+      "maximum of 1048576. Start fewer ranks.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] { run_ranks(1'000'000'000, [] {}); }),
       "[run_ranks] too many ranks: 1000000000 threads of this process, of "
@@ -304,9 +305,9 @@ TEST(LaunchVariables, OfALaunchersStoreThatIsNowhere) {
       {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] { init_process_group(); }),
-      "[init_process_group] TORCHELASTIC_USE_AGENT_STORE is True, and nothing "
-      "says where the launcher's store is. Set MASTER_ADDR and MASTER_PORT, or "
-      "unset it.");
+      "[init_process_group] TORCHELASTIC_USE_AGENT_STORE is True, but the "
+      "address of the launcher's store is not set. Set MASTER_ADDR and "
+      "MASTER_PORT, or unset it.");
 }
 
 } // namespace TEST_SOURCE

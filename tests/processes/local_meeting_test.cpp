@@ -125,8 +125,8 @@ TEST(LocalMeeting, NamesTheRanksThatDidNotCome) {
       error_in_time([&] {
         detail::hand_out_port(name, 4711, 4, Clock::now() + 2 * kTimeout);
       }),
-      "[init_process_group] ranks 2, 3 of 4 ranks of this host did not come in "
-      "time. Look whether they run; if they were started apart, set "
+      "[init_process_group] ranks 2, 3 of 4 ranks of this host did not join in "
+      "time. Check that they are running; if they were started separately, set "
       "MASTER_ADDR and MASTER_PORT.");
   EXPECT_EQ(one.get(), 4711);
 }
@@ -164,8 +164,8 @@ TEST(LocalMeeting, AtASilentSocketEndsInTime) {
       "[init_process_group] rank 0 was not found on this host in time: "
       "process " +
           std::to_string(getpid()) +
-          " listens at its local name and does not answer. Look whether it "
-          "runs; if ranks were started apart, or on several hosts, set "
+          " listens at its local name but does not answer. Check that it is "
+          "running; if ranks were started separately or on several hosts, set "
           "MASTER_ADDR and MASTER_PORT.");
 }
 
@@ -182,7 +182,7 @@ TEST(LocalMeeting, AtASocketWithoutRoomEndsInTime) {
   for (auto& one : waiting) {
     const auto text = one.get();
     EXPECT_THAT(text, HasSubstr("rank 0 was not found on this host in time"));
-    found_no_room |= text.find("takes no more connections") < text.size();
+    found_no_room |= text.find("accepts no more connections") < text.size();
   }
   EXPECT_TRUE(found_no_room);
 }
@@ -196,7 +196,7 @@ TEST(LocalMeeting, WithGarbageIsNamed) {
   });
   EXPECT_THAT(
       error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
-      HasSubstr("rank 0 of this host does not say where its store is, but \""));
+      HasSubstr("rank 0 of this host sent an invalid store port: \""));
   answer.join();
 }
 
@@ -206,7 +206,7 @@ TEST(LocalMeeting, AtATakenNameIsNamed) {
   EXPECT_EQ(
       error_in_time([&] { detail::hand_out_port(name, 1, 2, soon()); }),
       "[init_process_group] rank 0 cannot listen at the local name \"" + name +
-          "\": Address already in use. End the job that has the name, or set "
+          "\": Address already in use. Stop the job that uses the name, or set "
           "MASTER_ADDR and MASTER_PORT.");
 }
 

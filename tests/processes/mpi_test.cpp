@@ -73,10 +73,10 @@ TEST_P(Mpi, ARankThatThrowsSaysWhy) {
       ended.output,
       AllOf(
           HasSubstr("[all_reduce] MPI failed on \"tp\" (ranks 0, 1, 2): [mpi] "
-                    "another member has failed"),
+                    "another rank of the group failed"),
           HasSubstr("failed: no such row"),
-          HasSubstr("number 11 of the collectives of rank 0"),
-          HasSubstr("number 11 of the collectives of rank 2")));
+          HasSubstr("number 11 of rank 0"),
+          HasSubstr("number 11 of rank 2")));
 }
 
 TEST_P(Mpi, ARankThatHangsIsNamedAtTheTimeout) {
@@ -85,10 +85,10 @@ TEST_P(Mpi, ARankThatHangsIsNamedAtTheTimeout) {
   EXPECT_THAT(
       ended.output,
       AllOf(
-          HasSubstr("[mpi] waited 2000 ms. Call the same collectives on every "
-                    "rank, or raise the timeout"),
-          ::testing::ContainsRegex(
-              "rank 1 \\(process [0-9]+ on [^ ]+\\) runs and says nothing")));
+          HasSubstr("[mpi] timed out after 2000 ms. Call the same collectives "
+                    "on every rank, or raise the timeout"),
+          ::testing::ContainsRegex("rank 1 \\(process [0-9]+ on [^ ]+\\) is "
+                                   "running but has not reported an error")));
 }
 
 TEST_P(Mpi, AnotherCollectiveIsNamedWhereRanksCompare) {
@@ -109,9 +109,9 @@ TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
       EXPECT_THAT(
           ended.output,
           AllOf(
-              HasSubstr("[mpi] this process is rank 1 of 3, and to "),
-              HasSubstr(" rank 0 of 1. Start all ranks by the mpirun of this "
-                        "MPI, or use \"gloo\".")));
+              HasSubstr("[mpi] this process is rank 1 of 3, but "),
+              HasSubstr(" reports rank 0 of 1. Start all ranks with the mpirun "
+                        "of this MPI, or use \"gloo\".")));
     }
   }
 }
@@ -121,9 +121,9 @@ TEST_P(Mpi, ThreadsAreNoRanks) {
   EXPECT_EQ(ended.code, 7);
   EXPECT_THAT(
       ended.output,
-      HasSubstr("[init_process_group] MPI's ranks are processes, and this one "
-                "has 2 ranks. Use another backend than \"mpi\", or one rank "
-                "for each process."));
+      HasSubstr(
+          "[init_process_group] MPI supports one rank per process, got 2. Use "
+          "another backend than \"mpi\", or one rank per process."));
 }
 
 // The library in a folder without its MPI module.
@@ -141,9 +141,8 @@ TEST_P(Mpi, AModuleThatWasNotBuiltIsNamed) {
       HasSubstr(
           "[mpi] dtensor was built without " + GetParam() +
           ": there is no libdtensor_" + GetParam() + ".so in " +
-          folder.string() +
-          ". Install what programs are built with for it (lib" + GetParam() +
-          "-dev) and build dtensor again, or use \"gloo\"."));
+          folder.string() + ". Install its development package (lib" +
+          GetParam() + "-dev) and rebuild dtensor, or use \"gloo\"."));
 }
 
 TEST_P(Mpi, NoLauncherOfMpi) {
@@ -153,11 +152,10 @@ TEST_P(Mpi, NoLauncherOfMpi) {
   EXPECT_EQ(ended.code, 7);
   EXPECT_EQ(
       ended.output,
-      "[mpi] no launcher of MPI has started this process: "
-      "OMPI_COMM_WORLD_RANK, "
-      "PMI_RANK and PMIX_RANK are not set. Start it by mpirun, name the "
-      "backend "
-      "\"openmpi\" or \"mpich\", or use \"gloo\".\n");
+      "[mpi] this process was not started by an MPI launcher: "
+      "OMPI_COMM_WORLD_RANK, PMI_RANK and PMIX_RANK are not set. Start it with "
+      "mpirun, set the backend to \"openmpi\" or \"mpich\", or use "
+      "\"gloo\".\n");
 }
 
 std::vector<std::string> names() {

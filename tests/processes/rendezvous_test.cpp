@@ -49,11 +49,11 @@ std::string told_to(const std::string& greeting) {
 }
 
 std::string refusal(const std::string& theirs, const std::string& mine) {
-  return "[init_process_group] what came as rank 1 is none of these ranks: it "
-         "says \"" +
-      theirs + "\", and this process \"" + mine +
-      "\". Start all ranks of one job, with one version of dtensor, and no "
-      "other at its address.";
+  return "[init_process_group] process claiming rank 1 belongs to another job "
+         "or version: \"" +
+      theirs + "\", expected \"" + mine +
+      "\". Start all ranks of one job with the same version of dtensor, and no "
+      "other job at its address.";
 }
 
 TEST(Rendezvous, RefusesAnotherVersion) {

@@ -132,7 +132,7 @@ TEST(ForeignDTensor, OfAnotherRankIsRefusedByEveryUse) {
         }
         get_group(DTensor(mine).device_mesh()).barrier();
       });
-      expect_refusal(text, "belongs to rank 0, and this is rank 1", name);
+      expect_refusal(text, "belongs to rank 0, but this is rank 1", name);
     }
   }
 }
@@ -149,7 +149,7 @@ TEST(ForeignDTensor, OfEndedRanksIsRefusedByEveryUse) {
   for (const auto& [name, use] : uses()) {
     expect_refusal(
         error_of([&, &use = use] { use(x); }),
-        whose + ", and this thread is no rank",
+        whose + ", but this thread is not a rank",
         name);
     std::string text;
     run_ranks(2, [&, &use = use](int64_t rank) {
@@ -157,7 +157,7 @@ TEST(ForeignDTensor, OfEndedRanksIsRefusedByEveryUse) {
         text = error_of([&] { use(x); });
       }
     });
-    expect_refusal(text, whose + ", and this is rank 0", name);
+    expect_refusal(text, whose + ", but this is rank 0", name);
   }
 }
 
@@ -177,7 +177,7 @@ TEST(ForeignDTensor, BesideOnesOwnIsRefused) {
   });
   EXPECT_EQ(
       text,
-      "[aten::add.Tensor] f32[4, 4] on (tp=2): S(0) belongs to rank 0, and "
+      "[aten::add.Tensor] f32[4, 4] on (tp=2): S(0) belongs to rank 0, but "
       "this is rank 1. Build one model per rank, inside run_ranks, and take "
       "plain tensors out of it.");
 }
@@ -197,7 +197,7 @@ TEST(ForeignDTensor, PartsMayBeReadWhenTheRanksHaveEnded) {
     }
     get_group(DTensor(mine).device_mesh()).barrier();
   });
-  expect_refusal(text, "belongs to rank 0, and this is rank 1", "to_local");
+  expect_refusal(text, "belongs to rank 0, but this is rank 1", "to_local");
   const DTensor t(x);
   EXPECT_TRUE(t.to_local().equal(torch::arange(8.0).reshape({2, 4})));
   EXPECT_EQ(t.sizes(), (std::vector<int64_t>{4, 4}));
@@ -230,11 +230,11 @@ TEST(ForeignDTensor, BackwardThroughAnotherRanksGraphIsRefused) {
       }
       get_group(DTensor(mine).device_mesh()).barrier();
     });
-    expect_refusal(text, "belongs to rank 0, and this is rank 1", "backward");
+    expect_refusal(text, "belongs to rank 0, but this is rank 1", "backward");
     expect_refusal(
         error_of([&] { loss.backward(); }),
-        "belongs to rank 0 of a run_ranks that has ended, and this thread is "
-        "no rank",
+        "belongs to rank 0 of a run_ranks that has ended, but this thread is "
+        "not a rank",
         "backward");
   }
 }
@@ -249,7 +249,7 @@ TEST(ForeignDTensor, MadeOutsideOfRanksIsRefusedInside) {
       text = error_of([&] { x + 1; });
     }
   });
-  expect_refusal(text, "was made outside of ranks, and this is rank 1", "add");
+  expect_refusal(text, "was made outside of ranks, but this is rank 1", "add");
 }
 
 TEST(ForeignDTensor, IsNoArgumentOfACollective) {
@@ -262,9 +262,8 @@ TEST(ForeignDTensor, IsNoArgumentOfACollective) {
   });
   EXPECT_EQ(
       texts[0],
-      "[all_reduce] groups communicate plain tensors, and this one of shape "
-      "[4, 4] is a DTensor. Pass its to_local(), or redistribute() it "
-      "instead.");
+      "[all_reduce] expected a plain tensor, got a DTensor of shape [4, 4]. "
+      "Pass its to_local(), or call redistribute() instead.");
   EXPECT_EQ(texts[1], texts[0]);
 }
 

@@ -22,8 +22,8 @@ namespace TEST_SOURCE {
 using test_text::error_of;
 
 constexpr const char* kNoMesh =
-    "no mesh is given, and none is current. Pass one of init_device_mesh, or "
-    "make it current with MeshScope.";
+    "no mesh was passed and no mesh is current. Pass a mesh from "
+    "init_device_mesh, or set the current one with MeshScope.";
 
 TEST(MeshScope, IsTheMeshOfCallsThatNameNone) {
   run_ranks(2, [](int64_t rank) {

@@ -13,10 +13,10 @@ using namespace test;
 using Use = std::function<void(const DTensor&)>;
 
 const char* const kUneven =
-    "[from_local] ranks of \"a\" disagree about a tensor made without a "
-    "global shape: rank 0 makes f64[6, 4] in S(0) of its f64[3, 4]; rank 1 "
-    "makes f64[4, 4] in S(0) of its f64[2, 4]. Pass the global shape to "
-    "from_local on every rank.";
+    "[from_local] ranks of \"a\" disagree about a tensor made without a global "
+    "shape: rank 0 makes f64[6, 4] in S(0) from its f64[3, 4]; rank 1 makes "
+    "f64[4, 4] in S(0) from its f64[2, 4]. Pass the global shape to from_local "
+    "on every rank.";
 
 DTensor rows(int64_t count, const DeviceMesh& mesh) {
   return DTensor::from_local(counting({count, 4}), mesh, {Shard(0)});
@@ -217,9 +217,9 @@ TEST(UnevenFromLocal, NamesTheFirstTensorThatDiffers) {
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { full_tensor(d); }),
         "[from_local] ranks of \"a\" disagree about a tensor made without a "
-        "global shape: rank 0 makes f32[2, 2] in S(1) of its f32[2, 1]; rank 1 "
-        "makes f32[2, 4] in S(1) of its f32[2, 2]. Pass the global shape to "
-        "from_local on every rank.");
+        "global shape: rank 0 makes f32[2, 2] in S(1) from its f32[2, 1]; rank "
+        "1 makes f32[2, 4] in S(1) from its f32[2, 2]. Pass the global shape "
+        "to from_local on every rank.");
   });
 }
 
@@ -234,7 +234,7 @@ TEST(UnevenFromLocal, CountsTensorsToo) {
         error_of<c10::ValueError>([&] { full_tensor(d); }),
         "[from_local] ranks of \"a\" disagree about a tensor made without a "
         "global shape: ranks 0, 2 make no such tensor; rank 1 makes f64[3, 4] "
-        "in S(0) of its f64[1, 4]. Pass the global shape to from_local on "
+        "in S(0) from its f64[1, 4]. Pass the global shape to from_local on "
         "every rank.");
   });
 }
@@ -269,9 +269,9 @@ TEST(UnevenFromLocal, OnAMeshOfTwoDimensions) {
             "[from_local] ranks of \"b\" disagree about a tensor made without "
             "a global shape: rank ",
             rank / 2 * 2,
-            " makes f64[6, 4] in R S(0) of its f64[3, 4]; rank ",
+            " makes f64[6, 4] in R S(0) from its f64[3, 4]; rank ",
             rank / 2 * 2 + 1,
-            " makes f64[4, 4] in R S(0) of its f64[2, 4]. Pass the global "
+            " makes f64[4, 4] in R S(0) from its f64[2, 4]. Pass the global "
             "shape to from_local on every rank."));
   });
 }

@@ -101,7 +101,7 @@ TEST(FakeWorld, RefusesARankOutsideAndNesting) {
   EXPECT_EQ(
       error_of([] { with_fake_world(4, 4, [] {}); }),
       "[with_fake_world] no rank 4 in a world of 4. Use ranks from 0 to the "
-      "number of ranks less one.");
+      "world size minus 1.");
   with_fake_world(0, 4, [] {
     EXPECT_THAT(
         error_of([] { with_fake_world(0, 4, [] {}); }),

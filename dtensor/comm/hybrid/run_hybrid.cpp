@@ -50,10 +50,14 @@ void run_rank(
     abandon(world, message_of(error), /*is_cause=*/true);
     throw;
   } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
-    abandon(world, "its thread was ended by pthread_exit", /*is_cause=*/true);
+    abandon(
+        world, "its thread was terminated by pthread_exit", /*is_cause=*/true);
     throw;
   } catch (...) {
-    abandon(world, "an exception that is no std::exception", /*is_cause=*/true);
+    abandon(
+        world,
+        "an exception not derived from std::exception",
+        /*is_cause=*/true);
     throw;
   }
 }

@@ -24,10 +24,11 @@ void run_processes(
     detail::abandon_process_group(detail::message_of(error));
     throw;
   } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
-    detail::abandon_process_group("its thread was ended by pthread_exit");
+    detail::abandon_process_group("its thread was terminated by pthread_exit");
     throw;
   } catch (...) {
-    detail::abandon_process_group("an exception that is no std::exception");
+    detail::abandon_process_group(
+        "an exception not derived from std::exception");
     throw;
   }
   destroy_process_group();
@@ -54,8 +55,8 @@ void run_world(
   }
   DTENSOR_CHECK_VALUE(
       options.ranks_per_process >= 0,
-      "[run_world] ranks_per_process is {}. Pass how many threads of a process "
-      "are ranks, or leave it out.",
+      "[run_world] ranks_per_process is {}. Pass the number of ranks (threads) "
+      "per process, or leave it out.",
       options.ranks_per_process);
   const int64_t here = options.ranks_per_process > 0
       ? options.ranks_per_process

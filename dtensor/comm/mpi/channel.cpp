@@ -72,8 +72,8 @@ void MpiChannel::meet(const GroupMembers& members) {
     store_->wait(keys, timeout_);
   } catch (const std::exception& error) {
     DTENSOR_THROW(
-        "[{}] waited {} ms for the {} ranks of \"{}\" to make the group: {}. "
-        "Make the group on every rank, or raise the timeout.",
+        "[{}] timed out after {} ms waiting for the {} ranks of \"{}\" to make "
+        "the group: {}. Make the group on every rank, or raise the timeout.",
         kMpi,
         timeout_.count(),
         members.ranks.size(),
@@ -118,10 +118,10 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
     if ((!is_over && now < deadline) || done()) {
       continue;
     }
-    DTENSOR_CHECK(!is_over, "[{}] another member has failed", kMpi);
+    DTENSOR_CHECK(!is_over, "[{}] another rank of the group failed", kMpi);
     DTENSOR_THROW(
-        "[{}] waited {} ms. Call the same collectives on every rank, or raise "
-        "the timeout",
+        "[{}] timed out after {} ms. Call the same collectives on every rank, "
+        "or raise the timeout",
         kMpi,
         timeout.count());
   }

@@ -42,8 +42,8 @@ std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
   for (const at::Tensor& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
         tensor.is_cpu(),
-        "[mpi] MPI carries tensors of the CPU on \"{}\", and this one is on "
-        "{}. Move it there, or name a backend of its device.",
+        "[mpi] MPI supports only CPU tensors on \"{}\", got one on {}. Move it "
+        "to the CPU, or use a backend for its device.",
         label(),
         tensor.device());
   }
@@ -265,7 +265,7 @@ int MpiGroup::checked_tag(std::string_view where, int64_t tag) const {
   const int64_t last = MpiRuntime::get().last_tag() - 1;
   DTENSOR_CHECK_VALUE(
       tag >= 0 && tag <= last,
-      "[{}] MPI has no tag {} on \"{}\". Use one from 0 to {}.",
+      "[{}] invalid MPI tag {} on \"{}\". Use one from 0 to {}.",
       where,
       tag,
       label(),

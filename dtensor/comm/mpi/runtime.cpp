@@ -99,8 +99,8 @@ void MpiRuntime::check_place(int64_t rank, int64_t size) const {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &mpi_size), "MPI_Comm_size");
   DTENSOR_CHECK(
       mpi_rank == rank && mpi_size == size,
-      "[{}] this process is rank {} of {}, and to {} rank {} of {}. Start all "
-      "ranks by the mpirun of this MPI, or use \"gloo\".",
+      "[{}] this process is rank {} of {}, but {} reports rank {} of {}. Start "
+      "all ranks with the mpirun of this MPI, or use \"gloo\".",
       kMpi,
       rank,
       size,

@@ -40,20 +40,20 @@ std::optional<c10::DeviceType> only_device(const std::string& name) {
 void check_name(const std::string& name, const std::string& text) {
   DTENSOR_CHECK_VALUE(
       !name.empty(),
-      "[{}] a backend has no name in \"{}\". Write \"gloo\", or "
+      "[{}] a backend name is missing in \"{}\". Write \"gloo\", or "
       "\"cpu:gloo,cuda:nccl\".",
       kInitProcessGroup,
       text);
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
-      "[{}] there is no backend \"{}\". Use one of: {}.",
+      "[{}] unknown backend \"{}\". Use one of: {}.",
       kInitProcessGroup,
       name,
       backend_names());
   DTENSOR_CHECK_VALUE(
       name != kNccl || has_nccl(),
-      "[{}] \"{}\" cannot be: dtensor is built for a LibTorch without NCCL. "
-      "Build it for one that is for CUDA, or use \"gloo\".",
+      "[{}] \"{}\" is not available: dtensor was built with a LibTorch without "
+      "NCCL. Build it with a LibTorch for CUDA, or use \"gloo\".",
       kInitProcessGroup,
       text);
 }
@@ -63,7 +63,7 @@ c10::DeviceType device_named(const std::string& name, const std::string& text) {
     return c10::Device(name).type();
   } catch (const c10::Error&) {
     DTENSOR_THROW_VALUE(
-        "[{}] there is no type of device \"{}\" in \"{}\". Write "
+        "[{}] unknown device type \"{}\" in \"{}\". Write "
         "\"cpu:gloo,cuda:nccl\".",
         kInitProcessGroup,
         name,
@@ -79,7 +79,7 @@ std::string best_for(c10::DeviceType device) {
   }
   DTENSOR_CHECK_VALUE(
       device == c10::kCUDA && torch_has_cuda(),
-      "[{}] \"auto\" knows no backend for {}{}. Name one: \"{}:...\".",
+      "[{}] \"auto\" has no backend for {}{}. Specify one: \"{}:...\".",
       kInitProcessGroup,
       lower(device),
       device == c10::kCUDA ? ", as this LibTorch is built for the CPU" : "",
@@ -92,8 +92,7 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const size_t colon = item.find(':');
   DTENSOR_CHECK_VALUE(
       colon != std::string::npos,
-      "[{}] \"{}\" in \"{}\" is for no type of device. Write "
-      "\"cpu:gloo,cuda:nccl\".",
+      "[{}] \"{}\" in \"{}\" has no device type. Write \"cpu:gloo,cuda:nccl\".",
       kInitProcessGroup,
       item,
       text);
@@ -103,8 +102,8 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const auto only = only_device(name);
   DTENSOR_CHECK_VALUE(
       !only || *only == device,
-      "[{}] \"{}\" carries tensors on {} alone: \"{}\". Name another one for "
-      "{}.",
+      "[{}] \"{}\" supports only {} tensors: \"{}\". Specify another backend "
+      "for {}.",
       kInitProcessGroup,
       name,
       lower(only.value_or(device)),
@@ -124,7 +123,7 @@ ChosenBackends parse_list(const std::string& text) {
             chosen.begin(),
             chosen.end(),
             [&](const auto& known) { return known.device == next.device; }),
-        "[{}] {} has two backends in \"{}\". Name one.",
+        "[{}] {} has two backends in \"{}\". Specify one.",
         kInitProcessGroup,
         lower(*next.device),
         text);
@@ -136,8 +135,8 @@ ChosenBackends parse_list(const std::string& text) {
               chosen.begin(),
               chosen.end(),
               [](const auto& one) { return one.name == kFake; }),
-      "[{}] \"{}\" has a fake backend among others. Name \"fake\" alone: it "
-      "carries tensors of every device.",
+      "[{}] \"{}\" combines the fake backend with others. Use \"fake\" alone: "
+      "it supports tensors on every device.",
       kInitProcessGroup,
       text);
   return chosen;

@@ -137,14 +137,15 @@ void FailureReportingBackend::explain(std::string_view name, int64_t number)
   const std::string record = following_.record->write(text + " " + became);
   const auto [where, what] = split_message(text, name);
   DTENSOR_THROW(
-      "[{}] {} It was number {} of the collectives of {}, on \"{}\": {}. {}",
+      "[{}] {} This was collective number {} of {}, on \"{}\": {}. {}",
       where,
       what,
       number,
       peers.name(me),
       label(),
       became,
-      record.empty() ? "" : "The last ones are in " + record + ".");
+      record.empty() ? ""
+                     : "The last collectives are recorded in " + record + ".");
   std::terminate(); // not reached
 }
 

@@ -37,9 +37,9 @@ GroupBackendPtr make_gloo(GroupMembers members, const RendezvousInfo& place) {
     return c10d_group(std::move(gloo), std::move(members));
   } catch (const std::exception& error) {
     DTENSOR_THROW(
-        "[gloo] the {} ranks of \"{}\" could not be connected: {}. Look "
-        "whether all of them run, and set GLOO_SOCKET_IFNAME to the interface "
-        "by which hosts reach each other.",
+        "[gloo] the {} ranks of \"{}\" could not be connected: {}. Check that "
+        "all of them are running, and set GLOO_SOCKET_IFNAME to the interface "
+        "through which hosts reach each other.",
         members.ranks.size(),
         members.label,
         message_of(error));

@@ -17,10 +17,10 @@ void claim_gpu(
   const auto has_it = place.store->compareSet("gpu " + name, "", me);
   DTENSOR_CHECK_VALUE(
       has_it == me,
-      "[nccl] ranks {} and {} of \"{}\" have one GPU, which is {} of rank {}. "
-      "Make another one current in each process before its first collective: "
-      "c10::cuda::set_device(get_node_local_rank()). Ranks that share a GPU "
-      "are for threads, or for \"cuda:gloo\".",
+      "[nccl] ranks {} and {} of \"{}\" use the same GPU, which is {} of rank "
+      "{}. Select a different GPU in each process before its first collective: "
+      "c10::cuda::set_device(get_node_local_rank()). Use threads or "
+      "\"cuda:gloo\" for ranks that share a GPU.",
       has_it,
       me,
       members.label,

@@ -68,9 +68,9 @@ Peer check_greeting(
     std::getline(my_lines, my_line);
     DTENSOR_CHECK(
         their_line == my_line,
-        "[{}] what came as rank {} is none of these ranks: it says \"{}\", and "
-        "this process \"{}\". Start all ranks of one job, with one version of "
-        "dtensor, and no other at its address.",
+        "[{}] process claiming rank {} belongs to another job or version: "
+        "\"{}\", expected \"{}\". Start all ranks of one job with the same "
+        "version of dtensor, and no other job at its address.",
         kInitProcessGroup,
         rank,
         printable(their_line.substr(0, 80)),
@@ -82,8 +82,8 @@ Peer check_greeting(
   their_lines >> peer.process.pid >> peer.process.started;
   DTENSOR_CHECK(
       !their_lines.fail() && peer.process.pid > 0 && !peer.host.empty(),
-      "[{}] what came as rank {} does not say which process it is. Start all "
-      "ranks of one job, and no other at its address.",
+      "[{}] malformed greeting from rank {}. Start all ranks of one job, and "
+      "no other job at its address.",
       kInitProcessGroup,
       rank);
   peer.host_name = printable(peer.host_name);
@@ -134,16 +134,15 @@ std::string note_refusal(std::string_view why) {
 int parse_note(std::string_view bytes) {
   DTENSOR_CHECK(
       !bytes.starts_with(kRefusal),
-      "[{}] rank 0 of this host refuses this rank: {}. Start each rank once.",
+      "[{}] rank 0 of this host rejected this rank: {}. Start each rank once.",
       kInitProcessGroup,
       printable(bytes.substr(1)));
   const auto port =
       bytes.starts_with(kNote) ? parse_port(bytes.substr(1)) : std::nullopt;
   DTENSOR_CHECK(
       port.has_value(),
-      "[{}] rank 0 of this host does not say where its store is, but \"{}\". "
-      "Start the same program on all ranks, or set MASTER_ADDR and "
-      "MASTER_PORT.",
+      "[{}] rank 0 of this host sent an invalid store port: \"{}\". Start the "
+      "same program on all ranks, or set MASTER_ADDR and MASTER_PORT.",
       kInitProcessGroup,
       printable(bytes.substr(0, 40)));
   return *port;
@@ -155,13 +154,16 @@ std::string invalid_store_file_reason(std::string_view bytes) {
   for (; !bytes.empty(); ++texts) {
     uint32_t length = 0;
     if (bytes.size() < sizeof(length)) {
-      return "it ends within a length";
+      return "it ends in the middle of a length";
     }
     std::memcpy(&length, bytes.data(), sizeof(length));
     bytes.remove_prefix(sizeof(length));
     if (length > bytes.size()) {
       return detail::format_text(
-          "text {} has {} bytes, of {}", texts, length, bytes.size());
+          "string {} has length {}, but {} bytes remain",
+          texts,
+          length,
+          bytes.size());
     }
     bytes.remove_prefix(length);
   }

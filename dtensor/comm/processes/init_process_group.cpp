@@ -88,12 +88,12 @@ void init_process_group(const ProcessGroupOptions& options) {
       "destroy_process_group before the next.",
       kWhere,
       is_parents(mine)            ? "forked from a rank"
-          : mine.world != nullptr ? "a rank already"
+          : mine.world != nullptr ? "already a rank"
                                   : "running ranks");
   auto env = detail::read_rank_identity(options);
   DTENSOR_CHECK_VALUE(
       env.ranks_per_process <= 1,
-      "[{}] DTENSOR_RANKS_PER_PROCESS is {}, and this process is one rank. Use "
+      "[{}] DTENSOR_RANKS_PER_PROCESS is {}, but this process is one rank. Use "
       "run_world, whose ranks are threads of each process, or unset it.",
       kWhere,
       env.ranks_per_process);

@@ -93,8 +93,8 @@ class Variables {
     DTENSOR_CHECK_VALUE(
         wrong == std::errc() && rest == end && result >= range.first &&
             result <= range.last,
-        "[{}] {} is not a number from {} to {}: {}. Start the program by a "
-        "launcher, or set it to such a number.",
+        "[{}] {} is not a number from {} to {}: {}. Start the program with a "
+        "launcher, or set it to a number in this range.",
         kInitProcessGroup,
         name,
         range.first,
@@ -118,7 +118,7 @@ void check_rank_is_set(const Variables& variables) {
         std::strcmp(launcher.mark, launcher.rank) == 0; // false for Slurm
     DTENSOR_CHECK_VALUE(
         !marks_itself || !variables.has(launcher.size),
-        "[{}] {} is {} and {} is not set. Set both, start the program by a "
+        "[{}] {} is {} and {} is not set. Set both, start the program with a "
         "launcher, or unset {} to run one rank.",
         kInitProcessGroup,
         launcher.size,
@@ -134,7 +134,7 @@ void read_who(
     LaunchEnv& env) {
   DTENSOR_CHECK_VALUE(
       variables.has(launcher.size),
-      "[{}] {} is set and {} is not. Set both, or start the program by a "
+      "[{}] {} is set and {} is not. Set both, or start the program with a "
       "launcher.",
       kInitProcessGroup,
       launcher.rank,
@@ -144,7 +144,7 @@ void read_who(
   env.size = variables.number(launcher.size, {1, kMostRanks});
   DTENSOR_CHECK_VALUE(
       env.rank < env.size,
-      "[{}] {} is {} and {} is {}. Ranks count from 0 to the size less one.",
+      "[{}] {} is {} and {} is {}. Ranks range from 0 to the size minus 1.",
       kInitProcessGroup,
       launcher.rank,
       env.rank,
@@ -222,7 +222,8 @@ std::string quoted(const std::string& value) {
 void check_world_size(int64_t ranks) {
   DTENSOR_CHECK_VALUE(
       ranks <= kMostRanks,
-      "[{}] the world has {} ranks, and at most {} can meet. Start fewer.",
+      "[{}] the world has {} ranks, more than the maximum of {}. Start fewer "
+      "ranks.",
       kInitProcessGroup,
       ranks,
       kMostRanks);

@@ -93,8 +93,8 @@ class PortServer {
     DTENSOR_CHECK(
         bind(door_.get(), address.get(), address.length) == 0 &&
             listen(door_.get(), SOMAXCONN) == 0,
-        "[{}] rank 0 cannot listen at the local name \"{}\": {}. End the job "
-        "that has the name, or set MASTER_ADDR and MASTER_PORT.",
+        "[{}] rank 0 cannot listen at the local name \"{}\": {}. Stop the job "
+        "that uses the name, or set MASTER_ADDR and MASTER_PORT.",
         kInitProcessGroup,
         name,
         std::strerror(errno));
@@ -104,9 +104,9 @@ class PortServer {
     while (static_cast<int64_t>(served_.size()) < size_ - 1) {
       DTENSOR_CHECK(
           wait(deadline),
-          "[{}] {} of {} ranks of this host did not come in time. Look whether "
-          "they run; if they were started apart, set MASTER_ADDR and "
-          "MASTER_PORT.",
+          "[{}] {} of {} ranks of this host did not join in time. Check that "
+          "they are running; if they were started separately, set MASTER_ADDR "
+          "and MASTER_PORT.",
           kInitProcessGroup,
           missing_text(),
           size_);
@@ -189,7 +189,7 @@ class PortServer {
     const auto rank = parse_note_request(visitor.request, size_);
     if (!rank) {
       send_text(
-          visitor.connection, note_refusal("it names no rank of the job"));
+          visitor.connection, note_refusal("its request has an invalid rank"));
       return;
     }
     const auto [known, is_new] = served_.emplace(*rank, visitor.process);
@@ -198,7 +198,7 @@ class PortServer {
         known->second == visitor.process
             ? note_answer(port_)
             : note_refusal(detail::format_text(
-                  "process {} has come as rank {} before",
+                  "process {} is already registered as rank {}",
                   known->second,
                   *rank)));
   }
@@ -223,18 +223,18 @@ std::optional<Descriptor> connect_to(
   Descriptor connection = local_socket();
   // connect() fails with EAGAIN if the backlog is full.
   if (connect(connection.get(), address.get(), address.length) != 0) {
-    obstacle.text = errno == EAGAIN ? "its socket takes no more connections"
-                                    : "nothing listens at its local name";
+    obstacle.text = errno == EAGAIN ? "its socket accepts no more connections"
+                                    : "no process listens at its local name";
     return std::nullopt;
   }
   const ucred who = peer_of(connection);
   if (who.uid != geteuid()) {
     obstacle.text = detail::format_text(
-        "process {} of user {} has its local name", who.pid, who.uid);
+        "process {} of user {} uses its local name", who.pid, who.uid);
     return std::nullopt;
   }
   obstacle.text = detail::format_text(
-      "process {} listens at its local name and does not answer", who.pid);
+      "process {} listens at its local name but does not answer", who.pid);
   return connection;
 }
 
@@ -275,9 +275,9 @@ int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
     std::this_thread::sleep_for(kKnockAgain);
   } while (std::chrono::steady_clock::now() < deadline);
   DTENSOR_THROW(
-      "[{}] rank 0 was not found on this host in time: {}. Look whether it "
-      "runs; if ranks were started apart, or on several hosts, set MASTER_ADDR "
-      "and MASTER_PORT.",
+      "[{}] rank 0 was not found on this host in time: {}. Check that it is "
+      "running; if ranks were started separately or on several hosts, set "
+      "MASTER_ADDR and MASTER_PORT.",
       kInitProcessGroup,
       obstacle.text);
   return 0;

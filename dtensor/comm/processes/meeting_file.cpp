@@ -39,7 +39,7 @@ class FileLock {
           std::strerror(errno));
       DTENSOR_CHECK(
           std::chrono::steady_clock::now() < deadline,
-          "[{}] another process keeps the file {} locked. End that process, or "
+          "[{}] another process has locked the file {}. Stop that process, or "
           "give the job another file.",
           kInitProcessGroup,
           quoted(path));
@@ -87,8 +87,8 @@ void check_content(const Descriptor& file, const std::string& path) {
       : invalid_store_file_reason(content);
   DTENSOR_CHECK_VALUE(
       objection.empty(),
-      "[{}] the file {} is not one that ranks meet in: {}. Name a file that "
-      "does not exist yet.",
+      "[{}] the file {} is not a FileStore file: {}. Name a file that does not "
+      "exist yet.",
       kInitProcessGroup,
       quoted(path),
       objection);

@@ -63,14 +63,14 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
       mpi_(env.size > 1 ? mpi_among(chosen_) : "") {
   DTENSOR_CHECK_VALUE(
       mpi_.empty() || env.ranks_per_process <= 1,
-      "[init_process_group] MPI's ranks are processes, and this one has {} "
-      "ranks. Use another backend than \"{}\", or one rank for each process.",
+      "[init_process_group] MPI supports one rank per process, got {}. Use "
+      "another backend than \"{}\", or one rank per process.",
       env.ranks_per_process,
       mpi_);
   DTENSOR_CHECK_VALUE(
       !are_fake(chosen_) || env.ranks_per_process <= 1,
-      "[init_process_group] a fake world has one rank, and this process {}. "
-      "Use another backend than \"fake\", or one rank for each process.",
+      "[init_process_group] the fake backend supports one rank per process, "
+      "got {}. Use another backend than \"fake\", or one rank per process.",
       env.ranks_per_process);
   if (!mpi_.empty()) {
     load_mpi(mpi_); // fail before other ranks wait for this one
@@ -139,8 +139,8 @@ GroupBackendPtr Membership::make_backend(
   const auto chosen = name.empty() ? chosen_ : choose_backends(name);
   DTENSOR_CHECK_VALUE(
       mpi_among(chosen).empty() || mpi_among(chosen) == mpi_,
-      "[new_group] the backend \"{}\" communicates by MPI, which "
-      "init_process_group() begins. Name it there.",
+      "[new_group] the backend \"{}\" needs MPI, which init_process_group() "
+      "initializes. Pass it there.",
       name);
   RendezvousInfo place;
   if (are_fake(chosen)) {

@@ -38,9 +38,9 @@ std::string implementation_for(std::string_view name) {
     }
   }
   DTENSOR_THROW(
-      "[{}] no launcher of MPI has started this process: OMPI_COMM_WORLD_RANK, "
-      "PMI_RANK and PMIX_RANK are not set. Start it by mpirun, name the "
-      "backend \"openmpi\" or \"mpich\", or use \"gloo\".",
+      "[{}] this process was not started by an MPI launcher: "
+      "OMPI_COMM_WORLD_RANK, PMI_RANK and PMIX_RANK are not set. Start it with "
+      "mpirun, set the backend to \"openmpi\" or \"mpich\", or use \"gloo\".",
       kMpi);
 }
 
@@ -56,9 +56,8 @@ MpiEntry entry_of(const std::string& implementation) {
   const fs::path file = folder / ("libdtensor_" + implementation + ".so");
   DTENSOR_CHECK(
       fs::exists(file),
-      "[{}] dtensor was built without {}: there is no {} in {}. Install what "
-      "programs are built with for it (lib{}-dev) and build dtensor again, or "
-      "use \"gloo\".",
+      "[{}] dtensor was built without {}: there is no {} in {}. Install its "
+      "development package (lib{}-dev) and rebuild dtensor, or use \"gloo\".",
       kMpi,
       implementation,
       file.filename().string(),
@@ -109,7 +108,8 @@ void load_mpi(std::string_view name) {
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.module == nullptr || mine.implementation == wanted,
-      "[{}] this process has used {}, and cannot use {} too. Name one of them.",
+      "[{}] this process already uses {} and cannot use {} too. Use one of "
+      "them.",
       kMpi,
       mine.implementation,
       wanted);
@@ -133,8 +133,8 @@ GroupBackendPtr make_mpi(GroupMembers members, const RendezvousInfo& place) {
   const MpiModule* const module = module_or_null();
   DTENSOR_CHECK(
       module != nullptr,
-      "[{}] MPI has not begun in this process, which all ranks do together. "
-      "Name \"mpi\" in init_process_group.",
+      "[{}] MPI is not initialized in this process, and all ranks must "
+      "initialize it together. Pass backend \"mpi\" to init_process_group.",
       kMpi);
   return module->make(std::move(members), place);
 }

@@ -58,9 +58,8 @@ bool has_nccl() {
 GroupBackendPtr make_nccl(GroupMembers members, const RendezvousInfo& place) {
   DTENSOR_CHECK_VALUE(
       at::cuda::is_available(),
-      "[nccl] there is no GPU for \"{}\" in this process. Look at "
-      "CUDA_VISIBLE_DEVICES and at nvidia-smi, or use \"gloo\" and tensors of "
-      "the CPU.",
+      "[nccl] no GPU is visible to this process for \"{}\". Check "
+      "CUDA_VISIBLE_DEVICES and nvidia-smi, or use \"gloo\" with CPU tensors.",
       members.label);
   const c10::Device device(c10::kCUDA, c10::cuda::current_device());
   claim_gpu(members, place, device, name_of_gpu(device.index()));

@@ -9,7 +9,7 @@ bool has_nccl() {
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): as in nccl.cpp.
 GroupBackendPtr make_nccl(GroupMembers /*members*/, const RendezvousInfo&) {
-  TORCH_INTERNAL_ASSERT(false, "choose_backends() lets nobody come here");
+  TORCH_INTERNAL_ASSERT(false, "choose_backends() rejects nccl in this build");
 }
 
 } // namespace dtensor::detail

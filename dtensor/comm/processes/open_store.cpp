@@ -51,7 +51,7 @@ StorePtr reach(const std::string& host, int port, Deadline deadline) {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {
     DTENSOR_THROW(
-        "[{}] the store at {}:{} does not answer: {} Look whether MASTER_ADDR "
+        "[{}] the store at {}:{} does not answer: {} Check that MASTER_ADDR "
         "and MASTER_PORT are those of this job.",
         kInitProcessGroup,
         host,
@@ -104,12 +104,13 @@ StorePtr by_variables(const LaunchEnv& env, Deadline deadline) {
   }
   DTENSOR_CHECK_VALUE(
       !env.launcher_has_store,
-      "[{}] TORCHELASTIC_USE_AGENT_STORE is True, and nothing says where the "
-      "launcher's store is. Set MASTER_ADDR and MASTER_PORT, or unset it.",
+      "[{}] TORCHELASTIC_USE_AGENT_STORE is True, but the address of the "
+      "launcher's store is not set. Set MASTER_ADDR and MASTER_PORT, or unset "
+      "it.",
       kInitProcessGroup);
   DTENSOR_CHECK_VALUE(
       env.local_size == env.size,
-      "[{}] nothing says where the {} ranks meet: {}. Set MASTER_ADDR and "
+      "[{}] no rendezvous address for {} ranks: {}. Set MASTER_ADDR and "
       "MASTER_PORT, or use an init_method.",
       kInitProcessGroup,
       env.size,
@@ -148,8 +149,8 @@ StorePtr found(
       });
   DTENSOR_CHECK(
       store.has_value(),
-      "[{}] {} does not answer within {} s. Look whether what listens there is "
-      "the store of this job.",
+      "[{}] {} did not answer within {} s. Check that the process that listens "
+      "there is the store of this job.",
       kInitProcessGroup,
       store_text(env, options),
       static_cast<double>(options.timeout.count()) / 1000.0);

@@ -160,13 +160,14 @@ std::string Peers::find_failure_causes(
   } while (!quiet.empty() && std::chrono::steady_clock::now() < deadline);
   return quiet.empty()
       ? c10::str(
-            "all of its ranks failed alike. They may have called different "
-            "collectives: ",
+            "all of its ranks failed in the same way. They may have called "
+            "different collectives: ",
             kHowToCompare)
       : detail::format_text(
-            "{}{} nothing: busy, hanging, or in another collective. {}",
+            "{}{} not reported an error: busy, hanging, or in another "
+            "collective. {}",
             names(quiet),
-            quiet.size() == 1 ? " runs and says" : " run and say",
+            quiet.size() == 1 ? " is running but has" : " are running but have",
             kHowToCompare);
 }
 
@@ -179,10 +180,10 @@ std::string Peers::describe_failures(
           return self->find_failure_causes(ranks);
         });
     return known ? *known
-                 : "the store does not answer, so the process that keeps it, " +
+                 : "the store does not answer, so the process that hosts it, " +
             name(0) + " or the launcher, is stopped or cannot be reached";
   } catch (const std::exception&) {
-    return "the store cannot be reached, so the process that kept it, " +
+    return "the store cannot be reached, so the process that hosted it, " +
         name(0) + " or the launcher, has ended";
   }
 }

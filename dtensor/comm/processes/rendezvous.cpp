@@ -79,8 +79,8 @@ void claim_rank(
     const Peer& me) {
   DTENSOR_CHECK(
       store.add(c10::str("seat/", env.rank), 1) == 1,
-      "[{}] rank {} has come before: {}. Start each rank once, and give each "
-      "job an address, or a file that does not exist yet, of its own.",
+      "[{}] rank {} is already registered by {}. Start each rank once, and "
+      "give each job its own address, or its own file that does not exist yet.",
       kInitProcessGroup,
       env.rank,
       describe_rank_owner(store, env.rank, mine, me));
@@ -110,8 +110,8 @@ MissingRanks missing_ranks(c10d::Store& store, int64_t size) {
     }
   } catch (const std::exception&) {
     DTENSOR_THROW(
-        "[{}] the store cannot be reached any more: the process that kept it, "
-        "rank 0 or the launcher, has ended. Look at what it printed.",
+        "[{}] the store cannot be reached any more: the process that hosted "
+        "it, rank 0 or the launcher, has ended. Look at what it printed.",
         kInitProcessGroup);
   }
   return missing;
@@ -129,8 +129,8 @@ void throw_missing(
     std::this_thread::sleep_for(kForOthers);
   }
   DTENSOR_THROW(
-      "[{}] {}{} of {} did not come within {} s. Look whether they run, and "
-      "whether they reach rank 0's host.",
+      "[{}] {}{} of {} did not join within {} s. Check that they are running "
+      "and can reach rank 0's host.",
       kInitProcessGroup,
       missing.first.empty() ? "some ranks" : rank_list(missing.first),
       missing.all ? "" : " and perhaps more",
@@ -178,8 +178,8 @@ std::vector<Peer> greet_in_time(
       });
   DTENSOR_CHECK(
       peers.has_value(),
-      "[{}] {} does not answer any more. Look whether the process that keeps "
-      "it, rank 0 or the launcher, runs.",
+      "[{}] {} no longer answers. Check that the process that hosts it, rank 0 "
+      "or the launcher, is running.",
       kInitProcessGroup,
       store_text(env, options));
   return *std::move(peers);
@@ -214,8 +214,8 @@ LaunchEnv read_with(const ProcessGroupOptions& options) {
 ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options) {
   DTENSOR_CHECK_VALUE(
       options.timeout.count() > 0,
-      "[{}] the timeout must be positive: {} ms. Leave it out to wait half an "
-      "hour.",
+      "[{}] the timeout must be positive: {} ms. Leave it out for the default "
+      "of 30 minutes.",
       kInitProcessGroup,
       options.timeout.count());
   options.timeout = std::min(options.timeout, kLongestTimeout);
@@ -229,7 +229,7 @@ LaunchEnv read_rank_identity(const ProcessGroupOptions& options) {
   env.size = options.world_size.value_or(env.size);
   DTENSOR_CHECK_VALUE(
       env.rank >= 0 && env.rank < env.size,
-      "[{}] no rank {} in a world of {}. Pass both, rank and world_size, or "
+      "[{}] no rank {} in a world of {}. Pass both rank and world_size, or "
       "neither.",
       kInitProcessGroup,
       env.rank,

@@ -30,8 +30,8 @@ void SharedBackend::check_cpu(CollectiveKind kind, const at::Tensor& tensor)
     const {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       tensor.device().is_cpu(),
-      "[{}] shared memory carries CPU tensors: got one on {} on \"{}\". Move "
-      "it to the CPU, or use another backend.",
+      "[{}] shared memory supports only CPU tensors: got one on {} on \"{}\". "
+      "Move it to the CPU, or use another backend.",
       to_string(kind),
       tensor.device(),
       label());
@@ -106,8 +106,8 @@ void SharedBackend::disagree(const Call& call) {
     check_agreement(calls, members().ranks, label());
   }
   DTENSOR_THROW_VALUE(
-      "[{}] ranks of \"{}\" disagree: their sizes are too long to be told. "
-      "Call the same collective with the same sizes on every rank.",
+      "[{}] ranks of \"{}\" disagree: their sizes are too long to print. Call "
+      "the same collective with the same sizes on every rank.",
       call.name(),
       label());
 }

@@ -139,8 +139,8 @@ void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
   }
   DTENSOR_CHECK(
       is_sound,
-      "[recv] what came from {} is no message: it has {} dimensions and dtype "
-      "{}. Start all ranks again.",
+      "[recv] malformed message from {}: it has {} dimensions and dtype {}. "
+      "Start all ranks again.",
       channel_.rank_text(from),
       envelope.dims,
       static_cast<int64_t>(envelope.dtype));
@@ -161,8 +161,8 @@ bool SharedMail::take(
   const int64_t come = ring.written.load(std::memory_order_acquire) - read;
   DTENSOR_CHECK(
       come >= 0 && come <= kMailBytes,
-      "[recv] the messages of {} have {} bytes under way, of at most {}. Start "
-      "all ranks again.",
+      "[recv] the messages from {} have {} bytes in flight, expected at most "
+      "{}. Start all ranks again.",
       channel_.rank_text(from),
       come,
       kMailBytes);

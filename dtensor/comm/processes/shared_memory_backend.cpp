@@ -62,8 +62,8 @@ Address from_bytes(const std::vector<uint8_t>& bytes) {
       address.key[1];
   DTENSOR_CHECK(
       !words.fail() && address.pid > 0 && address.descriptor >= 0,
-      "[{}] the store does not say where the memory is, but \"{}\". Give each "
-      "group keys of its own.",
+      "[{}] expected the segment's address in the store, got \"{}\". Give each "
+      "group its own keys.",
       kSharedMemory,
       text.substr(0, 40));
   return address;
@@ -121,20 +121,21 @@ SharedSegment make_segment(
 void check_identity(const SharedIdentity& theirs, const SharedIdentity& mine) {
   DTENSOR_CHECK(
       theirs.magic == mine.magic && theirs.key == mine.key,
-      "[{}] the memory is not that of this group: it has another key. Give "
-      "each group of each job keys of its own in the store.",
+      "[{}] the memory belongs to another group: its key differs. Give each "
+      "group of each job its own keys in the store.",
       kSharedMemory);
   DTENSOR_CHECK(
       theirs.version == mine.version,
-      "[{}] rank 0 of the group has version {} of this library, and this rank "
-      "{}. Run the same program on all ranks.",
+      "[{}] rank 0 of the group has version {} of this library, but this rank "
+      "has {}. Run the same program on all ranks.",
       kSharedMemory,
       theirs.version,
       mine.version);
   DTENSOR_CHECK(
       theirs == mine,
-      "[{}] rank 0 of the group has {} members and blocks of {} bytes, and "
-      "this rank {} and {}, or others. Make the group alike on all ranks.",
+      "[{}] rank 0 of the group has {} members and blocks of {} bytes, but "
+      "this rank has {} and {}, or other options. Make the group with the same "
+      "options on all ranks.",
       kSharedMemory,
       theirs.members,
       theirs.block_bytes,
@@ -151,8 +152,8 @@ SharedSegment open_segment(
     store.wait({kStoreKey}, options.timeout);
   } catch (const std::exception& error) {
     DTENSOR_THROW(
-        "[{}] waited {} ms for rank {} to make the memory of \"{}\": {}. Make "
-        "the group on every rank, or raise the timeout.",
+        "[{}] timed out after {} ms waiting for rank {} to make the memory of "
+        "\"{}\": {}. Make the group on every rank, or raise the timeout.",
         kSharedMemory,
         options.timeout.count(),
         members.ranks.front(),
@@ -181,7 +182,7 @@ void check_options(
       kMostMembers);
   DTENSOR_CHECK_VALUE(
       options.block_bytes > 0 && options.block_bytes % kNoticeBytes == 0,
-      "[{}] blocks have {} bytes. Pass a multiple of {}.",
+      "[{}] block_bytes is {}. Pass a positive multiple of {}.",
       kSharedMemory,
       options.block_bytes,
       kNoticeBytes);

@@ -42,7 +42,7 @@ std::string objection(int descriptor, size_t bytes) {
   }
   const int seals = fcntl(descriptor, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
-    return "it is no sealed memory";
+    return "it is not sealed memory";
   }
   if (status.st_size != static_cast<off_t>(bytes)) {
     return detail::format_text(
@@ -74,8 +74,8 @@ SharedSegment SharedSegment::create(size_t bytes) {
       memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
   DTENSOR_CHECK(
       bytes <= file_size_limit(),
-      "[{}] cannot make {} bytes of shared memory: a file may have {}. Raise "
-      "that limit (ulimit -f), or use another backend.",
+      "[{}] cannot make {} bytes of shared memory: the file size limit is {}. "
+      "Raise that limit (ulimit -f), or use another backend.",
       kSharedMemory,
       bytes,
       file_size_limit());
@@ -102,8 +102,8 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
   SharedSegment result(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes);
   DTENSOR_CHECK(
       result.descriptor() >= 0,
-      "[{}] cannot open the memory of process {}, {}: {}. Let ranks that share "
-      "memory be processes of one user that see each other in /proc, or use "
+      "[{}] cannot open the memory of process {}, {}: {}. Run ranks that share "
+      "memory as processes of one user that see each other in /proc, or use "
       "another backend.",
       kSharedMemory,
       pid,
@@ -112,8 +112,8 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
   const std::string why = objection(result.descriptor(), bytes);
   DTENSOR_CHECK(
       why.empty(),
-      "[{}] what process {} offers as {} is not the memory of this group: {}. "
-      "Run the same program on all ranks.",
+      "[{}] the segment of process {} at {} is not the memory of this group: "
+      "{}. Run the same program on all ranks.",
       kSharedMemory,
       pid,
       path,

@@ -134,7 +134,7 @@ std::string SharedChannel::dead_peer_reason(Missing missing) const {
         "; rank {} waits for it in {}", global(rank()), place());
     if (state == SharedSeat::kLeft) {
       return detail::format_text(
-          "{} has let go of the group{}. Call the same collectives on every "
+          "{} has released the group{}. Call the same collectives on every "
           "rank.",
           rank_text(member),
           waiting);
@@ -157,8 +157,8 @@ std::string SharedChannel::timeout_text(
     }
   }
   return detail::format_text(
-      "waited {} ms for {} in {}. Call the same collectives on every rank, or "
-      "raise the timeout.",
+      "timed out after {} ms waiting for {} in {}. Call the same collectives "
+      "on every rank, or raise the timeout.",
       timeout.count(),
       rank_list(absent),
       place());

@@ -37,7 +37,7 @@ Addresses resolve(const std::string& host, int port) {
   auto [found, wrong] = look_up(host, port);
   DTENSOR_CHECK(
       wrong == 0,
-      "[{}] there is no host \"{}\": {}. Set MASTER_ADDR to the name or "
+      "[{}] cannot resolve host \"{}\": {}. Set MASTER_ADDR to the name or "
       "address of rank 0's host.",
       kInitProcessGroup,
       host,
@@ -121,8 +121,8 @@ void await_listener(const std::string& host, int port, Deadline deadline) {
   while (!has_listener(host, port, deadline, wrong)) {
     DTENSOR_CHECK(
         std::chrono::steady_clock::now() < deadline,
-        "[{}] the store at {}:{} cannot be reached: {}. Look whether the "
-        "process that keeps it, rank 0 or the launcher, runs, and whether "
+        "[{}] the store at {}:{} cannot be reached: {}. Check that the process "
+        "that hosts it, rank 0 or the launcher, is running, and that "
         "MASTER_ADDR and MASTER_PORT are those of this job.",
         kInitProcessGroup,
         host,

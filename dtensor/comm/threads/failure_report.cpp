@@ -26,7 +26,7 @@ Told tell(const RankFailure& failure) {
     std::rethrow_exception(failure.error);
   } catch (const RankEnded&) {
     return {
-        failure.place.empty() ? "ended" : "ended in " + failure.place,
+        failure.place.empty() ? "terminated" : "terminated in " + failure.place,
         typeid(RankEnded),
         true};
   } catch (const c10::Error& error) {
@@ -34,7 +34,7 @@ Told tell(const RankFailure& failure) {
   } catch (const std::exception& error) {
     return {error.what(), typeid(error)};
   } catch (...) {
-    return {"an exception that is no std::exception"};
+    return {"an exception not derived from std::exception"};
   }
 }
 

@@ -202,8 +202,8 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
   } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
     rank.failure.error = std::make_exception_ptr(c10::Error(
         {__func__, __FILE__, uint32_t{__LINE__}},
-        "the thread of this rank was ended by pthread_exit. Return from the "
-        "function instead."));
+        "the thread of this rank was terminated by pthread_exit. Return from "
+        "the function instead."));
     hub_->rank_failed(number);
     throw; // must be rethrown
   } catch (...) {
@@ -223,10 +223,10 @@ void RankThreads::begin(const char* where) {
   const std::lock_guard<std::mutex> lock(mutex_);
   DTENSOR_CHECK(
       !failed_,
-      "[{}] an earlier function failed on {}{} ended with it. Make new Ranks.",
+      "[{}] an earlier function failed, which terminated {}{}. Make new Ranks.",
       where,
       size(),
-      size() == 1 ? " rank, which" : " ranks, which");
+      size() == 1 ? " rank" : " ranks");
   DTENSOR_CHECK(
       !running_,
       "[{}] another thread's function is running on these ranks. Wait for it, "

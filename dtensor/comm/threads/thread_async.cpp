@@ -106,7 +106,7 @@ class ThreadPending final : public Pending {
     if (!owner_->has_ended() || !meeting_->complete()) {
       check_owner(
           "Pending",
-          [&] { return "a result under way on \"" + label_ + "\""; },
+          [&] { return "a result in flight on \"" + label_ + "\""; },
           owner_.get());
     }
   }

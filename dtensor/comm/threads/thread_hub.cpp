@@ -99,8 +99,8 @@ std::string ThreadHub::timeout_text(
     const Wait& wait,
     std::chrono::milliseconds timeout) const {
   return detail::format_text(
-      "[{}] waited {} ms on \"{}\" for {}. Call the same collectives on every "
-      "rank, or raise {}",
+      "[{}] timed out after {} ms on \"{}\" waiting for {}. Call the same "
+      "collectives on every rank, or raise {}",
       wait.name(),
       timeout.count(),
       wait.label(),

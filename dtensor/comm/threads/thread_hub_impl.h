@@ -31,7 +31,7 @@ class Channel;
 class RankEnded : public std::exception {
  public:
   const char* what() const noexcept override {
-    return "this rank was ended because another rank failed";
+    return "this rank was terminated because another rank failed";
   }
 };
 

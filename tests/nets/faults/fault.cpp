@@ -172,18 +172,18 @@ bool names(const std::string& error, const Fault& fault) {
       return says(c10::str(
           " belongs to rank ",
           (fault.rank + 1) % fault.ranks,
-          ", and this is ",
+          ", but this is ",
           at_fault,
           ". Build one model per rank, inside run_ranks"));
     default:
       return says(
-          " belongs to rank 0 of a run_ranks that has ended, and this is " +
+          " belongs to rank 0 of a run_ranks that has ended, but this is " +
           at_fault);
   }
 }
 
 bool waited(const std::string& error) {
-  return error.find("] waited ") != std::string::npos;
+  return error.find("] timed out after ") != std::string::npos;
 }
 
 Objects of_ended_ranks() {

@@ -63,10 +63,10 @@ bool names_culprit(
   return false;
 }
 
-// True for "rank 2 of 3 did not come" or "ranks 2, 3 of 4 did not come".
+// True for "rank 2 of 3 did not join" or "ranks 2, 3 of 4 did not join".
 bool says_absent(const std::string& text, int64_t rank) {
   const std::regex said(c10::str(
-      "ranks? ([0-9]+, )*", rank, "(, [0-9]+)* of [0-9]+ did not come within"));
+      "ranks? ([0-9]+, )*", rank, "(, [0-9]+)* of [0-9]+ did not join within"));
   return std::regex_search(text, said);
 }
 
@@ -83,11 +83,11 @@ std::string missing_of_absent(
   };
   const bool store_is_late = fault.culprit < world.threads;
   const bool is_told = says_absent(output, fault.culprit) ||
-      says("the store at ") || has(output, "ranks of this host did not come") ||
+      says("the store at ") || has(output, "ranks of this host did not join") ||
       (store_is_late &&
        (says("rank 0 was not found on this host in time") ||
-        has(output, " did not come within")));
-  return is_told ? "" : "that the rank did not come";
+        has(output, " did not join within")));
+  return is_told ? "" : "that the rank did not join";
 }
 
 // Under mpirun, the first process that ends ends all others, so fewer errors
@@ -161,7 +161,8 @@ missing_in(const std::string& output, const World& world, const Case& fault) {
   if (!store_is_gone && !names_culprit(output, world, fault)) {
     return "the rank and its host";
   }
-  if (!has(output, "It was number ") || !has(output, "on \"tp\": ")) {
+  if (!has(output, "This was collective number ") ||
+      !has(output, "on \"tp\": ")) {
     return "the collective's number and dimension";
   }
   return fault.kind != Kind::kThrows || store_is_gone ||
