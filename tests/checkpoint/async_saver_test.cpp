@@ -67,7 +67,7 @@ TEST(AsyncSaverTest, SavesWhatWasThereWhenItWasCalled) {
 }
 
 // No rank needs to wait: the checkpoint exists once the savers are destroyed.
-TEST(AsyncSaverTest, NeedsNobodyToWait) {
+TEST(AsyncSaverTest, NeedsNoWait) {
   const Folder folder;
   run_ranks(3, [&] {
     StateDict state;
@@ -128,7 +128,7 @@ class FileSizeLimit {
 
 // If a rank cannot write, the previous checkpoint stays, and all ranks get the
 // error.
-TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
+TEST(AsyncSaverTest, KeepsTheOldCheckpointIfARankCannotWrite) {
   const Folder folder;
   const auto path = folder / "one";
   const auto save = [&](double value, AsyncSaver& saver) {
@@ -186,7 +186,7 @@ TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
 
 // The same holds if one of the ranks cannot assemble its full file: the limit
 // allows each shard file and one of the full files.
-TEST(AsyncSaverTest, LeavesWhatWasThereWhenNoWholeFileCanBeWritten) {
+TEST(AsyncSaverTest, KeepsTheOldCheckpointIfNoCompleteFileCanBeWritten) {
   const Folder folder;
   const auto path = folder / "one";
   const auto save = [&](double value, bool large_first) {
@@ -304,7 +304,7 @@ TEST(AsyncSaverTest, EndsWhereARankThrows) {
   }
 }
 
-TEST(AsyncSaverTest, RefusesAPathThatIsThere) {
+TEST(AsyncSaverTest, RejectsAnExistingPath) {
   const Folder folder;
   run_ranks(2, [&] {
     StateDict state;
@@ -320,7 +320,7 @@ TEST(AsyncSaverTest, RefusesAPathThatIsThere) {
   });
 }
 
-TEST(AsyncSaverTest, TakesThePlaceOfAnother) {
+TEST(AsyncSaverTest, ReplacesAnotherCheckpoint) {
   const Folder folder;
   run_ranks(2, [&] {
     StateDict state;

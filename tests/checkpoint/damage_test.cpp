@@ -82,7 +82,7 @@ TEST(DamagedCheckpoint, IsNotLoadedWithAFlippedBit) {
   EXPECT_EQ(load(folder / "one"), "");
 }
 
-TEST(DamagedCheckpoint, IsNotLoadedWhenItIsCutShort) {
+TEST(DamagedCheckpoint, IsNotLoadedWhenTruncated) {
   const Folder folder;
   save(folder / "one");
   for (const auto& file : files_of(folder / "one")) {
@@ -96,7 +96,7 @@ TEST(DamagedCheckpoint, IsNotLoadedWhenItIsCutShort) {
   }
 }
 
-TEST(DamagedCheckpoint, SaysWhatIsWrong) {
+TEST(DamagedCheckpoint, ReportsTheDamage) {
   const Folder folder;
   const auto path = folder / "one";
   save(path);

@@ -226,7 +226,7 @@ TEST(CheckpointErrors, OfNames) {
       "a tensor.");
 }
 
-TEST(CheckpointErrors, OfNamesThatNoFileHas) {
+TEST(CheckpointErrors, OfInvalidTensorNames) {
   const Folder folder;
   const auto error = [&](const std::string& name) {
     StateDict state;
@@ -422,7 +422,7 @@ TEST(CheckpointErrors, OfFilesOutsideOfTheFolder) {
   EXPECT_NE(text.find("outside of the folder"), text.npos) << text;
 }
 
-TEST(CheckpointErrors, OfFilesThatAreNone) {
+TEST(CheckpointErrors, OfInvalidFiles) {
   const Folder folder;
   save(folder / "one");
   const std::string shard =
@@ -449,7 +449,7 @@ TEST(CheckpointErrors, OfFilesThatAreNone) {
 }
 
 // Anything that is not a checkpoint stays.
-TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
+TEST(CheckpointErrors, OfReplacingOtherFolders) {
   const Folder folder;
   StateDict state;
   state.insert("w", at::ones({3}));
@@ -551,7 +551,7 @@ TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
 
 // Ranks that see different checkpoints, for example in folders of different
 // machines, get an error.
-TEST(CheckpointErrors, OfRanksThatSeeOthers) {
+TEST(CheckpointErrors, OfRanksWithDifferentTensors) {
   const Folder folder;
   save(folder / "one");
   save(folder / "two");

@@ -179,7 +179,7 @@ TEST(ResumedRun, OfLbfgsHasTheSameLosses) {
   }
 }
 
-TEST(ResumedRun, WantsTheOptimizersState) {
+TEST(ResumedRun, RequiresTheOptimizersState) {
   const Folder folder;
   Training run(mesh_of({1}), 1);
   save_checkpoint(folder / "one", {.model = run.model.get()});

@@ -38,7 +38,7 @@ std::string error_of_run(detail::SaveTask task) {
   return error_of([&] { run.finish(*group); });
 }
 
-TEST(SaveRun, DoesNotWaitForEver) {
+TEST(SaveRun, TimesOut) {
   const Folder folder;
   auto task = task_in(folder);
   task.timeout = std::chrono::seconds(0);
@@ -50,7 +50,7 @@ TEST(SaveRun, DoesNotWaitForEver) {
   EXPECT_TRUE(fs::is_empty(folder / ""));
 }
 
-TEST(SaveRun, TellsWhatAnotherRankHasNoted) {
+TEST(SaveRun, ReportsErrorsOfOtherRanks) {
   const Folder folder;
   auto task = task_in(folder);
   detail::write_small_file(
@@ -62,7 +62,7 @@ TEST(SaveRun, TellsWhatAnotherRankHasNoted) {
   EXPECT_TRUE(fs::is_empty(folder / ""));
 }
 
-TEST(SaveRun, EndsWhenItsFolderIsGone) {
+TEST(SaveRun, FailsIfItsFolderIsRemoved) {
   const Folder folder;
   auto task = task_in(folder);
   const auto gone = task.folder;
@@ -134,7 +134,7 @@ TEST(WholeFiles, AreDealtToRanks) {
 
 // The folder of a save in progress is refused; the remains of a killed save are
 // replaced.
-TEST(SaveRun, TakesOverWhatNobodyHolds) {
+TEST(SaveRun, TakesOverAnAbandonedFolder) {
   const Folder folder;
   auto task = task_in(folder);
   EXPECT_EQ(

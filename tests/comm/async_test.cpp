@@ -131,7 +131,7 @@ TEST_P(Async, AllToAllIsTheSynchronousOne) {
 }
 
 // Blocks travel around a ring while their sender still reads them.
-TEST_P(Async, AllToAllGoesRoundInARing) {
+TEST_P(Async, AllToAllAroundARing) {
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
     const auto n = group->size();
@@ -157,7 +157,7 @@ TEST_P(Async, AllToAllGoesRoundInARing) {
   });
 }
 
-TEST_P(Async, ManyAreUnderWayAndWaitedForInAnyOrder) {
+TEST_P(Async, ManyInFlightMayBeWaitedForInAnyOrder) {
   constexpr size_t kMany = 40;
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
@@ -191,7 +191,7 @@ TEST_P(Async, ManyAreUnderWayAndWaitedForInAnyOrder) {
   });
 }
 
-TEST_P(Async, TheInputMayChangeAtOnce) {
+TEST_P(Async, InputMayBeModifiedImmediately) {
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
     const double n = static_cast<double>(get_world_size());
@@ -212,7 +212,7 @@ TEST_P(Async, TheInputMayChangeAtOnce) {
 
 // An input that is moved in is kept and read in place. A copied input is
 // released as soon as the caller drops it.
-TEST(AsyncCollectives, ReadInputsThatAreMovedInInPlace) {
+TEST(AsyncCollectives, ReadMovedInputsInPlace) {
   run_ranks(2, [](int64_t rank) {
     const auto group = world();
     for (const bool moves : {true, false}) {
@@ -230,7 +230,7 @@ TEST(AsyncCollectives, ReadInputsThatAreMovedInInPlace) {
 
 // Memory that the tensor does not own is copied, even if the tensor is moved
 // in.
-TEST(AsyncCollectives, CopyMemoryThatTheyDoNotOwn) {
+TEST(AsyncCollectives, CopyMemoryTheyDoNotOwn) {
   run_ranks(2, [](int64_t rank) {
     const auto group = world();
     std::vector<float> mine(5000, static_cast<float>(rank + 1));
@@ -242,7 +242,7 @@ TEST(AsyncCollectives, CopyMemoryThatTheyDoNotOwn) {
   });
 }
 
-TEST_P(Async, ResultsGoWhereTheyAreWanted) {
+TEST_P(Async, ResultsAreWrittenToOut) {
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
     const auto x = rounding(rank, {500, 60}, at::kFloat);
@@ -277,7 +277,7 @@ TEST(AsyncCollectives, EnterWithoutWaiting) {
 }
 
 // Rank 1 ends without waiting for its result; rank 0 still gets its own.
-TEST(AsyncCollectives, AreNotWaitedForByWhoHasNoUseForThem) {
+TEST(AsyncCollectives, NeedNoWaitIfTheResultIsUnused) {
   std::atomic<bool> rank_1_is_gone{false};
   run_ranks(2, [&](int64_t rank) {
     const auto group = world();
@@ -302,7 +302,7 @@ TEST(AsyncCollectives, AreNotWaitedForByWhoHasNoUseForThem) {
   });
 }
 
-TEST(AsyncCollectives, OutliveTheRanksThatEnteredThem) {
+TEST(AsyncCollectives, OutliveTheRanksThatStartedThem) {
   std::vector<PendingPtr> left(2);
   run_ranks(2, [&](int64_t rank) {
     left[static_cast<size_t>(rank)] =
@@ -312,7 +312,7 @@ TEST(AsyncCollectives, OutliveTheRanksThatEnteredThem) {
   expect_equal(left[0]->wait(), torch::full({50000}, 2.0));
 }
 
-TEST(AsyncCollectives, LieAnywhereBetweenTheOthers) {
+TEST(AsyncCollectives, MayInterleaveWithSynchronousOnes) {
   run_ranks(2, [](int64_t rank) {
     const auto group = world();
     PendingPtr sum;
@@ -351,7 +351,7 @@ std::string on_two(const std::function<void(Group&, int64_t)>& fn) {
   });
 }
 
-TEST(AsyncErrors, NameWhatTheRanksCall) {
+TEST(AsyncErrors, NameTheCallsOfTheRanks) {
   EXPECT_EQ(
       on_two<c10::ValueError>([](Group& group, int64_t rank) {
         group.all_reduce_async(torch::ones({3 + rank}), ReduceOp::kSum)->wait();
@@ -370,7 +370,7 @@ TEST(AsyncErrors, NameWhatTheRanksCall) {
       "same collective with the same sizes on every rank.");
 }
 
-TEST(AsyncErrors, NameTheSizesThatDoNotFit) {
+TEST(AsyncErrors, NameMismatchedSizes) {
   EXPECT_EQ(
       on_two<c10::ValueError>([](Group& group, int64_t) {
         group.all_gather_async(torch::ones({3}), 0, 7)->wait();
@@ -388,7 +388,7 @@ TEST(AsyncErrors, NameTheSizesThatDoNotFit) {
       "contiguous tensor of that shape and dtype.");
 }
 
-TEST(AsyncErrors, NameTheCountsThatDoNotFit) {
+TEST(AsyncErrors, NameMismatchedCounts) {
   EXPECT_EQ(
       on_two<c10::ValueError>([](Group& group, int64_t) {
         group.all_to_all_async(torch::ones({3}), {1, 1}, {1, 1});
@@ -418,7 +418,7 @@ TEST(AsyncErrors, NameTheCountsThatDoNotFit) {
       "`input`, f32[3, 2], is not contiguous. Pass a contiguous tensor.");
 }
 
-TEST(AsyncErrors, OfOneRankEndTheOthers) {
+TEST(AsyncErrors, OfOneRankTerminateTheOthers) {
   EXPECT_EQ(
       on_two([](Group& group, int64_t rank) {
         TORCH_CHECK(rank == 0, "rank 1 has had enough");
@@ -437,7 +437,7 @@ TEST(AsyncErrors, OfOneRankEndTheOthers) {
       "collectives on every rank.");
 }
 
-TEST(AsyncErrors, DeadlocksAreSeen) {
+TEST(AsyncErrors, DeadlocksAreDetected) {
   EXPECT_EQ(
       on_two([](Group& group, int64_t rank) {
         if (rank == 0) {

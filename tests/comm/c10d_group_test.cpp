@@ -133,7 +133,7 @@ TEST(C10dGroup, NcclReducesWhatHasABytePerElement) {
   }
 }
 
-TEST(C10dGroup, ReducesInPlaceWhatNobodyElseHolds) {
+TEST(C10dGroup, ReducesUnsharedTensorsInPlace) {
   run_ranks(2, [](int64_t rank) {
     const auto backend =
         c10d_group(c10d_backend(world()), {{0, 1}, rank, "tp"}, at::kCPU);

@@ -257,7 +257,7 @@ TEST(FromGroup, RefusesOtherGroups) {
   });
 }
 
-TEST(BackendOverride, IsSaidOfSingleDimensions) {
+TEST(BackendOverride, AppliesToSingleDimensions) {
   run_ranks(2, [] {
     EXPECT_EQ(
         error_of<c10::ValueError>([] {

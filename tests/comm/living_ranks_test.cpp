@@ -51,7 +51,7 @@ TEST(LivingRanks, KeepThreadsGroupsAndMeshes) {
 
 // A rank may enter a collective in one run and its peer in the next run, where
 // both wait for each other.
-TEST(LivingRanks, WaitForEachOtherInEachRunAnew) {
+TEST(LivingRanks, SynchronizeInEachRun) {
   Ranks ranks(2);
   std::vector<PendingPtr> pending(2);
   ranks.run([&](int64_t rank) {
@@ -86,7 +86,7 @@ TEST(LivingRanks, TakeOverTheCallersStateInEachRun) {
 
 // Each run continues the rank's random sequence, as one program that draws
 // twice. The caller's generator advances independently.
-TEST(LivingRanks, DrawOnFromWhereTheyWere) {
+TEST(LivingRanks, ContinueTheirRandomStreams) {
   torch::manual_seed(3);
   const at::Tensor first = torch::rand({4});
   const at::Tensor second = torch::rand({4});
@@ -219,7 +219,7 @@ TEST(LivingRanks, StartNoThreadsInLaterRuns) {
 
 // A large result reuses the memory of a freed one. At 40 MB, malloc would not
 // keep the memory.
-TEST(LivingRanks, GiveALargeResultTheMemoryOfOneThatHasGone) {
+TEST(LivingRanks, ReuseTheMemoryOfFreedLargeResults) {
   Ranks ranks(2);
   ranks.run([](int64_t rank) {
     const auto group = new_group({0, 1}, "tp");

@@ -177,7 +177,7 @@ TEST(ForeignMesh, OfEndedRanksIsNoMeshOfLaterOnes) {
   kept = DeviceMesh();
 }
 
-TEST(ForeignResult, UnderWayIsRefusedToOtherRanks) {
+TEST(ForeignResult, InFlightIsRefusedToOtherRanks) {
   PendingPtr of_rank_0;
   std::string text;
   run_ranks(2, [&](int64_t rank) {
@@ -201,7 +201,7 @@ TEST(ForeignResult, UnderWayIsRefusedToOtherRanks) {
   EXPECT_TRUE(of_rank_0->wait().equal(torch::full({4}, 2.0F)));
 }
 
-TEST(ForeignResult, ThatCannotComeAnyMoreIsRefused) {
+TEST(ForeignResult, ThatCannotCompleteIsRefused) {
   PendingPtr of_rank_0;
   run_ranks(2, [&](int64_t rank) {
     if (rank == 0) {

@@ -65,7 +65,7 @@ void on_two(const std::function<void(Making&)>& fn, bool checks = false) {
       checks);
 }
 
-TEST(PerDeviceBackend, CarriesEachTensorOverItsOwn) {
+TEST(PerDeviceBackend, SelectsTheBackendByDevice) {
   on_two([](Making& making) {
     Group group(
         making.group(
@@ -85,7 +85,7 @@ TEST(PerDeviceBackend, CarriesEachTensorOverItsOwn) {
   });
 }
 
-TEST(PerDeviceBackend, CarriesEveryCollective) {
+TEST(PerDeviceBackend, SupportsEveryCollective) {
   on_two([](Making& making) {
     Group group(
         making.group(

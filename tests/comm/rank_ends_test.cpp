@@ -67,7 +67,7 @@ Ended in_child(const std::function<void()>& body) {
   return ended;
 }
 
-TEST(EndOfARank, ByPthreadExitIsAFailureOfIt) {
+TEST(EndOfARank, ByPthreadExitIsAFailure) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(2, [](int64_t rank) {
@@ -203,7 +203,7 @@ TEST(ForkedChild, CannotRunItsParentsRanks) {
   ranks.run([] { both()->barrier(); }); // the parent continues
 }
 
-TEST(ForkedChild, MayLetGoOfItsParentsRanks) {
+TEST(ForkedChild, MayDestroyItsParentsRanks) {
   auto ranks = std::make_unique<Ranks>(2);
   ranks->run([] { both()->barrier(); });
   const auto ended = in_child([&] { ranks.reset(); });

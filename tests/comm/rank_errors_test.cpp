@@ -133,7 +133,7 @@ TEST(Disagreement, OverTheRoot) {
       "f32[2] from rank 0; rank 1 calls scatter of f32[3] from rank 0");
 }
 
-TEST(Disagreement, NamesRanksThatSayTheSameTogether) {
+TEST(Disagreement, GroupsRanksWithEqualCalls) {
   EXPECT_EQ(
       error_of<c10::ValueError>([] {
         run_ranks(4, [](int64_t rank) {
@@ -180,7 +180,7 @@ TEST(Disagreement, LeavesTheGroupUsable) {
   });
 }
 
-TEST(Disagreement, OverAMessageIsToldByTheReceiver) {
+TEST(Disagreement, OverAMessageIsReportedByTheReceiver) {
   EXPECT_EQ(
       error_of<c10::ValueError>([] {
         run_ranks(2, [](int64_t rank) {
@@ -196,7 +196,7 @@ TEST(Disagreement, OverAMessageIsToldByTheReceiver) {
       "dtype that is sent.");
 }
 
-TEST(FailingRank, EndsTheRanksThatWait) {
+TEST(FailingRank, TerminatesWaitingRanks) {
   EXPECT_EQ(
       error_of<c10::IndexError>([] {
         run_ranks(4, [](int64_t rank) {
@@ -212,7 +212,7 @@ TEST(FailingRank, EndsTheRanksThatWait) {
       "were terminated in all_reduce on \"tp\"");
 }
 
-TEST(FailingRank, EndsARankThatWaitsForAMessage) {
+TEST(FailingRank, TerminatesARankWaitingForAMessage) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(2, [](int64_t rank) {
@@ -224,7 +224,7 @@ TEST(FailingRank, EndsARankThatWaitsForAMessage) {
       "recv on \"tp\"");
 }
 
-TEST(FailingRank, TellsEveryRanksOwnError) {
+TEST(FailingRank, ReportsEveryRanksOwnError) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(4, [](int64_t rank) {
@@ -251,7 +251,7 @@ TEST(FailingRank, KeepsTheTypeThatAllErrorsShare) {
       "std::exception");
 }
 
-TEST(FailingRank, IsToldWithTheCollectiveItWasIn) {
+TEST(FailingRank, IsReportedWithItsCollective) {
   // LibTorch does not implement sum for uint16, so the error is LibTorch's.
   EXPECT_EQ(
       error_of<c10::NotImplementedError>([] {
@@ -263,7 +263,7 @@ TEST(FailingRank, IsToldWithTheCollectiveItWasIn) {
       "implemented for 'UInt16' (in all_reduce on \"tp\")");
 }
 
-TEST(EndedRank, IsNamedByThoseWhoWaitForIt) {
+TEST(EndedRank, IsNamedByWaitingRanks) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(2, [](int64_t rank) {
@@ -312,7 +312,7 @@ TEST(EndedRank, DoesNotDisturbOthers) {
 const char* const kSameOrder =
     ". Call the collectives of a group in the same order on all its ranks.";
 
-TEST(Deadlock, IsToldWithEveryRanksCollective) {
+TEST(Deadlock, IsReportedWithEveryRanksCollective) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(4, [](int64_t rank) {
@@ -339,7 +339,7 @@ TEST(Deadlock, IsToldWithEveryRanksCollective) {
           kSameOrder);
 }
 
-TEST(Deadlock, IsAReceiveThatNobodySends) {
+TEST(Deadlock, IsAReceiveWithoutASend) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(2, [](int64_t rank) {
@@ -354,7 +354,7 @@ TEST(Deadlock, IsAReceiveThatNobodySends) {
           kSameOrder);
 }
 
-TEST(Deadlock, TellsWhoHasEnded) {
+TEST(Deadlock, NamesEndedRanks) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(3, [](int64_t rank) {
@@ -427,7 +427,7 @@ TEST(Timeout, OfAGroup) {
       where + "[all_reduce] " + kAfter40);
 }
 
-TEST(Timeout, OfCallsBeforeThatOfTheirGroup) {
+TEST(Timeout, OfACallOverridesThatOfItsGroup) {
   const std::string where = "[run_ranks] 1 of 2 ranks failed. rank 0: ";
   for (const auto of_group : {milliseconds(1), milliseconds(100'000)}) {
     EXPECT_EQ(
@@ -441,7 +441,7 @@ TEST(Timeout, OfCallsBeforeThatOfTheirGroup) {
   }
 }
 
-TEST(Timeout, OfOtherCallsIsTheWorldsAgain) {
+TEST(Timeout, OfOtherCallsIsThatOfTheWorld) {
   run_ranks(2, [](int64_t rank) {
     { const CollectiveTimeout limit(milliseconds(1)); }
     if (rank == 1) {
@@ -466,7 +466,7 @@ TEST(Timeout, IsPositive) {
   });
 }
 
-TEST(Timeout, MayBeAsLongAsItCanBe) {
+TEST(Timeout, MayBeTheLongestPossible) {
   run_ranks(
       2,
       [](int64_t rank) {
@@ -480,7 +480,7 @@ TEST(Timeout, MayBeAsLongAsItCanBe) {
 
 // If a rank catches the error and continues, the others wait in vain. The
 // report includes the caught error.
-TEST(Timeout, IsToldWhenTheRankCaughtIt) {
+TEST(Timeout, IsReportedEvenIfTheRankCaughtIt) {
   const std::string caught =
       "rank 0 caught: [barrier] timed out after 50 ms on \"tp\" waiting for "
       "rank 1. Call the same collectives on every rank, or raise "
@@ -521,7 +521,7 @@ TEST(Timeout, IsToldWhenTheRankCaughtIt) {
 
 // A cancelled rank may call another collective before it rethrows. The report
 // then names no collective for it.
-TEST(FailingRank, IsToldWhereverItWasEnded) {
+TEST(FailingRank, IsReportedWhereItWasTerminated) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(2, [](int64_t rank) {

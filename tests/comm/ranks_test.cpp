@@ -20,7 +20,7 @@ namespace TEST_SOURCE {
 
 using test::error_of;
 
-TEST(Ranks, AreThreadsThatKnowTheirRank) {
+TEST(Ranks, AreThreadsWithARankNumber) {
   std::mutex mutex;
   std::set<std::thread::id> threads;
   std::vector<int64_t> seen;
@@ -113,7 +113,7 @@ TEST(Ranks, CommunicateInBackward) {
   });
 }
 
-TEST(Ranks, AreEndedInBackwardToo) {
+TEST(Ranks, AreTerminatedInBackwardToo) {
   EXPECT_EQ(
       error_of([] {
         run_ranks(2, [](int64_t rank) {

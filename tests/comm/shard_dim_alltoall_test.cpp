@@ -92,7 +92,7 @@ TEST(ShardDimAllToAllErrors, NameTheDimensions) {
       "dimension 2 in a tensor of 2 dimensions. Use one from -2 to 1.");
 }
 
-TEST(ShardDimAllToAllErrors, NameWhatTheRanksCall) {
+TEST(ShardDimAllToAllErrors, NameTheCallsOfTheRanks) {
   const std::string head =
       "[run_ranks] 2 of 2 ranks failed. every rank: [all_to_all] ranks of "
       "\"tp\" disagree: rank 0 calls all_to_all of ";

@@ -98,7 +98,7 @@ TEST(SharedMemoryFaults, DeathBetweenBlocksIsNoticed) {
   EXPECT_EQ(ends, (std::vector<int>{0, 0, -SIGALRM}));
 }
 
-TEST(SharedMemoryFaults, WhoLetsGoIsNoticed) {
+TEST(SharedMemoryFaults, ReleasedGroupIsNoticed) {
   on_processes(2, [](int64_t rank) {
     GroupPtr group = new_group({0, 1}, "tp");
     group->barrier();
@@ -114,7 +114,7 @@ TEST(SharedMemoryFaults, WhoLetsGoIsNoticed) {
   });
 }
 
-TEST(SharedMemoryFaults, FailureOfOneIsToldToAll) {
+TEST(SharedMemoryFaults, FailureOfOneRankReachesAll) {
   on_processes(3, [](int64_t rank) {
     const GroupPtr group = new_group({0, 1, 2}, "tp");
     const int64_t large = int64_t{1} << 61; // exceeds the address space
@@ -158,7 +158,7 @@ TEST(SharedMemoryFaults, MissingRankIsNamed) {
   EXPECT_EQ(ends, std::vector<int>(3, 0));
 }
 
-TEST(SharedMemoryFaults, RankThatNeverComesIsNamed) {
+TEST(SharedMemoryFaults, AbsentRankIsNamed) {
   for (const int64_t missing : {0, 2}) {
     on_processes(
         3,
@@ -245,7 +245,7 @@ bool maps_memory() {
   return text.str().find("memfd:dtensor") != std::string::npos;
 }
 
-TEST(SharedMemoryFaults, NothingIsLeft) {
+TEST(SharedMemoryFaults, NoMemoryIsLeft) {
   const size_t shm = entries("/dev/shm");
   const auto ends = run_processes(2, [](int64_t rank, const StorePtr& store) {
     const size_t open = entries("/proc/self/fd");
@@ -278,7 +278,7 @@ std::string refusal(const StorePtr& store, const std::string& said) {
   });
 }
 
-TEST(SharedMemoryFaults, StrangersAreRefused) {
+TEST(SharedMemoryFaults, ForeignMemoryIsRefused) {
   const auto ends = run_processes(1, [](int64_t, const StorePtr& store) {
     EXPECT_THAT(refusal(store, "hello"), HasSubstr("but \"hello\""));
     EXPECT_THAT(

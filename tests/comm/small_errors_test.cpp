@@ -182,7 +182,7 @@ TEST(SmallCollectivesEnd, WhenAllWait) {
       << text;
 }
 
-TEST(SmallCollectivesEnd, WhenTimeIsOver) {
+TEST(SmallCollectivesEnd, AtTheTimeout) {
   const std::string text = error_of([] {
     run_ranks(
         2,

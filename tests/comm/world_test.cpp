@@ -56,7 +56,7 @@ TEST(World, IsThatOfTheScope) {
   EXPECT_EQ(get_world_size(), 1);
 }
 
-TEST(World, ScopesRefuseWhatIsNoRank) {
+TEST(World, ScopesRejectInvalidRanks) {
   EXPECT_EQ(
       error_of<c10::ValueError>(
           [] { const WorldScope scope(std::make_shared<SilentWorld>(5, 5)); }),
@@ -158,7 +158,7 @@ TEST(World, MayBeLentToAnotherThread) {
 }
 
 // A backward node runs outside of any world once its rank has ended.
-TEST(World, OfANodeIsNoneWhenTheRankHasEnded) {
+TEST(World, OfANodeIsEmptyAfterTheRankHasEnded) {
   at::Tensor loss;
   int64_t size = -1;
   run_ranks(2, [&](int64_t rank) {

@@ -40,7 +40,7 @@ TEST(Options, RefuseNumbersThatNoMachineHas) {
       "--grace is too large: 2000000000. Pass at most 31536000.");
 }
 
-TEST(Options, RefuseWhatIsNoOption) {
+TEST(Options, RejectUnknownOptions) {
   expect_error(
       {"true"},
       "invalid command line: --nproc-per-node is required. See dtensor-run "
@@ -54,7 +54,7 @@ TEST(Options, RefuseWhatIsNoOption) {
       "no such option: --bogus. See dtensor-run --help.");
 }
 
-TEST(Options, RefuseWhatCannotBeRun) {
+TEST(Options, RejectProgramsThatCannotRun) {
   expect_error({"-n", "1"}, "no program was given. Pass it after the options.");
   expect_error(
       {"-n", "1", "no-such-program"},
@@ -68,7 +68,7 @@ TEST(Options, RefuseWhatCannotBeRun) {
       "the program is not executable: /etc/passwd. Try chmod +x.");
 }
 
-TEST(Options, RefuseAddressesThatAreNone) {
+TEST(Options, RejectInvalidAddresses) {
   expect_error(
       {"-n", "1", "--nnodes", "2", "true"},
       "--rdzv is missing: there are 2 nodes. Pass --rdzv HOST:PORT, an address "

@@ -57,7 +57,7 @@ TEST(Processes, FailAlone) {
       "[dtensor-run] rank 0 on " + host_name() + " exited with code 5.\n");
 }
 
-TEST(Processes, SayWhyTheyCannotStart) {
+TEST(Processes, ReportWhyTheyCannotStart) {
   std::string path = testing::TempDir() + "launcher_test_XXXXXX";
   const int fd = ::mkstemp(path.data());
   ASSERT_GE(fd, 0);

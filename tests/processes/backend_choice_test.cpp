@@ -86,7 +86,7 @@ TEST(BackendChoice, NcclIsForCudaAndNeedsIt) {
       \"[init_process_group] \"shm\" supports only cpu tensors: \"cuda:shm\". Specify another backend for cuda.");
 }
 
-TEST(BackendChoice, RefusesWhatNamesNothing) {
+TEST(BackendChoice, RejectsInvalidNames) {
   EXPECT_THAT(
       error("smoke"),
       HasSubstr("[init_process_group] unknown backend \"smoke\". Use one of: "

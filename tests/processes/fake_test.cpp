@@ -57,7 +57,7 @@ TEST_F(FakeProcess, IsAnyOfVeryMany) {
   EXPECT_EQ(get_group(mesh, "dp").rank(), 8191);
 }
 
-TEST(FakeThreads, AreNoRanks) {
+TEST(FakeThreads, AreNotRanks) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "2", 1);
   RunWorldOptions options;

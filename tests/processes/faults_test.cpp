@@ -90,7 +90,7 @@ TEST_P(Faults, AForkedChildCannotCommunicate) {
 
 // A limit on file sizes (`ulimit -f`) also limits shared memory, which is a
 // file.
-TEST_P(Faults, ALimitOfFileSizesKillsNobody) {
+TEST_P(Faults, AFileSizeLimitKillsNoRank) {
   const bool by_memory = GetParam() == "shm";
   const auto ended = run("none", 1, "OFF", 5, {"--file-bytes", "65536"});
   for (const Ended& rank : ended) {
@@ -106,7 +106,7 @@ TEST_P(Faults, ALimitOfFileSizesKillsNobody) {
   }
 }
 
-TEST_P(Faults, ALimitOfFileSizesLeavesGloo) {
+TEST_P(Faults, AFileSizeLimitFallsBackToGloo) {
   const auto ended =
       run("none", 1, "OFF", 5, {"--file-bytes", "65536", "--backend", "auto"});
   for (const Ended& rank : ended) {
@@ -117,7 +117,7 @@ TEST_P(Faults, ALimitOfFileSizesLeavesGloo) {
       HasSubstr("Falling back to the inter-host backend for "));
 }
 
-TEST_P(Faults, ARankThatThrowsSaysWhy) {
+TEST_P(Faults, TheErrorOfAThrowingRankIsReported) {
   for (const int culprit : {0, 2}) {
     SCOPED_TRACE(culprit);
     const auto ended = run("throw", culprit);
@@ -223,7 +223,7 @@ TEST_P(Faults, GroupsAndCallsHaveTimeoutsOfTheirOwn) {
   }
 }
 
-TEST_P(Faults, ARankThatNeverComesIsNamed) {
+TEST_P(Faults, AnAbsentRankIsNamed) {
   const auto ended = run("absent", 1);
   expect_report(
       ended,
@@ -232,7 +232,7 @@ TEST_P(Faults, ARankThatNeverComesIsNamed) {
 }
 
 // The late rank finds that the others are gone, and the store with rank 0.
-TEST_P(Faults, ARankThatComesAfterTheTimeoutIsNamedAndFindsNobody) {
+TEST_P(Faults, ALateRankIsNamedAndFindsNoJob) {
   const auto ended = run("late", 1);
   expect_report(
       ended,
@@ -297,7 +297,7 @@ TEST_P(Faults, TheLastCollectivesAreOnRecord) {
   }
 }
 
-TEST_P(Faults, AFileToMeetInIsGoneWhenAllHaveEndedWell) {
+TEST_P(Faults, ARendezvousFileIsRemovedAfterSuccess) {
   const auto file = folder_ / "meeting";
   const auto ended =
       run("none", 1, "OFF", 5, {"--init-method", "file://" + file.string()});

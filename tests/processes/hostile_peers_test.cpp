@@ -100,7 +100,7 @@ class Server {
   std::thread thread_;
 };
 
-TEST(HostilePeers, AListenerThatSaysNothing) {
+TEST(HostilePeers, ASilentListener) {
   const Server server([](int) {});
   EXPECT_THAT(
       error_at("tcp://" + server.address(), 1),
@@ -109,7 +109,7 @@ TEST(HostilePeers, AListenerThatSaysNothing) {
           HasSubstr(" does not answer")));
 }
 
-TEST(HostilePeers, AListenerThatSpeaksSomethingElse) {
+TEST(HostilePeers, AListenerWithAnotherProtocol) {
   for (const std::string& text :
        {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"),
         std::string(4096, '\0'),
@@ -125,7 +125,7 @@ TEST(HostilePeers, AListenerThatSpeaksSomethingElse) {
   }
 }
 
-TEST(HostilePeers, AListenerThatHangsUp) {
+TEST(HostilePeers, AListenerThatClosesConnections) {
   const Server server([](int connection) { shutdown(connection, SHUT_RDWR); });
   EXPECT_THAT(
       error_at("tcp://" + server.address(), 1),
@@ -142,7 +142,7 @@ TEST(HostilePeers, APortThatIsInUse) {
           "host and MASTER_PORT to a free port."));
 }
 
-TEST(HostilePeers, AddressesThatAreNone) {
+TEST(HostilePeers, InvalidAddresses) {
   for (const std::string address :
        {"h:99999",
         "h:65536",
@@ -170,7 +170,7 @@ TEST(HostilePeers, AddressesThatAreNone) {
   EXPECT_EQ(detail::parse_address("oak:65535"), Address("oak", 65535));
 }
 
-TEST(HostilePeers, TimeoutsThatAreNone) {
+TEST(HostilePeers, InvalidTimeouts) {
   for (const int64_t count : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     for (const int64_t size : {1, 2}) {
       EXPECT_EQ(
@@ -188,7 +188,7 @@ TEST(HostilePeers, TimeoutsThatAreNone) {
   }
 }
 
-TEST(HostilePeers, TimeoutsThatAreAsLongAsTheyCanBe) {
+TEST(HostilePeers, LongestPossibleTimeouts) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   EXPECT_EQ(
       test_text::error_of([&] {
@@ -226,7 +226,7 @@ class MeetingFile : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(MeetingFile, InNoFolder) {
+TEST_F(MeetingFile, InAMissingFolder) {
   EXPECT_EQ(
       error_at("file:///no/such/folder/file", 0),
       "[init_process_group] there is no folder \"/no/such/folder\" for the "
@@ -252,7 +252,7 @@ TEST_F(MeetingFile, ThatIsAFolderOrADevice) {
       error_at("file:///dev/zero", 0), HasSubstr(" is not a regular file."));
 }
 
-TEST_F(MeetingFile, OfSomethingElse) {
+TEST_F(MeetingFile, WithOtherContent) {
   const std::string huge(
       "\xff\xff\xff\x7f"
       "key",
@@ -271,7 +271,7 @@ TEST_F(MeetingFile, OfSomethingElse) {
   }
 }
 
-TEST_F(MeetingFile, ThatAnotherProcessKeepsLocked) {
+TEST_F(MeetingFile, LockedByAnotherProcess) {
   write("");
   const detail::Descriptor file(::open(path().c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(flock(file.get(), LOCK_EX), 0);
@@ -281,7 +281,7 @@ TEST_F(MeetingFile, ThatAnotherProcessKeepsLocked) {
           "\". Stop that process, or give the job another file.");
 }
 
-TEST_F(MeetingFile, WhereNobodyElseComes) {
+TEST_F(MeetingFile, WithoutOtherRanks) {
   EXPECT_THAT(
       error(),
       HasSubstr("[init_process_group] rank 0 of 2 did not join within 0.5 s."));

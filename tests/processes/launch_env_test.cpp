@@ -144,7 +144,7 @@ TEST(InitProcessGroup, IgnoresSignalsOfWritesWhileItIsARank) {
   }
 }
 
-TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
+TEST(InitProcessGroup, RejectsInconsistentArguments) {
   const auto error = [](const ProcessGroupOptions& options) {
     return test::error_of<c10::ValueError>(
         [&] { init_process_group(options); });
@@ -171,7 +171,7 @@ TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(is_initialized());
 }
 
-TEST(InitProcessGroup, SaysThatNobodyKeepsTheStore) {
+TEST(InitProcessGroup, ReportsAMissingStore) {
   const auto text = test::error_of([] {
     // Only root can listen at port 1, so nothing listens there.
     init_process_group(

@@ -76,7 +76,7 @@ const std::vector<Number> kNumbers = {
     {kSlurm, "SLURM_NTASKS", 1, 1048576},
     {kSlurm, "SLURM_STEP_NUM_NODES", 1, 1048576}};
 
-TEST(LaunchVariables, ThatAreNoNumbersAreNamedWithTheirValues) {
+TEST(LaunchVariables, ThatAreNotNumbersAreNamedWithTheirValues) {
   const std::vector<std::string> bad = {
       "",
       " ",
@@ -297,7 +297,7 @@ TEST(LaunchVariables, BoundOptionsToo) {
       HasSubstr("too many ranks: 1000000000 threads of this process"));
 }
 
-TEST(LaunchVariables, OfALaunchersStoreThatIsNowhere) {
+TEST(LaunchVariables, OfALaunchersStoreWithoutAnAddress) {
   const Environment environment(Variables{
       {"RANK", "0"},
       {"WORLD_SIZE", "2"},

@@ -116,7 +116,7 @@ TEST(LocalMeeting, GivesNoRanksPortToAnother) {
   desk.get();
 }
 
-TEST(LocalMeeting, NamesTheRanksThatDidNotCome) {
+TEST(LocalMeeting, NamesMissingRanks) {
   const auto name = local_name("alone");
   auto one = std::async(std::launch::async, [&] {
     return detail::fetch_port(name, 1, Clock::now() + kSlack);

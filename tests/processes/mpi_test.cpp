@@ -101,7 +101,7 @@ TEST_P(Mpi, AnotherCollectiveIsNamedWhereRanksCompare) {
           HasSubstr("rank 1 calls broadcast")));
 }
 
-TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
+TEST_P(Mpi, AnotherMpiThanTheLaunchersIsRejected) {
   for (const auto& [other, launcher] : kLaunchers) {
     if (other != GetParam()) {
       const auto ended = ranks("none", other);
@@ -116,7 +116,7 @@ TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
   }
 }
 
-TEST_P(Mpi, ThreadsAreNoRanks) {
+TEST_P(Mpi, ThreadsAreNotRanks) {
   const auto ended = ranks("none --ranks-per-process 2");
   EXPECT_EQ(ended.code, 7);
   EXPECT_THAT(

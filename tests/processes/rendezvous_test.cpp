@@ -75,7 +75,7 @@ TEST(Rendezvous, RefusesAWorldOfAnotherSize) {
 }
 
 // Errors quote only the beginning of a line of an invalid greeting.
-TEST(Rendezvous, RefusesWhatIsNoGreeting) {
+TEST(Rendezvous, RejectsMalformedGreetings) {
   EXPECT_EQ(told_to(""), refusal("", kVersion));
   EXPECT_EQ(
       told_to("GET / HTTP/1.1\r\n"), refusal("GET / HTTP/1.1?", kVersion));
@@ -84,7 +84,7 @@ TEST(Rendezvous, RefusesWhatIsNoGreeting) {
       refusal(std::string(80, 'x'), kVersion));
 }
 
-TEST(Rendezvous, LetsARankOfItsOwnKindIn) {
+TEST(Rendezvous, AcceptsARankOfItsJob) {
   EXPECT_EQ(
       told_to(kVersion + "\njob \n2 ranks" + kWhere), "nothing was thrown");
 }
