@@ -133,7 +133,7 @@ TEST(Replicate, LeavesGradientsAloneThatNobodyAccumulates) {
 }
 
 // Activation checkpointing: recomputes a module in the backward pass.
-struct Anew : torch::autograd::Function<Anew> {
+struct Recomputed : torch::autograd::Function<Recomputed> {
   static at::Tensor forward(
       torch::autograd::AutogradContext* context,
       const at::Tensor& x,
@@ -155,7 +155,7 @@ struct Anew : torch::autograd::Function<Anew> {
   }
 };
 
-TEST(Replicate, AveragesWhatIsComputedAnewInBackwardPasses) {
+TEST(Replicate, AveragesWhatBackwardPassesRecompute) {
   const auto x = uniform({12, 6}, 3);
   auto plain = make_mlp();
   plain(x).square().mean().backward();
@@ -167,9 +167,9 @@ TEST(Replicate, AveragesWhatIsComputedAnewInBackwardPasses) {
       for (int pass = 0; pass < 2; ++pass) {
         mlp->zero_grad();
         const auto mine = my_rows(x, mesh).clone().set_requires_grad(true);
-        const auto hidden = torch::gelu(Anew::apply(mine, mlp->w1.get()));
+        const auto hidden = torch::gelu(Recomputed::apply(mine, mlp->w1.get()));
         mlp->w2(hidden).square().mean().backward();
-        expect_same_gradients(*mlp, *plain, "anew");
+        expect_same_gradients(*mlp, *plain, "recomputed");
       }
     });
   }

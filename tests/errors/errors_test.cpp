@@ -230,7 +230,7 @@ torch::optim::SGD momentum_of(MlpImpl& mlp, const at::Tensor& momentum = {}) {
 }
 
 // Recomputes `linear` in the backward pass.
-struct Anew : torch::autograd::Function<Anew> {
+struct Recomputed : torch::autograd::Function<Recomputed> {
   static at::Tensor forward(
       torch::autograd::AutogradContext*,
       const at::Tensor& x,
@@ -1068,7 +1068,7 @@ const std::map<std::string, Provocation>& provocations() {
          torch::nn::Linear linear(4, 4);
          replicate(*linear, mesh, {.bucket_cap_bytes = 1});
          const auto x = at::ones({2, 4}).set_requires_grad(true);
-         linear(Anew::apply(x, linear.get())).sum().backward();
+         linear(Recomputed::apply(x, linear.get())).sum().backward();
        }},
       {"a module distributed after replicate",
        [](const DeviceMesh& mesh) {

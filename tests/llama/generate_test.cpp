@@ -32,10 +32,10 @@ TEST(Generator, AnswersCallAfterCallOnRanksThatLiveOn) {
                                ++told;
                                by_first_rank = ++told_here;
                              }});
-      const auto anew =
+      const auto second =
           Generator(kConfig, ranks, nullptr)(prompts, {.tokens = 4});
-      EXPECT_EQ(made.tokens, anew.tokens) << ranks << " ranks";
-      EXPECT_EQ(made.collectives, anew.collectives) << ranks << " ranks";
+      EXPECT_EQ(made.tokens, second.tokens) << ranks << " ranks";
+      EXPECT_EQ(made.collectives, second.collectives) << ranks << " ranks";
       EXPECT_EQ(by_first_rank, told) << "another thread";
     }
   }

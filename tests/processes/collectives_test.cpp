@@ -184,7 +184,7 @@ TEST_ON_RANKS(Processes, FromAndToARoot) {
 
 TEST_ON_RANKS(Processes, Messages) {
   if (size() == 1) {
-    GTEST_SKIP() << "nobody to write to";
+    GTEST_SKIP() << "no other rank to write to";
   }
   const GroupPtr group = world();
   const int64_t next = (get_rank() + 1) % size();

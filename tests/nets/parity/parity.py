@@ -162,7 +162,7 @@ def report(lines, only):
     """Prints the problems. Returns true if there are any."""
     wrong = False
     for line in lines.get(None, []):
-        print(f"parity: nobody has a reason for: {line}")
+        print(f"parity: no reason is listed for: {line}")
         wrong = True
     before = [line for line in DIFFERENCES.read_text().splitlines()
               if " | " in line and not line.startswith("#")
