@@ -113,7 +113,8 @@ std::vector<std::string> names_that_differ(
       ranks.size() == 1 ? " has" : " have",
       different.size() == 1
           ? std::string()
-          : detail::format_text(" (and so do {} more)", different.size() - 1));
+          : detail::format_text(
+                " (further tensors that differ: {})", different.size() - 1));
   return different;
 }
 

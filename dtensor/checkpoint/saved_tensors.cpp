@@ -64,8 +64,8 @@ void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
         tensor.name);
     DTENSOR_CHECK_VALUE(
         can_be_a_name(tensor.name),
-        "[{}] {} cannot be the name of a tensor in a file. Choose another one, "
-        "in UTF-8.",
+        "[{}] {} cannot be the name of a tensor in a file. Choose another "
+        "name, in UTF-8.",
         where,
         nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace));
   }

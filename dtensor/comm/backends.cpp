@@ -119,8 +119,7 @@ void register_backend(const std::string& name, MakeBackend make) {
   constexpr const char* kWhere = "register_backend";
   DTENSOR_CHECK_VALUE(
       !name.empty() && name.find_first_of(",:") == std::string::npos,
-      "[{}] invalid backend name: \"{}\". Use a name without commas and "
-      "colons.",
+      "[{}] invalid backend name: \"{}\". Use a name without commas or colons.",
       kWhere,
       name);
   auto& all = backends();

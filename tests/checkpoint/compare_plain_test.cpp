@@ -67,7 +67,7 @@ TEST(ComparePlain, RefusesValuesOfExtraThatDiffer) {
     const auto error =
         error_of([&] { save_checkpoint(folder / "run", {.extra = &extra}); });
     EXPECT_THAT(error, testing::HasSubstr("extra.state is not distributed"));
-    EXPECT_THAT(error, testing::HasSubstr("(and so do 1 more)"));
+    EXPECT_THAT(error, testing::HasSubstr("(further tensors that differ: 1)"));
     save_checkpoint(
         folder / "run", {.extra = &extra}, {.allow_differences = true});
     extra.clear();

@@ -235,7 +235,7 @@ TEST(CheckpointErrors, OfInvalidTensorNames) {
         [&] { save_checkpoint(folder / "one", {.tensors = &state}); });
   };
   const auto end =
-      " cannot be the name of a tensor in a file. Choose another one, in "
+      " cannot be the name of a tensor in a file. Choose another name, in "
       "UTF-8.";
   EXPECT_EQ(
       error("__metadata__"),

@@ -229,9 +229,9 @@ class MeetingFile : public ::testing::Test {
 TEST_F(MeetingFile, InAMissingFolder) {
   EXPECT_EQ(
       error_at("file:///no/such/folder/file", 0),
-      "[init_process_group] there is no folder \"/no/such/folder\" for the "
-      "file of \"file:///no/such/folder/file\". Make it, or name a file in "
-      "another folder.");
+      "[init_process_group] folder \"/no/such/folder\" of "
+      "\"file:///no/such/folder/file\" does not exist. Create it, or use a "
+      "file in another folder.");
 }
 
 TEST_F(MeetingFile, ThatIsAFifo) {
@@ -239,7 +239,7 @@ TEST_F(MeetingFile, ThatIsAFifo) {
   EXPECT_EQ(
       error(),
       "[init_process_group] \"" + path() +
-          "\" is not a regular file. Name a file that does not exist yet.");
+          "\" is not a regular file. Use a file that does not exist yet.");
 }
 
 TEST_F(MeetingFile, ThatIsAFolderOrADevice) {

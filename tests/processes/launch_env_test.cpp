@@ -158,7 +158,7 @@ TEST(InitProcessGroup, RejectsInconsistentArguments) {
                 "started by a launcher."));
   EXPECT_THAT(
       error({.init_method = "udp://x:1", .rank = 0, .world_size = 2}),
-      HasSubstr("no such init_method: \"udp://x:1\"."));
+      HasSubstr("unknown init_method: \"udp://x:1\"."));
   EXPECT_THAT(
       error({.init_method = "tcp://x", .rank = 0, .world_size = 2}),
       HasSubstr("no host and port in \"tcp://x\"."));

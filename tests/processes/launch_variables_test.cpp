@@ -289,7 +289,7 @@ TEST(LaunchVariables, BoundOptionsToo) {
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] { run_ranks(1'000'000'000, [] {}); }),
       "[run_ranks] too many ranks: 1000000000 threads of this process, of "
-      "1000000000 ranks. Pass at most 4096 for a process and 1048576 in all.");
+      "1000000000 ranks. Pass at most 4096 per process and 1048576 in total.");
   const Environment environment(Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_THAT(
       test::error_of<c10::ValueError>(

@@ -61,8 +61,8 @@ void check_folder(const std::string& path) {
   std::error_code wrong;
   DTENSOR_CHECK_VALUE(
       fs::is_directory(folder.empty() ? "." : folder, wrong),
-      "[{}] there is no folder {} for the file of \"file://{}\". Make it, or "
-      "name a file in another folder.",
+      "[{}] folder {} of \"file://{}\" does not exist. Create it, or use a "
+      "file in another folder.",
       kInitProcessGroup,
       quoted(folder.string()),
       path);
@@ -87,7 +87,7 @@ void check_content(const Descriptor& file, const std::string& path) {
       : invalid_store_file_reason(content);
   DTENSOR_CHECK_VALUE(
       objection.empty(),
-      "[{}] the file {} is not a FileStore file: {}. Name a file that does not "
+      "[{}] the file {} is not a FileStore file: {}. Use a file that does not "
       "exist yet.",
       kInitProcessGroup,
       quoted(path),
@@ -102,7 +102,7 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
   const bool exists = stat(path.c_str(), &status) == 0;
   DTENSOR_CHECK_VALUE(
       !exists || S_ISREG(status.st_mode),
-      "[{}] {} is not a regular file. Name a file that does not exist yet.",
+      "[{}] {} is not a regular file. Use a file that does not exist yet.",
       kInitProcessGroup,
       quoted(path));
   // O_NONBLOCK: if a FIFO has replaced the file in the meantime, open() would
@@ -111,7 +111,7 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
       exists ? ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1);
   DTENSOR_CHECK_VALUE(
       exists ? file.get() >= 0 : can_make(path),
-      "[{}] the file {} cannot be opened: {}. Name one that all ranks can "
+      "[{}] the file {} cannot be opened: {}. Use a file that all ranks can "
       "write.",
       kInitProcessGroup,
       quoted(path),

@@ -130,7 +130,7 @@ by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
   }
   DTENSOR_CHECK_VALUE(
       method.empty() || method == "env://",
-      "[{}] no such init_method: {}. Use \"env://\", \"tcp://host:port\" or "
+      "[{}] unknown init_method: {}. Use \"env://\", \"tcp://host:port\" or "
       "\"file:///path\".",
       kInitProcessGroup,
       quoted(method));

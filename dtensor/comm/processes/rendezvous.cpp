@@ -111,7 +111,7 @@ MissingRanks missing_ranks(c10d::Store& store, int64_t size) {
   } catch (const std::exception&) {
     DTENSOR_THROW(
         "[{}] the store cannot be reached any more: the process that hosted "
-        "it, rank 0 or the launcher, has ended. Look at what it printed.",
+        "it, rank 0 or the launcher, has ended. Check its output.",
         kInitProcessGroup);
   }
   return missing;

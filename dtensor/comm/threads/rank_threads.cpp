@@ -53,7 +53,7 @@ std::shared_ptr<ThreadHub> make_hub(
   DTENSOR_CHECK_VALUE(
       here.count <= kMostThreadRanks && here.of <= kMostRanks,
       "[{}] too many ranks: {} threads of this process, of {} ranks. Pass at "
-      "most {} for a process and {} in all.",
+      "most {} per process and {} in total.",
       where,
       here.count,
       here.of,
