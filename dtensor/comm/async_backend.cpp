@@ -76,7 +76,6 @@ void AsyncBackend::fail(std::string_view name, const std::exception& error) {
       label(),
       rank_list(members().ranks),
       message_of(error));
-  std::terminate(); // not reached
 }
 
 at::Tensor AsyncBackend::all_reduce(const at::Tensor& input, ReduceOp op) {

@@ -206,7 +206,6 @@ class PerDeviceBackend final : public GroupBackend {
         named,
         named,
         name_of(device.type()));
-    std::terminate(); // not reached
   }
 
   // Returns true if sizes should be exchanged over the home backend: the

@@ -5,7 +5,7 @@
 //   == a title
 //   ValueError: [where] what is wrong: the values. What to do.
 //
-// To review a changed text, run with DTENSOR_WRITE_GOLDEN=1 and look at the
+// To review a changed text, run with DTENSOR_UPDATE_GOLDEN=1 and look at the
 // difference.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
@@ -1645,7 +1645,7 @@ std::map<std::string, std::string> provoke_all() {
 
 TEST(Errors, AreThoseOfTheGoldenFile) {
   const auto mine = provoke_all();
-  if (std::getenv("DTENSOR_WRITE_GOLDEN") != nullptr) {
+  if (std::getenv("DTENSOR_UPDATE_GOLDEN") != nullptr) {
     std::ofstream out(golden_path());
     out << "Every message that bad input provokes, once. See "
            "tests/errors/errors_test.cpp.\n";

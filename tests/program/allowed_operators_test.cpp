@@ -2,7 +2,7 @@
 // Compares with tests/golden/refused_operators.txt. It lists every operator of
 // the namespace aten that a file must not call, and each operator that it may
 // call although its name begins with an underscore. To review a change, run
-// with DTENSOR_WRITE_GOLDEN=1 and look at the difference.
+// with DTENSOR_UPDATE_GOLDEN=1 and look at the difference.
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
@@ -79,7 +79,7 @@ TEST(AllowedOperators, MatchTheGoldenList) {
   const auto path = std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" /
       "refused_operators.txt";
   const auto now = lines_now();
-  if (std::getenv("DTENSOR_WRITE_GOLDEN") != nullptr) {
+  if (std::getenv("DTENSOR_UPDATE_GOLDEN") != nullptr) {
     std::ofstream file(path);
     for (const auto& line : now) {
       file << line << "\n";

@@ -146,7 +146,6 @@ void FailureReportingBackend::explain(std::string_view name, int64_t number)
       became,
       record.empty() ? ""
                      : "The last collectives are recorded in " + record + ".");
-  std::terminate(); // not reached
 }
 
 } // namespace
@@ -166,7 +165,6 @@ void rethrow_setup_error(
   const std::string became = following.peers->describe_failures(ranks);
   const auto [where, what] = split_message(text, "new_group");
   DTENSOR_THROW("[{}] {} Meanwhile {}.", where, what, became);
-  std::terminate(); // not reached
 }
 
 } // namespace dtensor::detail

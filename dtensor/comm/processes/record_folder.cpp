@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <exception>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -27,7 +26,6 @@ fail(const std::string& what, const std::string& path, int wrong) {
       what,
       path,
       std::system_category().message(wrong));
-  std::terminate(); // not reached
 }
 
 Descriptor open_folder(const std::string& path, int more_flags) {
