@@ -12,7 +12,7 @@
 //   DTENSOR_CHECK_VALUE(n > 0, "[run_ranks] the number of ranks must be "
 //       "positive: {}. Pass at least 1.", n);
 //
-// DTENSOR_THROW and its kinds do the same without a condition.
+// DTENSOR_THROW and its variants always throw.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -59,14 +59,14 @@
 //   gradient_edge, set_gradient_edge               parallel, data_parallel
 // the graph task's id, -1 outside a pass           parallel   PassesHaveNumbers
 //   get_current_graph_task_id, graph_task          data_parallel, debug
-// a node's range opens before its hooks run        debug      CheckReplicas.*
+// a node's profiler range opens before its hooks   debug      CheckReplicas.*
 // a rank's backward passes stay in its thread      comm       PassesInThreads
 //   set_multithreading_enabled
 // the math kernel of attention                     ops        PlainAttention
 //   _scaled_dot_product_attention_math             parallel
 // attention returns the logsumexp of its rows      parallel   AttentionRows
 //   _scaled_dot_product_flash_attention_for_cpu
-// its backward accepts a logsumexp of more keys    parallel   AttentionInBlocks
+// attention backward: logsumexp of more keys       parallel   AttentionInBlocks
 //   _scaled_dot_product_flash_attention_for_cpu_backward
 // wrapped numbers do not decide a dtype            ops        WrappedNumbers
 //   set_wrapped_number, is_wrapped_number
@@ -108,18 +108,19 @@ static_assert(
     c10::toFunctionalityKey(kDTensorAutogradKey) ==
     c10::DispatchKey::AutogradFunctionality);
 
-/// A backend key without registered kernels. An operator's entries there are
-/// LibTorch's own kernels for any backend.
+/// A backend key for which no library registers kernels. An operator's kernels
+/// for it are therefore LibTorch's own kernels for any backend.
 constexpr auto kUnusedBackendKey = c10::DispatchKey::PrivateUse2;
 constexpr auto kUnusedAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
 static_assert(
     c10::toBackendComponent(kUnusedBackendKey) ==
     c10::toBackendComponent(kUnusedAutogradKey));
 
-/// The key that makes random operators on plain tensors find the rank's
-/// generator, and attention its context_parallel scope. LibTorch reserves the
-/// key for deferred initialisation, a feature that LibTorch does not contain.
-/// The key is above autograd, so each call is intercepted only once.
+/// The key that intercepts calls for their rank: random operators on plain
+/// tensors then use the rank's generator, and attention uses the rank's
+/// context_parallel scope. LibTorch reserves the key for deferred
+/// initialization, which it does not implement; DeferredInit does not use the
+/// key. The key is above autograd, so each call is intercepted only once.
 constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 
@@ -132,8 +133,8 @@ constexpr auto kReplicationKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 static_assert(kInterceptKey > kRankKey);
 static_assert(kReplicationKey > kRankKey);
 
-/// True if native attention divides by the number of heads, which may be 0 on a
-/// rank (Units.AttentionIsThePlainOne).
+/// True if LibTorch's native attention divides by the number of heads, which
+/// may be 0 on a rank (Units.AttentionIsThePlainOne).
 constexpr bool kAttentionNeedsHeads =
     TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12;
 

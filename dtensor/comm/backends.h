@@ -5,19 +5,21 @@
 //   "gloo"  TCP, in every LibTorch
 //   "mpi"   the MPI whose mpirun started the program, if dtensor was built with
 //           MPI; "openmpi" and "mpich" choose one; CPU tensors
-//   "hierarchical"  shm for groups on one host; shm within hosts and gloo
-//           between them for groups with equally many ranks on each of several
-//           hosts; else gloo; CPU tensors
+//   "hierarchical"  shm for groups on one host. For groups on several hosts:
+//           shm within hosts and gloo between them if each host has equally
+//           many of the ranks, else gloo alone. CPU tensors
 //   "hierarchical-mpi"  like "hierarchical", with MPI in place of gloo
 //   "nccl"  CUDA tensors, one GPU per rank; needs a LibTorch with CUDA
-//   "fake"  no other ranks: results of the right shape, for planning and tests
+//   "fake"  no other ranks exist: results have the right shape but not the
+//           values of other ranks; for planning and tests
 //   "auto"  CPU tensors: "hierarchical"; CUDA tensors: nccl if LibTorch has it,
 //           else gloo
 //
 // Several backends combine by device type, "cpu:gloo,cuda:nccl": a group then
 // sends every tensor over the backend of its device.
 //
-// A program may register its own, for init_process_group({.backend = "mine"}):
+// A program may register a backend of its own, for init_process_group({.backend
+// = "mine"}):
 //
 //   register_backend(
 //       "mine", [](GroupMembers members, const RendezvousInfo& place) {
@@ -40,10 +42,10 @@ namespace dtensor {
 
 /// Rendezvous of the members of a new group.
 struct RendezvousInfo {
-  /// Store with keys of this group alone. A member may wait for keys, but not
-  /// longer than `timeout`.
+  /// Store whose keys belong to this group alone. A member may wait for keys,
+  /// but not longer than `timeout`.
   c10::intrusive_ptr<c10d::Store> store;
-  /// Longest wait of a collective for a member.
+  /// Longest time that a collective waits for a member.
   std::chrono::milliseconds timeout;
   /// Host name per member; equal names mean that the processes share memory.
   std::vector<std::string> hosts;
@@ -52,12 +54,12 @@ struct RendezvousInfo {
   bool is_on_one_host() const;
 };
 
-/// Makes one member's backend of a group; every member calls it.
+/// Makes the backend of one member of a group; every member calls it.
 using MakeBackend =
     std::function<GroupBackendPtr(GroupMembers, const RendezvousInfo&)>;
 
 /// Registers `make` as the backend `name`. All members of a group of at least
-/// two ranks call it. Throws ValueError if the name is taken, empty, or
+/// two ranks call `make`. Throws ValueError if the name is taken, empty, or
 /// contains a comma or colon.
 DTENSOR_API void register_backend(const std::string& name, MakeBackend make);
 

@@ -21,15 +21,17 @@ namespace dtensor {
 
 /// Makes a group backend that runs on `backend`, which must have the ranks of
 /// `members`, in their order. `device` is the device that the backend
-/// communicates from. Unless that is the CPU, tensors elsewhere throw
-/// ValueError.
+/// communicates from. Unless it is the CPU, collectives throw ValueError for a
+/// tensor on another device.
 ///
-/// It supports every dtype: data travel as bytes, and for a reduction that the
-/// backend lacks, ranks gather the terms and reduce them locally. Asynchronous
+/// Every dtype is supported: data is sent as bytes, and if `backend` lacks a
+/// reduction, the ranks gather all inputs and reduce them locally. Asynchronous
 /// collectives overlap as far as those of `backend` do. Waiting follows c10d:
 /// with streams, as in NCCL, the current stream waits and the host does not.
-/// Throws ValueError if the number of ranks differs. Errors of c10d become
-/// RuntimeError with the collective, its number, the group and the rank.
+///
+/// Throws ValueError if `backend` and `members` differ in the number of ranks.
+/// Errors of c10d become a RuntimeError that names the collective, its number,
+/// the group and the rank.
 DTENSOR_API GroupBackendPtr c10d_group(
     c10::intrusive_ptr<c10d::Backend> backend,
     GroupMembers members,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Timeouts for single collectives and groups, in place of the world's timeout
+// Timeouts of single groups and collectives, in place of the world's timeout
 // (RunRanksOptions::timeout, ProcessGroupOptions::timeout):
 //
 //   const std::chrono::hours hour(1);
@@ -19,11 +19,11 @@ namespace dtensor {
 
 class GroupBackend;
 
-/// Sets the timeout of collectives that this thread enters while it lives, and
-/// of asynchronous collectives that it waits for, in place of the group's
-/// timeout. The innermost scope counts. Over c10d, an asynchronous collective
-/// has the timeout in effect where it was entered, and point-to-point messages
-/// have the group's.
+/// Scope that sets the timeout of the collectives that this thread enters, and
+/// of the asynchronous collectives that this thread waits for, in place of the
+/// group's timeout. The innermost scope counts. Over c10d, an asynchronous
+/// collective keeps the timeout that was in effect when the rank entered it,
+/// and point-to-point messages keep the group's.
 /// Throws ValueError unless `timeout` is positive.
 /// Python: the argument `timeout` of torch.distributed.monitored_barrier and
 /// Work.wait.

@@ -3,9 +3,10 @@
 //
 // Groups offer the collectives that all other layers are built on. They are
 // synchronous: when a call returns, its result is ready and its input may be
-// changed. Functions that end in _async return at once; their result is waited
-// for later. No collective changes its input (broadcast and scatter included).
-// A group of one rank copies nothing and returns the input itself.
+// changed. Functions whose names end in _async return a Pending at once, and
+// the caller waits for its result later. No collective changes its input
+// (broadcast and scatter included). A group of one rank copies nothing and
+// returns the input itself.
 //
 // A group belongs to the rank that made it. Every function throws RuntimeError
 // if another rank calls it, or if the group's ranks have ended.
@@ -34,7 +35,8 @@ class World;
 
 class DTENSOR_API Group {
  public:
-  /// Makes a group of several ranks, or, without a backend, of this rank alone.
+  /// Makes the group of the ranks of `backend`, or the group of this rank
+  /// alone, which needs no backend.
   Group(std::shared_ptr<GroupBackend> backend, std::string label);
   explicit Group(GroupMembers alone);
 
@@ -49,24 +51,23 @@ class DTENSOR_API Group {
   const std::vector<int64_t>& ranks() const {
     return ranks_;
   }
-  /// Name of the group in messages and CommDebugMode: the mesh dimension's name
-  /// or number.
+  /// Name in messages and CommDebugMode: the mesh dimension's name or number.
   const std::string& label() const {
     return label_;
   }
 
-  // Each function below checks its arguments, which must be plain tensors,
-  // notifies the observers of this rank (comm/observer.h), and calls the
-  // backend. In a group of one rank it only checks, and returns the input.
+  // The functions below check their arguments, which must be plain tensors,
+  // notify this rank's observers (comm/observer.h), and call the backend. In a
+  // group of one rank they only return the input.
 
-  /// Reduces tensors of equal shape over all ranks. Every rank gets bitwise the
-  /// same result. kAvg divides the sum and needs a floating-point or complex
+  /// Reduces tensors of equal shape over all ranks. The result is bitwise equal
+  /// on all ranks. kAvg divides the sum and needs a floating-point or complex
   /// dtype.
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op);
 
-  /// Returns true if the collectives below would exchange sizes that are not
-  /// given. Passing the sizes from a layout then saves a message. Either all
-  /// ranks pass them, or none.
+  /// True if the collectives below exchange sizes that the caller does not
+  /// pass. Passing sizes from a layout saves a message. All ranks pass them, or
+  /// none.
   bool exchanges_sizes() const {
     return asks_for_sizes_;
   }
@@ -105,19 +106,20 @@ class DTENSOR_API Group {
       int64_t shard_dim,
       SizesRef sizes = {});
 
-  /// Returns true if the async collectives below make progress in the
-  /// background (Gloo, NCCL), and false if they progress only inside wait()
-  /// (threads).
+  /// True if the async collectives below make progress in the background (Gloo,
+  /// NCCL), false if only inside wait() (threads).
   bool progresses_in_background(c10::DeviceType device) const;
 
   /// Asynchronous versions: they start the collective and return at once. An
-  /// input that the caller owns alone (moved in) is read in place; any other
-  /// input is copied first, so the caller may change it at once. The result
-  /// goes to `out` if that is defined: contiguous, of the result's shape and
-  /// dtype, and unused until then. `gathered_size` is the result's size along
-  /// `dim`. All ranks must enter a group's asynchronous collectives in the same
-  /// order. Over process backends their order relative to synchronous
-  /// collectives must agree, too; for threads it does not matter.
+  /// input that the caller owns alone (moved in) is read in place. Any other
+  /// input is copied, so the caller may change it at once. A defined `out`
+  /// receives the result. It must be contiguous, have the result's shape and
+  /// dtype, and stay unused until the result is ready. `gathered_size` is its
+  /// size along `dim`.
+  ///
+  /// All ranks must enter a group's asynchronous collectives in the same order.
+  /// If ranks are processes, their order relative to synchronous collectives
+  /// must agree, too; if ranks are threads, it does not matter.
   PendingPtr
   all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out = {});
   PendingPtr
@@ -137,8 +139,8 @@ class DTENSOR_API Group {
   /// Sends sent[r] elements of `input`, a contiguous tensor, to each rank r, in
   /// order. Returns a one-dimensional tensor with received[r] elements from
   /// each rank r, in order. `input` is always read in place, without a copy: it
-  /// must not be written to any more, but may still be read. A group of one
-  /// rank returns it flattened.
+  /// must not be written to any more, but may still be read. In a group of one
+  /// rank it is the result, flattened.
   PendingPtr
   all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received);
 
@@ -169,9 +171,10 @@ class DTENSOR_API Group {
   /// observed.
   std::vector<std::string> all_gather_strings(const std::string& mine);
 
-  /// Records that this rank assumed the global shape of `spec`. Communicates
-  /// nothing: the next collective throws ValueError on every rank if the ranks
-  /// recorded different shapes.
+  /// Records that this rank assumed the global shape of `spec`. If the ranks
+  /// recorded different shapes and the backend compares calls (checked() in
+  /// comm/group_backend.h), the next collective throws ValueError on every
+  /// rank.
   void assume(const Spec& spec);
 
  private:

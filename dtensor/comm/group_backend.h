@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GroupBackend: interface of the communication between the ranks of one group.
 //
-// A backend implements the seven functions of the first half, on
-// one-dimensional buffers and counts as in MPI, NCCL and Gloo. All other
-// functions have defaults built on these seven; a backend may override them
-// with faster versions. Group, the class that programs use, checks arguments,
-// notifies observers and checks its owner, so a backend need not. Backends do
-// not compare the calls of different ranks either: checked() does, for any
-// backend.
+// A backend implements the seven pure virtual functions, which take
+// one-dimensional buffers and counts of elements, as in MPI, NCCL and Gloo. All
+// other functions have defaults built on these seven; a backend may override
+// them with faster versions. Group, the class that programs use, checks
+// arguments and the calling rank, and notifies observers, so a backend need
+// not. To compare the calls of different ranks, wrap a backend in checked().
 //
 //   GroupBackendPtr MyWorld::make_backend(GroupMembers members) {
 //     return checked(std::make_shared<MyBackend>(std::move(members)));
 //   }
 //
 // Contract of every function:
-// - Called by its own rank, in a group of at least two ranks. All members make
-//   the same calls in the same order.
+// - Only the rank that made the backend calls it. The group has at least two
+//   ranks. All members make the same calls in the same order.
 // - Inputs are plain, contiguous tensors of one dtype on one device. They must
 //   not be changed, nor kept after the function returns.
 // - Results are contiguous and share no memory with inputs. The device's stream
 //   orders inputs and results, without host synchronization.
 // - Reductions give bitwise equal results on all ranks, in any fixed order.
-// - Sizes are given: every member passes them from the layout. They may be 0.
+// - Counts are always given, and may be 0.
 // - A failure throws on the rank that detects it.
 #pragma once
 
@@ -43,17 +42,18 @@ namespace dtensor {
 struct GroupMembers {
   /// Global ranks, in group order.
   std::vector<int64_t> ranks;
-  /// This rank's position in `ranks`; members below are positions, too.
+  /// This rank's position in `ranks`. All functions below use such positions.
   int64_t rank = 0;
   /// Name of the group in messages.
   std::string label;
 };
 
-/// Preparation that a backend needs before it is called.
+/// Preparation that a backend needs for its calls.
 struct BackendNeeds {
-  /// If true, autograd is excluded and inputs are made contiguous.
+  /// If true, Group excludes autograd and makes inputs contiguous.
   bool plain = true;
-  /// If true, sizes are passed from the layout, or else exchanged by the ranks.
+  /// True if the backend needs sizes and shapes: the ranks exchange those that
+  /// the caller does not pass.
   bool sizes = true;
   /// Device for calls without a tensor: barriers, strings, exchanged sizes.
   c10::Device device = c10::Device(c10::kCPU);
@@ -124,15 +124,15 @@ class DTENSOR_API GroupBackend {
   virtual at::Tensor all_reduce_in_place(const at::Tensor& tensor, ReduceOp op);
 
   // Functions with defaults. `dim` is non-negative; sizes[r] is the size of
-  // member r's shard along `dim`. If the caller has no sizes or shapes, the
+  // member r's shard along `dim`. If the callers pass no sizes or shapes, the
   // list is empty on all members.
 
   /// Concatenates the inputs of all members along `dim`.
   virtual at::Tensor
   gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes);
 
-  /// Reduces `input` over all members and gives each its shard along `dim`: by
-  /// default its torch.chunk.
+  /// Reduces `input` over all members and gives each its shard along `dim`. If
+  /// `sizes` is empty, the shard is the member's torch.chunk.
   virtual at::Tensor reduce_scatter_along(
       const at::Tensor& input,
       int64_t dim,
@@ -150,13 +150,13 @@ class DTENSOR_API GroupBackend {
   /// Sends inputs[r] to member r; receives a tensor of shape shapes[r] from it.
   virtual Tensors exchange_parts(const Tensors& inputs, Shapes shapes);
 
-  /// Returns the root's inputs[r] on member r. Members other than the root pass
-  /// no inputs, and a tensor `like` the expected one; it may be undefined on
-  /// the root.
+  /// Returns the root's inputs[r] on member r. Other members pass no inputs,
+  /// and as `like` a tensor of the expected shape and dtype. The root may pass
+  /// an undefined `like`.
   virtual at::Tensor
   scatter(const Tensors& inputs, const at::Tensor& like, int64_t root);
 
-  /// Returns all members' inputs on the root; shapes[r] is that of member r.
+  /// Returns all inputs on the root, nothing elsewhere. Input r has shapes[r].
   virtual Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root);
 
   /// Returns once every member has called it.
@@ -173,16 +173,16 @@ class DTENSOR_API GroupBackend {
   /// See Group::assume(). The default does nothing.
   virtual void assume(const Spec& spec);
 
-  /// Marks this rank as failed because of `why`, while its groups may be kept:
-  /// peers waiting on it must get an error. The default relies on the transport
-  /// noticing the closed connection.
+  /// Marks this rank as failed, for the reason `why`, although its groups may
+  /// still exist. Peers that wait for this rank must get an error. The default
+  /// relies on the transport to notice closed connections.
   virtual void abandon(const std::string& why);
 
  protected:
-  /// Exchanges the sizes of all members' shards, if no layout gives them.
+  /// Gathers the sizes of all members' shards; `mine` is this rank's.
   Sizes exchange_sizes(int64_t mine);
-  /// Exchanges shapes: shapes[r] is that of the tensor that member r sends
-  /// here.
+  /// Exchanges the shapes of `sent`; result[r] is the shape that member r
+  /// sends.
   std::vector<Sizes> exchange_shapes(const Tensors& sent);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions that make meshes with communication over the ranks of this world.
+// Functions that make meshes over ranks of this world that can communicate.
 #pragma once
 
 #include <dtensor/comm/group.h>
@@ -22,9 +22,9 @@ struct MeshOptions {
 /// Makes a mesh of `mesh_shape` over ranks 0, 1, ... of this world in row-major
 /// order, with one group per dimension. All ranks of the world must call it;
 /// ranks beyond the mesh get a mesh that does not contain them.
-/// Throws ValueError if the shape is empty or not positive, the mesh is larger
-/// than the world, the number of names is wrong, a name repeats, or an override
-/// has no matching dimension.
+/// Throws ValueError if the shape is empty, a size is not positive, the mesh is
+/// larger than the world, the number of names is wrong, a name repeats, or a
+/// key of backend_override is not a dimension.
 /// Python: torch.distributed.init_device_mesh.
 DTENSOR_API DeviceMesh init_device_mesh(
     c10::DeviceType device_type,
@@ -49,16 +49,17 @@ DTENSOR_API DeviceMesh make_device_mesh(
     std::vector<std::string> mesh_dim_names = {},
     const MeshOptions& options = {});
 
-/// Makes a one-dimensional mesh over a group's ranks; it communicates over that
-/// group. Python: DeviceMesh.from_group.
+/// Makes a one-dimensional mesh over the ranks of `group`, which communicates
+/// over `group`. Python: DeviceMesh.from_group.
 DTENSOR_API DeviceMesh from_group(
     const GroupPtr& group,
     c10::DeviceType device_type,
     std::vector<std::string> mesh_dim_names = {});
 
 /// Makes a mesh of `mesh_shape` over global `ranks` (row-major). Dimension d
-/// communicates over groups[d]: its members must be the mesh's ranks along d
-/// through this rank, in order. Throws ValueError for other groups.
+/// communicates over groups[d]. The members of groups[d] must be the ranks of
+/// the mesh whose coordinates differ from this rank's only in d, in order.
+/// Throws ValueError for other groups.
 DTENSOR_API DeviceMesh from_group(
     const std::vector<GroupPtr>& groups,
     c10::DeviceType device_type,

@@ -32,9 +32,10 @@ struct ProcessGroupOptions {
   /// else "auto". With "fake", this process acts as `rank` of `world_size`
   /// without any other rank.
   std::string backend = {};
-  /// Rendezvous of the ranks. Empty or "env://": the launcher's variables, else
-  /// within this host. "tcp://host:port": rank 0 listens there. "file:///path":
-  /// a file that is visible to all hosts and does not exist yet.
+  /// Rendezvous of the ranks. Empty or "env://": at the address that the
+  /// launcher's variables give, else within this host. "tcp://host:port": rank
+  /// 0 listens there. "file:///path": a file that is visible to all hosts and
+  /// does not exist yet.
   std::string init_method = {};
   /// This rank and the world size; by default the launcher's values.
   std::optional<int64_t> rank = std::nullopt;
@@ -43,19 +44,18 @@ struct ProcessGroupOptions {
   c10::intrusive_ptr<c10d::Store> store = nullptr;
   /// Longest wait for other ranks, at initialization and in each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// Makes ranks compare their calls before each collective, and throw
-  /// ValueError on all ranks if they differ. Costs a message per call. The
+  /// Makes ranks compare their calls before each collective. If the calls
+  /// differ, all ranks throw ValueError. Costs a message per call. The
   /// environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL enables it, too.
   bool checks = false;
-  /// See RunRanksOptions::keep_freed_memory; holds while this process is a
-  /// rank.
+  /// As RunRanksOptions::keep_freed_memory, while this process is a rank.
   bool keep_freed_memory = true;
 };
 
-/// Makes this process a rank: this thread, and all threads that are not ranks
-/// of another world. Returns once all ranks have joined and have rank 0's
-/// random state (docs/concepts/random.md). Without launcher and options: rank 0
-/// of 1.
+/// Makes this process a rank. This thread and all threads that are not ranks of
+/// another world then act as that rank. Returns once all ranks have joined and
+/// have rank 0's random state (docs/concepts/random.md). Without a launcher and
+/// options, the process becomes rank 0 of a world of one rank.
 /// Throws ValueError for missing or inconsistent variables and options. Throws
 /// RuntimeError if this process is a rank already, if ranks do not join in
 /// time, or if a rank has another version of this library or belongs to another
@@ -74,8 +74,8 @@ DTENSOR_API void destroy_process_group();
 DTENSOR_API bool is_initialized();
 
 /// Returns this rank's index among the ranks of its host, from 0 in rank order.
-/// It selects the device to use, before the first collective. 0 if ranks are
-/// threads.
+/// Programs use it to select a device before the first collective. 0 if ranks
+/// are threads.
 /// Python: torch.distributed.get_node_local_rank.
 DTENSOR_API int64_t get_node_local_rank();
 

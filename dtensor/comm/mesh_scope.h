@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MeshScope: the default mesh of calls that are given none.
+// MeshScope: sets the mesh of calls that pass none.
 //
 //   const MeshScope scope(init_device_mesh(torch::kCPU, {4}));
 //   auto w = distribute_tensor(torch::randn({8, 6}), {}, {Shard(0)});
@@ -13,9 +13,9 @@
 
 namespace dtensor {
 
-/// Sets the default mesh of this rank's calls without a mesh (or with an
-/// undefined one), while it lives. Scopes nest. Throws ValueError for an
-/// undefined mesh, RuntimeError for another rank's mesh.
+/// Scope in which `mesh` is the current mesh of this rank: functions use it if
+/// the caller passes no mesh, or an undefined one. Scopes nest. Throws
+/// ValueError for an undefined mesh, RuntimeError for another rank's mesh.
 class DTENSOR_API MeshScope {
  public:
   explicit MeshScope(const DeviceMesh& mesh);
@@ -24,8 +24,8 @@ class DTENSOR_API MeshScope {
   MeshScope& operator=(const MeshScope&) = delete;
 };
 
-/// Returns the mesh of this rank's innermost MeshScope; undefined if there is
-/// none.
+/// Returns the current mesh, that of this rank's innermost MeshScope; undefined
+/// if there is none.
 DTENSOR_API DeviceMesh get_current_mesh();
 
 namespace detail {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CommObserver: interface for notifications of every collective that this rank
-// enters. debug/ implements it, so comm/ itself neither counts nor prints.
+// CommObserver: the interface that is notified of every collective that this
+// rank enters. The classes in debug/ implement it, so comm/ itself neither
+// counts nor prints.
 #pragma once
 
 #include <dtensor/api.h>
@@ -24,10 +25,11 @@ struct CollectiveEvent {
   int64_t group_size = 0;
   /// Group::label(): the mesh dimension.
   std::string_view label;
-  /// Full name of the module that caused it; "gradients" for the reduction of
-  /// parameter gradients; empty outside of styled modules.
+  /// Full name of the module with a parallel style that caused the collective;
+  /// "gradients" for the reduction of parameter gradients; empty if no such
+  /// module did.
   std::string_view module = {};
-  /// True if it was entered during a backward pass.
+  /// True if the rank entered the collective during a backward pass.
   bool backward = false;
 };
 
@@ -40,8 +42,8 @@ class DTENSOR_API CommObserver {
   virtual void on_collective(const CollectiveEvent& event) = 0;
 };
 
-/// Installs an observer for this rank while it lives. Observers nest: each one
-/// is notified of every event.
+/// Scope in which `observer` is notified of this rank's collectives. Scopes
+/// nest: each observer is notified of every event.
 class DTENSOR_API CommObserverGuard {
  public:
   explicit CommObserverGuard(CommObserver& observer);
@@ -55,12 +57,12 @@ class DTENSOR_API CommObserverGuard {
 
 namespace detail {
 /// comm_observed() returns true if this rank has an observer.
-/// notify_comm_observers() notifies all; it takes module and backward from the
-/// ModuleScope.
+/// notify_comm_observers() notifies all of them, with `module` and `backward`
+/// from the innermost ModuleScope.
 DTENSOR_API bool comm_observed();
 DTENSOR_API void notify_comm_observers(CollectiveEvent event);
 
-/// While it lives, observers of this rank see no collectives.
+/// Scope in which observers of this rank are not notified.
 class DTENSOR_API CommObserversPaused {
  public:
   CommObserversPaused();
@@ -73,8 +75,8 @@ class DTENSOR_API CommObserversPaused {
 /// share one copy.
 DTENSOR_API std::string_view keep_module_name(const std::string& name);
 
-/// Attributes this rank's collectives to `module` while it lives. The name must
-/// outlive every graph: a literal, or a name from keep_module_name.
+/// Scope that attributes this rank's collectives to `module`. The name must
+/// outlive every autograd graph: a literal, or a name from keep_module_name().
 class DTENSOR_API ModuleScope {
  public:
   explicit ModuleScope(std::string_view module, bool backward = false);

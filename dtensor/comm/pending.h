@@ -20,10 +20,9 @@ class DTENSOR_API Pending {
  public:
   virtual ~Pending() = default;
   /// Waits until every rank has entered the collective, and returns the result:
-  /// the same tensor each time. Other ranks need not wait for theirs. It never
-  /// enters another collective, so ranks may wait in any order or not at all.
-  /// Throws the errors of the collective itself, and the error that ended a
-  /// rank that it waits for.
+  /// the same tensor each time. A wait never enters another collective, so
+  /// ranks may wait in any order or not at all. Throws the errors of the
+  /// collective, and an error if a rank that it waits for has failed.
   virtual at::Tensor wait() = 0;
 };
 using PendingPtr = std::shared_ptr<Pending>;

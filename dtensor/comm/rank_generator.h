@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The default random generator of plain CPU tensors, one per rank.
 //
-// Ranks are threads, and LibTorch has one default generator per process. Ranks
-// that initialize a model would draw from it in turns, and each would get
-// different values. Inside run_ranks every rank therefore has a default
-// generator of its own, which starts as a copy of the caller's.
-// torch::manual_seed, torch::randn, dropout and other operators use it. A
-// program thus draws the same numbers on every rank as outside of run_ranks.
+// LibTorch has one default generator per process. Ranks that are threads would
+// draw from it in turns, and each would initialize its model with different
+// values. Inside run_ranks every rank therefore has a default generator of its
+// own, which starts as a copy of the caller's. torch::manual_seed,
+// torch::randn, dropout and other operators use that generator, so a program
+// draws the same numbers on every rank as outside of run_ranks.
 #pragma once
 
 #include <dtensor/api.h>

@@ -7,16 +7,16 @@
 //     ...
 //   });
 //
-// A Ranks object keeps its ranks alive between calls. State that a rank made in
-// one call is available to it in the next:
+// A Ranks object keeps its ranks alive between calls of run(). A rank can use
+// in one call what it made in an earlier one:
 //
 //   Ranks ranks(4);
 //   std::vector<Model> models(4, nullptr);
 //   ranks.run([&](int64_t rank) { models[rank] = sharded_model(); });
-//   ranks.run([&](int64_t rank) { answer(models[rank]); });   // any number
+//   ranks.run([&](int64_t rank) { answer(models[rank]); });
 //
-// Outside of both, a program is rank 0 of a world of one rank, so the same
-// function also runs without them. Other worlds: comm/world.h.
+// Without run_ranks and Ranks, a program is rank 0 of a world of one rank, so
+// the same function also runs without them. Other worlds: comm/world.h.
 #pragma once
 
 #include <dtensor/api.h>
@@ -35,16 +35,16 @@ class RankThreads;
 
 /// Options of run_ranks and Ranks.
 struct RunRanksOptions {
-  /// Longest wait of a collective for a rank that does not arrive; then an
-  /// error names the missing ranks.
+  /// Longest time that a collective waits for a rank. The error names the
+  /// missing ranks.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// Threads for one rank's operators (at::set_num_threads in each rank). 0
   /// divides the caller's threads among the ranks, at least 1 each.
   int intra_op_threads = 0;
   /// While the ranks live, malloc keeps freed memory instead of returning it to
-  /// the system; reallocating it would cost a page fault per 4 KB. This affects
-  /// the whole process. glibc's settings are restored when the last such ranks
-  /// have ended (docs/concepts/ranks.md has the limits).
+  /// the system; getting it back would cost a page fault per 4 KB. This affects
+  /// the whole process. glibc's settings are restored when no ranks with this
+  /// option are left (docs/concepts/ranks.md has the limits).
   bool keep_freed_memory = true;
   /// Gives each rank a default CPU generator of its own
   /// (comm/rank_generator.h): LibTorch's is replaced while a function runs on
@@ -65,9 +65,9 @@ class DTENSOR_API Ranks {
 
   /// Runs `fn` on all ranks, each in its thread, and returns when all have
   /// returned. The ranks get the caller's current grad mode and other
-  /// thread-local state. If any rank throws, all ranks end: this call throws
-  /// the error that run_ranks throws, and later calls fail. Throws RuntimeError
-  /// inside a rank, and while another thread's call is running.
+  /// thread-local state. If any rank throws, all ranks end. This call then
+  /// throws the error that run_ranks throws, and later calls fail. Throws
+  /// RuntimeError inside a rank, and while another thread's call is running.
   void run(const std::function<void()>& fn);
   /// Overload that passes the rank to `fn`.
   void run(const std::function<void(int64_t)>& fn);
@@ -80,11 +80,11 @@ class DTENSOR_API Ranks {
 };
 
 /// Runs `fn` on `n` ranks, each a thread, and returns when all have returned.
-/// It is Ranks for a single call; afterwards the caller's default generator has
-/// the final state of rank 0's. If any rank throws, all ranks waiting for it
-/// end, and one error lists every rank's failure and the collective that it was
-/// in. If exactly one rank failed by itself, the error contains its message
-/// unchanged.
+/// Like Ranks for a single call, but the caller's default generator gets the
+/// final state of rank 0's generator. If any rank throws, all ranks waiting for
+/// it end, and one error lists every rank's failure and the collective that it
+/// was in. If exactly one rank failed by itself, the error contains that rank's
+/// message unchanged.
 /// Throws ValueError if n < 1, and RuntimeError inside a rank.
 DTENSOR_API void run_ranks(
     int64_t n,

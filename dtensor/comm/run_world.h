@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// run_world: one program for ranks as threads and as processes.
+// run_world: runs a program on ranks that are threads or processes.
 //
 //   int main() {
 //     run_world(2, [] {
@@ -9,8 +9,8 @@
 //   }
 //
 //   ./program                       two threads of one process
-//   mpirun -n 4 ./program           four processes; torchrun, srun and
-//   dtensor-run -n 4 ./program      dtensor-run likewise
+//   mpirun -n 4 ./program           four processes
+//   dtensor-run -n 4 ./program      four processes; torchrun, srun: likewise
 //   DTENSOR_RANKS_PER_PROCESS=2 mpirun -n 4 ./program
 //                                   eight ranks, two threads in each process
 #pragma once
@@ -38,9 +38,9 @@ DTENSOR_API std::optional<Launched> launched();
 
 /// Options of run_world.
 struct RunWorldOptions {
-  /// Number of threads per process that are ranks, equal in all processes of
-  /// the launcher. 0: the environment variable DTENSOR_RANKS_PER_PROCESS, else
-  /// 1.
+  /// Number of ranks in each process of a launcher, one thread each; the same
+  /// in all processes. 0: the environment variable DTENSOR_RANKS_PER_PROCESS,
+  /// else 1.
   int64_t ranks_per_process = 0;
   /// Options for ranks that are threads.
   RunRanksOptions threads = {};
@@ -48,15 +48,15 @@ struct RunWorldOptions {
   ProcessGroupOptions processes = {};
 };
 
-/// Runs `fn` as each rank of a world. If a launcher started this process, the
+/// Runs `fn` on every rank of a world. If a launcher started this process, the
 /// process is one rank of the launcher's world (by init_process_group) until
-/// `fn` returns; `ranks` is then ignored. Otherwise `ranks` threads run it, as
-/// by run_ranks. Rethrows errors of `fn`, and reports them to peers that wait
-/// for this rank.
+/// `fn` returns; `ranks` is then ignored. Otherwise `ranks` threads run `fn`,
+/// as in run_ranks. Rethrows errors of `fn`, and reports them to peers that
+/// wait for this rank.
 /// With n ranks per process, thread i of process p is rank p * n + i. Groups
-/// inside a process meet as threads do, other groups over the processes'
-/// backend. If a rank throws, the other ranks of its process end as in
-/// run_ranks.
+/// inside one process communicate as in run_ranks, other groups over the
+/// processes' backend. If a rank throws, the other ranks of its process end as
+/// in run_ranks.
 DTENSOR_API void run_world(
     int64_t ranks,
     const std::function<void()>& fn,

@@ -17,9 +17,10 @@
 //   const WorldScope scope(world);   // this thread is that rank
 //   auto mesh = init_device_mesh(torch::kCPU, {size});
 //
-// A thread that is not a rank is rank 0 of the process's world of one. A
-// backward node belongs to the rank whose thread made it, wherever it runs: in
-// one of LibTorch's device threads, or in any thread that calls backward().
+// Without any WorldScope, a thread is rank 0 of a world of one rank, which
+// every process has. A node of the autograd graph belongs to the rank whose
+// thread made it, wherever the node runs: in one of LibTorch's device threads,
+// or in any thread that calls backward().
 #pragma once
 
 #include <dtensor/api.h>
@@ -43,11 +44,12 @@ RankState& state_of(World& world);
 
 /// Options for new_group().
 struct GroupOptions {
-  /// Longest wait of its collectives for a rank (comm/collective_timeout.h); by
-  /// default the world's.
+  /// Longest time that a collective of the group waits for a rank
+  /// (comm/collective_timeout.h); by default that of the world.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
-  /// Backend name, in worlds with a choice: worlds of processes accept the
-  /// names that init_process_group() does. Empty: the world's backend.
+  /// Backend name. Worlds of processes accept the names that
+  /// init_process_group() accepts; other worlds have only one backend. Empty:
+  /// the world's backend.
   std::string backend = {};
 };
 
@@ -67,7 +69,8 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   int64_t size() const {
     return size_;
   }
-  /// Name in messages: "rank 0 of a run_ranks that has ended".
+  /// Name of the world in messages: "run_ranks" in "rank 0 of a run_ranks that
+  /// has ended".
   const char* name() const {
     return name_;
   }
@@ -79,16 +82,16 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
       const std::string& label,
       const GroupOptions& options = {});
 
-  /// Ends this rank and drops its own state. A world with groups must end
-  /// before it is released: groups, and the models that keep them, keep the
-  /// world alive.
+  /// Ends this rank and frees its state. A world that has made groups must be
+  /// ended explicitly, since its groups, and the models that use them, keep it
+  /// alive.
   void end();
   /// Returns true once end() has been called.
   bool has_ended() const {
     return ended_.load(std::memory_order_relaxed);
   }
 
-  /// get_node_local_rank() of this rank.
+  /// Returns the value of get_node_local_rank() on this rank.
   virtual int64_t node_local_rank() const {
     return 0;
   }
@@ -106,11 +109,12 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
         name_(name) {}
 
   /// Makes the backend of a group of at least two ranks. All members call it
-  /// with the same list. Calling it again with an equal list must give the same
-  /// channel or the same backend.
+  /// with the same list. If they call it again with an equal list, the result
+  /// must be the same backend, or a backend that communicates over the same
+  /// channel.
   virtual GroupBackendPtr make_backend(GroupMembers members) = 0;
-  /// Makes a group's backend of the given name. By default there is no choice,
-  /// and it throws ValueError.
+  /// Makes a group's backend of the given name. The default throws ValueError,
+  /// for a world with only one backend.
   virtual GroupBackendPtr make_chosen_backend(
       GroupMembers members,
       const std::string& backend);
@@ -126,7 +130,7 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   std::atomic<detail::RankState*> state_{nullptr};
 };
 
-/// Makes this thread a rank of `world` while it lives.
+/// Scope in which this thread is a rank of `world`.
 /// Throws ValueError for a rank out of range, and RuntimeError if the thread is
 /// a rank of another world or the world has ended.
 class DTENSOR_API WorldScope {
@@ -143,10 +147,11 @@ class DTENSOR_API WorldScope {
   bool watched_draws_ = false;
 };
 
-/// Returns the world of this thread: its rank's world; inside a backward node,
-/// that of the rank that made the node; else the process's world of one.
+/// Returns the world of this thread: that of its rank; inside a node of the
+/// autograd graph, that of the rank that made the node; else the process's
+/// world of one rank.
 DTENSOR_API std::shared_ptr<World> this_world();
-/// Returns this_world() by reference. The world lives as long as any object
+/// Returns this_world() by reference. The world exists as long as any object
 /// made in it.
 DTENSOR_API World& current_world();
 
@@ -156,7 +161,8 @@ DTENSOR_API int64_t get_world_size();
 
 /// Makes the group of these global ranks, in this order; the caller must be one
 /// of them. All members call it with the same ranks; other ranks need not.
-/// Equal lists give the same channel. `label` names the group in messages.
+/// Groups with equal lists communicate over the same channel. `label` names the
+/// group in messages.
 /// Python: torch.distributed.new_group.
 DTENSOR_API GroupPtr new_group(
     const std::vector<int64_t>& ranks,

@@ -2,9 +2,9 @@
 // The cost of a collective along one mesh dimension. The redistribution
 // planner, the choice of strategies and the communication events use it.
 //
-// The formulas assume the algorithms that send the fewest bytes. The ranks form
-// a ring, and in every round each rank sends 1/n of a buffer to the next rank.
-// A round costs time according to the links of the mesh dimension (LinkCost).
+// The formulas assume algorithms that send the fewest bytes: the n ranks form a
+// ring, and in every round each rank sends 1/n of a buffer to the next rank.
+// The time of a round depends on the links of the mesh dimension (LinkCost).
 // The default LinkCost counts bytes: latency 0, cost 1 per byte.
 #pragma once
 
@@ -48,16 +48,16 @@ struct LinkCost {
 
 /// Returns the cost of a collective: rounds * (per_round + buffer / n *
 /// per_byte). `buffer`: total bytes; each round transfers buffer / n. The
-/// buffer is the result of an all-gather, the input of a scatter, and this
-/// rank's input of other kinds.
+/// buffer is the result of an all-gather, the root's input of a scatter, and
+/// this rank's input of another kind.
 DTENSOR_API double
 ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link);
 
 /// Bytes that a rank sends: ring_cost() with the default LinkCost.
 DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 
-/// Returns the number of elements that a rank sends, times `n`. The product is
-/// an integer, so costs compare exactly.
+/// Returns the number of elements that a rank sends, times `n`, for a `buffer`
+/// in elements. The product is an integer, so costs compare exactly.
 DTENSOR_API int64_t
 wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer);
 

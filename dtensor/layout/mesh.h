@@ -4,11 +4,12 @@
 // A mesh is a cheap handle to an immutable value. Slices of a mesh are meshes:
 //
 //   auto mesh = init_device_mesh(torch::kCPU, {2, 4}, {"dp", "tp"});
-//   mesh["tp"].size();                  // 4: ranks with my "dp" position
-//   mesh.get_local_rank("dp");          // my row
+//   mesh["tp"].size();                  // 4: the ranks in this rank's row
+//   mesh.get_local_rank("dp");          // the number of this rank's row
 //
-// A mesh constructed directly is a pure value. Meshes that can communicate come
-// from comm/init_device_mesh.h.
+// A mesh made by the constructor is a pure mesh: a value for planning that
+// cannot communicate. init_device_mesh() (comm/init_device_mesh.h) makes meshes
+// that can.
 //
 // Python: torch.distributed.device_mesh.
 #pragma once
@@ -38,10 +39,9 @@ class DTENSOR_API DeviceMesh {
   DeviceMesh() = default;
 
   /// A mesh of `shape` over the global `ranks` in row-major order, as seen from
-  /// rank `rank` (a rank outside the mesh is allowed). The mesh is a pure value
-  /// for planning and cannot communicate. Throws ValueError if shape, ranks and
-  /// names do not fit together, for a duplicate or empty name, and for a
-  /// duplicate rank.
+  /// rank `rank` (a rank outside the mesh is allowed). The mesh is pure: it
+  /// cannot communicate. Throws ValueError if shape, ranks and names do not fit
+  /// together, for a duplicate or empty name, and for a duplicate rank.
   DeviceMesh(
       c10::DeviceType device_type,
       std::vector<int64_t> shape,
@@ -67,7 +67,7 @@ class DTENSOR_API DeviceMesh {
   int64_t size(std::string_view name) const;
   /// Returns the global ranks, row-major.
   const std::vector<int64_t>& ranks() const;
-  /// Empty when the dimensions have no names.
+  /// Returns the names of the dimensions; empty if they have none.
   const std::vector<std::string>& mesh_dim_names() const;
   /// Returns the dimension called `name`. Throws IndexError listing the names.
   int64_t dim_of(std::string_view name) const;
@@ -89,8 +89,8 @@ class DTENSOR_API DeviceMesh {
   bool contains_this_rank() const {
     return get_coordinate().has_value();
   }
-  /// Returns the position along every dimension of the `index`-th rank of
-  /// ranks().
+  /// Returns the coordinate of rank ranks()[index]: its position along each
+  /// dimension.
   std::vector<int64_t> coordinate_of(int64_t index) const;
 
   /// Returns the slice that keeps the named dimensions (in mesh order) and
@@ -103,9 +103,9 @@ class DTENSOR_API DeviceMesh {
   DeviceMesh slice(const std::vector<std::string>& names) const;
 
   /// Joins all dimensions into one, row-major, called `name` (default: the
-  /// names joined by "_"). The result is cached: this mesh, and the meshes that
-  /// it was sliced from, look it up by that name. Throws ValueError for a name
-  /// in use.
+  /// names joined by "_"). The result is cached: operator[] of this mesh, and
+  /// of the meshes that it was sliced from, finds it by that name. Throws
+  /// ValueError for a name in use.
   /// Python: DeviceMesh._flatten.
   DeviceMesh flatten(std::string name = "") const;
 
@@ -124,18 +124,18 @@ class DTENSOR_API DeviceMesh {
       const std::vector<std::string>& mesh_dim_names) const;
 
   /// Concatenates the dimensions of several meshes. The meshes must be slices
-  /// of one living mesh, or results of flatten() and unflatten() on such
-  /// slices. All ranks of the meshes must call it. Throws ValueError for meshes
-  /// without a common origin, and for meshes that share a dimension of it.
+  /// of one mesh that still exists, or results of flatten() and unflatten() on
+  /// such slices. All ranks of the meshes must call it. Throws ValueError if
+  /// the meshes are not from one mesh, or if two of them contain the same
+  /// dimension of it.
   /// Python: DeviceMesh._concatenate.
   static DeviceMesh concatenate(const std::vector<DeviceMesh>& meshes);
 
-  /// True if device type, ranks, shape, names, this rank, world and backend
-  /// choice are equal. The backend choice counts only if it was made
-  /// explicitly.
+  /// True if device type, ranks, shape, names, this rank, world and explicit
+  /// backend options (MeshOptions) are equal.
   friend DTENSOR_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
-  /// Address of the state, which equal meshes of one rank share: it identifies
-  /// a mesh.
+  /// Returns an address that identifies the mesh: equal meshes of one rank have
+  /// the same.
   const void* identity() const {
     return state_.get();
   }

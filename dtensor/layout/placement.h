@@ -5,7 +5,8 @@
 // from left to right. With {Shard(0), Shard(0)} the first mesh dimension shards
 // tensor dimension 0, and the second shards each of those shards.
 //
-//   Placements p = {Shard(0), Replicate()};   // rows over "dp", R on "tp"
+//   // Rows sharded over "dp", replicated over "tp".
+//   Placements p = {Shard(0), Replicate()};
 //
 // Python: torch.distributed.tensor.placement_types.
 #pragma once
@@ -27,18 +28,18 @@ class Placement {
   /// The four kinds of placement.
   enum class Kind : uint8_t { kReplicate, kShard, kStridedShard, kPartial };
 
-  /// Replicate.
+  /// Constructs Replicate.
   constexpr Placement() = default;
 
-  /// The kind, and one predicate per kind.
+  /// Returns the kind. The predicates below test for one kind each.
   constexpr Kind kind() const {
     return kind_;
   }
   constexpr bool is_replicate() const {
     return kind_ == Kind::kReplicate;
   }
-  /// True for Shard only, of any unit. A StridedShard is not a Shard (as in
-  /// Python).
+  /// True for Shard, with or without a unit. False for StridedShard, as in
+  /// Python.
   constexpr bool is_shard() const {
     return kind_ == Kind::kShard;
   }
@@ -60,7 +61,7 @@ class Placement {
   constexpr bool is_sharded(int64_t dim) const {
     return is_sharded() && dim_ == dim;
   }
-  /// True for Partial, of any reduction or of this reduction.
+  /// True for Partial, with any reduction or with `op`.
   constexpr bool is_partial() const {
     return kind_ == Kind::kPartial;
   }
@@ -77,7 +78,8 @@ class Placement {
   constexpr int64_t split_factor() const {
     return split_factor_;
   }
-  /// Granularity in elements: shard boundaries lie at multiples of the unit.
+  /// Granularity in elements: shard boundaries lie at multiples of the unit. 1
+  /// without a unit.
   constexpr int64_t unit() const {
     return unit_;
   }
@@ -86,8 +88,8 @@ class Placement {
     return op_;
   }
 
-  /// A copy of this placement with another tensor dimension, or with another
-  /// unit.
+  /// Return a copy of this placement with another tensor dimension, or with
+  /// another unit.
   constexpr Placement with_dim(int64_t dim) const {
     Placement p = *this;
     p.dim_ = static_cast<int32_t>(dim);
@@ -136,9 +138,9 @@ class Placement {
   int64_t unit_ = 1;
 };
 
-/// Shards tensor dimension `dim` as torch.chunk does: every rank gets ceil(n /
-/// ranks) elements, the last ranks fewer or none. Negative dimensions count
-/// from the end and are resolved when the tensor is known.
+/// Shards tensor dimension `dim` as torch.chunk does: each rank gets ceil(n /
+/// ranks) of the n elements, but the last ranks may get fewer or none. Negative
+/// dimensions count from the end and are resolved when the tensor is known.
 /// Python: torch.distributed.tensor.Shard.
 constexpr Placement Shard(int64_t dim) {
   return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1};
@@ -157,10 +159,11 @@ constexpr Placement Shard(int64_t dim) {
 DTENSOR_API Placement Shard(int64_t dim, int64_t unit);
 
 /// Splits dimension `dim` into `split_factor` blocks, splits each block into
-/// one shard per rank at multiples of `unit`, and gives rank r the r-th shards,
-/// concatenated. It describes a sharding whose mesh dimensions were applied
-/// right to left, and the layout of a view whose inner dimension is sharded.
-/// Throws ValueError for a factor or a unit below 1.
+/// one shard per rank at multiples of `unit`, and gives rank r the r-th shard
+/// of every block, concatenated. Two situations need it: mesh dimensions that
+/// shard a tensor dimension from right to left, and a view that joins a sharded
+/// dimension to a dimension before it. Throws ValueError for a factor or a unit
+/// below 1.
 /// Python: torch.distributed.tensor.placement_types._StridedShard, which has no
 /// units.
 DTENSOR_API Placement
@@ -172,7 +175,9 @@ constexpr Placement Replicate() {
   return {};
 }
 
-/// Every rank holds a tensor of full shape; the value is their reduction.
+/// Every rank holds a local tensor of the full shape. The tensor's value is the
+/// reduction of the local tensors over the ranks. Throws ValueError for an
+/// unknown name of a reduction.
 /// Python: torch.distributed.tensor.Partial.
 constexpr Placement Partial(ReduceOp op) {
   return {Placement::Kind::kPartial, op, 0, 1};
@@ -183,8 +188,8 @@ DTENSOR_API Placement Partial(std::string_view reduce_op = "sum");
 using Placements = c10::SmallVector<Placement, 4>;
 using PlacementsRef = c10::ArrayRef<Placement>;
 
-/// Compares any two ranges of placements. LibTorch has this operator since
-/// 2.13, and only for vectors before.
+/// Compares any two ranges of placements. Before 2.13, LibTorch has this
+/// operator only for vectors.
 inline bool operator==(PlacementsRef a, PlacementsRef b) {
   return a.equals(b);
 }

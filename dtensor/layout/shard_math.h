@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arithmetic on sizes, placements and coordinates that computes the global
-// elements of a rank. It needs no tensor.
+// Functions that compute which global elements a rank holds, from sizes,
+// placements and mesh coordinates. They need no tensor.
 //
 // Placements apply from left to right. Everything here follows from one fact: a
 // rank's elements along a tensor dimension are an ordered list of intervals of
@@ -47,9 +47,8 @@ DTENSOR_API int64_t total_size(const Intervals& intervals);
 DTENSOR_API Interval
 chunk(int64_t size, int64_t parts, int64_t index, int64_t unit = 1);
 
-/// Returns the sublist of `held`, an ordered list of intervals, that
-/// `placement` over `parts` ranks gives to rank `index`. Adjacent intervals are
-/// joined.
+/// Returns the sublist of `held`, an ordered list of intervals, that rank
+/// `index` of `parts` ranks gets by `placement`. Adjacent intervals are joined.
 DTENSOR_API Intervals
 cut(const Intervals& held,
     const Placement& placement,
@@ -80,9 +79,9 @@ DTENSOR_API Sizes local_sizes(
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// Returns the global index of the first element of the local tensor at
-/// `coordinate`, per dimension; the global size if the local tensor is empty
-/// there.
+/// Returns, for each dimension, the global index of the first element of the
+/// local tensor at `coordinate`. The index is the global size if the local
+/// tensor is empty along the dimension.
 /// Python: compute_local_shape_and_global_offset.
 DTENSOR_API Sizes global_offset(
     SizesRef global_sizes,
@@ -90,7 +89,7 @@ DTENSOR_API Sizes global_offset(
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// Returns the intermediate size of dimension `dim` at `coordinate`: after the
+/// Returns the size of dimension `dim` at `coordinate` after only the
 /// placements of the mesh dimensions before `mesh_dim` are applied.
 DTENSOR_API int64_t logical_size(
     int64_t size,
@@ -103,8 +102,8 @@ DTENSOR_API int64_t logical_size(
 /// Strides of a row-major tensor.
 DTENSOR_API Sizes contiguous_strides(SizesRef sizes);
 
-/// Strides of a dense tensor of `sizes` with the memory order of dimensions
-/// that `like_strides` has. Ties are ordered row-major.
+/// Strides of a dense tensor of `sizes` whose dimensions have the memory order
+/// of `like_strides`. Dimensions of equal stride are in row-major order.
 DTENSOR_API Sizes dense_strides(SizesRef sizes, SizesRef like_strides);
 
 /// Returns the product of the sizes.

@@ -35,7 +35,7 @@ class DTENSOR_API Spec {
   /// Throws ValueError if the number of placements is not the number of mesh
   /// dimensions, or if one layout has Partials of different ops (sum and avg
   /// may mix); IndexError for a shard dim that the tensor does not have.
-  /// `where` begins the message.
+  /// `where` is the prefix of error messages.
   static SpecPtr make(
       const DeviceMesh& mesh,
       PlacementsRef placements,
@@ -95,10 +95,11 @@ class DTENSOR_API Spec {
     return local_sizes_;
   }
 
-  /// True if every placement is Replicate; true if some placement is Partial.
+  /// True if every placement is Replicate.
   bool is_replicated() const {
     return is_replicated_;
   }
+  /// True if some placement is Partial.
   bool has_partial() const {
     return has_partial_;
   }
@@ -138,8 +139,8 @@ DTENSOR_API Placements normalize_placements(
 DTENSOR_API Placements
 placements_or_replicated(const DeviceMesh& mesh, PlacementsRef placements);
 
-/// Returns the number of living specs. Tests use it to check that the table
-/// does not grow.
+/// Returns the number of living specs. Tests use it to check that unused specs
+/// are freed.
 DTENSOR_API size_t live_specs();
 
 } // namespace dtensor

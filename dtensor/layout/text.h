@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text notation for layouts, printed and parsed everywhere: in errors,
-// plans and golden tests.
+// The text notation for layouts, which errors, plans and golden tests use. It
+// can be printed and parsed.
 //
 //   f32[8, 6] on (dp=2, tp=4): S(0) P(sum)
 //
@@ -37,10 +37,11 @@ DTENSOR_API std::ostream& operator<<(std::ostream& os, const DeviceMesh& m);
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Spec& s);
 
 /// Parses the output of to_string: "S(0) P(sum)", optionally separated by
-/// commas. Throws ValueError that points at the first error in the text.
+/// commas. Throws a ValueError with the position of the first error in the
+/// text.
 DTENSOR_API Placements parse_placements(std::string_view text);
 
-/// A layout parsed from text. The mesh is a pure value, seen from rank 0.
+/// A layout parsed from text. spec() returns it on a pure mesh.
 struct DTENSOR_API ParsedSpec {
   at::ScalarType dtype = at::kFloat;
   Sizes sizes;
@@ -54,8 +55,8 @@ struct DTENSOR_API ParsedSpec {
   SpecPtr spec(int64_t rank = 0) const;
 };
 
-/// Parses the output of to_string(Spec): "f32[8, 6] on (tp=2): S(0)". Throws
-/// ValueError that points at the first error in the text.
+/// Parses the output of to_string(Spec): "f32[8, 6] on (tp=2): S(0)". Throws a
+/// ValueError with the position of the first error in the text.
 DTENSOR_API ParsedSpec parse_spec(std::string_view text);
 
 } // namespace dtensor
