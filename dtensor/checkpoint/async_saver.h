@@ -20,31 +20,31 @@
 
 namespace dtensor {
 
-/// Saves checkpoints in the background: copies this rank's shards into a
-/// buffer, which later saves reuse, and writes them in a thread. Belongs to the
-/// rank that created it.
+/// Saves checkpoints in the background. Copies this rank's shards into a
+/// buffer, which later saves reuse, and writes them in a thread. An AsyncSaver
+/// belongs to the rank that created it.
 /// Python: torch.distributed.checkpoint.async_save.
 class DTENSOR_API AsyncSaver {
  public:
   AsyncSaver();
   /// Waits for this rank's files. On rank 0, and on all ranks for a full
   /// checkpoint, also waits for the other ranks' files, up to the timeout.
-  /// Errors are lost: call wait() first.
+  /// Errors are lost, so call wait() first.
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
   /// Starts a save like save_checkpoint(). Returns as soon as `state` may be
   /// modified. The checkpoint becomes visible when all ranks have written,
-  /// whether or not they call wait(). Waits for the previous save first and
+  /// whether or not they call wait(). First waits for the previous save, and
   /// throws its errors. All ranks of the group must call it.
   void save(
       const std::string& path,
       const CheckpointState& state,
       const SaveOptions& options = {});
 
-  /// Returns when the last checkpoint is on disk. All ranks must call it.
-  /// Throws the errors of save_checkpoint(), on all ranks, once.
+  /// Waits until the last checkpoint is on disk. All ranks must call it. Throws
+  /// the errors of save_checkpoint(), on all ranks, once.
   void wait();
 
  private:

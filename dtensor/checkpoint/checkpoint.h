@@ -9,11 +9,11 @@
 //   const auto last = latest_checkpoint("run");
 //   load_checkpoint(*last, {model.get(), &optimizer, {}, &extra});
 //
-// The folder holds safetensors files with shards of the tensors, each element
-// once, and checkpoint.json. The files have the format of Python's
-// HuggingFaceStorageWriter(save_distributed=True) and HuggingFaceStorageReader.
-// The directory is renamed into place once complete, so a partial checkpoint is
-// never visible.
+// The folder holds checkpoint.json and safetensors files with shards of the
+// tensors, which contain each element once. The files have the format of
+// Python's HuggingFaceStorageWriter(save_distributed=True) and
+// HuggingFaceStorageReader. The directory is renamed into place once complete,
+// so a partial checkpoint is never visible.
 //
 // Python: torch.distributed.checkpoint.
 #pragma once
@@ -42,14 +42,14 @@ using CheckpointExtra = std::map<std::string, CheckpointValue>;
 struct CheckpointState {
   /// Parameters and buffers, under their names in the module.
   torch::nn::Module* model = nullptr;
-  /// Optimizer of the model's parameters. Saved as get_optimizer_state_dict()
-  /// under "optimizer.", including the options of its parameter groups. Loading
-  /// replaces the options of the groups.
+  /// Optimizer of the model's parameters. Its get_optimizer_state_dict(), which
+  /// includes the options of parameter groups, is saved under "optimizer.".
+  /// Loading replaces these options.
   torch::optim::Optimizer* optimizer = nullptr;
   /// Additional tensors, plain or DTensors, under their names.
   StateDict* tensors = nullptr;
   /// Additional values. Their tensors are saved under "extra.". Loading
-  /// replaces the map; a tensor that it already contains determines the layout.
+  /// replaces the map; a tensor that the map already contains keeps its layout.
   CheckpointExtra* extra = nullptr;
 };
 
@@ -57,8 +57,8 @@ struct CheckpointState {
 struct SaveOptions {
   /// Saves full tensors in model.safetensors, as other programs expect. If that
   /// file would exceed `max_file_bytes`, saves several files with
-  /// model.safetensors.index.json. The full tensors are assembled on disk, each
-  /// by one rank.
+  /// model.safetensors.index.json. Each full tensor is assembled on disk by one
+  /// rank.
   bool full = false;
   int64_t max_file_bytes = 5'000'000'000;
   /// Replaces an existing checkpoint, an empty folder, or a link to either.
@@ -67,10 +67,10 @@ struct SaveOptions {
   /// Saves rank 0's value if a plain tensor or a value of `extra` differs
   /// between ranks. If false, a difference is an error.
   bool allow_differences = false;
-  /// Ranks that save; by default all ranks of the world.
+  /// Ranks that save. Default: all ranks of the world.
   GroupPtr group = nullptr;
-  /// Time that a rank waits for the files of the others after writing its own.
-  /// Rank 0 waits; with `full`, every rank does.
+  /// Time that a rank waits for the files of the other ranks after writing its
+  /// own. Only rank 0 waits, or every rank with `full`.
   std::chrono::seconds timeout{600};
 };
 
@@ -102,15 +102,15 @@ struct LoadOptions {
   /// Requires that the checkpoint has every tensor of `state`, and the model
   /// every tensor of the checkpoint.
   bool strict = true;
-  /// Verifies the checksums of all bytes to be read before any tensor of the
-  /// program changes. Each block is verified by one of the ranks that read it.
-  /// Files of other programs have no checksums.
+  /// Verifies the checksums of all bytes that are read, before any tensor
+  /// changes. Each block is verified by one of the ranks that read it. Files of
+  /// other programs have no checksums.
   bool verify = true;
-  /// Reads a local shard that several ranks hold only once, if it is larger
-  /// than a megabyte: each of these ranks reads a slice, and they exchange the
-  /// slices.
+  /// If several ranks hold the same local shard of more than a megabyte, each
+  /// of them reads a slice, and they exchange the slices. The file is then read
+  /// only once.
   bool share_reading = true;
-  /// Ranks that load; by default all ranks of the world.
+  /// Ranks that load. Default: all ranks of the world.
   GroupPtr group = nullptr;
 };
 
@@ -121,12 +121,15 @@ struct LoadOptions {
 /// are allocated. All ranks of the group must call it.
 ///
 /// All errors are thrown on all ranks, before anything has changed. Throws
-/// ValueError, in one error, for names that are missing in the checkpoint or in
-/// the model (if strict), for different shapes, and for complex values of a
-/// real tensor. Also throws ValueError for a mesh with ranks that do not load,
-/// and for truncated, missing or malformed files. Throws the errors of
-/// set_optimizer_state_dict(). Throws RuntimeError for bytes that do not match
-/// their checksums.
+/// ValueError for:
+/// - names that are missing in the checkpoint or in the model (if strict),
+///   shapes that differ, and complex values for a real tensor (one message
+///   lists all of them);
+/// - a mesh with ranks that do not load;
+/// - truncated, missing or malformed files.
+///
+/// Throws RuntimeError for bytes that do not match their checksums, and the
+/// errors of set_optimizer_state_dict().
 ///
 /// Python: torch.distributed.checkpoint.load.
 DTENSOR_API void load_checkpoint(

@@ -16,10 +16,10 @@ namespace dtensor {
 DTENSOR_API std::optional<std::string> latest_checkpoint(
     const std::string& folder);
 
-/// Removes all but the `count` checkpoints with the largest numbers from
-/// `folder`, and the remains of saves that were killed. Rank 0 of the world
-/// does the work; the other ranks return at once. Entries without a number at
-/// the end, symbolic links, and folders without a checkpoint.json of
+/// Keeps the `count` checkpoints with the largest numbers in `folder`. Removes
+/// all others, and the files that interrupted saves have left. Only rank 0 of
+/// the world removes them; other ranks return at once. Entries without a number
+/// at the end, symbolic links, and folders without a checkpoint.json of
 /// save_checkpoint() are neither removed nor counted. Throws ValueError for a
 /// count below 1.
 DTENSOR_API void keep_last(const std::string& folder, int64_t count);

@@ -10,12 +10,13 @@
 //   loss_of(model(my_batch)).backward();            // one batch per rank
 //   optimizer.step();
 //
-// fully_shard makes one unit per call. The parameters of a unit become
-// DTensors, sharded over the ranks. Operators in the unit's modules get
-// unsharded parameters instead: the first operator gathers all parameters of
-// the unit by one all-gather. They are freed when another unit begins. The
-// backward pass gathers them again, and reduces all gradients of the unit by
-// one reduce-scatter. Modules need no hooks for this and no other class.
+// Each call of fully_shard makes a unit. The parameters of a unit become
+// DTensors that are sharded over the ranks. Operators in the unit's modules get
+// unsharded parameters: the first operator gathers all parameters of the unit
+// by one all-gather. The unsharded parameters are freed when another unit
+// begins. The backward pass gathers them again, and reduces all gradients of
+// the unit by one reduce-scatter. Modules need neither hooks nor another class
+// for this.
 //
 // Python: torch.distributed.fsdp.fully_shard (FSDP2).
 #pragma once
@@ -43,10 +44,11 @@ namespace detail {
 class Unit;
 }
 
-/// Unsharded parameters that a unit keeps between forward and backward pass.
+/// Option for the unsharded parameters that a unit keeps between forward and
+/// backward pass.
 class ReshardAfterForward {
  public:
-  /// true: keeps none. false: keeps all, and so saves the second all-gather.
+  /// true: keeps none. false: keeps all, which saves the second all-gather.
   template <std::same_as<bool> Bool>
   constexpr ReshardAfterForward(Bool reshards) : ranks_(reshards ? 0 : -1) {}
   /// Keeps the parameters sharded over `ranks` neighbouring ranks; the backward
@@ -69,13 +71,14 @@ class ReshardAfterForward {
   int64_t ranks_;
 };
 
-/// Dtypes of a unit, where they differ from that of its parameters.
+/// Dtypes of a unit that differ from the dtype of its parameters.
 /// Python: torch.distributed.fsdp.MixedPrecisionPolicy.
 struct MixedPrecisionPolicy {
   /// Dtype of unsharded parameters, for the all-gather and for computation.
   std::optional<at::ScalarType> param_dtype = std::nullopt;
-  /// Dtype in which gradients are reduced over ranks, and accumulated until
-  /// then over several backward passes. Default: the dtype of the gradient.
+  /// Dtype in which gradients are reduced over ranks. Unreduced gradients of
+  /// several backward passes are accumulated in it too. Default: the dtype of
+  /// the gradient.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// Dtype of the module's floating-point outputs. The module must be declared
   /// with DTENSOR_MODULE (parallel/module_hooks.h).
@@ -130,8 +133,9 @@ class DTENSOR_API FSDPModule {
   void set_requires_gradient_sync(bool requires_sync, bool recurse = true);
   /// Like set_requires_gradient_sync, for the all-reduce of HSDP only.
   void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
-  /// Setters with Python's names.
+  /// Replaces FullyShardOptions::reshard_after_forward.
   void set_reshard_after_forward(bool reshards, bool recurse = true);
+  /// false: the backward pass leaves the unsharded parameters in memory.
   void set_reshard_after_backward(bool reshards, bool recurse = true);
   /// Sums gradients over ranks and divides by `factor`. Default: averages.
   void set_gradient_divide_factor(double factor);
@@ -146,22 +150,25 @@ class DTENSOR_API FSDPModule {
   std::shared_ptr<detail::Unit> unit_;
 };
 
-/// Makes one unit of those parameters of `module` that have no unit yet. Call
-/// it for inner modules first. Plain parameters must have the same values on
-/// all ranks. A DTensor parameter (from parallelize_module) becomes a DTensor
-/// on both meshes, which must be slices of one mesh: R becomes (S(0), R), and
-/// S(0) becomes (StridedShard(0), S(0)). For shards in units, S(0, u), that a
-/// StridedShard cannot express, data parallelism comes last: (S(0, u),
-/// S(0, u)). Existing gradients are sharded too.
+/// Makes one unit of those parameters of `module` that have no unit yet, so
+/// call it for inner modules first. Plain parameters must have the same values
+/// on all ranks. Existing gradients are sharded too.
+///
+/// A DTensor parameter (from parallelize_module) becomes a DTensor on both
+/// meshes, which must be slices of one mesh. Data parallelism is the first mesh
+/// dimension: R becomes (S(0), R), and S(0) becomes (StridedShard(0), S(0)). A
+/// StridedShard cannot express every S(0, u=u). If it cannot, data parallelism
+/// is the last mesh dimension: (S(0, u=u), S(0, u=u)).
 ///
 /// Operators on parameters alone (`1 + weight`) compute on the local shards and
-/// return DTensors. Such a result is gathered where it meets another tensor.
-/// The forward pass of a module that is declared with DTENSOR_MODULE gets
-/// unsharded parameters. Second derivatives through a unit throw
-/// NotImplementedError.
-/// Throws ValueError for a mesh of more than two dimensions, a mesh that the
-/// parameter is on already, a module that is a unit already, a placement other
-/// than Shard(d), and different dtypes without mp_policy.param_dtype.
+/// return DTensors. An operator that combines such a result with another tensor
+/// gathers it. The forward pass of a module that is declared with
+/// DTENSOR_MODULE gets unsharded parameters. Second derivatives through a unit
+/// throw NotImplementedError.
+/// Throws ValueError for a mesh of more than two dimensions, a mesh that a
+/// parameter is already on, a module that is already a unit, a placement other
+/// than Shard(d), and parameters of different dtypes without
+/// mp_policy.param_dtype.
 /// Throws NotImplementedError for output_dtype of a module without hooks.
 /// Python: torch.distributed.fsdp.fully_shard.
 DTENSOR_API FSDPModule

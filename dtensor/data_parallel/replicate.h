@@ -32,19 +32,19 @@ class Replication;
 struct ReplicateOptions {
   /// Bytes of gradients per all-reduce.
   int64_t bucket_cap_bytes = 25 << 20;
-  /// Dtype in which gradients are averaged, and accumulated until then over
-  /// several backward passes; `.grad` is undefined meanwhile. A wider dtype of
-  /// the gradient itself is kept. Default: the dtype of the gradient.
+  /// Dtype in which gradients are averaged, unless their own dtype is wider.
+  /// Unaveraged gradients of several backward passes are accumulated in it too;
+  /// `.grad` is undefined meanwhile. Default: the dtype of the gradient.
   /// Python: MixedPrecisionPolicy.reduce_dtype of replicate.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// Broadcasts the module's buffers (such as batch norm statistics) from rank
   /// 0 of the mesh: in replicate(), and at the end of every backward pass that
-  /// averages gradients. A module that is declared with DTENSOR_MODULE also
+  /// averages gradients. If `module` is declared with DTENSOR_MODULE, also
   /// broadcasts before a forward pass with gradients, if such a forward pass
-  /// has run since the last broadcast. The broadcast writes buffers that an
-  /// autograd graph may have saved. For graphs that are used again after a
-  /// backward pass, set this to false, or run one backward pass for all losses
-  /// of a step.
+  /// has run since the last broadcast. The broadcast overwrites buffers that an
+  /// autograd graph may have saved. If a graph is used again after a backward
+  /// pass, set this to false, or run one backward pass for all losses of a
+  /// step.
   /// Python: DistributedDataParallel(broadcast_buffers=True).
   bool broadcast_buffers = true;
 };
@@ -66,11 +66,11 @@ class DTENSOR_API ReplicatedModule {
 /// Averages the gradients of the module's parameters over the ranks of `mesh`
 /// in every later backward pass. `mesh` must be 1-D, and parameters must have
 /// the same values on its ranks. DTensor parameters (from parallelize_module)
-/// keep their layout. A parameter that no rank has used gets no gradient. A
-/// rank that has not used a parameter contributes zeros. torch::autograd::grad
-/// is unaffected.
+/// keep their layout. A rank that has not used a parameter contributes zeros. A
+/// parameter that no rank has used gets no gradient. torch::autograd::grad is
+/// unaffected.
 /// Throws ValueError for a mesh of several dimensions, a mesh over whose ranks
-/// a parameter is distributed already, and a module that is replicated already.
+/// a parameter is already distributed, and a module that is already replicated.
 /// Call it after everything that distributes parameters.
 DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
@@ -78,9 +78,10 @@ DTENSOR_API ReplicatedModule replicate(
     const ReplicateOptions& options = {});
 
 /// Broadcasts the buffers of `module` from the first rank of `mesh` (default:
-/// the current mesh). Every rank of the mesh must call it. replicate() does so
-/// itself. With fully_shard, batch norms see different data on each rank: call
-/// it before saving a checkpoint.
+/// the current mesh). Every rank of the mesh must call this function. A
+/// replicated module broadcasts its buffers itself. With fully_shard, call it
+/// before saving a checkpoint of a model with batch norms, whose buffers differ
+/// because each rank has different data.
 /// Python: DistributedDataParallel does this before each forward.
 DTENSOR_API void broadcast_buffers(
     const torch::nn::Module& module,

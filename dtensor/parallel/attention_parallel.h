@@ -21,21 +21,22 @@ struct AttentionOptions {
   bool use_local_output = true;
 };
 
-/// Style for torch::nn::MultiheadAttention. Heads of D features are never
-/// split. If the number of heads is not divisible by the number of ranks, the
-/// last ranks have fewer heads, or none. The fused weight of q, k and v (3E, E)
-/// is sharded within each of the three, SS(0, sf=3, u=D). Separate weights are
-/// S(0, u=D), bias_k and bias_v S(2, u=D), and out_proj is sharded as by
-/// RowwiseParallel. The forward pass takes one all-reduce, the backward pass
-/// one for each distinct tensor among query, key and value. Attention weights,
-/// if requested, are a DTensor: P(sum) if averaged over the heads, else S(1).
+/// Style for torch::nn::MultiheadAttention. Each head, of D features, is on one
+/// rank. If the number of heads is not divisible by the number of ranks, the
+/// last ranks have fewer heads, or none. The fused weight (3E, E) is SS(0,
+/// sf=3, u=D): queries, keys and values are each sharded by heads. Separate
+/// weights are S(0, u=D), bias_k and bias_v are S(2, u=D), and out_proj is
+/// sharded as by RowwiseParallel. The forward pass takes one all-reduce, the
+/// backward pass one for each distinct tensor among query, key and value.
+/// Attention weights, if requested, are a DTensor: P(sum) if averaged over the
+/// heads, else S(1).
 ///
 /// Plain queries, keys and values must be full tensors, since the module reads
-/// their sizes; sharded ones must be DTensors. Masks, and the zeros of
-/// add_zero_attn, are plain tensors that meet DTensors in the module: wrap the
-/// call in implicit_replication() for them. Throws NotImplementedError for
-/// another module. Python has no such style; PyTorch 2.0 replaced the module by
-/// TensorParallelMultiheadAttention.
+/// their sizes; sharded ones must be DTensors. Masks, and the zeros that
+/// add_zero_attn appends, are plain tensors that the module combines with
+/// DTensors: call it in an implicit_replication() scope.
+/// Throws NotImplementedError for any other module. Python has no such style;
+/// PyTorch 2.0 replaced the module with TensorParallelMultiheadAttention.
 class DTENSOR_API AttentionParallel : public ParallelStyle {
  public:
   explicit AttentionParallel(AttentionOptions options = {})

@@ -23,9 +23,9 @@ namespace dtensor {
 /// another scope.
 class DTENSOR_API Autocast {
  public:
-  /// Defaults: LibTorch's dtype for the device (CPU: bfloat16, CUDA: float16),
-  /// and the current setting of `cache_enabled`. `cache_enabled`: reuses the
-  /// casts of parameters within the outermost scope.
+  /// `dtype` defaults to LibTorch's for the device (CPU: bfloat16, CUDA:
+  /// float16). `cache_enabled` reuses the casts of parameters within the
+  /// outermost scope; by default the current setting is kept.
   explicit Autocast(
       c10::DeviceType device_type = c10::kCPU,
       std::optional<c10::ScalarType> dtype = std::nullopt,

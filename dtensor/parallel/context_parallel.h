@@ -25,7 +25,8 @@ namespace detail {
 struct ContextScope;
 } // namespace detail
 
-/// Method by which a rank's queries meet the keys and values of other ranks.
+/// Method of combining a rank's queries with the keys and values of other
+/// ranks.
 enum class RotateMethod {
   /// "allgather": gathers all keys and values while the rank attends to its
   /// own.
@@ -33,8 +34,8 @@ enum class RotateMethod {
   /// "alltoall": passes keys and values around a ring of ranks. The next block
   /// is in flight while the rank attends to the current one. Least memory.
   kAllToAll,
-  /// "ulysses": exchanges heads. A rank sends its tokens of other heads and
-  /// gets all tokens of its own heads. Not in Python.
+  /// "ulysses": exchanges heads. Each rank computes some of the heads, for
+  /// which it gets the tokens of all ranks. Not in Python.
   kUlysses,
 };
 
@@ -42,7 +43,8 @@ enum class RotateMethod {
 struct ContextParallelOptions {
   /// Full tensors with the same values on every rank, such as tokens and
   /// positions. Inside the scope each one is this rank's shard along its
-  /// dimension of buffer_seq_dims; after the scope it is the full tensor again.
+  /// dimension in `buffer_seq_dims`; after the scope it is the full tensor
+  /// again.
   std::vector<at::Tensor> buffers = {};
   std::vector<int64_t> buffer_seq_dims = {};
   /// Subset of `buffers` that stays sharded after the scope. The memory of the
@@ -50,10 +52,11 @@ struct ContextParallelOptions {
   std::vector<at::Tensor> no_restore_buffers = {};
   /// Default: the method of set_rotate_method().
   std::optional<RotateMethod> rotate_method = std::nullopt;
-  /// Shards buffers as a chunk from the front of the sequence and its mirror
-  /// image from the back, which balances causal attention, instead of
-  /// torch.chunk's order. Default: true if there are buffers and the method is
-  /// not kUlysses. Without buffers, tensors must be in that order already.
+  /// Balances causal attention: each rank gets a chunk from the front of the
+  /// sequence and its mirror image from the back. If false, buffers are sharded
+  /// as by torch.chunk. Default: true if there are buffers and the method is
+  /// not kUlysses. Without buffers, tensors must be sharded accordingly
+  /// already.
   std::optional<bool> load_balance = std::nullopt;
 };
 
@@ -61,27 +64,33 @@ struct ContextParallelOptions {
 /// sequences (dimension -2 of query, key and value) over a 1-D `mesh`. The
 /// result is sharded likewise:
 ///
-/// - Plain tensors are local shards. Their lengths match those of the buffers;
-///   without buffers, all shards have one size. The result is a local shard.
-/// - DTensors of which at least one is sharded along its sequence on that mesh,
-///   or on a mesh dimension with the same ranks: all three are redistributed to
-///   Shard(-2) there, and the result is Shard(-2). On other mesh dimensions
-///   batches and heads may be sharded, as by tensor parallelism. Other DTensors
-///   are computed as outside of the scope.
+/// - Plain tensors are local shards. They have the length of this rank's shard
+///   of the buffers; without buffers, all shards have the same length. The
+///   result is a local shard.
+/// - DTensors are redistributed to Shard(-2) if at least one of the three is
+///   sharded along its sequence on `mesh`, or on a mesh dimension with the same
+///   ranks. The result is Shard(-2). On other mesh dimensions batches and heads
+///   may be sharded, as by tensor parallelism. The scope has no effect on
+///   DTensors without a sharded sequence.
 ///
-/// Attention is exact, causal or not, with grouped queries, for any number of
-/// tokens on any device. The backward pass may run after the scope. Half
-/// precision accumulates in float32, also for gradients in flight. Scopes nest:
-/// the innermost applies.
+/// Attention is exact, with or without a causal mask, with grouped queries, for
+/// any number of tokens on any device. The backward pass may run after the
+/// scope. Half-precision results and gradients are accumulated in float32.
+/// Scopes nest: the innermost applies.
 ///
-/// Throws ValueError for a mesh of several dimensions; different numbers of
-/// buffers and buffer_seq_dims; buffers of different lengths; a buffer that is
-/// listed twice, requires grad, is a DTensor or is undefined;
-/// no_restore_buffers that are not in `buffers`; and load_balance with
-/// kUlysses. Throws IndexError for a dimension that a buffer does not have, and
+/// Throws ValueError for:
+/// - a mesh of several dimensions;
+/// - different numbers of buffers and buffer_seq_dims;
+/// - buffers of different lengths;
+/// - a buffer that is listed twice, requires grad, is a DTensor or is
+///   undefined;
+/// - no_restore_buffers that are not in `buffers`;
+/// - load_balance with kUlysses.
+///
+/// Throws IndexError for a dimension that a buffer does not have, and
 /// RuntimeError on a rank outside of the mesh. Attention throws
-/// NotImplementedError for masks and dropout, and ValueError for shards of
-/// another length.
+/// NotImplementedError for attn_mask and dropout, and ValueError for shards
+/// with the wrong length.
 ///
 /// Python: torch.distributed.tensor.experimental.context_parallel. There the
 /// sequence length must be divisible by twice the number of ranks, load
@@ -113,10 +122,10 @@ class DTENSOR_API ContextParallel {
 /// name. Python: torch.distributed.tensor.experimental.set_rotate_method.
 DTENSOR_API void set_rotate_method(std::string_view rotate_method);
 
-/// Returns full tensors from local shards, in the order of the sequence.
-/// buffers[i] is sharded along seq_dims[i] as by the latest scope of this rank
-/// on `mesh`, which may have ended (without one: as by torch.chunk). Takes one
-/// all-gather per buffer. Not differentiable.
+/// Returns the full tensors of local shards, in sequence order. Each buffers[i]
+/// must be sharded along seq_dims[i] like the buffers of this rank's latest
+/// scope on `mesh`, even if that has ended; without such a scope, as by
+/// torch.chunk. Takes one all-gather per buffer. Not differentiable.
 /// Throws ValueError for lists of different lengths and for sizes that no scope
 /// produces, and TypeError for a DTensor (use full_tensor()).
 /// Python: torch.distributed.tensor.experimental.context_parallel_unshard.

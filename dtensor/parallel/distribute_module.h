@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// distribute_module: makes the parameters of any module DTensors with given
-// layouts.
+// distribute_module: turns the parameters of any module into DTensors with
+// given layouts.
 #pragma once
 
 #include <dtensor/parallel/style.h>
@@ -13,13 +13,13 @@
 
 namespace dtensor {
 
-/// Called for every submodule with its full name, first for the module itself
-/// (""), before other parameters are replicated. May distribute parameters in
-/// place with distribute_parameter.
+/// Called with the full name of each submodule, first for the module itself
+/// (""). May distribute parameters in place with distribute_parameter().
 using PartitionFn = std::function<
     void(const std::string&, torch::nn::Module&, const DeviceMesh&)>;
-/// Called with the tensor arguments (results) of the module's forward, which it
-/// may replace. The module must be declared with DTENSOR_MODULE.
+/// Called with the tensor arguments of the module's forward (input_fn) or its
+/// tensor results (output_fn), which it may replace. The module must be
+/// declared with DTENSOR_MODULE.
 using ModuleTensorsFn =
     std::function<void(const std::vector<at::Tensor*>&, const DeviceMesh&)>;
 
@@ -37,9 +37,11 @@ DTENSOR_API void distribute_module(
     const ModuleTensorsFn& output_fn = nullptr);
 
 /// Turns `parameter` itself into a DTensor. The module's member, its registry,
-/// tied parameters and an optimizer that holds the parameter all refer to the
-/// DTensor then. Gradients get the same layout; an existing gradient is sharded
-/// too, from each rank's own values. Optimizer state is not sharded: see
+/// tied parameters and an optimizer that holds the parameter then all refer to
+/// the DTensor. The values of rank `src_data_rank` of each mesh dimension are
+/// scattered; with nullopt, every rank shards its own values without
+/// communication. Gradients get the same layout. An existing gradient is
+/// sharded from each rank's own values. Optimizer state is not sharded: see
 /// distribute_optimizer_state.h.
 DTENSOR_API void distribute_parameter(
     at::Tensor& parameter,

@@ -18,21 +18,22 @@ namespace dtensor {
 
 /// Gives the optimizer's state of each parameter the layout of the parameter:
 /// each rank keeps its shard of momenta and averages that were full tensors, or
-/// in the parameter's former layout. State that has the layout already, and
-/// state of plain parameters, is unchanged. Call it after parallelize_module,
-/// distribute_module, distribute_parameter and fully_shard. It communicates
-/// nothing, so ranks may call it independently. The optimizer's parameters
-/// stay: they are the DTensors.
+/// that had the parameter's former layout. State that already has the layout,
+/// and state of plain parameters, is unchanged. Call this function after
+/// parallelize_module, distribute_module, distribute_parameter and fully_shard.
+/// It does not communicate, so ranks may call it independently. The optimizer
+/// already holds the DTensors, because these functions turn parameters into
+/// DTensors in place.
 ///
-/// LBFGS's vectors over all parameters are replicated, as LBFGS creates them.
-/// The call is not needed for an optimizer that is made after the layouts, or
-/// that has no state yet (Adagrad has state from the start).
+/// Vectors of LBFGS, which concatenate all parameters, are replicated. The call
+/// is not needed for an optimizer that is created after its parameters were
+/// distributed, or that has no state yet (Adagrad has state from the start).
 ///
-/// Throws ValueError, and changes nothing, for state with another shape than
-/// its parameter, and for state of which this rank lacks values that the new
-/// layout requires. Throws NotImplementedError for an optimizer other than SGD,
-/// Adam, AdamW, Adagrad, RMSprop and LBFGS. (Not in Python, where optimizers
-/// are recreated.)
+/// Throws ValueError, and changes nothing, if the shapes of a parameter and its
+/// state differ, or if this rank lacks values of the state that the new layout
+/// requires. Throws NotImplementedError for an optimizer other than SGD, Adam,
+/// AdamW, Adagrad, RMSprop and LBFGS. (Not in Python, where optimizers are
+/// recreated.)
 DTENSOR_API void distribute_optimizer_state(torch::optim::Optimizer& optimizer);
 
 } // namespace dtensor

@@ -18,14 +18,14 @@
 
 namespace dtensor {
 
-/// Averages every gradient over the ranks of `mesh`, which must hold the same
-/// local shard of each parameter and compute on different data: data
-/// parallelism, possibly combined with tensor parallelism. Takes one all-reduce
-/// per dtype. Skips parameters without a gradient; these must be the same on
-/// all ranks.
+/// Averages every gradient over the ranks of `mesh`, for data parallelism,
+/// possibly combined with tensor parallelism. These ranks must hold the same
+/// local shard of each parameter and compute on different data. Takes one
+/// all-reduce per dtype. Skips parameters without a gradient, which must be the
+/// same parameters on all ranks.
 /// Throws ValueError for a mesh of several dimensions, and for a parameter that
-/// is distributed over ranks of `mesh` (its gradient is summed over them
-/// already).
+/// is distributed over ranks of `mesh`, because its gradient is already summed
+/// over them.
 /// Python: torch.nn.parallel.DistributedDataParallel does this in the backward
 /// pass.
 DTENSOR_API void average_gradients(
@@ -38,8 +38,8 @@ DTENSOR_API void average_gradients(
 /// be the same on every rank. Takes one all-reduce per set of ranks that
 /// parameters are sharded over. `norm_type` must be positive; infinity is the
 /// maximum norm.
-/// Throws RuntimeError for a norm that is NaN or infinite if
-/// `error_if_nonfinite`, and ValueError for another norm_type.
+/// With `error_if_nonfinite`, throws RuntimeError if the norm is NaN or
+/// infinite. Throws ValueError if norm_type is not positive.
 /// Python: torch.nn.utils.clip_grad_norm_.
 DTENSOR_API double clip_grad_norm_(
     at::TensorList parameters,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ModuleHooks: hooks that run before and after the forward of one module.
-// Programs include module_hooks.h instead.
+// Include module_hooks.h instead of this header.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -64,13 +64,14 @@ using HeldArg = std::conditional_t<
 
 } // namespace detail
 
-/// Hooks of one module. They get tensor arguments only, and may replace tensors
-/// through the pointers.
+/// Hooks of one module. They see only tensors, which they may replace through
+/// the pointers.
 class DTENSOR_API ModuleHooks {
  public:
   /// Called with the tensors among the arguments or results.
   using Hook = std::function<void(const std::vector<at::Tensor*>&)>;
-  /// Returns an object to be destroyed when forward ends, also by an exception.
+  /// Returns an object that is destroyed when forward ends, normally or by an
+  /// exception.
   using Scope = std::function<std::shared_ptr<void>()>;
 
   virtual ~ModuleHooks() = default;
@@ -85,7 +86,8 @@ class DTENSOR_API ModuleHooks {
   void add_forward_hook(Hook hook) {
     after_.push_back(std::move(hook));
   }
-  /// Adds a scope that opens before the hooks above and closes after them.
+  /// Adds a scope that opens before the first forward pre-hook and closes after
+  /// the last forward hook.
   void add_forward_scope(Scope scope) {
     scopes_.push_back(std::move(scope));
   }
@@ -102,8 +104,8 @@ class DTENSOR_API ModuleHooks {
   bool has_style(const std::string& style) const {
     return styles_.count(style) > 0;
   }
-  /// Records that `style` was applied to this module, for errors inside
-  /// forward. `layouts` appears in them too: "input S(1) -> R".
+  /// Records that `style` was applied to this module. Errors inside forward
+  /// name the style and its `layouts`, such as "input S(1) -> R".
   void mark_styled(
       const std::string& style,
       const std::string& module_name,
@@ -120,13 +122,13 @@ class DTENSOR_API ModuleHooks {
   /// Stores a copy of the hooks on this rank and returns a name for
   /// restore_hooks().
   std::string stash_hooks() const;
-  /// Takes the hooks stored under `name` unless this module has hooks. Returns
-  /// false, and does nothing, for any other name. Throws RuntimeError if
-  /// another rank stored them.
+  /// Moves the hooks stored under `name` to this module, or drops them if it
+  /// has hooks. Returns false, and does nothing, for a name that is not from
+  /// stash_hooks(). Throws RuntimeError if another rank stored them.
   bool restore_hooks(const std::string& name);
 
-  /// Runs the hooks and `forward` under the module's name, which is added to
-  /// errors.
+  /// Runs the hooks and `forward`. Attributes operators to the module's name,
+  /// and adds the name to errors.
   template <class Result, class... Args, class Forward>
   Result run_hooked(const Forward& forward, Args... args) const {
     if (!has_hooks() && name_.empty()) {

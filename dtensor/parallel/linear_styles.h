@@ -2,7 +2,7 @@
 // ColwiseParallel and RowwiseParallel: torch::nn::Linear and Embedding with
 // their weight sharded along the output or the input features.
 //
-// A pair of them, columns then rows, takes one all-reduce:
+// A pair of them, first by columns and then by rows, takes one all-reduce:
 //
 //   x (B, T, C) R -> w1: y (B, T, 4C) S(-1) -> gelu -> w2: (B, T, C) P -> R
 #pragma once
@@ -25,10 +25,11 @@ struct ColwiseOptions {
   /// divide their number. For example, 64 keeps heads of 64 features whole on
   /// any number of ranks.
   int64_t multiple_of = 1;
-  /// Grouped-query attention: number of query heads (units of the queries'
-  /// ColwiseParallel) that share these key/value heads. A rank gets the
-  /// key/value heads that its query heads use, even if there are fewer of them
-  /// than ranks. 0: heads are sharded without regard to queries.
+  /// For the keys or values of grouped-query attention: number of query heads
+  /// that share these heads (the queries' output features divided by the
+  /// multiple_of of their ColwiseParallel). A rank gets the key/value heads
+  /// that its query heads use, even if there are fewer key/value heads than
+  /// ranks. 0: heads are sharded without regard to queries.
   int64_t num_query_heads = 0;
   /// Number of equal blocks of output features to shard separately, so that
   /// each rank has a shard of each block: 3 for a fused projection of queries,
@@ -36,22 +37,22 @@ struct ColwiseOptions {
   int64_t fused_projections = 1;
 };
 
-/// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it is
-/// redistributed to output_layouts. Embedding: weight (rows, features) S(1).
-/// With multiple_of u they are S(0, u=u), S(-1, u=u) and S(1, u=u), and so is
-/// the default of output_layouts. With fused_projections p they are
-/// SS(0, sf=p, u=u) and so on. apply() throws ValueError if multiple_of or
+/// For a Linear, weight (out, in) is S(0), bias S(0), input R, and output S(-1)
+/// before it is redistributed to output_layouts. For an Embedding, weight
+/// (rows, features) is S(1). With multiple_of u these shards, and the default
+/// of output_layouts, have unit u: S(0, u=u). With fused_projections p they are
+/// strided: SS(0, sf=p, u=u). apply() throws ValueError if multiple_of or
 /// fused_projections does not divide the output features.
 ///
-/// With num_query_heads, if the required heads are not plain shards, weight and
-/// bias are R, and the output of a rank is a plain tensor: its heads in order,
-/// each repeated as scaled_dot_product_attention with enable_gqa requires. For
-/// example, three key heads that nine query heads share on two ranks are 0 0 0
-/// 1 1 (for five query heads) and 1 2 2 2 (for four). apply() throws ValueError
-/// for a num_query_heads that is not a multiple of the key/value heads, and for
-/// num_query_heads together with fused_projections or an output layout other
-/// than the default. It throws NotImplementedError for num_query_heads with an
-/// Embedding.
+/// With num_query_heads, the heads that the ranks require may not form a shard.
+/// Weight and bias are then R, and the output is a plain tensor: the rank's
+/// heads in order, each repeated as scaled_dot_product_attention with
+/// enable_gqa requires. For example, three key heads that nine query heads
+/// share on two ranks are 0 0 0 1 1 (for five query heads) and 1 2 2 2 (for
+/// four). apply() throws ValueError for a num_query_heads that is not a
+/// multiple of the key/value heads, and for num_query_heads together with
+/// fused_projections or an output layout other than the default. It throws
+/// NotImplementedError for num_query_heads with an Embedding.
 ///
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, which has none of
 /// multiple_of, num_query_heads and fused_projections.
@@ -74,24 +75,26 @@ struct RowwiseOptions {
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
   /// Linear only: splits the product into chunks of rows, so that one chunk is
-  /// reduced while the next is multiplied. Takes this many collectives in the
-  /// forward pass; the backward pass is unchanged. No effect if the output is
-  /// sharded along dimension 0. docs/performance.md describes when it pays.
+  /// reduced while the next is multiplied. The forward pass then takes this
+  /// many collectives; the backward pass is unchanged. Has no effect if the
+  /// output is sharded along dimension 0. docs/performance.md describes when it
+  /// pays.
   int64_t overlap_chunks = 1;
   /// Splits the input features (Embedding: rows) only at multiples of
-  /// `multiple_of`, which must divide their number. Use multiple_of of the
+  /// `multiple_of`, which must divide their number. Use the value of the
   /// preceding ColwiseParallel.
   int64_t multiple_of = 1;
 };
 
-/// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P
-/// before it is redistributed to output_layouts. Embedding: weight (rows,
-/// features) S(0), input R. With multiple_of u they are S(1, u=u), S(-1, u=u)
-/// and S(0, u=u), and so is the default of input_layouts. apply() throws
-/// ValueError for overlap_chunks below 1, for overlap_chunks above 1 with an
-/// Embedding, and for a multiple_of that does not divide the sharded dimension.
-/// Python: torch.distributed.tensor.parallel.RowwiseParallel, without
-/// multiple_of.
+/// For a Linear, weight (out, in) is S(1), bias R (added once), input S(-1),
+/// and output P before it is redistributed to output_layouts. For an Embedding,
+/// weight (rows, features) is S(0) and input R. With multiple_of u these
+/// shards, and the default of input_layouts, have unit u: S(1, u=u). apply()
+/// throws ValueError for overlap_chunks below 1, for overlap_chunks above 1
+/// with an Embedding, and for a multiple_of that does not divide the sharded
+/// dimension.
+/// Python: torch.distributed.tensor.parallel.RowwiseParallel, which has neither
+/// overlap_chunks nor multiple_of.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {
  public:
   explicit RowwiseParallel(RowwiseOptions options = {}) : options_(options) {}

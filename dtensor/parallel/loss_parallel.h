@@ -11,18 +11,18 @@
 
 namespace dtensor {
 
-/// Scope in which cross_entropy on this rank keeps the class dimension sharded
-/// over one mesh dimension (others may shard the batch). Takes three
-/// all-reduces of one float32 per sample forward, none backward. Weights,
-/// ignore_index, label smoothing and reductions work as in the plain operator.
-/// Half and bfloat16 logits are computed in float32. On the mesh dimension that
-/// shards the classes the result is replicated; a sum over a sharded batch is
-/// Partial. The target is a DTensor in any layout, or a plain tensor that is
-/// complete on every rank; so are weights. Targets may be class probabilities
-/// in the shape of the logits: then a few numbers per sample are communicated,
-/// no logits. Scopes nest. With class indices, cross_entropy throws ValueError
-/// for classes that two mesh dimensions shard, and for a plain target beside a
-/// sharded batch.
+/// Scope in which cross_entropy on this rank keeps the class dimension of
+/// logits sharded over one mesh dimension. Other mesh dimensions may shard the
+/// batch. The forward pass takes three all-reduces of one float32 per sample,
+/// the backward pass none. Weights, ignore_index, label smoothing and
+/// reductions work as in the plain operator. Half and bfloat16 logits are
+/// computed in float32. On the mesh dimension that shards the classes the
+/// result is replicated; a sum over a sharded batch is Partial. Target and
+/// class weights are DTensors in any layout, or full plain tensors on every
+/// rank. Targets may also be class probabilities in the shape of the logits;
+/// then too only a few numbers per sample are communicated. Scopes nest. With
+/// class indices, cross_entropy throws ValueError if two mesh dimensions shard
+/// the classes, or if the target is plain and the batch is sharded.
 /// Python: torch.distributed.tensor.parallel.loss_parallel.
 class DTENSOR_API LossParallel {
  public:

@@ -9,11 +9,11 @@
 //   DTENSOR_MODULE(Attention);      // instead of TORCH_MODULE(Attention)
 //
 // Attention is still a module holder. Its module derives from AttentionImpl and
-// runs the hooks around forward, also inside Sequential. The module must be
-// called with all arguments of forward. An overloaded or templated forward may
-// be called with any of its signatures, but, as in LibTorch, only by
-// ->forward(): Sequential, AnyModule and the holder's call operator must be
-// able to name it.
+// runs the hooks around forward, also inside Sequential. Calls must pass all
+// arguments of forward, including those with defaults. An overloaded or
+// templated forward keeps all its signatures, but must be called as
+// ->forward(): as in LibTorch, Sequential, AnyModule and the holder's call
+// operator do not support it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -107,7 +107,7 @@ class HookedForward<Impl, Result (Class::*)(Args...) const>
   }
 };
 
-/// Base for an Impl whose forward has several signatures.
+/// Base for an Impl whose forward is overloaded or a template.
 template <class Impl>
 class HookedForwards : public CloneableHooks<Impl> {
  public:

@@ -52,11 +52,12 @@ using ParallelizePlan = std::vector<ParallelizePlanEntry>;
 
 /// Options for parallelize_module().
 struct ParallelizeOptions {
-  /// Rank of the mesh dimension whose parameter values are scattered. nullopt:
-  /// no communication, every rank shards its own values.
+  /// Rank, within the mesh dimension, whose parameter values are scattered to
+  /// all ranks. nullopt: every rank shards its own values, without
+  /// communication.
   std::optional<int64_t> src_data_rank = 0;
-  /// Keeps outputs of Linear, Embedding and norm modules DTensors, regardless
-  /// of use_local_output of their style. For models that compute on global
+  /// Keeps outputs of Linear, Embedding and norm modules as DTensors, even if
+  /// their style has use_local_output. For models that compute on global
   /// shapes.
   bool keep_dtensors = false;
   /// The full mesh, of which `mesh` must be a named dimension. Parameters and
@@ -74,7 +75,8 @@ struct ParallelizeOptions {
 /// Throws ValueError for a mesh that is not 1-D, a root_mesh of which `mesh` is
 /// not a dimension, and a pattern that matches nothing (the message lists the
 /// names at that level). Throws NotImplementedError for a style that does not
-/// support its module, and RuntimeError for a module styled twice.
+/// support its module, and RuntimeError for a module that would be styled
+/// twice.
 /// Python: torch.distributed.tensor.parallel.parallelize_module.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
@@ -99,7 +101,7 @@ DTENSOR_API void parallelize_module(
     const ParallelStyle& style,
     const ParallelizeOptions& options = {});
 
-/// Without a plan: warns, and leaves the module unchanged.
+/// Overload without a plan: warns, and leaves the module unchanged.
 DTENSOR_API void parallelize_module(
     const torch::nn::Module& module,
     const DeviceMesh& mesh = {});

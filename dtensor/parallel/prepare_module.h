@@ -34,16 +34,17 @@ class OptionalPlacements : public std::vector<std::optional<Placement>> {
 
 /// Options for PrepareModuleInput.
 struct PrepareModuleInputOptions {
-  /// Layout of each plain tensor argument (a DTensor has its own), and the
-  /// layout in which forward gets it.
+  /// Layout of each plain tensor argument. A DTensor has its own.
   OptionalPlacements input_layouts = {};
+  /// Layout to which each tensor argument is redistributed for forward.
   OptionalPlacements desired_input_layouts = {};
   /// Passes local tensors to the module instead of DTensors.
   bool use_local_output = false;
 };
 
 /// Redistributes the inputs of a module. Throws ValueError if the two lists
-/// differ in length, or if forward is called with another number of tensors.
+/// differ in length, or if forward is called with a different number of
+/// tensors.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleInput.
 class DTENSOR_API PrepareModuleInput : public ParallelStyle {
  public:
@@ -56,9 +57,9 @@ class DTENSOR_API PrepareModuleInput : public ParallelStyle {
 
 /// Options for PrepareModuleOutput.
 struct PrepareModuleOutputOptions {
-  /// Layout of each plain tensor that forward returns, and the layout in which
-  /// the caller gets it.
+  /// Layout of each plain tensor that forward returns.
   OptionalPlacements output_layouts = {};
+  /// Layout to which each result is redistributed for the caller.
   OptionalPlacements desired_output_layouts = {};
   /// Returns local tensors instead of DTensors.
   bool use_local_output = true;

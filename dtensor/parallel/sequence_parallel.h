@@ -9,7 +9,7 @@ namespace dtensor {
 
 /// Options for SequenceParallel.
 struct SequenceParallelOptions {
-  /// Dimension that is sharded.
+  /// Sharded dimension of input and output.
   int64_t sequence_dim = 1;
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = false;
@@ -19,11 +19,11 @@ struct SequenceParallelOptions {
   bool fused_norm = false;
 };
 
-/// Keeps parameters replicated, and input and output (B, T, C) S(sequence_dim).
-/// A plain input is the local shard. Parameter gradients are summed over the
-/// ranks once per backward pass. Supports torch::nn::LayerNorm with a weight,
-/// any module declared with DTENSOR_MODULE (dtensor::hooked::Dropout), and,
-/// with fused_norm, a custom module.
+/// Style for norms and dropout. Parameters are R; input and output (B, T, C)
+/// are S(sequence_dim). A plain input is the local shard. Parameter gradients
+/// are summed over the ranks once per backward pass. Supports
+/// torch::nn::LayerNorm with a weight, any module declared with DTENSOR_MODULE
+/// (dtensor::hooked::Dropout), and, with fused_norm, a custom module.
 /// Throws NotImplementedError for any other module.
 /// Python: torch.distributed.tensor.parallel.SequenceParallel.
 class DTENSOR_API SequenceParallel : public ParallelStyle {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ParallelStyle: layouts of a module's parameters, inputs and outputs. Styles
-// are values. One style may be used in several entries of a plan for
-// parallelize_module().
+// ParallelStyle: base of styles, which determine the layouts of a module's
+// parameters, inputs and outputs. Styles are values: a plan for
+// parallelize_module() may use one style in several entries.
 // Python: torch.distributed.tensor.parallel.ParallelStyle.
 #pragma once
 
@@ -28,7 +28,7 @@ struct StyleTarget {
   torch::nn::Module& module;
   std::string name; // full name, as "blocks.0.attn.wq"
   DeviceMesh mesh;  // 1-D
-  /// Rank whose parameter values are used; nullopt: every rank shards its own.
+  /// Rank whose parameter values are used. nullopt: every rank shards its own.
   std::optional<int64_t> src_data_rank = 0;
   /// Records the changes of this library's styles until all styles of the plan
   /// have accepted their modules. Null: changes happen at once.
@@ -49,8 +49,9 @@ struct StyleTarget {
 class DTENSOR_API ParallelStyle {
  public:
   virtual ~ParallelStyle() = default;
-  /// Distributes the module's parameters and attaches the boundary. Throws
-  /// NotImplementedError for a module that the style does not support.
+  /// Distributes the module's parameters and attaches a boundary to them
+  /// (parallel/boundary.h). Throws NotImplementedError for a module that the
+  /// style does not support.
   virtual void apply(const StyleTarget& target) const = 0;
 };
 

@@ -6,9 +6,9 @@
 //   torch::optim::AdamW optimizer(unique_parameters(*model), 1e-3);
 //
 // An assignment, head->weight = embedding->weight, only changes the member. The
-// module's first weight stays registered, and optimizers, state dictionaries
-// and files hold that one. Functions of this library that take a module then
-// throw RuntimeError.
+// head's own weight stays registered, and optimizers, state dictionaries and
+// files would use that weight. Functions of this library that take a module
+// throw RuntimeError for such a module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,31 +23,31 @@ class Module;
 
 namespace dtensor {
 
-/// Makes the parameter "weight" of `source` that of `module` too: the
-/// registered parameter and the member that forward() reads are one tensor in
-/// both modules. Tie modules before fully_shard, replicate and the optimizer;
-/// styles may come before or after. LibTorch's clone() copies a shared
-/// parameter once per module, so tie the clone again.
+/// Makes `module` share the parameter "weight" of `source`: in both modules,
+/// the registered parameter and the member that forward() reads become the same
+/// tensor. Tie modules before fully_shard, replicate and the optimizer; styles
+/// may come before or after. LibTorch's clone() copies a shared parameter once
+/// per module, so tie the clone again.
 /// Throws ValueError if either module has no weight or the sizes differ,
-/// NotImplementedError if `module` is not a module of torch::nn (its member is
-/// not known: use tie_parameter), and RuntimeError if a member of either module
-/// is not its registered parameter.
+/// NotImplementedError if `module` is not a module of torch::nn (use
+/// tie_parameter, since its member is unknown), and RuntimeError if a member of
+/// either module is not its registered parameter.
 /// Python: lm_head.weight = embedding.weight.
 DTENSOR_API void tie_weights(
     torch::nn::Module& module,
     const torch::nn::Module& source);
 
-/// Makes `parameter` the parameter `name` of `module`, a module of torch::nn:
-/// registered, and as the member of that name. An undefined tensor removes the
-/// parameter, such as the bias of a Linear. Throws ValueError if the module has
-/// no such parameter or the sizes differ, and NotImplementedError like
-/// tie_weights().
+/// Makes `parameter` the parameter `name` of `module`, a module of torch::nn.
+/// Sets both the registered parameter and the member of that name. An undefined
+/// tensor removes the parameter, such as the bias of a Linear. Throws
+/// ValueError if the module has no such parameter or the sizes differ, and
+/// NotImplementedError like tie_weights().
 DTENSOR_API void tie_parameter(
     torch::nn::Module& module,
     const std::string& name,
     const at::Tensor& parameter);
 
-/// Overload for a custom module, where `member` is the variable of that
+/// Overload for a custom module, whose member variable `member` holds the
 /// parameter.
 ///
 ///   tie_parameter(*norm, "scale", norm->scale, other->scale);

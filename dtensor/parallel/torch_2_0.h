@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tensor-parallel API of PyTorch 2.0 and 2.1: the functions and defaults of
-// those versions, on top of the current styles.
+// those versions, implemented by the current styles.
 //
 //   namespace tp = dtensor::torch_2_0;
 //   tp::parallelize_module(
@@ -19,9 +19,9 @@
 
 namespace dtensor::torch_2_0 {
 
-// Input functions. A plain tensor becomes a DTensor with that local tensor,
-// without communication; a DTensor is redistributed. Default mesh: the
-// DTensor's. All are differentiable. They throw RuntimeError for an undefined
+// Input functions. A plain tensor becomes the local tensor of a DTensor,
+// without communication; a DTensor is redistributed. Default mesh: that of the
+// DTensor. All are differentiable. They throw RuntimeError for an undefined
 // tensor, a plain tensor without a mesh, and a mesh that is not 1-D, and
 // NotImplementedError for a DTensor on another mesh.
 
@@ -50,7 +50,7 @@ DTENSOR_API at::Tensor make_input_shard_1d_last_dim(
     const at::Tensor& input,
     const DeviceMesh& device_mesh = {});
 
-// Output functions, for DTensors. Default mesh: the output's. All are
+// Output functions, for DTensors. Default mesh: that of the output. All are
 // differentiable. They throw TypeError for a plain tensor, ValueError for a
 // mesh that is not 1-D, and NotImplementedError for a mesh other than the
 // output's.
@@ -86,22 +86,23 @@ DTENSOR_API at::Tensor make_sharded_output_tensor(
     const at::Tensor& output,
     const DeviceMesh& device_mesh = {});
 
-// Styles. They take layouts where Python 2.0 takes the functions _prepare_input
-// and _prepare_output, since a Linear's bias is added in the layout of its
-// output. They may also be used in plans of the current parallelize_module.
+// Styles, also for plans of the current parallelize_module. They take layouts
+// instead of Python 2.0's functions _prepare_input and _prepare_output, because
+// a style adds a Linear's bias in the layout of the output.
 
 /// Options for ColwiseParallel.
 struct ColwiseOptions {
-  /// Layout of a plain input: R for make_input_replicate_1d. Layout of the
-  /// output: R for make_output_replicate_1d.
+  /// Layout of a plain input. R corresponds to make_input_replicate_1d.
   Placement input_layouts = Replicate();
+  /// Layout of the output. R corresponds to make_output_replicate_1d.
   Placement output_layouts = Replicate();
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = false;
 };
 
-/// Linear or Embedding with a gathered output: a DTensor in R. (In 2.1, as
-/// today: the local shard in S(-1).) Throws RuntimeError for any other module.
+/// Style for a Linear or Embedding. The output is gathered: a DTensor in R. (In
+/// 2.1, as today: the local shard in S(-1).) apply() throws RuntimeError for
+/// any other module.
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel of 2.0.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
  public:
@@ -114,17 +115,17 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
 
 /// Options for RowwiseParallel.
 struct RowwiseOptions {
-  /// Layout of a plain input. Default: S(-1) for a Linear (as
-  /// make_input_shard_1d_last_dim), R for an Embedding. Output: as for
-  /// ColwiseParallel.
+  /// Layout of a plain input. Default: S(-1) for a Linear (as by
+  /// make_input_shard_1d_last_dim), R for an Embedding.
   std::optional<Placement> input_layouts = std::nullopt;
+  /// Layout of the output. R corresponds to make_output_replicate_1d.
   Placement output_layouts = Replicate();
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = false;
 };
 
-/// Linear or Embedding whose output is a DTensor in R. (In 2.1, as today:
-/// plain.) apply() throws RuntimeError for any other module.
+/// Style for a Linear or Embedding. The output is a DTensor in R. (In 2.1, as
+/// today: a plain tensor.) apply() throws RuntimeError for any other module.
 /// Python: torch.distributed.tensor.parallel.RowwiseParallel of 2.0.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {
  public:
@@ -137,22 +138,22 @@ class DTENSOR_API RowwiseParallel : public ParallelStyle {
 
 /// Options for PairwiseParallel.
 struct PairwiseOptions {
-  /// Layout of a plain input: R for make_input_replicate_1d.
+  /// Layout of a plain input. R corresponds to make_input_replicate_1d.
   Placement input_layouts = Replicate();
-  /// With use_local_output: R for make_output_tensor, S(0) for
-  /// make_output_reshard_tensor.
+  /// Layout of the output. With use_local_output, R corresponds to
+  /// make_output_tensor and S(0) to make_output_reshard_tensor.
   Placement output_layouts = Replicate();
   bool use_local_output = true;
 };
 
-/// Module with several Linear children (an MLP): shards them by columns, rows,
-/// columns, ... (an odd last one is unchanged), with DTensors in between, and
-/// the output of the last pair in output_layouts. torch::nn::MultiheadAttention
-/// or TensorParallelMultiheadAttention (torch_2_0_attention.h): shards by
-/// heads; if they do not divide evenly, the last ranks have fewer heads, or
-/// none. Any other module: visits its children.
-/// Throws RuntimeError if nothing is found, and NotImplementedError for
-/// torch::nn::MultiheadAttention with input_layouts other than R.
+/// Shards the Linear children of a module (an MLP) alternately by columns and
+/// by rows; the last of an odd number is unchanged. Tensors in between are
+/// DTensors, and the output of the last pair is in output_layouts. Shards
+/// torch::nn::MultiheadAttention and TensorParallelMultiheadAttention
+/// (torch_2_0_attention.h) by heads; if these do not divide evenly, the last
+/// ranks have fewer heads, or none. Applies itself to the children of any other
+/// module. Throws RuntimeError if it shards nothing, and NotImplementedError
+/// for torch::nn::MultiheadAttention with input_layouts other than R.
 /// Python: torch.distributed.tensor.parallel.PairwiseParallel.
 class DTENSOR_API PairwiseParallel : public ParallelStyle {
  public:
@@ -176,9 +177,8 @@ class DTENSOR_API SequenceParallel : public PairwiseParallel {
 /// Applies the styles of `plan`, or one style to the module itself, along
 /// dimension `tp_mesh_dim` of `mesh`. Keys are full names without patterns; ""
 /// is the module. On an error nothing changes. Throws IndexError for a
-/// dimension that the mesh does not have, ValueError for a name that the module
-/// does not have, RuntimeError for an entry without a style, and errors of the
-/// styles.
+/// dimension that the mesh lacks, ValueError for a name that the module lacks,
+/// RuntimeError for an entry without a style, and the errors of the styles.
 /// Python: torch.distributed.tensor.parallel.parallelize_module of 2.0.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
@@ -191,7 +191,7 @@ DTENSOR_API void parallelize_module(
     const ParallelStyle& style,
     int64_t tp_mesh_dim = 0);
 
-/// Returns true: fully_shard() supports parallelized modules without setup.
+/// Returns true: fully_shard() needs no setup for parallelized modules.
 /// Python: torch.distributed.tensor.parallel.fsdp.enable_2d_with_fsdp.
 constexpr bool enable_2d_with_fsdp() {
   return true;

@@ -11,9 +11,9 @@
 //   torch_2_0::parallelize_module(
 //       *block, mesh, {{"attn", torch_2_0::PairwiseParallel()}});
 //
-// Python replaces every nn.MultiheadAttention by it. Here nn.MultiheadAttention
-// is parallelized itself (attention_parallel.h), and this class is declared
-// explicitly.
+// Python replaces every nn.MultiheadAttention with this class. Here
+// torch::nn::MultiheadAttention can be parallelized as it is
+// (attention_parallel.h), and a program that wants this class declares it.
 #pragma once
 
 #include <dtensor/api.h>
@@ -43,15 +43,15 @@ struct AttentionOptions {
   double dropout = 0;
   /// Adds a bias to the output projection.
   bool bias = true;
-  /// Adds a bias to the query, key and value projections, as Python's class
-  /// does.
+  /// Adds a bias to the query, key and value projections, as in Python.
   bool add_bias_kv = false;
   /// Intended number of ranks, as in Python. The mesh determines the actual
   /// number, and the number of heads need not be divisible by either (in Python
   /// it must).
   int64_t tp_size = 1;
-  /// Uses one projection, `qkv`, of one input; otherwise `query`, `key` and
-  /// `value` of three inputs, which are parallelized too (not in Python).
+  /// If true, one projection, `qkv`, of one input. If false, three projections,
+  /// `query`, `key` and `value`, of three inputs, which are also parallelized
+  /// (not in Python).
   bool self_attention = true;
 };
 
@@ -80,13 +80,13 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
       const at::Tensor& k = {},
       const at::Tensor& v = {});
 
-  /// Copies the values of `that`, with its biases and its dropout. Afterwards
-  /// this module computes what `that` does for inputs (sequence, batch,
-  /// embed_dim). Unlike Python, reorders the rows as this module requires.
-  /// Replaces the parameters, so copy before creating an optimizer. Throws
-  /// ValueError for another embed_dim or num_heads, NotImplementedError for
-  /// add_bias_kv of torch::nn, add_zero_attn, kdim and vdim, and RuntimeError
-  /// if one of the two is parallelized already.
+  /// Copies the parameter values of `that`, whether it has biases, and its
+  /// dropout. Afterwards this module computes the same as `that`, which takes
+  /// inputs (sequence, batch, embed_dim). Unlike Python, reorders the rows as
+  /// this module requires. Replaces the parameters, so copy before creating an
+  /// optimizer. Throws ValueError for another embed_dim or num_heads,
+  /// NotImplementedError for add_bias_kv of torch::nn, add_zero_attn, kdim and
+  /// vdim, and RuntimeError if one of the two is parallelized already.
   void copy(const torch::nn::MultiheadAttention& that);
 
   /// Number of heads over all ranks.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a program from Python on several ranks, by the same plan as the Python
+// Runs a program from Python on several ranks, with the same plan as the Python
 // model.
 //
 //   auto program = load_program("model.pt2");
@@ -31,19 +31,19 @@ struct ParallelizeProgramOptions {
 /// Applies the styles to program.module() as parallelize_module does. Makes all
 /// other parameters, buffers and constants replicated DTensors. From then on,
 /// all values of the program are DTensors with the shapes that they have in
-/// Python. The output of a styled module stays a DTensor, also with
+/// Python. The output of a styled module stays a DTensor, even with
 /// use_local_output. Each rank reads only the bytes of its local shards from
-/// the file. If the weights have been read before, the values of rank 0 are
-/// used.
+/// the file. If the weights have already been read, rank 0's values are
+/// scattered.
 ///
 /// If the mesh has several dimensions, the plan applies to one of them. On the
-/// others, parameters are replicated and inputs keep their layout. They may be
-/// sharded along the batch, which is data parallelism (the gradients are summed
-/// over it), or along the sequence, for which context_parallel() provides
-/// attention.
+/// others, parameters are replicated and inputs keep their layout. Inputs may
+/// be sharded along the batch, which is data parallelism (gradients are summed
+/// over that dimension), or along the sequence, for which context_parallel()
+/// provides attention.
 ///
 /// Throws the errors of parallelize_module, IndexError if the mesh has no
-/// dimension plan_dim, and RuntimeError for a program that is parallel already.
+/// dimension plan_dim, and RuntimeError for a program that is already parallel.
 /// The closest Python counterpart is tensor_parallel_transformation
 /// (torch.distributed.tensor.experimental._tp_transform).
 DTENSOR_API void parallelize_program(

@@ -7,7 +7,7 @@
 //       {"fc2", RowwiseParallel()}});
 //   const auto plain = implicit_replication();
 //   const auto y =
-//   full_tensor(script.forward({replicate_tensor(x)}).toTensor());
+//       full_tensor(script.forward({replicate_tensor(x)}).toTensor());
 #pragma once
 
 #include <dtensor/layout/mesh.h>
@@ -29,11 +29,11 @@ namespace dtensor {
 /// class, which TorchScript keeps, or else by the use of their weights in
 /// forward(). Outputs of styled modules stay DTensors. Tensors that the script
 /// creates are plain tensors and must be equal on all ranks (see
-/// implicit_replication()). Parameter values of rank 0 are used.
+/// implicit_replication()). Rank 0's parameter values are scattered.
 ///
 /// Returns modules that hold the same tensors, for optimizers and state
-/// dictionaries. Ties between modules are known while the returned module
-/// exists. Throws the errors of parallelize_module.
+/// dictionaries. Ties between modules are recognized only while the returned
+/// module exists. Throws the errors of parallelize_module.
 DTENSOR_API std::shared_ptr<torch::nn::Module> parallelize_script(
     const torch::jit::Module& script,
     const DeviceMesh& mesh,

@@ -17,10 +17,11 @@
 
 namespace dtensor {
 
-/// A pattern and the text of its style. The text is "colwise" or "rowwise",
-/// with " multiple_of=n" and " output=S(1)" (a placement as in layout/text.h)
-/// if they differ from the defaults. "colwise" may also have "
-/// fused_projections=n". "sequence" may have " dim=n".
+/// A pattern and the text of its style. The text is "colwise", "rowwise" or
+/// "sequence", followed by the options that differ from the defaults, each
+/// after a space. "colwise" and "rowwise" have multiple_of=n and output=S(1) (a
+/// placement as in layout/text.h), "colwise" also fused_projections=n, and
+/// "sequence" has dim=n.
 struct PlanEntryText {
   std::string pattern;
   std::string style;
@@ -28,15 +29,14 @@ struct PlanEntryText {
 };
 
 /// Parses one entry per line; text after a # is a comment. Throws ValueError,
-/// with the line, for a text that is not a style.
+/// which names the line, for a text that is not a style.
 DTENSOR_API std::vector<PlanEntryText> parse_plan(std::string_view text);
 
-/// Returns the plan with the styles of the lines. Throws ValueError for a text
-/// that is not a style.
+/// Returns the plan that the lines describe. Throws ValueError for a text that
+/// is not a style.
 DTENSOR_API ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines);
 
-/// Returns the lines, one below the other, in the format that parse_plan()
-/// reads.
+/// Returns the lines as one text in the format that parse_plan() reads.
 DTENSOR_API std::string to_string(const std::vector<PlanEntryText>& lines);
 
 /// Writes to_string(lines). For a plan without lines, writes that no weight is

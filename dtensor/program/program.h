@@ -33,14 +33,13 @@ struct ProgramState;
 
 /// Options for load_program().
 struct LoadProgramOptions {
-  /// Device to run on, independent of the device of the export.
+  /// Device to run on. May differ from the device of the export.
   c10::Device device = c10::kCPU;
-  /// Additional operators that the graph may call. Allowed by default are
-  /// LibTorch operators that compute results from their arguments and do
-  /// nothing else. Each item names all overloads of an operator
-  /// ("torchvision::nms") or a namespace ("torchvision::*"). Such an operator
-  /// is called with values from the file, so list it only for files that you
-  /// trust.
+  /// Operators that the graph may call, besides LibTorch operators that only
+  /// compute results from their arguments. Each item names all overloads of an
+  /// operator ("torchvision::nms") or a namespace ("torchvision::*"). The file
+  /// determines the arguments of these calls, so list operators only for files
+  /// that you trust.
   std::vector<std::string> allowed_operators = {};
 };
 
@@ -51,26 +50,27 @@ class DTENSOR_API Program {
   explicit Program(std::shared_ptr<detail::ProgramState> state)
       : state_(std::move(state)) {}
 
-  /// Calls the program with the tensors of Python's forward(), in the order of
-  /// its signature. Tensors in lists and dictionaries are passed one after the
-  /// other. Arguments that are not tensors keep the values from the export.
+  /// Calls the program with the tensor arguments of Python's forward(), in the
+  /// order of its signature. Tensors in lists and dictionaries are passed one
+  /// after the other. Other arguments keep their values from the export.
   ///
-  /// If the program runs on a mesh, plain inputs are taken to be full tensors,
-  /// equal on all ranks. DTensor inputs may have any layout, and the result is
-  /// a DTensor. Gradients flow as through any operators.
+  /// If the program runs on a mesh, plain inputs must be full tensors, equal on
+  /// all ranks. DTensor inputs may have any layout, and the result is a
+  /// DTensor. The call is differentiable.
   ///
   /// Throws ValueError if the number, dtypes or shapes of the inputs do not
-  /// match the export, and if the program does not return one tensor. The error
-  /// of an operator names the line of Python source that called it.
+  /// match the export, or if the program does not return a single tensor.
+  /// Errors of an operator name the line of Python source that called the
+  /// operator.
   at::Tensor operator()(const std::vector<at::Tensor>& inputs);
 
   /// Calls the program and returns all results, in the order of Python's
-  /// result. output_names() gives their names. Numbers that the program takes
-  /// (sizes of dynamic shapes) are passed among the inputs.
+  /// result. output_names() returns their names. `inputs` includes the numbers
+  /// that the program takes (sizes of dynamic shapes).
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
-  /// Returns the inputs of the export, if the file has them (Python:
-  /// ExportedProgram.example_inputs). Throws ValueError if it has none.
+  /// Returns the example inputs of the export (Python:
+  /// ExportedProgram.example_inputs). Throws ValueError if the file has none.
   std::vector<at::Tensor> sample_inputs() const;
   /// Returns the names of the inputs.
   std::vector<std::string> input_names() const;
@@ -82,11 +82,11 @@ class DTENSOR_API Program {
   /// Returns the number of operators that one forward pass calls.
   size_t num_operators() const;
 
-  /// Returns the parameters and buffers by their Python names, in modules with
-  /// their Python names. A module that holds the weight of a product, an
+  /// Returns a module tree with the names of the Python model, which holds its
+  /// parameters and buffers. A module with the weight of a matrix product, an
   /// embedding or a layer norm is a torch::nn::Linear, Embedding or LayerNorm.
   /// The program does not call the forward() of these modules. Reads the
-  /// weights if they have not been read.
+  /// weights from the file if this has not happened yet.
   torch::nn::Module& module();
   /// Returns the parameters that require gradients, for an optimizer.
   std::vector<at::Tensor> parameters();
@@ -97,13 +97,14 @@ class DTENSOR_API Program {
 };
 
 /// Reads the graph of a file written by Python's torch.export.save. Weights are
-/// read when they are needed; a parallel program reads only the local shards of
-/// a rank.
+/// read when they are needed; with parallelize_program(), each rank reads only
+/// its local shards.
 ///
 /// Throws ValueError if the file is missing, damaged, or of a newer format.
-/// Throws NotImplementedError, with the line in the Python source, for an
-/// operator that cannot be run, or that does more than compute and is not in
-/// `allowed_operators`. Python: torch.export.load.
+/// Throws NotImplementedError for an operator that cannot be run, and for an
+/// operator that does more than compute and is not in `allowed_operators`. The
+/// message names the line of Python source.
+/// Python: torch.export.load.
 DTENSOR_API Program
 load_program(const std::string& path, const LoadProgramOptions& options = {});
 

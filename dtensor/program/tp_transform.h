@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensor parallelism without a plan: the plan is found from the graph.
+// Automatic tensor parallelism: finds the plan in the operators of a program or
+// script.
 //
 //   auto program = load_program("model.pt2");
 //   std::cout << tp_transform(program, mesh["tp"]);
@@ -27,27 +28,27 @@ namespace dtensor {
 /// Finds pairs of matrix products: the weight of the first is sharded by
 /// columns (colwise), and the weight of the second by rows (rowwise). All
 /// values in between stay sharded without communication. Several colwise
-/// products may lead to one rowwise product. The operators' sharding rules
-/// decide this on meshes of several sizes. They also give the unit that keeps
-/// each attention head on one rank, so the plan holds for any number of ranks.
+/// products may lead to one rowwise product. The search applies the operators'
+/// sharding rules on meshes of several sizes. They also give the unit that
+/// keeps each attention head on one rank, so the plan is valid for any number
+/// of ranks.
 ///
-/// A product that gives a result of the program is colwise, and its result
-/// stays sharded. An embedding is rowwise if its table is larger than every
-/// weight of the pairs, or is tied to a colwise weight. Products without a pair
-/// are not sharded; without pairs, the plan is empty. Nothing is computed or
-/// read.
+/// A product whose result the program returns is colwise, and that result stays
+/// sharded. An embedding is rowwise if its table is larger than every weight of
+/// the pairs, or is tied to a colwise weight. Products without a pair are not
+/// sharded; without pairs, the plan is empty. The search computes no values and
+/// reads no weights.
 ///
 /// A module that is called several times gets a style if all its calls are in
-/// pairs that need that style. A weight that modules share is sharded in one
-/// way. Products that run_decompositions() has taken apart are found too.
-/// Behind an operator without a rule or a kernel for the meta device, the sizes
-/// come from the file. A script has no recorded sizes, so its plan ends at such
-/// an operator.
+/// pairs that need this style. A weight that modules share has one layout.
+/// Products that run_decompositions() has decomposed are found too. The result
+/// sizes of an operator without a rule or a meta kernel come from the file. A
+/// script has no recorded sizes, so the search ends at such an operator.
 DTENSOR_API std::vector<PlanEntryText> find_tp_plan(const Program& program);
 
 /// Calls parallelize_program() with the found plan and returns the plan, for
-/// printing. A plan without lines means that no weight is sharded. Python:
-/// tensor_parallel_transformation of
+/// printing. A plan without lines means that no weight is sharded.
+/// Python: tensor_parallel_transformation of
 /// torch.distributed.tensor.experimental._tp_transform, which takes a style for
 /// each parameter.
 DTENSOR_API std::vector<PlanEntryText> tp_transform(
@@ -57,28 +58,27 @@ DTENSOR_API std::vector<PlanEntryText> tp_transform(
 
 /// Finds a plan for a scripted or traced model from the code of forward() and
 /// all functions that it calls. Products are aten::linear, and matmul, mm and
-/// addmm with a transposed weight. Code has no sizes, so the operators' rules
-/// run on `sample_inputs`, the arguments of forward(). Arguments at the end may
-/// be omitted if they have defaults. Without sample inputs, tensors of the
-/// shapes that the weights suggest are used.
+/// addmm with a transposed weight. Code has no sizes. The sizes follow from
+/// `sample_inputs`, the arguments of forward(); arguments at the end may be
+/// omitted if they have defaults. Without sample inputs, tensors of the shapes
+/// that the weights suggest are used.
 ///
-/// Attributes (with their present values, such as `training`), None and the
-/// number of dimensions decide which branch of a condition is read. Unread code
-/// leaves its weights unsharded: branches that depend on sizes or data, loops,
-/// operators that need data, and attributes that the script sets. No weight is
-/// read or used in a computation, and the script is not changed.
+/// A branch is read if its condition depends only on attributes (with their
+/// current values, such as `training`), None and numbers of dimensions. Weights
+/// stay unsharded if they are used in branches that depend on sizes or data, in
+/// loops, in operators that need data, or through attributes that the script
+/// sets. The search uses no values of weights and does not change the script.
 ///
 /// Throws ValueError for a script without forward() and for inputs that it does
-/// not accept, and RuntimeError for a script that is parallel already.
+/// not accept, and RuntimeError for a script that is already parallel.
 DTENSOR_API std::vector<PlanEntryText> find_tp_plan(
     const torch::jit::Module& script,
     const std::vector<c10::IValue>& sample_inputs = {});
 
 /// Calls parallelize_script() with the found plan and returns the plan, for
-/// printing. The parameters are the script's own, for an optimizer. To get
-/// modules that hold them, for state dictionaries, call parallelize_script()
-/// with make_plan(find_tp_plan(script)). Python: torch.distributed.tensor has
-/// no counterpart for torch.jit.ScriptModule.
+/// printing. An optimizer can use the script's own parameters. State
+/// dictionaries need modules that hold them; to get these, call
+/// parallelize_script() with make_plan(find_tp_plan(script)). (Not in Python.)
 DTENSOR_API std::vector<PlanEntryText> tp_transform(
     torch::jit::Module& script,
     const DeviceMesh& mesh,

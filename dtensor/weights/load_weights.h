@@ -4,7 +4,7 @@
 //   parallelize_module(*model, mesh, plan);
 //   load_weights(*model, *open_weights("model.safetensors"));
 //
-// Each rank reads only the bytes of its local shards. A function of names
+// Each rank reads only the bytes of its local shards. A WeightNames function
 // translates the names of the model to those of the file:
 //
 //   const auto file = open_weights("model.gguf");
@@ -29,12 +29,12 @@ namespace dtensor {
 struct WeightSource {
   /// Name in the file. Empty: the tensor is not in the file and is not changed.
   std::string name;
-  /// True if the file has the two dimensions exchanged, as for the weights of
+  /// True if the file stores the transposed matrix, as for the weights of
   /// GPT-2's Conv1D.
   bool transposed = false;
-  /// Number of attention heads if the file interleaves the rows of each head:
-  /// it alternates rows of the first and the second half, as for queries and
-  /// keys of Llama in GGUF. 0: not interleaved.
+  /// Number of attention heads if the file interleaves the rows of each head,
+  /// so that rows of the first and the second half alternate, as for queries
+  /// and keys of Llama in GGUF. 0: not interleaved.
   int64_t interleaved_heads = 0;
 };
 
@@ -43,9 +43,10 @@ using WeightNames = std::function<WeightSource(const std::string& name)>;
 
 /// Options for load_weights().
 struct LoadWeightsOptions {
-  /// Names of the tensors in the file. Default: the names of the model.
+  /// Translates names. Default: the file has the names of the model.
   WeightNames names = nullptr;
-  /// Names in the file that are not loaded, with * and ? as in plans.
+  /// Patterns, with * and ? as in plans, of names in the file that are not
+  /// loaded.
   std::vector<std::string> ignored = {};
   /// If true, all other names in the file must be in the model.
   bool strict = true;
@@ -55,24 +56,24 @@ struct LoadWeightsOptions {
 /// weight, DTensors this rank's local shard. Dtypes are converted; layouts do
 /// not change. Ranks do not wait for each other.
 ///
-/// Throws ValueError without changing anything. One error lists all names that
-/// are missing in the file, names that are missing in the model (if strict),
-/// shapes that differ, and complex weights for real tensors. A weight in an
-/// unsupported format is an error too.
+/// Throws ValueError and changes nothing if the file does not fit. The message
+/// lists all names that are missing in the file, names that are missing in the
+/// model (if strict), shapes that differ, and complex weights for real tensors.
+/// A weight in an unsupported format also throws ValueError.
 DTENSOR_API void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,
     const LoadWeightsOptions& options = {});
 
-/// Returns llama.cpp's names for a model with the module names of the Python
-/// package transformers. Supports the architectures llama, bert and gpt2, named
-/// in the file under "general.architecture". If the file has no output weight,
-/// the embedding is used. Throws ValueError for another architecture.
+/// Returns a translation to llama.cpp's names, for a model with the module
+/// names of the Python package transformers. Supports the architectures llama,
+/// bert and gpt2, according to the file's "general.architecture". If the file
+/// has no output weight, the embedding is used. Throws ValueError for any other
+/// architecture.
 DTENSOR_API WeightNames gguf_names(const WeightFile& file);
 
-/// Returns names that are the same in the file, and marks GPT-2's Conv1D
-/// weights (c_attn, c_proj, c_fc) as transposed relative to a
-/// torch::nn::Linear.
+/// Returns a translation that keeps all names, and marks GPT-2's Conv1D weights
+/// (c_attn, c_proj, c_fc) as transposed relative to a torch::nn::Linear.
 DTENSOR_API WeightNames conv1d_names();
 
 } // namespace dtensor

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files of weights. A rank reads only the bytes that it requests.
+// Weight files: opens a file and reads single weights, or slices of them, from
+// it. A rank reads only the bytes that it requests.
 //
 //   const auto file = open_weights("model.safetensors");
 //   for (const auto& weight : file->weights()) {
@@ -7,8 +8,8 @@
 //   }
 //   load_weights(*model, *file);  // weights/load_weights.h
 //
-// Formats: safetensors (one file, or several with an index), GGUF, and programs
-// written by torch.export.save().
+// Supported formats: safetensors (one file, or several with an index), GGUF,
+// and programs written by torch.export.save().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +26,7 @@
 
 namespace dtensor {
 
-/// A tensor in a file.
+/// Description of a tensor in a file.
 struct WeightInfo {
   std::string name;
   Sizes sizes;
@@ -36,9 +37,9 @@ struct WeightInfo {
   std::string format;
 };
 
-/// A metadata value of a file. Integers of any width are int64_t. In arrays of
-/// one-byte numbers they are int8_t or uint8_t (unsigned numbers, and 0 or 1
-/// for bool).
+/// A metadata value of a file. Integers of any width are int64_t. Only in
+/// arrays do one-byte integers keep their type, int8_t or uint8_t; an array of
+/// bool is an array of uint8_t with 0 or 1.
 using WeightMetadata = std::variant<
     bool,
     int64_t,
@@ -63,64 +64,65 @@ class DTENSOR_API WeightFile {
 
   /// Returns the path given to open_weights().
   const std::string& path() const;
-  /// Returns all weights in the order of the file; those of several files are
-  /// listed file by file.
+  /// Returns all weights in the order of the file, or file by file if there are
+  /// several.
   const std::vector<WeightInfo>& weights() const;
   /// Returns the weight with that name, or null.
   const WeightInfo* find(std::string_view name) const;
 
-  /// True if both names stand for the same elements of the file.
+  /// True if both names refer to the same elements of the file.
   bool is_same(std::string_view name, std::string_view other) const;
 
-  /// Copies elements of a weight to `out`, of any dtype, on any device. `parts`
-  /// has a list of intervals for each dimension (see local_intervals of a
-  /// layout); elements are copied in their order. `out` has as many elements in
-  /// each dimension.
+  /// Copies a selection of a weight's elements to `out`, which may have any
+  /// dtype and device. `parts` selects a list of intervals along each
+  /// dimension, for example those of local_intervals(). `out` holds the
+  /// selected elements in their order, and must have their number as its size
+  /// in each dimension.
   ///
-  /// Throws ValueError for an unknown name, intervals outside the weight,
-  /// another shape of `out`, or an unsupported format. Supported in GGUF are
-  /// F32, F16, BF16, F64, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K and integers. If all of
-  /// a weight of an exported program is read, a wrong checksum throws
-  /// ValueError too.
+  /// Throws ValueError for an unknown name, intervals outside the weight, a
+  /// wrong shape of `out`, or an unsupported format. The supported formats of
+  /// GGUF are F32, F16, BF16, F64, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K and integers.
+  /// Reading a full weight of an exported program also throws ValueError if its
+  /// checksum is wrong.
   void read(
       std::string_view name,
       c10::ArrayRef<Intervals> parts,
       const at::Tensor& out) const;
-  /// Returns the full weight in its stored dtype; a quantized weight as
-  /// float32.
+  /// Returns the full weight in WeightInfo::dtype.
   at::Tensor read(std::string_view name) const;
 
   /// Returns the file's metadata by key: the header's __metadata__ of
   /// safetensors, all key-value pairs of GGUF.
   const std::map<std::string, WeightMetadata>& metadata() const;
 
-  /// Internal contents, for other parts of the library
-  /// (weight_contents_impl.h).
+  /// Returns the internal contents (weight_contents_impl.h). For the library
+  /// only.
   const Contents& contents() const;
 
  private:
   std::unique_ptr<Contents> contents_;
 };
 
-/// Shared pointer to an open file; all readers share the mapping.
+/// Shared pointer to an open file. All readers share its memory mapping.
 using WeightFilePtr = std::shared_ptr<const WeightFile>;
 
 /// Opens a file of weights. The path selects the format:
 /// - a file that begins with "GGUF": GGUF
-/// - a zip: an exported program (.pt2), including its constants
+/// - a zip archive: an exported program (.pt2), including its constants
 /// - a name that ends in ".json": an index of safetensors files beside it
-/// - a folder: model.safetensors or its index in it, or else all of its
+/// - a folder: its model.safetensors or the index of that, or else all of its
 ///   safetensors files
 /// - any other file: safetensors
 ///
 /// Sharded tensors written by torch.distributed.checkpoint's
 /// HuggingFaceStorageWriter or by save_checkpoint are read as full tensors.
 ///
-/// Throws ValueError, with the file and the place in it, if a file is missing,
-/// not a regular file, or malformed: offsets outside the file, misaligned
-/// (GGUF), overlapping or with gaps, duplicate names or keys, unknown types, or
-/// missing pieces. One GGUF file of a model in several files, and an index that
-/// names a file outside its folder, are refused too.
+/// Throws ValueError if a file is missing, not a regular file, or malformed:
+/// offsets that are outside the file, misaligned (GGUF), overlapping or with
+/// gaps; duplicate names or keys; unknown types; missing pieces. The message
+/// names the file and the position in it. Also throws ValueError for a GGUF
+/// model that is split into several files, and for an index that names a file
+/// outside its folder.
 DTENSOR_API WeightFilePtr open_weights(const std::string& path);
 
 } // namespace dtensor
