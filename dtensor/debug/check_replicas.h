@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CheckReplicas: finds the first tensor that differs between ranks although its
-// layout says that it is replicated. A program with such a tensor still runs,
-// and its loss falls, but its results are wrong.
+// layout is Replicate. A program with such a tensor runs and its loss falls,
+// but its results are wrong.
 //
 //   CheckReplicas check(*model, mesh);     // compares the parameters
 //   auto loss = loss_of(model(x), y);      // each module's input and output
@@ -9,8 +9,8 @@
 //   optimizer.step();
 //   check.finish();                        // parameters and gradients again
 //
-// docs/guides/wrong_but_plausible.md lists the errors that it detects and
-// misses.
+// docs/guides/wrong_but_plausible.md lists the errors that CheckReplicas
+// detects, and those that it misses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,8 +36,8 @@ struct CheckReplicasOptions {
   /// Patterns of full names ("experts.*.weight") of plain parameters that
   /// differ between ranks on purpose. *, ?, [seq] and [!seq] also match dots.
   std::vector<std::string> local_parameters = {};
-  /// Compares the root tensor of backward() between ranks with replicated
-  /// inputs.
+  /// Compares the loss, the tensor on which backward() is called, between ranks
+  /// with replicated inputs.
   bool losses = true;
   /// Compares get_random_state() between ranks with replicated inputs, at each
   /// module.
@@ -59,18 +59,18 @@ struct CheckReplicasOptions {
 ///   their layout is Replicate. Dimensions that shard the batch are not
 ///   compared;
 /// - the loss and the random states (get_random_state()), along the dimensions
-///   of styles with replicated inputs. If a preceding output is sharded along
-///   another dimension than the last, the loss is considered local to each
-///   rank;
+///   along which inputs of styled modules are replicated. If the most recent
+///   module output is sharded along a tensor dimension other than its last,
+///   each rank is assumed to have its own loss;
 /// - seed and position of each random operator on DTensors, and the result of
 ///   clip_grad_norm_().
 ///
 /// The first difference throws a RuntimeError on all ranks of the comparison.
-/// The error names the module and the tensor, the ranks, and a remedy. Ranks
-/// that call different modules, or call them in another order, also get an
-/// error. All ranks of the mesh must construct the object and call its
-/// functions at the same point of the program. Scopes nest. CommDebugMode does
-/// not count the collectives of the comparison. No Python counterpart.
+/// The error names the module and the tensor, the ranks, and a remedy. If ranks
+/// call different modules, or call them in another order, that is an error,
+/// too. All ranks of the mesh must construct the object and call its functions
+/// at the same point of the program. Scopes nest. CommDebugMode does not count
+/// the collectives of the comparisons. No Python counterpart.
 class DTENSOR_API CheckReplicas {
  public:
   /// Compares the parameters. An undefined `mesh` means the current mesh
@@ -85,9 +85,9 @@ class DTENSOR_API CheckReplicas {
   CheckReplicas(const CheckReplicas&) = delete;
   CheckReplicas& operator=(const CheckReplicas&) = delete;
 
-  /// Compares the current parameters, gradients and random states. Parameters
-  /// are also compared before the first module of a forward pass that follows a
-  /// backward pass.
+  /// Compares the current parameters, gradients and random states. (Parameters
+  /// are also compared at the start of each forward pass that follows a
+  /// backward pass.)
   void finish();
 
   /// Compares a plain tensor of the program along all dimensions of `mesh`.
@@ -97,7 +97,7 @@ class DTENSOR_API CheckReplicas {
       const DeviceMesh& mesh,
       const std::string& name);
 
-  /// Returns the number of tensors of this rank that were compared so far.
+  /// Returns the number of this rank's tensors that have been compared.
   int64_t compared() const;
 
  private:

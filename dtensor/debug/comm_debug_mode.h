@@ -40,8 +40,9 @@ class OperatorLog;
 
 /// Collectives of one kind with the same cause.
 struct CommRecord {
-  /// Full name of the styled module that communicated; "gradients" for the
-  /// reduction of parameter gradients; empty outside styled modules.
+  /// Full name of the module with a parallel style that caused them;
+  /// "gradients" for the reduction of parameter gradients; empty if no such
+  /// module did.
   std::string module;
   /// True in a backward pass.
   bool backward = false;
@@ -72,23 +73,24 @@ struct CommFilter {
   std::optional<bool> backward = std::nullopt;
 };
 
-/// Records the collectives and operators of this rank while the mode lives.
-/// Modes nest. Collectives over one rank are no-ops and are not counted.
+/// Scope that records the collectives and operators of this rank. Modes nest.
+/// Collectives in a group of one rank are no-ops and are not counted.
 ///
-/// The noise level sets the amount of output, as in Python:
+/// The noise level sets the amount of output, as in Python. Each level adds to
+/// the one before:
 ///   0  collectives by module
-///   1  and the operators on DTensors that each module ran, with the layouts of
+///   1  the operators on DTensors that each module ran, with the layouts of
 ///      their operands
-///   2  and all other operators except trivial ones (detach, t, view, _to_copy,
+///   2  all other operators except trivial ones (detach, t, view, _to_copy,
 ///      as_strided, transpose)
-///   3  and trivial operators
-/// The default is 0 (Python: 3), a table with one line per cause, which answers
-/// cost questions; operators are useful for finding the reason. Throws
-/// ValueError for any other level.
+///   3  trivial operators
+/// The default is 0 (Python: 3): a table with one line per cause, which shows
+/// the costs. Higher levels show which operators cause them. Throws ValueError
+/// for any other level.
 /// Python: torch.distributed.tensor.debug.CommDebugMode.
 class DTENSOR_API CommDebugMode final : public CommObserver {
  public:
-  /// Names modules as parallel styles name them.
+  /// Attributes work to modules with a parallel style only.
   CommDebugMode();
   /// Also attributes work to modules of `model` that have no style: operators
   /// that read a module's parameters, and everything in modules declared with
@@ -112,13 +114,14 @@ class DTENSOR_API CommDebugMode final : public CommObserver {
   /// Clears all records.
   void reset();
 
-  /// Returns a map module -> parameter -> tensor without history, for each
-  /// module with direct parameters ("": the model itself). Throws RuntimeError
+  /// Returns a map module -> parameter -> tensor (detached), for each module
+  /// that has parameters of its own ("": the model itself). Throws RuntimeError
   /// if the mode was constructed without a model.
   std::map<std::string, std::map<std::string, at::Tensor>> get_parameter_info()
       const;
-  /// "w1.weight" -> its layout, for parameters that are DTensors. Throws
-  /// RuntimeError if the mode was constructed without a model.
+  /// Returns a map from the names of parameters that are DTensors ("w1.weight")
+  /// to their layouts. Throws RuntimeError if the mode was constructed without
+  /// a model.
   std::map<std::string, Placements> get_sharding_info() const;
 
   /// Returns an aligned table with a line per record and a line for the sum.

@@ -19,8 +19,8 @@
 //   model->forward(x).sum().backward();
 //   std::cout << mode;
 //
-// Explaining does not change results, and without a living mode it costs
-// nothing. docs/concepts/operators.md describes the choice of layouts.
+// Explaining does not change results, and costs nothing while no mode exists.
+// docs/concepts/operators.md describes the choice of layouts.
 #pragma once
 
 #include <dtensor/api.h>
@@ -47,10 +47,10 @@ enum class DecidedBy : uint8_t {
   kViewRule,  // a view rule: the result's layout follows from the input's
   kKernel,    // no decision: a kernel for DTensors computes the result
   kOperators, // no decision: it decomposes into the operators in `calls`
-  kWhole,     // no rule: every rank computes all, on replicated operands
-  kReplicatedFallback, // as kWhole, after gathering the operands: an
-                       // on_missing_rule() scope, or an operator whose values
-                       // decide the result's shape
+  kWhole,     // no rule, operands replicated: every rank computes the result
+  kReplicatedFallback, // as kWhole, on operands redistributed to Replicate: in
+                       // an on_missing_rule() scope, or for an operator whose
+                       // result's shape depends on values
   kUnsupported,        // unsupported: the call throws
 };
 
@@ -62,15 +62,14 @@ struct ExplainedStrategy {
   Strategy strategy;
   /// Comparison cost: bytes that a rank would send to redistribute all inputs
   /// on this mesh dimension; infinity if impossible. A redistribution from a
-  /// partial sum counts as an all-reduce even if the target is a shard, and one
-  /// from a shard as an all-gather even if the target is partial, so the actual
-  /// bytes may be fewer.
+  /// partial sum always counts as an all-reduce, and one from a shard to a
+  /// partial sum as an all-gather, so the actual bytes may be fewer.
   double bytes = 0;
   /// Number of inputs that would change their placement: the second criterion.
   int changes = 0;
   bool taken = false;
-  /// The reason why the strategy is taken or not: "fewest bytes", "more bytes",
-  /// ...
+  /// The reason why the strategy is or is not taken: "fewest bytes", "more
+  /// bytes", ...
   std::string why;
   friend bool operator==(const ExplainedStrategy&, const ExplainedStrategy&) =
       default;
@@ -88,8 +87,8 @@ struct ExplainedMeshDim {
 /// A tensor argument. Lists are flattened.
 struct ExplainedOperand {
   std::string name; // schema name; "tensors[1]" in a list
-  /// The layout before the decision, after conversions by a module's style. A
-  /// plain tensor with one element is replicated.
+  /// The layout before the decision, but after conversions by a module's style.
+  /// A plain tensor with one element counts as replicated.
   SpecPtr spec;
   bool is_plain = false;
   /// The layout in the local call; null: unchanged.
@@ -109,7 +108,8 @@ struct ExplainedCall {
   /// Further notes: how the operator runs, or the error.
   std::string note;
   bool backward = false;
-  /// Full name of the styled module that owns a parameter operand, if any.
+  /// Full name of the module with a parallel style that owns a parameter among
+  /// the operands, if any.
   std::string module;
   std::vector<ExplainedOperand> operands;
   /// One entry per mesh dimension; empty unless `by` is kRule.
@@ -119,7 +119,7 @@ struct ExplainedCall {
   std::vector<SpecPtr> results;
   /// The collectives of this rank during the call, without those in `calls`.
   CommTotal communicated;
-  /// Number of equal calls, consecutive or not.
+  /// Number of equal calls that were merged, consecutive or not.
   int64_t count = 1;
   /// The operators on DTensors that this operator called.
   std::vector<ExplainedCall> calls;
@@ -127,9 +127,10 @@ struct ExplainedCall {
 };
 
 /// Predicts a call of `op` ("mm", "add.Tensor") on tensors with these layouts,
-/// in the order of its schema. The layouts may be on a mesh without ranks, such
-/// as parse_spec() creates; nothing is computed. `arguments` are the other
-/// arguments by name; omitted arguments have their defaults:
+/// in the order of its schema. The layouts may be on a pure mesh
+/// (layout/mesh.h), such as that of parse_spec(); nothing is computed.
+/// `arguments` are the other arguments by name; omitted arguments have their
+/// defaults:
 ///
 ///   explain("sum.dim_IntList", {x}, {{"dim", std::vector<int64_t>{0}}});
 ///
@@ -142,9 +143,9 @@ DTENSOR_API ExplainedCall explain(
     const std::vector<SpecPtr>& layouts,
     const std::map<std::string, c10::IValue>& arguments = {});
 
-/// Explains the operators on DTensors that this rank calls while the mode
-/// lives, in the forward and in the backward pass. Modes nest. An operator
-/// takes a few hundred microseconds longer. No Python counterpart.
+/// Scope that explains the operators on DTensors that this rank calls, in
+/// forward and backward passes. Modes nest. An operator takes a few hundred
+/// microseconds longer. No Python counterpart.
 class DTENSOR_API ExplainMode {
  public:
   ExplainMode();
@@ -165,9 +166,10 @@ class DTENSOR_API ExplainMode {
   std::unique_ptr<detail::Explainer> explainer_;
 };
 
-/// Prints a paragraph as above, followed by the operators that it called.
+/// Returns a paragraph as above, followed by those of the operators that this
+/// operator called.
 DTENSOR_API std::string to_string(const ExplainedCall& call);
-/// Prints a paragraph per call, and a line for the collectives outside of
+/// Returns a paragraph per call, and a line for the collectives outside of
 /// calls.
 DTENSOR_API std::string to_string(const ExplainMode& mode);
 /// Print the to_string() texts.

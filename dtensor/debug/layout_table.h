@@ -18,10 +18,10 @@ class Module;
 
 namespace dtensor {
 
-/// Returns a table with a line for each parameter and buffer of the model, with
-/// its local tensor on this rank, and the sums. Plain tensors have no layout
-/// and are held in full by this rank. A tensor shared by several modules is
-/// counted once. No Python counterpart.
+/// Returns a table with a line for each parameter and buffer of the model, and
+/// a line of totals. "here" is the local tensor on this rank. Plain tensors
+/// have no layout, and are unsharded on this rank. A tensor shared by several
+/// modules is counted once. No Python counterpart.
 DTENSOR_API std::string layout_table(const torch::nn::Module& model);
 
 } // namespace dtensor

@@ -8,10 +8,10 @@
 //     const TraceMode mode(trace, *model);   // traces this rank
 //     step();
 //   });
-//   trace.write("trace.json");               // one process per rank
+//   trace.write("trace.json");               // ranks appear as processes
 //
-// Launched processes write a file each. Times are from the host's clock, so the
-// "traceEvents" of several files from one host can be merged.
+// If ranks are processes, each writes a file of its own. Times are those of the
+// host's clock, so the "traceEvents" of files from one host can be merged.
 #pragma once
 
 #include <dtensor/api.h>
@@ -30,9 +30,9 @@ struct TraceState;
 class TraceRecorder;
 } // namespace detail
 
-/// The operators, autograd nodes, collectives, waits for asynchronous
-/// collectives and ranges of the program (RECORD_USER_SCOPE) of all ranks that
-/// had a TraceMode.
+/// Events of all ranks that had a TraceMode: operators, autograd nodes,
+/// collectives, waits for asynchronous collectives, and ranges of the program
+/// (RECORD_USER_SCOPE).
 class DTENSOR_API Trace {
  public:
   Trace();
@@ -43,7 +43,7 @@ class DTENSOR_API Trace {
   /// Returns the trace event format: complete events with times in
   /// microseconds. pid is the rank; tid is 0, or greater for other threads of
   /// the rank. "args" has operands, mesh, mesh dimension, bytes, module and
-  /// pass. Events of living modes are not included.
+  /// pass. Events of a TraceMode are included once the mode is destroyed.
   std::string to_json() const;
   /// Writes the JSON. Throws RuntimeError if writing fails.
   void write(const std::string& file_name) const;
@@ -53,8 +53,8 @@ class DTENSOR_API Trace {
   std::shared_ptr<detail::TraceState> state_;
 };
 
-/// Traces this rank while the mode lives. Memory grows with every operator. An
-/// operator takes a few microseconds longer, which its times include.
+/// Scope that traces this rank. Memory grows with every operator. Tracing an
+/// operator takes a few microseconds, which its recorded time includes.
 /// Python: torch.profiler.profile, which also shows collectives of dtensor.
 class DTENSOR_API TraceMode {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// visualize_sharding, sharding_svg: the ranks that hold each region of a
+// visualize_sharding, sharding_svg: show which ranks hold each region of a
 // tensor, as a table for terminals and as a picture.
 //
 //   visualize_sharding(x);
@@ -9,10 +9,10 @@
 //   // Row 0-3  cpu:sum(0,1)
 //   // Row 4-7  cpu:sum(2,3)
 //
-// Ranks are global. "cpu:0,2" are replicas, "cpu:sum(0,2)" terms of a partial
-// sum. Uneven shards are shown true to size, and ranks without elements are
-// listed below the table. A shard of a StridedShard consists of several
-// regions.
+// Ranks are global. "cpu:0,2" are replicas on ranks 0 and 2, "cpu:sum(0,2)"
+// terms of a partial sum. Uneven shards are shown with their actual sizes.
+// Ranks without elements are listed below the table. A shard of a StridedShard
+// consists of several regions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,18 +35,18 @@ struct VisualizeShardingOptions {
 };
 
 /// Returns the layout of `dtensor` as text, the same on every rank. A 1-D
-/// tensor is a column of rows, a 2-D tensor a table. For more dimensions the
-/// table shows the two most finely sharded ones, and there is a table for each
-/// combination of intervals of the others. Communicates nothing. Throws
-/// TypeError for a plain tensor.
+/// tensor is a column of rows, a 2-D tensor a table. With more dimensions, a
+/// table shows the two dimensions with the most shards, and there is a table
+/// for each combination of intervals of the others. Communicates nothing.
+/// Throws TypeError for a plain tensor.
 /// Python: torch.distributed.tensor.debug.visualize_sharding, which prints, and
 /// supports one or two dimensions.
 DTENSOR_API std::string visualize_sharding(
     const at::Tensor& dtensor,
     const VisualizeShardingOptions& options = {});
 
-/// The overload for a layout, which may be on a mesh without ranks. Prints
-/// nothing.
+/// The overload for a layout, which may be on a pure mesh (layout/mesh.h).
+/// Prints nothing.
 DTENSOR_API std::string visualize_sharding(
     const Spec& spec,
     const VisualizeShardingOptions& options = {});

@@ -7,20 +7,19 @@
 //     model = Llama(config);                    // nothing is allocated
 //   }
 //   parallelize_module(*model, mesh, plan);     // layouts of the parameters
-//   materialize(*model);                        // each rank its local shards
+//   materialize(*model);                        // computes the local shards
 //
 // Inside the scope every operator that creates a tensor creates a meta tensor,
 // and the operators on it are recorded: constructors and initialisers of
 // torch::nn, and everything else that a module's constructor computes.
-// materialize() replays them on tensors that are sharded as the model is.
-// Random numbers of DTensors depend on global indices, so a plan gives the same
-// values on any number of ranks. A model without DTensors gets the values that
-// it would have without the scope.
+// materialize() replays these operators on tensors that are sharded like the
+// model. Random numbers of DTensors depend on global indices, so a parallelized
+// model gets the same values on any number of ranks. A model without DTensors
+// gets the values that it would have without the scope.
 //
 // load_weights() and set_model_state_dict() allocate the tensors that they
-// fill, so a model with loaded weights is never initialised. A later
-// materialize() initialises the remaining tensors, such as tables that are not
-// in the file.
+// fill, so loaded weights are never initialized first. A later materialize()
+// initializes the remaining tensors, such as tables that are not in the file.
 //
 // Python: torch.device("meta") with Module.to_empty() and reset_parameters();
 // torchdistx.deferred_init, materialize_module.
@@ -36,13 +35,12 @@ class Module;
 
 namespace dtensor {
 
-/// A scope in which this thread defers initialization. Tensors that exist
-/// before the scope are unaffected, and operators on them alone run eagerly.
-/// Operators that need the values of deferred tensors (item(), nonzero())
-/// compute the values and return real tensors. The memory of a new tensor of up
-/// to 16 MB can be written through its pointer until an operator uses the
-/// tensor, as torch::tensor({1, 2}) does. LibTorch throws for any other use of
-/// data_ptr().
+/// Scope in which this thread defers initialization. Tensors made before the
+/// scope are unaffected, and operators on them alone run eagerly. Operators
+/// that need the values of deferred tensors (item(), nonzero()) compute the
+/// values and return real tensors. Until an operator uses a new tensor of up to
+/// 16 MB, its memory can be written through data_ptr(), as torch::tensor({1,
+/// 2}) does. LibTorch throws for any other use of data_ptr().
 class DTENSOR_API DeferredInit {
  public:
   DeferredInit();
@@ -59,14 +57,14 @@ class DTENSOR_API DeferredInit {
 DTENSOR_API bool is_deferred(const at::Tensor& t);
 
 /// Materializes the module's parameters and buffers that are on the meta
-/// device, in place: optimizers, hooks and styles keep them. A DTensor keeps
-/// its layout, and only this rank's local shard is allocated. If an operator
-/// cannot compute on shards, its tensors are replicated temporarily. All ranks
-/// of the model's meshes must call it. Tensors that are already materialized
-/// are unchanged. Throws ValueError, and changes nothing, if meta tensors were
-/// created outside a scope, and lists all of them by name. Throws RuntimeError
-/// if a tensor from outside was written after the scope used it, and if called
-/// inside a scope.
+/// device, in place, so optimizers, hooks and styles that refer to them stay
+/// valid. A DTensor keeps its layout, and only this rank's local shard is
+/// allocated. If an operator cannot compute on shards, its tensors are
+/// replicated temporarily. All ranks of the model's meshes must call it.
+/// Tensors that are already materialized are unchanged. Throws ValueError, and
+/// changes nothing, if meta tensors were created outside a scope; the error
+/// lists their names. Throws RuntimeError inside a scope, and if a tensor from
+/// outside the scope was written to after the scope used it.
 DTENSOR_API void materialize(torch::nn::Module& module);
 /// The overload for tensors that are not registered in a module.
 DTENSOR_API void materialize(c10::ArrayRef<at::Tensor> tensors);

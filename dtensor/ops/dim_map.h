@@ -8,8 +8,9 @@
 //
 //   [4, 6] -> [24] on (2):   S(0) -> S(0)     S(1) -> SS(0, sf=4)
 //   [24] -> [4, 6] on (2):   S(0) -> S(0)     SS(0, sf=4) -> S(1)
-//   [12] -> [3, 4] on (2):   S(0) cannot be kept: rank 0 has 6 elements, which
-//                            are no rows; S(0, u=4) -> S(0)
+//   [12] -> [3, 4] on (2):   S(0) cannot be kept: rank 0 has 6 elements, one
+//   and
+//                            a half rows. S(0, u=4) -> S(0)
 //   [3, 4] -> [12] on (2):   S(0) -> S(0, u=4)
 //
 // Python: torch.distributed.tensor._ops._view_ops.
@@ -24,15 +25,15 @@ struct ViewLayout {
   /// Layout of the result.
   Placements outputs;
   /// Layout that the input must have: its own layout, but Replicate on the mesh
-  /// dimensions that cannot keep their shard.
+  /// dimensions that cannot keep their shards.
   Placements inputs;
-  /// First mesh dimension that cannot be kept; -1 if all can.
+  /// First mesh dimension that cannot keep its shards; -1 if all can.
   int64_t lost_mesh_dim = -1;
 };
 
 /// Returns the layout of a tensor of sizes `from` in layout `placements` when
-/// it is viewed with sizes `to`. `to` contains no -1 and has as many
-/// elements. Exact for uneven and empty shards: a mesh dimension is kept if
+/// it is viewed with sizes `to`, which contain no -1 and give as many elements.
+/// Exact for uneven and empty shards: a mesh dimension keeps its shards if
 /// every rank has the same elements in both layouts. Replicated and partial
 /// placements are unchanged.
 DTENSOR_API ViewLayout view_layout(
@@ -59,8 +60,8 @@ move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map);
 DTENSOR_API Strategies
 linear_move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map);
 
-/// Returns the shape and dtype of the first input as the only result, for
-/// operators without a meta kernel.
+/// Returns a single result with the shape and dtype of the first input, as the
+/// MetaRule of operators without a meta kernel.
 DTENSOR_API std::vector<OutputMeta> like_first_input(const OpCall& call);
 
 } // namespace dtensor

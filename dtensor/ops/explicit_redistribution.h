@@ -21,25 +21,25 @@ struct ExplicitRedistributionOptions {
   /// Reaction to an implicit redistribution: an error or a warning.
   enum class Mode : uint8_t { kRaise, kWarn };
 
-  /// False: allow implicit redistribution again inside an outer context.
+  /// False allows implicit redistribution again, inside an outer context.
   bool enable = true;
-  /// True: also report redistributions that send nothing, such as Replicate to
+  /// True also reports redistributions that send nothing, such as Replicate to
   /// Shard.
   bool strict = false;
-  /// kWarn: warn instead of throwing, once per context for equal texts.
+  /// kRaise throws; kWarn warns, once per context and message.
   Mode mode = Mode::kRaise;
 };
 
-/// Scope in which an operator of this rank that needs an operand in another
-/// layout throws RuntimeError before it communicates, or warns. The message
-/// names the module, the operand and both layouts.
+/// Scope in which this rank's operators throw RuntimeError, or warn, instead of
+/// redistributing an operand. An error is thrown before any communication. The
+/// message names the module, the operand and both layouts.
 ///
 /// Explicit, and therefore allowed: redistribute(), full_tensor(), local_map(),
-/// the boundaries of module styles, and collectives of an operator that are not
-/// redistributions (in loss_parallel, norms and batch statistics). Contexts of
-/// a rank nest, and the innermost applies, on every thread that works for the
-/// rank: a backward pass inside a context is checked, too. A context costs
-/// nothing where nothing is redistributed.
+/// redistributions by a module's parallel style, and collectives inside an
+/// operator that are not redistributions (loss_parallel, norms, batch
+/// statistics). Contexts of a rank nest, and the innermost applies. It applies
+/// on every thread that works for the rank, so a backward pass inside a context
+/// is checked, too. A context costs nothing where nothing is redistributed.
 ///
 /// Python: torch.distributed.tensor._utils.ExplicitRedistributionContext.
 class DTENSOR_API ExplicitRedistributionContext {

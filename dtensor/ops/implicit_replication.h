@@ -11,15 +11,16 @@
 
 namespace dtensor {
 
-/// Scope in which operators of this thread that get DTensors treat each plain
-/// tensor beside them as a DTensor in layout Replicate. The values must be the
-/// same on every rank; no check is made.
+/// Scope in which this thread's operators treat plain operands as DTensors in
+/// layout Replicate if another operand is a DTensor. The values must be the
+/// same on every rank; this is not checked.
 ///
-/// Differentiable: a plain operand gets a plain gradient, the full one on every
+/// Differentiable: a plain operand gets its full gradient, plain, on every
 /// rank. The backward pass of operators called in the scope may run outside of
-/// it. A plain tensor that the operator writes stays an error. The plain input
-/// of a styled module keeps the meaning that the style gives it. Scopes nest.
-/// Operators called in the scope take the boxed path, which is slower.
+/// it. It is still an error if an operator writes to a plain tensor. A plain
+/// input of a module with a parallel style is still converted by the style
+/// (input_layouts). Scopes nest. Calls in the scope use boxed kernels, which
+/// are slower.
 ///
 /// Python: torch.distributed.tensor.experimental.implicit_replication, which
 /// does not nest and requires the backward pass inside the scope, too.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // on_missing_rule: runs operators without a sharding rule on replicated
-// operands instead of refusing them.
+// operands. Without it, they throw.
 //
 //   const auto whole = on_missing_rule(Replicate());
 //   auto t = at::trace(x);                  // x S(0): gathered, with a warning
@@ -18,7 +18,7 @@
 
 namespace dtensor {
 
-/// Cost of an operator without a rule on this rank.
+/// Cost, on this rank, of the calls of an operator without a rule.
 struct MissingRuleCost {
   int64_t calls = 0;
   int64_t collectives = 0;
@@ -33,11 +33,12 @@ struct MissingRuleCost {
 /// writes. Gradients are those of the plain operator. The first call of each
 /// operator in a process warns (TORCH_WARN).
 ///
-/// Operators that draw random numbers and operators that return views are still
-/// refused. Composite operators without a rule run on replicated operands as
-/// well, though LibTorch might decompose them into operators with rules. Scopes
-/// of a rank nest, and each counts the calls inside it. The scope applies to
-/// every thread that works for the rank, such as one that runs a backward pass.
+/// Operators that draw random numbers and operators that return views still
+/// throw. Composite operators without a rule run on replicated operands as
+/// well, even if LibTorch could decompose them into operators with rules.
+/// Scopes of a rank nest, and each counts the calls inside it. A scope applies
+/// on every thread that works for the rank, such as one that runs a backward
+/// pass.
 ///
 /// Throws ValueError for a placement other than Replicate().
 ///
@@ -49,8 +50,8 @@ class DTENSOR_API OnMissingRule {
   OnMissingRule(const OnMissingRule&) = delete;
   OnMissingRule& operator=(const OnMissingRule&) = delete;
 
-  /// Costs by operator ("aten::trace") of the calls that this scope made run on
-  /// replicated operands.
+  /// Costs, by operator ("aten::trace"), of the calls that ran on replicated
+  /// operands because of this scope.
   const std::map<std::string, MissingRuleCost>& costs() const {
     return costs_;
   }
@@ -62,7 +63,7 @@ class DTENSOR_API OnMissingRule {
   std::map<std::string, MissingRuleCost> costs_;
 };
 
-/// Returns the scope; spelled like the other scopes.
+/// Returns the scope; named like implicit_replication().
 [[nodiscard]] inline OnMissingRule on_missing_rule(const Placement& operands) {
   return OnMissingRule(operands);
 }

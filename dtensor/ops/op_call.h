@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OpCall: an operator call as input of sharding propagation. It holds the
+// OpCall: an operator call as sharding propagation sees it. It holds the
 // schema, the arguments, the layouts of the tensor arguments, and the global
 // shapes of the results.
 #pragma once
@@ -59,22 +59,24 @@ class OpCall {
         inputs(std::move(tensors)) {}
 
   const c10::FunctionSchema& schema;
-  c10::ArrayRef<c10::IValue> args; // its tensors are DTensors
+  c10::ArrayRef<c10::IValue> args; // as called, with DTensors
   DeviceMesh mesh;
   std::vector<OpInput> inputs;     // defined tensors, in argument order
   std::vector<OutputMeta> outputs; // tensor results, flattened
-  /// True if a gradient formula makes the call, and true if that formula
-  /// carries a gradient through a write to a view (ops/in_backward_impl.h).
-  /// Rules that depend on them set OpRule::used_in_backward.
+  /// True if a gradient formula makes the call. A rule that depends on this
+  /// value sets OpRule::used_in_backward.
   bool in_backward = false;
+  /// True if that formula carries a gradient through a write to a view. A rule
+  /// that depends on this value sets OpRule::depends_on_view_gradients.
   bool in_view_backward = false;
 
   /// Returns the position of argument `name` in the schema.
   size_t arg_index(std::string_view name) const;
-  /// Returns argument `name`; has_arg() is true if the schema has it.
+  /// Returns argument `name`, which the schema must have.
   const c10::IValue& arg(std::string_view name) const {
     return args[arg_index(name)];
   }
+  /// True if the schema has an argument `name`.
   bool has_arg(std::string_view name) const;
   /// Returns the position in `inputs` of the (non-list) tensor argument `name`;
   /// -1 if it is undefined.

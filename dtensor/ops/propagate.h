@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sharding propagation: turns a call and a rule into a decision, which holds
-// the strategy of each mesh dimension and the layouts of inputs and outputs.
+// Sharding propagation: chooses one of a rule's strategies for each mesh
+// dimension of a call. The choices give the decision, which holds the layouts
+// of inputs and outputs.
 //
-// Mesh dimensions choose one after the other, each the strategy that moves the
-// fewest bytes. Ties go to the strategy that changes the fewest inputs, then to
-// the one listed first.
+// The mesh dimensions are decided one after the other. Each takes the strategy
+// that moves the fewest bytes. Ties go to the strategy that changes the fewest
+// inputs, then to the first in the list.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -14,7 +15,7 @@
 
 namespace dtensor {
 
-/// Restrictions on propagation besides the rule.
+/// Restrictions on the decision besides the rule.
 struct Constraints {
   /// Flattened input that is written in place, -1 if none. It keeps its layout,
   /// and the first output has the same layout.
@@ -49,9 +50,10 @@ struct Choice {
 };
 
 /// Decides a call. `call.outputs` holds the global shapes of the results. If
-/// `choices` is not null, it receives the Choice of each mesh dimension, or
-/// nothing from a rule for the whole mesh. Throws RuntimeError if an in-place
-/// operator would have to change the layout of the tensor it writes.
+/// `choices` is not null, it receives the Choice of each mesh dimension. It
+/// stays empty for a rule that decides for the whole mesh. Throws RuntimeError
+/// if an in-place operator would have to change the layout of the tensor it
+/// writes.
 DTENSOR_API Decision propagate(
     const OpCall& call,
     const OpRule& rule,
@@ -64,10 +66,10 @@ DTENSOR_API Decision propagate(
 DTENSOR_API Strategies
 candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim);
 
-/// Returns the bytes moved to bring this mesh dimension of a tensor to `to`, or
-/// infinity if that is impossible. Partial to Shard counts as Partial to
-/// Replicate, so that partial sums become replicated results unless a rule asks
-/// otherwise.
+/// Returns the bytes moved to change the tensor's placement on `mesh_dim` to
+/// `to`; infinity if that is impossible. Partial to Shard counts as Partial to
+/// Replicate, so that partial sums become replicated unless a rule demands a
+/// shard.
 DTENSOR_API double
 transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to);
 

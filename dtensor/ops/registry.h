@@ -24,8 +24,8 @@ class DTENSOR_API RuleRegistry {
   static const RuleRegistry& global();
 
   /// Adds a rule; the most general form. Throws ValueError if the operator
-  /// already has a rule. Accepts names that LibTorch lacks: see
-  /// unknown_names().
+  /// already has a rule. Accepts names that LibTorch lacks, which
+  /// unknown_names() lists.
   OpRule& add(std::string_view name, OpRule rule);
   /// Sets the rule of an operator, replacing any existing rule.
   void replace(std::string_view name, OpRule rule);
@@ -35,11 +35,11 @@ class DTENSOR_API RuleRegistry {
   /// Adds a rule that chooses for the whole mesh at once.
   OpRule& mesh_rule(std::string_view name, MeshRule rule);
   /// Adds an einsum rule: letters are dimensions, inputs are the tensor
-  /// arguments in order. A letter of the output may be sharded everywhere it
-  /// occurs; a letter that is summed away gives Partial(sum). One input may be
-  /// Partial(sum) while the others are replicated.
+  /// arguments in order. A letter of the output may be sharded in all tensors
+  /// that have it. Sharding a letter that only inputs have gives Partial(sum).
+  /// One input may be Partial(sum) while the others are replicated.
   OpRule& einsum(std::string_view name, std::string_view equation);
-  /// Adds a kernel written with DTensor operators (or by hand) instead of a
+  /// Adds a kernel that computes the DTensor results itself, in place of a
   /// local call.
   OpRule& kernel(std::string_view name, DTensorKernel kernel);
   /// Keeps the operator's composite kernel, which decomposes it into operators
@@ -53,8 +53,8 @@ class DTENSOR_API RuleRegistry {
   const OpRule* find(const c10::OperatorName& name) const;
   /// Returns true if keep_composite() was called for the operator.
   bool keeps_composite(const c10::OperatorName& name) const;
-  /// Returns the traits set for the operator alone, or those of its rule; null
-  /// if it has neither.
+  /// Returns the traits set by traits(), or those of the operator's rule; null
+  /// if there are neither.
   const OpTraits* find_traits(const c10::OperatorName& name) const;
   /// Returns the names of all operators with their own rule, sorted.
   std::vector<std::string> names() const;

@@ -22,9 +22,10 @@ namespace dtensor {
 /// Returns a strategy as text: "S(1) S(0) -> P(sum)".
 DTENSOR_API std::string to_string(const Strategy& strategy);
 
-/// Returns all strategies of the first mesh dimension for this call, with the
-/// inputs in every layout that a rule might look at. `call.outputs` holds the
-/// shapes of the results. Empty for a rule that is a kernel.
+/// Returns all strategies of the first mesh dimension for this call, collected
+/// over all input layouts that a rule might inspect. `call.outputs` holds the
+/// shapes of the results. Empty for a rule with a kernel, which has no
+/// strategies.
 DTENSOR_API Strategies all_strategies(const OpCall& call, const OpRule& rule);
 
 /// Returns one line per strategy, as above. Strategies that differ only in a
@@ -33,7 +34,7 @@ DTENSOR_API std::vector<std::string> texts_of(const Strategies& strategies);
 
 /// Returns the other properties of a rule: "product", "own shapes", "region".
 DTENSOR_API std::vector<std::string> notes_of(const OpRule& rule);
-/// Returns the properties that traits alone give.
+/// Returns the properties that `traits` state.
 DTENSOR_API std::vector<std::string> notes_of(const OpTraits& traits);
 
 } // namespace dtensor

@@ -3,11 +3,11 @@
 // dimension, as data.
 //
 // A strategy lists placements on a mesh dimension. If the inputs have its input
-// placements, then the local operators of all ranks together compute the full
-// operator, and the outputs have its output placements.
+// placements, the operator may run on each rank's local tensors, and the
+// outputs have its output placements.
 //
-//   mm: m over the ranks      inputs S(0) R     output S(0)
-//       k over the ranks      inputs S(1) S(0)  output P(sum)
+//   mm: m sharded             inputs S(0) R     output S(0)
+//       k sharded             inputs S(1) S(0)  output P(sum)
 //
 // "Everything replicated" holds for every operator and need not be listed.
 #pragma once
@@ -40,7 +40,7 @@ struct MeshStrategy {
   std::vector<Placements> inputs;
 };
 
-/// Decision for a call: everything that a cached call needs.
+/// Decision for a call. Calls with the same key run from the cached decision.
 struct Decision {
   /// Layout to which each flattened input is redistributed; null if the input
   /// is plain or already has the layout.
@@ -54,15 +54,15 @@ struct Decision {
   std::vector<int64_t> offsets;
   /// Arguments that replace the caller's in the local call, by position.
   std::vector<std::pair<size_t, c10::IValue>> args;
-  /// Layout of the gradient of each flattened input's local tensor, for
-  /// regions.
+  /// Layout of the gradient of each flattened input's local tensor, for regions
+  /// (OpRule::region).
   std::vector<SpecPtr> grads;
-  /// Memory order, as strides, of the gradients that the local call returns for
-  /// the first flattened inputs. Gradients of the remaining inputs have the
-  /// order of the input. A gradient in another order is copied.
+  /// Memory order, as strides, of the gradients of the first flattened inputs.
+  /// Gradients of the remaining inputs have the input's order. A gradient that
+  /// the local call returns in another order is copied.
   std::vector<Sizes> gradient_dim_orders;
-  /// Regions: true if all ranks have local shards of the same shapes, and so
-  /// record the same autograd graph of the local call.
+  /// For regions: true if all ranks have local shards of the same shapes, and
+  /// so record the same autograd graph for the local call.
   bool has_equal_shards = false;
   /// True if everything is replicated and the result shapes are not known in
   /// advance. The results are replicated, with the shapes that the local call
@@ -87,12 +87,12 @@ using MeshRule = std::function<MeshStrategy(const OpCall&)>;
 using MetaRule = std::function<std::vector<OutputMeta>(const OpCall&)>;
 /// Rewrites arguments of the local call, besides OpTraits::size_arg.
 using LocalizeRule = std::function<void(const OpCall&, Decision&)>;
-/// Computes the local results instead of the operator: the stack holds local
-/// tensors in place of DTensors, and the rewritten arguments.
+/// Computes the local results in place of the operator. The stack holds the
+/// arguments of the local call: local tensors, and the rewritten arguments.
 using LocalKernel = std::function<
     void(const c10::OperatorHandle&, const Decision&, torch::jit::Stack*)>;
-/// Replaces the call altogether: takes DTensors from the stack and pushes
-/// DTensors. Runs below autograd, or above it for a composite operator.
+/// Replaces the whole call: pops DTensors from the stack and pushes DTensors.
+/// Runs below autograd, or above it for a composite operator.
 using DTensorKernel =
     std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
@@ -111,15 +111,15 @@ struct OpRule {
   /// True if the decision depends on the values of floating-point and Scalar
   /// arguments. Otherwise only their types are part of the cache key.
   bool uses_scalar_values = false;
-  /// True if the operator is intercepted at the autograd key: it is composite
-  /// (or has a boundary), and its local call runs with the autograd of the
-  /// local operator.
+  /// True if the operator runs as a region: autograd records its local call on
+  /// the local tensors. For composite operators and operators with a boundary
+  /// (OpTraits::boundary).
   bool region = false;
-  /// True if gradient formulas call the operator in a special way. Inside a
-  /// backward pass the rule may then decide otherwise. Plain tensors of global
+  /// True if gradient formulas call the operator in a special way. The rule may
+  /// then choose other layouts inside a backward pass. Plain tensors of global
   /// shape that formulas make (zeros for an unused output) count as replicated.
   bool used_in_backward = false;
-  /// True if the rule may also decide otherwise where the gradient passes
+  /// True if the rule may also choose other layouts where the gradient passes
   /// through a write to a view.
   bool depends_on_view_gradients = false;
   /// Properties of the operator in any layout.

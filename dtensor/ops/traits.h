@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // OpTraits: properties of an operator that do not depend on the layouts of its
-// operands. They are part of its rule, or set alone for an operator without
-// one:
+// operands. They are part of the operator's rule, or set on their own for an
+// operator without a rule:
 //
 //   rules.dim_rule("addmm", rule).with_traits({.product = true});
 //   rules.traits("eq_.Scalar", {.gradient_from_sizes_only = true});
@@ -14,11 +14,12 @@
 
 namespace dtensor {
 
-/// Operators to which the boundary of a module style applies: products with a
-/// weight, look-ups in a weight, norms that scale by a weight.
+/// Operators to which a boundary applies, which redistributes input and output
+/// of a styled module's operator (parallel/boundary.h): products with a weight,
+/// look-ups in a weight, norms that scale by a weight.
 enum class BoundaryKind : uint8_t { kLinear, kEmbedding, kNorm };
 
-/// Positions of the arguments that a module style uses.
+/// Positions of the arguments that a boundary uses.
 struct BoundaryRole {
   BoundaryKind kind = BoundaryKind::kLinear;
   size_t input = 0;
@@ -37,7 +38,7 @@ struct OpTraits {
   std::string_view size_arg = "";
   /// True if LibTorch's gradient formula consists of matrix products. A call on
   /// matrices that needs no communication uses that formula, which takes fewer
-  /// autograd nodes than a region.
+  /// autograd nodes than a region (OpRule::region).
   bool product = false;
   /// True if LibTorch's gradient formula consists of other operators with
   /// rules, which find the right layouts for operands of any shape.
@@ -45,28 +46,27 @@ struct OpTraits {
   /// True if LibTorch's gradient formula creates plain tensors. On replicated
   /// tensors the operator then runs as one region on the local tensors.
   bool gradient_makes_plain = false;
-  /// True if LibTorch's formula computes a gradient from sizes and dtype alone,
-  /// which is then distributed: derivatives.yaml says zeros_like(operand),
-  /// where only the sizes are saved, or the formula calls at::zeros(). The
-  /// in-place form has the same formula.
+  /// True if LibTorch's gradient formula makes a plain tensor from sizes and
+  /// dtype alone: derivatives.yaml says zeros_like(operand) and saves only the
+  /// sizes, or the formula calls at::zeros(). That gradient is then
+  /// distributed. The in-place form has the same formula.
   bool gradient_from_sizes_only = false;
-  /// True if the operator accepts plain tensors that it writes to a replicated
-  /// tensor, provided that they are equal on all ranks. LibTorch's own
-  /// functions make such calls.
+  /// True if the operator may copy plain tensors into a replicated tensor,
+  /// provided that they are equal on all ranks. LibTorch's own functions make
+  /// such calls.
   bool accepts_plain_source = false;
-  /// True if the result on a parameter still stands for that parameter: the
-  /// style attached to the parameter is attached to the result, too.
+  /// True if the result of the operator on a parameter stands for that
+  /// parameter: the boundary of the parameter also applies to the result.
   bool carries = false;
-  /// True if the result is some rows of the parameter: a style that also
-  /// applies to rows is attached to the result, too.
+  /// True if the result is some rows of the parameter: a boundary that applies
+  /// to rows also applies to the result.
   bool boundary_follows_rows = false;
   /// True if the operator may add a module's bias to a plain local output.
   bool adds_bias = false;
   /// Argument that torch::nn creates as a plain tensor if the caller omits it:
   /// a state of zeros, or the offsets of bags.
   std::string_view module_created_arg = "";
-  /// Argument positions, if the operator can be the one that a styled module
-  /// computes.
+  /// Argument positions, if a boundary can apply to the operator.
   std::optional<BoundaryRole> boundary = std::nullopt;
 
   friend bool operator==(const OpTraits&, const OpTraits&) = default;

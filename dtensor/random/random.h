@@ -9,7 +9,7 @@
 //
 //   manual_seed(0);
 //   auto x = randn({5, 7}, mesh, {Shard(0)});   // the same on every mesh
-//   torch::nn::init::xavier_uniform_(weight);   // of a DTensor: likewise
+//   torch::nn::init::xavier_uniform_(weight);   // so is a DTensor weight
 //
 // All ranks must call the same random operators in the same order, including
 // ranks outside an operator's mesh. Operators throw for a `generator` argument.
@@ -21,22 +21,23 @@
 
 namespace dtensor {
 
-/// Seeds this rank's stream and its plain default generator. All ranks must
-/// pass the same seed. Before the first call the seed is that of LibTorch's
-/// default CPU generator, so torch::manual_seed before run_ranks also takes
-/// effect.
+/// Seeds this rank's stream, and its default generator for plain tensors. All
+/// ranks must pass the same seed. A stream that was never seeded has the seed
+/// of LibTorch's default CPU generator, so torch::manual_seed before run_ranks
+/// also takes effect.
 /// Python: torch.distributed.tensor._random.manual_seed.
 DTENSOR_API void manual_seed(uint64_t seed);
 
-/// Return and restore the state of this rank's stream and of its plain default
-/// generator, as bytes for a checkpoint. The number of ranks may change in
-/// between, if the ranks draw the same numbers. set_random_state() throws
+/// Return and restore the state of this rank's stream and default generator, as
+/// bytes for a checkpoint. The state may be restored on another number of ranks
+/// if all ranks had drawn the same numbers. set_random_state() throws
 /// ValueError for bytes that are not a state.
 /// Python: torch.get_rng_state, torch.set_rng_state.
 DTENSOR_API at::Tensor get_random_state();
 DTENSOR_API void set_random_state(const at::Tensor& state);
 
-/// Uniform in [0, 1); otherwise as zeros(). Throws ValueError for Partial.
+/// Returns uniform random numbers in [0, 1); otherwise as zeros(). Throws
+/// ValueError for Partial.
 /// Python: torch.distributed.tensor.rand.
 DTENSOR_API at::Tensor rand(
     SizesRef size,
@@ -44,7 +45,7 @@ DTENSOR_API at::Tensor rand(
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
-/// Normal with mean 0 and variance 1; otherwise as rand().
+/// Returns normal random numbers of mean 0 and variance 1; otherwise as rand().
 /// Python: torch.distributed.tensor.randn.
 DTENSOR_API at::Tensor randn(
     SizesRef size,

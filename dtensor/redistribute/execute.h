@@ -11,10 +11,10 @@ namespace dtensor {
 /// Redistributes `local`, the local tensor in layout `from` (shape
 /// from->local_sizes()), and returns the local tensor in layout `to`. The
 /// result never shares memory with other ranks. It is `local` itself if the
-/// plan is empty, and otherwise new memory in the order of the strides of `to`.
-/// Every rank of the mesh must call this function; a rank outside the mesh gets
-/// an empty tensor. Records no autograd history. Throws as plan() does, and
-/// ValueError for a `local` of another shape.
+/// plan is empty, and otherwise a new tensor with its dimensions in the memory
+/// order of `to`. Every rank of the mesh must call this function; a rank
+/// outside the mesh gets an empty tensor. Records no autograd history. Throws
+/// as plan() does, and ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(
     const at::Tensor& local,
     const SpecPtr& from,
@@ -22,9 +22,9 @@ DTENSOR_API at::Tensor redistribute_local(
 
 /// Asynchronous variant of redistribute_local(): starts the last collective of
 /// the plan and returns while it is in flight. Earlier steps are complete on
-/// return, later steps run in wait(). Collectives read `local` in place if the
-/// caller holds no other reference to it (moved in); otherwise a copy is made
-/// where other ranks read it. An all_to_all with uneven shards is synchronous.
+/// return. Later steps run in wait(). Collectives read `local` in place if the
+/// caller holds no other reference to it (moved in); otherwise they copy the
+/// data that other ranks read. An all_to_all with uneven shards is synchronous.
 DTENSOR_API PendingPtr redistribute_local_async(
     at::Tensor local,
     const SpecPtr& from,

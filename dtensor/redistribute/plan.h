@@ -28,7 +28,7 @@ enum class StepKind : uint8_t {
   kAllToAll,      // S(a), SS(a) -> S(b), SS(b)
   kReduceScatter, // P(op) -> S(d), or SS(d) with equal shards
   kAllReduce,     // P(op) -> R
-  kPartition,     // R -> P(op): a local value whose reduction is the input
+  kPartition,     // R -> P(op): make local values that reduce to the input
   kPad,           // S(d), SS(d) -> P(sum, product, bor, bxor): pad the shard
                   // to full size with neutral elements; sends nothing
 };
@@ -52,11 +52,11 @@ struct DTENSOR_API Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The result of plan(). Empty if the layouts are equal.
+/// The result of plan(). Without steps if the layouts are equal.
 struct DTENSOR_API Plan {
   std::vector<Step> steps;
-  /// Bytes that a rank sends if every collective is bandwidth-optimal. With
-  /// uneven shards the value is that of the largest shard, so every rank
+  /// Bytes that a rank sends if every collective is bandwidth-optimal. For
+  /// uneven shards, the bytes of the largest shard count, so every rank
   /// computes the same number.
   double wire_bytes = 0;
 
@@ -67,10 +67,11 @@ struct DTENSOR_API Plan {
 /// Returns the steps from the layout of `from` to that of `to`. Both must
 /// describe the same tensor on the same mesh. If a single mesh dimension
 /// changes and one step suffices, the plan is that step. Otherwise the plan is
-/// a cheapest sequence (by wire bytes, then collectives, then steps). Mesh
-/// dimensions that are R or P(op) both before and after are not changed. Mesh
-/// dimensions of size 1 need no step. Throws ValueError for different meshes,
-/// sizes or dtypes, and for different reductions on one mesh dimension:
+/// a sequence with the fewest wire bytes, then collectives, then steps. A mesh
+/// dimension with the same placement, R or P(op), in both layouts keeps it in
+/// every step. Mesh dimensions of size 1 need no step. Throws ValueError for
+/// different meshes, sizes or dtypes, and for different reductions on one mesh
+/// dimension:
 ///   [redistribute] cannot go from [P(sum)] to [P(max)] on mesh dim "tp": ...
 /// Plans are cached per rank and pair of specs, in a bounded cache.
 DTENSOR_API std::shared_ptr<const Plan> plan(

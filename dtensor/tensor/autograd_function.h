@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lets torch::autograd::Function accept a variable declared as DTensor.
 //
-// LibTorch finds the tensors among the arguments of Function::apply by their
-// exact type. An argument of a derived class is passed on, but its gradient is
-// silently dropped. The specialization below makes Function treat a DTensor as
+// LibTorch recognizes the tensors among the arguments of Function::apply by
+// their exact type. It passes on an argument of a derived class, but drops the
+// gradient silently. The specialization below makes Function treat a DTensor as
 // a tensor.
 //
 //   DTensor x = distribute_tensor(...);
@@ -15,7 +15,7 @@
 
 namespace torch::autograd {
 
-/// Extracts `x` as an at::Tensor.
+/// Collects `x` as an at::Tensor.
 template <>
 inline void ExtractVariables::operator()(const dtensor::DTensor& x) {
   (*this)(static_cast<const at::Tensor&>(x));

@@ -2,9 +2,9 @@
 // DTensor: a tensor distributed over the ranks of a mesh.
 //
 // A distributed tensor is an at::Tensor of the global shape. Operators,
-// modules, optimizers and autograd work on it. All functions return at::Tensor.
-// The class below wraps such a tensor and adds the members that only a
-// distributed tensor has.
+// modules, optimizers and autograd work on it. All functions of this library
+// return at::Tensor. The class DTensor is a handle to such a tensor, with the
+// members that only a distributed tensor has.
 //
 //   auto w = distribute_tensor(torch::randn({8, 6}), mesh, {Shard(0)});
 //   auto y = w * 2;                            // at::Tensor, still distributed
@@ -32,14 +32,15 @@ namespace dtensor {
 
 /// Options of DTensor::from_local.
 struct FromLocalOptions {
-  /// Compares shape and dtype between ranks, and gives replicas rank 0's data.
+  /// Compares shape and dtype between ranks, and gives all replicas the data of
+  /// their first rank.
   bool run_check = false;
   /// Global shape and strides; required if shards are uneven. Strides default
   /// to row-major for `shape`.
   std::optional<std::vector<int64_t>> shape = std::nullopt;
   std::optional<std::vector<int64_t>> stride = std::nullopt;
-  /// Layout in which the gradient arrives at the local tensor; default: the
-  /// forward layout with Partial replaced by Replicate.
+  /// Layout of the local tensor's gradient; default: the forward layout, with
+  /// Replicate in place of Partial.
   std::optional<Placements> grad_placements = std::nullopt;
 };
 
@@ -74,8 +75,8 @@ class DTENSOR_API DTensor : public at::Tensor {
 
   /// Returns the DTensor with local tensor `local` on `mesh` (default: the
   /// current mesh, comm/mesh_scope.h) in layout `placements` (default:
-  /// Replicate on every mesh dimension). Without `shape`, all shards are
-  /// assumed to have the size of `local`. Differentiable. Throws TypeError if
+  /// Replicate on every mesh dimension). Without options.shape, all shards are
+  /// assumed to have the shape of `local`. Differentiable. Throws TypeError if
   /// `local` is a DTensor, ValueError/IndexError for placements that do not
   /// fit, ValueError if run_check finds a difference.
   /// Python: DTensor.from_local.
@@ -89,12 +90,13 @@ class DTENSOR_API DTensor : public at::Tensor {
   /// Python: DTensor.device_mesh, DTensor.placements.
   const DeviceMesh& device_mesh() const;
   PlacementsRef placements() const;
-  /// Returns the layout, global shape, strides and dtype.
+  /// Returns the mesh, placements, global shape, strides and dtype.
   const SpecPtr& spec() const;
 
-  /// Returns the local tensor, sharing memory. Differentiable: the gradient is
-  /// assumed to be in `grad_placements` (default: this layout, Partial ->
-  /// Replicate).
+  /// Returns the local tensor, which shares this tensor's memory.
+  /// Differentiable: the gradient of the local tensor is taken to be in
+  /// `grad_placements` (default: this layout, with Replicate in place of
+  /// Partial).
   /// Python: DTensor.to_local.
   at::Tensor to_local(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
@@ -105,10 +107,10 @@ class DTENSOR_API DTensor : public at::Tensor {
       const std::optional<Placements>& grad_placements = std::nullopt) const;
 
   /// Returns the same tensor in another layout on the same mesh.
-  /// Differentiable. An asynchronous redistribution copies data that other
-  /// ranks read, unless the caller holds the only reference to this tensor:
-  /// dtensor::redistribute(std::move(x), ...). Throws ValueError if the layout
-  /// cannot be reached.
+  /// Differentiable. An asynchronous redistribution copies the data that other
+  /// ranks read, unless the caller gives up the only reference to this tensor,
+  /// as in dtensor::redistribute(std::move(x), ...). Throws ValueError if the
+  /// layout cannot be reached.
   /// Python: DTensor.redistribute.
   at::Tensor redistribute(
       PlacementsRef placements,
@@ -124,12 +126,13 @@ class DTENSOR_API DTensor : public at::Tensor {
 
 /// Distributes a full tensor over `mesh` (default: the current mesh) in layout
 /// `placements` (default: Replicate). Every rank must pass a tensor of the full
-/// shape. Shards are scattered and replicas broadcast from rank `src_data_rank`
-/// of each mesh dimension. With nullopt every rank shards its own tensor,
-/// without communication. A DTensor that has this layout is returned unchanged.
-/// Throws RuntimeError for a non-leaf, ValueError for a wrong number of
-/// placements or a DTensor in another layout, IndexError for a shard dimension
-/// that the tensor does not have.
+/// shape. The rank at position `src_data_rank` along each mesh dimension
+/// scatters the shards and broadcasts the replicas. If `src_data_rank` is
+/// nullopt, every rank shards its own tensor, without communication. A DTensor
+/// that has this layout is returned unchanged. Throws RuntimeError for a
+/// non-leaf, ValueError for a wrong number of placements or a DTensor in
+/// another layout, IndexError for a shard dimension that the tensor does not
+/// have.
 /// Python: torch.distributed.tensor.distribute_tensor.
 DTENSOR_API at::Tensor distribute_tensor(
     const at::Tensor& tensor,

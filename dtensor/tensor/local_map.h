@@ -47,18 +47,17 @@ class MaybePlacements {
   std::optional<Placements> value_;
 };
 
-/// One entry per argument or result. A tensor has one entry, each tensor in a
-/// vector, optional, pair or tuple has one, and each value that is not a tensor
-/// has one.
+/// One entry per argument or result, whether it is a tensor or not. Each tensor
+/// in a vector, optional, pair or tuple has an entry of its own.
 using PlacementsList = std::vector<MaybePlacements>;
 
 /// Options of local_map.
 struct LocalMapOptions {
   /// Layouts of the gradients that the function computes for its arguments.
-  /// Default (nullopt or empty): the argument's layout, with Partial ->
-  /// Replicate. Required for a replicated argument if other arguments or
-  /// results are not replicated: Partial() if ranks compute different terms of
-  /// its gradient, Replicate() if all ranks compute the same gradient.
+  /// Default (nullopt or empty): the argument's layout, with Replicate in place
+  /// of Partial. Required for a replicated argument if other arguments or
+  /// results are not replicated: Partial() if the ranks' gradients are terms of
+  /// a sum, Replicate() if all ranks compute the same gradient.
   PlacementsList in_grad_placements = {};
   /// Mesh of the results; must be the mesh of the arguments.
   DeviceMesh device_mesh = {};
@@ -74,7 +73,7 @@ namespace detail {
 /// Layouts and options shared by all calls of one function.
 struct LocalMapLayouts {
   PlacementsList out;
-  PlacementsList in; // empty: any layout
+  PlacementsList in; // empty: any layout is accepted
   LocalMapOptions options;
 };
 
@@ -91,7 +90,7 @@ class DTENSOR_API LocalMapCall {
   const MapLeaves& locals() const;
   /// Converts the function's results to DTensors.
   MapLeaves leave(MapLeaves results) const;
-  /// Called after the function has thrown. Throws a more specific error if
+  /// Called when the function has thrown. Throws a more specific error if
   /// possible.
   void explain() const;
 
@@ -148,15 +147,18 @@ class LocalMap {
 };
 
 /// Turns `fn`, a function on local tensors and other values, into a function on
-/// DTensors. `fn` receives local tensors, and the tensors that it returns are
-/// local tensors of DTensors in `out_placements`. Arguments must be in
-/// `in_placements`; without these, any layout is accepted. Values that are not
-/// DTensors are passed on. Differentiable to any order. Communicates only the
-/// sizes of results, if an argument is sharded unevenly. A call without a
-/// DTensor calls `fn` directly. On a rank outside the mesh `fn` runs on meta
-/// tensors of the first rank's shapes, to find the shapes of its results. Calls
-/// throw ValueError for an argument in another layout, for a wrong number of
-/// layouts, and for an ambiguous gradient (LocalMapOptions); TypeError if an
+/// DTensors. `fn` receives the local tensors of the arguments, and the tensors
+/// that it returns become the local tensors of DTensors in `out_placements`.
+/// Arguments must be in `in_placements`; without these, any layout is accepted.
+/// Values that are not DTensors are passed on. Differentiable to any order.
+///
+/// A call communicates only the sizes of results, and only if an argument is
+/// sharded unevenly. A call without a DTensor calls `fn` directly. On a rank
+/// outside the mesh, `fn` runs on meta tensors of the first rank's shapes, to
+/// find the shapes of the results.
+///
+/// Calls throw ValueError for an argument in another layout, for a wrong number
+/// of layouts, and for an ambiguous gradient (LocalMapOptions); TypeError if an
 /// argument with a layout is a plain tensor, and if `fn` returns a DTensor.
 /// Python: torch.distributed.tensor.experimental.local_map.
 template <class Fn>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Flattens the arguments or results of a function to a list of leaves, at
-// compile time. local_map() (tensor/local_map.h) uses it.
+// Templates that flatten the arguments or results of a function to a list of
+// leaves. local_map() (tensor/local_map.h) uses them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +46,7 @@ struct IsTuple<std::tuple<T...>> : std::true_type {};
 template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
+/// Appends the leaves of `value`: its tensors, or one leaf for another value.
 template <class T>
 void add_leaves(MapLeaves& leaves, const T& value) {
   if constexpr (is_tensor_type<T>) {

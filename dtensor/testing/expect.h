@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Expectations on DTensors, for tests of programs that use dtensor. They throw
-// c10::Error, so they work under any test framework, and inside run_ranks a
-// failure on one rank ends all ranks.
+// c10::Error, so they work under any test framework, and a failure on one rank
+// of run_ranks ends all ranks.
 //
 //   run_ranks(2, [] {
 //     auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
@@ -32,9 +32,11 @@ DTENSOR_API at::Tensor
 seeded_randn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed);
 
 /// Throws unless `actual` has the shape and dtype of the plain `expected` and
-/// is close to it: every difference is at most atol + rtol * |expected|, and
-/// NaN equals NaN. Compares the full tensor if `actual` is a DTensor, which
-/// makes the call collective. The error names the largest difference.
+/// is close to it: every difference is at most atol + rtol *
+/// expected
+/// , and NaN equals NaN. If `actual` is a DTensor, the full tensor is compared,
+/// and all ranks of its mesh must make the call. The error names the largest
+/// difference.
 DTENSOR_API void expect_close(
     const at::Tensor& actual,
     const at::Tensor& expected,
@@ -47,7 +49,7 @@ DTENSOR_API void expect_layout(
     const at::Tensor& t,
     std::string_view placements);
 
-/// Collects this rank's collectives while it lives.
+/// Scope that records this rank's collectives.
 class DTENSOR_API CollectiveLog : public CommObserver {
  public:
   CollectiveLog();
@@ -58,7 +60,8 @@ class DTENSOR_API CollectiveLog : public CommObserver {
   int64_t count(CollectiveKind kind) const;
   /// Returns the sum of CollectiveEvent::wire_bytes.
   double wire_bytes() const;
-  /// Kinds in call order: "all_gather, all_reduce"; "" if there are none.
+  /// Returns the kinds in call order: "all_gather, all_reduce"; "" if there are
+  /// none.
   std::string text() const;
   /// Removes all recorded collectives.
   void clear();

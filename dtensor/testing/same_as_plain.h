@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Comparison of DTensor computations with the same computation on plain
-// tensors. For tests of operators, rules (register_sharding) and functions.
+// expect_same_as_plain: compares a computation on DTensors with the same
+// computation on plain tensors. For tests of operators, rules
+// (register_sharding) and functions.
 //
 //   testing::expect_same_as_plain(
 //       [](const std::vector<at::Tensor>& x) {
@@ -42,8 +43,8 @@ struct SameAsPlainOptions {
   /// Placements to try for each operand on a mesh dimension. Default:
   /// Replicate, every Shard, and Partial if the operand is floating-point.
   std::vector<Placements> placements = {};
-  /// Maximum number of layout combinations per mesh. If there are more, this
-  /// number is sampled, the same each time.
+  /// Maximum number of layout combinations per mesh. If there are more, a
+  /// sample of this number is tried, the same each time.
   int64_t layouts = 40;
   /// Tolerances: every difference is at most atol + rtol * |plain|.
   double rtol = 1e-9;
@@ -52,11 +53,11 @@ struct SameAsPlainOptions {
 
 /// Calls `fn` on the plain `operands` and, in many layouts on each mesh, on
 /// DTensors of them: with autograd, without autograd, and in inference mode.
-/// Throws RuntimeError that names mesh, layouts and the difference if a result
-/// differs from the plain result in shape, dtype or value, or if the gradient
-/// of an operand differs. Exceptions of `fn` are rethrown with the same prefix.
-/// Must not be called inside a rank. For an operator that does not support some
-/// layouts, omit them in `placements`.
+/// Throws RuntimeError if a result differs from the plain result in shape,
+/// dtype or value, or if the gradient of an operand differs. The error names
+/// the mesh, the layouts and the difference. Exceptions of `fn` are rethrown
+/// with the same prefix. Must not be called inside a rank. If the operator does
+/// not support some layouts, leave them out of `placements`.
 /// Python: DTensorConverter of torch.testing._internal, which only Python's own
 /// tests use.
 DTENSOR_API void expect_same_as_plain(
