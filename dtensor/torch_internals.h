@@ -2,11 +2,12 @@
 // Parts of LibTorch that dtensor uses though they are not public API. An entry
 // lists the layers or files that use a part, and the test that fails if an
 // upgrade of LibTorch changes the part: a test of suite TorchInternals
-// (tests/tensor/torch_*_test.cpp), or Suite.Test of another suite. Entries
-// without a test are asserted in this file, or a change fails to compile or
-// link. Indented below an entry are the identifiers by which sources mention
-// the part, and further users. tools/check_headers.py compares the table with
-// the sources. `make matrix` checks every supported LibTorch, 2.11 to 2.13.
+// (tests/tensor/torch_*_test.cpp), or Suite.Test of another suite. An entry
+// without a test is asserted in this file, or a change of the part fails to
+// compile or link. The indented lines below an entry list the identifiers that
+// our sources use of the part, and further users. tools/check_headers.py
+// compares the table with the sources. `make matrix` checks every supported
+// LibTorch, 2.11 to 2.13.
 //
 // what                                             where      test
 // the dispatch keys below                          all        asserted here
@@ -124,8 +125,8 @@ static_assert(
 constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 
-/// Keys of the interceptor, the code that handles an operator before all other
-/// keys do (tensor/interceptor_impl.h), and of implicit_replication()
+/// Keys of the interceptor, which handles operators before all other keys do
+/// (tensor/interceptor_impl.h), and of implicit_replication()
 /// (tensor/replication_key_impl.h). LibTorch reserves both for its own tests
 /// and registers nothing there. They come before autograd and kRankKey.
 constexpr auto kInterceptKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;

@@ -15,11 +15,11 @@
 //   "auto"  CPU tensors: "hierarchical"; CUDA tensors: nccl if LibTorch has it,
 //           else gloo
 //
-// Several backends combine by device type, "cpu:gloo,cuda:nccl": a group then
-// sends every tensor over the backend of its device.
+// Backends can be combined by device type, "cpu:gloo,cuda:nccl": a group then
+// sends every tensor over the backend of the tensor's device.
 //
-// A program may register a backend of its own, for init_process_group({.backend
-// = "mine"}):
+// A program may register a backend of its own, and pass its name to
+// init_process_group():
 //
 //   register_backend(
 //       "mine", [](GroupMembers members, const RendezvousInfo& place) {

@@ -114,8 +114,8 @@ class DTENSOR_API Group {
   /// input that the caller owns alone (moved in) is read in place. Any other
   /// input is copied, so the caller may change it at once. A defined `out`
   /// receives the result. It must be contiguous, have the result's shape and
-  /// dtype, and stay unused until the result is ready. `gathered_size` is its
-  /// size along `dim`.
+  /// dtype, and stay unused until the result is ready. `gathered_size` is the
+  /// result's size along `dim`.
   ///
   /// All ranks must enter a group's asynchronous collectives in the same order.
   /// If ranks are processes, their order relative to synchronous collectives
@@ -140,7 +140,7 @@ class DTENSOR_API Group {
   /// order. Returns a one-dimensional tensor with received[r] elements from
   /// each rank r, in order. `input` is always read in place, without a copy: it
   /// must not be written to any more, but may still be read. In a group of one
-  /// rank it is the result, flattened.
+  /// rank, the result is `input`, flattened.
   PendingPtr
   all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received);
 
@@ -167,8 +167,8 @@ class DTENSOR_API Group {
   /// Returns once every rank has called it.
   void barrier();
 
-  /// Gathers one string from every rank, to check that ranks agree. Not
-  /// observed.
+  /// Gathers one string from every rank, to check that ranks agree. Observers
+  /// are not notified.
   std::vector<std::string> all_gather_strings(const std::string& mine);
 
   /// Records that this rank assumed the global shape of `spec`. If the ranks

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions that make meshes over ranks of this world that can communicate.
+// Functions that make meshes over the ranks of this world, with the groups that
+// let them communicate.
 #pragma once
 
 #include <dtensor/comm/group.h>

@@ -12,7 +12,8 @@
 //   mpirun -n 4 ./program
 //   dtensor-run -n 4 ./program
 //
-// run_world (comm/run_world.h) also runs the same program on threads, or alone.
+// run_world (comm/run_world.h) also runs the same program on threads, or as one
+// rank.
 #pragma once
 
 #include <dtensor/api.h>

@@ -43,8 +43,8 @@ struct CheckReplicasOptions {
   /// module.
   bool random_states = true;
   /// Elements are equal if they differ by at most `tolerance` times the largest
-  /// magnitude in the tensor. 0 compares bitwise. Use a larger value if kernels
-  /// of the ranks round differently (hosts with other processors, atomic
+  /// magnitude in the tensor. 0 compares bitwise. Use a larger value if the
+  /// ranks round differently (hosts with different processors, atomic
   /// additions).
   double tolerance = 0;
 };
@@ -66,11 +66,11 @@ struct CheckReplicasOptions {
 ///   clip_grad_norm_().
 ///
 /// The first difference throws a RuntimeError on all ranks of the comparison.
-/// The error names the module and the tensor, the ranks, and a remedy. If ranks
-/// call different modules, or call them in another order, that is an error,
-/// too. All ranks of the mesh must construct the object and call its functions
-/// at the same point of the program. Scopes nest. CommDebugMode does not count
-/// the collectives of the comparisons. No Python counterpart.
+/// The error names the module and the tensor, the ranks, and a remedy. It is
+/// also an error if ranks call different modules, or call them in different
+/// orders. All ranks of the mesh must construct the object and call its
+/// functions at the same point of the program. Scopes nest. CommDebugMode does
+/// not count the collectives of the comparisons. No Python counterpart.
 class DTENSOR_API CheckReplicas {
  public:
   /// Compares the parameters. An undefined `mesh` means the current mesh

@@ -10,7 +10,7 @@
 //   materialize(*model);                        // computes the local shards
 //
 // Inside the scope every operator that creates a tensor creates a meta tensor,
-// and the operators on it are recorded: constructors and initialisers of
+// and the operators on it are recorded: constructors and initializers of
 // torch::nn, and everything else that a module's constructor computes.
 // materialize() replays these operators on tensors that are sharded like the
 // model. Random numbers of DTensors depend on global indices, so a parallelized

@@ -40,7 +40,7 @@ DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 
 /// Cost of the links between the ranks of one mesh dimension.
 struct LinkCost {
-  /// Seconds per round, whatever its size: the latency.
+  /// Seconds per round, whatever the round's size: the latency.
   double per_round = 0;
   /// Seconds per byte: the inverse of the bandwidth.
   double per_byte = 1;
@@ -49,7 +49,7 @@ struct LinkCost {
 /// Returns the cost of a collective: rounds * (per_round + buffer / n *
 /// per_byte). `buffer`: total bytes; each round transfers buffer / n. The
 /// buffer is the result of an all-gather, the root's input of a scatter, and
-/// this rank's input of another kind.
+/// otherwise this rank's input.
 DTENSOR_API double
 ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link);
 

@@ -126,8 +126,8 @@ class DTENSOR_API DeviceMesh {
   /// Concatenates the dimensions of several meshes. The meshes must be slices
   /// of one mesh that still exists, or results of flatten() and unflatten() on
   /// such slices. All ranks of the meshes must call it. Throws ValueError if
-  /// the meshes are not from one mesh, or if two of them contain the same
-  /// dimension of it.
+  /// the meshes do not come from one mesh, or if two of them contain the same
+  /// dimension of that mesh.
   /// Python: DeviceMesh._concatenate.
   static DeviceMesh concatenate(const std::vector<DeviceMesh>& meshes);
 
@@ -135,7 +135,7 @@ class DTENSOR_API DeviceMesh {
   /// backend options (MeshOptions) are equal.
   friend DTENSOR_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
   /// Returns an address that identifies the mesh: equal meshes of one rank have
-  /// the same.
+  /// the same address.
   const void* identity() const {
     return state_.get();
   }

@@ -31,7 +31,7 @@ class Placement {
   /// Constructs Replicate.
   constexpr Placement() = default;
 
-  /// Returns the kind. The predicates below test for one kind each.
+  /// Returns the kind, which the predicates below test.
   constexpr Kind kind() const {
     return kind_;
   }

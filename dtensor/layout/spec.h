@@ -51,8 +51,9 @@ class DTENSOR_API Spec {
       at::ScalarType dtype,
       const char* where = "Spec");
 
-  /// Return this spec with other placements, or with another dtype.
-  /// with_placements() throws the same errors as make().
+  /// Return the spec with other placements, or with another dtype, and
+  /// otherwise equal values. with_placements() throws the same errors as
+  /// make().
   SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec")
       const;
   SpecPtr with_dtype(at::ScalarType dtype) const;
@@ -139,8 +140,8 @@ DTENSOR_API Placements normalize_placements(
 DTENSOR_API Placements
 placements_or_replicated(const DeviceMesh& mesh, PlacementsRef placements);
 
-/// Returns the number of living specs. Tests use it to check that unused specs
-/// are freed.
+/// Returns the number of specs that exist. Tests use it to check that unused
+/// specs are freed.
 DTENSOR_API size_t live_specs();
 
 } // namespace dtensor

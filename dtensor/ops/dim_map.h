@@ -8,9 +8,8 @@
 //
 //   [4, 6] -> [24] on (2):   S(0) -> S(0)     S(1) -> SS(0, sf=4)
 //   [24] -> [4, 6] on (2):   S(0) -> S(0)     SS(0, sf=4) -> S(1)
-//   [12] -> [3, 4] on (2):   S(0) cannot be kept: rank 0 has 6 elements, one
-//   and
-//                            a half rows. S(0, u=4) -> S(0)
+//   [12] -> [3, 4] on (2):   S(0) cannot be kept: rank 0 has 6 elements,
+//                            one and a half rows. S(0, u=4) -> S(0)
 //   [3, 4] -> [12] on (2):   S(0) -> S(0, u=4)
 //
 // Python: torch.distributed.tensor._ops._view_ops.

@@ -2,9 +2,9 @@
 // on_missing_rule: runs operators without a sharding rule on replicated
 // operands. Without it, they throw.
 //
-//   const auto whole = on_missing_rule(Replicate());
+//   const auto scope = on_missing_rule(Replicate());
 //   auto t = at::trace(x);                  // x S(0): gathered, with a warning
-//   whole.costs().at("aten::trace").wire_bytes;
+//   scope.costs().at("aten::trace").wire_bytes;
 //
 // docs/concepts/experimental.md has more.
 #pragma once
@@ -26,7 +26,7 @@ struct MissingRuleCost {
   double wire_bytes = 0;
 };
 
-/// Scope in which an operator of this rank without a sharding rule runs on
+/// Scope in which this rank runs operators without a sharding rule on
 /// replicated operands. Sharded and partial operands are redistributed to
 /// Replicate, every rank computes the full result, and the results are
 /// replicated. An in-place operator keeps the layout of the tensor that it

@@ -29,7 +29,7 @@ struct Strategy {
   Placements inputs;
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
-/// Strategies that one mesh dimension may choose from.
+/// Strategies to choose from on one mesh dimension.
 using Strategies = std::vector<Strategy>;
 
 /// A choice for the whole mesh: the layout that each input must have, and the

@@ -14,9 +14,10 @@
 
 namespace dtensor {
 
-/// Operators to which a boundary applies, which redistributes input and output
-/// of a styled module's operator (parallel/boundary.h): products with a weight,
-/// look-ups in a weight, norms that scale by a weight.
+/// Operators to which a boundary applies: products with a weight, look-ups in a
+/// weight, norms that scale by a weight. A boundary redistributes the input and
+/// output of an operator in a module with a parallel style
+/// (parallel/boundary.h).
 enum class BoundaryKind : uint8_t { kLinear, kEmbedding, kNorm };
 
 /// Positions of the arguments that a boundary uses.

@@ -3,7 +3,7 @@
 //
 // Every rank has a stream {seed, position}, and each random operator on a
 // DTensor uses one position. An element's bits are a function (Philox) of the
-// seed, the position and the element's global index. Initialisation, dropout
+// seed, the position and the element's global index. Initialization, dropout
 // and sampling are therefore bitwise the same on 1, 2, 3 or 8 ranks, in any
 // layout:
 //

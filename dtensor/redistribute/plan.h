@@ -55,9 +55,9 @@ struct DTENSOR_API Step {
 /// The result of plan(). Without steps if the layouts are equal.
 struct DTENSOR_API Plan {
   std::vector<Step> steps;
-  /// Bytes that a rank sends if every collective is bandwidth-optimal. For
-  /// uneven shards, the bytes of the largest shard count, so every rank
-  /// computes the same number.
+  /// Bytes that a rank sends if every collective is bandwidth-optimal. Uneven
+  /// shards all count as large as the largest, so every rank computes the same
+  /// number.
   double wire_bytes = 0;
 
   /// Returns the number of steps that communicate.

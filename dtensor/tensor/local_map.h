@@ -174,7 +174,7 @@ auto local_map(
        std::move(options)});
 }
 
-/// The overload for several results, PlacementsList{{Shard(0)}, {Replicate()}}.
+/// The overload for several results: PlacementsList{{Shard(0)}, {Replicate()}}.
 template <class Fn>
 auto local_map(
     Fn fn,

@@ -32,10 +32,9 @@ DTENSOR_API at::Tensor
 seeded_randn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed);
 
 /// Throws unless `actual` has the shape and dtype of the plain `expected` and
-/// is close to it: every difference is at most atol + rtol *
-/// expected
-/// , and NaN equals NaN. If `actual` is a DTensor, the full tensor is compared,
-/// and all ranks of its mesh must make the call. The error names the largest
+/// is close to it: every difference is at most atol + rtol * |expected|, and
+/// NaN equals NaN. If `actual` is a DTensor, its full tensor is compared, and
+/// all ranks of its mesh must make the call. The error names the largest
 /// difference.
 DTENSOR_API void expect_close(
     const at::Tensor& actual,
