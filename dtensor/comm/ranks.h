@@ -38,7 +38,7 @@ struct RunRanksOptions {
   /// Longest time that a collective waits for a rank. The error names the
   /// missing ranks.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// Threads for one rank's operators (at::set_num_threads in each rank). 0
+  /// Number of threads for the operators of one rank (at::set_num_threads). 0
   /// divides the caller's threads among the ranks, at least 1 each.
   int intra_op_threads = 0;
   /// While the ranks live, malloc keeps freed memory instead of returning it to

@@ -26,7 +26,8 @@
 namespace dtensor {
 
 /// Rank and world size that the launcher gave this process. With
-/// DTENSOR_RANKS_PER_PROCESS, `rank` is the first of this process's ranks.
+/// DTENSOR_RANKS_PER_PROCESS, `rank` is the first of this process's ranks, and
+/// `size` counts the ranks of all processes.
 struct Launched {
   int64_t rank;
   int64_t size;
@@ -49,11 +50,12 @@ struct RunWorldOptions {
 };
 
 /// Runs `fn` on every rank of a world. If a launcher started this process, the
-/// process is one rank of the launcher's world (by init_process_group) until
-/// `fn` returns; `ranks` is then ignored. Otherwise `ranks` threads run `fn`,
-/// as in run_ranks. Rethrows errors of `fn`, and reports them to peers that
-/// wait for this rank.
-/// With n ranks per process, thread i of process p is rank p * n + i. Groups
+/// process joins the launcher's world, as by init_process_group, until `fn`
+/// returns. It is one rank, or several (RunWorldOptions::ranks_per_process),
+/// and `ranks` is ignored. Without a launcher, `ranks` threads run `fn`, as in
+/// run_ranks. Rethrows errors of `fn`, and reports them to peers that wait for
+/// this rank.
+/// With n ranks per process, thread i of process p has rank p * n + i. Groups
 /// inside one process communicate as in run_ranks, other groups over the
 /// processes' backend. If a rank throws, the other ranks of its process end as
 /// in run_ranks.
