@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Layouts are values. The shards of each rank, and the redistribution between
-// two layouts, can be computed and printed without running any rank.
+// two layouts, can be computed and printed without running any ranks.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -18,7 +18,8 @@ void one_layout() {
   std::cout << *spec << "\n";
   CHECK_THAT(to_string(*spec) == "f32[8, 6] on (dp=2, tp=4): S(0) P(sum)");
 
-  // Rank 5 is at row 1, column 1, so it has the second half of the rows.
+  // Rank 5 has coordinates (1, 1), so it has the second half of the tensor's
+  // rows.
   CHECK_THAT(mesh.get_local_rank("dp") == 1);
   CHECK_THAT(spec->local_sizes() == SizesRef({4, 6}));
   CHECK_THAT(mesh["tp"].ranks() == std::vector<int64_t>({4, 5, 6, 7}));
@@ -41,7 +42,7 @@ void interned() {
   CHECK_THAT(a == b);
 }
 
-// A plan is the cheapest sequence of steps between two layouts.
+// A plan is a sequence of steps between two layouts that sends few bytes.
 void plans() {
   const auto from = parse_spec("f32[8, 8] on (dp=2, tp=2): S(0) S(1)").spec();
   const auto to = from->with_placements({Shard(1), Shard(0)});

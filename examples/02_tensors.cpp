@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A distributed tensor is an at::Tensor of the global shape. Operators on it
-// give exactly the results for the full tensor, and sharding propagation
-// decides the layouts. DTensor(x) is a view of it that shows its layout.
+// A distributed tensor is an at::Tensor of the global shape. Operators give the
+// same results as on the full tensor, and sharding propagation decides their
+// layouts. DTensor(x) gives access to the layout.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -29,8 +29,8 @@ void from_parts(const DeviceMesh& mesh) {
   CHECK_THAT(full_tensor(sum).sum().item<double>() == 2.0);
 }
 
-// A product over a sharded dimension is a partial sum. It is reduced only when
-// a value is needed.
+// A matrix product over a sharded dimension is a partial sum. It is reduced
+// only when its values are needed.
 void operators(const DeviceMesh& mesh) {
   torch::manual_seed(0); // every process draws the same numbers
   const auto a = torch::rand({4, 6}, torch::kDouble);
@@ -57,7 +57,7 @@ void gradients(const DeviceMesh& mesh) {
   CHECK_THAT(torch::allclose(to_local(w.grad()), 2 * to_local(w)));
 }
 
-// Errors say what is not possible, and what to do instead.
+// Errors state the problem, and what to do instead.
 void errors(const DeviceMesh& mesh) {
   const auto d = distribute_tensor(torch::ones({4}), mesh, {Shard(0)});
   try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Inspects a program: the shards of each rank, the reason for an operator's
 // layouts, and its communication and timing. `05_debugging <folder>` also
-// writes the files from which `make pictures` makes the pictures of
+// writes the files from which `make pictures` draws the pictures of
 // docs/concepts/debugging.md.
 #include "arguments.h"
 #include "check.h"
@@ -72,8 +72,8 @@ void why_in_a_program(const DeviceMesh& mesh) {
   CHECK_THAT(mode.calls()[1].communicated.count == 1); // relu of a partial sum
 }
 
-// Traces a training step on every rank, from a common start time. The first
-// step is skipped, because it includes decisions that are cached later.
+// Traces a training step on every rank, from a common start time. Skips the
+// first step, in which sharding decisions are not cached yet.
 void when(const DeviceMesh& mesh, Trace& trace) {
   torch::manual_seed(0);
   MLP model;

@@ -41,15 +41,17 @@ void parallelize(GPT& model, const DeviceMesh& mesh, const Parallel& parallel) {
 }
 
 int64_t expected_collectives(int64_t layers, const Parallel& parallel) {
-  // Two collectives for the embeddings in the forward pass. Two pairs per layer
-  // of an all-gather (or nothing) and a reduction, forward and backward. One
-  // for the input gradient of the head.
-  const int64_t loss = parallel.loss ? 3 : 1; // otherwise logits are gathered
+  // loss_parallel takes three all-reduces; otherwise logits are gathered.
+  const int64_t loss = parallel.loss ? 3 : 1;
+  // All-reduces: two for the embeddings, two per layer forward and backward
+  // each, and one for the input gradient of the head.
   if (!parallel.sequence) {
     return 2 + 4 * layers + 1 + loss;
   }
-  // Embeddings: RS forward and AG backward. Head: AG of the input and RS of its
-  // gradient. Norms: one flat AR of all gradients.
+  // Each of the two embeddings takes a reduce-scatter forward and an all-gather
+  // backward. Each all-reduce of a layer, and that of the head, becomes an
+  // all-gather and a reduce-scatter. The gradients of all norms take one
+  // all-reduce.
   return 4 + 8 * layers + 2 + 1 + loss;
 }
 

@@ -10,7 +10,7 @@
 namespace gpt {
 
 struct Parallel {
-  bool sequence = false; // activations between blocks S(1)
+  bool sequence = false; // activations between blocks are S(1)
   bool loss = false;     // logits stay S(-1), see loss_parallel
 };
 
@@ -21,7 +21,7 @@ void parallelize(
     const Parallel& parallel);
 
 /// Returns the number of collectives of one training step (forward, loss,
-/// backward), by the formulas of docs/concepts/communication.md.
+/// backward). docs/concepts/tensor_parallel.md has the counts for one layer.
 int64_t expected_collectives(int64_t layers, const Parallel& parallel);
 
 } // namespace gpt

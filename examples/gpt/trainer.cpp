@@ -130,7 +130,7 @@ double largest_difference(
 Result
 train(const Options& options, const Text& text, const Progress& progress) {
   Result result;
-  std::once_flag first; // first of this process's ranks; all have equal results
+  std::once_flag first; // of this process's ranks, whose results are equal
   const auto run = [&] {
     auto mine = train_rank(options, text, progress);
     std::call_once(first, [&] { result = std::move(mine); });

@@ -38,7 +38,7 @@ struct Result {
 using Progress =
     std::function<void(int64_t step, double loss, double tokens_per_second)>;
 
-/// Trains on options.ranks in-process ranks.
+/// Trains on options.ranks ranks: threads, or the processes of a launcher.
 Result train(
     const Options& options,
     const Text& text,

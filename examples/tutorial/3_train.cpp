@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps 3 to 5 of the tutorial: a model that trains on one device and, by a
-// plan, tensor-parallel; and its communication.
+// Steps 3 to 5 of the tutorial: trains a model on one device, trains it
+// tensor-parallel according to a plan, and counts the communication.
 #include "../check.h"
 #include "model.h"
 

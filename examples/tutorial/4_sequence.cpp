@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Step 6 of the tutorial: activations sharded along the sequence, and a loss on
-// logits that are not gathered.
+// Step 6 of the tutorial: shards activations along the sequence, and computes
+// the loss without gathering the logits.
 #include "../check.h"
 #include "model.h"
 
@@ -26,7 +26,7 @@ const RowwiseParallel kRows(
     {.output_layouts = Shard(1), .use_local_output = false});
 
 const ParallelizePlan kPlan = {
-    {"embedding", kRows}, // sharded by rows; S(1) by a reduce-scatter
+    {"embedding", kRows}, // weight S(0); reduce-scatters the output
     {"*.norm", SequenceParallel()},
     {"*.up", kColumns}, // all-gathers x
     {"*.down", kRows},  // reduce-scatters the result

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps 7 and 8 of the tutorial: data and tensor parallelism together, compared
-// with one device that sees all data; and the weights in a file.
+// Steps 7 and 8 of the tutorial: combines data and tensor parallelism, compares
+// the losses with those on one device, and saves the weights in a file.
 #include "../check.h"
 #include "../state_file.h"
 #include "model.h"
