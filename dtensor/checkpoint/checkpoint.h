@@ -12,8 +12,8 @@
 // The folder holds checkpoint.json and safetensors files with shards of the
 // tensors, which contain each element once. The files have the format of
 // Python's HuggingFaceStorageWriter(save_distributed=True) and
-// HuggingFaceStorageReader. The directory is renamed into place once complete,
-// so a partial checkpoint is never visible.
+// HuggingFaceStorageReader. The folder is renamed into place once complete, so
+// a partial checkpoint is never visible.
 //
 // Python: torch.distributed.checkpoint.
 #pragma once

@@ -83,8 +83,9 @@ struct MixedPrecisionPolicy {
   /// Dtype of the module's floating-point outputs. The module must be declared
   /// with DTENSOR_MODULE (parallel/module_hooks.h).
   std::optional<at::ScalarType> output_dtype = std::nullopt;
-  /// Casts floating-point operands beside a parameter to param_dtype, and also
-  /// the arguments of a module that is declared with DTENSOR_MODULE.
+  /// Casts the other floating-point operands of an operator on a parameter to
+  /// param_dtype, and the arguments of a module that is declared with
+  /// DTENSOR_MODULE.
   bool cast_forward_inputs = true;
 };
 
@@ -139,8 +140,9 @@ class DTENSOR_API FSDPModule {
   void set_reshard_after_backward(bool reshards, bool recurse = true);
   /// Sums gradients over ranks and divides by `factor`. Default: averages.
   void set_gradient_divide_factor(double factor);
-  /// Sets the units to gather ahead when this unit begins its forward
-  /// (backward) pass. Default: the unit that came next in the previous step.
+  /// Sets the units whose parameters are gathered ahead when this unit begins
+  /// its forward (backward) pass. Default: the unit that came next in the
+  /// previous step.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& units);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& units);
 

@@ -71,7 +71,7 @@ class DTENSOR_API ReplicatedModule {
 /// unaffected.
 /// Throws ValueError for a mesh of several dimensions, a mesh over whose ranks
 /// a parameter is already distributed, and a module that is already replicated.
-/// Call it after everything that distributes parameters.
+/// Call replicate() after everything that distributes parameters.
 DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
@@ -79,9 +79,9 @@ DTENSOR_API ReplicatedModule replicate(
 
 /// Broadcasts the buffers of `module` from the first rank of `mesh` (default:
 /// the current mesh). Every rank of the mesh must call this function. A
-/// replicated module broadcasts its buffers itself. With fully_shard, call it
-/// before saving a checkpoint of a model with batch norms, whose buffers differ
-/// because each rank has different data.
+/// replicated module broadcasts its buffers itself. With fully_shard, call this
+/// function before saving a checkpoint of a model with batch norms, whose
+/// buffers differ because each rank has different data.
 /// Python: DistributedDataParallel does this before each forward.
 DTENSOR_API void broadcast_buffers(
     const torch::nn::Module& module,

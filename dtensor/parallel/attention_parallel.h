@@ -23,8 +23,8 @@ struct AttentionOptions {
 
 /// Style for torch::nn::MultiheadAttention. Each head, of D features, is on one
 /// rank. If the number of heads is not divisible by the number of ranks, the
-/// last ranks have fewer heads, or none. The fused weight (3E, E) is SS(0,
-/// sf=3, u=D): queries, keys and values are each sharded by heads. Separate
+/// last ranks have fewer heads, or none. In the fused weight (3E, E), queries,
+/// keys and values are each sharded by heads: SS(0, sf=3, u=D). Separate
 /// weights are S(0, u=D), bias_k and bias_v are S(2, u=D), and out_proj is
 /// sharded as by RowwiseParallel. The forward pass takes one all-reduce, the
 /// backward pass one for each distinct tensor among query, key and value.

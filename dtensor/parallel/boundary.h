@@ -52,9 +52,9 @@ struct BoundaryOptions {
   Placement output_layouts = Replicate();
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
-  /// Called with the operator's output, including the bias of a
-  /// torch::nn::Linear, before the output is redistributed. Null: the
-  /// operator's output is the module's output.
+  /// Called before the output is redistributed. The operator's output includes
+  /// the bias of a torch::nn::Linear. Null: the operator's output is the
+  /// module's output.
   OutputFn output_fn = nullptr;
 };
 

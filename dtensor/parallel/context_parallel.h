@@ -55,8 +55,8 @@ struct ContextParallelOptions {
   /// Balances causal attention: each rank gets a chunk from the front of the
   /// sequence and its mirror image from the back. If false, buffers are sharded
   /// as by torch.chunk. Default: true if there are buffers and the method is
-  /// not kUlysses. Without buffers, tensors must be sharded accordingly
-  /// already.
+  /// not kUlysses. Without buffers, this option states the order in which
+  /// tensors are already sharded.
   std::optional<bool> load_balance = std::nullopt;
 };
 
@@ -118,7 +118,7 @@ class DTENSOR_API ContextParallel {
 }
 
 /// Sets the default method of this rank's later scopes: "allgather" (the
-/// initial default), "alltoall" or "ulysses". Throws ValueError for another
+/// initial default), "alltoall" or "ulysses". Throws ValueError for any other
 /// name. Python: torch.distributed.tensor.experimental.set_rotate_method.
 DTENSOR_API void set_rotate_method(std::string_view rotate_method);
 

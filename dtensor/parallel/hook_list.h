@@ -64,7 +64,7 @@ using HeldArg = std::conditional_t<
 
 } // namespace detail
 
-/// Hooks of one module. They see only tensors, which they may replace through
+/// Hooks of one module. They get only tensors, which they may replace through
 /// the pointers.
 class DTENSOR_API ModuleHooks {
  public:

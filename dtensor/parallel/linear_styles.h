@@ -2,7 +2,7 @@
 // ColwiseParallel and RowwiseParallel: torch::nn::Linear and Embedding with
 // their weight sharded along the output or the input features.
 //
-// A pair of them, first by columns and then by rows, takes one all-reduce:
+// A ColwiseParallel followed by a RowwiseParallel takes one all-reduce:
 //
 //   x (B, T, C) R -> w1: y (B, T, 4C) S(-1) -> gelu -> w2: (B, T, C) P -> R
 #pragma once
@@ -25,11 +25,12 @@ struct ColwiseOptions {
   /// divide their number. For example, 64 keeps heads of 64 features whole on
   /// any number of ranks.
   int64_t multiple_of = 1;
-  /// For the keys or values of grouped-query attention: number of query heads
-  /// that share these heads (the queries' output features divided by the
-  /// multiple_of of their ColwiseParallel). A rank gets the key/value heads
-  /// that its query heads use, even if there are fewer key/value heads than
-  /// ranks. 0: heads are sharded without regard to queries.
+  /// For the keys or values of grouped-query attention: total number of query
+  /// heads, which share the key/value heads of this module. Equals the queries'
+  /// output features divided by the multiple_of of their ColwiseParallel. A
+  /// rank gets the key/value heads that its query heads use, even if there are
+  /// fewer key/value heads than ranks. 0: heads are sharded without regard to
+  /// queries.
   int64_t num_query_heads = 0;
   /// Number of equal blocks of output features to shard separately, so that
   /// each rank has a shard of each block: 3 for a fused projection of queries,

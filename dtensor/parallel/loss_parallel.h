@@ -4,7 +4,7 @@
 //
 //   const auto parallel = loss_parallel();
 //   auto loss = cross_entropy(logits, target);   // logits S(1) on "tp"
-//   loss.backward();                             // inside or outside
+//   loss.backward();                             // in the scope or after it
 #pragma once
 
 #include <dtensor/api.h>
@@ -20,9 +20,9 @@ namespace dtensor {
 /// result is replicated; a sum over a sharded batch is Partial. Target and
 /// class weights are DTensors in any layout, or full plain tensors on every
 /// rank. Targets may also be class probabilities in the shape of the logits;
-/// then too only a few numbers per sample are communicated. Scopes nest. With
-/// class indices, cross_entropy throws ValueError if two mesh dimensions shard
-/// the classes, or if the target is plain and the batch is sharded.
+/// these too need communication of only a few numbers per sample. Scopes nest.
+/// With class indices, cross_entropy throws ValueError if two mesh dimensions
+/// shard the classes, or if the target is plain and the batch is sharded.
 /// Python: torch.distributed.tensor.parallel.loss_parallel.
 class DTENSOR_API LossParallel {
  public:

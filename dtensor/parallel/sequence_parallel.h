@@ -13,9 +13,9 @@ struct SequenceParallelOptions {
   int64_t sequence_dim = 1;
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = false;
-  /// For a custom module without hooks: its `weight` and its input are
-  /// arguments of one torch::rms_norm or torch::layer_norm call, which the
-  /// style intercepts. (Not in Python.)
+  /// Accepts a custom module without hooks that passes its `weight` and its
+  /// input to one call of torch::rms_norm or torch::layer_norm. The style
+  /// intercepts this call. (Not in Python.)
   bool fused_norm = false;
 };
 

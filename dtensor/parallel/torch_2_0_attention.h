@@ -80,13 +80,14 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
       const at::Tensor& k = {},
       const at::Tensor& v = {});
 
-  /// Copies the parameter values of `that`, whether it has biases, and its
-  /// dropout. Afterwards this module computes the same as `that`, which takes
-  /// inputs (sequence, batch, embed_dim). Unlike Python, reorders the rows as
-  /// this module requires. Replaces the parameters, so copy before creating an
-  /// optimizer. Throws ValueError for another embed_dim or num_heads,
-  /// NotImplementedError for add_bias_kv of torch::nn, add_zero_attn, kdim and
-  /// vdim, and RuntimeError if one of the two is parallelized already.
+  /// Copies the parameter values and the dropout of `that`, and has a bias
+  /// where `that` has one. Afterwards this module computes the same as `that`,
+  /// which takes inputs (sequence, batch, embed_dim). Unlike Python, reorders
+  /// the rows as this module requires. Replaces the parameters, so copy before
+  /// creating an optimizer. Throws ValueError for another embed_dim or
+  /// num_heads, NotImplementedError for add_bias_kv of torch::nn,
+  /// add_zero_attn, kdim and vdim, and RuntimeError if either module is already
+  /// parallelized.
   void copy(const torch::nn::MultiheadAttention& that);
 
   /// Number of heads over all ranks.

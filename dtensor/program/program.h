@@ -43,8 +43,8 @@ struct LoadProgramOptions {
   std::vector<std::string> allowed_operators = {};
 };
 
-/// A graph of operators with its parameters and buffers. Copies share both. A
-/// program belongs to the rank that loaded it.
+/// A graph of operators with its parameters and buffers. Copies of a Program
+/// share all of these. A program belongs to the rank that loaded it.
 class DTENSOR_API Program {
  public:
   explicit Program(std::shared_ptr<detail::ProgramState> state)

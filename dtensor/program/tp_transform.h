@@ -58,7 +58,7 @@ DTENSOR_API std::vector<PlanEntryText> tp_transform(
 
 /// Finds a plan for a scripted or traced model from the code of forward() and
 /// all functions that it calls. Products are aten::linear, and matmul, mm and
-/// addmm with a transposed weight. Code has no sizes. The sizes follow from
+/// addmm with a transposed weight. The code states no sizes. They follow from
 /// `sample_inputs`, the arguments of forward(); arguments at the end may be
 /// omitted if they have defaults. Without sample inputs, tensors of the shapes
 /// that the weights suggest are used.

@@ -75,9 +75,9 @@ class DTENSOR_API WeightFile {
 
   /// Copies a selection of a weight's elements to `out`, which may have any
   /// dtype and device. `parts` selects a list of intervals along each
-  /// dimension, for example those of local_intervals(). `out` holds the
-  /// selected elements in their order, and must have their number as its size
-  /// in each dimension.
+  /// dimension, for example those of local_intervals(). `out` must have the
+  /// shape of the selection, and gets the elements in the order of the
+  /// intervals.
   ///
   /// Throws ValueError for an unknown name, intervals outside the weight, a
   /// wrong shape of `out`, or an unsupported format. The supported formats of
@@ -110,8 +110,8 @@ using WeightFilePtr = std::shared_ptr<const WeightFile>;
 /// - a file that begins with "GGUF": GGUF
 /// - a zip archive: an exported program (.pt2), including its constants
 /// - a name that ends in ".json": an index of safetensors files beside it
-/// - a folder: its model.safetensors or the index of that, or else all of its
-///   safetensors files
+/// - a folder: its model.safetensors or model.safetensors.index.json, or else
+///   all of its safetensors files
 /// - any other file: safetensors
 ///
 /// Sharded tensors written by torch.distributed.checkpoint's
