@@ -75,15 +75,22 @@ TEST(BackendChoice, NcclIsForCudaAndNeedsIt) {
     EXPECT_EQ(
         choose_backends("cpu:gloo,cuda:nccl"),
         (ChosenBackends{{at::kCPU, "gloo"}, {at::kCUDA, "nccl"}}));
-    EXPECT_EQ(error("cpu:nccl"),
-        \"[init_process_group] \"nccl\" supports only cuda tensors: \"cpu:nccl\". Specify another backend for cpu.");
+    EXPECT_EQ(
+        error("cpu:nccl"),
+        "[init_process_group] \"nccl\" supports only cuda tensors: "
+        "\"cpu:nccl\". Specify another backend for cpu.");
   } else {
-    EXPECT_EQ(error("cpu:gloo,cuda:nccl"),
-        \"[init_process_group] \"cpu:gloo,cuda:nccl\" is not available: dtensor was built with a LibTorch without NCCL. Build it with a LibTorch for CUDA, or use \"gloo\".");
+    EXPECT_EQ(
+        error("cpu:gloo,cuda:nccl"),
+        "[init_process_group] \"cpu:gloo,cuda:nccl\" is not available: dtensor "
+        "was built with a LibTorch without NCCL. Build it with a LibTorch for "
+        "CUDA, or use \"gloo\".");
     EXPECT_THAT(error("nccl"), HasSubstr("a LibTorch without NCCL"));
   }
-  EXPECT_EQ(error("cuda:shm"),
-      \"[init_process_group] \"shm\" supports only cpu tensors: \"cuda:shm\". Specify another backend for cuda.");
+  EXPECT_EQ(
+      error("cuda:shm"),
+      "[init_process_group] \"shm\" supports only cpu tensors: \"cuda:shm\". "
+      "Specify another backend for cuda.");
 }
 
 TEST(BackendChoice, RejectsInvalidNames) {
@@ -99,8 +106,10 @@ TEST(BackendChoice, RejectsInvalidNames) {
       error("cpu:"),
       "[init_process_group] a backend name is missing in \"cpu:\". Write "
       "\"gloo\", or \"cpu:gloo,cuda:nccl\".");
-  EXPECT_EQ(error("gloo,cuda:gloo"),
-      \"[init_process_group] \"gloo\" in \"gloo,cuda:gloo\" has no device type. Write \"cpu:gloo,cuda:nccl\".");
+  EXPECT_EQ(
+      error("gloo,cuda:gloo"),
+      "[init_process_group] \"gloo\" in \"gloo,cuda:gloo\" has no device type. "
+      "Write \"cpu:gloo,cuda:nccl\".");
   EXPECT_THAT(error("cpu:gloo,"), HasSubstr("\"\" in \"cpu:gloo,\" has no"));
   EXPECT_EQ(
       error("cpu:gloo,cpu:shm"),
