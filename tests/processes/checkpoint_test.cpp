@@ -137,7 +137,7 @@ TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
     EXPECT_NE(
         error_of([&] {
           save_checkpoint(folder + "/two", {.tensors = &partial});
-        }).find("a dtype that safetensors does not have"),
+        }).find("a dtype that safetensors does not support"),
         std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder + "/two"));
   }
