@@ -11,7 +11,6 @@
 #include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
-
 namespace dtensor {
 
 using namespace detail;

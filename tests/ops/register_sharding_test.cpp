@@ -374,7 +374,8 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
       "Return the shape and dtype of the layout from the rule or local kernel "
       "that you registered; if you registered none, please report this.";
   EXPECT_EQ(
-      error_by(rule(numbers({2, 3}, 1))), "[DTensor] local tensor f64[2, 3]" + end);
+      error_by(rule(numbers({2, 3}, 1))),
+      "[DTensor] local tensor f64[2, 3]" + end);
   EXPECT_EQ(
       error_by(rule(numbers({4, 3}, 1).to(at::kFloat))),
       "[DTensor] local tensor f32[4, 3]" + end);

@@ -98,7 +98,8 @@ const std::vector<Write>& view_writes() {
 }
 
 at::Tensor like(const at::Tensor& plain, const at::Tensor& x) {
-  return is_dtensor(x) ? replicate_tensor(plain, DTensor(x).device_mesh()) : plain;
+  return is_dtensor(x) ? replicate_tensor(plain, DTensor(x).device_mesh())
+                       : plain;
 }
 
 const std::vector<Write>& index_writes() {
