@@ -383,11 +383,8 @@ void load_checkpoint(
   }
   const auto damaged = detail::error_in([&] {
     const auto damage = reader ? reader->damage() : std::string();
-    DTENSOR_CHECK(
-        damage.empty(),
-        "[{}] {}. Load an older checkpoint.",
-        kLoadCheckpoint,
-        damage);
+    constexpr auto kDamaged = "[{}] {}. Load an older checkpoint.";
+    DTENSOR_CHECK(damage.empty(), kDamaged, kLoadCheckpoint, damage);
     loading->check_doubles();
   });
   detail::check_none_failed(*group, damaged, what, kLoadCheckpoint);

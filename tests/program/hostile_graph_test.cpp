@@ -15,6 +15,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -29,12 +30,14 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string
-replaced(std::string text, const std::string& from, const std::string& to) {
-  for (auto at = text.find(from); at != std::string::npos;
-       at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
+replaced(const std::string& text, std::string_view from, std::string_view to) {
+  std::string result;
+  size_t done = 0;
+  for (auto at = text.find(from); at != text.npos; at = text.find(from, done)) {
+    result.append(text, done, at - done).append(to);
+    done = at + from.size();
   }
-  return text;
+  return result.append(text, done);
 }
 
 std::string repeated(const std::string& text, size_t count) {
