@@ -111,6 +111,7 @@ LISTED = {
             "comm/rank_local.cpp": "the state of a thread that is not a rank",
             "comm/rank_local_impl.h": "which rank the thread is",
             "comm/redistribution_scope_impl.h": "follows the calls: the innermost",
+            "comm/threads/exit_guard.cpp": "whether exit() begins in a rank's function",
             "comm/spin.cpp": "saves time: until when not to yield the core",
             "comm/world.cpp": "which rank the thread is",
             "deferred/deferred_init.cpp": "the tape of a scope, which is a thread's",

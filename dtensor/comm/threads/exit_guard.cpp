@@ -26,7 +26,35 @@ void end_process(int status, void* /*unused*/) {
   }
 }
 
+// exit() first destroys the thread-local objects of its thread. A handler that
+// is registered then runs before all others, and so before the destructors of
+// globals that were created while ranks ran.
+struct ThreadExit {
+  int64_t watched = 0;
+  ThreadExit() = default;
+  ThreadExit(const ThreadExit&) = delete;
+  ThreadExit& operator=(const ThreadExit&) = delete;
+  ~ThreadExit() {
+    if (watched > 0 && running_worlds.load() > 0) {
+      on_exit(end_process, nullptr);
+    }
+  }
+};
+
+thread_local ThreadExit thread_exit;
+
+// The library is loaded by the main thread, whose locals only exit() destroys.
+[[maybe_unused]] const int64_t main_thread_watched = ++thread_exit.watched;
+
 } // namespace
+
+RankThreadGuard::RankThreadGuard() {
+  ++thread_exit.watched;
+}
+
+RankThreadGuard::~RankThreadGuard() {
+  --thread_exit.watched;
+}
 
 void ExitGuard::register_after_ranks() {
   on_exit(end_process, nullptr);

@@ -18,4 +18,14 @@ class ExitGuard {
   ExitGuard& operator=(const ExitGuard&) = delete;
 };
 
+/// While a RankThreadGuard lives, its thread runs a rank's function. exit() in
+/// that function ends the process before any destructor of a global.
+class RankThreadGuard {
+ public:
+  RankThreadGuard();
+  ~RankThreadGuard();
+  RankThreadGuard(const RankThreadGuard&) = delete;
+  RankThreadGuard& operator=(const RankThreadGuard&) = delete;
+};
+
 } // namespace dtensor::detail

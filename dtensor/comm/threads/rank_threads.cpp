@@ -188,6 +188,7 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
   const int64_t number = rank.world->rank();
   rank.failure = {};
   try {
+    const RankThreadGuard guard;
     const at::ThreadLocalStateGuard caller_state(launch.state);
     // Keeps this rank's backward pass in this thread, on CUDA too.
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
@@ -261,6 +262,9 @@ void RankThreads::run(
     const std::function<void(int64_t)>& fn) {
   begin(where);
   const int callers_threads = at::get_num_threads();
+  // In a forked child, LibTorch replaces its thread pool in the first call of
+  // this function, without a lock. Ranks call it concurrently.
+  at::set_num_threads(callers_threads);
   {
     const GeneratorSwap swap(options_.own_generators);
     work({at::ThreadLocalState(), threads_per_rank(size(), options_), fn});
