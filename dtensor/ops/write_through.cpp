@@ -29,15 +29,6 @@ SpecPtr without_shards(const Spec& spec) {
   return spec.with_placements(wanted);
 }
 
-Intervals held_along(const Spec& spec, int64_t dim) {
-  return local_intervals(
-      spec.sizes()[static_cast<size_t>(dim)],
-      dim,
-      spec.mesh().shape(),
-      spec.placements(),
-      *spec.mesh().get_coordinate());
-}
-
 // Returns the shards of `dim`, by mesh dimension, as shards of dimension 0.
 Placements cuts_of(const Spec& spec, int64_t dim) {
   Placements cuts;
@@ -80,7 +71,7 @@ struct Stretch {
 
 std::vector<Stretch>
 stretches(const RegionDim& dim, const Spec& base, bool cut_alike) {
-  const auto held = held_along(base, dim.base_dim);
+  const auto held = local_intervals(base, dim.base_dim);
   if (cut_alike) {
     return {{0, total_size(held), 1, 0, total_size(held)}};
   }
@@ -195,7 +186,7 @@ std::vector<at::Tensor> places_in_base(
     place = place.sub(index.mul(stride));
     places[d] = at::full_like(index, -1);
     int64_t before = 0;
-    for (const auto& [begin, end] : held_along(*base.spec, dim)) {
+    for (const auto& [begin, end] : local_intervals(*base.spec, dim)) {
       places[d] = at::where(
           index.ge(begin).logical_and(index.lt(end)),
           index.sub(begin - before),

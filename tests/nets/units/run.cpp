@@ -9,11 +9,11 @@
 #include <dtensor/parallel/distribute_optimizer_state.h>
 #include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/tie_weights.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <map>
 #include <optional>
-#include <set>
 
 #include "net.h"
 
@@ -313,18 +313,6 @@ void Run::differentiate(const StepPlan& step, int64_t number, int64_t part) {
   check_resharded();
 }
 
-// Returns each tied parameter once, in Python's order.
-std::vector<at::Tensor> distinct(const torch::nn::Module& module) {
-  std::vector<at::Tensor> found;
-  std::set<const c10::TensorImpl*> seen;
-  for (const auto& parameter : module.parameters()) {
-    if (seen.insert(parameter.unsafeGetTensorImpl()).second) {
-      found.push_back(parameter);
-    }
-  }
-  return found;
-}
-
 void Run::take_step(int64_t number, const StepPlan& step) {
   net_.module->step = step;
   if (step.casts) {
@@ -348,7 +336,7 @@ void Run::take_step(int64_t number, const StepPlan& step) {
   if (step.clips && mesh_ != nullptr) {
     clip_grad_norm_(net_.module->parameters(), 0.1);
   } else if (step.clips) {
-    torch::nn::utils::clip_grad_norm_(distinct(*net_.module), 0.1);
+    torch::nn::utils::clip_grad_norm_(unique_parameters(*net_.module), 0.1);
   }
   optimizer_->step();
   for (const auto& item : net_.module->named_parameters()) {
