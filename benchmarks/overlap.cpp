@@ -16,7 +16,7 @@
 //   overlap/gloo/colwise/<rows>x<in>x<out>/off, on
 #include "harness.h"
 
-#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/backend_layer_impl.h>
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
@@ -148,16 +148,12 @@ void uneven_work(const bench::Options& options) {
 }
 
 // A backend that reports no background progress, so styles do not overlap.
-class Waiting final : public dtensor::detail::BackendDecorator {
+class Waiting final : public dtensor::detail::BackendLayer {
  public:
-  using BackendDecorator::BackendDecorator;
+  using BackendLayer::BackendLayer;
   bool progresses_in_background(c10::DeviceType /*device*/) const override {
     return false;
   }
-
- protected:
-  void enter(const Entered& /*entered*/, MakeCall /*call*/) override {}
-  void leave(const Entered& /*entered*/) noexcept override {}
 };
 
 // Measures forward and backward.

@@ -5,7 +5,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/backend_layer_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
@@ -79,16 +79,17 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
 }
 
 /// Measures the time of collectives.
-class WatchedBackend final : public detail::BackendDecorator {
+class WatchedBackend final : public detail::BackendLayer {
  public:
-  using BackendDecorator::BackendDecorator;
+  using BackendLayer::BackendLayer;
 
- protected:
-  void enter(const Entered& /*entered*/, MakeCall /*call*/) override {
+  InFlight submit(Collective&& collective) override {
+    const std::string name =
+        c10::str("collective ", collective.function_name());
     begin_call();
-  }
-  void leave(const Entered& entered) noexcept override {
-    end_call(c10::str("collective ", entered.name));
+    InFlight result = BackendLayer::submit(std::move(collective));
+    end_call(name);
+    return result;
   }
 };
 

@@ -49,13 +49,15 @@ set(DTENSOR_LAYOUT_SOURCES
 )
 
 set(DTENSOR_COMM_HEADERS
-  dtensor/comm/async_collective.h
   dtensor/comm/backends.h
+  dtensor/comm/buffer_backend.h
   dtensor/comm/c10d_backend.h
   dtensor/comm/c10d_group.h
+  dtensor/comm/collective.h
   dtensor/comm/collective_timeout.h
   dtensor/comm/group.h
   dtensor/comm/group_backend.h
+  dtensor/comm/in_flight.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/init_process_group.h
   dtensor/comm/mesh_scope.h
@@ -69,11 +71,11 @@ set(DTENSOR_COMM_HEADERS
 set(DTENSOR_COMM_SOURCES
   dtensor/comm/assumed_shapes.cpp
   dtensor/comm/assumed_shapes_impl.h
-  dtensor/comm/async_backend.cpp
-  dtensor/comm/async_backend_impl.h
-  dtensor/comm/backend_decorator.cpp
-  dtensor/comm/backend_decorator_impl.h
+  dtensor/comm/backend_call.cpp
+  dtensor/comm/backend_call_impl.h
+  dtensor/comm/backend_layer_impl.h
   dtensor/comm/backends.cpp
+  dtensor/comm/buffer_backend.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
   dtensor/comm/c10d_group_impl.h
@@ -81,6 +83,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
   dtensor/comm/collective_timeout.cpp
+  dtensor/comm/decompose.cpp
+  dtensor/comm/decompose_impl.h
   dtensor/comm/draw_kernels.cpp
   dtensor/comm/fake_backend.cpp
   dtensor/comm/fake_backend_impl.h
@@ -90,13 +94,14 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/gloo_threads_impl.h
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
-  dtensor/comm/group_backend.cpp
   dtensor/comm/group_checks.cpp
   dtensor/comm/group_checks_impl.h
+  dtensor/comm/group_events.cpp
   dtensor/comm/hybrid/hybrid_rank_impl.h
   dtensor/comm/hybrid/run_hybrid.cpp
   dtensor/comm/hybrid/run_hybrid_impl.h
   dtensor/comm/hybrid/run_world.cpp
+  dtensor/comm/in_flight.cpp
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/mesh_groups.cpp
   dtensor/comm/mesh_groups_impl.h
@@ -226,6 +231,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/thread_hub_impl.h
   dtensor/comm/threads/thread_meeting_impl.h
   dtensor/comm/threads/thread_rank_impl.h
+  dtensor/comm/transport_backend.cpp
+  dtensor/comm/transport_backend_impl.h
   dtensor/comm/world.cpp
   dtensor/comm/world_impl.h
 )

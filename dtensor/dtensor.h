@@ -8,8 +8,8 @@
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
-#include <dtensor/comm/async_collective.h>
 #include <dtensor/comm/backends.h>
+#include <dtensor/comm/buffer_backend.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
 #include <dtensor/comm/collective_timeout.h>

@@ -149,13 +149,33 @@ std::shared_ptr<Transfer> C10dGroup::transfer(
   return message(std::move(work));
 }
 
-void C10dGroup::barrier() {
-  constexpr const char* kName = "barrier";
-  end(kName, begun(kName, {}, [&]() -> InFlight {
-        return {
-            transfer(backend_->barrier(limited<c10d::BarrierOptions>())),
-            [] { return at::Tensor(); }};
-      }));
+InFlight C10dGroup::begin(Collective&& primitive) {
+  switch (primitive.kind) {
+    case CollectiveKind::kAllReduce:
+      return begin_all_reduce(primitive);
+    case CollectiveKind::kAllGather:
+      return begin_all_gather(primitive);
+    case CollectiveKind::kReduceScatter:
+      return begin_reduce_scatter(primitive);
+    case CollectiveKind::kAllToAll:
+      return begin_all_to_all(primitive);
+    case CollectiveKind::kBroadcast:
+      return begin_broadcast(primitive);
+    case CollectiveKind::kSend:
+      return begin_send(primitive);
+    case CollectiveKind::kRecv:
+      return begin_recv(primitive);
+    case CollectiveKind::kBarrier:
+      return begin_barrier();
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not a primitive: ", primitive.name());
+  }
+}
+
+InFlight C10dGroup::begin_barrier() {
+  return {transfer(backend_->barrier(limited<c10d::BarrierOptions>())), [] {
+            return CollectiveResult();
+          }};
 }
 
 // Closes the backend's connections, which the other members notice.
@@ -166,8 +186,9 @@ void C10dGroup::abandon(const std::string& /*why*/) {
   backend_.reset();
 }
 
-void C10dGroup::check_input(std::string_view name, const at::Tensor& input)
-    const {
+void C10dGroup::check(const Collective& primitive) const {
+  const std::string_view name = primitive.name();
+  const at::Tensor& input = primitive.example();
   DTENSOR_CHECK(
       backend_ != nullptr,
       "[{}] this rank has failed, and has left \"{}\". Make a new world.",
@@ -218,23 +239,20 @@ bool C10dGroup::reduces(const at::Tensor& tensor, ReduceOp op) const {
   return as_pairs || reduces(tensor.scalar_type(), op);
 }
 
-InFlight C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
-  return begin_all_reduce_in_place(
-      reduces(input, op) ? input.clone() : input, op);
-}
-
-InFlight C10dGroup::begin_all_reduce_in_place(
-    const at::Tensor& result,
-    ReduceOp op) {
-  if (!reduces(result, op)) {
-    return begin_gathered_all_reduce(result, op);
+InFlight C10dGroup::begin_all_reduce(const Collective& c) {
+  if (!reduces(c.input(), c.op)) {
+    return begin_gathered_all_reduce(c);
   }
+  const at::Tensor result =
+      is_sole_owner(c.input()) ? c.input() : c.input().clone();
   Tensors buffers{result.is_complex() ? at::view_as_real(result) : result};
   auto options = limited<c10d::AllreduceOptions>();
-  options.reduceOp = c10d_op(op);
-  return {transfer(backend_->allreduce(buffers, options)), [=, n = size()] {
-            return op == ReduceOp::kAvg ? result.div_(n) : result;
-          }};
+  options.reduceOp = c10d_op(c.op);
+  return {
+      transfer(backend_->allreduce(buffers, options)),
+      [=, op = c.op, n = size()] {
+        return op == ReduceOp::kAvg ? result.div_(n) : result;
+      }};
 }
 
 // Gathers equally many elements from each member.
@@ -248,10 +266,12 @@ InFlight C10dGroup::begin_even_all_gather(const at::Tensor& input) {
 }
 
 // Pads the inputs to the size of the longest.
-InFlight C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
+InFlight C10dGroup::begin_all_gather(const Collective& c) {
+  const at::Tensor& input = c.input();
+  const Sizes& counts = c.sizes;
   const int64_t longest = *std::max_element(counts.begin(), counts.end());
   if (longest == 0) {
-    return {nullptr, [=] { return at::empty({0}, input.options()); }};
+    return at::empty({0}, input.options());
   }
   if (std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
         return count == longest;
@@ -260,32 +280,27 @@ InFlight C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   }
   const at::Tensor filled = at::empty({longest}, input.options());
   filled.narrow(0, 0, input.numel()).copy_(input);
-  const InFlight gathered = begin_even_all_gather(filled);
-  return {
-      gathered.transfer, [=, counts = Sizes(counts)] {
-        const at::Tensor all = gathered.finish().view({-1, longest});
+  return begin_even_all_gather(filled).then(
+      [longest, counts](const at::Tensor& gathered) {
+        const at::Tensor all = gathered.view({-1, longest});
         Tensors parts;
         for (size_t r = 0; r < counts.size(); ++r) {
           parts.push_back(all[static_cast<int64_t>(r)].narrow(0, 0, counts[r]));
         }
         return at::cat(parts);
-      }};
+      });
 }
 
 // Uses NCCL's reduce_scatter if all counts are equal.
-InFlight C10dGroup::begin_reduce_scatter(
-    const at::Tensor& input,
-    SizesRef counts,
-    ReduceOp op) {
-  const int64_t mine = counts[static_cast<size_t>(rank())];
+InFlight C10dGroup::begin_reduce_scatter(const Collective& c) {
+  const at::Tensor& input = c.input();
   const bool is_even =
-      std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
-        return count == mine;
+      std::all_of(c.sizes.begin(), c.sizes.end(), [&](int64_t count) {
+        return count == c.sizes.front();
       });
-  if (is_nccl() && is_even && reduces(input.scalar_type(), op)) {
-    return begin_even_reduce_scatter(input, op);
-  }
-  return AsyncBackend::begin_reduce_scatter(input, counts, op);
+  return is_nccl() && is_even && reduces(input.scalar_type(), c.op)
+      ? begin_even_reduce_scatter(input, c.op)
+      : begin_exchanged_reduce_scatter(c);
 }
 
 InFlight C10dGroup::begin_even_reduce_scatter(
@@ -302,15 +317,13 @@ InFlight C10dGroup::begin_even_reduce_scatter(
       }};
 }
 
-InFlight C10dGroup::begin_all_to_all(
-    const at::Tensor& input,
-    SizesRef sent,
-    SizesRef received) {
+InFlight C10dGroup::begin_all_to_all(const Collective& c) {
+  const at::Tensor& input = c.input();
   const int64_t item = input.element_size();
-  at::Tensor bytes = bytes_for(c10::sum_integers(received), input);
+  at::Tensor bytes = bytes_for(c10::sum_integers(c.received), input);
   at::Tensor mine = as_bytes(input);
-  auto out_counts = byte_counts(received, item);
-  auto in_counts = byte_counts(sent, item);
+  auto out_counts = byte_counts(c.received, item);
+  auto in_counts = byte_counts(c.sizes, item);
   return {
       transfer(backend_->alltoall_base(
           bytes,
@@ -321,35 +334,34 @@ InFlight C10dGroup::begin_all_to_all(
       [=] { return elements_of(bytes, input); }};
 }
 
-InFlight C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
-  at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
+InFlight C10dGroup::begin_broadcast(const Collective& c) {
+  at::Tensor result =
+      rank() == c.root ? c.input().clone() : at::empty_like(c.input());
   Tensors buffers{as_bytes(result)};
   auto options = limited<c10d::BroadcastOptions>();
-  options.rootRank = root;
+  options.rootRank = c.root;
   return {
       transfer(backend_->broadcast(buffers, options)), [=] { return result; }};
 }
 
 // Messages go through the device that the backend communicates from: Gloo sends
 // from no other device.
-InFlight
-C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
-  Tensors buffers{as_bytes(input.to(needs().device))};
+InFlight C10dGroup::begin_send(const Collective& c) {
+  Tensors buffers{as_bytes(c.input().to(needs().device))};
   return {
-      message(
-          backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag))),
-      [] { return at::Tensor(); }};
+      message(backend_->send(
+          buffers, static_cast<int>(c.root), static_cast<int>(c.tag))),
+      [] { return CollectiveResult(); }};
 }
 
-InFlight
-C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
+InFlight C10dGroup::begin_recv(const Collective& c) {
   at::Tensor result =
-      at::empty(like.sizes(), like.options().device(needs().device));
+      at::empty(c.like.sizes(), c.like.options().device(needs().device));
   Tensors buffers{as_bytes(result)};
   return {
       message(backend_->recv(
-          buffers, static_cast<int>(from), static_cast<int>(tag))),
-      [=, device = like.device()] { return result.to(device); }};
+          buffers, static_cast<int>(c.root), static_cast<int>(c.tag))),
+      [=, device = c.like.device()] { return result.to(device); }};
 }
 
 } // namespace detail

@@ -2,8 +2,8 @@
 // C10dGroup: the backend that c10d_group() returns.
 #pragma once
 
-#include <dtensor/comm/async_backend_impl.h>
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/transport_backend_impl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <memory>
@@ -13,20 +13,19 @@
 
 namespace dtensor::detail {
 
-class C10dGroup final : public AsyncBackend {
+class C10dGroup final : public TransportBackend {
  public:
   C10dGroup(
       GroupMembers members,
       c10::intrusive_ptr<c10d::Backend> backend,
       c10::Device device)
-      : AsyncBackend(std::move(members), {.device = device}),
+      : TransportBackend(std::move(members), {.device = device}),
         backend_(std::move(backend)),
         name_(backend_->getBackendName()) {}
   ~C10dGroup() override;
   C10dGroup(const C10dGroup&) = delete;
   C10dGroup& operator=(const C10dGroup&) = delete;
 
-  void barrier() override;
   /// True: Gloo's threads and the streams of GPU backends make progress.
   bool progresses_in_background(c10::DeviceType /*device*/) const override {
     return true;
@@ -34,35 +33,26 @@ class C10dGroup final : public AsyncBackend {
   void abandon(const std::string& why) override;
 
  protected:
-  InFlight begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
-  InFlight begin_all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
-      override;
-  InFlight begin_all_gather(const at::Tensor& input, SizesRef counts) override;
-  InFlight begin_reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override;
-  InFlight begin_all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override;
-  InFlight begin_broadcast(const at::Tensor& input, int64_t root) override;
-  InFlight begin_send(const at::Tensor& input, int64_t to, int64_t tag)
-      override;
-  InFlight begin_recv(const at::Tensor& like, int64_t from, int64_t tag)
-      override;
+  InFlight begin(Collective&& primitive) override;
 
   std::string carrier() const override {
     return name_;
   }
   /// Throws ValueError for a tensor on another device than the backend's. A
   /// backend on the CPU may accept other devices.
-  void check_input(std::string_view name, const at::Tensor& input)
-      const override;
+  void check(const Collective& primitive) const override;
 
  private:
+  InFlight begin_all_reduce(const Collective& c);
+  InFlight begin_all_gather(const Collective& c);
   InFlight begin_even_all_gather(const at::Tensor& input);
+  InFlight begin_reduce_scatter(const Collective& c);
   InFlight begin_even_reduce_scatter(const at::Tensor& input, ReduceOp op);
+  InFlight begin_all_to_all(const Collective& c);
+  InFlight begin_broadcast(const Collective& c);
+  InFlight begin_send(const Collective& c);
+  InFlight begin_recv(const Collective& c);
+  InFlight begin_barrier();
 
   static std::shared_ptr<Transfer> message(c10::intrusive_ptr<c10d::Work> work);
   std::shared_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) const;

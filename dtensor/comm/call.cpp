@@ -36,36 +36,31 @@ bool scatter_fits(const Call& root, const Call& mine, size_t member) {
        same_meta(root.inputs[member], mine.like));
 }
 
-// Returns true if members 0 and `member` call the same collective.
-bool fits(const Calls& calls, size_t member) {
-  const Call& a = *calls[0];
-  const Call& b = *calls[member];
-  if (a.kind != b.kind) {
-    return false;
-  }
-  switch (a.kind.value_or(CollectiveKind::kBarrier)) {
+// Returns true if the inputs may belong to one collective of this kind.
+bool inputs_fit(const Call& a, const Call& b) {
+  switch (a.kind) {
     case CollectiveKind::kAllReduce:
-      return same_meta(a.input(), b.input()) && a.op == b.op;
     case CollectiveKind::kReduceScatter:
-      return same_meta(a.input(), b.input()) && a.op == b.op &&
-          a.dim == b.dim && a.sizes == b.sizes;
-    case CollectiveKind::kAllGather:
-      return a.dim == b.dim && a.gathered_size == b.gathered_size &&
-          a.sizes == b.sizes && same_beside(a.input(), b.input(), a.dim);
-    case CollectiveKind::kAllToAll:
-      return a.input().scalar_type() == b.input().scalar_type() &&
-          a.dim == b.dim && a.shard_dim == b.shard_dim && a.sizes == b.sizes &&
-          (a.shard_dim < 0 || same_beside(a.input(), b.input(), a.dim));
-    case CollectiveKind::kGather:
-      return a.input().scalar_type() == b.input().scalar_type() &&
-          a.root == b.root;
     case CollectiveKind::kBroadcast:
-      return same_meta(a.input(), b.input()) && a.root == b.root;
-    case CollectiveKind::kScatter:
-      return a.root == b.root;
+      return same_meta(a.input(), b.input());
+    case CollectiveKind::kAllGather:
+      return same_beside(a.input(), b.input(), a.dim);
+    case CollectiveKind::kAllToAll:
+      return a.shard_dim < 0
+          ? a.input().scalar_type() == b.input().scalar_type()
+          : same_beside(a.input(), b.input(), a.dim);
+    case CollectiveKind::kGather:
+      return a.input().scalar_type() == b.input().scalar_type();
     default:
       return true;
   }
+}
+
+// Returns true if the calls of two members fit, but for data that only one pair
+// of members exchanges.
+bool fits(const Call& a, const Call& b) {
+  return common_fields(a) == common_fields(b) && a.device == b.device &&
+      a.purpose == b.purpose && inputs_fit(a, b);
 }
 
 // Returns true if all inputs of an all_to_all have the shapes that their
@@ -84,8 +79,7 @@ bool all_get_their_parts(const Calls& calls) {
 
 bool all_fit(const Calls& calls) {
   for (size_t member = 1; member < calls.size(); ++member) {
-    if (!fits(calls, member) || calls[member]->device != calls[0]->device ||
-        calls[member]->purpose != calls[0]->purpose) {
+    if (!fits(*calls[0], *calls[member])) {
       return false;
     }
   }
@@ -120,7 +114,7 @@ void check_gathered_size(const Calls& calls, const std::string& label) {
   }
 }
 
-std::string describe_all(const std::vector<at::Tensor>& tensors) {
+std::string describe_all(c10::ArrayRef<at::Tensor> tensors) {
   std::vector<std::string> texts;
   for (const at::Tensor& tensor : tensors) {
     texts.push_back(describe(tensor));
@@ -152,7 +146,7 @@ std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
   auto along = c10::str(" along dim ", call.dim);
   auto with = c10::str(" with ", to_string(call.op));
   const int64_t root = ranks.at(static_cast<size_t>(call.root));
-  switch (call.kind.value_or(CollectiveKind::kBarrier)) {
+  switch (call.kind) {
     case CollectiveKind::kAllReduce:
       return with;
     case CollectiveKind::kReduceScatter:
@@ -179,14 +173,13 @@ std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
 // Returns "all_gather of f32[4] along dim 0". `ranks` are the group's global
 // ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
-  if (call.kind.value_or(CollectiveKind::kBarrier) ==
-      CollectiveKind::kBarrier) {
+  if (call.kind == CollectiveKind::kBarrier ||
+      call.kind == CollectiveKind::kAllGatherStrings) {
     return std::string(call.name());
   }
-  const std::string given = describe_all(
-      call.inputs.empty() && call.like.defined()
-          ? std::vector<at::Tensor>{call.like}
-          : call.inputs);
+  const std::string given = call.inputs.empty() && call.like.defined()
+      ? detail::describe(call.like)
+      : describe_all(call.inputs);
   return detail::format_text(
       "{} of {}{}", call.name(), given, describe_rest(call, ranks));
 }
@@ -220,14 +213,16 @@ std::optional<std::string> disagreement(
 
 } // namespace
 
-Call all_to_all_call(
-    const at::Tensor& input,
-    SizesRef sent,
-    SizesRef received) {
-  return {
-      .kind = CollectiveKind::kAllToAll,
-      .inputs = split(input, 0, sent),
-      .shapes = shapes_along(input.sizes(), 0, received)};
+Call call_of_parts(const Collective& collective) {
+  if (collective.received.empty()) {
+    return Call(collective);
+  }
+  const auto parts = split(collective.input(), 0, collective.sizes);
+  return Call(
+      {.kind = collective.kind,
+       .inputs = {parts.begin(), parts.end()},
+       .shapes =
+           shapes_along(collective.input().sizes(), 0, collective.received)});
 }
 
 std::string describe(const at::Tensor& tensor) {

@@ -4,9 +4,11 @@
 // hashes differ, the ranks exchange their calls in full.
 #include <dtensor/comm/group_backend.h>
 
-#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/backend_layer_impl.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/comm/packed_call_impl.h>
 #include <dtensor/comm/redistribution_scope_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/layout/text.h>
 
 #include <ATen/ops/full.h>
@@ -66,24 +68,31 @@ std::string purpose() {
   return c10::Join(", ", parts);
 }
 
-class CheckedBackend final : public BackendDecorator {
+class CheckedBackend final : public BackendLayer {
  public:
   explicit CheckedBackend(GroupBackendPtr inner)
-      : BackendDecorator(std::move(inner)) {
+      : BackendLayer(std::move(inner)) {
     note_operators();
+  }
+
+  InFlight submit(Collective&& collective) override {
+    // Other members make no call that matches a message.
+    if (collective.kind != CollectiveKind::kSend &&
+        collective.kind != CollectiveKind::kRecv) {
+      compare_calls(collective);
+    }
+    return BackendLayer::submit(std::move(collective));
   }
 
   void assume(const Spec& spec) override {
     assumed_.add(spec);
   }
 
- protected:
-  void enter(const Entered& /*entered*/, MakeCall make) override {
-    Call call = make();
-    if (call.kind == CollectiveKind::kSend ||
-        call.kind == CollectiveKind::kRecv) {
-      return; // other members make no such call
-    }
+ private:
+  // The call, which shares the input, ends before the collective begins: a
+  // backend reads an input in place only if the collective owns it alone.
+  void compare_calls(const Collective& collective) {
+    Call call = call_of_parts(collective);
     call.purpose = purpose();
     assumed_.drop_reported_expired();
     call.assumed = assumed_.empty() ? nullptr : &assumed_;
@@ -92,16 +101,20 @@ class CheckedBackend final : public BackendDecorator {
     }
     assumed_.clear();
   }
-  void leave(const Entered&) noexcept override {}
 
- private:
   bool have_one_fingerprint(const Call& call) {
     const Sizes one_each(static_cast<size_t>(size()), 1);
     const at::Tensor mine = at::full(
         {1},
         fingerprint(call),
         at::TensorOptions(needs().device).dtype(at::kLong));
-    const at::Tensor all = inner().all_gather(mine, one_each).cpu();
+    const at::Tensor all = inner()
+                               .submit(
+                                   {.kind = CollectiveKind::kAllGather,
+                                    .inputs = {mine},
+                                    .sizes = one_each})
+                               .wait()
+                               .tensor.cpu();
     const auto* begin = all.const_data_ptr<int64_t>();
     return std::all_of(begin, begin + all.numel(), [&](int64_t theirs) {
       return theirs == *begin;
@@ -121,7 +134,13 @@ class CheckedBackend final : public BackendDecorator {
 
   void compare(const Call& call) {
     std::vector<RemoteCall> told;
-    const auto texts = inner().all_gather_strings(pack(call));
+    const auto texts =
+        strings_of(inner()
+                       .submit(
+                           {.kind = CollectiveKind::kAllGatherStrings,
+                            .inputs = {string_tensor(pack(call))}})
+                       .wait()
+                       .tensors);
     for (size_t member = 0; member < texts.size(); ++member) {
       told.push_back(unpack(texts[member], members().ranks[member], size()));
     }

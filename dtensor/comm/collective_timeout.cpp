@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/collective_timeout.h>
 
-#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/backend_layer_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace dtensor {
@@ -17,41 +16,23 @@ using std::chrono::milliseconds;
 // Timeout of the innermost CollectiveTimeout; 0: none.
 thread_local milliseconds limit{0};
 
-class TimedPending final : public Pending {
- public:
-  TimedPending(PendingPtr inner, milliseconds timeout)
-      : inner_(std::move(inner)),
-        timeout_(timeout) {}
-  at::Tensor wait() override {
-    const CollectiveTimeout mine(detail::timeout_or(timeout_));
-    return inner_->wait();
-  }
-
- private:
-  PendingPtr inner_;
-  milliseconds timeout_;
-};
-
-class TimedBackend final : public detail::BackendDecorator {
+class TimedBackend final : public detail::BackendLayer {
  public:
   TimedBackend(GroupBackendPtr inner, milliseconds timeout)
-      : BackendDecorator(std::move(inner)),
+      : BackendLayer(std::move(inner)),
         timeout_(timeout) {}
 
- protected:
-  void enter(const Entered& /*entered*/, MakeCall /*call*/) override {
-    mine_.emplace(detail::timeout_or(timeout_));
-  }
-  void leave(const Entered& /*entered*/) noexcept override {
-    mine_.reset();
-  }
-  PendingPtr started(const Entered& /*entered*/, PendingPtr pending) override {
-    return std::make_shared<TimedPending>(std::move(pending), timeout_);
+  InFlight submit(Collective&& collective) override {
+    const CollectiveTimeout mine(detail::timeout_or(timeout_));
+    return BackendLayer::submit(std::move(collective))
+        .around([timeout = timeout_](const InFlight::Wait& wait) {
+          const CollectiveTimeout its(detail::timeout_or(timeout));
+          return wait();
+        });
   }
 
  private:
   milliseconds timeout_;
-  std::optional<CollectiveTimeout> mine_;
 };
 
 void check_timeout(const char* where, milliseconds timeout) {

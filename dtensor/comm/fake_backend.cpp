@@ -2,6 +2,7 @@
 #include <dtensor/comm/fake_backend_impl.h>
 
 #include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -17,109 +18,18 @@ class FakeBackend final : public GroupBackend {
   explicit FakeBackend(GroupMembers members)
       : GroupBackend(std::move(members), {.plain = false, .sizes = false}) {}
 
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp) override {
-    const Meeting meeting(*this);
-    return input.clone();
-  }
-
-  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
-    return gather_along(input, 0, counts);
-  }
-
-  at::Tensor gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes)
-      override {
-    const Meeting meeting(*this);
-    const int64_t total =
-        sizes.empty() ? input.size(dim) * size() : c10::sum_integers(sizes);
-    return at::zeros(resized(input, dim, total), input.options());
-  }
-
-  at::Tensor reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override {
-    return reduce_scatter_along(input, 0, counts, op);
-  }
-
-  at::Tensor reduce_scatter_along(
-      const at::Tensor& input,
-      int64_t dim,
-      SizesRef sizes,
-      ReduceOp) override {
-    const Meeting meeting(*this);
-    const auto me = static_cast<size_t>(rank());
-    if (sizes.empty()) {
-      const Interval mine = chunk(input.size(dim), size(), rank());
-      return input.narrow(dim, mine.begin, mine.size()).clone();
+  InFlight submit(Collective&& collective) override {
+    if (collective.kind == CollectiveKind::kSend) {
+      return CollectiveResult();
     }
-    const int64_t begin = c10::sum_integers(sizes.slice(0, me));
-    return input.narrow(dim, begin, sizes[me]).clone();
-  }
-
-  at::Tensor all_to_all(const at::Tensor& input, SizesRef, SizesRef received)
-      override {
-    const Meeting meeting(*this);
-    return at::zeros({c10::sum_integers(received)}, input.options());
-  }
-
-  Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override {
-    const Meeting meeting(*this);
-    Tensors received = inputs;
-    for (size_t from = 0; from < shapes.size(); ++from) {
-      received[from] = at::zeros(shapes[from], inputs[from].options());
+    assumed_.clear();
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (is_of_lists(collective)) {
+      return tensors_of(collective);
     }
-    return received;
-  }
-
-  at::Tensor shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim,
-      SizesRef sizes) override {
-    const Meeting meeting(*this);
-    const int64_t total = sizes.empty() ? input.size(gather_dim) * size()
-                                        : c10::sum_integers(sizes);
-    Sizes result = resized(input, gather_dim, total);
-    auto& cut = result[static_cast<size_t>(shard_dim)];
-    cut = chunk(cut, size(), rank()).size();
-    return at::zeros(result, input.options());
-  }
-
-  at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
-    const Meeting meeting(*this);
-    return root == rank() ? input.clone() : at::zeros_like(input);
-  }
-
-  at::Tensor scatter(
-      const Tensors& inputs,
-      const at::Tensor& like,
-      int64_t root) override {
-    const Meeting meeting(*this);
-    return root == rank() ? inputs[static_cast<size_t>(root)].clone()
-                          : at::zeros_like(like);
-  }
-
-  Tensors gather(const at::Tensor& input, Shapes, int64_t root) override {
-    const Meeting meeting(*this);
-    return root == rank() ? Tensors(static_cast<size_t>(size()), input)
-                          : Tensors();
-  }
-
-  void send(const at::Tensor&, int64_t, int64_t) override {}
-
-  at::Tensor recv(const at::Tensor& like, int64_t, int64_t) override {
-    const Meeting meeting(*this);
-    return at::zeros_like(like);
-  }
-
-  void barrier() override {
-    const Meeting meeting(*this);
-  }
-
-  std::vector<std::string> all_gather_strings(
-      const std::string& mine) override {
-    const Meeting meeting(*this);
-    return std::vector<std::string>(static_cast<size_t>(size()), mine);
+    at::Tensor result = tensor_of(collective);
+    return collective.out.defined() ? collective.out.copy_(result)
+                                    : std::move(result);
   }
 
   // Recorded as in real groups, for a realistic cost.
@@ -128,19 +38,81 @@ class FakeBackend final : public GroupBackend {
   }
 
  private:
-  static Sizes resized(const at::Tensor& tensor, int64_t dim, int64_t size) {
-    Sizes sizes(tensor.sizes());
-    sizes[static_cast<size_t>(dim)] = size;
-    return sizes;
+  size_t me() const {
+    return static_cast<size_t>(rank());
   }
 
-  /// Scope of one collective: below autograd, as in a real group.
-  struct Meeting {
-    explicit Meeting(FakeBackend& backend) {
-      backend.assumed_.clear();
+  static bool is_of_lists(const Collective& c) {
+    return c.kind == CollectiveKind::kGather ||
+        c.kind == CollectiveKind::kAllGatherStrings ||
+        (c.kind == CollectiveKind::kAllToAll && c.shard_dim < 0 &&
+         c.received.empty());
+  }
+
+  std::vector<at::Tensor> tensors_of(const Collective& c) const {
+    if (c.kind == CollectiveKind::kAllToAll) {
+      std::vector<at::Tensor> received(c.inputs.begin(), c.inputs.end());
+      for (size_t from = 0; from < c.shapes.size(); ++from) {
+        received[from] = at::zeros(c.shapes[from], c.inputs[from].options());
+      }
+      return received;
     }
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-  };
+    const bool receives = c.kind != CollectiveKind::kGather || c.root == rank();
+    return std::vector<at::Tensor>(
+        receives ? static_cast<size_t>(size()) : 0, c.input());
+  }
+
+  // Returns the size of the result of a gather along `dim`.
+  int64_t gathered_size(const Collective& c) const {
+    if (c.gathered_size >= 0) {
+      return c.gathered_size;
+    }
+    return c.sizes.empty() ? c.input().size(c.dim) * size()
+                           : c10::sum_integers(c.sizes);
+  }
+
+  at::Tensor tensor_of(const Collective& c) const {
+    switch (c.kind) {
+      case CollectiveKind::kAllReduce:
+        return c.input().clone();
+      case CollectiveKind::kAllGather:
+        return zeros(c, resized(c.input().sizes(), c.dim, gathered_size(c)));
+      case CollectiveKind::kReduceScatter:
+        return shard_of(c).clone();
+      case CollectiveKind::kAllToAll:
+        return c.received.empty() ? exchanged(c)
+                                  : zeros(c, {c10::sum_integers(c.received)});
+      case CollectiveKind::kBroadcast:
+        return c.root == rank() ? c.input().clone() : at::zeros_like(c.input());
+      case CollectiveKind::kScatter:
+        return c.root == rank() ? c.inputs[me()].clone()
+                                : at::zeros_like(c.like);
+      case CollectiveKind::kRecv:
+        return at::zeros_like(c.like);
+      default:
+        return {};
+    }
+  }
+
+  at::Tensor shard_of(const Collective& c) const {
+    if (c.sizes.empty()) {
+      const Interval mine = chunk(c.input().size(c.dim), size(), rank());
+      return c.input().narrow(c.dim, mine.begin, mine.size());
+    }
+    const int64_t begin = c10::sum_integers(SizesRef(c.sizes).slice(0, me()));
+    return c.input().narrow(c.dim, begin, c.sizes[me()]);
+  }
+
+  at::Tensor exchanged(const Collective& c) const {
+    Sizes sizes = resized(c.input().sizes(), c.dim, gathered_size(c));
+    auto& sharded = sizes[static_cast<size_t>(c.shard_dim)];
+    sharded = chunk(sharded, size(), rank()).size();
+    return zeros(c, sizes);
+  }
+
+  static at::Tensor zeros(const Collective& c, at::IntArrayRef sizes) {
+    return at::zeros(sizes, c.input().options());
+  }
 
   AssumedShapes assumed_;
 };

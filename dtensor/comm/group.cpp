@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Code shared by all groups: returns the input in a group of one rank, checks
 // arguments, and notifies this rank's observers.
+#include <dtensor/comm/backend_call_impl.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -88,6 +91,11 @@ void Group::check_mine(std::string_view where) const {
   }
 }
 
+CollectiveResult Group::run(Collective&& collective) {
+  const BackendCall call(*backend_, collective);
+  return std::move(backend_->submit(std::move(collective)).wait());
+}
+
 at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   check_mine("all_reduce");
   if (size() == 1) {
@@ -95,9 +103,10 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   }
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
-  observe_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
-  const PreparedInput hand(*backend_, "dtensor::all_reduce");
-  return backend_->all_reduce(*hand(input), op);
+  Collective collective{
+      .kind = CollectiveKind::kAllReduce, .op = op, .inputs = {input}};
+  observe(*this, collective);
+  return run(std::move(collective)).tensor;
 }
 
 // Notifies observers afterwards: only then is the size of the result known.
@@ -109,9 +118,16 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   }
   const int64_t wrapped = wrap_dim("all_gather", input, dim);
   check_part("all_gather", *this, input, wrapped, sizes);
-  const PreparedInput hand(*backend_, "dtensor::all_gather");
-  at::Tensor result = backend_->gather_along(*hand(input), wrapped, sizes);
-  observe_ring(*this, CollectiveKind::kAllGather, bytes(input), bytes(result));
+  Collective collective{
+      .kind = CollectiveKind::kAllGather,
+      .dim = wrapped,
+      .inputs = {input},
+      .sizes = Sizes(sizes)};
+  at::Tensor result = run(std::move(collective)).tensor;
+  if (C10_UNLIKELY(comm_observed())) {
+    observe(
+        *this, {.kind = CollectiveKind::kAllGather, .inputs = {input}}, result);
+  }
   return result;
 }
 
@@ -127,10 +143,14 @@ at::Tensor Group::reduce_scatter(
   const int64_t wrapped = wrap_dim("reduce_scatter", input, dim);
   check_total("reduce_scatter", *this, input, wrapped, sizes);
   check_reducible("reduce_scatter", input.scalar_type(), op);
-  observe_ring(
-      *this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
-  const PreparedInput hand(*backend_, "dtensor::reduce_scatter");
-  return backend_->reduce_scatter_along(*hand(input), wrapped, sizes, op);
+  Collective collective{
+      .kind = CollectiveKind::kReduceScatter,
+      .op = op,
+      .dim = wrapped,
+      .inputs = {input},
+      .sizes = Sizes(sizes)};
+  observe(*this, collective);
+  return run(std::move(collective)).tensor;
 }
 
 std::vector<at::Tensor> Group::all_to_all(
@@ -142,15 +162,12 @@ std::vector<at::Tensor> Group::all_to_all(
   }
   check_one_each("all_to_all", *this, inputs);
   check_shapes("all_to_all", *this, inputs, shapes);
-  const int64_t total = bytes(inputs);
-  const int64_t kept = bytes(inputs[static_cast<size_t>(rank())]);
-  observe(
-      *this,
-      CollectiveKind::kAllToAll,
-      total,
-      static_cast<double>(total - kept));
-  PreparedInput hand(*backend_, "dtensor::all_to_all");
-  return backend_->exchange_parts(hand(inputs), shapes);
+  Collective collective{
+      .kind = CollectiveKind::kAllToAll,
+      .inputs = {inputs.begin(), inputs.end()},
+      .shapes = shapes.vec()};
+  observe(*this, collective);
+  return run(std::move(collective)).tensors;
 }
 
 at::Tensor Group::shard_dim_alltoall(
@@ -162,11 +179,16 @@ at::Tensor Group::shard_dim_alltoall(
   if (size() == 1) {
     return input;
   }
-  const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
+  const auto [gathered, sharded] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall", *this, input, gathered, sizes);
-  observe_shard_dim_alltoall(*this, input, cut);
-  const PreparedInput hand(*backend_, "dtensor::shard_dim_alltoall");
-  return backend_->shard_dim_alltoall(*hand(input), gathered, cut, sizes);
+  Collective collective{
+      .kind = CollectiveKind::kAllToAll,
+      .dim = gathered,
+      .shard_dim = sharded,
+      .inputs = {input},
+      .sizes = Sizes(sizes)};
+  observe(*this, collective);
+  return run(std::move(collective)).tensor;
 }
 
 at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
@@ -176,13 +198,10 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
   }
   check_defined("broadcast", input);
   check_member("broadcast", *this, root);
-  observe(
-      *this,
-      CollectiveKind::kBroadcast,
-      bytes(input),
-      static_cast<double>(bytes(input)));
-  const PreparedInput hand(*backend_, "dtensor::broadcast");
-  return backend_->broadcast(*hand(input), root);
+  Collective collective{
+      .kind = CollectiveKind::kBroadcast, .root = root, .inputs = {input}};
+  observe(*this, collective);
+  return run(std::move(collective)).tensor;
 }
 
 at::Tensor Group::scatter(
@@ -195,15 +214,16 @@ at::Tensor Group::scatter(
     return inputs.front();
   }
   check_member("scatter", *this, root);
+  Collective collective{
+      .kind = CollectiveKind::kScatter, .root = root, .like = like};
   if (rank() == root) {
     check_one_each("scatter", *this, inputs);
+    collective.inputs = {inputs.begin(), inputs.end()};
   } else {
     check_defined("scatter", like);
   }
-  const int64_t total = rank() == root ? bytes(inputs) : 0;
-  observe_ring(*this, CollectiveKind::kScatter, total, total);
-  PreparedInput hand(*backend_, "dtensor::scatter");
-  return backend_->scatter(hand(inputs), like, root);
+  observe(*this, collective);
+  return run(std::move(collective)).tensor;
 }
 
 std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
@@ -213,35 +233,30 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
   }
   check_defined("gather", input);
   check_member("gather", *this, root);
-  observe(
-      *this,
-      CollectiveKind::kGather,
-      bytes(input),
-      rank() == root ? 0 : static_cast<double>(bytes(input)));
-  const PreparedInput hand(*backend_, "dtensor::gather");
-  return backend_->gather(*hand(input), {}, root);
+  Collective collective{
+      .kind = CollectiveKind::kGather, .root = root, .inputs = {input}};
+  observe(*this, collective);
+  return run(std::move(collective)).tensors;
 }
 
 void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
   check_mine("send");
   check_defined("send", input);
   check_peer("send", *this, to);
-  observe(
-      *this,
-      CollectiveKind::kSend,
-      bytes(input),
-      static_cast<double>(bytes(input)));
-  const PreparedInput hand(*backend_, "dtensor::send");
-  backend_->send(*hand(input), to, tag);
+  Collective collective{
+      .kind = CollectiveKind::kSend, .root = to, .tag = tag, .inputs = {input}};
+  observe(*this, collective);
+  run(std::move(collective));
 }
 
 at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   check_mine("recv");
   check_defined("recv", like);
   check_peer("recv", *this, from);
-  observe(*this, CollectiveKind::kRecv, 0, 0);
-  const PreparedInput hand(*backend_, "dtensor::recv");
-  return backend_->recv(like, from, tag);
+  Collective collective{
+      .kind = CollectiveKind::kRecv, .root = from, .tag = tag, .like = like};
+  observe(*this, collective);
+  return run(std::move(collective)).tensor;
 }
 
 void Group::barrier() {
@@ -249,9 +264,9 @@ void Group::barrier() {
   if (size() == 1) {
     return;
   }
-  observe(*this, CollectiveKind::kBarrier, 0, 0);
-  const PreparedInput hand(*backend_, "dtensor::barrier");
-  backend_->barrier();
+  Collective collective{.kind = CollectiveKind::kBarrier};
+  observe(*this, collective);
+  run(std::move(collective));
 }
 
 std::vector<std::string> Group::all_gather_strings(const std::string& mine) {
@@ -259,8 +274,9 @@ std::vector<std::string> Group::all_gather_strings(const std::string& mine) {
   if (size() == 1) {
     return {mine};
   }
-  const PreparedInput hand(*backend_, "dtensor::all_gather_strings");
-  return backend_->all_gather_strings(mine);
+  return strings_of(run({.kind = CollectiveKind::kAllGatherStrings,
+                         .inputs = {string_tensor(mine)}})
+                        .tensors);
 }
 
 void Group::assume(const Spec& spec) {

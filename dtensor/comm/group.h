@@ -28,7 +28,8 @@
 
 namespace dtensor {
 
-struct AsyncCollective;
+struct Collective;
+struct CollectiveResult;
 class GroupBackend;
 struct GroupMembers;
 class World;
@@ -180,7 +181,10 @@ class DTENSOR_API Group {
  private:
   /// Throws unless this thread is the rank that made the group.
   void check_mine(std::string_view where) const;
-  PendingPtr enter(AsyncCollective collective);
+  /// Submits `collective` to the backend, and waits for it.
+  CollectiveResult run(Collective&& collective);
+  /// Submits an asynchronous collective.
+  PendingPtr start(Collective&& collective);
   PendingPtr gather_async(
       at::Tensor input,
       int64_t dim,

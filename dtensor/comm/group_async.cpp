@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Asynchronous collectives: the code shared by all groups.
+#include <dtensor/comm/backend_call_impl.h>
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
@@ -14,17 +14,6 @@ namespace dtensor {
 using namespace detail;
 
 namespace {
-
-class Ready final : public Pending {
- public:
-  explicit Ready(at::Tensor result) : result_(std::move(result)) {}
-  at::Tensor wait() override {
-    return result_;
-  }
-
- private:
-  at::Tensor result_;
-};
 
 void check_out(
     std::string_view where,
@@ -44,20 +33,6 @@ void check_out(
       out.is_contiguous() ? "" : " (not contiguous)",
       short_name(input.scalar_type()),
       sizes);
-}
-
-std::string_view profiler_name(const AsyncCollective& collective) {
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce:
-      return "dtensor::all_reduce_async";
-    case CollectiveKind::kAllGather:
-      return "dtensor::all_gather_async";
-    case CollectiveKind::kReduceScatter:
-      return "dtensor::reduce_scatter_async";
-    default:
-      return collective.received.empty() ? "dtensor::shard_dim_alltoall_async"
-                                         : "dtensor::all_to_all_async";
-  }
 }
 
 // Checks that the counts match `input`, and that this rank's own counts are
@@ -89,28 +64,29 @@ void check_counts(
       input.sizes());
 }
 
-} // namespace
-
-PendingPtr ready(at::Tensor result) {
-  return std::make_shared<Ready>(std::move(result));
+// Returns the collective over `input`, which is moved: a backend reads an input
+// in place if the collective owns it alone.
+Collective with_input(Collective collective, at::Tensor input) {
+  collective.inputs.push_back(std::move(input));
+  return collective;
 }
 
-PendingPtr detail::ready_at(const at::Tensor& result, const at::Tensor& out) {
+// Returns `result` as a completed Pending, copied to `out` if that is defined.
+PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out) {
   return ready(out.defined() ? out.copy_(result) : result);
 }
+
+} // namespace
 
 bool Group::progresses_in_background(c10::DeviceType device) const {
   return backend_ != nullptr && backend_->progresses_in_background(device);
 }
 
-// Moves the collective on: a backend reads an input in place if it is the only
-// owner.
-PendingPtr Group::enter(AsyncCollective collective) {
-  const PreparedInput hand(*backend_, profiler_name(collective));
-  if (backend_->needs().plain) {
-    collective.input = *hand(collective.input);
-  }
-  return backend_->start(std::move(collective));
+PendingPtr Group::start(Collective&& collective) {
+  collective.is_async = true;
+  observe(*this, collective);
+  const BackendCall call(*backend_, collective);
+  return pending(backend_->submit(std::move(collective)));
 }
 
 PendingPtr
@@ -122,12 +98,9 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
     return ready_at(input, out);
   }
   check_reducible("all_reduce_async", input.scalar_type(), op);
-  observe_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
-  return enter(
-      {.kind = CollectiveKind::kAllReduce,
-       .input = std::move(input),
-       .op = op,
-       .out = std::move(out)});
+  return start(with_input(
+      {.kind = CollectiveKind::kAllReduce, .op = op, .out = std::move(out)},
+      std::move(input)));
 }
 
 PendingPtr
@@ -154,19 +127,12 @@ PendingPtr Group::gather_async(
   if (size() == 1) {
     return ready(input);
   }
-  Sizes sizes(input.sizes());
-  sizes[static_cast<size_t>(dim)] = gathered_size;
-  observe_ring(
-      *this,
-      CollectiveKind::kAllGather,
-      bytes(input),
-      c10::multiply_integers(sizes) * input.element_size());
-  return enter(
+  return start(with_input(
       {.kind = CollectiveKind::kAllGather,
-       .input = std::move(input),
        .dim = dim,
-       .sizes = Sizes(parts),
-       .gathered_size = gathered_size});
+       .gathered_size = gathered_size,
+       .sizes = Sizes(parts)},
+      std::move(input)));
 }
 
 PendingPtr Group::reduce_scatter_async(
@@ -188,15 +154,13 @@ PendingPtr Group::reduce_scatter_async(
     return ready_at(input, out);
   }
   check_reducible(kWhere, input.scalar_type(), op);
-  observe_ring(
-      *this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
-  return enter(
+  return start(with_input(
       {.kind = CollectiveKind::kReduceScatter,
-       .input = std::move(input),
        .op = op,
        .dim = wrapped,
        .sizes = Sizes(sizes),
-       .out = std::move(out)});
+       .out = std::move(out)},
+      std::move(input)));
 }
 
 PendingPtr Group::shard_dim_alltoall_async(
@@ -208,15 +172,14 @@ PendingPtr Group::shard_dim_alltoall_async(
   if (size() == 1) {
     return ready(input);
   }
-  const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
+  const auto [gathered, sharded] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall_async", *this, input, gathered, sizes);
-  observe_shard_dim_alltoall(*this, input, cut);
-  return enter(
+  return start(with_input(
       {.kind = CollectiveKind::kAllToAll,
-       .input = std::move(input),
        .dim = gathered,
-       .shard_dim = cut,
-       .sizes = Sizes(sizes)});
+       .shard_dim = sharded,
+       .sizes = Sizes(sizes)},
+      std::move(input)));
 }
 
 PendingPtr
@@ -224,22 +187,16 @@ Group::all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received) {
   check_mine("all_to_all_async");
   check_defined("all_to_all_async", input);
   check_counts(*this, input, sent, received);
-  const at::Tensor flat = input.detach().view({-1});
+  at::Tensor flat = input.detach().view({-1});
   input.reset();
   if (size() == 1) {
     return ready(flat);
   }
-  const int64_t kept = sent[static_cast<size_t>(rank())] * flat.element_size();
-  observe(
-      *this,
-      CollectiveKind::kAllToAll,
-      bytes(flat),
-      static_cast<double>(bytes(flat) - kept));
-  return enter(
+  return start(with_input(
       {.kind = CollectiveKind::kAllToAll,
-       .input = flat,
        .sizes = Sizes(sent),
-       .received = Sizes(received)});
+       .received = Sizes(received)},
+      std::move(flat)));
 }
 
 } // namespace dtensor

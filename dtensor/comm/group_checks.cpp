@@ -5,37 +5,10 @@
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/torch_internals.h>
 
 namespace dtensor::detail {
-
-void observe(
-    const Group& group,
-    CollectiveKind kind,
-    int64_t payload,
-    double wire) {
-  if (comm_observed()) {
-    notify_comm_observers({kind, payload, wire, group.size(), group.label()});
-  }
-}
-
-void observe_shard_dim_alltoall(
-    const Group& group,
-    const at::Tensor& input,
-    int64_t shard_dim) {
-  const int64_t size = input.size(shard_dim);
-  const int64_t total = bytes(input);
-  const int64_t kept = size == 0
-      ? 0
-      : total / size * chunk(size, group.size(), group.rank()).size();
-  observe(
-      group,
-      CollectiveKind::kAllToAll,
-      total,
-      static_cast<double>(total - kept));
-}
 
 void check_defined(std::string_view where, const at::Tensor& tensor) {
   DTENSOR_CHECK_VALUE(

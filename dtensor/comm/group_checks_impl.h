@@ -1,59 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Argument checks of groups, and the reports of sent bytes to observers.
+// Argument checks of groups, and the notification of observers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/MaybeOwned.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
-#include <dtensor/comm/observer.h>
-#include <dtensor/comm/plain_tensors_impl.h>
-#include <dtensor/comm/recorded_impl.h>
 
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 
-inline int64_t bytes(const at::Tensor& tensor) {
-  return static_cast<int64_t>(tensor.nbytes());
-}
-inline int64_t bytes(const std::vector<at::Tensor>& tensors) {
-  int64_t total = 0;
-  for (const at::Tensor& tensor : tensors) {
-    total += bytes(tensor);
-  }
-  return total;
-}
-
-/// Notifies this rank's observers.
+/// Notifies this rank's observers of a collective. `gathered` is the result of
+/// an all_gather, if known.
 void observe(
     const Group& group,
-    CollectiveKind kind,
-    int64_t payload,
-    double wire);
-/// Notifies observers of a ring collective over a buffer of `buffer` bytes.
-inline void observe_ring(
-    const Group& group,
-    CollectiveKind kind,
-    int64_t payload,
-    int64_t buffer) {
-  if (C10_UNLIKELY(comm_observed())) {
-    observe(
-        group,
-        kind,
-        payload,
-        wire_bytes(kind, group.size(), static_cast<double>(buffer)));
-  }
-}
-/// Notifies observers: the rank sends all of `input` except its own shard along
-/// `shard_dim`.
-void observe_shard_dim_alltoall(
-    const Group& group,
-    const at::Tensor& input,
-    int64_t shard_dim);
+    const Collective& collective,
+    const at::Tensor& gathered = {});
 
 /// Throws ValueError for an undefined tensor, TypeError for a DTensor.
 void check_defined(std::string_view where, const at::Tensor& tensor);
@@ -119,47 +83,5 @@ void check_received(
 /// Returns (gather_dim, shard_dim) of a shard_dim_alltoall, both non-negative.
 std::pair<int64_t, int64_t>
 two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim);
-
-/// Returns `result` as a completed Pending, copied to `out` if that is defined.
-PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out);
-
-/// A call of a backend. Excludes autograd while it lives, and converts tensors
-/// to plain contiguous ones, if the backend needs that. LibTorch's profilers
-/// show the call as `name`, a literal.
-class PreparedInput {
- public:
-  PreparedInput(const GroupBackend& backend, std::string_view name)
-      : recorded_(name) {
-    if (C10_UNLIKELY(backend.needs().plain)) {
-      plain_.emplace();
-    }
-  }
-  c10::MaybeOwned<at::Tensor> operator()(const at::Tensor& tensor) const {
-    using Handed = c10::MaybeOwned<at::Tensor>;
-    return C10_UNLIKELY(plain_.has_value()) ? Handed::owned(dense(tensor))
-                                            : Handed::borrowed(tensor);
-  }
-  const std::vector<at::Tensor>& operator()(
-      const std::vector<at::Tensor>& tensors) {
-    if (!plain_) {
-      return tensors;
-    }
-    for (const at::Tensor& tensor : tensors) {
-      handed_.push_back(dense(tensor));
-    }
-    return handed_;
-  }
-
- private:
-  static at::Tensor dense(const at::Tensor& tensor) {
-    return tensor.is_conj() || tensor.is_neg()
-        ? tensor.resolve_conj().resolve_neg().contiguous()
-        : tensor.contiguous();
-  }
-
-  Recorded recorded_;
-  std::optional<PlainTensors> plain_;
-  std::vector<at::Tensor> handed_;
-};
 
 } // namespace dtensor::detail

@@ -2,12 +2,15 @@
 #include <dtensor/comm/packed_call_impl.h>
 
 #include <ATen/ops/empty.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <tuple>
+#include <type_traits>
 
 namespace dtensor::detail {
 namespace {
@@ -27,6 +30,22 @@ class Packer {
     for (const int64_t value : values) {
       number(value);
     }
+  }
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void put(Enum value) {
+    number(static_cast<int64_t>(value));
+  }
+  void put(int64_t value) {
+    number(value);
+  }
+  void put(SizesRef values) {
+    sizes(values);
+  }
+  void put_common_fields(const Collective& collective) {
+    std::apply(
+        [&](const auto&... field) { (put(field), ...); },
+        common_fields(collective));
   }
   /// Writes -1 as the dtype of an undefined tensor.
   void tensor(const at::Tensor& value) {
@@ -74,6 +93,24 @@ class Unpacker {
   at::ScalarType dtype() {
     return static_cast<at::ScalarType>(
         number_below(static_cast<int64_t>(at::ScalarType::NumOptions)));
+  }
+  void take(CollectiveKind& kind) {
+    kind = static_cast<CollectiveKind>(number_below(
+        1 + static_cast<int64_t>(CollectiveKind::kAllGatherStrings)));
+  }
+  void take(ReduceOp& op) {
+    op = static_cast<ReduceOp>(
+        number_below(1 + static_cast<int64_t>(ReduceOp::kBxor)));
+  }
+  void take(int64_t& value) {
+    value = number();
+  }
+  void take(Sizes& values) {
+    values = sizes();
+  }
+  void take_common_fields(Collective& collective) {
+    std::apply(
+        [&](auto&... field) { (take(field), ...); }, common_fields(collective));
   }
   /// Returns true if all input has been read.
   bool is_done() const {
@@ -147,8 +184,7 @@ AssumedShapes unpack_assumed(Unpacker& from) {
 
 // Returns the device type of the call's tensors; the CPU's without tensors.
 int64_t device_of(const Call& call) {
-  const bool gives = !call.inputs.empty() && call.input().defined();
-  const at::Tensor& tensor = gives ? call.input() : call.like;
+  const at::Tensor& tensor = call.example();
   const auto its = tensor.defined() ? tensor.device().type() : c10::kCPU;
   return static_cast<int64_t>(call.device.value_or(its));
 }
@@ -190,7 +226,7 @@ bool has_what_it_needs(const Call& call, int64_t members) {
     return call.inputs.size() == 1 && call.dim >= 0 &&
         call.dim < call.input().dim();
   };
-  switch (call.kind.value_or(CollectiveKind::kBarrier)) {
+  switch (call.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kGather:
@@ -215,22 +251,16 @@ bool has_what_it_needs(const Call& call, int64_t members) {
 
 std::string pack(const Call& call) {
   Packer to;
-  to.number(call.kind ? static_cast<int64_t>(*call.kind) : -1);
+  to.put_common_fields(call);
   to.number(static_cast<int64_t>(call.inputs.size()));
   for (const at::Tensor& input : call.inputs) {
     to.tensor(input);
   }
   to.tensor(call.like);
-  to.number(static_cast<int64_t>(call.op));
-  to.number(call.dim);
-  to.number(call.shard_dim);
-  to.sizes(call.sizes);
   to.number(static_cast<int64_t>(call.shapes.size()));
   for (const Sizes& shape : call.shapes) {
     to.sizes(shape);
   }
-  to.number(call.gathered_size);
-  to.number(call.root);
   to.number(device_of(call));
   to.text(call.purpose);
   pack_assumed(to, call.assumed ? *call.assumed : AssumedShapes());
@@ -241,26 +271,17 @@ RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
   Unpacker from(packed, rank);
   RemoteCall told;
   Call& call = told.call;
-  if (const int64_t kind = from.number(); kind >= 0) {
-    from.check(kind <= static_cast<int64_t>(CollectiveKind::kBarrier));
-    call.kind = static_cast<CollectiveKind>(kind);
-  }
+  from.take_common_fields(call);
+  from.check(call.root >= 0 && call.root < members);
   call.inputs.resize(from.count(2 * sizeof(int64_t)));
   for (at::Tensor& input : call.inputs) {
     input = from.tensor();
   }
   call.like = from.tensor();
-  call.op = static_cast<ReduceOp>(
-      from.number_below(1 + static_cast<int64_t>(ReduceOp::kBxor)));
-  call.dim = from.number();
-  call.shard_dim = from.number();
-  call.sizes = from.sizes();
   call.shapes.resize(from.count(sizeof(int64_t)));
   for (Sizes& shape : call.shapes) {
     shape = from.sizes();
   }
-  call.gathered_size = from.number();
-  call.root = from.number_below(members);
   call.device = static_cast<c10::DeviceType>(from.number_below(
       static_cast<int64_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)));
   call.purpose = from.text();
@@ -271,13 +292,7 @@ RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
 
 int64_t fingerprint(const Call& call) {
   Packer to;
-  to.number(call.kind ? static_cast<int64_t>(*call.kind) : -1);
-  to.number(static_cast<int64_t>(call.op));
-  to.number(call.dim);
-  to.number(call.shard_dim);
-  to.sizes(call.sizes);
-  to.number(call.gathered_size);
-  to.number(call.root);
+  to.put_common_fields(call);
   to.number(device_of(call));
   to.number(call.shapes.empty() ? 0 : 1);
   to.text(call.purpose);

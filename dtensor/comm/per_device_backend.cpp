@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/per_device_backend_impl.h>
 
+#include <dtensor/comm/decompose_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -38,90 +39,17 @@ class PerDeviceBackend final : public GroupBackend {
     }
   }
 
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override {
-    return of("all_reduce", input).all_reduce(input, op);
-  }
-  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
-    return of("all_gather", input).all_gather(input, counts);
-  }
-  at::Tensor reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override {
-    return of("reduce_scatter", input).reduce_scatter(input, counts, op);
-  }
-  at::Tensor all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override {
-    return of("all_to_all", input).all_to_all(input, sent, received);
-  }
-  at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
-    return of("broadcast", input).broadcast(input, root);
-  }
-  void send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    of("send", input).send(input, to, tag);
-  }
-  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
-    return of("recv", like).recv(like, from, tag);
-  }
-
-  at::Tensor gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes)
-      override {
-    return of("all_gather", input)
-        .gather_along(input, dim, known(input, dim, sizes));
-  }
-  at::Tensor reduce_scatter_along(
-      const at::Tensor& input,
-      int64_t dim,
-      SizesRef sizes,
-      ReduceOp op) override {
-    return of("reduce_scatter", input)
-        .reduce_scatter_along(input, dim, sizes, op);
-  }
-  at::Tensor shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim,
-      SizesRef sizes) override {
-    return of("shard_dim_alltoall", input)
-        .shard_dim_alltoall(
-            input, gather_dim, shard_dim, known(input, gather_dim, sizes));
-  }
-  Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override {
-    GroupBackend& backend = of("all_to_all", inputs.front());
-    const bool asks = shapes.empty() && asks_at_home(inputs.front());
-    return asks ? backend.exchange_parts(inputs, exchange_shapes(inputs))
-                : backend.exchange_parts(inputs, shapes);
-  }
-  at::Tensor scatter(
-      const Tensors& inputs,
-      const at::Tensor& like,
-      int64_t root) override {
-    return of("scatter", rank() == root ? inputs.front() : like)
-        .scatter(inputs, like, root);
-  }
-  Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root)
-      override {
-    return of("gather", input).gather(input, shapes, root);
-  }
-  void barrier() override {
-    made(*find(home())).barrier();
-  }
-  std::vector<std::string> all_gather_strings(
-      const std::string& mine) override {
-    return made(*find(home())).all_gather_strings(mine);
-  }
-  PendingPtr start(AsyncCollective collective) override {
-    const std::string_view name = to_string(collective.kind);
-    GroupBackend& backend = of(name, collective.input);
-    if (collective.received.empty() &&
-        (collective.kind == CollectiveKind::kAllGather ||
-         collective.kind == CollectiveKind::kAllToAll)) {
-      collective.sizes =
-          known(collective.input, collective.dim, collective.sizes);
+  InFlight submit(Collective&& collective) override {
+    const at::Tensor& tensor = collective.example();
+    if (!tensor.defined() ||
+        collective.kind == CollectiveKind::kAllGatherStrings) {
+      return home_backend().submit(std::move(collective));
     }
-    return backend.start(std::move(collective));
+    GroupBackend& backend = of(collective.function_name(), tensor);
+    if (tensor.device().type() != home()) {
+      exchange_at_home(collective);
+    }
+    return backend.submit(std::move(collective));
   }
   bool progresses_in_background(c10::DeviceType device) const override {
     return std::any_of(
@@ -146,6 +74,10 @@ class PerDeviceBackend final : public GroupBackend {
 
   c10::DeviceType home() const {
     return needs().device.type();
+  }
+
+  GroupBackend& home_backend() {
+    return made(*find(home()));
   }
 
   Entry* find(c10::DeviceType device) {
@@ -208,15 +140,22 @@ class PerDeviceBackend final : public GroupBackend {
         name_of(device.type()));
   }
 
-  // Returns true if sizes should be exchanged over the home backend: the
-  // tensor's own backend would have to fetch them from its device.
-  bool asks_at_home(const at::Tensor& tensor) const {
-    return tensor.device().type() != home();
-  }
-  Sizes known(const at::Tensor& input, int64_t dim, SizesRef sizes) {
-    return sizes.empty() && asks_at_home(input)
-        ? exchange_sizes(input.size(dim))
-        : Sizes(sizes);
+  // Exchanges sizes over the home backend: the tensor's own backend would have
+  // to fetch them from its device.
+  void exchange_at_home(Collective& c) {
+    const auto begin = [this](Collective&& primitive) {
+      return home_backend().submit(std::move(primitive));
+    };
+    if (c.kind == CollectiveKind::kAllToAll && c.shard_dim < 0) {
+      if (c.received.empty() && c.shapes.empty()) {
+        c.shapes = exchange_shapes(*this, begin, c.inputs);
+      }
+    } else if (
+        c.sizes.empty() &&
+        (c.kind == CollectiveKind::kAllGather ||
+         c.kind == CollectiveKind::kAllToAll)) {
+      c.sizes = exchange_sizes(*this, begin, c.input().size(c.dim));
+    }
   }
 
   RendezvousInfo place_;

@@ -8,19 +8,24 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace dtensor::detail {
 
 class Recorded {
  public:
-  /// `name` is a literal: "dtensor::all_reduce".
-  explicit Recorded(std::string_view name) {
+  /// `name` is a literal, "dtensor::all_reduce", or a function that returns
+  /// one, called only if there are observers.
+  explicit Recorded(std::string_view name) : Recorded([&] { return name; }) {}
+  template <typename Name>
+  requires std::is_invocable_v<Name>
+  explicit Recorded(const Name& name) {
     auto callbacks =
         at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
     if (C10_UNLIKELY(callbacks.has_value())) {
       range_.emplace(std::move(*callbacks));
-      range_->before(name);
+      range_->before(name());
     }
   }
 

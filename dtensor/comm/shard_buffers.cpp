@@ -2,6 +2,9 @@
 #include <dtensor/comm/shard_buffers_impl.h>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
 
 namespace dtensor::detail {
 
@@ -40,7 +43,7 @@ Sizes counts_of(c10::ArrayRef<Sizes> shapes) {
   return counts;
 }
 
-std::vector<Sizes> shapes_of(const std::vector<at::Tensor>& tensors) {
+std::vector<Sizes> shapes_of(c10::ArrayRef<at::Tensor> tensors) {
   std::vector<Sizes> shapes;
   for (const at::Tensor& tensor : tensors) {
     shapes.emplace_back(tensor.sizes());
@@ -59,7 +62,7 @@ split(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   return parts;
 }
 
-at::Tensor in_one_buffer(const std::vector<at::Tensor>& parts) {
+at::Tensor in_one_buffer(c10::ArrayRef<at::Tensor> parts) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& part : parts) {
     flat.push_back(part.reshape({-1}));
@@ -101,6 +104,22 @@ at::Tensor concat_from_buffer(
     total += shape[static_cast<size_t>(dim)];
   }
   return buffer.view(resized(like, dim, total));
+}
+
+at::Tensor string_tensor(const std::string& text) {
+  at::Tensor bytes = at::empty(
+      {static_cast<int64_t>(text.size())}, at::TensorOptions(at::kByte));
+  std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  return bytes;
+}
+
+std::vector<std::string> strings_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> texts;
+  for (const at::Tensor& bytes : tensors) {
+    const auto* begin = bytes.const_data_ptr<uint8_t>();
+    texts.emplace_back(begin, begin + bytes.numel());
+  }
+  return texts;
 }
 
 } // namespace dtensor::detail

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <dtensor/layout/shard_math.h>
 
+#include <string>
 #include <vector>
 
 namespace dtensor::detail {
@@ -26,14 +27,14 @@ bool is_sole_owner(const at::Tensor& tensor);
 
 /// Returns the number of elements of each shape.
 Sizes counts_of(c10::ArrayRef<Sizes> shapes);
-std::vector<Sizes> shapes_of(const std::vector<at::Tensor>& tensors);
+std::vector<Sizes> shapes_of(c10::ArrayRef<at::Tensor> tensors);
 
 /// Splits `input` into views with these sizes along `dim`.
 std::vector<at::Tensor>
 split(const at::Tensor& input, int64_t dim, SizesRef sizes);
 
 /// Copies the elements of all shards into one buffer, in order.
-at::Tensor in_one_buffer(const std::vector<at::Tensor>& parts);
+at::Tensor in_one_buffer(c10::ArrayRef<at::Tensor> parts);
 
 /// Returns views of the buffer with these shapes; the inverse of
 /// in_one_buffer().
@@ -53,5 +54,9 @@ at::Tensor concat_from_buffer(
     const at::Tensor& buffer,
     c10::ArrayRef<Sizes> shapes,
     int64_t dim);
+
+/// Converts a string to a tensor of its bytes, and tensors to strings.
+at::Tensor string_tensor(const std::string& text);
+std::vector<std::string> strings_of(const std::vector<at::Tensor>& tensors);
 
 } // namespace dtensor::detail

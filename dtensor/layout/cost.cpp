@@ -8,7 +8,7 @@
 namespace dtensor {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames = {
+constexpr std::array<std::string_view, 11> kNames = {
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -18,7 +18,8 @@ constexpr std::array<std::string_view, 10> kNames = {
     "gather",
     "send",
     "recv",
-    "barrier"};
+    "barrier",
+    "all_gather_strings"};
 
 } // namespace
 

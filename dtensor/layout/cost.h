@@ -27,6 +27,8 @@ enum class CollectiveKind : uint8_t {
   kSend,
   kRecv,
   kBarrier,
+  /// Not reported to observers.
+  kAllGatherStrings,
 };
 
 /// "all_reduce", "all_gather", ...

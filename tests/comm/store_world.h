@@ -5,6 +5,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/buffer_backend.h>
 #include <dtensor/comm/world.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -19,13 +20,13 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 /// The seven required functions of a backend. Members write their inputs under
 /// numbered keys and read those of the others.
-class StoreBackend final : public GroupBackend {
+class StoreBackend final : public BufferBackend {
  public:
   StoreBackend(
       GroupMembers members,
       StorePtr store,
       std::map<std::string, int64_t>& rounds)
-      : GroupBackend(std::move(members)),
+      : BufferBackend(std::move(members)),
         store_(std::move(store)),
         rounds_(rounds) {}
 

@@ -68,7 +68,7 @@ void read_table(const std::string& text) {
 
 void read_call(const std::string& text) {
   const RemoteCall told = unpack(text, 1, 2);
-  const Call mine{.kind = CollectiveKind::kBarrier};
+  const Call mine;
   Call theirs = told.call;
   theirs.assumed = &told.assumed;
   check_agreement({&mine, &theirs}, {0, 1}, "tp");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles over a backend with background progress: they start collectives early
 // and compute meanwhile. The backend of this test records starts and waits.
-#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/backend_layer_impl.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <tests/comm/store_world.h>
@@ -20,42 +20,27 @@ using ::testing::ElementsAre;
 
 using Notes = std::vector<std::string>;
 
-class NotedPending final : public Pending {
- public:
-  NotedPending(PendingPtr inner, Notes& notes)
-      : inner_(std::move(inner)),
-        notes_(notes) {}
-  at::Tensor wait() override {
-    if (!is_noted_) {
-      notes_.emplace_back("wait");
-      is_noted_ = true;
-    }
-    return inner_->wait();
-  }
-
- private:
-  PendingPtr inner_;
-  Notes& notes_;
-  bool is_noted_ = false;
-};
-
-class AloneBackend final : public detail::BackendDecorator {
+class AloneBackend final : public detail::BackendLayer {
  public:
   AloneBackend(GroupBackendPtr inner, Notes& notes)
-      : BackendDecorator(std::move(inner)),
+      : BackendLayer(std::move(inner)),
         notes_(notes) {}
   bool progresses_in_background(c10::DeviceType /*device*/) const override {
     return true;
   }
 
- protected:
-  void enter(const Entered& entered, MakeCall /*call*/) override {
-    notes_.emplace_back(entered.name);
-  }
-  void leave(const Entered& /*entered*/) noexcept override {}
-  PendingPtr started(const Entered& /*entered*/, PendingPtr pending) override {
-    notes_.back() = "begin " + notes_.back();
-    return std::make_shared<NotedPending>(std::move(pending), notes_);
+  InFlight submit(Collective&& collective) override {
+    const std::string name(collective.name());
+    if (!collective.is_async) {
+      notes_.emplace_back(name);
+      return BackendLayer::submit(std::move(collective));
+    }
+    notes_.emplace_back("begin " + name);
+    const auto result = BackendLayer::submit(std::move(collective)).wait();
+    return {nullptr, [result, &notes = notes_] {
+              notes.emplace_back("wait");
+              return result;
+            }};
   }
 
  private:

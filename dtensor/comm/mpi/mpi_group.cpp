@@ -55,52 +55,49 @@ void MpiGroup::note_failure() noexcept {
   channel_->tell_failure();
 }
 
-// Reductions that MPI lacks use reduce_scatter and all_gather: each member
-// reduces one chunk for all. The bytes sent do not grow with the group, as they
-// would if all terms were gathered.
-at::Tensor MpiGroup::all_reduce(const at::Tensor& input, ReduceOp op) {
-  constexpr int64_t kFewBytes = 4096;
-  if (mpi_reduction(input.scalar_type(), op) || bytes_of(input) <= kFewBytes) {
-    return AsyncBackend::all_reduce(input, op);
+InFlight MpiGroup::begin(Collective&& primitive) {
+  switch (primitive.kind) {
+    case CollectiveKind::kAllReduce:
+      return begin_all_reduce(primitive);
+    case CollectiveKind::kAllGather:
+      return begin_all_gather(primitive);
+    case CollectiveKind::kReduceScatter:
+      return begin_exchanged_reduce_scatter(primitive);
+    case CollectiveKind::kAllToAll:
+      return begin_all_to_all(primitive);
+    case CollectiveKind::kBroadcast:
+      return begin_broadcast(primitive);
+    case CollectiveKind::kSend:
+      return begin_send(primitive);
+    case CollectiveKind::kRecv:
+      return begin_recv(primitive);
+    case CollectiveKind::kBarrier:
+      return begin_barrier();
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not a primitive: ", primitive.name());
   }
-  const Sizes counts = chunk_sizes(input.numel(), size());
-  const at::Tensor part = reduce_scatter(input.view({-1}), counts, op);
-  return all_gather(part, counts).view(input.sizes());
 }
 
-at::Tensor MpiGroup::all_reduce_in_place(
-    const at::Tensor& tensor,
-    ReduceOp op) {
-  return mpi_reduction(tensor.scalar_type(), op)
-      ? AsyncBackend::all_reduce_in_place(tensor, op)
-      : all_reduce(tensor, op);
-}
-
-void MpiGroup::barrier() {
-  constexpr const char* kName = "barrier";
-  end(kName, begun(kName, {}, [&]() -> InFlight {
-        auto transfer = transfer_of({});
-        transfer->begin("MPI_Ibarrier", MPI_Ibarrier);
-        return {transfer, [] { return at::Tensor(); }};
-      }));
+InFlight MpiGroup::begin_barrier() {
+  auto transfer = transfer_of({});
+  transfer->begin("MPI_Ibarrier", MPI_Ibarrier);
+  return {transfer, [] { return CollectiveResult(); }};
 }
 
 // MPI_Allreduce: the standard asks that all members receive identical results,
 // and implementations comply. If two members compute the same element, they
 // combine the same two terms, and a sum or product does not depend on their
 // order.
-InFlight MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
-  const bool reduces = mpi_reduction(input.scalar_type(), op).has_value();
-  return begin_all_reduce_in_place(reduces ? input.clone() : input, op);
-}
-
-InFlight MpiGroup::begin_all_reduce_in_place(
-    const at::Tensor& result,
-    ReduceOp op) {
-  const auto reduction = mpi_reduction(result.scalar_type(), op);
+InFlight MpiGroup::begin_all_reduce(const Collective& c) {
+  const auto reduction = mpi_reduction(c.input().scalar_type(), c.op);
   if (!reduction) {
-    return begin_gathered_all_reduce(result, op);
+    constexpr int64_t kFewBytes = 4096;
+    return c.is_async || bytes_of(c.input()) <= kFewBytes
+        ? begin_gathered_all_reduce(c)
+        : begin_scattered_all_reduce(c);
   }
+  const at::Tensor result =
+      is_sole_owner(c.input()) ? c.input() : c.input().clone();
   const int64_t item = result.element_size();
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
@@ -117,12 +114,33 @@ InFlight MpiGroup::begin_all_reduce_in_place(
             group,
             request);
       });
-  return {transfer, [=, n = size()] {
+  return {transfer, [=, op = c.op, n = size()] {
             return op == ReduceOp::kAvg ? result.div_(n) : result;
           }};
 }
 
-InFlight MpiGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
+// Each member reduces one chunk for all. The bytes sent do not grow with the
+// group, as they would if all terms were gathered.
+InFlight MpiGroup::begin_scattered_all_reduce(const Collective& c) {
+  const Sizes counts = chunk_sizes(c.input().numel(), size());
+  const at::Tensor part =
+      begin_exchanged_reduce_scatter({.kind = CollectiveKind::kReduceScatter,
+                                      .op = c.op,
+                                      .inputs = {c.input().view({-1})},
+                                      .sizes = counts})
+          .wait()
+          .tensor;
+  return begin_all_gather({.kind = CollectiveKind::kAllGather,
+                           .inputs = {part},
+                           .sizes = counts})
+      .then([shape = Sizes(c.input().sizes())](const at::Tensor& buffer) {
+        return buffer.view(shape);
+      });
+}
+
+InFlight MpiGroup::begin_all_gather(const Collective& c) {
+  const at::Tensor& input = c.input();
+  const Sizes& counts = c.sizes;
   at::Tensor result = at::empty({c10::sum_integers(counts)}, input.options());
   auto transfer = transfer_of({input, result});
   if (bytes_of(result) <= most_bytes()) {
@@ -180,10 +198,10 @@ void MpiGroup::begin_gather(
 // Uses messages, as implementations do internally. MPI_Ialltoallv counts with
 // int, and only two members know if the size between them is too large for
 // that.
-InFlight MpiGroup::begin_all_to_all(
-    const at::Tensor& input,
-    SizesRef sent,
-    SizesRef received) {
+InFlight MpiGroup::begin_all_to_all(const Collective& c) {
+  const at::Tensor& input = c.input();
+  const Sizes& sent = c.sizes;
+  const Sizes& received = c.received;
   const int64_t item = input.element_size();
   at::Tensor result = at::empty({c10::sum_integers(received)}, input.options());
   Spans to;
@@ -242,8 +260,9 @@ void MpiGroup::begin_messages(
   }
 }
 
-InFlight MpiGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
-  at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
+InFlight MpiGroup::begin_broadcast(const Collective& c) {
+  at::Tensor result =
+      rank() == c.root ? c.input().clone() : at::empty_like(c.input());
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
       "MPI_Ibcast",
@@ -254,7 +273,7 @@ InFlight MpiGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
             memory_of(result) + first,
             bytes,
             MPI_BYTE,
-            static_cast<int>(root),
+            static_cast<int>(c.root),
             group,
             request);
       });
@@ -273,9 +292,9 @@ int MpiGroup::checked_tag(std::string_view where, int64_t tag) const {
   return static_cast<int>(tag);
 }
 
-InFlight
-MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
-  const int checked = checked_tag("send", tag);
+InFlight MpiGroup::begin_send(const Collective& c) {
+  const at::Tensor& input = c.input();
+  const int checked = checked_tag("send", c.tag);
   auto transfer = transfer_of({input});
   transfer->begin_pieces(
       "MPI_Isend",
@@ -286,18 +305,17 @@ MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
             memory_of(input) + first,
             bytes,
             MPI_BYTE,
-            static_cast<int>(to),
+            static_cast<int>(c.root),
             checked,
             group,
             request);
       });
-  return {transfer, [] { return at::Tensor(); }};
+  return {transfer, [] { return CollectiveResult(); }};
 }
 
-InFlight
-MpiGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
-  const int checked = checked_tag("recv", tag);
-  at::Tensor result = at::empty(like.sizes(), like.options());
+InFlight MpiGroup::begin_recv(const Collective& c) {
+  const int checked = checked_tag("recv", c.tag);
+  at::Tensor result = at::empty(c.like.sizes(), c.like.options());
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
       "MPI_Irecv",
@@ -308,7 +326,7 @@ MpiGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
             memory_of(result) + first,
             bytes,
             MPI_BYTE,
-            static_cast<int>(from),
+            static_cast<int>(c.root),
             checked,
             group,
             request);

@@ -11,31 +11,14 @@
 
 namespace dtensor::detail {
 
-class MpiGroup final : public AsyncBackend {
+class MpiGroup final : public TransportBackend {
  public:
   MpiGroup(GroupMembers members, std::shared_ptr<MpiChannel> channel)
-      : AsyncBackend(std::move(members)),
+      : TransportBackend(std::move(members)),
         channel_(std::move(channel)) {}
 
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
-  at::Tensor all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
-      override;
-  void barrier() override;
-
  protected:
-  InFlight begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
-  InFlight begin_all_reduce_in_place(const at::Tensor& result, ReduceOp op)
-      override;
-  InFlight begin_all_gather(const at::Tensor& input, SizesRef counts) override;
-  InFlight begin_all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override;
-  InFlight begin_broadcast(const at::Tensor& input, int64_t root) override;
-  InFlight begin_send(const at::Tensor& input, int64_t to, int64_t tag)
-      override;
-  InFlight begin_recv(const at::Tensor& like, int64_t from, int64_t tag)
-      override;
+  InFlight begin(Collective&& primitive) override;
 
   std::string carrier() const override {
     return "MPI";
@@ -49,6 +32,15 @@ class MpiGroup final : public AsyncBackend {
     int64_t bytes;
   };
   using Spans = std::vector<Span>; // one for each member
+
+  InFlight begin_all_reduce(const Collective& c);
+  InFlight begin_scattered_all_reduce(const Collective& c);
+  InFlight begin_all_gather(const Collective& c);
+  InFlight begin_all_to_all(const Collective& c);
+  InFlight begin_broadcast(const Collective& c);
+  InFlight begin_send(const Collective& c);
+  InFlight begin_recv(const Collective& c);
+  InFlight begin_barrier();
 
   std::shared_ptr<MpiTransfer> transfer_of(std::vector<at::Tensor> tensors);
   void

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/failure_reporting_backend_impl.h>
 
-#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/backend_layer_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/error.h>
 
@@ -43,110 +43,105 @@ std::string text_of_caught() {
   }
 }
 
-class FailureReportingBackend final
-    : public BackendDecorator,
-      public std::enable_shared_from_this<FailureReportingBackend> {
- public:
-  FailureReportingBackend(GroupBackendPtr inner, FailureContext following)
-      : BackendDecorator(std::move(inner)),
-        following_(std::move(following)) {}
+// A member of a group, and its failure reporting state.
+struct FollowedMember {
+  GroupMembers members;
+  FailureContext context;
 
-  void ended(int64_t number) const {
-    following_.record->end(number);
+  int64_t global_rank() const {
+    return members.ranks[static_cast<size_t>(members.rank)];
   }
-  /// Called while handling an exception from a collective. Rethrows argument
-  /// errors: they are mistakes in the program and occur on all ranks.
-  [[noreturn]] void explain(std::string_view name, int64_t number) const;
+};
 
- protected:
-  void enter(const Entered& entered, MakeCall /*call*/) override {
+// A collective of a member, in the record and in error messages.
+class FollowedCollective {
+ public:
+  FollowedCollective(const FollowedMember& member, const Collective& collective)
+      : member_(member),
+        name_(collective.function_name()) {
     DTENSOR_CHECK(
-        following_.forks == fork_count(),
+        member.context.forks == fork_count(),
         "[{}] this process was forked from {}, whose connections it cannot "
         "use. Communicate in the rank's own process.",
-        entered.name,
-        following_.peers->name(global_rank()));
-    number_ = following_.record->begin(label(), entered.name, entered.bytes);
-    ends_here_ = true;
-  }
-  void leave(const Entered& /*entered*/) noexcept override {
-    if (ends_here_) {
-      ended(number_);
-    }
-  }
-  void failed(const Entered& entered) override {
-    ends_here_ = false;
-    explain(entered.name, number_);
-  }
-  PendingPtr started(const Entered& entered, PendingPtr pending) override;
-
- private:
-  int64_t global_rank() const {
-    return members().ranks[static_cast<size_t>(rank())];
+        name_,
+        member.context.peers->name(member.global_rank()));
+    number_ = member.context.record->begin(
+        member.members.label, name_, collective.input_bytes());
   }
 
-  FailureContext following_;
-  int64_t number_ = 0;
-  bool ends_here_ = true;
-};
-
-class FollowedPending final : public Pending {
- public:
-  FollowedPending(
-      PendingPtr inner,
-      std::shared_ptr<FailureReportingBackend> backend,
-      std::string_view name,
-      int64_t number)
-      : inner_(std::move(inner)),
-        backend_(std::move(backend)),
-        name_(name),
-        number_(number) {}
-
-  at::Tensor wait() override {
+  // Runs `body` and explains its errors. The collective has ended if the result
+  // is complete.
+  template <typename Body>
+  auto run(const Body& body) const {
     try {
-      at::Tensor result = inner_->wait();
-      backend_->ended(number_);
+      auto result = body();
+      if (has_ended(result)) {
+        member_.context.record->end(number_);
+      }
       return result;
     } catch (...) {
-      backend_->explain(name_, number_);
+      explain();
     }
   }
 
  private:
-  PendingPtr inner_;
-  std::shared_ptr<FailureReportingBackend> backend_;
+  static bool has_ended(const InFlight& result) {
+    return result.is_complete();
+  }
+  static bool has_ended(const CollectiveResult& /*result*/) {
+    return true;
+  }
+  // Called while handling an exception from the collective. Rethrows argument
+  // errors: they are mistakes in the program and occur on all ranks.
+  [[noreturn]] void explain() const;
+
+  const FollowedMember& member_;
   std::string_view name_;
-  int64_t number_;
+  int64_t number_ = 0;
 };
 
-PendingPtr FailureReportingBackend::started(
-    const Entered& entered,
-    PendingPtr pending) {
-  ends_here_ = false;
-  return std::make_shared<FollowedPending>(
-      std::move(pending), shared_from_this(), entered.name, number_);
-}
-
-void FailureReportingBackend::explain(std::string_view name, int64_t number)
-    const {
+void FollowedCollective::explain() const {
   const std::string text = text_of_caught();
-  Peers& peers = *following_.peers;
-  const auto me = global_rank();
+  Peers& peers = *member_.context.peers;
   peers.tell(text, /*is_cause=*/false);
-  const std::string became = peers.describe_failures(members().ranks);
-  const std::string record = following_.record->write(text + " " + became);
-  const auto [where, what] = split_message(text, name);
+  const std::string became = peers.describe_failures(member_.members.ranks);
+  const std::string record = member_.context.record->write(text + " " + became);
+  const auto [where, what] = split_message(text, name_);
   DTENSOR_THROW(
       "[{}] {} This was collective number {} of {}, on \"{}\": {}. {}",
       where,
       what,
-      number,
-      peers.name(me),
-      label(),
+      number_,
+      peers.name(member_.global_rank()),
+      member_.members.label,
       became,
       record.empty() ? ""
                      : "The last collectives are recorded in " + record + ".");
 }
+
+class FailureReportingBackend final : public BackendLayer {
+ public:
+  FailureReportingBackend(GroupBackendPtr inner, FailureContext following)
+      : BackendLayer(std::move(inner)),
+        member_(std::make_shared<FollowedMember>(
+            FollowedMember{members(), std::move(following)})) {}
+
+  InFlight submit(Collective&& collective) override {
+    const FollowedCollective followed(*member_, collective);
+    InFlight result = followed.run(
+        [&] { return BackendLayer::submit(std::move(collective)); });
+    if (result.is_complete()) {
+      return result;
+    }
+    return std::move(result).around(
+        [followed, member = member_](const InFlight::Wait& wait) {
+          return followed.run(wait);
+        });
+  }
+
+ private:
+  std::shared_ptr<const FollowedMember> member_;
+};
 
 } // namespace
 

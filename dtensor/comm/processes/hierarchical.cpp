@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/hierarchical_impl.h>
 
+#include <dtensor/comm/buffer_backend.h>
 #include <dtensor/comm/shard_buffers_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -49,7 +50,50 @@ std::vector<Positions> by_place(const std::vector<Positions>& hosts) {
   return columns;
 }
 
-class Hierarchical final : public GroupBackend {
+at::Tensor result_of(const GroupBackendPtr& backend, Collective&& collective) {
+  return std::move(backend->submit(std::move(collective)).wait().tensor);
+}
+
+at::Tensor
+gathered(const GroupBackendPtr& backend, at::Tensor input, Sizes counts) {
+  return result_of(
+      backend,
+      {.kind = CollectiveKind::kAllGather,
+       .inputs = {std::move(input)},
+       .sizes = std::move(counts)});
+}
+
+at::Tensor reduce_scattered(
+    const GroupBackendPtr& backend,
+    at::Tensor input,
+    Sizes counts,
+    ReduceOp op) {
+  return result_of(
+      backend,
+      {.kind = CollectiveKind::kReduceScatter,
+       .op = op,
+       .inputs = {std::move(input)},
+       .sizes = std::move(counts)});
+}
+
+at::Tensor broadcasted(
+    const GroupBackendPtr& backend,
+    const at::Tensor& input,
+    int64_t root) {
+  return result_of(
+      backend,
+      {.kind = CollectiveKind::kBroadcast, .root = root, .inputs = {input}});
+}
+
+// The backend may overwrite the tensor.
+at::Tensor
+reduced(const GroupBackendPtr& backend, at::Tensor owned, ReduceOp op) {
+  Collective collective{.kind = CollectiveKind::kAllReduce, .op = op};
+  collective.inputs.push_back(std::move(owned));
+  return result_of(backend, std::move(collective));
+}
+
+class Hierarchical final : public BufferBackend {
  public:
   /// `columns[l][h]` is the position of member (h, l).
   Hierarchical(
@@ -58,7 +102,7 @@ class Hierarchical final : public GroupBackend {
       GroupBackendPtr within,
       GroupBackendPtr across,
       GroupBackendPtr flat)
-      : GroupBackend(std::move(members)),
+      : BufferBackend(std::move(members)),
         columns_(std::move(columns)),
         within_(std::move(within)),
         across_(std::move(across)),
@@ -68,14 +112,15 @@ class Hierarchical final : public GroupBackend {
     const Sizes counts = chunk_sizes(input.numel(), within_->size());
     const bool divides = op == ReduceOp::kAvg;
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
-    at::Tensor part = within_->reduce_scatter(input.view({-1}), counts, inner);
+    at::Tensor part =
+        reduce_scattered(within_, input.view({-1}), counts, inner);
     if (part.numel() > 0) { // empty on all of a column or none
-      part = across_->all_reduce_in_place(part, inner);
+      part = reduced(across_, std::move(part), inner);
     }
     if (divides) {
       part = part / size();
     }
-    return within_->all_gather(part.to(input.scalar_type()), counts)
+    return gathered(within_, part.to(input.scalar_type()), counts)
         .view(input.sizes());
   }
 
@@ -83,9 +128,9 @@ class Hierarchical final : public GroupBackend {
   // network once per host, then exchanges the columns within the host.
   at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
     const at::Tensor column =
-        across_->all_gather(input, picked(counts, my_column()));
+        gathered(across_, input, picked(counts, my_column()));
     return in_members_order(
-        within_->all_gather(column, column_counts(counts)), counts);
+        gathered(within_, column, column_counts(counts)), counts);
   }
 
   at::Tensor reduce_scatter(
@@ -101,10 +146,10 @@ class Hierarchical final : public GroupBackend {
     }
     const bool divides = op == ReduceOp::kAvg;
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
-    const at::Tensor column = within_->reduce_scatter(
-        at::cat(by_place), column_counts(counts), inner);
+    const at::Tensor column = reduce_scattered(
+        within_, at::cat(by_place), column_counts(counts), inner);
     const at::Tensor mine =
-        across_->reduce_scatter(column, picked(counts, my_column()), inner);
+        reduce_scattered(across_, column, picked(counts, my_column()), inner);
     return divides ? (mine / size()).to(input.scalar_type()) : mine;
   }
 
@@ -112,21 +157,36 @@ class Hierarchical final : public GroupBackend {
   at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
     const auto [host, l] = host_and_index_of(root);
     const at::Tensor mine =
-        place() == l ? across_->broadcast(input, host) : input;
-    return within_->broadcast(mine, l);
+        place() == l ? broadcasted(across_, input, host) : input;
+    return broadcasted(within_, mine, l);
   }
 
   at::Tensor all_to_all(
       const at::Tensor& input,
       SizesRef sent,
       SizesRef received) override {
-    return flat_->all_to_all(input, sent, received);
+    return result_of(
+        flat_,
+        {.kind = CollectiveKind::kAllToAll,
+         .inputs = {input},
+         .sizes = Sizes(sent),
+         .received = Sizes(received)});
   }
   void send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    flat_->send(input, to, tag);
+    result_of(
+        flat_,
+        {.kind = CollectiveKind::kSend,
+         .root = to,
+         .tag = tag,
+         .inputs = {input}});
   }
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
-    return flat_->recv(like, from, tag);
+    return result_of(
+        flat_,
+        {.kind = CollectiveKind::kRecv,
+         .root = from,
+         .tag = tag,
+         .like = like});
   }
   void abandon(const std::string& why) override {
     for (const auto& backend : {within_, across_, flat_}) {

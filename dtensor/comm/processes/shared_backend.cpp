@@ -3,6 +3,8 @@
 // or none.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/decompose_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/packed_call_impl.h>
@@ -26,13 +28,53 @@ sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
   return result;
 }
 
-void SharedBackend::check_cpu(CollectiveKind kind, const at::Tensor& tensor)
-    const {
+InFlight SharedBackend::submit(Collective&& c) {
+  if (c.out.defined()) {
+    const at::Tensor out = std::move(c.out);
+    return submit(std::move(c)).then([out](const at::Tensor& result) {
+      return out.copy_(result);
+    });
+  }
+  check_cpu(c);
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      return all_reduce(c);
+    case CollectiveKind::kAllGather:
+      return all_gather(c);
+    case CollectiveKind::kReduceScatter:
+      return reduce_scatter(c);
+    case CollectiveKind::kAllToAll:
+      if (!c.received.empty()) {
+        return exchange_buffer(c);
+      }
+      if (c.shard_dim >= 0) {
+        return shard_dim_alltoall(c);
+      }
+      return all_to_all(c);
+    case CollectiveKind::kBroadcast:
+      return broadcast(c);
+    case CollectiveKind::kSend:
+      collective(c.kind, [&] { mail_.send(c.input(), c.root, c.tag); });
+      return CollectiveResult();
+    case CollectiveKind::kRecv:
+      return recv(c);
+    case CollectiveKind::kBarrier:
+      barrier(c);
+      return CollectiveResult();
+    default:
+      return decompose(std::move(c), *this, [this](Collective&& primitive) {
+        return submit(std::move(primitive));
+      });
+  }
+}
+
+void SharedBackend::check_cpu(const Collective& c) const {
+  const at::Tensor& tensor = c.example();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
-      tensor.device().is_cpu(),
+      !tensor.defined() || tensor.device().is_cpu(),
       "[{}] shared memory supports only CPU tensors: got one on {} on \"{}\". "
       "Move it to the CPU, or use another backend.",
-      to_string(kind),
+      c.name(),
       tensor.device(),
       label());
 }
@@ -55,10 +97,10 @@ void SharedBackend::post(int64_t at, const SharedSignature& signature) {
   }
 }
 
-void SharedBackend::meet(int64_t at, c10::function_ref<Call()> call) {
+void SharedBackend::meet(int64_t at, const Collective& c) {
   channel_->meet();
   if (at == 0 && !channel_->agreed()) {
-    disagree(call());
+    disagree(c);
   }
 }
 
@@ -89,7 +131,8 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 
 // Reports a mismatch. All members see the same signatures, so all of them reach
 // this function and exchange their full calls.
-void SharedBackend::disagree(const Call& call) {
+void SharedBackend::disagree(const Collective& c) {
+  const Call call = call_of_parts(c);
   channel_->next();
   std::vector<RemoteCall> told;
   const auto texts = gather_texts(pack(call));
@@ -118,10 +161,10 @@ int64_t SharedBackend::lane(Room room) const {
   return channel_->bytes(room) / others / kAligned * kAligned;
 }
 
-void SharedBackend::barrier() {
-  collective(CollectiveKind::kBarrier, [&] {
-    channel_->post(sign(CollectiveKind::kBarrier, at::kByte, {}));
-    meet(0, [] { return Call{.kind = CollectiveKind::kBarrier}; });
+void SharedBackend::barrier(const Collective& c) {
+  collective(c.kind, [&] {
+    channel_->post(sign(c.kind, at::kByte, {}));
+    meet(0, c);
     channel_->next();
   });
 }
@@ -130,12 +173,12 @@ void SharedBackend::abandon(const std::string& why) {
   channel_->leave(why);
 }
 
-at::Tensor SharedBackend::broadcast(const at::Tensor& input, int64_t root) {
-  constexpr CollectiveKind kKind = CollectiveKind::kBroadcast;
-  check_cpu(kKind, input);
-  return collective(kKind, [&] {
-    SharedSignature signature = sign(kKind, input.scalar_type(), input.sizes());
-    signature.root = static_cast<int32_t>(root);
+at::Tensor SharedBackend::broadcast(const Collective& c) {
+  const at::Tensor& input = c.input();
+  return collective(c.kind, [&] {
+    SharedSignature signature =
+        sign(c.kind, input.scalar_type(), input.sizes());
+    signature.root = static_cast<int32_t>(c.root);
     signature.numel = input.numel();
     at::Tensor out = empty_result(input.sizes(), input.options());
     const Source mine = all_of(input);
@@ -145,32 +188,23 @@ at::Tensor SharedBackend::broadcast(const at::Tensor& input, int64_t root) {
     const int64_t step = channel_->bytes(room);
     for (int64_t at = 0; at == 0 || at < mine.bytes(); at += step) {
       const Interval range = piece(mine, at, step);
-      if (rank() == root) {
+      if (rank() == c.root) {
         copy(mine, range, channel_->room(room, rank()));
       }
       post(at, signature);
-      meet(at, [&] {
-        return Call{.kind = kKind, .inputs = {input}, .root = root};
-      });
-      copy(channel_->room(room, root), result, range);
+      meet(at, c);
+      copy(channel_->room(room, c.root), result, range);
       channel_->next();
     }
     return out;
   });
 }
 
-void SharedBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
-  check_cpu(CollectiveKind::kSend, input);
-  collective(CollectiveKind::kSend, [&] { mail_.send(input, to, tag); });
-}
-
-at::Tensor
-SharedBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
-  check_cpu(CollectiveKind::kRecv, like);
+at::Tensor SharedBackend::recv(const Collective& c) {
   at::Tensor message =
-      collective(CollectiveKind::kRecv, [&] { return mail_.recv(from, tag); });
-  check_message(message, like, from);
-  return message.view(like.sizes());
+      collective(c.kind, [&] { return mail_.recv(c.root, c.tag); });
+  check_message(message, c.like, c.root);
+  return message.view(c.like.sizes());
 }
 
 // Checks a received message against `like`. A shape with more dimensions than

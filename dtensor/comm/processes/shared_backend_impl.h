@@ -4,8 +4,6 @@
 // (shared_reduce.cpp, ...).
 #pragma once
 
-#include <c10/util/FunctionRef.h>
-#include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/processes/rows_impl.h>
 #include <dtensor/comm/processes/shared_arena_impl.h>
@@ -35,38 +33,7 @@ class SharedBackend final : public GroupBackend {
         results_(std::move(results)),
         mail_(*channel_) {}
 
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
-  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
-    return gather_along(input, 0, counts);
-  }
-  at::Tensor reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override {
-    return reduce_scatter_along(input, 0, counts, op);
-  }
-  at::Tensor all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override;
-  at::Tensor broadcast(const at::Tensor& input, int64_t root) override;
-  void send(const at::Tensor& input, int64_t to, int64_t tag) override;
-  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override;
-
-  at::Tensor gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes)
-      override;
-  at::Tensor reduce_scatter_along(
-      const at::Tensor& input,
-      int64_t dim,
-      SizesRef sizes,
-      ReduceOp op) override;
-  at::Tensor shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim,
-      SizesRef sizes) override;
-  Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override;
-  void barrier() override;
+  InFlight submit(Collective&& c) override;
   void abandon(const std::string& why) override;
 
  private:
@@ -74,22 +41,32 @@ class SharedBackend final : public GroupBackend {
   using Sources = std::vector<Source>;
   using Targets = std::vector<Target>;
 
+  // One function per collective.
+  at::Tensor all_reduce(const Collective& c);
+  at::Tensor all_gather(const Collective& c);
+  at::Tensor reduce_scatter(const Collective& c);
+  at::Tensor shard_dim_alltoall(const Collective& c);
+  at::Tensor exchange_buffer(const Collective& c);
+  std::vector<at::Tensor> all_to_all(Collective& c);
+  at::Tensor broadcast(const Collective& c);
+  at::Tensor recv(const Collective& c);
+  void barrier(const Collective& c);
+
   /// Runs `body`. If it throws, marks the collective as failed for all members.
   /// A ValueError is exempt: all members throw it together.
   template <typename Body>
   auto collective(CollectiveKind kind, const Body& body);
   void tell_failure(const std::exception_ptr& failure);
-  void check_cpu(CollectiveKind kind, const at::Tensor& tensor) const;
+  void check_cpu(const Collective& c) const;
 
   /// Posts the next stage. The first stage of a collective (`at` == 0) carries
   /// `signature`.
   void post(int64_t at, const SharedSignature& signature);
   /// Waits until all members have posted the stage. In the first stage, throws
-  /// ValueError on all members if their signatures differ. `call` returns this
-  /// member's call for the error.
-  void meet(int64_t at, c10::function_ref<Call()> call);
+  /// ValueError on all members if their signatures differ.
+  void meet(int64_t at, const Collective& c);
   std::vector<std::string> gather_texts(const std::string& mine);
-  [[noreturn]] void disagree(const Call& call);
+  [[noreturn]] void disagree(const Collective& c);
 
   void check_message(
       const at::Tensor& message,
@@ -103,22 +80,22 @@ class SharedBackend final : public GroupBackend {
     return channel_->room(room, writer) + number * lane(room);
   }
 
-  at::Tensor reduce_in_notice(const at::Tensor& input, ReduceOp op);
-  at::Tensor reduce_in_parts(const at::Tensor& input, ReduceOp op);
+  at::Tensor reduce_in_notice(const Collective& c);
+  at::Tensor reduce_in_parts(const Collective& c);
   void reduce_parts(
       const SharedSignature& signature,
       const Sources& parts,
       const at::Tensor& out,
-      c10::function_ref<Call()> call);
+      const Collective& c);
   void reduce_piece(
       const Source& mine,
       Interval range,
       Room room,
       ReduceOp op,
       const at::Tensor& out);
-  /// Returns `given`, or gathers each member's `mine` if `given` is empty.
-  Sizes
-  exchanged_sizes(SizesRef given, int64_t mine, c10::function_ref<Call()> call);
+  /// Returns the sizes of all members along `dim`: `c.sizes`, or gathered if
+  /// that is empty.
+  Sizes known_sizes(const Collective& c);
   /// Gathers by writing directly to the results of all members. `shown` is this
   /// member's result in its arena. Returns false if not all members have a
   /// result in an arena.
@@ -127,17 +104,17 @@ class SharedBackend final : public GroupBackend {
       const Source& mine,
       const Targets& targets,
       const at::Tensor& shown,
-      c10::function_ref<Call()> call);
+      const Collective& c);
   void gather_rows(
       const SharedSignature& signature,
       const Source& mine,
       const Targets& targets,
-      c10::function_ref<Call()> call);
+      const Collective& c);
   void exchange_rows(
       const SharedSignature& signature,
       const Sources& sources,
       const Targets& targets,
-      c10::function_ref<Call()> call);
+      const Collective& c);
   /// Exchanges the data that did not fit behind the tables, in rounds.
   /// `longest` is the largest number of bytes for one member. `sources` is
   /// empty if this member has nothing left to send.

@@ -7,6 +7,7 @@
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/decompose_impl.h>
 #include <dtensor/comm/shard_buffers_impl.h>
 
 #include <algorithm>
@@ -98,7 +99,7 @@ void SharedBackend::exchange_rows(
     const SharedSignature& signature,
     const Sources& sources,
     const Targets& targets,
-    c10::function_ref<Call()> call) {
+    const Collective& c) {
   std::vector<Table> tables;
   for (int64_t member = 0; member < size(); ++member) {
     tables.emplace_back(channel_->room(Room::kNotice, member), size());
@@ -110,7 +111,7 @@ void SharedBackend::exchange_rows(
   copy(sources[me], targets[me]); // overlaps with the others' arrival
   channel_->meet();
   if (!channel_->agreed() || !fit(tables)) {
-    disagree(call());
+    disagree(c);
   }
   // The tables are valid only until the next stage; the code below keeps all
   // that later stages need.
@@ -163,81 +164,62 @@ void SharedBackend::exchange_blocks(
   }
 }
 
-at::Tensor SharedBackend::all_to_all(
-    const at::Tensor& input,
-    SizesRef sent,
-    SizesRef received) {
-  constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
-  check_cpu(kKind, input);
-  const auto call = [&] { return all_to_all_call(input, sent, received); };
-  return collective(kKind, [&] {
+at::Tensor SharedBackend::exchange_buffer(const Collective& c) {
+  const at::Tensor& input = c.input();
+  return collective(c.kind, [&] {
     at::Tensor out =
-        empty_result({c10::sum_integers(received)}, input.options());
+        empty_result({c10::sum_integers(c.received)}, input.options());
     exchange_rows(
-        sign(kKind, input.scalar_type(), {}),
-        cut<const std::byte>(input, 0, sent),
-        cut<std::byte>(out, 0, received),
-        call);
+        sign(c.kind, input.scalar_type(), {}),
+        cut<const std::byte>(input, 0, c.sizes),
+        cut<std::byte>(out, 0, c.received),
+        c);
     return out;
   });
 }
 
-GroupBackend::Tensors SharedBackend::exchange_parts(
-    const Tensors& inputs,
-    Shapes shapes) {
-  constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
-  check_cpu(kKind, inputs.front());
-  const auto known = shapes.empty() ? exchange_shapes(inputs) : shapes.vec();
-  const auto call = [&] {
-    return Call{.kind = kKind, .inputs = inputs, .shapes = known};
-  };
-  return collective(kKind, [&] {
-    Tensors results;
+std::vector<at::Tensor> SharedBackend::all_to_all(Collective& c) {
+  if (c.shapes.empty()) {
+    c.shapes = exchange_shapes(
+        *this,
+        [this](Collective&& primitive) { return submit(std::move(primitive)); },
+        c.inputs);
+  }
+  return collective(c.kind, [&] {
+    const auto options = c.input().options();
+    std::vector<at::Tensor> results;
     Sources sources;
     Targets targets;
-    for (size_t r = 0; r < inputs.size(); ++r) {
-      results.push_back(empty_result(known[r], inputs.front().options()));
-      sources.push_back(all_of(inputs[r]));
+    for (size_t r = 0; r < c.inputs.size(); ++r) {
+      results.push_back(empty_result(c.shapes[r], options));
+      sources.push_back(all_of(c.inputs[r]));
       targets.push_back(all_of_result(results.back()));
     }
     exchange_rows(
-        sign(kKind, inputs.front().scalar_type(), {}), sources, targets, call);
+        sign(c.kind, c.input().scalar_type(), {}), sources, targets, c);
     return results;
   });
 }
 
-at::Tensor SharedBackend::shard_dim_alltoall(
-    const at::Tensor& input,
-    int64_t gather_dim,
-    int64_t shard_dim,
-    SizesRef given) {
-  constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
-  check_cpu(kKind, input);
-  const auto call = [&] {
-    return Call{
-        .kind = kKind,
-        .inputs = {input},
-        .dim = gather_dim,
-        .shard_dim = shard_dim,
-        .sizes = Sizes(given)};
-  };
-  const Sizes chunks = chunk_sizes(input.size(shard_dim), size());
-  return collective(kKind, [&] {
-    const Sizes sizes = exchanged_sizes(given, input.size(gather_dim), call);
+at::Tensor SharedBackend::shard_dim_alltoall(const Collective& c) {
+  const at::Tensor& input = c.input();
+  const Sizes chunks = chunk_sizes(input.size(c.shard_dim), size());
+  return collective(c.kind, [&] {
+    const Sizes sizes = known_sizes(c);
     const Sizes shape = resized(
-        resized(input.sizes(), gather_dim, c10::sum_integers(sizes)),
-        shard_dim,
+        resized(input.sizes(), c.dim, c10::sum_integers(sizes)),
+        c.shard_dim,
         chunks[static_cast<size_t>(rank())]);
-    SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
-    signature.dim = static_cast<uint8_t>(gather_dim);
+    SharedSignature signature = sign(c.kind, input.scalar_type(), sizes);
+    signature.dim = static_cast<uint8_t>(c.dim);
     // Offset by 1, because root is 0 in an all_to_all, which has no dimension.
-    signature.root = static_cast<int32_t>(shard_dim) + 1;
+    signature.root = static_cast<int32_t>(c.shard_dim) + 1;
     at::Tensor out = empty_result(shape, input.options());
     exchange_rows(
         signature,
-        cut<const std::byte>(input, shard_dim, chunks),
-        cut<std::byte>(out, gather_dim, sizes),
-        call);
+        cut<const std::byte>(input, c.shard_dim, chunks),
+        cut<std::byte>(out, c.dim, sizes),
+        c);
     return out;
   });
 }

@@ -29,51 +29,44 @@ bool has_elements(SizesRef sizes, int64_t least) {
 
 } // namespace
 
-at::Tensor SharedBackend::gather_along(
-    const at::Tensor& input,
-    int64_t dim,
-    SizesRef given) {
-  constexpr CollectiveKind kKind = CollectiveKind::kAllGather;
-  check_cpu(kKind, input);
-  const auto call = [&] {
-    return Call{
-        .kind = kKind, .inputs = {input}, .dim = dim, .sizes = Sizes(given)};
-  };
-  return collective(kKind, [&] {
-    const Sizes known = exchanged_sizes(given, input.size(dim), call);
-    const Sizes sizes = resized(input.sizes(), dim, c10::sum_integers(known));
+at::Tensor SharedBackend::all_gather(const Collective& c) {
+  const at::Tensor& input = c.input();
+  return collective(c.kind, [&] {
+    const Sizes known = known_sizes(c);
+    const int64_t total = c10::sum_integers(known);
+    if (c.gathered_size >= 0 && total != c.gathered_size) {
+      throw_wrong_total(c.name(), label(), c.dim, total, c.gathered_size);
+    }
+    const Sizes sizes = resized(input.sizes(), c.dim, total);
     const bool is_long =
         has_elements(sizes, kLongBytes * size() / input.element_size());
     const at::Tensor shown =
         is_long ? results_->empty(sizes, input.scalar_type()) : at::Tensor();
     at::Tensor out =
         shown.defined() ? shown : empty_result(sizes, input.options());
-    SharedSignature signature = sign(kKind, input.scalar_type(), known);
-    signature.dim = static_cast<uint8_t>(dim);
+    SharedSignature signature = sign(c.kind, input.scalar_type(), known);
+    signature.dim = static_cast<uint8_t>(c.dim);
     signature.numel = out.numel();
-    const Targets targets = cut<std::byte>(out, dim, known);
+    const Targets targets = cut<std::byte>(out, c.dim, known);
     if (!is_long ||
-        !gather_to_all(signature, all_of(input), targets, shown, call)) {
-      gather_rows(signature, all_of(input), targets, call);
+        !gather_to_all(signature, all_of(input), targets, shown, c)) {
+      gather_rows(signature, all_of(input), targets, c);
     }
     return out;
   });
 }
 
-// Gathers the members' sizes in one stage and without a tensor, like
-// exchange_sizes().
-Sizes SharedBackend::exchanged_sizes(
-    SizesRef given,
-    int64_t mine,
-    c10::function_ref<Call()> call) {
-  if (!given.empty()) {
-    return Sizes(given);
+// Gathers the members' sizes in one stage and without a tensor.
+Sizes SharedBackend::known_sizes(const Collective& c) {
+  if (!c.sizes.empty()) {
+    return c.sizes;
   }
+  const int64_t mine = c.input().size(c.dim);
   SharedSignature signature = sign(CollectiveKind::kAllGather, at::kLong, {});
   signature.numel = -1; // unique to this call
   std::memcpy(channel_->room(Room::kNotice, rank()), &mine, sizeof(mine));
   channel_->post(signature);
-  meet(0, call);
+  meet(0, c);
   Sizes sizes;
   for (int64_t member = 0; member < size(); ++member) {
     int64_t theirs = 0;
@@ -90,11 +83,11 @@ bool SharedBackend::gather_to_all(
     const Source& mine,
     const Targets& targets,
     const at::Tensor& shown,
-    c10::function_ref<Call()> call) {
+    const Collective& c) {
   PeerResults results(*channel_);
   results.show(*results_, shown);
   channel_->post(signature);
-  meet(0, call);
+  meet(0, c);
   results.find();
   channel_->next();
   if (!results.all_in_arenas()) {
@@ -117,7 +110,7 @@ void SharedBackend::gather_rows(
     const SharedSignature& signature,
     const Source& mine,
     const Targets& targets,
-    c10::function_ref<Call()> call) {
+    const Collective& c) {
   const int64_t longest = longest_of(targets);
   const Room room = longest <= kNoticeBytes ? Room::kNotice : Room::kBlock;
   const int64_t step = channel_->bytes(room);
@@ -125,7 +118,7 @@ void SharedBackend::gather_rows(
     const Interval range = piece(mine, at, step);
     copy(mine, range, channel_->room(room, rank()));
     post(at, signature);
-    meet(at, call);
+    meet(at, c);
     for (int64_t member = 0; member < size(); ++member) {
       const Target& target = targets[static_cast<size_t>(member)];
       copy(channel_->room(room, member), target, piece(target, at, step));

@@ -10,6 +10,7 @@
 // stage.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
+#include <ATen/ops/empty.h>
 #include <dtensor/comm/processes/shown_results_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 #include <dtensor/comm/shard_buffers_impl.h>
@@ -173,43 +174,38 @@ struct Packed {
 
 } // namespace
 
-at::Tensor SharedBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
-  check_cpu(CollectiveKind::kAllReduce, input);
-  return collective(CollectiveKind::kAllReduce, [&] {
-    return static_cast<int64_t>(input.nbytes()) <= kNoticeBytes
-        ? reduce_in_notice(input, op)
-        : reduce_in_parts(input, op);
+at::Tensor SharedBackend::all_reduce(const Collective& c) {
+  return collective(c.kind, [&] {
+    return c.input_bytes() <= kNoticeBytes ? reduce_in_notice(c)
+                                           : reduce_in_parts(c);
   });
 }
 
-at::Tensor SharedBackend::reduce_in_notice(
-    const at::Tensor& input,
-    ReduceOp op) {
-  constexpr CollectiveKind kKind = CollectiveKind::kAllReduce;
+at::Tensor SharedBackend::reduce_in_notice(const Collective& c) {
+  const at::Tensor& input = c.input();
   const Source mine = all_of(input);
   copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
-  post(0, reduction(kKind, input, op));
+  post(0, reduction(c.kind, input, c.op));
   // Allocating the result overlaps with the arrival of the others.
   at::Tensor out = empty_result(input.sizes(), input.options());
-  meet(0, [&] { return Call{.kind = kKind, .inputs = {input}, .op = op}; });
+  meet(0, c);
   c10::SmallVector<const void*, 8> terms;
   for (int64_t member = 0; member < size(); ++member) {
     terms.push_back(channel_->room(Room::kNotice, member));
   }
-  reduce_memory(input.scalar_type(), op, terms, out.data_ptr(), input.numel());
+  reduce_memory(
+      input.scalar_type(), c.op, terms, out.data_ptr(), input.numel());
   channel_->next();
   return out;
 }
 
-at::Tensor SharedBackend::reduce_in_parts(
-    const at::Tensor& input,
-    ReduceOp op) {
-  constexpr CollectiveKind kKind = CollectiveKind::kAllReduce;
+at::Tensor SharedBackend::reduce_in_parts(const Collective& c) {
+  const at::Tensor& input = c.input();
   const at::Tensor shown = results_->empty(input.sizes(), input.scalar_type());
   at::Tensor out =
       shown.defined() ? shown : empty_result(input.sizes(), input.options());
-  const auto signature = reduction(kKind, input, op);
-  BlockedAllReduce parts(*channel_, input, out, op);
+  const auto signature = reduction(c.kind, input, c.op);
+  BlockedAllReduce parts(*channel_, input, out, c.op);
   // Stage `block` publishes and reduces block `block`, and collects the results
   // of the previous block. The last stage only collects.
   for (int64_t block = 0; block <= parts.blocks(); ++block) {
@@ -218,9 +214,7 @@ at::Tensor SharedBackend::reduce_in_parts(
     }
     parts.show_terms(block);
     post(block, signature);
-    meet(block, [&] {
-      return Call{.kind = kKind, .inputs = {input}, .op = op};
-    });
+    meet(block, c);
     if (block == 0) {
       parts.results().find();
     }
@@ -231,31 +225,19 @@ at::Tensor SharedBackend::reduce_in_parts(
   return out;
 }
 
-at::Tensor SharedBackend::reduce_scatter_along(
-    const at::Tensor& input,
-    int64_t dim,
-    SizesRef given,
-    ReduceOp op) {
-  constexpr CollectiveKind kKind = CollectiveKind::kReduceScatter;
-  check_cpu(kKind, input);
+at::Tensor SharedBackend::reduce_scatter(const Collective& c) {
+  const at::Tensor& input = c.input();
   const Sizes sizes =
-      given.empty() ? chunk_sizes(input.size(dim), size()) : Sizes(given);
-  return collective(kKind, [&] {
-    const Sources parts = cut<const std::byte>(input, dim, sizes);
+      c.sizes.empty() ? chunk_sizes(input.size(c.dim), size()) : c.sizes;
+  return collective(c.kind, [&] {
+    const Sources parts = cut<const std::byte>(input, c.dim, sizes);
     at::Tensor out = empty_result(
-        resized(input.sizes(), dim, sizes[static_cast<size_t>(rank())]),
+        resized(input.sizes(), c.dim, sizes[static_cast<size_t>(rank())]),
         input.options());
-    SharedSignature signature = reduction(kKind, input, op);
-    signature.dim = static_cast<uint8_t>(dim);
-    signature.sizes_hash ^= sign(kKind, input.scalar_type(), sizes).sizes_hash;
-    reduce_parts(signature, parts, out, [&] {
-      return Call{
-          .kind = kKind,
-          .inputs = {input},
-          .op = op,
-          .dim = dim,
-          .sizes = sizes};
-    });
+    SharedSignature signature = reduction(c.kind, input, c.op);
+    signature.dim = static_cast<uint8_t>(c.dim);
+    signature.sizes_hash ^= sign(c.kind, input.scalar_type(), sizes).sizes_hash;
+    reduce_parts(signature, parts, out, c);
     return out;
   });
 }
@@ -264,7 +246,7 @@ void SharedBackend::reduce_parts(
     const SharedSignature& signature,
     const Sources& parts,
     const at::Tensor& out,
-    c10::function_ref<Call()> call) {
+    const Collective& c) {
   const int64_t longest = longest_of(parts);
   const Room room =
       longest <= lane(Room::kNotice) ? Room::kNotice : Room::kBlock;
@@ -278,7 +260,7 @@ void SharedBackend::reduce_parts(
       }
     }
     post(at, signature);
-    meet(at, call);
+    meet(at, c);
     reduce_piece(
         mine.rows, piece(mine.rows, at, step), room, signature.op, out);
     channel_->next();

@@ -32,16 +32,14 @@ at::Tensor gathered(const Calls& calls, int64_t member) {
   return concatenated(mine, inputs_on(mine.input().device(), calls), mine.dim);
 }
 
-at::Tensor ThreadBackend::gather_along(
-    const at::Tensor& input,
-    int64_t dim,
-    SizesRef parts) {
-  Signature signature = are_all(parts, input.size(dim))
+at::Tensor ThreadBackend::all_gather(Collective& c) {
+  const at::Tensor& input = c.input();
+  Signature signature = are_all(c.sizes, input.size(c.dim))
       ? sign(CollectiveKind::kAllGather, input)
       : Signature(); // a signature holds one size only
-  signature.dim = static_cast<uint8_t>(dim);
+  signature.dim = static_cast<uint8_t>(c.dim);
   at::DimVector sizes(input.sizes());
-  sizes[static_cast<size_t>(dim)] *= size();
+  sizes[static_cast<size_t>(c.dim)] *= size();
   const auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         gather_small(signature, members, out);
@@ -50,11 +48,8 @@ at::Tensor ThreadBackend::gather_along(
     return *small;
   }
   const PlainTensors guard;
-  Call call;
-  call.kind = CollectiveKind::kAllGather;
-  call.inputs = {published(input)};
-  call.dim = dim;
-  call.sizes = Sizes(parts);
+  Call call(std::move(c));
+  call.inputs[0] = published(call.inputs[0]);
   return meet(call, [&] { return gathered(channel_->calls(), rank()); });
 }
 

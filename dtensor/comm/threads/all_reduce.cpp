@@ -20,20 +20,20 @@ constexpr int64_t kBlockBytes = 1 << 18;
 
 // Returns false if no vectorized loop exists for these tensors.
 bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
-  const at::ScalarType dtype = mine.output.scalar_type();
-  const int64_t item = mine.output.element_size();
+  const at::ScalarType dtype = mine.out.scalar_type();
+  const int64_t item = mine.out.element_size();
   if (!wants_loop(dtype, mine.op, range.size() * item)) {
     return false;
   }
   c10::SmallVector<const std::byte*, 8> inputs;
   c10::SmallVector<std::byte*, 8> outputs;
   for (const Call* peer : calls) {
-    if (!is_plain(peer->input()) || !is_plain(peer->output)) {
+    if (!is_plain(peer->input()) || !is_plain(peer->out)) {
       return false;
     }
     inputs.push_back(
         static_cast<const std::byte*>(peer->input().const_data_ptr()));
-    outputs.push_back(static_cast<std::byte*>(peer->output.data_ptr()));
+    outputs.push_back(static_cast<std::byte*>(peer->out.data_ptr()));
   }
   at::parallel_for(
       range.begin,
@@ -67,7 +67,7 @@ void reduce_range(const Calls& calls, int64_t member, Interval range) {
   if (range.size() == 0 || reduce_in_loop(calls, mine, range)) {
     return;
   }
-  const at::Tensor flat = mine.output.view({-1});
+  const at::Tensor flat = mine.out.view({-1});
   const auto inputs = inputs_on(flat.device(), calls);
   const int64_t block =
       flat.is_cpu() ? kBlockBytes / flat.element_size() : range.size();
@@ -81,39 +81,40 @@ void reduce_range(const Calls& calls, int64_t member, Interval range) {
     reduce_into(part, parts, mine.op);
     for (const Call* call : calls) {
       if (call != &mine) {
-        call->output.view({-1}).narrow(0, begin, length).copy_(part);
+        call->out.view({-1}).narrow(0, begin, length).copy_(part);
       }
     }
   }
 }
 
-at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
+at::Tensor ThreadBackend::all_reduce(Collective& c) {
+  const at::Tensor& input = c.input();
   Signature signature = sign(CollectiveKind::kAllReduce, input);
-  signature.op = op;
+  signature.op = c.op;
   const auto small = try_fast_path(
       signature,
       input,
       input.sizes(),
       [&](Published members, const at::Tensor& out) {
         reduce_memory(
-            signature.dtype, op, members, out.data_ptr(), out.numel());
+            signature.dtype, c.op, members, out.data_ptr(), out.numel());
       });
   if (small) {
     return *small;
   }
   const PlainTensors guard;
-  Call call;
-  call.kind = CollectiveKind::kAllReduce;
-  call.inputs = {published(input)};
-  call.op = op;
-  call.output = empty(input.sizes(), input);
-  finish_device_work(call.output); // peers write to it
+  Call call(std::move(c));
+  call.inputs[0] = published(call.inputs[0]);
+  call.out = empty(call.input().sizes(), call.input());
+  finish_device_work(call.out); // peers write to it
   meet(call, [&] {
     try {
       // Together the members read each input and write each output once.
       reduce_range(
-          channel_->calls(), rank(), chunk(input.numel(), size(), rank()));
-      finish_device_work(call.output);
+          channel_->calls(),
+          rank(),
+          chunk(call.input().numel(), size(), rank()));
+      finish_device_work(call.out);
     } catch (...) {
       channel_->fail(rank());
       throw;
@@ -122,7 +123,7 @@ at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   if (channel_->any_failed(rank())) {
     throw RankEnded(); // the failed member throws the reason
   }
-  return call.output;
+  return call.out;
 }
 
 } // namespace dtensor::detail

@@ -4,7 +4,6 @@
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/ops/cat.h>
-#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <algorithm>
@@ -39,8 +38,8 @@ void exchange_small(
 // kSmallBytes, else a signature that is not small. `shapes`: the expected
 // shapes of the received tensors, if known.
 Signature sign_parts(
-    const GroupBackend::Tensors& parts,
-    GroupBackend::Shapes shapes) {
+    c10::ArrayRef<at::Tensor> parts,
+    c10::ArrayRef<Sizes> shapes) {
   const at::Tensor& first = parts.front();
   Signature result = sign(CollectiveKind::kAllToAll, first);
   const bool fits = first.nbytes() * parts.size() <= kSmallBytes &&
@@ -80,20 +79,17 @@ at::Tensor exchanged(const Calls& calls, int64_t member) {
       mine.dim);
 }
 
-at::Tensor ThreadBackend::shard_dim_alltoall(
-    const at::Tensor& input,
-    int64_t gather_dim,
-    int64_t shard_dim,
-    SizesRef parts) {
-  Signature signature = are_all(parts, input.size(gather_dim))
+at::Tensor ThreadBackend::shard_dim_alltoall(Collective& c) {
+  const at::Tensor& input = c.input();
+  Signature signature = are_all(c.sizes, input.size(c.dim))
       ? sign(CollectiveKind::kAllToAll, input)
       : Signature();
-  signature.dim = static_cast<uint8_t>(gather_dim);
-  signature.root = static_cast<uint16_t>(shard_dim);
+  signature.dim = static_cast<uint8_t>(c.dim);
+  signature.root = static_cast<uint16_t>(c.shard_dim);
   at::DimVector sizes(input.sizes());
-  sizes[static_cast<size_t>(gather_dim)] *= size();
-  auto& cut = sizes[static_cast<size_t>(shard_dim)];
-  cut = chunk(cut, size(), rank()).size();
+  sizes[static_cast<size_t>(c.dim)] *= size();
+  auto& sharded = sizes[static_cast<size_t>(c.shard_dim)];
+  sharded = chunk(sharded, size(), rank()).size();
   const auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         exchange_small(signature, members, rank(), out);
@@ -102,28 +98,23 @@ at::Tensor ThreadBackend::shard_dim_alltoall(
     return *small;
   }
   const PlainTensors guard;
-  Call call;
-  call.kind = CollectiveKind::kAllToAll;
-  call.inputs = {published(input)};
-  call.dim = gather_dim;
-  call.shard_dim = shard_dim;
-  call.sizes = Sizes(parts);
+  Call call(std::move(c));
+  call.inputs[0] = published(call.inputs[0]);
   return meet(call, [&] { return exchanged(channel_->calls(), rank()); });
 }
 
-std::optional<GroupBackend::Tensors> ThreadBackend::exchange_small_parts(
-    const Tensors& inputs,
-    Shapes shapes) {
-  const Signature signature = sign_parts(inputs, shapes);
+std::optional<ThreadBackend::Tensors> ThreadBackend::exchange_small_parts(
+    const Collective& c) {
+  const Signature signature = sign_parts(c.inputs, c.shapes);
   const auto make = [&] {
-    Tensors parts(inputs.size());
+    Tensors parts(c.inputs.size());
     for (at::Tensor& part : parts) {
-      part = empty_small(inputs.front().sizes(), signature.dtype);
+      part = empty_small(c.input().sizes(), signature.dtype);
     }
     return parts;
   };
   const auto fill = [&](Published members, const Tensors& out) {
-    const size_t bytes = inputs.front().nbytes();
+    const size_t bytes = c.input().nbytes();
     for (size_t member = 0; member < members.size() && bytes > 0; ++member) {
       std::memcpy(
           out[member].data_ptr(),
@@ -131,23 +122,19 @@ std::optional<GroupBackend::Tensors> ThreadBackend::exchange_small_parts(
           bytes);
     }
   };
-  return try_fast_path(signature, inputs, make, fill);
+  return try_fast_path(signature, c.inputs, make, fill);
 }
 
-GroupBackend::Tensors ThreadBackend::exchange_parts(
-    const Tensors& inputs,
-    Shapes shapes) {
-  if (auto small = exchange_small_parts(inputs, shapes)) {
+ThreadBackend::Tensors ThreadBackend::all_to_all(Collective& c) {
+  if (auto small = exchange_small_parts(c)) {
     return *std::move(small);
   }
   const PlainTensors guard;
-  Call call;
-  call.kind = CollectiveKind::kAllToAll;
-  for (const at::Tensor& input : inputs) {
-    call.inputs.push_back(published(input));
+  Call call(std::move(c));
+  for (at::Tensor& input : call.inputs) {
+    input = published(input);
   }
-  call.shapes = shapes.vec();
-  const at::Device device = inputs.front().device();
+  const at::Device device = call.input().device();
   return meet(call, [&] {
     Tensors result;
     for (int64_t member = 0; member < size(); ++member) {
@@ -157,15 +144,6 @@ GroupBackend::Tensors ThreadBackend::exchange_parts(
     finish_device_work(result.front());
     return result;
   });
-}
-
-at::Tensor ThreadBackend::all_to_all(
-    const at::Tensor& input,
-    SizesRef sent,
-    SizesRef received) {
-  const PlainTensors guard;
-  return at::cat(exchange_parts(
-      split(input, 0, sent), shapes_along(input.sizes(), 0, received)));
 }
 
 } // namespace dtensor::detail

@@ -36,7 +36,7 @@ bool AsyncMeeting::complete() const {
 // large enough that the cost of starting a block is negligible.
 int64_t AsyncMeeting::block_size() const {
   constexpr int64_t kBytes = 1 << 16;
-  const at::Tensor& output = calls_[0]->output;
+  const at::Tensor& output = calls_[0]->out;
   return output.is_cpu() ? kBytes / output.element_size()
                          : std::max<int64_t>(numel(), 1);
 }
@@ -53,7 +53,7 @@ void AsyncMeeting::reduce_blocks(int64_t member) {
       const int64_t begin = block * block_size();
       reduce_range(
           calls_, member, {begin, std::min(begin + block_size(), numel())});
-      finish_device_work(calls_[static_cast<size_t>(member)]->output);
+      finish_device_work(calls_[static_cast<size_t>(member)]->out);
       blocks_done_.fetch_add(1);
     }
   } catch (...) {

@@ -57,7 +57,7 @@ class AsyncMeeting {
   };
 
   int64_t numel() const {
-    return calls_[0]->output.numel();
+    return calls_[0]->out.numel();
   }
   int64_t block_size() const;
   int64_t blocks() const;

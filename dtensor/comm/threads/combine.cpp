@@ -50,7 +50,7 @@ parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes) {
 }
 
 at::Tensor output_of(const Call& call, at::IntArrayRef sizes) {
-  return call.output.defined() ? call.output : empty(sizes, call.input());
+  return call.out.defined() ? call.out : empty(sizes, call.input());
 }
 
 at::Tensor concatenated(

@@ -58,7 +58,7 @@ Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
 std::vector<at::Tensor>
 parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
 
-/// Returns the output tensor of `call`: its `output` if defined, else a new one
+/// Returns the output tensor of `call`: its `out` if defined, else a new one
 /// of these sizes.
 at::Tensor output_of(const Call& call, at::IntArrayRef sizes);
 at::Tensor concatenated(
@@ -66,7 +66,7 @@ at::Tensor concatenated(
     const std::vector<at::Tensor>& parts,
     int64_t dim);
 
-/// Return the result for `member`, on its device, in its call's `output` if
+/// Return the result for `member`, on its device, in its call's `out` if
 /// that is defined.
 at::Tensor gathered(const Calls& calls, int64_t member);
 at::Tensor exchanged(const Calls& calls, int64_t member);

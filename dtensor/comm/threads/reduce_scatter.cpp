@@ -51,19 +51,16 @@ at::Tensor reduce_scattered(const Calls& calls, int64_t member) {
   return out;
 }
 
-at::Tensor ThreadBackend::reduce_scatter_along(
-    const at::Tensor& input,
-    int64_t dim,
-    SizesRef given,
-    ReduceOp op) {
-  const Interval mine = part_of(input.size(dim), size(), given, rank());
-  Signature signature = given.empty()
+at::Tensor ThreadBackend::reduce_scatter(Collective& c) {
+  const at::Tensor& input = c.input();
+  const Interval mine = part_of(input.size(c.dim), size(), c.sizes, rank());
+  Signature signature = c.sizes.empty()
       ? sign(CollectiveKind::kReduceScatter, input)
       : Signature(); // a signature does not hold shard sizes
-  signature.op = op;
-  signature.dim = static_cast<uint8_t>(dim);
+  signature.op = c.op;
+  signature.dim = static_cast<uint8_t>(c.dim);
   at::DimVector sizes(input.sizes());
-  sizes[static_cast<size_t>(dim)] = mine.size();
+  sizes[static_cast<size_t>(c.dim)] = mine.size();
   const auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         reduce_scatter_small(signature, members, rank(), out);
@@ -72,12 +69,8 @@ at::Tensor ThreadBackend::reduce_scatter_along(
     return *small;
   }
   const PlainTensors guard;
-  Call call;
-  call.kind = CollectiveKind::kReduceScatter;
-  call.inputs = {published(input)};
-  call.dim = dim;
-  call.sizes = Sizes(given);
-  call.op = op;
+  Call call(std::move(c));
+  call.inputs[0] = published(call.inputs[0]);
   return meet(
       call, [&] { return reduce_scattered(channel_->calls(), rank()); });
 }

@@ -23,33 +23,22 @@ at::Tensor own_or_copy(at::Tensor tensor) {
                                 : copy_to(tensor.device(), tensor);
 }
 
-Call call_to_join(AsyncCollective collective) {
-  if (!collective.received.empty()) {
-    return all_to_all_call(
-        collective.input, collective.sizes, collective.received);
+Call call_to_join(Collective&& c) {
+  Call call = call_of_parts(c);
+  if (c.received.empty()) {
+    call.inputs.clear();
+    call.inputs.push_back(own_or_copy(std::move(c.inputs[0])));
   }
-  Call call;
-  call.kind = collective.kind;
-  call.inputs = {own_or_copy(std::move(collective.input))};
-  call.op = collective.op;
-  call.dim = collective.dim;
-  call.sizes = collective.sizes;
-  call.output = std::move(collective.out);
-  if (call.kind == CollectiveKind::kAllToAll) {
-    call.shard_dim = collective.shard_dim;
-  }
-  if (call.kind == CollectiveKind::kAllGather) {
-    call.gathered_size = collective.gathered_size;
-  }
-  if (call.kind == CollectiveKind::kAllReduce && !call.output.defined()) {
-    call.output = empty(call.input().sizes(), call.input());
+  if (call.kind == CollectiveKind::kAllReduce && !call.out.defined()) {
+    call.out = empty(call.input().sizes(), call.input());
   }
   return call;
 }
 
-class ThreadPending final : public Pending {
+// A collective that this rank has joined.
+class JoinedCollective {
  public:
-  ThreadPending(
+  JoinedCollective(
       std::shared_ptr<ThreadHub> hub,
       std::shared_ptr<Channel> channel,
       const GroupBackend& group,
@@ -62,20 +51,16 @@ class ThreadPending final : public Pending {
         owner_(this_world()),
         meeting_(std::move(meeting)) {}
 
-  at::Tensor wait() override {
-    if (meeting_ != nullptr) {
-      check_may_fetch();
-      const PlainTensors guard;
-      const auto name = meeting_->call(member_).name();
-      const auto rank = ranks_[static_cast<size_t>(member_)];
-      result_ = placed(*hub_, rank, name, label_, [&] { return compute(); });
-      meeting_ = nullptr;
-    }
-    return result_;
+  at::Tensor wait() const {
+    check_may_fetch();
+    const PlainTensors guard;
+    const auto name = meeting_->call(member_).name();
+    const auto rank = ranks_[static_cast<size_t>(member_)];
+    return placed(*hub_, rank, name, label_, [&] { return compute(); });
   }
 
  private:
-  at::Tensor compute() {
+  at::Tensor compute() const {
     channel_->await(member_, label_, *meeting_);
     const Calls& calls = meeting_->calls();
     const Call& mine = meeting_->call(member_);
@@ -85,10 +70,10 @@ class ThreadPending final : public Pending {
       keep_contradiction(mine);
       throw;
     }
-    switch (*mine.kind) {
+    switch (mine.kind) {
       case CollectiveKind::kAllReduce:
         channel_->reduce(member_, *meeting_);
-        return mine.output;
+        return mine.out;
       case CollectiveKind::kAllGather:
         return gathered(calls, member_);
       case CollectiveKind::kReduceScatter:
@@ -113,7 +98,7 @@ class ThreadPending final : public Pending {
 
   // Restores the assumed shapes after a contradiction: the tensors in question
   // still exist, so the next collective must report it again.
-  void keep_contradiction(const Call& mine) {
+  void keep_contradiction(const Call& mine) const {
     auto& assumed = channel_->assumed(member_);
     if (mine.assumed != nullptr && assumed.empty() &&
         contradiction(meeting_->calls(), ranks_, label_, /*fit=*/true)) {
@@ -129,18 +114,18 @@ class ThreadPending final : public Pending {
   int64_t member_;
   std::shared_ptr<World> owner_;
   AsyncMeetingPtr meeting_;
-  at::Tensor result_;
 };
 
 } // namespace
 
-PendingPtr ThreadBackend::start(AsyncCollective collective) {
+InFlight ThreadBackend::start(Collective&& c) {
   const PlainTensors guard;
-  Call call = call_to_join(std::move(collective));
+  Call call = call_to_join(std::move(c));
   finish_device_work(call);
-  finish_device_work(call.output);
-  return std::make_shared<ThreadPending>(
+  finish_device_work(call.out);
+  const JoinedCollective joined(
       hub_, channel_, *this, channel_->join(rank(), std::move(call)));
+  return {nullptr, [joined] { return joined.wait(); }};
 }
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Point-to-point messages, and collectives that move no tensors.
+// Point-to-point messages, barriers and strings.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/group_checks_impl.h>
@@ -15,25 +15,60 @@ ThreadBackend::ThreadBackend(
       hub_(std::move(hub)),
       channel_(hub_->channel(this->members().ranks)) {}
 
+InFlight ThreadBackend::submit(Collective&& c) {
+  if (c.is_async) {
+    return start(std::move(c));
+  }
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      return all_reduce(c);
+    case CollectiveKind::kAllGather:
+      return all_gather(c);
+    case CollectiveKind::kReduceScatter:
+      return reduce_scatter(c);
+    case CollectiveKind::kAllToAll:
+      if (c.shard_dim >= 0) {
+        return shard_dim_alltoall(c);
+      }
+      return all_to_all(c);
+    case CollectiveKind::kBroadcast:
+      return broadcast(c);
+    case CollectiveKind::kScatter:
+      return scatter(c);
+    case CollectiveKind::kGather:
+      return gather(c);
+    case CollectiveKind::kSend:
+      send(c);
+      return CollectiveResult();
+    case CollectiveKind::kRecv:
+      return recv(c);
+    case CollectiveKind::kBarrier:
+      barrier();
+      return CollectiveResult();
+    case CollectiveKind::kAllGatherStrings:
+      return all_gather_strings(c);
+  }
+  TORCH_INTERNAL_ASSERT(false, "unknown collective");
+}
+
 // Sends a copy, so the sender does not wait for the receiver.
-void ThreadBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
+void ThreadBackend::send(const Collective& c) {
   const PlainTensors guard;
-  noting_place(to_string(CollectiveKind::kSend), [&] {
-    at::Tensor message = copy_to(input.device(), input);
+  noting_place(c.name(), [&] {
+    at::Tensor message = copy_to(c.input().device(), c.input());
     finish_device_work(message);
-    channel_->send_mail(rank(), to, tag, std::move(message));
+    channel_->send_mail(rank(), c.root, c.tag, std::move(message));
   });
 }
 
-at::Tensor
-ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
+at::Tensor ThreadBackend::recv(const Collective& c) {
   const PlainTensors guard;
-  return noting_place(to_string(CollectiveKind::kRecv), [&] {
-    at::Tensor message = channel_->take_mail(from, rank(), tag, label());
+  return noting_place(c.name(), [&] {
+    at::Tensor message = channel_->take_mail(c.root, rank(), c.tag, label());
     check_received(
-        members(), from, like, message, message.sizes() == like.sizes());
+        members(), c.root, c.like, message, message.sizes() == c.like.sizes());
     take_over(message);
-    return message.to(like.device());
+    return message.to(c.like.device());
   });
 }
 
@@ -44,21 +79,14 @@ void ThreadBackend::barrier() {
     return;
   }
   Call call;
-  call.kind = CollectiveKind::kBarrier;
   meet(call, [] {});
 }
 
-std::vector<std::string> ThreadBackend::all_gather_strings(
-    const std::string& mine) {
-  Call call;
-  call.text = mine;
-  return meet(call, [&] {
-    std::vector<std::string> result;
-    for (int64_t member = 0; member < size(); ++member) {
-      result.push_back(channel_->call(member).text);
-    }
-    return result;
-  });
+ThreadBackend::Tensors ThreadBackend::all_gather_strings(Collective& c) {
+  const PlainTensors guard;
+  Call call(std::move(c));
+  return meet(
+      call, [&] { return copies_of_inputs(at::kCPU, channel_->calls()); });
 }
 
 void ThreadBackend::assume(const Spec& spec) {

@@ -18,46 +18,27 @@ class ThreadBackend final : public GroupBackend {
  public:
   ThreadBackend(GroupMembers members, std::shared_ptr<ThreadHub> hub);
 
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
-  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
-    return gather_along(input, 0, counts);
-  }
-  at::Tensor reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override {
-    return reduce_scatter_along(input, 0, counts, op);
-  }
-  at::Tensor all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override;
-  at::Tensor broadcast(const at::Tensor& input, int64_t root) override;
-  void send(const at::Tensor& input, int64_t to, int64_t tag) override;
-  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override;
-
-  at::Tensor gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes)
-      override;
-  at::Tensor reduce_scatter_along(
-      const at::Tensor& input,
-      int64_t dim,
-      SizesRef sizes,
-      ReduceOp op) override;
-  at::Tensor shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim,
-      SizesRef sizes) override;
-  Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override;
-  at::Tensor
-  scatter(const Tensors& inputs, const at::Tensor& like, int64_t root) override;
-  Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root) override;
-  void barrier() override;
-  std::vector<std::string> all_gather_strings(const std::string& mine) override;
-  PendingPtr start(AsyncCollective collective) override;
+  InFlight submit(Collective&& c) override;
   void assume(const Spec& spec) override;
 
  private:
+  using Tensors = std::vector<at::Tensor>;
+
+  // One function per collective. They may move from the inputs.
+  at::Tensor all_reduce(Collective& c);
+  at::Tensor all_gather(Collective& c);
+  at::Tensor reduce_scatter(Collective& c);
+  at::Tensor shard_dim_alltoall(Collective& c);
+  Tensors all_to_all(Collective& c);
+  at::Tensor broadcast(Collective& c);
+  at::Tensor scatter(Collective& c);
+  Tensors gather(Collective& c);
+  void send(const Collective& c);
+  at::Tensor recv(const Collective& c);
+  void barrier();
+  Tensors all_gather_strings(Collective& c);
+  InFlight start(Collective&& c);
+
   /// Runs `body` between arrival and departure, once all calls agree.
   template <typename Body>
   auto meet(Call& call, const Body& body);
@@ -82,9 +63,7 @@ class ThreadBackend final : public GroupBackend {
       at::IntArrayRef sizes,
       const Combine& combine);
 
-  std::optional<Tensors> exchange_small_parts(
-      const Tensors& inputs,
-      Shapes shapes);
+  std::optional<Tensors> exchange_small_parts(const Collective& c);
 
   std::shared_ptr<ThreadHub> hub_;
   std::shared_ptr<Channel> channel_;

@@ -25,6 +25,18 @@ inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
   return out;
 }
 
+/// Returns copies of the inputs of all members, on `device`.
+inline std::vector<at::Tensor> copies_of_inputs(
+    const at::Device& device,
+    const Calls& calls) {
+  std::vector<at::Tensor> result;
+  for (const Call* call : calls) {
+    result.push_back(copy_to(device, call->input()));
+  }
+  finish_device_work(result.front());
+  return result;
+}
+
 /// Runs `body`. Records `name` on `label` as the place of an error of `rank`.
 template <typename Body>
 auto placed(

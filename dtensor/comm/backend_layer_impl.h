@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// BackendLayer: a backend around another one. A derived class overrides
+// submit() and calls that of inner().
+#pragma once
+
+#include <dtensor/comm/group_backend.h>
+
+#include <string>
+#include <utility>
+
+namespace dtensor::detail {
+
+class DTENSOR_API BackendLayer : public GroupBackend {
+ public:
+  explicit BackendLayer(GroupBackendPtr inner)
+      : GroupBackend(inner->members(), inner->needs()),
+        inner_(std::move(inner)) {}
+
+  InFlight submit(Collective&& collective) override {
+    return inner_->submit(std::move(collective));
+  }
+  bool progresses_in_background(c10::DeviceType device) const override {
+    return inner_->progresses_in_background(device);
+  }
+  void assume(const Spec& spec) override {
+    inner_->assume(spec);
+  }
+  void abandon(const std::string& why) override {
+    inner_->abandon(why);
+  }
+
+ protected:
+  GroupBackend& inner() const {
+    return *inner_;
+  }
+
+ private:
+  GroupBackendPtr inner_;
+};
+
+} // namespace dtensor::detail

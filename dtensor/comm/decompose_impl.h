@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decomposition of collectives into primitives, which transports have.
+//
+// A primitive is an all_reduce, broadcast, send or recv of any shape, or an
+// all_gather, reduce_scatter or all_to_all of a one-dimensional buffer with the
+// members' shards in rank order. Of the first two, `sizes` are the numbers of
+// elements of the shards; an all_to_all has `sizes` and `received`. Primitives
+// may be in flight: the same code serves synchronous and asynchronous
+// collectives.
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+#include <dtensor/comm/group_backend.h>
+
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Begins a primitive.
+using BeginPrimitive = c10::function_ref<InFlight(Collective&&)>;
+
+/// Runs `collective` as one primitive of `group`, which `begin` begins. Sizes
+/// that the caller did not pass are exchanged first, synchronously.
+InFlight decompose(
+    Collective&& collective,
+    const GroupBackend& group,
+    BeginPrimitive begin);
+
+/// Gathers the sizes of all members' shards; `mine` is this rank's.
+Sizes exchange_sizes(
+    const GroupBackend& group,
+    BeginPrimitive begin,
+    int64_t mine);
+/// Exchanges the shapes of `sent`; result[r] is the shape that member r sends.
+std::vector<Sizes> exchange_shapes(
+    const GroupBackend& group,
+    BeginPrimitive begin,
+    c10::ArrayRef<at::Tensor> sent);
+
+} // namespace dtensor::detail

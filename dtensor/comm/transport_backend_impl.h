@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// TransportBackend: base of backends whose transport begins collectives and
+// completes them later. A derived class begins primitives (decompose_impl.h).
+#pragma once
+
+#include <dtensor/comm/group_backend.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace dtensor::detail {
+
+class TransportBackend : public GroupBackend,
+                         public std::enable_shared_from_this<TransportBackend> {
+ public:
+  using GroupBackend::GroupBackend;
+
+  InFlight submit(Collective&& collective) override;
+
+ protected:
+  /// Begins a primitive, or a barrier. An all_reduce may overwrite its input if
+  /// is_sole_owner() returns true for it.
+  virtual InFlight begin(Collective&& primitive) = 0;
+
+  /// Begins a reduce_scatter. Every member receives its shard from all others
+  /// and combines them in rank order. This moves the fewest bytes possible, in
+  /// one step, and supports every dtype.
+  InFlight begin_exchanged_reduce_scatter(const Collective& primitive);
+  /// Begins an all_reduce in which every member gathers all terms.
+  InFlight begin_gathered_all_reduce(const Collective& primitive);
+
+  /// Name of the transport in messages.
+  virtual std::string carrier() const = 0;
+  /// Throws if the transport cannot carry `primitive`.
+  virtual void check(const Collective& /*primitive*/) const {}
+  /// Records that this rank failed in a collective.
+  virtual void note_failure() noexcept {}
+
+ private:
+  /// Calls begin(). Errors get the collective and the group, except a
+  /// ValueError, which is an error of the program.
+  InFlight begin_named(Collective&& primitive);
+  [[noreturn]] void fail(std::string_view name, const std::exception& error);
+};
+
+} // namespace dtensor::detail
