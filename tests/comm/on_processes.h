@@ -5,11 +5,10 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
-#include <dtensor/comm/world.h>
 #include <gtest/gtest.h>
+#include <tests/comm/backend_world.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +17,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <memory>
 #include <thread>
 
@@ -33,35 +31,12 @@ inline SharedMemoryOptions usual_options() {
   return {.timeout = std::chrono::seconds(60), .block_bytes = 8192};
 }
 
-class SharedWorld final : public World {
- public:
-  SharedWorld(
-      int64_t rank,
-      int64_t size,
-      StorePtr store,
-      SharedMemoryOptions options)
-      : World(rank, size, "shared world"),
-        store_(std::move(store)),
-        options_(options) {}
-
- protected:
-  GroupBackendPtr make_backend(GroupMembers members) override {
-    const std::string name = c10::Join("-", members.ranks);
-    auto& backend = backends_[name];
-    if (!backend) {
-      backend = detail::shared_memory_backend(
-          std::move(members),
-          c10::make_intrusive<c10d::PrefixStore>(name, store_),
-          options_);
-    }
-    return backend;
-  }
-
- private:
-  StorePtr store_;
-  SharedMemoryOptions options_;
-  std::map<std::string, GroupBackendPtr> backends_;
-};
+inline MakeBackend shared_memory(const SharedMemoryOptions& options) {
+  return [=](GroupMembers members, const RendezvousInfo& place) {
+    return detail::shared_memory_backend(
+        std::move(members), place.store, options);
+  };
+}
 
 /// Path for a file store; the file is removed with the object.
 class StoreFile {
@@ -143,7 +118,8 @@ inline std::vector<int> run_world(
     const std::function<void(int64_t)>& fn,
     SharedMemoryOptions options = usual_options()) {
   return run_processes(n, [&](int64_t rank, const StorePtr& store) {
-    const auto world = std::make_shared<SharedWorld>(rank, n, store, options);
+    const auto world =
+        std::make_shared<BackendWorld>(rank, n, store, shared_memory(options));
     const WorldScope scope(world);
     fn(rank);
     world->end();
