@@ -58,12 +58,6 @@ auto on_made_by(const MakeBackend& make) {
   };
 }
 
-GroupBackendPtr checked_gloo(
-    GroupMembers members,
-    const RendezvousInfo& place) {
-  return checked(detail::find_backend("gloo")(std::move(members), place));
-}
-
 auto on_store(bool checks) {
   return [=](int64_t n, const Check& check) {
     on_store_ranks(
@@ -117,7 +111,7 @@ const ContractRanks kFakeRanks = {
 ON_BACKEND(
     Threads,
     Needs::kComparedCalls,
-    of_sizes({1, 2, 3, 4, 5, 6, 7, 8, 16}, on_threads));
+    of_sizes({2, 3, 4, 5, 6, 7, 8, 16}, on_threads));
 ON_BACKEND(SomeThreads, Needs::kComparedCalls, {kSomeThreads});
 ON_BACKEND(SevenFunctions, Needs::kPeers, of_sizes({2, 3}, on_store(false)));
 ON_BACKEND(Checked, Needs::kComparedCalls, of_sizes({2, 3}, on_store(true)));
@@ -125,11 +119,7 @@ ON_BACKEND(C10d, Needs::kPeers, of_sizes({2, 3}, on_c10d));
 ON_BACKEND(
     Gloo,
     Needs::kPeers,
-    of_sizes({2, 4}, on_made_by(detail::find_backend("gloo"))));
-ON_BACKEND(
-    CheckedGloo,
-    Needs::kComparedCalls,
-    of_sizes({3}, on_made_by(checked_gloo)));
+    of_sizes({2, 3}, on_made_by(detail::find_backend("gloo"))));
 ON_BACKEND(PerDevice, Needs::kPeers, of_sizes({2}, on_per_device));
 ON_BACKEND(Fake, Needs::kNothing, {kFakeRanks});
 

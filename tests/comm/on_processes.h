@@ -112,26 +112,41 @@ inline std::vector<int> run_processes(
   return ends;
 }
 
-/// Runs fn(rank) as the ranks of a world. Returns end_of() each.
+/// Runs fn(rank) as the ranks of a world with this backend. Returns end_of()
+/// each.
 inline std::vector<int> run_world(
     int64_t n,
-    const std::function<void(int64_t)>& fn,
-    SharedMemoryOptions options = usual_options()) {
+    const MakeBackend& make,
+    const std::function<void(int64_t)>& fn) {
   return run_processes(n, [&](int64_t rank, const StorePtr& store) {
-    const auto world =
-        std::make_shared<BackendWorld>(rank, n, store, shared_memory(options));
+    const auto world = std::make_shared<BackendWorld>(rank, n, store, make);
     const WorldScope scope(world);
     fn(rank);
     world->end();
   });
 }
 
+inline std::vector<int> run_world(
+    int64_t n,
+    const std::function<void(int64_t)>& fn,
+    const SharedMemoryOptions& options = usual_options()) {
+  return run_world(n, shared_memory(options), fn);
+}
+
+/// Expects that every rank exits with 0.
+inline void on_processes(
+    int64_t n,
+    const MakeBackend& make,
+    const std::function<void(int64_t)>& fn) {
+  EXPECT_EQ(
+      run_world(n, make, fn), std::vector<int>(static_cast<size_t>(n), 0));
+}
+
 inline void on_processes(
     int64_t n,
     const std::function<void(int64_t)>& fn,
-    SharedMemoryOptions options = usual_options()) {
-  EXPECT_EQ(
-      run_world(n, fn, options), std::vector<int>(static_cast<size_t>(n), 0));
+    const SharedMemoryOptions& options = usual_options()) {
+  on_processes(n, shared_memory(options), fn);
 }
 
 } // namespace dtensor::test

@@ -26,25 +26,6 @@ GroupPtr tp() {
 const char* const kSameEverywhere =
     ". Call the same collective with the same sizes on every rank.";
 
-TEST(Disagreement, GroupsRanksWithEqualCalls) {
-  EXPECT_EQ(
-      error_of<c10::ValueError>([] {
-        run_ranks(4, [](int64_t rank) {
-          if (rank == 2) {
-            tp()->barrier();
-          } else {
-            tp()->all_gather_strings("hello");
-          }
-        });
-      }),
-      std::string(
-          "[run_ranks] 4 of 4 ranks failed. every rank: [all_gather_strings] "
-          "ranks of \"tp\" disagree: ranks 0, 1, 3 call all_gather_strings; "
-          "rank "
-          "2 calls barrier") +
-          kSameEverywhere);
-}
-
 TEST(Disagreement, NamesGlobalRanks) {
   EXPECT_EQ(
       error_of<c10::ValueError>([] {

@@ -14,20 +14,34 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-std::vector<ContractRanks> processes() {
-  std::vector<ContractRanks> all;
-  for (const int64_t n : {2, 3, 4, 8}) {
-    all.push_back({std::to_string(n), [n](const auto& check) {
-                     on_processes(n, [&](int64_t) { check(*world()); });
-                   }});
-  }
-  return all;
+ContractRanks processes(int64_t n, const MakeBackend& make) {
+  return {std::to_string(n), [=](const auto& check) {
+            on_processes(n, make, [&](int64_t) { check(*world()); });
+          }};
+}
+
+const MakeBackend kShared = shared_memory(usual_options());
+
+GroupBackendPtr make_checked(
+    GroupMembers members,
+    const RendezvousInfo& place) {
+  return checked(kShared(std::move(members), place));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     SharedMemory,
     Contract,
-    on_backend(Needs::kComparedCalls, processes()),
+    on_backend(
+        Needs::kPeers,
+        {processes(2, kShared),
+         processes(3, kShared),
+         processes(4, kShared),
+         processes(8, kShared)}),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    CheckedSharedMemory,
+    Contract,
+    on_backend(Needs::kComparedCalls, {processes(3, make_checked)}),
     name_of);
 
 // Results can be resized, including those in shared memory.
@@ -120,14 +134,8 @@ TEST(SharedMemory, BuffersMessages) {
 }
 
 TEST(SharedMemory, LastsForManyRounds) {
-  on_processes(2, [](int64_t) {
-    const GroupPtr group = world();
-    for (int64_t round = 0; round < 20'000; ++round) {
-      const auto x = torch::full({1 + round % 50}, round);
-      const auto sum = group->all_reduce(x, ReduceOp::kSum);
-      ASSERT_EQ(sum[0].item<int64_t>(), 2 * round);
-    }
-  });
+  on_processes(2, [](int64_t) { many_rounds(*world(), 20'000); });
+  on_processes(4, [](int64_t) { many_rounds(*world(), 3000); });
 }
 
 } // namespace TEST_SOURCE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The contract of dtensor/comm/group.h as a list of cases. Each case calls a
-// group of any number of ranks and compares the results with plain operators on
+// group of two or more ranks and compares the results with plain operators on
 // the inputs of all ranks. suite.h runs the cases on a backend.
 //
 //   CONTRACT_CASE(BroadcastFromEveryRoot, Needs::kPeers) {
@@ -77,6 +77,11 @@ void expect_shard_dim_alltoall(
     const std::vector<at::Tensor>& parts,
     int64_t from,
     int64_t to);
+
+/// Runs rounds of random kinds and sizes, with ranks at different speeds.
+/// Checks the results of all rounds at the end, so an overwritten result is
+/// found. Changes the input after each round.
+void many_rounds(Group& group, int64_t rounds);
 
 using Message = std::function<at::Tensor(int64_t from, int64_t to)>;
 

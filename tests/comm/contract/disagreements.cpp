@@ -141,12 +141,16 @@ const Disagreement kDisagreements[] = {
 
 // Replaces each placeholder in a text of the table.
 std::string filled_in(std::string text, const Group& pair, int64_t n) {
-  const std::pair<std::string, int64_t> placeholders[] = {
-      {"R0", pair.ranks()[0]}, {"R1", pair.ranks()[1]}, {"N", n}, {"M", n - 1}};
+  const std::pair<std::string, std::string> placeholders[] = {
+      {"R0", std::to_string(pair.ranks()[0])},
+      {"R1", std::to_string(pair.ranks()[1])},
+      {"N", std::to_string(n)},
+      {"M", std::to_string(n - 1)},
+      {"LABEL", pair.label()}};
   for (const auto& [name, value] : placeholders) {
     for (size_t at = text.find(name); at != std::string::npos;
          at = text.find(name)) {
-      text.replace(at, name.size(), std::to_string(value));
+      text.replace(at, name.size(), value);
     }
   }
   return text;
@@ -169,7 +173,11 @@ GroupPtr first_ranks(const Group& group, size_t n) {
   if (ranks.size() < n || group.rank() >= static_cast<int64_t>(n)) {
     return nullptr;
   }
-  return new_group({ranks.begin(), ranks.begin() + n}, "tp");
+  // A group of equal ranks has the label of the first such group in errors.
+  const bool is_all = n == ranks.size();
+  return new_group(
+      {ranks.begin(), ranks.begin() + static_cast<int64_t>(n)},
+      is_all ? group.label() : "tp");
 }
 
 CONTRACT_CASE(DisagreementsNameTheCallsOfTheRanks, Needs::kComparedCalls) {
@@ -186,7 +194,7 @@ CONTRACT_CASE(DisagreementsNameTheCallsOfTheRanks, Needs::kComparedCalls) {
               c10::str(
                   "[",
                   item.where,
-                  "] ranks of \"tp\" disagree: rank R0 calls ",
+                  "] ranks of \"LABEL\" disagree: rank R0 calls ",
                   item.first,
                   "; rank R1 calls ",
                   item.second,
@@ -212,7 +220,9 @@ CONTRACT_CASE(DisagreementsGroupRanksWithEqualCalls, Needs::kComparedCalls) {
                            : void(three->all_gather_strings("hello"));
       }),
       c10::str(
-          "[all_gather_strings] ranks of \"tp\" disagree: ranks ",
+          "[all_gather_strings] ranks of \"",
+          three->label(),
+          "\" disagree: ranks ",
           ranks[0],
           ", ",
           ranks[2],
@@ -228,8 +238,11 @@ CONTRACT_CASE(WrongTotalsAreErrorsOnAllRanks, Needs::kComparedCalls) {
     EXPECT_EQ(
         error_of<c10::ValueError>(
             [&] { pair->all_gather_async(ones({3}), 0, 7)->wait(); }),
-        "[all_gather] the shards on \"tp\" have total size 6 along dim 0, "
-        "expected 7. Pass the shard that the layout describes on every rank.");
+        c10::str(
+            "[all_gather] the shards on \"",
+            pair->label(),
+            "\" have total size 6 along dim 0, expected 7. Pass the shard that "
+            "the layout describes on every rank."));
     agree(*pair);
   }
 }

@@ -59,7 +59,7 @@ CONTRACT_CASE(GroupsOfNeighbours, Needs::kPeers) {
 // The rows and columns of a mesh with two rows.
 CONTRACT_CASE(RowsAndColumnsDoNotMix, Needs::kPeers) {
   const int64_t columns = group.size() / 2;
-  const int64_t row = columns == 0 ? 2 : group.rank() / columns;
+  const int64_t row = group.rank() / columns;
   if (row > 1) {
     return;
   }

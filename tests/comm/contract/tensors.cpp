@@ -20,11 +20,7 @@ std::vector<at::Tensor> strided_inputs(const Group& group) {
   return all;
 }
 
-// A group of one rank returns its input, also if it is not contiguous.
 CONTRACT_CASE(StridedInputs, Needs::kPeers) {
-  if (group.size() == 1) {
-    return;
-  }
   const auto terms = strided_inputs(group);
   const at::Tensor& x = mine(group, terms);
   expect_all_reduce(group, x, ReduceOp::kSum, reduced(terms, ReduceOp::kSum));
@@ -52,9 +48,6 @@ CONTRACT_CASE(StridedInputs, Needs::kPeers) {
 
 // One rank may pass such tensors where others pass plain ones.
 CONTRACT_CASE(StridesOfSomeRanks, Needs::kPeers) {
-  if (group.size() == 1) {
-    return;
-  }
   const auto terms = inputs(group, {4, 3});
   const at::Tensor& plain = mine(group, terms);
   const bool is_odd = group.rank() % 2 == 1;
@@ -67,19 +60,14 @@ CONTRACT_CASE(StridesOfSomeRanks, Needs::kPeers) {
 }
 
 CONTRACT_CASE(ExpandedInputs, Needs::kPeers) {
-  if (group.size() > 1) {
-    const at::Tensor twos = full({}, 2).expand({50});
-    expect_equal(
-        group.all_reduce(twos, ReduceOp::kSum),
-        full({50}, 2 * static_cast<double>(group.size())));
-    expect_equal(group.all_reduce(twos, ReduceOp::kMin), full({50}, 2));
-  }
+  const at::Tensor twos = full({}, 2).expand({50});
+  expect_equal(
+      group.all_reduce(twos, ReduceOp::kSum),
+      full({50}, 2 * static_cast<double>(group.size())));
+  expect_equal(group.all_reduce(twos, ReduceOp::kMin), full({50}, 2));
 }
 
 CONTRACT_CASE(ConjugatedInputs, Needs::kPeers) {
-  if (group.size() == 1) {
-    return;
-  }
   std::vector<at::Tensor> terms;
   for (at::Tensor& x : inputs(group, {6}, at::kComplexFloat)) {
     terms.push_back((x * c10::complex<float>(1, 2)).conj());
@@ -96,9 +84,6 @@ CONTRACT_CASE(ConjugatedInputs, Needs::kPeers) {
 }
 
 CONTRACT_CASE(ResultsHaveNoHistory, Needs::kPeers) {
-  if (group.size() == 1) {
-    return;
-  }
   const at::Tensor x = full({4, 2}, 1).requires_grad_();
   EXPECT_FALSE(group.all_reduce(x.t(), ReduceOp::kSum).requires_grad());
   EXPECT_FALSE(group.all_gather(x * 2, 0).requires_grad());
