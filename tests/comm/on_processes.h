@@ -5,11 +5,10 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
-#include <dtensor/comm/world.h>
 #include <gtest/gtest.h>
+#include <tests/comm/backend_world.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +17,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <memory>
 #include <thread>
 
@@ -33,35 +31,12 @@ inline SharedMemoryOptions usual_options() {
   return {.timeout = std::chrono::seconds(60), .block_bytes = 8192};
 }
 
-class SharedWorld final : public World {
- public:
-  SharedWorld(
-      int64_t rank,
-      int64_t size,
-      StorePtr store,
-      SharedMemoryOptions options)
-      : World(rank, size, "shared world"),
-        store_(std::move(store)),
-        options_(options) {}
-
- protected:
-  GroupBackendPtr make_backend(GroupMembers members) override {
-    const std::string name = c10::Join("-", members.ranks);
-    auto& backend = backends_[name];
-    if (!backend) {
-      backend = detail::shared_memory_backend(
-          std::move(members),
-          c10::make_intrusive<c10d::PrefixStore>(name, store_),
-          options_);
-    }
-    return backend;
-  }
-
- private:
-  StorePtr store_;
-  SharedMemoryOptions options_;
-  std::map<std::string, GroupBackendPtr> backends_;
-};
+inline MakeBackend shared_memory(const SharedMemoryOptions& options) {
+  return [=](GroupMembers members, const RendezvousInfo& place) {
+    return detail::shared_memory_backend(
+        std::move(members), place.store, options);
+  };
+}
 
 /// Path for a file store; the file is removed with the object.
 class StoreFile {
@@ -137,25 +112,41 @@ inline std::vector<int> run_processes(
   return ends;
 }
 
-/// Runs fn(rank) as the ranks of a world. Returns end_of() each.
+/// Runs fn(rank) as the ranks of a world with this backend. Returns end_of()
+/// each.
 inline std::vector<int> run_world(
     int64_t n,
-    const std::function<void(int64_t)>& fn,
-    SharedMemoryOptions options = usual_options()) {
+    const MakeBackend& make,
+    const std::function<void(int64_t)>& fn) {
   return run_processes(n, [&](int64_t rank, const StorePtr& store) {
-    const auto world = std::make_shared<SharedWorld>(rank, n, store, options);
+    const auto world = std::make_shared<BackendWorld>(rank, n, store, make);
     const WorldScope scope(world);
     fn(rank);
     world->end();
   });
 }
 
+inline std::vector<int> run_world(
+    int64_t n,
+    const std::function<void(int64_t)>& fn,
+    const SharedMemoryOptions& options = usual_options()) {
+  return run_world(n, shared_memory(options), fn);
+}
+
+/// Expects that every rank exits with 0.
+inline void on_processes(
+    int64_t n,
+    const MakeBackend& make,
+    const std::function<void(int64_t)>& fn) {
+  EXPECT_EQ(
+      run_world(n, make, fn), std::vector<int>(static_cast<size_t>(n), 0));
+}
+
 inline void on_processes(
     int64_t n,
     const std::function<void(int64_t)>& fn,
-    SharedMemoryOptions options = usual_options()) {
-  EXPECT_EQ(
-      run_world(n, fn, options), std::vector<int>(static_cast<size_t>(n), 0));
+    const SharedMemoryOptions& options = usual_options()) {
+  on_processes(n, shared_memory(options), fn);
 }
 
 } // namespace dtensor::test

@@ -85,43 +85,6 @@ TEST(PerDeviceBackend, SelectsTheBackendByDevice) {
   });
 }
 
-TEST(PerDeviceBackend, SupportsEveryCollective) {
-  on_two([](Making& making) {
-    Group group(
-        making.group(
-            {making.over_store(at::kCPU, "store"), making.fake(at::kMeta)}),
-        "tp");
-    const auto mine = input_of(get_rank(), {4, 2});
-    const auto both = inputs({4, 2});
-    const auto me = static_cast<size_t>(get_rank());
-    expect_equal(group.all_gather(mine, 1), torch::cat(both, 1));
-    const auto sum = reduced(both, ReduceOp::kSum);
-    expect_equal(
-        group.reduce_scatter(mine, 0, ReduceOp::kSum),
-        sum.chunk(2, 0)[me].contiguous());
-    const auto whole = torch::arange(12.0).view({2, 6});
-    expect_equal(
-        group.shard_dim_alltoall(whole.chunk(2, 0)[me], 0, 1),
-        whole.chunk(2, 1)[me].contiguous());
-    expect_equal(group.all_to_all({mine, mine})[0], both[0]);
-    std::vector<at::Tensor> parts;
-    if (get_rank() == 0) {
-      parts = both;
-    }
-    expect_equal(group.scatter(parts, mine, 0), mine);
-    EXPECT_EQ(group.gather(mine, 1).size(), get_rank() == 1 ? 2 : 0);
-    if (get_rank() == 0) {
-      group.send(mine, 1, 3);
-    } else {
-      expect_equal(group.recv(mine, 0, 3), both[0]);
-    }
-    const auto later = group.all_gather_async(mine, 0, 8);
-    expect_equal(later->wait(), torch::cat(both, 0));
-    group.barrier();
-    EXPECT_EQ(group.all_gather_strings("x").size(), 2);
-  });
-}
-
 // Sizes are exchanged over the CPU backend, where they need no copy from a
 // device.
 TEST(PerDeviceBackend, AsksForSizesWhereNothingHasToBeFetched) {
@@ -171,21 +134,6 @@ TEST(PerDeviceBackend, WithoutTheCpuGoesOverTheFirst) {
         "\"meta:fake\". Add one in DTENSOR_BACKEND or "
         "ProcessGroupOptions::backend, \"meta:fake,cpu:...\", or move the "
         "tensor.");
-  });
-}
-
-TEST(PerDeviceBackend, TensorsOfOneCallAreOnOneDevice) {
-  on_two([](Making& making) {
-    Group group(
-        making.group(
-            {making.over_store(at::kCPU, "store"), making.fake(at::kMeta)}),
-        "tp");
-    EXPECT_EQ(
-        error_of<c10::ValueError>([&] {
-          group.all_to_all({torch::ones(2), meta({2})});
-        }),
-        "[all_to_all] the tensors are on different devices: cpu and meta. Move "
-        "them to one.");
   });
 }
 

@@ -26,132 +26,6 @@ GroupPtr tp() {
 const char* const kSameEverywhere =
     ". Call the same collective with the same sizes on every rank.";
 
-// Returns the error of 2 ranks that disagree, without its constant parts.
-template <typename Fn>
-std::string disagreement(const Fn& fn) {
-  std::string text = error_of<c10::ValueError>([&] { run_ranks(2, fn); });
-  const std::string head = "[run_ranks] 2 of 2 ranks failed. every rank: ";
-  const std::string tail = kSameEverywhere;
-  EXPECT_EQ(text.substr(0, head.size()), head);
-  EXPECT_GE(text.size(), head.size() + tail.size()) << text;
-  EXPECT_EQ(text.substr(text.size() - tail.size()), tail);
-  return text.substr(head.size(), text.size() - head.size() - tail.size());
-}
-
-TEST(Disagreement, OverTheCollective) {
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        const at::Tensor x = torch::ones({4});
-        rank == 0 ? tp()->all_reduce(x, ReduceOp::kSum)
-                  : tp()->all_gather(x, 0);
-      }),
-      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
-      "f32[4] "
-      "with sum; rank 1 calls all_gather of f32[4] along dim 0");
-}
-
-TEST(Disagreement, OverSizes) {
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        tp()->all_reduce(torch::ones({4, 1 + rank}), ReduceOp::kSum);
-      }),
-      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
-      "f32[4, "
-      "1] with sum; rank 1 calls all_reduce of f32[4, 2] with sum");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        tp()->all_gather(torch::ones({4, 1 + rank}), 0);
-      }),
-      "[all_gather] ranks of \"tp\" disagree: rank 0 calls all_gather of "
-      "f32[4, "
-      "1] along dim 0; rank 1 calls all_gather of f32[4, 2] along dim 0");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        tp()->all_gather(rank == 0 ? torch::ones({4}) : torch::ones({4, 1}), 0);
-      }),
-      "[all_gather] ranks of \"tp\" disagree: rank 0 calls all_gather of "
-      "f32[4] "
-      "along dim 0; rank 1 calls all_gather of f32[4, 1] along dim 0");
-}
-
-TEST(Disagreement, OverDtypeOpAndDim) {
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        tp()->all_reduce(
-            torch::ones({4}, rank == 0 ? at::kFloat : at::kBFloat16),
-            ReduceOp::kSum);
-      }),
-      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
-      "f32[4] "
-      "with sum; rank 1 calls all_reduce of bf16[4] with sum");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        tp()->all_reduce(
-            torch::ones({4}), rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
-      }),
-      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
-      "f32[4] "
-      "with sum; rank 1 calls all_reduce of f32[4] with max");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        tp()->reduce_scatter(torch::ones({4, 4}), rank, ReduceOp::kSum);
-      }),
-      "[reduce_scatter] ranks of \"tp\" disagree: rank 0 calls reduce_scatter "
-      "of f32[4, 4] along dim 0 with sum; rank 1 calls reduce_scatter of "
-      "f32[4, "
-      "4] along dim 1 with sum");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        const at::ScalarType dtype = rank == 0 ? at::kFloat : at::kLong;
-        tp()->all_to_all({torch::ones({1}, dtype), torch::ones({2}, dtype)});
-      }),
-      "[all_to_all] ranks of \"tp\" disagree: rank 0 calls all_to_all of "
-      "f32[1], f32[2]; rank 1 calls all_to_all of i64[1], i64[2]");
-}
-
-TEST(Disagreement, OverTheRoot) {
-  EXPECT_EQ(
-      disagreement(
-          [](int64_t rank) { tp()->broadcast(torch::ones({4}), rank); }),
-      "[broadcast] ranks of \"tp\" disagree: rank 0 calls broadcast of f32[4] "
-      "from rank 0; rank 1 calls broadcast of f32[4] from rank 1");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) { tp()->gather(torch::ones({4}), rank); }),
-      "[gather] ranks of \"tp\" disagree: rank 0 calls gather of f32[4] to "
-      "rank "
-      "0; rank 1 calls gather of f32[4] to rank 1");
-  EXPECT_EQ(
-      disagreement([](int64_t rank) {
-        const at::Tensor x = torch::ones({2});
-        tp()->scatter(
-            rank == 0 ? std::vector<at::Tensor>{x, x}
-                      : std::vector<at::Tensor>{},
-            torch::ones({3}),
-            0);
-      }),
-      "[scatter] ranks of \"tp\" disagree: rank 0 calls scatter of f32[2], "
-      "f32[2] from rank 0; rank 1 calls scatter of f32[3] from rank 0");
-}
-
-TEST(Disagreement, GroupsRanksWithEqualCalls) {
-  EXPECT_EQ(
-      error_of<c10::ValueError>([] {
-        run_ranks(4, [](int64_t rank) {
-          if (rank == 2) {
-            tp()->barrier();
-          } else {
-            tp()->all_gather_strings("hello");
-          }
-        });
-      }),
-      std::string(
-          "[run_ranks] 4 of 4 ranks failed. every rank: [all_gather_strings] "
-          "ranks of \"tp\" disagree: ranks 0, 1, 3 call all_gather_strings; "
-          "rank "
-          "2 calls barrier") +
-          kSameEverywhere);
-}
-
 TEST(Disagreement, NamesGlobalRanks) {
   EXPECT_EQ(
       error_of<c10::ValueError>([] {
@@ -166,18 +40,6 @@ TEST(Disagreement, NamesGlobalRanks) {
                   "ranks of \"dp\" disagree: rank 1 calls all_reduce of f32[1] "
                   "with sum; rank 3 calls all_reduce of f32[3] with sum") +
           kSameEverywhere);
-}
-
-TEST(Disagreement, LeavesTheGroupUsable) {
-  run_ranks(2, [](int64_t rank) {
-    const GroupPtr group = tp();
-    EXPECT_THROW(
-        group->all_reduce(torch::ones({1 + rank}), ReduceOp::kSum),
-        c10::ValueError);
-    EXPECT_EQ(
-        group->all_reduce(torch::ones({1}), ReduceOp::kSum).item<float>(),
-        2.0F);
-  });
 }
 
 TEST(Disagreement, OverAMessageIsReportedByTheReceiver) {
@@ -371,152 +233,81 @@ TEST(Deadlock, NamesEndedRanks) {
           kSameOrder);
 }
 
-TEST(Timeout, NamesTheMissingRanks) {
-  EXPECT_EQ(
-      error_of([] {
-        run_ranks(
-            3,
-            [](int64_t rank) {
-              if (rank > 0) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(300));
-              } else {
-                tp()->barrier();
-              }
-            },
-            {.timeout = std::chrono::milliseconds(50)});
-      }),
-      "[run_ranks] 1 of 3 ranks failed. rank 0: [barrier] timed out after 50 "
-      "ms on \"tp\" waiting for ranks 1, 2. Call the same collectives on every "
-      "rank, or raise RunRanksOptions::timeout.");
-}
-
-using std::chrono::milliseconds;
-
-// Returns the error of rank 0, which waits alone for rank 1.
-template <typename Fn>
-std::string error_alone(const Fn& fn) {
-  return error_of([&] {
-    run_ranks(2, [&](int64_t rank) {
-      if (rank == 0) {
-        fn();
-      } else {
-        std::this_thread::sleep_for(milliseconds(300));
-      }
-    });
-  });
-}
-
-constexpr const char* kAfter40 =
-    "timed out after 40 ms on \"tp\" waiting for rank 1. Call the same "
-    "collectives on every rank, or raise this timeout.";
-
-TEST(Timeout, OfAGroup) {
-  const GroupOptions options{.timeout = milliseconds(40)};
-  const std::string where = "[run_ranks] 1 of 2 ranks failed. rank 0: ";
-  EXPECT_EQ(
-      error_alone([&] {
-        new_group({0, 1}, "tp", options)->barrier();
-      }),
-      where + "[barrier] " + kAfter40);
-  EXPECT_EQ(
-      error_alone([&] {
-        new_group({0, 1}, "tp", options)
-            ->all_reduce_async(torch::ones({4}), ReduceOp::kSum)
-            ->wait();
-      }),
-      where + "[all_reduce] " + kAfter40);
-}
-
-TEST(Timeout, OfACallOverridesThatOfItsGroup) {
-  const std::string where = "[run_ranks] 1 of 2 ranks failed. rank 0: ";
-  for (const auto of_group : {milliseconds(1), milliseconds(100'000)}) {
-    EXPECT_EQ(
-        error_alone([&] {
-          const auto group = new_group({0, 1}, "tp", {.timeout = of_group});
-          const CollectiveTimeout outer(milliseconds(5));
-          const CollectiveTimeout inner(milliseconds(40));
-          group->all_gather(torch::ones({4}), 0);
-        }),
-        where + "[all_gather] " + kAfter40);
+// Runs some rounds that agree, so that notices of earlier rounds remain in the
+// buffers.
+void agree(Group& group) {
+  for (int round = 0; round < 5; ++round) {
+    group.all_reduce(torch::ones({3}), ReduceOp::kSum);
   }
 }
 
-TEST(Timeout, OfOtherCallsIsThatOfTheWorld) {
-  run_ranks(2, [](int64_t rank) {
-    { const CollectiveTimeout limit(milliseconds(1)); }
-    if (rank == 1) {
-      std::this_thread::sleep_for(milliseconds(50));
+// A rank that fails between small rounds ends the others, even if they have
+// been asleep for long.
+TEST(SmallCollectivesEnd, WhenARankFails) {
+  for (const int64_t ranks : {2, 4, 8}) {
+    for (const int64_t wait : {0, 20}) {
+      const std::string text = error_of([&] {
+        run_ranks(ranks, [&](int64_t rank) {
+          const GroupPtr group = tp();
+          for (int round = 0; round < 200; ++round) {
+            if (rank == 1 && round == 100) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+              TORCH_CHECK(false, "enough");
+            }
+            group->all_reduce(torch::ones({2}), ReduceOp::kSum);
+          }
+        });
+      });
+      const std::string others = ranks == 2 ? "rank 0 was"
+          : ranks == 4                      ? "ranks 0, 2, 3 were"
+                                            : "ranks 0, 2, 3, 4, 5, 6, 7 "
+                                              "were";
+      EXPECT_EQ(
+          text,
+          c10::str(
+              "[run_ranks] 1 of ",
+              ranks,
+              " ranks failed. rank 1: enough; ",
+              others,
+              " terminated in all_reduce on \"tp\""));
     }
-    tp()->barrier();
+  }
+}
+
+TEST(SmallCollectivesEnd, WhenARankReturns) {
+  const std::string text = error_of([] {
+    run_ranks(2, [](int64_t rank) {
+      const GroupPtr group = tp();
+      agree(*group);
+      if (rank == 0) {
+        group->all_reduce(torch::ones({2}), ReduceOp::kSum);
+      }
+    });
   });
+  EXPECT_NE(
+      text.find("[all_reduce] \"tp\" waits for rank 1, which has ended"),
+      std::string::npos)
+      << text;
 }
 
-TEST(Timeout, IsPositive) {
-  EXPECT_EQ(
-      error_of<c10::ValueError>([] { CollectiveTimeout(milliseconds(0)); }),
-      "[CollectiveTimeout] the timeout must be positive: 0 ms. Leave it out to "
-      "use the world's timeout.");
-  run_ranks(2, [] {
-    EXPECT_EQ(
-        error_of<c10::ValueError>([] {
-          new_group({0, 1}, "tp", {.timeout = milliseconds(-1)});
-        }),
-        "[new_group] the timeout must be positive: -1 ms. Leave it out to use "
-        "the world's timeout.");
+// A deadlock of one rank in a small round and the other in a recv is detected.
+TEST(SmallCollectivesEnd, WhenAllWait) {
+  const std::string text = error_of([] {
+    run_ranks(2, [](int64_t rank) {
+      const GroupPtr group = tp();
+      agree(*group);
+      if (rank == 0) {
+        group->all_reduce(torch::ones({2}), ReduceOp::kSum);
+      } else {
+        group->recv(torch::ones({2}), 0);
+      }
+    });
   });
-}
-
-TEST(Timeout, MayBeTheLongestPossible) {
-  run_ranks(
-      2,
-      [](int64_t rank) {
-        if (rank == 1) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        tp()->barrier();
-      },
-      {.timeout = std::chrono::milliseconds::max()});
-}
-
-// If a rank catches the error and continues, the others wait in vain. The
-// report includes the caught error.
-TEST(Timeout, IsReportedEvenIfTheRankCaughtIt) {
-  const std::string caught =
-      "rank 0 caught: [barrier] timed out after 50 ms on \"tp\" waiting for "
-      "rank 1. Call the same collectives on every rank, or raise "
-      "RunRanksOptions::timeout.; ";
-  EXPECT_EQ(
-      error_of([] {
-        std::atomic<bool> wait_error{false};
-        std::atomic<bool> tried{false};
-        run_ranks(
-            2,
-            [&](int64_t rank) {
-              if (rank == 0) {
-                EXPECT_THROW(tp()->barrier(), c10::Error);
-                wait_error = true;
-              }
-              while (!wait_error) {
-                std::this_thread::yield();
-              }
-              if (rank == 1) {
-                const GroupPtr group = tp();
-                struct AtEnd {
-                  std::atomic<bool>& tried;
-                  ~AtEnd() {
-                    tried = true;
-                  }
-                } at_end{tried};
-                group->barrier();
-              }
-              while (!tried) {
-                std::this_thread::yield();
-              }
-            },
-            {.timeout = std::chrono::milliseconds(50)});
-      }),
-      "[run_ranks] 0 of 2 ranks failed. " + caught +
-          "rank 1 was terminated in barrier on \"tp\"");
+  EXPECT_NE(
+      text.find("rank 0 waits in all_reduce on \"tp\" for rank 1; rank 1 waits "
+                "in recv on \"tp\" for rank 0"),
+      std::string::npos)
+      << text;
 }
 
 // A cancelled rank may call another collective before it rethrows. The report

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // on_store_ranks(): runs a function on the ranks of a StoreWorld.
+// on_ranks_of(): the same for any other world.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,19 +14,16 @@
 
 namespace dtensor::test {
 
-/// Runs `fn` in threads of the test, each of which is a rank of a world over
-/// the store that `open` returns.
-inline void on_store_ranks(
+/// Runs `fn` in threads of the test, each of which is a rank of the world that
+/// `make` returns.
+inline void on_ranks_of(
     int64_t n,
-    const std::function<StorePtr()>& open,
-    const std::function<void(int64_t rank)>& fn,
-    bool checks = true) {
+    const std::function<std::shared_ptr<World>(int64_t rank)>& make,
+    const std::function<void(int64_t rank)>& fn) {
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < n; ++rank) {
     threads.emplace_back([&, rank] {
-      const StorePtr store = open();
-      store->setTimeout(std::chrono::seconds(60));
-      const auto world = std::make_shared<StoreWorld>(rank, n, store, checks);
+      const auto world = make(rank);
       const WorldScope scope(world);
       EXPECT_NO_THROW(fn(rank)) << "rank " << rank;
       world->end();
@@ -34,6 +32,22 @@ inline void on_store_ranks(
   for (std::thread& thread : threads) {
     thread.join();
   }
+}
+
+/// Runs `fn` on the ranks of a world over the store that `open` returns.
+inline void on_store_ranks(
+    int64_t n,
+    const std::function<StorePtr()>& open,
+    const std::function<void(int64_t rank)>& fn,
+    bool checks = true) {
+  on_ranks_of(
+      n,
+      [&](int64_t rank) {
+        const StorePtr store = open();
+        store->setTimeout(std::chrono::seconds(60));
+        return std::make_shared<StoreWorld>(rank, n, store, checks);
+      },
+      fn);
 }
 
 /// Runs `fn` on such ranks over a store in memory.
