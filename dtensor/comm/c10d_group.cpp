@@ -186,9 +186,9 @@ void C10dGroup::abandon(const std::string& /*why*/) {
   backend_.reset();
 }
 
-void C10dGroup::check(const Collective& primitive) const {
-  const std::string_view name = primitive.name();
-  const at::Tensor& input = primitive.example();
+void C10dGroup::check(const Collective& collective) const {
+  const std::string_view name = collective.name();
+  const at::Tensor& input = collective.example();
   DTENSOR_CHECK(
       backend_ != nullptr,
       "[{}] this rank has failed, and has left \"{}\". Make a new world.",

@@ -40,7 +40,7 @@ class C10dGroup final : public TransportBackend {
   }
   /// Throws ValueError for a tensor on another device than the backend's. A
   /// backend on the CPU may accept other devices.
-  void check(const Collective& primitive) const override;
+  void check(const Collective& collective) const override;
 
  private:
   InFlight begin_all_reduce(const Collective& c);

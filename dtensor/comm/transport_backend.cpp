@@ -23,6 +23,7 @@ at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
 } // namespace
 
 InFlight TransportBackend::submit(Collective&& collective) {
+  check(collective);
   const bool is_async = collective.is_async;
   InFlight result = collective.kind == CollectiveKind::kBarrier
       ? begin_named(std::move(collective))
@@ -37,7 +38,6 @@ InFlight TransportBackend::submit(Collective&& collective) {
 
 InFlight TransportBackend::begin_named(Collective&& primitive) {
   const std::string_view name = primitive.name();
-  check(primitive);
   const auto explained = [this, name](const auto& body) {
     try {
       return body();

@@ -33,8 +33,8 @@ class TransportBackend : public GroupBackend,
 
   /// Name of the transport in messages.
   virtual std::string carrier() const = 0;
-  /// Throws if the transport cannot carry `primitive`.
-  virtual void check(const Collective& /*primitive*/) const {}
+  /// Throws if the transport cannot carry `collective`.
+  virtual void check(const Collective& /*collective*/) const {}
   /// Records that this rank failed in a collective.
   virtual void note_failure() noexcept {}
 

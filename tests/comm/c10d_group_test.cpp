@@ -142,17 +142,22 @@ TEST(C10dGroup, ReducesUnsharedTensorsInPlace) {
         if (!has_meaning(op, dtype)) {
           continue;
         }
-        const auto mine = input_of(rank, {4, 3}, dtype);
-        const auto sum = backend->all_reduce_in_place(mine, op);
+        Collective owned{.kind = CollectiveKind::kAllReduce, .op = op};
+        owned.inputs.push_back(input_of(rank, {4, 3}, dtype).clone());
+        const void* const memory = owned.input().data_ptr();
+        const auto sum = backend->submit(std::move(owned)).wait().tensor;
         expect_equal(sum, reduced(inputs({4, 3}, dtype), op));
         const bool has_it = op < ReduceOp::kBand &&
             (at::isFloatingType(dtype) || dtype == at::kInt ||
              dtype == at::kLong ||
              (at::isComplexType(dtype) &&
               (op == ReduceOp::kSum || op == ReduceOp::kAvg)));
-        EXPECT_EQ(sum.data_ptr() == mine.data_ptr(), has_it) << dtype;
-        expect_equal(
-            backend->all_reduce(input_of(rank, {4, 3}, dtype), op), sum);
+        EXPECT_EQ(sum.data_ptr() == memory, has_it) << dtype;
+        const auto kept = input_of(rank, {4, 3}, dtype);
+        Collective shared{
+            .kind = CollectiveKind::kAllReduce, .op = op, .inputs = {kept}};
+        expect_equal(backend->submit(std::move(shared)).wait().tensor, sum);
+        expect_equal(kept, input_of(rank, {4, 3}, dtype));
       }
     }
   });

@@ -255,7 +255,12 @@ TEST(SharedMemoryFaults, NoMemoryIsLeft) {
           {.ranks = {0, 1}, .rank = rank, .label = "tp"}, store, kShort);
       EXPECT_EQ(entries("/proc/self/fd"), open);
       EXPECT_TRUE(maps_memory());
-      sum = backend->all_reduce(ones(70000), ReduceOp::kSum);
+      sum = backend
+                ->submit(
+                    {.kind = CollectiveKind::kAllReduce,
+                     .inputs = {ones(70000)}})
+                .wait()
+                .tensor;
       EXPECT_EQ(entries("/proc/self/fd"), open);
       EXPECT_FALSE(store->check({"shared_segment"}) && rank == 0);
     }
