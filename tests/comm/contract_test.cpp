@@ -36,13 +36,13 @@ void on_threads(int64_t n, const Check& check) {
 }
 
 // A group of three of five ranks, not in the order of their numbers.
-const ContractRanks kSomeThreads = {"3_of_5", [](const Check& check) {
-                                      run_ranks(5, [&](int64_t rank) {
-                                        if (rank == 0 || rank > 2) {
-                                          check(*new_group({3, 0, 4}, "some"));
-                                        }
-                                      });
-                                    }};
+void on_some_threads(const Check& check) {
+  run_ranks(5, [&](int64_t rank) {
+    if (rank == 0 || rank > 2) {
+      check(*new_group({3, 0, 4}, "some"));
+    }
+  });
+}
 
 // Returns a function that runs checks on ranks with this backend. The ranks are
 // threads of the test.
@@ -98,12 +98,12 @@ void on_per_device(int64_t n, const Check& check) {
   });
 }
 
-const ContractRanks kFakeRanks = {
-    "1_of_4",
-    [](const Check& check) {
-      Group group(detail::fake_backend({all_ranks(4), 1, "fake"}), "fake");
-      check(group);
-    }};
+void on_fake(const Check& check) {
+  Group group(detail::fake_backend({all_ranks(4), 1, "fake"}), "fake");
+  check(group);
+}
+
+using Entries = std::vector<ContractRanks>;
 
 #define ON_BACKEND(name, most, ranks) \
   INSTANTIATE_TEST_SUITE_P(name, Contract, on_backend(most, ranks), name_of)
@@ -112,7 +112,10 @@ ON_BACKEND(
     Threads,
     Needs::kComparedCalls,
     of_sizes({2, 3, 4, 5, 6, 7, 8, 16}, on_threads));
-ON_BACKEND(SomeThreads, Needs::kComparedCalls, {kSomeThreads});
+ON_BACKEND(
+    SomeThreads,
+    Needs::kComparedCalls,
+    (Entries{{"3_of_5", on_some_threads}}));
 ON_BACKEND(SevenFunctions, Needs::kPeers, of_sizes({2, 3}, on_store(false)));
 ON_BACKEND(Checked, Needs::kComparedCalls, of_sizes({2, 3}, on_store(true)));
 ON_BACKEND(C10d, Needs::kPeers, of_sizes({2, 3}, on_c10d));
@@ -121,7 +124,7 @@ ON_BACKEND(
     Needs::kPeers,
     of_sizes({2, 3}, on_made_by(detail::find_backend("gloo"))));
 ON_BACKEND(PerDevice, Needs::kPeers, of_sizes({2}, on_per_device));
-ON_BACKEND(Fake, Needs::kNothing, {kFakeRanks});
+ON_BACKEND(Fake, Needs::kNothing, (Entries{{"1_of_4", on_fake}}));
 
 TEST(ContractOfSizes, ThreadsDoNotExchangeThem) {
   on_threads(2, [](Group& group) { EXPECT_FALSE(group.exchanges_sizes()); });
