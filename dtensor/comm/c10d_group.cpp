@@ -214,16 +214,20 @@ void C10dGroup::check(const Collective& collective) const {
 
 // All c10d backends reduce numbers of at least 32 bits, and half types. NCCL
 // also reduces bytes, and booleans as documented here: sum is "or", product is
-// "and".
+// "and". Min and max of floats lose NaN in Gloo and NCCL, and the sum of an
+// average of halves may overflow, so these are combined here.
 bool C10dGroup::reduces(at::ScalarType dtype, ReduceOp op) const {
+  const bool is_order = op == ReduceOp::kMin || op == ReduceOp::kMax;
   switch (dtype) {
-    case at::kFloat:
-    case at::kDouble:
     case at::kInt:
     case at::kLong:
-    case at::kHalf:
-    case at::kBFloat16:
       return op < ReduceOp::kBand;
+    case at::kFloat:
+    case at::kDouble:
+    case at::kBFloat16:
+      return op < ReduceOp::kBand && !is_order;
+    case at::kHalf:
+      return op == ReduceOp::kSum || op == ReduceOp::kProduct;
     case at::kBool:
     case at::kByte:
     case at::kChar:
@@ -241,7 +245,7 @@ bool C10dGroup::reduces(const at::Tensor& tensor, ReduceOp op) const {
 
 InFlight C10dGroup::begin_all_reduce(const Collective& c) {
   if (!reduces(c.input(), c.op)) {
-    return begin_gathered_all_reduce(c);
+    return begin_combined_all_reduce(c);
   }
   const at::Tensor result =
       is_sole_owner(c.input()) ? c.input() : c.input().clone();

@@ -5,6 +5,7 @@
 #include <dtensor/comm/decompose_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/ops/empty_like.h>
@@ -75,6 +76,31 @@ InFlight TransportBackend::begin_exchanged_reduce_scatter(
                 .received = Sizes(static_cast<size_t>(size()), mine)})
       .then([=, op = primitive.op, n = size()](const at::Tensor& terms) {
         return combined(terms.view({n, mine}), op);
+      });
+}
+
+InFlight TransportBackend::begin_combined_all_reduce(
+    const Collective& primitive) {
+  constexpr int64_t kFewBytes = 4096;
+  return primitive.is_async || primitive.input_bytes() <= kFewBytes
+      ? begin_gathered_all_reduce(primitive)
+      : begin_scattered_all_reduce(primitive);
+}
+
+InFlight TransportBackend::begin_scattered_all_reduce(
+    const Collective& primitive) {
+  const at::Tensor& input = primitive.input();
+  const Sizes counts = chunk_sizes(input.numel(), size());
+  InFlight part = begin_exchanged_reduce_scatter(
+      {.kind = CollectiveKind::kReduceScatter,
+       .op = primitive.op,
+       .inputs = {input.view({-1})},
+       .sizes = counts});
+  return begin({.kind = CollectiveKind::kAllGather,
+                .inputs = {part.wait().tensor},
+                .sizes = counts})
+      .then([shape = Sizes(input.sizes())](const at::Tensor& buffer) {
+        return buffer.view(shape);
       });
 }
 

@@ -28,8 +28,11 @@ class TransportBackend : public GroupBackend,
   /// and combines them in rank order. This moves the fewest bytes possible, in
   /// one step, and supports every dtype.
   InFlight begin_exchanged_reduce_scatter(const Collective& primitive);
-  /// Begins an all_reduce in which every member gathers all terms.
-  InFlight begin_gathered_all_reduce(const Collective& primitive);
+  /// Begins an all_reduce of any dtype and operation. Every member gathers all
+  /// terms; unless the tensor is small or the collective asynchronous, it
+  /// combines one part of them for all, so that the bytes sent do not grow with
+  /// the group.
+  InFlight begin_combined_all_reduce(const Collective& primitive);
 
   /// Name of the transport in messages.
   virtual std::string carrier() const = 0;
@@ -39,6 +42,8 @@ class TransportBackend : public GroupBackend,
   virtual void note_failure() noexcept {}
 
  private:
+  InFlight begin_gathered_all_reduce(const Collective& primitive);
+  InFlight begin_scattered_all_reduce(const Collective& primitive);
   /// Calls begin(). Errors get the collective and the group, except a
   /// ValueError, which is an error of the program.
   InFlight begin_named(Collective&& primitive);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Properties of ranks that are threads: reductions add in rank order, keep
-// NaN, and round sums of 16-bit floats once; messages are buffered. Other
-// properties are those of all backends (contract_test.cpp).
+// Properties of ranks that are threads: reductions add in rank order, and round
+// sums of 16-bit floats once; messages are buffered. Other properties are those
+// of all backends (contract_test.cpp).
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <tests/comm/contract/contract.h>
 #include <torch/torch.h>
-
-#include <limits>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -147,33 +145,6 @@ TEST_P(ThreadCollectives, LargeAndSmallOnesAgree) {
             group.all_reduce(end, op), whole.slice(0, 1 << 18).clone());
       }
     }
-  });
-}
-
-TEST_P(ThreadCollectives, KeepNaNInMinAndMax) {
-  on_ranks([](Group& group) {
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    for (const at::ScalarType dtype :
-         {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
-      for (int64_t who = 0; who < group.size(); ++who) {
-        at::Tensor x = full({40}, static_cast<double>(group.rank()), dtype);
-        if (group.rank() == who) {
-          x.slice(0, 0, 40, 3).fill_(nan);
-        }
-        for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-          const at::Tensor got = group.all_reduce(x, op);
-          EXPECT_EQ(got.isnan().sum().item<int64_t>(), 14);
-          EXPECT_TRUE(got.slice(0, 0, 40, 3).isnan().all().item<bool>());
-        }
-      }
-    }
-  });
-}
-
-TEST_P(ThreadCollectives, AverageHalvesWithoutOverflow) {
-  on_ranks([](Group& group) {
-    const at::Tensor big = full({2}, 60000.0, at::kHalf);
-    expect_equal(group.all_reduce(big, ReduceOp::kAvg), big);
   });
 }
 

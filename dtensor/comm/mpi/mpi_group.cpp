@@ -91,10 +91,7 @@ InFlight MpiGroup::begin_barrier() {
 InFlight MpiGroup::begin_all_reduce(const Collective& c) {
   const auto reduction = mpi_reduction(c.input().scalar_type(), c.op);
   if (!reduction) {
-    constexpr int64_t kFewBytes = 4096;
-    return c.is_async || bytes_of(c.input()) <= kFewBytes
-        ? begin_gathered_all_reduce(c)
-        : begin_scattered_all_reduce(c);
+    return begin_combined_all_reduce(c);
   }
   const at::Tensor result =
       is_sole_owner(c.input()) ? c.input() : c.input().clone();
@@ -117,25 +114,6 @@ InFlight MpiGroup::begin_all_reduce(const Collective& c) {
   return {transfer, [=, op = c.op, n = size()] {
             return op == ReduceOp::kAvg ? result.div_(n) : result;
           }};
-}
-
-// Each member reduces one chunk for all. The bytes sent do not grow with the
-// group, as they would if all terms were gathered.
-InFlight MpiGroup::begin_scattered_all_reduce(const Collective& c) {
-  const Sizes counts = chunk_sizes(c.input().numel(), size());
-  const at::Tensor part =
-      begin_exchanged_reduce_scatter({.kind = CollectiveKind::kReduceScatter,
-                                      .op = c.op,
-                                      .inputs = {c.input().view({-1})},
-                                      .sizes = counts})
-          .wait()
-          .tensor;
-  return begin_all_gather({.kind = CollectiveKind::kAllGather,
-                           .inputs = {part},
-                           .sizes = counts})
-      .then([shape = Sizes(c.input().sizes())](const at::Tensor& buffer) {
-        return buffer.view(shape);
-      });
 }
 
 InFlight MpiGroup::begin_all_gather(const Collective& c) {

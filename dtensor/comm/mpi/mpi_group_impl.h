@@ -34,7 +34,6 @@ class MpiGroup final : public TransportBackend {
   using Spans = std::vector<Span>; // one for each member
 
   InFlight begin_all_reduce(const Collective& c);
-  InFlight begin_scattered_all_reduce(const Collective& c);
   InFlight begin_all_gather(const Collective& c);
   InFlight begin_all_to_all(const Collective& c);
   InFlight begin_broadcast(const Collective& c);

@@ -139,6 +139,44 @@ CONTRACT_CASE(ReductionsHaveTheSameBitsOnAllRanks, Needs::kPeers) {
   }
 }
 
+// NaN of one rank, in small and in large tensors.
+CONTRACT_CASE(MinAndMaxKeepNaN, Needs::kPeers) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const at::ScalarType dtype :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const int64_t size : {40, 6000}) {
+      for (const int64_t who : {int64_t{0}, group.size() - 1}) {
+        const at::Tensor x =
+            full({size}, static_cast<double>(group.rank()), dtype);
+        if (group.rank() == who) {
+          x.slice(0, 0, size, 3).fill_(nan);
+        }
+        for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+          const at::Tensor expected = full(
+              {size},
+              op == ReduceOp::kMin ? 0.0
+                                   : static_cast<double>(group.size() - 1),
+              dtype);
+          expected.slice(0, 0, size, 3).fill_(nan);
+          for (const at::Tensor& got :
+               {group.all_reduce(x, op),
+                group.all_reduce_async(x, op)->wait()}) {
+            EXPECT_TRUE(torch::allclose(got, expected, 0, 0, true));
+          }
+        }
+      }
+    }
+  }
+}
+
+CONTRACT_CASE(AveragesOfHalvesDoNotOverflow, Needs::kPeers) {
+  for (const int64_t size : {2, 6000}) {
+    const at::Tensor big = full({size}, 60000.0, at::kHalf);
+    expect_all_reduce(group, big, ReduceOp::kAvg, big);
+    expect_reduce_scatter(group, big, 0, ReduceOp::kAvg, big);
+  }
+}
+
 CONTRACT_CASE(IntegersWrapAround, Needs::kPeers) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   const at::Tensor x = there(torch::full({3}, most, at::kLong));
