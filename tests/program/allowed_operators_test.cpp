@@ -6,7 +6,6 @@
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
-#include <dtensor/program/allowed_operators_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
@@ -42,8 +41,7 @@ std::map<std::string, Overloads> overloads_by_name() {
       continue;
     }
     auto& overloads = all[name.name.substr(kAten.size())];
-    (detail::only_computes(op->schema()) ? overloads.allowed
-                                         : overloads.refused)
+    (only_computes(op->schema()) ? overloads.allowed : overloads.refused)
         .insert(name.overload_name);
   }
   return all;
@@ -114,8 +112,7 @@ TEST(AllowedOperators, DoNotAcceptFilesStoragesStreamsOrObjects) {
         "aten::new_thing(Tensor self, bool unsafe=False) -> Tensor",
         "aten::_new_thing(Tensor self) -> Tensor",
         "other::new_thing(Tensor self) -> Tensor"}) {
-    EXPECT_FALSE(detail::only_computes(torch::jit::parseSchema(schema)))
-        << schema;
+    EXPECT_FALSE(only_computes(torch::jit::parseSchema(schema))) << schema;
   }
   for (const auto* schema :
        {"aten::new_thing(Tensor self, SymInt[]? size, Scalar? s, Tensor?[] t, "
@@ -123,8 +120,7 @@ TEST(AllowedOperators, DoNotAcceptFilesStoragesStreamsOrObjects) {
         "MemoryFormat? memory_format, Generator? generator, bool b, float f, "
         "str reduce) -> Tensor",
         "aten::_foreach_new(Tensor[] self) -> Tensor[]"}) {
-    EXPECT_TRUE(detail::only_computes(torch::jit::parseSchema(schema)))
-        << schema;
+    EXPECT_TRUE(only_computes(torch::jit::parseSchema(schema))) << schema;
   }
 }
 

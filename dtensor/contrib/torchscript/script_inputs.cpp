@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Inputs of a script's forward() for reading its graph.
-#include <dtensor/program/read_script_impl.h>
+#include <dtensor/contrib/torchscript/read_script_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/tensor/dtensor.h>
@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace dtensor::detail {
+namespace dtensor::torchscript {
 namespace {
 
 using c10::Argument;
@@ -36,11 +36,8 @@ Arguments arguments_of(const torch::jit::Module& script) {
 std::string text_of(const Arguments& arguments) {
   std::string text;
   for (const auto& argument : arguments) {
-    text += detail::format_text(
-        "{}{} ({})",
-        text.empty() ? "" : ", ",
-        argument.name(),
-        argument.type()->annotation_str());
+    text += (text.empty() ? "" : ", ") + argument.name() + " (" +
+        argument.type()->annotation_str() + ")";
   }
   return text;
 }
@@ -82,16 +79,17 @@ at::Tensor described(c10::IntArrayRef sizes, at::ScalarType dtype) {
 
 // Returns candidates: indices for embeddings, and rows for each product, in
 // batches of sequences, in batches, and alone.
-std::vector<IValue> likely_tensors(const std::vector<NamedTensor>& tensors) {
+std::vector<IValue> likely_tensors(const std::vector<ModuleTensor>& tensors) {
   std::vector<IValue> indices;
   std::vector<IValue> rows;
   std::vector<int64_t> seen;
   for (const auto& [name, t, is_buffer, role] : tensors) {
-    if (role == Role::kEmbedding && indices.empty()) {
+    if (role == WeightRole::kEmbedding && indices.empty()) {
       indices.emplace_back(described({kBatch, kLength}, at::kLong));
       indices.emplace_back(described({kLength}, at::kLong));
     }
-    if (role != Role::kLinear || t.dim() != 2 || seen.size() == kMostFeatures ||
+    if (role != WeightRole::kLinear || t.dim() != 2 ||
+        seen.size() == kMostFeatures ||
         std::find(seen.begin(), seen.end(), t.size(1)) != seen.end()) {
       continue;
     }
@@ -148,7 +146,7 @@ std::vector<ScriptInputs> likely_inputs(
   return all;
 }
 
-void check_plain(const std::vector<NamedTensor>& tensors) {
+void check_plain(const std::vector<ModuleTensor>& tensors) {
   for (const auto& held : tensors) {
     DTENSOR_CHECK(
         !is_dtensor(held.tensor),
@@ -161,7 +159,7 @@ void check_plain(const std::vector<NamedTensor>& tensors) {
 
 } // namespace
 
-ProgramState state_of_script(
+ScriptGraph graph_of_script(
     const torch::jit::Module& script,
     const std::vector<IValue>& inputs) {
   const auto forward = inlined_forward(script);
@@ -174,13 +172,14 @@ ProgramState state_of_script(
   check_plain(tensors);
   const auto arguments = arguments_of(script);
   if (!inputs.empty()) {
-    return read_script(script, *forward, tensors, inputs_of(arguments, inputs))
-        .state;
+    auto read =
+        read_script(script, *forward, tensors, inputs_of(arguments, inputs));
+    return {std::move(read.graph), module_tree(tensors)};
   }
   ReadScript best;
-  best.state =
+  best.graph =
       read_script(script, *forward, tensors, ScriptInputs(arguments.size()))
-          .state;
+          .graph;
   for (const auto& likely : likely_inputs(arguments, likely_tensors(tensors))) {
     auto read = read_script(script, *forward, tensors, likely);
     const bool is_better = read.num_products > best.num_products ||
@@ -193,7 +192,7 @@ ProgramState state_of_script(
       break;
     }
   }
-  return std::move(best.state);
+  return {std::move(best.graph), module_tree(tensors)};
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::torchscript

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/torch_2_0.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // make_input_* and make_output_*: values, gradients and communication.
-#include <dtensor/parallel/torch_2_0.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
 #include <tests/comm/expect_error.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/modules.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tensor-parallel API of PyTorch 2.0 and 2.1: the functions and defaults of
-// those versions, implemented by the current styles.
+// those versions, by the current styles. Target: dtensor::legacy_tp.
 //
 //   namespace tp = dtensor::torch_2_0;
 //   tp::parallelize_module(

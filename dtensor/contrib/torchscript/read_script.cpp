@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/read_script_impl.h>
+#include <dtensor/contrib/torchscript/read_script_impl.h>
 
-#include <dtensor/program/allowed_operators_impl.h>
-#include <dtensor/program/script_tensors_impl.h>
+#include <dtensor/contrib/torchscript/script_tensors_impl.h>
+#include <dtensor/program/allowed_operators.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -18,12 +18,13 @@
 #include <string_view>
 #include <utility>
 
-namespace dtensor::detail {
+namespace dtensor::torchscript {
 namespace {
 
 namespace jit = torch::jit;
 
 using c10::IValue;
+using Value = OperatorGraph::Value;
 
 // Queries of a tensor with the same answer for all sizes and data.
 constexpr std::array<std::string_view, 10> kFixed = {
@@ -59,17 +60,20 @@ void make_without_data(const c10::OperatorHandle& op, jit::Stack& stack) {
   }
 }
 
+// "layers.0.fc.weight" -> "layers.0.fc".
+std::string module_of(const std::string& name) {
+  const auto dot = name.rfind('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
 class Reader {
  public:
-  Reader(const jit::Module& script, const std::vector<NamedTensor>& tensors)
+  Reader(const jit::Module& script, const std::vector<ModuleTensor>& tensors)
       : script_(script),
-        tensors_(read_.state) {
-    read_.state.path = "the script";
-    auto named = tensors;
-    for (auto& held : named) {
-      held.tensor = tensors_.add_held(held);
+        tensors_(read_.graph) {
+    for (const auto& held : tensors) {
+      tensors_.add_held(held.tensor);
     }
-    read_.state.module = module_tree(named);
   }
 
   ReadScript read(const jit::Graph& forward, const ScriptInputs& inputs) {
@@ -78,14 +82,14 @@ class Reader {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const auto* value = forward.inputs()[i + 1];
       if (inputs[i]) {
-        values_[value] = tensors_.add_given(value->debugName(), *inputs[i]);
+        values_[value] = tensors_.add_given(*inputs[i]);
       }
     }
     read_block(*forward.block());
     for (const auto* output : forward.outputs()) {
       if (const auto* value = known(output)) {
-        for (const auto slot : tensors_.slots_in(*value)) {
-          read_.state.graph.outputs.emplace_back(ValueOperand{slot});
+        for (const auto one : tensors_.values_in(*value)) {
+          read_.graph.outputs.push_back(one);
         }
       }
     }
@@ -249,13 +253,13 @@ class Reader {
     return true;
   }
 
-  // Adds a call on tensors that have slots.
+  // Adds a call on tensors that have values.
   bool
   read_call(const jit::Node& node, c10::OperatorHandle op, jit::Stack stack) {
-    GraphNode call;
+    OperatorGraph::Call call;
     if (const auto weight = weight_call(node)) {
-      call.module = split_name(attribute_name(*weight->weight)).first;
-      if (weight->role == Role::kLinear) {
+      call.module = module_of(attribute_name(*weight->weight));
+      if (weight->role == WeightRole::kLinear) {
         op = linear();
         stack = {
             *known(weight->input),
@@ -263,38 +267,32 @@ class Reader {
             weight->bias == nullptr ? IValue() : *known(weight->bias)};
       }
     }
-    call.name = node.outputs().empty() ? "" : node.output(0)->debugName();
-    call.target = op.schema().name();
-    call.call = op;
-    call.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
+    call.op = op;
     for (auto& value : stack) {
       value = tensors_.described(value);
-      call.args.push_back(operand_of(value, tensors_));
+      call.args.push_back(argument_of(value, tensors_));
     }
     const auto given = stack;
     op.callBoxed(&stack);
-    const bool is_product =
-        call.target == "aten::linear" || call.target == "aten::embedding";
+    const auto& name = op.schema().name();
+    const bool is_product = name == "aten::linear" || name == "aten::embedding";
     read_.num_products += is_product ? 1 : 0;
     // Other calls only query a value, or return an argument.
     if (op.schema().is_mutable() || makes_tensors(stack, given)) {
       for (const auto& result : stack) {
         call.results.push_back(result_of(result));
       }
-      read_.state.graph.nodes.push_back(std::move(call));
+      read_.graph.calls.push_back(std::move(call));
     }
     give(node, stack);
     return true;
   }
 
-  Result result_of(const IValue& value) {
-    Result result{value.isTensorList(), {}};
+  std::vector<std::optional<Value>> result_of(const IValue& value) {
+    std::vector<std::optional<Value>> result;
     visit_tensors_in(value, [&](const at::Tensor& t) {
-      result.slots.emplace_back(tensors_.define(t));
+      result.emplace_back(tensors_.define(t));
     });
-    if (result.slots.empty() && !result.is_list) {
-      result.slots.emplace_back(std::nullopt);
-    }
     return result;
   }
 
@@ -314,33 +312,29 @@ class Reader {
   void leave_unread(const jit::Node& node) {
     ++read_.num_unread;
 
-    std::set<Slot> taken;
+    std::set<size_t> taken;
     take(node, taken);
     if (!taken.empty()) {
-      GraphNode unread;
-      unread.target = kind_of(node);
-      unread.call = Unread{};
-      for (const auto slot : taken) {
-        unread.args.emplace_back(ValueOperand{slot});
+      OperatorGraph::Call unread;
+      for (const auto index : taken) {
+        unread.args.emplace_back(Value{index});
       }
-      read_.state.graph.nodes.push_back(std::move(unread));
+      read_.graph.calls.push_back(std::move(unread));
     }
   }
 
-  // Collects the slots that the node uses, including its blocks. For a method
+  // Collects the values that the node uses, including its blocks. For a method
   // call, includes the parameters of the module.
-  void take(const jit::Node& node, std::set<Slot>& taken) {
+  void take(const jit::Node& node, std::set<size_t>& taken) {
     for (const auto* input : node.inputs()) {
       const auto* value = known(input);
       if (value == nullptr) {
         continue;
       }
-      const auto slots = tensors_.slots_in(*value);
-      taken.insert(slots.begin(), slots.end());
+      add_indices(*value, taken);
       if (kind_of(node) == "prim::CallMethod" && value->isObject()) {
         for (const auto& t : jit::Module(value->toObject()).parameters()) {
-          const auto held = tensors_.slots_in(t);
-          taken.insert(held.begin(), held.end());
+          add_indices(t, taken);
         }
       }
     }
@@ -351,6 +345,12 @@ class Reader {
         }
         take(*inner, taken);
       }
+    }
+  }
+
+  void add_indices(const IValue& value, std::set<size_t>& taken) const {
+    for (const auto& [index] : tensors_.values_in(value)) {
+      taken.insert(index);
     }
   }
 
@@ -367,10 +367,10 @@ class Reader {
 ReadScript read_script(
     const jit::Module& script,
     const jit::Graph& forward,
-    const std::vector<NamedTensor>& tensors,
+    const std::vector<ModuleTensor>& tensors,
     const ScriptInputs& inputs) {
   const c10::NoGradGuard no_grad;
   return Reader(script, tensors).read(forward, inputs);
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::torchscript

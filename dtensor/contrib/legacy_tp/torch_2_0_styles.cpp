@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/torch_2_0.h>
-#include <dtensor/parallel/torch_2_0_attention.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/linear_styles.h>
-#include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -31,7 +29,7 @@ void check_kind(const char* style, const StyleTarget& target) {
       "[{}] cannot style {}: only torch::nn::Linear and torch::nn::Embedding "
       "are supported. Style its children instead, or use PairwiseParallel.",
       style,
-      detail::describe_typed(target));
+      target.describe());
 }
 
 // Applies PairwiseParallel to a module and its descendants.
@@ -109,7 +107,7 @@ class Pairing {
         "[{}] {} reads the sizes of its inputs, which are sharded, {}. Use "
         "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.",
         kPairwise,
-        detail::describe_typed(target),
+        target.describe(),
         to_string(options_.input_layouts));
     AttentionParallel({.output_layouts = options_.output_layouts,
                        .use_local_output = options_.use_local_output})
@@ -183,9 +181,7 @@ class FullNames final : public ParallelStyle {
  public:
   explicit FullNames(const ParallelizePlan& plan) : plan_(plan) {}
   void apply(const StyleTarget& target) const override {
-    detail::note_changes(target, [&](detail::PlanChanges& changes) {
-      StyleTarget root = target;
-      root.changes = &changes;
+    apply_together(target, [&](const StyleTarget& root) {
       for (const auto& [name, style] : plan_) {
         DTENSOR_CHECK(
             style != nullptr,
@@ -222,9 +218,7 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
 }
 
 void PairwiseParallel::apply(const StyleTarget& target) const {
-  detail::note_changes(target, [&](detail::PlanChanges& changes) {
-    StyleTarget root = target;
-    root.changes = &changes;
+  apply_together(target, [&](const StyleTarget& root) {
     Pairing pairing(options_);
     pairing.visit(root);
     DTENSOR_CHECK(
@@ -233,7 +227,7 @@ void PairwiseParallel::apply(const StyleTarget& target) const {
         "of one module. Use ColwiseParallel or RowwiseParallel for a single "
         "one.",
         kPairwise,
-        detail::describe_typed(target));
+        target.describe());
   });
 }
 
@@ -254,8 +248,7 @@ void parallelize_module(
       tp_mesh_dim,
       mesh,
       mesh.ndim() - 1);
-  dtensor::parallelize_module(
-      module, detail::along_dimension(mesh, tp_mesh_dim), style);
+  dtensor::parallelize_module(module, mesh[tp_mesh_dim], style);
 }
 
 void parallelize_module(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles of PyTorch 2.0 compared with the plain module: values, gradients,
 // communication and errors.
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/torch_2_0.h>
 #include <tests/comm/expect_error.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/modules.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compares TorchScript models on ranks with Python's results.
-#include "exported.h"
+#include "tests/program/exported.h"
 
+#include <dtensor/contrib/torchscript/parallelize_script.h>
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/script.h>

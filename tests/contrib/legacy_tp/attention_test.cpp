@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // TensorParallelMultiheadAttention compared with torch::nn::MultiheadAttention,
 // and parallelized with itself on one rank.
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/parallel/torch_2_0.h>
-#include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/random/random.h>
 #include <tests/comm/expect_error.h>
 #include <tests/parallel/comm_counts.h>

@@ -2,7 +2,7 @@
 // Tensors of a TorchScript model, and the calls that use its weights.
 #pragma once
 
-#include <dtensor/program/module_tree_impl.h>
+#include <dtensor/program/module_tree.h>
 
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@ struct Node;
 struct Value;
 } // namespace torch::jit
 
-namespace dtensor::detail {
+namespace dtensor::torchscript {
 
 /// Returns the kind of a node, such as "aten::linear".
 std::string_view kind_of(const torch::jit::Node& node);
@@ -29,7 +29,7 @@ std::shared_ptr<torch::jit::Graph> inlined_forward(
 
 /// A call with a weight, in any of its forms.
 struct WeightCall {
-  Role role = Role::kNone;
+  WeightRole role = WeightRole::kNone;
   const torch::jit::Value* weight = nullptr; // of a product: (out, in)
   const torch::jit::Value* input = nullptr;
   const torch::jit::Value* bias = nullptr; // null: no bias
@@ -45,8 +45,8 @@ std::string attribute_name(const torch::jit::Value& value);
 
 /// Returns parameters and buffers. A weight's role comes from the Python class
 /// of its module, or else from the calls of `forward`.
-std::vector<NamedTensor> script_tensors(
+std::vector<ModuleTensor> script_tensors(
     const torch::jit::Module& script,
     const torch::jit::Graph* forward);
 
-} // namespace dtensor::detail
+} // namespace dtensor::torchscript

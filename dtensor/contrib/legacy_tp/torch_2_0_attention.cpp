@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/torch_2_0_attention.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scaled_dot_product_attention.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/script_tensors_impl.h>
+#include <dtensor/contrib/torchscript/script_tensors_impl.h>
 
 #include <dtensor/tensor/dtensor.h>
 
@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace dtensor::detail {
+namespace dtensor::torchscript {
 namespace {
 
 using c10::IValue;
@@ -69,47 +69,30 @@ void visit_tensors_in(
   });
 }
 
-at::Tensor ScriptTensors::add(
-    const at::Tensor& t,
-    InputKind kind,
-    const std::string& name) {
+at::Tensor ScriptTensors::add(const at::Tensor& t) {
   // Creates a DTensor, because sharding rules give the shapes of more operators
   // than LibTorch's meta kernels.
   at::Tensor standing = replicate_tensor(
       at::empty(
           t.sizes(), at::TensorOptions(t.scalar_type()).device(c10::kMeta)),
       DeviceMesh(c10::kCPU, {1}, {0}));
-  GraphInput input;
-  input.kind = kind;
-  input.name = name;
-  for (const auto size : t.sizes()) {
-    input.sizes.push_back({size});
-  }
-  input.dtype = t.scalar_type();
-  input.slot = define(standing);
-  const bool is_given = kind == InputKind::kUser;
-  state_.graph.inputs.push_back(std::move(input));
-  state_.inputs.push_back(is_given ? at::Tensor() : standing);
+  graph_.inputs.push_back({define(standing), t});
   standing_.emplace(t.unsafeGetTensorImpl(), standing);
-  alive_.push_back(t);
   return standing;
 }
 
-at::Tensor ScriptTensors::add_held(const NamedTensor& held) {
-  const auto kind = held.is_buffer ? InputKind::kBuffer : InputKind::kParameter;
-  const auto known = standing_.find(held.tensor.unsafeGetTensorImpl());
-  return known != standing_.end() ? known->second
-                                  : add(held.tensor, kind, held.name);
+void ScriptTensors::add_held(const at::Tensor& t) {
+  if (standing_.count(t.unsafeGetTensorImpl()) == 0) {
+    add(t);
+  }
 }
 
-IValue ScriptTensors::add_given(const std::string& name, const IValue& value) {
-  return with_tensors(value, [&](const at::Tensor& t) {
-    return add(t, InputKind::kUser, name);
-  });
+IValue ScriptTensors::add_given(const IValue& value) {
+  return with_tensors(value, [&](const at::Tensor& t) { return add(t); });
 }
 
 const at::Tensor* ScriptTensors::find(const at::Tensor& t) const {
-  if (slots_.count(t.unsafeGetTensorImpl()) > 0) {
+  if (values_.count(t.unsafeGetTensorImpl()) > 0) {
     return &t;
   }
   const auto standing = standing_.find(t.unsafeGetTensorImpl());
@@ -122,7 +105,7 @@ bool ScriptTensors::is_read(const at::Tensor& t) const {
 
 at::Tensor ScriptTensors::describe(const at::Tensor& t) {
   const auto* known = find(t);
-  return known != nullptr ? *known : add(t, InputKind::kConstant, "");
+  return known != nullptr ? *known : add(t);
 }
 
 IValue ScriptTensors::described(const IValue& value) {
@@ -130,40 +113,42 @@ IValue ScriptTensors::described(const IValue& value) {
       value, [this](const at::Tensor& t) { return describe(t); });
 }
 
-Slot ScriptTensors::define(const at::Tensor& t) {
-  const auto slot = state_.graph.num_slots++;
-  slots_[t.unsafeGetTensorImpl()] = slot;
+OperatorGraph::Value ScriptTensors::define(const at::Tensor& t) {
+  const auto value = graph_.new_value();
+  values_[t.unsafeGetTensorImpl()] = value;
   alive_.push_back(t);
-  return slot;
+  return value;
 }
 
-std::vector<Slot> ScriptTensors::slots_in(const IValue& value) const {
-  std::vector<Slot> slots;
+std::vector<OperatorGraph::Value> ScriptTensors::values_in(
+    const IValue& value) const {
+  std::vector<OperatorGraph::Value> values;
   visit_tensors_in(value, [&](const at::Tensor& t) {
     if (const auto* known = find(t)) {
-      slots.push_back(slot_of(*known));
+      values.push_back(value_of(*known));
     }
   });
-  return slots;
+  return values;
 }
 
-Operand operand_of(const IValue& value, const ScriptTensors& tensors) {
+OperatorGraph::Argument argument_of(
+    const IValue& value,
+    const ScriptTensors& tensors) {
   if (value.isTensor() && value.toTensor().defined()) {
-    return ValueOperand{tensors.slot_of(value.toTensor())};
+    return tensors.value_of(value.toTensor());
   }
   if (!value.isTensorList() && !value.isOptionalTensorList()) {
     return value;
   }
-  ListOperand list{
-      value.isTensorList() ? ListOf::kTensor : ListOf::kOptionalTensor, {}};
+  std::vector<OperatorGraph::Item> items;
   for (const IValue& item : value.toListRef()) {
     if (item.isTensor() && item.toTensor().defined()) {
-      list.items.emplace_back(tensors.slot_of(item.toTensor()));
+      items.emplace_back(tensors.value_of(item.toTensor()));
     } else {
-      list.items.emplace_back(item);
+      items.emplace_back(item);
     }
   }
-  return list;
+  return items;
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::torchscript

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests plans that are found in the code of TorchScript models.
-#include "exported.h"
+#include "tests/program/exported.h"
 
+#include <dtensor/contrib/torchscript/parallelize_script.h>
 #include <dtensor/dtensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/script_modules_impl.h>
+#include <dtensor/contrib/torchscript/script_modules_impl.h>
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -8,7 +8,7 @@
 
 #include <map>
 
-namespace dtensor::detail {
+namespace dtensor::torchscript {
 namespace {
 
 namespace jit = torch::jit;
@@ -45,26 +45,26 @@ std::optional<WeightCall> product(
   const auto* weight = transposed(matrix);
   return weight == nullptr
       ? std::nullopt
-      : std::optional(WeightCall{Role::kLinear, weight, input, bias});
+      : std::optional(WeightCall{WeightRole::kLinear, weight, input, bias});
 }
 
 // Returns the role of a module by its class:
 // "__torch__.torch.nn.modules.linear.Linear". If there are several, the class
 // has a mangled name in between: "linear.___torch_mangle_3.Linear".
-Role role_of(const jit::Module& module) {
+WeightRole role_of(const jit::Module& module) {
   const auto name = module.type()->name();
   if (!name) {
-    return Role::kNone;
+    return WeightRole::kNone;
   }
   const std::string_view class_name = name->name();
-  return class_name == "Linear"   ? Role::kLinear
-      : class_name == "Embedding" ? Role::kEmbedding
-      : class_name == "LayerNorm" ? Role::kLayerNorm
-                                  : Role::kNone;
+  return class_name == "Linear"   ? WeightRole::kLinear
+      : class_name == "Embedding" ? WeightRole::kEmbedding
+      : class_name == "LayerNorm" ? WeightRole::kLayerNorm
+                                  : WeightRole::kNone;
 }
 
 // Roles of weights, by name.
-using Roles = std::map<std::string, Role>;
+using Roles = std::map<std::string, WeightRole>;
 
 void find_roles(const jit::Block& block, Roles& roles) {
   for (const auto* node : block.nodes()) {
@@ -97,13 +97,13 @@ std::optional<WeightCall> weight_call(const jit::Node& node) {
   const auto kind = kind_of(node);
   const auto inputs = node.inputs();
   if (kind == "aten::linear") {
-    return WeightCall{Role::kLinear, inputs[1], inputs[0], inputs[2]};
+    return WeightCall{WeightRole::kLinear, inputs[1], inputs[0], inputs[2]};
   }
   if (kind == "aten::embedding") {
-    return WeightCall{Role::kEmbedding, inputs[0], inputs[1]};
+    return WeightCall{WeightRole::kEmbedding, inputs[0], inputs[1]};
   }
   if (kind == "aten::layer_norm") {
-    return WeightCall{Role::kLayerNorm, inputs[2], inputs[0], inputs[3]};
+    return WeightCall{WeightRole::kLayerNorm, inputs[2], inputs[0], inputs[3]};
   }
   if ((kind == "aten::matmul" || kind == "aten::mm") && inputs.size() == 2) {
     return product(inputs[0], inputs[1], nullptr);
@@ -127,28 +127,28 @@ std::string attribute_name(const jit::Value& value) {
   return is_self ? name : "";
 }
 
-std::vector<NamedTensor> script_tensors(
+std::vector<ModuleTensor> script_tensors(
     const jit::Module& script,
     const jit::Graph* forward) {
   Roles roles;
   if (forward != nullptr) {
     find_roles(*forward->block(), roles);
   }
-  std::vector<NamedTensor> tensors;
+  std::vector<ModuleTensor> tensors;
   for (const auto& module : script.named_modules()) {
     const auto prefix = module.name.empty() ? "" : module.name + ".";
     const auto role = role_of(module.value);
     for (const auto& p : module.value.named_parameters(/*recurse=*/false)) {
       const auto used = roles.find(prefix + p.name);
-      const bool is_told = role != Role::kNone || used == roles.end();
+      const bool is_told = role != WeightRole::kNone || used == roles.end();
       tensors.push_back(
           {prefix + p.name, p.value, false, is_told ? role : used->second});
     }
     for (const auto& b : module.value.named_buffers(/*recurse=*/false)) {
-      tensors.push_back({prefix + b.name, b.value, true, Role::kNone});
+      tensors.push_back({prefix + b.name, b.value, true, WeightRole::kNone});
     }
   }
   return tensors;
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::torchscript
