@@ -10,11 +10,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
-#include <torch/script.h>
 #include <torch/torch.h>
 #include <torch/version.h>
-
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -122,25 +119,6 @@ TEST(AllowedOperators, DoNotAcceptFilesStoragesStreamsOrObjects) {
         "aten::_foreach_new(Tensor[] self) -> Tensor[]"}) {
     EXPECT_TRUE(only_computes(torch::jit::parseSchema(schema))) << schema;
   }
-}
-
-// find_tp_plan() runs calls of a script that need no data, but no call that
-// writes a file.
-TEST(AllowedOperators, FindingAPlanWritesNoFiles) {
-  const auto folder = std::filesystem::temp_directory_path();
-  const auto saved = folder / c10::str("dtensor_saved_", ::getpid());
-  const auto mapped = folder / c10::str("dtensor_mapped_", ::getpid());
-  torch::jit::Module script("__torch__.Writer");
-  script.register_parameter("w", torch::randn({8, 8}), false);
-  script.define(c10::str(
-      "def forward(self, x):\n    torch.save([1, 2], '",
-      saved.string(),
-      "')\n    y = torch.from_file('",
-      mapped.string(),
-      "', True, 4)\n    return torch.linear(x, self.w, None)\n"));
-  find_tp_plan(script, {torch::randn({4, 8})});
-  EXPECT_FALSE(std::filesystem::exists(saved));
-  EXPECT_FALSE(std::filesystem::exists(mapped));
 }
 
 } // namespace TEST_SOURCE

@@ -9,6 +9,9 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <functional>
 
 namespace dtensor {
@@ -392,6 +395,25 @@ TEST(ScriptPlans, RefuseModulesWithoutForward) {
         "[find_tp_plan] the script is already parallelized: up.weight is a "
         "DTensor. Load it again.");
   });
+}
+
+// find_tp_plan() runs calls of a script that need no data, but no call that
+// writes a file.
+TEST(ScriptPlans, WriteNoFiles) {
+  const auto folder = std::filesystem::temp_directory_path();
+  const auto saved = folder / c10::str("dtensor_saved_", ::getpid());
+  const auto mapped = folder / c10::str("dtensor_mapped_", ::getpid());
+  torch::jit::Module script("__torch__.Writer");
+  script.register_parameter("w", torch::randn({8, 8}), false);
+  script.define(c10::str(
+      "def forward(self, x):\n    torch.save([1, 2], '",
+      saved.string(),
+      "')\n    y = torch.from_file('",
+      mapped.string(),
+      "', True, 4)\n    return torch.linear(x, self.w, None)\n"));
+  find_tp_plan(script, {torch::randn({4, 8})});
+  EXPECT_FALSE(std::filesystem::exists(saved));
+  EXPECT_FALSE(std::filesystem::exists(mapped));
 }
 
 } // namespace TEST_SOURCE
