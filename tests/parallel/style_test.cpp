@@ -2,7 +2,6 @@
 // Styles that consist of other styles.
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/style.h>
-#include <tests/error_of.h>
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
