@@ -5,9 +5,11 @@
 include(CMakePackageConfigHelpers)
 
 set(targets dtensor_core dtensor_dtensor)
-if(TARGET dtensor_testing)
-  list(APPEND targets dtensor_testing)
-endif()
+foreach(name testing legacy_tp torchscript)
+  if(TARGET dtensor_${name})
+    list(APPEND targets dtensor_${name})
+  endif()
+endforeach()
 install(TARGETS ${targets} EXPORT dtensorTargets FILE_SET HEADERS)
 # Installed beside the library, which looks for them there.
 foreach(kind ${dtensor_mpi_kinds})

@@ -1,4 +1,5 @@
-# The targets dtensor::core, dtensor::dtensor and dtensor::testing.
+# The targets dtensor::core, dtensor::dtensor and dtensor::testing, and the
+# modules dtensor::legacy_tp and dtensor::torchscript.
 
 include(GNUInstallDirs)
 
@@ -154,6 +155,23 @@ else()
   dtensor_library(testing
     HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
   target_link_libraries(dtensor_testing PUBLIC dtensor_core)
+
+  # dtensor_module(<name> <library>): a module of dtensor/contrib above
+  # `library`, of which it uses the public headers alone.
+  function(dtensor_module name library)
+    string(TOUPPER ${name} list)
+    dtensor_library(${name}
+      HEADERS ${DTENSOR_${list}_HEADERS} SOURCES ${DTENSOR_${list}_SOURCES})
+    set(target dtensor_${name})
+    target_link_libraries(${target} PUBLIC ${library})
+    target_compile_options(${target} PRIVATE ${DTENSOR_LIBRARY_FLAGS}
+      $<$<BOOL:${DTENSOR_FUZZ}>:-fsanitize=fuzzer-no-link>)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH $ORIGIN)
+  endfunction()
+  # Tensor parallelism of PyTorch 2.0.
+  dtensor_module(legacy_tp dtensor_core)
+  # Models of torch.jit.
+  dtensor_module(torchscript dtensor_dtensor)
 endif()
 
 # LibTorch contains Gloo, but not its headers: see cmake/gloo/README.md.

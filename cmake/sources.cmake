@@ -513,8 +513,6 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/state_dict.h
   dtensor/parallel/style.h
   dtensor/parallel/tie_weights.h
-  dtensor/parallel/torch_2_0.h
-  dtensor/parallel/torch_2_0_attention.h
 )
 set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/attention_block.cpp
@@ -590,9 +588,6 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/tied_modules_impl.h
   dtensor/parallel/tied_names.cpp
   dtensor/parallel/tied_names_impl.h
-  dtensor/parallel/torch_2_0_attention.cpp
-  dtensor/parallel/torch_2_0_layouts.cpp
-  dtensor/parallel/torch_2_0_styles.cpp
 )
 
 set(DTENSOR_DATA_PARALLEL_HEADERS
@@ -709,21 +704,21 @@ set(DTENSOR_CHECKPOINT_SOURCES
 )
 
 set(DTENSOR_PROGRAM_HEADERS
+  dtensor/program/allowed_operators.h
+  dtensor/program/module_tree.h
+  dtensor/program/operator_graph.h
   dtensor/program/parallelize_program.h
-  dtensor/program/parallelize_script.h
   dtensor/program/plan_text.h
   dtensor/program/program.h
   dtensor/program/tp_transform.h
 )
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/allowed_operators.cpp
-  dtensor/program/allowed_operators_impl.h
   dtensor/program/check_inputs.cpp
   dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
   dtensor/program/find_pairs_impl.h
   dtensor/program/find_products.cpp
-  dtensor/program/find_products_impl.h
   dtensor/program/find_uses.cpp
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
@@ -735,16 +730,13 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/make_list.cpp
   dtensor/program/make_modules.cpp
   dtensor/program/merged_plan.cpp
-  dtensor/program/merged_plan_impl.h
   dtensor/program/module_tree.cpp
-  dtensor/program/module_tree_impl.h
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
+  dtensor/program/operator_graph.cpp
   dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
-  dtensor/program/parallelize_script.cpp
   dtensor/program/pickle_shape.cpp
-  dtensor/program/pickle_shape_impl.h
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
   dtensor/program/read_calls.cpp
@@ -753,20 +745,11 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
   dtensor/program/read_scope.cpp
-  dtensor/program/read_script.cpp
-  dtensor/program/read_script_impl.h
   dtensor/program/routes.cpp
-  dtensor/program/routes_impl.h
   dtensor/program/run_program.cpp
   dtensor/program/sample_inputs.cpp
   dtensor/program/sample_inputs_impl.h
   dtensor/program/scalar_functions.cpp
-  dtensor/program/script_functions.cpp
-  dtensor/program/script_inputs.cpp
-  dtensor/program/script_modules.cpp
-  dtensor/program/script_modules_impl.h
-  dtensor/program/script_tensors.cpp
-  dtensor/program/script_tensors_impl.h
   dtensor/program/source_line.cpp
   dtensor/program/source_line_impl.h
   dtensor/program/tp_transform.cpp
@@ -826,6 +809,32 @@ set(DTENSOR_DEBUG_SOURCES
 )
 
 # The target dtensor::testing, a separate library.
+# Modules of their own, on public headers alone.
+set(DTENSOR_LEGACY_TP_HEADERS
+  dtensor/contrib/legacy_tp/torch_2_0.h
+  dtensor/contrib/legacy_tp/torch_2_0_attention.h
+)
+set(DTENSOR_LEGACY_TP_SOURCES
+  dtensor/contrib/legacy_tp/torch_2_0_attention.cpp
+  dtensor/contrib/legacy_tp/torch_2_0_layouts.cpp
+  dtensor/contrib/legacy_tp/torch_2_0_styles.cpp
+)
+
+set(DTENSOR_TORCHSCRIPT_HEADERS
+  dtensor/contrib/torchscript/parallelize_script.h
+)
+set(DTENSOR_TORCHSCRIPT_SOURCES
+  dtensor/contrib/torchscript/parallelize_script.cpp
+  dtensor/contrib/torchscript/read_script.cpp
+  dtensor/contrib/torchscript/read_script_impl.h
+  dtensor/contrib/torchscript/script_functions.cpp
+  dtensor/contrib/torchscript/script_inputs.cpp
+  dtensor/contrib/torchscript/script_modules.cpp
+  dtensor/contrib/torchscript/script_modules_impl.h
+  dtensor/contrib/torchscript/script_tensors.cpp
+  dtensor/contrib/torchscript/script_tensors_impl.h
+)
+
 set(DTENSOR_TESTING_HEADERS
   dtensor/testing/expect.h
   dtensor/testing/fake_world.h

@@ -72,10 +72,10 @@
 #include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/style.h>
 #include <dtensor/parallel/tie_weights.h>
-#include <dtensor/parallel/torch_2_0.h>
-#include <dtensor/parallel/torch_2_0_attention.h>
+#include <dtensor/program/allowed_operators.h>
+#include <dtensor/program/module_tree.h>
+#include <dtensor/program/operator_graph.h>
 #include <dtensor/program/parallelize_program.h>
-#include <dtensor/program/parallelize_script.h>
 #include <dtensor/program/plan_text.h>
 #include <dtensor/program/program.h>
 #include <dtensor/program/tp_transform.h>

@@ -86,8 +86,8 @@
 //   getStepCallbacksUnlessEmpty
 // ProcessGroupNCCL, its shutdown and abort         comm       the compiler
 //   ProcessGroupNCCL
-// TorchScript graphs, inlining, pickles            program    the compiler
-//   torch/csrc/jit
+// TorchScript graphs, inlining, pickles            contrib    the compiler
+//   torch/csrc/jit                                 program
 // the archive reader                               weights    the compiler
 //   caffe2/serialize
 #pragma once

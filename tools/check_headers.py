@@ -150,7 +150,8 @@ def check(root: Path) -> list[str]:
         internal = name.endswith((".cpp", "_impl.h"))
         if name not in LISTED.findall(cmake if internal else public):
             errors.append(f"{name}: missing from cmake/sources.cmake, or in the wrong list")
-        apart = internal or name.startswith(("dtensor/dtensor.h", "dtensor/testing/"))
+        apart = internal or name.startswith(
+            ("dtensor/contrib/", "dtensor/dtensor.h", "dtensor/testing/"))
         if not apart and f"#include <{name}>" not in umbrella:
             errors.append(f"{name}: missing from dtensor/dtensor.h")
     tests = "".join(file.read_text() for file in root.glob("tests/**/*_test.cpp"))

@@ -40,6 +40,10 @@ TOP_OF_CORE = "parallel"
 # A separate target above the library: it includes all, and no other folder
 # includes it.
 TESTING = "testing"
+# Modules: separate targets above the library, one per folder. Each includes its
+# own headers and public ones of the library, and nothing includes it. They show
+# that programs can do the same.
+CONTRIB = "contrib"
 # The world of threads is one implementation of several. Only itself, the world
 # of several processes with threads, and tests may name it.
 THREADS = "dtensor/comm/threads/"
@@ -48,7 +52,7 @@ HYBRID = "dtensor/comm/hybrid/"
 MPI, MPI_INTERFACE = "dtensor/comm/mpi/", "dtensor/comm/mpi/module_impl.h"
 # Header that includes every public header of the library.
 UMBRELLA = "dtensor/dtensor.h"
-KNOWN = {*LAYERS, *LEAVES, TESTING}
+KNOWN = {*LAYERS, *LEAVES, TESTING, CONTRIB}
 # Rooms: other includes that the files of a folder may have besides the standard
 # library. Rules are pure: they use layouts, and the descriptions of calls and
 # rules. They see only declarations of kernels, and no operators, autograd or
@@ -68,6 +72,8 @@ UNFIT = {
         r"\b(Dispatcher|callBoxed|\w*autograd\w*|at::(?!(?:IntArrayRef|infer_size|"
         r"isComplexType|isFloatingType|isIntegralType)\b)\w+(?=\s*\())"
     ),
+    # The library's internals.
+    "dtensor/contrib/": re.compile(r"\b(detail::|namespace detail)"),
 }
 # Patterns that are allowed only in some files: the pattern, then each file or
 # folder and the reason. docs/architecture.md also has the first list
@@ -79,6 +85,8 @@ LISTED = {
             r"\.impl\(\s*\"\w"
         ),
         {
+            "contrib/torchscript/read_script.cpp": "modules, and questions about a tensor",
+            "contrib/torchscript/script_modules.cpp": "modules that a script calls",
             "debug/operator_log.cpp": "views that a log leaves out",
             "deferred/deferred_init.cpp": "factories of a tape",
             "deferred/play.cpp": "factories of a tape",
@@ -95,9 +103,7 @@ LISTED = {
             "program/find_products.cpp": "modules that a graph calls",
             "program/make_modules.cpp": "modules that a graph calls",
             "program/read_calls.cpp": "a check that export writes",
-            "program/read_script.cpp": "modules, and questions about a tensor",
             "program/scalar_functions.cpp": "what graphs compute of sizes",
-            "program/script_modules.cpp": "modules that a script calls",
             "tensor/inner_nodes.cpp": "nodes of products",
         },
     ),
@@ -142,9 +148,9 @@ def layer_of(path: str) -> str:
 def allowed(source: str, target: str) -> bool:
     """Returns true if a file of folder `source` may include one of folder
     `target`."""
-    if source == target or source == TESTING:
-        return True
-    if target in LEAVES or target == TESTING:
+    if source == target or source in (TESTING, CONTRIB):
+        return target != CONTRIB or source == target
+    if target in LEAVES or target in (TESTING, CONTRIB):
         return False
     if source in LEAVES:
         source = TOP_OF_CORE
@@ -155,6 +161,14 @@ def may_enter(name: str, target: str) -> bool:
     """Returns true if the room of file `name` allows it to include `target`."""
     rooms = [allow for folder, allow in ROOMS.items() if name.startswith(folder)]
     return all(allow.fullmatch(target) for allow in rooms)
+
+
+def crosses_module(name: str, target: str) -> bool:
+    """Returns true if a module's file `name` includes an internal header, or a
+    header of another module or of the tests' helpers."""
+    if layer_of(name) != CONTRIB or target.startswith(name.rpartition("/")[0] + "/"):
+        return False
+    return target.endswith("_impl.h") or layer_of(target) in (CONTRIB, TESTING)
 
 
 def check_include(name: str, quote: str, target: str) -> str:
@@ -171,6 +185,8 @@ def check_include(name: str, quote: str, target: str) -> str:
         return f"only {MPI} may include {target}"
     if not target.startswith("dtensor/") or name == UMBRELLA:
         return ""
+    if crosses_module(name, target):
+        return f"a module includes only public headers of the library, not {target}"
     if folder not in KNOWN or not allowed(source, folder):
         return f"'{source}' may not include {target}"
     inside = name.startswith((THREADS, HYBRID)) or source == TESTING

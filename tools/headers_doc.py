@@ -28,6 +28,8 @@ LAYERS = {
     "checkpoint": "training runs in a folder, loaded into any layout",
     "program": "programs that torch.export wrote, on ranks",
     "debug": "what is communicated, who holds what",
+    "legacy_tp": "the module `dtensor::legacy_tp`: tensor parallelism of PyTorch 2.0",
+    "torchscript": "the module `dtensor::torchscript`: TorchScript models on ranks",
     "testing": "the target `dtensor::testing`: for tests of programs that use dtensor",
     "base": "errors and the version",
 }
@@ -250,8 +252,8 @@ def index_of(names: dict[str, list[tuple[str, str]]]) -> str:
         "# The headers",
         "Every public declaration with its comment, by layer "
         "([architecture](../../architecture.md)). `#include <dtensor/dtensor.h>` "
-        "has all of them but those of `testing`; each header may be included "
-        "alone.",
+        "has all of them but those of `testing` and of the modules `legacy_tp` and "
+        "`torchscript`; each header may be included alone.",
         WRITTEN,
         "\n".join(["| page | |", "|---|---|", *(
             f"| [{layer}]({layer}.md) | {LAYERS[layer]} |" for layer in LAYERS)]),

@@ -160,22 +160,22 @@ std::string detail::dim_name(const DeviceMesh& mesh, size_t dim) {
   return names.empty() ? std::to_string(dim) : names[dim];
 }
 
-DeviceMesh detail::along_dimension(const DeviceMesh& mesh, int64_t dim) {
-  const auto& names = mesh.mesh_dim_names();
-  if (mesh.ndim() == 1) {
-    return mesh;
+DeviceMesh DeviceMesh::operator[](int64_t dim) const {
+  const auto from_front = detail::wrap_mesh_dim(ndim(), dim, "DeviceMesh");
+  if (ndim() == 1) {
+    return *this;
   }
-  if (!names.empty()) {
-    return mesh[names[static_cast<size_t>(dim)]];
+  if (!mesh_dim_names().empty()) {
+    return (*this)[mesh_dim_names()[static_cast<size_t>(from_front)]];
   }
-  const DeviceMesh pure(
-      mesh.device_type(),
-      {mesh.size(dim)},
-      ranks_of_slice(mesh, {dim}, point_of(mesh)),
+  const std::vector<int64_t> dims = {from_front};
+  return DeviceMesh(make_state(
+      device_type(),
+      {size(from_front)},
+      ranks_of_slice(*this, dims, point_of(*this)),
       {},
-      mesh.get_rank());
-  const auto& groups = mesh_groups(mesh);
-  return groups ? with_groups(pure, groups->select({dim})) : pure;
+      get_rank(),
+      state_->groups ? state_->groups->select(dims) : nullptr));
 }
 
 DeviceMesh DeviceMesh::flatten(std::string name) const {

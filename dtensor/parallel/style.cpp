@@ -2,6 +2,7 @@
 #include <dtensor/parallel/style.h>
 
 #include <dtensor/parallel/module_name_impl.h>
+#include <dtensor/parallel/plan_changes_impl.h>
 
 namespace dtensor {
 
@@ -17,6 +18,20 @@ StyleTarget StyleTarget::child_target(
       keep_dtensors,
       root_mesh,
       style};
+}
+
+std::string StyleTarget::describe() const {
+  return detail::describe_typed(*this);
+}
+
+void apply_together(
+    const StyleTarget& target,
+    const std::function<void(const StyleTarget&)>& apply) {
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    StyleTarget recording = target;
+    recording.changes = &changes;
+    apply(recording);
+  });
 }
 
 } // namespace dtensor

@@ -9,6 +9,7 @@
 #include <dtensor/layout/placement.h>
 #include <dtensor/parallel/parallelize_module.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,9 @@ struct StyleTarget {
   /// Returns the target for `child`, registered in this module as `child_name`.
   DTENSOR_API StyleTarget
   child_target(const std::string& child_name, torch::nn::Module& child) const;
+  /// Returns the module's name and type, for messages: "module "up" of type
+  /// torch::nn::LinearImpl".
+  DTENSOR_API std::string describe() const;
 };
 
 /// Base of styles, which parallelize modules. See docs/guides/write_a_style.md.
@@ -54,5 +58,13 @@ class DTENSOR_API ParallelStyle {
   /// style does not support.
   virtual void apply(const StyleTarget& target) const = 0;
 };
+
+/// Applies several styles as one: calls `apply` with a target whose changes,
+/// and those of its child targets, happen after `apply` has returned. If it
+/// throws, nothing changes. For styles that apply other styles to a module and
+/// its children.
+DTENSOR_API void apply_together(
+    const StyleTarget& target,
+    const std::function<void(const StyleTarget&)>& apply);
 
 } // namespace dtensor

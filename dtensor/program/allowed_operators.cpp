@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/allowed_operators_impl.h>
-
-#include <dtensor/error.h>
+#include <dtensor/program/allowed_operators.h>
 
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
+#include <string>
+#include <string_view>
 
-namespace dtensor::detail {
+namespace dtensor {
 namespace {
 
 using c10::TypeKind;
@@ -87,41 +87,6 @@ constexpr std::string_view kWords =
     "interpolation mode norm ord p pad_mode padding padding_side reduce "
     "rounding_mode side";
 
-// Allowed functions that only TorchScript has. Other functions print, warn,
-// save files, draw seeds, start processes, or run as long as an argument says.
-constexpr std::string_view kScriptAten =
-    "Bool Complex ComplexImplicit Delete Float FloatImplicit Int "
-    "IntImplicit ScalarImplicit Size __and__ __contains__ __derive_index "
-    "__getitem__ __interpolate __is__ __isnot__ __lshift__ __not__ __or__ "
-    "__range_length __round_to_zero_floordiv __rshift__ __upsample "
-    "__upsample_bilinear __upsample_nearest __xor__ _get_tracing_state "
-    "_grad_sum_to_size _infer_size _list_to_tensor _ncf_unsqueeze _ncf_view "
-    "_no_grad_fill_ _no_grad_normal_ _no_grad_uniform_ _no_grad_zero_ "
-    "_pack_sequence _set_item _size_if_not_equal _tensor_to_list "
-    "_unsafe_index _unsafe_index_put _unwrap_optional acos acosh add add_ "
-    "all angle any append as_tensor asin asinh atan atan2 atanh "
-    "broadcast_shapes ceil clear copy copy_ copysign cos cosh count cpu "
-    "cuda degrees dequantize device dict div divmod einsum element_size "
-    "endswith eq erf erfc exp expm1 extend fabs find floor floordiv fmod "
-    "format frexp gamma gcd ge get get_autocast_dtype gt has_torch_function "
-    "index index_put index_put_ insert is_autocast_cpu_enabled "
-    "is_autocast_enabled is_grad_enabled is_non_overlapping_and_dense "
-    "is_scripting is_strides_like_format isfinite isinf isnan items join "
-    "keys ldexp le len lgamma list log log10 log1p lower lstrip lt mH mT "
-    "mathremainder matrix_H modf mul mul_ ne neg numpy_T polar pop popitem "
-    "pow radians remainder remove replace reverse round rstrip select "
-    "setdefault sin sinh size slice sort sorted split sqrt startswith str "
-    "stride strip sub sum sym_size sym_stride tan tanh tensor to update "
-    "upper values";
-constexpr std::string_view kScriptPrim =
-    "AutogradAdd BroadcastSizes ChunkSizes ConstantChunk EnumName EnumValue "
-    "IfThenElse ModuleContainerIndex NumToTensor StringIndex TupleIndex "
-    "TupleUnpack Uninitialized abs data device dtype index is_cpu is_cuda "
-    "is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized "
-    "is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout max "
-    "min name nbytes rangelist requires_grad tolist type unchecked_cast "
-    "unchecked_unwrap_optional";
-
 template <size_t N>
 bool begins_with_any(
     std::string_view name,
@@ -198,53 +163,4 @@ bool only_computes(const c10::FunctionSchema& schema) {
              is_computed_with);
 }
 
-bool is_named_in(
-    const std::vector<std::string>& allowed,
-    const std::string& operator_name) {
-  const auto colons = operator_name.find("::");
-  const auto all = operator_name.substr(0, colons) + "::*";
-  return std::any_of(
-      allowed.begin(), allowed.end(), [&](const std::string& item) {
-        return item == operator_name || item == all;
-      });
-}
-
-namespace {
-
-bool is_operator_name(const std::string& item) {
-  const auto colons = item.find("::");
-  if (colons == std::string::npos || colons == 0) {
-    return false;
-  }
-  const auto name = item.substr(colons + 2);
-  return name == "*" ||
-      (!name.empty() && name.find_first_of(".*: ") == std::string::npos);
-}
-
-} // namespace
-
-void check_operator_names(const std::vector<std::string>& allowed) {
-  for (const auto& item : allowed) {
-    DTENSOR_CHECK_VALUE(
-        is_operator_name(item),
-        "[load_program] allowed_operators has \"{}\", which is not an "
-        "operator name. Write \"torchvision::nms\" for all its overloads, or "
-        "\"torchvision::*\" for a namespace.",
-        item);
-  }
-}
-
-bool script_function_only_computes(std::string_view kind) {
-  static const Names aten = names_in(kScriptAten);
-  static const Names prim = names_in(kScriptPrim);
-  const auto colons = kind.find("::");
-  if (colons == std::string_view::npos) {
-    return false;
-  }
-  const auto space = kind.substr(0, colons);
-  const auto name = kind.substr(colons + 2);
-  return (space == "aten" && aten.count(name) > 0) ||
-      (space == "prim" && prim.count(name) > 0);
-}
-
-} // namespace dtensor::detail
+} // namespace dtensor

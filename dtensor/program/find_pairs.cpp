@@ -2,7 +2,6 @@
 // Finds pairs of products in a graph that are sharded together.
 #include <dtensor/program/find_pairs_impl.h>
 
-#include <dtensor/program/find_products_impl.h>
 #include <dtensor/program/trial_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -27,11 +26,11 @@ constexpr std::array<int64_t, 4> kTrialRanks = {2, 3, 5, 7};
 
 class Search {
  public:
-  explicit Search(const ProgramState& state)
+  Search(const ProgramState& state, const torch::nn::Module& root)
       : state_(state),
         graph_(state.graph),
-        linears_(find_linear_calls(state)),
-        embeddings_(find_embedding_calls(state)),
+        linears_(find_linear_calls(state, root)),
+        embeddings_(find_embedding_calls(state, root)),
         maker_(graph_.num_slots),
         users_(graph_.num_slots),
         in_outputs_(graph_.num_slots, false) {
@@ -369,8 +368,10 @@ class Search {
 
 } // namespace
 
-std::vector<PlanEntryText> find_pairs(const ProgramState& state) {
-  return Search(state).plan();
+std::vector<PlanEntryText> find_pairs(
+    const ProgramState& state,
+    const torch::nn::Module& root) {
+  return Search(state, root).plan();
 }
 
 } // namespace dtensor::detail

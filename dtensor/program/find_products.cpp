@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/find_products_impl.h>
+#include <dtensor/program/find_pairs_impl.h>
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -114,17 +114,18 @@ class ProductFinder {
 
 } // namespace
 
-Products find_linear_calls(const ProgramState& state) {
+Products find_linear_calls(
+    const ProgramState& state,
+    const torch::nn::Module& root) {
   return ProductFinder(state).find(
-      "aten::linear", weights_of<torch::nn::LinearImpl>(*state.module), 1, 0);
+      "aten::linear", weights_of<torch::nn::LinearImpl>(root), 1, 0);
 }
 
-Products find_embedding_calls(const ProgramState& state) {
+Products find_embedding_calls(
+    const ProgramState& state,
+    const torch::nn::Module& root) {
   return ProductFinder(state).find(
-      "aten::embedding",
-      weights_of<torch::nn::EmbeddingImpl>(*state.module),
-      0,
-      1);
+      "aten::embedding", weights_of<torch::nn::EmbeddingImpl>(root), 0, 1);
 }
 
 } // namespace dtensor::detail

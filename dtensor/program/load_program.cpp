@@ -3,7 +3,6 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/state_values_impl.h>
-#include <dtensor/program/allowed_operators_impl.h>
 #include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>
@@ -23,10 +22,23 @@ namespace {
 constexpr const char* kLoadProgram = "load_program";
 constexpr const char* kModels = "models/";
 
+bool is_torchscript(const detail::Pt2Archive& archive) {
+  return !archive.names_in("constants.pkl").empty() &&
+      !archive.names_in("code/").empty();
+}
+
 // Returns the name of the only graph in the archive.
 std::string graph_in(const detail::Pt2Archive& archive) {
   auto names = archive.names_in(kModels);
   std::erase_if(names, [](const auto& n) { return !n.ends_with(".json"); });
+  DTENSOR_CHECK_VALUE(
+      !names.empty() || !is_torchscript(archive),
+      "[{}] {} is a TorchScript file, not an exported program. Load it with "
+      "torch::jit::load(), link dtensor::torchscript, and call "
+      "parallelize_script() or tp_transform() "
+      "(dtensor/contrib/torchscript/parallelize_script.h).",
+      kLoadProgram,
+      archive.path());
   DTENSOR_CHECK_VALUE(
       names.size() == 1,
       "[{}] {} contains {} programs under {}, expected 1. Write it with "
@@ -36,6 +48,28 @@ std::string graph_in(const detail::Pt2Archive& archive) {
       names.size(),
       kModels);
   return kModels + names[0];
+}
+
+bool is_operator_name(const std::string& item) {
+  const auto colons = item.find("::");
+  if (colons == std::string::npos || colons == 0) {
+    return false;
+  }
+  const auto name = item.substr(colons + 2);
+  return name == "*" ||
+      (!name.empty() && name.find_first_of(".*: ") == std::string::npos);
+}
+
+void check_operator_names(const std::vector<std::string>& allowed) {
+  for (const auto& item : allowed) {
+    DTENSOR_CHECK_VALUE(
+        is_operator_name(item),
+        "[{}] allowed_operators has \"{}\", which is not an operator name. "
+        "Write \"torchvision::nms\" for all its overloads, or "
+        "\"torchvision::*\" for a namespace.",
+        kLoadProgram,
+        item);
+  }
 }
 
 } // namespace
@@ -69,7 +103,7 @@ detail::ProgramState& state_of(const Program& program) {
 Program load_program(
     const std::string& path,
     const LoadProgramOptions& options) {
-  detail::check_operator_names(options.allowed_operators);
+  check_operator_names(options.allowed_operators);
   const auto file = open_weights(path);
   const detail::Pt2Archive archive(path);
   auto state = std::make_shared<detail::ProgramState>();

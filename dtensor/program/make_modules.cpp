@@ -5,7 +5,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/program/module_tree_impl.h>
+#include <dtensor/program/module_tree.h>
 
 #include <ATen/ops/empty.h>
 
@@ -16,22 +16,22 @@ namespace {
 
 // Returns which argument of the operator is a module's weight, and the module's
 // role.
-std::pair<Role, size_t> role_in(const std::string& target) {
+std::pair<WeightRole, size_t> role_in(const std::string& target) {
   if (target == "aten::linear") {
-    return {Role::kLinear, 1};
+    return {WeightRole::kLinear, 1};
   }
   if (target == "aten::embedding") {
-    return {Role::kEmbedding, 0};
+    return {WeightRole::kEmbedding, 0};
   }
   if (target == "aten::layer_norm") {
-    return {Role::kLayerNorm, 2};
+    return {WeightRole::kLayerNorm, 2};
   }
-  return {Role::kNone, 0};
+  return {WeightRole::kNone, 0};
 }
 
 struct Use {
   Slot slot = 0;
-  Role role = Role::kNone;
+  WeightRole role = WeightRole::kNone;
   std::string module; // module that made the call
 };
 
@@ -40,7 +40,7 @@ std::vector<Use> uses_of(const Graph& graph) {
   std::vector<Use> uses;
   for (const auto& node : graph.nodes) {
     const auto [role, index] = role_in(node.target);
-    if (role == Role::kNone || index >= node.args.size()) {
+    if (role == WeightRole::kNone || index >= node.args.size()) {
       continue;
     }
     if (const auto* value = std::get_if<ValueOperand>(&node.args[index])) {
@@ -52,14 +52,14 @@ std::vector<Use> uses_of(const Graph& graph) {
 
 // Returns the role of an input's module. The graph uses one slot for all tied
 // weights, so the module name at each call tells its use.
-Role role_of(const GraphInput& input, const std::vector<Use>& uses) {
+WeightRole role_of(const GraphInput& input, const std::vector<Use>& uses) {
   const auto [path, name] = split_name(input.name);
-  Role found = Role::kNone;
+  WeightRole found = WeightRole::kNone;
   for (const auto& use : uses) {
     if (use.module == path) {
       return use.role;
     }
-    if (use.slot == input.slot && found == Role::kNone) {
+    if (use.slot == input.slot && found == WeightRole::kNone) {
       found = use.role;
     }
   }
@@ -114,7 +114,7 @@ std::shared_ptr<torch::nn::Module> make_modules(
     std::vector<at::Tensor>& inputs) {
   const auto uses = uses_of(graph);
   Weights weights(file);
-  std::vector<NamedTensor> tensors;
+  std::vector<ModuleTensor> tensors;
   inputs.assign(graph.inputs.size(), at::Tensor());
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const auto& input = graph.inputs[i];

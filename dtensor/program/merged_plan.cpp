@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/merged_plan_impl.h>
+#include <dtensor/program/find_pairs_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/module_tree_impl.h>
+#include <dtensor/program/module_tree.h>
+
+#include <dtensor/program/program_state_impl.h>
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -8,7 +10,7 @@
 #include <map>
 #include <string_view>
 
-namespace dtensor::detail {
+namespace dtensor {
 namespace {
 
 using torch::nn::Module;
@@ -16,7 +18,7 @@ using torch::nn::Module;
 struct Tensors {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
-  Role role = Role::kNone;
+  WeightRole role = WeightRole::kNone;
 };
 
 // A LibTorch module without values of its own that holds the given tensors. It
@@ -97,16 +99,16 @@ void register_in(Module& module, const Tensors& tensors) {
 
 class Tree {
  public:
-  explicit Tree(const std::vector<NamedTensor>& all) {
+  explicit Tree(const std::vector<ModuleTensor>& all) {
     for (const auto& one : all) {
-      const auto [path, name] = split_name(one.name);
+      const auto [path, name] = detail::split_name(one.name);
       if (tensors_.count(path) == 0) {
         paths_.push_back(path);
       }
       auto& tensors = tensors_[path];
       (one.is_buffer ? tensors.buffers : tensors.parameters)
           .emplace_back(name, one.tensor);
-      if (name == "weight" || one.role == Role::kLinear) {
+      if (name == "weight" || one.role == WeightRole::kLinear) {
         tensors.role = one.role;
       }
     }
@@ -128,7 +130,7 @@ class Tree {
     if (const auto known = modules_.find(path); known != modules_.end()) {
       return known->second;
     }
-    const auto [parent, name] = split_name(path);
+    const auto [parent, name] = detail::split_name(path);
     const auto above = module_of(parent);
     const auto found = tensors_.find(path);
     auto module = found == tensors_.end() ? std::make_shared<Module>(name)
@@ -159,7 +161,7 @@ class Tree {
       }
       member = t;
     }
-    const bool fits = tensors.role == Role::kLinear && weight.defined() &&
+    const bool fits = tensors.role == WeightRole::kLinear && weight.defined() &&
         tensors.buffers.empty() &&
         (!bias.defined() ||
          (bias.dim() == 1 && bias.size(0) == weight.size(0)));
@@ -184,11 +186,11 @@ class Tree {
     const auto weight = named(tensors, "weight");
     const auto bias = named(tensors, "bias");
     if (is_only_weight_and_bias(tensors) && weight.defined()) {
-      if (tensors.role == Role::kEmbedding && weight.dim() == 2 &&
+      if (tensors.role == WeightRole::kEmbedding && weight.dim() == 2 &&
           !bias.defined()) {
         return embedding_of(weight);
       }
-      if (tensors.role == Role::kLayerNorm && bias.defined()) {
+      if (tensors.role == WeightRole::kLayerNorm && bias.defined()) {
         return layer_norm_of(weight, bias);
       }
     }
@@ -204,15 +206,8 @@ class Tree {
 
 } // namespace
 
-std::pair<std::string, std::string> split_name(const std::string& name) {
-  const auto dot = name.rfind('.');
-  return dot == std::string::npos
-      ? std::pair{std::string(), name}
-      : std::pair{name.substr(0, dot), name.substr(dot + 1)};
-}
-
-std::shared_ptr<Module> module_tree(const std::vector<NamedTensor>& tensors) {
+std::shared_ptr<Module> module_tree(const std::vector<ModuleTensor>& tensors) {
   return Tree(tensors).make();
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor

@@ -2,7 +2,7 @@
 // Layouts of the operands of a program's calls. The graph lists all uses of a
 // value, so each redistribution is done once for all uses. The order of
 // redistributions is the cheapest for all uses, as seen in the last run
-// (routes_impl.h).
+// (cheapest_route()).
 //
 // A user cannot insert a redistribute() into the graph. Therefore an operator
 // that refuses its sharded operands gets replicated ones. Where memory is
@@ -84,5 +84,19 @@ class OperandLayouts {
   std::vector<std::vector<Made>> made_; // by slot
   WrittenViews views_;
 };
+
+/// Returns the layouts that a value in layout `from` passes through on its way
+/// to `wanted[0]`, which is the last. The other layouts in `wanted` are
+/// included if an order through them communicates less in total: fewer bytes,
+/// or as many bytes in fewer collectives. With `both_ways`, the communication
+/// of gradients in the backward pass counts too.
+///
+///   from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, then a slice
+///
+/// The result depends on layouts alone, so it is equal on all ranks.
+DTENSOR_API std::vector<SpecPtr> cheapest_route(
+    const SpecPtr& from,
+    const std::vector<SpecPtr>& wanted,
+    bool both_ways);
 
 } // namespace dtensor::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Interprets a pickle's instructions on a stack of nodes. A node stands for an
 // object and records only the objects that it contains.
-#include <dtensor/program/pickle_shape_impl.h>
+#include <dtensor/program/sample_inputs_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/format_text.h>

@@ -3,7 +3,7 @@
 #include <dtensor/program/graph_reader_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/program/allowed_operators_impl.h>
+#include <dtensor/program/allowed_operators.h>
 #include <dtensor/program/source_line_impl.h>
 
 #include <ATen/core/enum_tag.h>
@@ -52,6 +52,19 @@ bool is_list_of_tensors(const c10::Type* type) {
   const auto* list = type == nullptr ? nullptr : type->castRaw<c10::ListType>();
   return list != nullptr &&
       list->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+// Returns true if `allowed` has the operator's name ("torchvision::nms") or its
+// namespace ("torchvision::*").
+bool is_named_in(
+    const std::vector<std::string>& allowed,
+    const std::string& operator_name) {
+  const auto colons = operator_name.find("::");
+  const auto all = operator_name.substr(0, colons) + "::*";
+  return std::any_of(
+      allowed.begin(), allowed.end(), [&](const std::string& item) {
+        return item == operator_name || item == all;
+      });
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/routes_impl.h>
+#include <dtensor/program/operand_layouts_impl.h>
 
 #include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/redistribute/plan.h>

@@ -2,7 +2,6 @@
 #include <dtensor/program/sample_inputs_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/program/pickle_shape_impl.h>
 
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/serialization/pickle.h>

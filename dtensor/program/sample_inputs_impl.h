@@ -1,20 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sample inputs of an exported program: a pickle in an archive within the file.
+// The nesting of the pickle has limits. LibTorch's reader has none, although
+// nested lists are freed recursively and a list that contains itself is never
+// freed.
 #pragma once
 
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtensor::detail {
 
+/// Maximum nesting of lists, tuples and dictionaries in a pickle.
+constexpr size_t kMaxPickleDepth = 100;
+/// Maximum number of lists, tuples, dictionaries and tensors in a pickle.
+constexpr size_t kMaxPickledObjects = 1000000;
+
+/// Returns why a pickle is refused, or an empty text. A pickle is refused if it
+/// nests deeper than kMaxPickleDepth, contains itself, or is not a pickle as
+/// torch.save() writes it. Time and memory are proportional to the pickle's
+/// size.
+std::string pickle_problem(std::string_view pickle);
+
 /// Returns the tensors of the sample inputs; those in lists and dictionaries
 /// are listed one after the other. Throws ValueError if the file has no sample
-/// inputs or they cannot be read: nested deeper than kMaxPickleDepth
-/// (pickle_shape_impl.h), larger than the record, or a tensor that reaches
-/// outside its storage.
+/// inputs or they cannot be read: a pickle that is refused, larger than the
+/// record, or a tensor that reaches outside its storage.
 std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive);
 
 } // namespace dtensor::detail

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Automatic tensor parallelism: finds the plan in the operators of a program or
-// script.
+// Automatic tensor parallelism: finds the plan in the operators of a program.
 //
 //   auto program = load_program("model.pt2");
 //   std::cout << tp_transform(program, mesh["tp"]);
 //   // model.layers.*.self_attn.q_proj  colwise multiple_of=64
 //   // ...
 //
-//   auto script = torch::jit::load("model.ts");
-//   std::cout << tp_transform(script, mesh["tp"]);
+// The module dtensor::torchscript has the same functions for TorchScript
+// models.
 #pragma once
 
-#include <ATen/core/ivalue.h>
 #include <dtensor/layout/mesh.h>
+#include <dtensor/program/operator_graph.h>
 #include <dtensor/program/parallelize_program.h>
 #include <dtensor/program/plan_text.h>
 #include <dtensor/program/program.h>
 
 #include <vector>
 
-namespace torch::jit {
-struct Module;
+namespace torch::nn {
+class Module;
 }
 
 namespace dtensor {
@@ -42,8 +41,8 @@ namespace dtensor {
 /// A module that is called several times gets a style if all its calls are in
 /// pairs that need this style. A weight that modules share has one layout.
 /// Products that run_decompositions() has decomposed are found too. The result
-/// sizes of an operator without a rule or a meta kernel come from the file. A
-/// script has no recorded sizes, so the search ends at such an operator.
+/// sizes of an operator without a rule or a meta kernel come from the file. An
+/// OperatorGraph has no recorded sizes, so the search ends at such an operator.
 DTENSOR_API std::vector<PlanEntryText> find_tp_plan(const Program& program);
 
 /// Calls parallelize_program() with the found plan and returns the plan, for
@@ -56,32 +55,15 @@ DTENSOR_API std::vector<PlanEntryText> tp_transform(
     const DeviceMesh& mesh,
     const ParallelizeProgramOptions& options = {});
 
-/// Finds a plan for a scripted or traced model from the code of forward() and
-/// all functions that it calls. Products are aten::linear, and matmul, mm and
-/// addmm with a transposed weight. The code states no sizes. They follow from
-/// `sample_inputs`, the arguments of forward(); arguments at the end may be
-/// omitted if they have defaults. Without sample inputs, tensors of the shapes
-/// that the weights suggest are used.
-///
-/// A branch is read if its condition depends only on attributes (with their
-/// current values, such as `training`), None and numbers of dimensions. Weights
-/// stay unsharded if they are used in branches that depend on sizes or data, in
-/// loops, in operators that need data, or through attributes that the script
-/// sets. The search uses no values of weights and does not change the script.
-///
-/// Throws ValueError for a script without forward() and for inputs that it does
-/// not accept, and RuntimeError for a script that is already parallel.
+/// Finds a plan of `model` in a graph that the program describes. An input of
+/// the graph that is a parameter of the model is a weight; the plan names the
+/// module that holds it. The search calls the operators on tensors without
+/// data, so check operators that a file names with only_computes()
+/// (program/allowed_operators.h). Throws ValueError for a graph that uses
+/// undefined values, defines a value twice, or passes another number of
+/// arguments than the operator has. (Not in Python.)
 DTENSOR_API std::vector<PlanEntryText> find_tp_plan(
-    const torch::jit::Module& script,
-    const std::vector<c10::IValue>& sample_inputs = {});
-
-/// Calls parallelize_script() with the found plan and returns the plan, for
-/// printing. An optimizer can use the script's own parameters. State
-/// dictionaries need modules that hold them; to get these, call
-/// parallelize_script() with make_plan(find_tp_plan(script)). (Not in Python.)
-DTENSOR_API std::vector<PlanEntryText> tp_transform(
-    torch::jit::Module& script,
-    const DeviceMesh& mesh,
-    const std::vector<c10::IValue>& sample_inputs = {});
+    const OperatorGraph& graph,
+    const torch::nn::Module& model);
 
 } // namespace dtensor

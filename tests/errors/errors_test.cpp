@@ -13,6 +13,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/check_replicas.h>
@@ -36,8 +38,6 @@
 #include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/style.h>
 #include <dtensor/parallel/tie_weights.h>
-#include <dtensor/parallel/torch_2_0.h>
-#include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>

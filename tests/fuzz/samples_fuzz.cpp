@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads any bytes as the pickle of sample inputs. A pickle without a reported
 // problem goes to LibTorch's reader, which must return a value or throw.
-#include <dtensor/program/pickle_shape_impl.h>
+#include <dtensor/program/sample_inputs_impl.h>
 
 #include "fuzz.h"
 

@@ -2,7 +2,7 @@
 // Builds a TorchScript model from statements selected by the bytes, and looks
 // for a plan of it. Loading a TorchScript file is LibTorch's code, so it is not
 // fuzzed here.
-#include <dtensor/program/tp_transform.h>
+#include <dtensor/contrib/torchscript/parallelize_script.h>
 
 #include "fuzz.h"
 

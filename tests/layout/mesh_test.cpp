@@ -234,6 +234,19 @@ TEST(DeviceMesh, ASliceOfEverythingIsTheMesh) {
   EXPECT_EQ((mesh[{"pp", "tp"}]["tp"]), mesh["tp"]);
 }
 
+TEST(DeviceMesh, SlicesByNumber) {
+  const DeviceMesh mesh = mesh_3d(7);
+  EXPECT_EQ(mesh[1], mesh["dp"]);
+  EXPECT_EQ(mesh[-1], mesh["tp"]);
+  const DeviceMesh unnamed(at::kCPU, {2, 3}, iota(6), {}, 4);
+  EXPECT_EQ(unnamed[0].ranks(), (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(unnamed[1].ranks(), (std::vector<int64_t>{3, 4, 5}));
+  EXPECT_EQ(unnamed[1][0], unnamed[1]);
+  EXPECT_EQ(
+      error_of([&] { mesh[3]; }),
+      "[DeviceMesh] no dimension 3: the mesh has 3. Use one from -3 to 2.");
+}
+
 TEST(DeviceMesh, SlicesTakeTheirGroupsAlong) {
   const int world = 0;
   const DeviceMesh mesh = mesh_3d(0, std::make_shared<FakeGroups>(&world, ""));

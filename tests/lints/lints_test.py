@@ -71,6 +71,33 @@ class Rules(unittest.TestCase):
             check_layers.check_text("dtensor/ops/a.cpp", "op.callBoxed(s)"), [])
 
 
+class Modules(unittest.TestCase):
+    NAME = "dtensor/contrib/rope/knot.cpp"
+
+    def refused(self, target: str, name: str = NAME) -> bool:
+        return bool(check_layers.check_include(name, "<", target))
+
+    def test_include_public_headers_and_their_own(self):
+        for target in ("dtensor/parallel/style.h", "dtensor/debug/trace.h", "vector",
+                       "dtensor/contrib/rope/knot_impl.h"):
+            self.assertFalse(self.refused(target), target)
+
+    def test_include_no_internals(self):
+        for target in ("dtensor/parallel/glob_impl.h", "dtensor/contrib/yarn/a.h",
+                       "dtensor/contrib/ropes/a.h", "dtensor/testing/expect.h",
+                       "dtensor/dtensor.h"):
+            self.assertTrue(self.refused(target), target)
+        for text in ("detail::describe(t);", "namespace detail {"):
+            self.assertEqual(len(check_layers.check_text(self.NAME, text)), 1, text)
+        self.assertEqual(
+            check_layers.check_text(self.NAME, "describe(t); // detail::describe"), [])
+
+    def test_are_included_by_nothing(self):
+        for name in ("dtensor/parallel/a.cpp", "dtensor/debug/a.cpp",
+                     "dtensor/testing/a.cpp"):
+            self.assertTrue(self.refused("dtensor/contrib/rope/knot.h", name), name)
+
+
 class Listed(unittest.TestCase):
     def test_operators_have_names_in_some_files(self):
         for text in ('find("aten::mm", "")', "using Op = at::_ops::mm;",

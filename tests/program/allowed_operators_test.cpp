@@ -6,16 +6,12 @@
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
-#include <dtensor/program/allowed_operators_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
-#include <torch/script.h>
 #include <torch/torch.h>
 #include <torch/version.h>
-
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -42,8 +38,7 @@ std::map<std::string, Overloads> overloads_by_name() {
       continue;
     }
     auto& overloads = all[name.name.substr(kAten.size())];
-    (detail::only_computes(op->schema()) ? overloads.allowed
-                                         : overloads.refused)
+    (only_computes(op->schema()) ? overloads.allowed : overloads.refused)
         .insert(name.overload_name);
   }
   return all;
@@ -114,8 +109,7 @@ TEST(AllowedOperators, DoNotAcceptFilesStoragesStreamsOrObjects) {
         "aten::new_thing(Tensor self, bool unsafe=False) -> Tensor",
         "aten::_new_thing(Tensor self) -> Tensor",
         "other::new_thing(Tensor self) -> Tensor"}) {
-    EXPECT_FALSE(detail::only_computes(torch::jit::parseSchema(schema)))
-        << schema;
+    EXPECT_FALSE(only_computes(torch::jit::parseSchema(schema))) << schema;
   }
   for (const auto* schema :
        {"aten::new_thing(Tensor self, SymInt[]? size, Scalar? s, Tensor?[] t, "
@@ -123,28 +117,8 @@ TEST(AllowedOperators, DoNotAcceptFilesStoragesStreamsOrObjects) {
         "MemoryFormat? memory_format, Generator? generator, bool b, float f, "
         "str reduce) -> Tensor",
         "aten::_foreach_new(Tensor[] self) -> Tensor[]"}) {
-    EXPECT_TRUE(detail::only_computes(torch::jit::parseSchema(schema)))
-        << schema;
+    EXPECT_TRUE(only_computes(torch::jit::parseSchema(schema))) << schema;
   }
-}
-
-// find_tp_plan() runs calls of a script that need no data, but no call that
-// writes a file.
-TEST(AllowedOperators, FindingAPlanWritesNoFiles) {
-  const auto folder = std::filesystem::temp_directory_path();
-  const auto saved = folder / c10::str("dtensor_saved_", ::getpid());
-  const auto mapped = folder / c10::str("dtensor_mapped_", ::getpid());
-  torch::jit::Module script("__torch__.Writer");
-  script.register_parameter("w", torch::randn({8, 8}), false);
-  script.define(c10::str(
-      "def forward(self, x):\n    torch.save([1, 2], '",
-      saved.string(),
-      "')\n    y = torch.from_file('",
-      mapped.string(),
-      "', True, 4)\n    return torch.linear(x, self.w, None)\n"));
-  find_tp_plan(script, {torch::randn({4, 8})});
-  EXPECT_FALSE(std::filesystem::exists(saved));
-  EXPECT_FALSE(std::filesystem::exists(mapped));
 }
 
 } // namespace TEST_SOURCE

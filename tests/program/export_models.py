@@ -583,6 +583,7 @@ save(export(Wide(), (torch.randn(2, 32),)), folder / "wide.pt2")
 
 mlp = nn.Sequential(nn.Linear(8, 24), nn.GELU(), nn.Linear(24, 8)).double()
 torch.jit.script(mlp).save(folder / "scripted_mlp.ts")
+torch.jit.script(mlp).save(folder / "torchscript.pt2")  # not an exported program
 torch.jit.trace(mlp, (torch.randn(4, 8).double(),)).save(folder / "traced_mlp.ts")
 torch.jit.script(encoder[0].train()).save(folder / "scripted_encoder.ts")
 

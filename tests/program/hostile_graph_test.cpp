@@ -7,7 +7,7 @@
 #include "tests/weights/files.h"
 
 #include <dtensor/dtensor.h>
-#include <dtensor/program/pickle_shape_impl.h>
+#include <dtensor/program/sample_inputs_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

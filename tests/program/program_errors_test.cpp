@@ -54,6 +54,12 @@ TEST(ProgramErrors, NameTheFileThatIsNotAProgram) {
       "[load_program] FILE contains 0 programs under models/, expected 1. "
       "Write it with torch.export.save() of PyTorch 2.8 or newer.");
   EXPECT_EQ(
+      load_error("torchscript"),
+      "[load_program] FILE is a TorchScript file, not an exported program. "
+      "Load it with torch::jit::load(), link dtensor::torchscript, and call "
+      "parallelize_script() or tp_transform() "
+      "(dtensor/contrib/torchscript/parallelize_script.h).");
+  EXPECT_EQ(
       load_error("newer"),
       "[load_program] FILE is not a readable exported program: its format "
       "version is 9.20, but this library reads 8.x. Write it with "

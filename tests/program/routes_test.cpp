@@ -2,7 +2,7 @@
 // Tests the order in which a value is redistributed to the layouts that its
 // uses need.
 #include <dtensor/dtensor.h>
-#include <dtensor/program/routes_impl.h>
+#include <dtensor/program/operand_layouts_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

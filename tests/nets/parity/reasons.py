@@ -136,7 +136,7 @@ EXCEPTED = [
     r"^enable_2d_with_fsdp",
     # Python's takes the styles that ours finds. tests/program.
     r"^tp_transform$",
-    # PyTorch 2.0: not in the installed package. tests/parallel/torch_2_0*.
+    # PyTorch 2.0: not in the installed package. tests/contrib/legacy_tp.
     r"^PairwiseParallel|^TensorParallelMultiheadAttention|^make_(in|out)put",
     r"tp_mesh_dim\)$", r"^the swap to it",
 ]

@@ -3,11 +3,11 @@
 // sharded sequence.
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/linear_styles.h>
-#include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/transformerlayer.h>

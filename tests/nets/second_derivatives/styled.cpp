@@ -3,7 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/parallel/torch_2_0.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Modules under the styles of PyTorch 2.0, on a mesh of one dimension.
+#include <dtensor/contrib/legacy_tp/torch_2_0.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/torch_2_0.h>
 #include <torch/nn/modules/activation.h>
 
 #include "styled.h"

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/contrib/torchscript/read_script_impl.h>
+
+#include <dtensor/contrib/torchscript/script_tensors_impl.h>
+#include <dtensor/error.h>
+
+#include <ATen/core/Dict.h>
+#include <ATen/core/List.h>
+#include <ATen/core/jit_type.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace dtensor::torchscript {
+namespace {
+
+namespace jit = torch::jit;
+using c10::IValue;
+using Names = std::set<std::string_view>;
+
+// Allowed functions that only TorchScript has. Other functions print, warn,
+// save files, draw seeds, start processes, or run as long as an argument says.
+constexpr std::string_view kScriptAten =
+    "Bool Complex ComplexImplicit Delete Float FloatImplicit Int "
+    "IntImplicit ScalarImplicit Size __and__ __contains__ __derive_index "
+    "__getitem__ __interpolate __is__ __isnot__ __lshift__ __not__ __or__ "
+    "__range_length __round_to_zero_floordiv __rshift__ __upsample "
+    "__upsample_bilinear __upsample_nearest __xor__ _get_tracing_state "
+    "_grad_sum_to_size _infer_size _list_to_tensor _ncf_unsqueeze _ncf_view "
+    "_no_grad_fill_ _no_grad_normal_ _no_grad_uniform_ _no_grad_zero_ "
+    "_pack_sequence _set_item _size_if_not_equal _tensor_to_list "
+    "_unsafe_index _unsafe_index_put _unwrap_optional acos acosh add add_ "
+    "all angle any append as_tensor asin asinh atan atan2 atanh "
+    "broadcast_shapes ceil clear copy copy_ copysign cos cosh count cpu "
+    "cuda degrees dequantize device dict div divmod einsum element_size "
+    "endswith eq erf erfc exp expm1 extend fabs find floor floordiv fmod "
+    "format frexp gamma gcd ge get get_autocast_dtype gt has_torch_function "
+    "index index_put index_put_ insert is_autocast_cpu_enabled "
+    "is_autocast_enabled is_grad_enabled is_non_overlapping_and_dense "
+    "is_scripting is_strides_like_format isfinite isinf isnan items join "
+    "keys ldexp le len lgamma list log log10 log1p lower lstrip lt mH mT "
+    "mathremainder matrix_H modf mul mul_ ne neg numpy_T polar pop popitem "
+    "pow radians remainder remove replace reverse round rstrip select "
+    "setdefault sin sinh size slice sort sorted split sqrt startswith str "
+    "stride strip sub sum sym_size sym_stride tan tanh tensor to update "
+    "upper values";
+constexpr std::string_view kScriptPrim =
+    "AutogradAdd BroadcastSizes ChunkSizes ConstantChunk EnumName EnumValue "
+    "IfThenElse ModuleContainerIndex NumToTensor StringIndex TupleIndex "
+    "TupleUnpack Uninitialized abs data device dtype index is_cpu is_cuda "
+    "is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized "
+    "is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout max "
+    "min name nbytes rangelist requires_grad tolist type unchecked_cast "
+    "unchecked_unwrap_optional";
+
+// Splits a text of names separated by blanks.
+Names names_in(std::string_view text) {
+  Names names;
+  while (!text.empty()) {
+    const auto name = text.substr(0, text.find(' '));
+    names.insert(name);
+    text.remove_prefix(std::min(name.size() + 1, text.size()));
+  }
+  return names;
+}
+
+// Returns true for a function that is not a dispatcher operator
+// ("prim::ListConstruct", "aten::len") and only computes.
+bool script_function_only_computes(std::string_view kind) {
+  static const Names aten = names_in(kScriptAten);
+  static const Names prim = names_in(kScriptPrim);
+  const auto colons = kind.find("::");
+  if (colons == std::string_view::npos) {
+    return false;
+  }
+  const auto space = kind.substr(0, colons);
+  const auto name = kind.substr(colons + 2);
+  return (space == "aten" && aten.count(name) > 0) ||
+      (space == "prim" && prim.count(name) > 0);
+}
+
+IValue list_of(const jit::Stack& items, const c10::Type& type) {
+  c10::impl::GenericList list(type.expectRef<c10::ListType>().getElementType());
+  for (const auto& item : items) {
+    list.push_back(item);
+  }
+  return list;
+}
+
+IValue dict_of(const jit::Stack& items, const c10::Type& type) {
+  const auto& types = type.expectRef<c10::DictType>();
+  c10::impl::GenericDict dict(types.getKeyType(), types.getValueType());
+  for (size_t i = 0; i + 1 < items.size(); i += 2) {
+    dict.insert_or_assign(items[i], items[i + 1]);
+  }
+  return dict;
+}
+
+jit::Stack items_of(const IValue& value) {
+  if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    return jit::Stack(elements.begin(), elements.end());
+  }
+  return value.toListRef().vec();
+}
+
+} // namespace
+
+void run_function(const jit::Node& node, jit::Stack& stack) {
+  const auto kind = kind_of(node);
+  if (kind == "prim::ListConstruct") {
+    stack = {list_of(stack, *node.output()->type())};
+  } else if (kind == "prim::DictConstruct") {
+    stack = {dict_of(stack, *node.output()->type())};
+  } else if (kind == "prim::TupleConstruct") {
+    stack = {c10::ivalue::Tuple::create(std::move(stack))};
+  } else if (kind == "prim::ListUnpack" || kind == "prim::TupleUnpack") {
+    stack = items_of(stack[0]);
+    TORCH_INTERNAL_ASSERT(stack.size() == node.outputs().size());
+  } else {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        script_function_only_computes(kind),
+        "[find_tp_plan] {} may have side effects. It is not read.",
+        kind);
+    node.getOperation()(stack);
+  }
+}
+
+bool makes_tensors(const jit::Stack& results, const jit::Stack& given) {
+  std::set<const void*> known;
+  for (const auto& value : given) {
+    visit_tensors_in(value, [&](const at::Tensor& t) {
+      known.insert(t.unsafeGetTensorImpl());
+    });
+  }
+  bool makes = false;
+  for (const auto& value : results) {
+    visit_tensors_in(value, [&](const at::Tensor& t) {
+      makes = makes || known.count(t.unsafeGetTensorImpl()) == 0;
+    });
+  }
+  return makes;
+}
+
+} // namespace dtensor::torchscript

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// OperatorGraph: the operator calls of a model, described by a program that
+// reads them from a format of its own. find_tp_plan() finds a plan in it.
+//
+//   OperatorGraph graph;                            // relu(x @ up.t()) @
+//   down.t() const auto x = graph.add_input(torch::empty({8, 16},
+//   torch::kMeta)); const auto up = graph.add_input(model->up->weight); const
+//   auto down = graph.add_input(model->down->weight); const auto h =
+//   graph.add_call(linear, {x, up, c10::IValue()}); const auto a =
+//   graph.add_call(relu, {h}); graph.outputs = {graph.add_call(linear, {a,
+//   down, c10::IValue()})}; std::cout << find_tp_plan(graph, *model);       //
+//   up colwise, down rowwise
+//
+// The values of a graph are tensors. Sizes and other numbers are constants, for
+// inputs of one size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <dtensor/api.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dtensor {
+
+struct DTENSOR_API OperatorGraph {
+  /// A tensor: an input, or a result of a call.
+  struct Value {
+    size_t index = 0;
+  };
+  /// An element of a list: a constant, such as None, or a value.
+  using Item = std::variant<c10::IValue, Value>;
+  /// An argument of a call: a constant, a value, or a list.
+  using Argument = std::variant<c10::IValue, Value, std::vector<Item>>;
+
+  /// A tensor that the graph gets or holds.
+  struct Input {
+    Value value;
+    /// Sizes and dtype. A parameter of the model is the tensor itself; the
+    /// elements of others are not used, so they may be on the meta device.
+    at::Tensor tensor;
+  };
+
+  struct Call {
+    /// Nothing stands for code without a description, such as a branch that
+    /// depends on data: weights that it uses stay unsharded.
+    std::optional<c10::OperatorHandle> op;
+    /// One for each argument of the schema, including those with defaults.
+    std::vector<Argument> args;
+    /// Tensors of each result in the schema; nothing for one that is not used.
+    /// A call that writes to a tensor returns a new value for it.
+    std::vector<std::vector<std::optional<Value>>> results;
+    /// Full name of the module that makes the call. If modules share a weight,
+    /// the call belongs to this one.
+    std::string module;
+  };
+
+  std::vector<Input> inputs;
+  std::vector<Call> calls; // in the order of execution
+  std::vector<Value> outputs;
+  size_t num_values = 0;
+
+  /// Returns a new value, for an input or a result.
+  Value new_value() {
+    return {num_values++};
+  }
+  /// Adds an input.
+  Value add_input(const at::Tensor& tensor);
+  /// Adds a call whose only result is one tensor.
+  Value add_call(
+      const c10::OperatorHandle& op,
+      std::vector<Argument> args,
+      std::string module = "");
+};
+
+} // namespace dtensor
