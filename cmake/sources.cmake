@@ -261,14 +261,12 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
-  dtensor/redistribute/only_strided_impl.h
   dtensor/redistribute/plan.cpp
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp
   dtensor/redistribute/search_impl.h
   dtensor/redistribute/sharing.cpp
   dtensor/redistribute/sharing_impl.h
-  dtensor/redistribute/small_copy_impl.h
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
 )
@@ -419,7 +417,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/key_words_impl.h
   dtensor/ops/local_call.cpp
   dtensor/ops/local_call_impl.h
-  dtensor/ops/local_op_impl.h
   dtensor/ops/on_missing_rule.cpp
   dtensor/ops/on_missing_rule_impl.h
   dtensor/ops/op_call.cpp

@@ -15,7 +15,6 @@
 #include <dtensor/ops/fast_args_impl.h>
 #include <dtensor/ops/fast_ops_impl.h>
 #include <dtensor/ops/fast_slot_impl.h>
-#include <dtensor/ops/local_op_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/recent_decisions_impl.h>
 #include <dtensor/ops/view_result_impl.h>
@@ -138,7 +137,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     } else if constexpr (std::is_same_v<Result, at::Tensor>) {
       const SpecPtr& spec = decision.outputs[0];
       auto result = wrap_fast(
-          LocalResult<Op>::finish(LocalOp<Op>::call(local_arg(args)...), spec),
+          LocalResult<Op>::finish(Op::call(local_arg(args)...), spec),
           spec);
       if constexpr (kIsView) {
         const auto& base = std::get<0>(std::tie(args...));
