@@ -122,8 +122,8 @@ constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 
 /// Keys of the interceptor, which handles operators before all other keys do
-/// (tensor/interceptor_impl.h), and of implicit_replication()
-/// (tensor/replication_key_impl.h). LibTorch reserves both for its own tests
+/// (tensor/dispatch_keys_impl.h), and of implicit_replication()
+/// (tensor/dispatch_keys_impl.h). LibTorch reserves both for its own tests
 /// and registers nothing there. They come before autograd and kRankKey.
 constexpr auto kInterceptKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 constexpr auto kReplicationKey = c10::DispatchKey::TESTING_ONLY_GenericMode;

@@ -88,7 +88,6 @@ LISTED = {
             "ops/install.cpp": "_to_copy to meta, and what set_data() begins with",
             "ops/kernels.cpp": "_foreach_, and _to_copy to meta",
             "ops/kernels/*": "beside the kernels of a family",
-            "ops/local_op_impl.h": "what t and detach are below autograd",
             "ops/plain_gradient.cpp": "cat, unboxed",
             "parallel/context_attention.cpp": "attention in a scope",
             "program/find_linears.cpp": "products that export decomposes",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/data_parallel/shared_buffers_impl.h>
+#include <dtensor/data_parallel/replication_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>

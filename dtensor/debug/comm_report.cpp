@@ -3,8 +3,8 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/debug/json_impl.h>
-#include <dtensor/debug/module_info_impl.h>
-#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/debug/module_tracker_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 #include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>

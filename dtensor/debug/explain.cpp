@@ -4,7 +4,7 @@
 #include <dtensor/debug/explain_call_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/install_impl.h>
+#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/stack_impl.h>

@@ -7,8 +7,7 @@
 #include <dtensor/debug/json_impl.h>
 #include <dtensor/debug/module_tracker_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/debug/operator_text_impl.h>
-#include <dtensor/debug/write_file_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 
 #include <algorithm>
 #include <chrono>

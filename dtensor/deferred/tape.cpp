@@ -4,7 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
-#include <dtensor/tensor/version_impl.h>
+#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/ops/empty.h>
 

@@ -9,9 +9,9 @@
 #include <dtensor/ops/call_key_impl.h>
 #include <dtensor/ops/decomposition_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
-#include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
+#include <dtensor/ops/propagate_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/moves_impl.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/decision_cache_impl.h>
-#include <dtensor/ops/recent_decisions_impl.h>
 
 #include <vector>
 

@@ -5,10 +5,9 @@
 #include <ATen/ops/clone.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/ops/unsharded_call_impl.h>
-#include <dtensor/tensor/interceptor_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/version_impl.h>
 
 #include <algorithm>
 #include <unordered_set>

@@ -2,9 +2,8 @@
 #include <dtensor/ops/fast_kernel_impl.h>
 
 #include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/local_call_impl.h>
-#include <dtensor/ops/region_impl.h>
-#include <dtensor/ops/slot_kernel_impl.h>
 
 namespace dtensor::detail {
 

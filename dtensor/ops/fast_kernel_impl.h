@@ -12,11 +12,10 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/ops/boundary_impl.h>
-#include <dtensor/ops/fast_args_impl.h>
+#include <dtensor/ops/decision_cache_impl.h>
 #include <dtensor/ops/fast_ops_impl.h>
 #include <dtensor/ops/fast_slot_impl.h>
 #include <dtensor/ops/op_info_impl.h>
-#include <dtensor/ops/recent_decisions_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 
 #include <torch/library.h>
@@ -137,8 +136,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     } else if constexpr (std::is_same_v<Result, at::Tensor>) {
       const SpecPtr& spec = decision.outputs[0];
       auto result = wrap_fast(
-          LocalResult<Op>::finish(Op::call(local_arg(args)...), spec),
-          spec);
+          LocalResult<Op>::finish(Op::call(local_arg(args)...), spec), spec);
       if constexpr (kIsView) {
         const auto& base = std::get<0>(std::tie(args...));
         set_offset(result, base.storage_offset() + decision.offsets[0]);

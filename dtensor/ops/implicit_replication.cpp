@@ -12,9 +12,9 @@
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/unsharded_source_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/replication_key_impl.h>
 
 #include <torch/library.h>
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Installs kernels for every operator when the library loads, and again for an
 // operator that gets another rule.
-#include <dtensor/ops/install_impl.h>
+#include <dtensor/ops/kernels_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/api.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/interceptor_impl.h>
-#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>

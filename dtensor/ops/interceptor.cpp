@@ -11,11 +11,10 @@
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/ops/unsharded_call_impl.h>
 #include <dtensor/ops/unsharded_source_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/dtensor.h>
-#include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 #include <atomic>

@@ -4,7 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <dtensor/tensor/interceptor_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 
 namespace dtensor::detail {
 

@@ -12,9 +12,7 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/fast_ops_impl.h>
-#include <dtensor/ops/plain_gradient_impl.h>
 #include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/slot_kernel_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/variants_impl.h>
 #include <dtensor/tensor/is_dtensor.h>

@@ -36,4 +36,24 @@ c10::SafeKernelFunction native_kernel(
 /// to the meta device has that key, which outranks the key of DTensors.
 torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);
 
+// Kernels of operators, installed when the library loads.
+
+/// Replaces the operator's kernels by kernels for the current rules. Must not
+/// be called while ranks run.
+void reinstall_kernels(const c10::OperatorHandle& op);
+
+/// Returns the OpInfo of the operator's kernels. For an operator that keeps
+/// LibTorch's kernels, it is the OpInfo that its own kernels would have.
+/// Callable from any thread.
+std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op);
+
+// Operators for which LibTorch's formula creates a gradient from sizes and
+// dtype alone: a plain tensor of zeros, even for a DTensor.
+
+/// Returns the kernel above autograd of such an operator. It calls LibTorch's
+/// own kernel and makes its node return distributed gradients. Empty for other
+/// operators.
+std::optional<torch::CppFunction> plain_gradient_kernel(
+    const std::shared_ptr<const OpInfo>& info);
+
 } // namespace dtensor::detail

@@ -5,7 +5,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>

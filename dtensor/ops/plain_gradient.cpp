@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/plain_gradient_impl.h>
+#include <dtensor/ops/kernels_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat_ops.h>
 #include <dtensor/ops/fast_kernel_impl.h>
-#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>

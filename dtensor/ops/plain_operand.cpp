@@ -14,8 +14,8 @@
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/replication_key_impl.h>
 
 #include <algorithm>
 #include <string>

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that run as a region: LibTorch's autograd records their local call,
 // and tensor/region.cpp connects the recorded graph with the DTensors.
-#include <dtensor/ops/region_impl.h>
+#include <dtensor/ops/dispatch_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/decide_impl.h>
-#include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/unsharded_call_impl.h>
+#include <dtensor/ops/unsharded_source_impl.h>
 
 #include <dtensor/ops/stack_impl.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/view_region_impl.h>
+#include <dtensor/ops/write_through_impl.h>
 
 #include <algorithm>
 

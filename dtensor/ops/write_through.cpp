@@ -10,7 +10,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/view_region_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 

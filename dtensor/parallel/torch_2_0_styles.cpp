@@ -3,7 +3,7 @@
 #include <dtensor/parallel/torch_2_0_attention.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/mesh_dimension_impl.h>
+#include <dtensor/layout/mesh_slice_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/linear_styles.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/written_views_impl.h>
 
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>

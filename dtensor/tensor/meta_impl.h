@@ -14,10 +14,17 @@
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/pooled_impl.h>
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 namespace dtensor::detail {
+
+/// Returns the version counter of `t`, or 0 for an inference tensor, which has
+/// no counter.
+inline uint32_t version_of(const at::Tensor& t) {
+  return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
+}
 
 // Parallel styles attached to a parameter (ops/boundary_impl.h).
 class Boundaries;

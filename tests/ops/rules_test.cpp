@@ -9,8 +9,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/fast_kernel_impl.h>
-#include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/propagate_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rule_text.h>
 #include <dtensor/ops/stack_impl.h>

@@ -9,8 +9,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/tensor/interceptor_impl.h>
-#include <dtensor/tensor/replication_key_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/engine.h>

@@ -2,7 +2,7 @@
 // Random integers: random_, randint_like, multinomial.
 #include <dtensor/ops/registry.h>
 
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>

@@ -3,7 +3,7 @@
 // branch on it. Also operators whose number of result elements depends on
 // values.
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>

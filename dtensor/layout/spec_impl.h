@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layouts commonly derived from a given layout: fully replicated, and with
-// Partial replaced by Replicate.
+// Specs and placements derived from others.
 //
 //   without_partial({Shard(0), Partial()})   // S(0) R
 #pragma once
@@ -29,5 +28,16 @@ inline Placements without_partial(PlacementsRef placements) {
   }
   return result;
 }
+
+/// Returns the spec of `normalized`, a result of normalize_placements() for
+/// this mesh and number of dimensions. Throws the remaining errors of
+/// Spec::make.
+DTENSOR_API SpecPtr make_normalized(
+    const DeviceMesh& mesh,
+    PlacementsRef normalized,
+    SizesRef sizes,
+    SizesRef strides,
+    at::ScalarType dtype,
+    const char* where);
 
 } // namespace dtensor::detail
