@@ -731,8 +731,6 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/explain_call.cpp
   dtensor/debug/explain_call_impl.h
   dtensor/debug/explain_text.cpp
-  dtensor/debug/json.cpp
-  dtensor/debug/json_impl.h
   dtensor/debug/layout_table.cpp
   dtensor/debug/loss_watch.cpp
   dtensor/debug/loss_watch_impl.h

@@ -5,6 +5,7 @@
 #include <dtensor/debug/operator_observer_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -100,6 +101,15 @@ std::string aligned(const std::vector<TextRow>& rows, size_t first_number) {
     text += line + '\n';
   }
   return text;
+}
+
+std::string json_lines(const std::vector<ReportJson>& items) {
+  std::string text;
+  for (const auto& item : items) {
+    text += (text.empty() ? "\n  " : ",\n  ") +
+        item.dump(-1, ' ', false, ReportJson::error_handler_t::replace);
+  }
+  return "[" + text + "\n]";
 }
 
 } // namespace dtensor::detail

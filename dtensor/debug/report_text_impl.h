@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text of reports: operator calls, tables, and output to files.
+// Text of reports: operator calls, tables, JSON, and output to files.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 #include <dtensor/error.h>
+#include <nlohmann/json_fwd.hpp>
 
 #include <cerrno>
 #include <cstddef>
@@ -40,7 +41,11 @@ using TextRow = std::vector<std::string>;
 /// on are numbers.
 std::string aligned(const std::vector<TextRow>& rows, size_t first_number);
 
-// Output of reports to files.
+/// JSON, with the members of an object in the order of their insertion.
+using ReportJson = nlohmann::ordered_json;
+
+/// Returns an array with a line per item. Replaces bytes that are not UTF-8.
+std::string json_lines(const std::vector<ReportJson>& items);
 
 /// Writes `text` to a file. Throws RuntimeError that begins with `where` on
 /// failure.
