@@ -29,18 +29,18 @@ set(DTENSOR_LAYOUT_HEADERS
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
   dtensor/layout/flattened_slice.cpp
-  dtensor/layout/mesh_slice_impl.h
   dtensor/layout/intern_impl.h
   dtensor/layout/intervals_impl.h
   dtensor/layout/mesh.cpp
   dtensor/layout/mesh_concatenate.cpp
   dtensor/layout/mesh_slice.cpp
+  dtensor/layout/mesh_slice_impl.h
   dtensor/layout/mesh_state_impl.h
-  dtensor/layout/spec_impl.h
   dtensor/layout/parse.cpp
   dtensor/layout/placement.cpp
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp
+  dtensor/layout/spec_impl.h
   dtensor/layout/text.cpp
 )
 
@@ -276,9 +276,9 @@ set(DTENSOR_TENSOR_HEADERS
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
   dtensor/tensor/autograd_impl.h
-  dtensor/tensor/tensor_replacement.cpp
   dtensor/tensor/copied_view.cpp
   dtensor/tensor/copied_view_impl.h
+  dtensor/tensor/dispatch_keys_impl.h
   dtensor/tensor/distribute_tensor.cpp
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
@@ -287,7 +287,6 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/gradient_impl.h
   dtensor/tensor/inner_nodes.cpp
   dtensor/tensor/inner_nodes_impl.h
-  dtensor/tensor/dispatch_keys_impl.h
   dtensor/tensor/layout_steps.cpp
   dtensor/tensor/layout_steps_impl.h
   dtensor/tensor/local_map.cpp
@@ -300,6 +299,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/replica_observer.cpp
   dtensor/tensor/replica_observer_impl.h
   dtensor/tensor/step_node_impl.h
+  dtensor/tensor/tensor_replacement.cpp
   dtensor/tensor/tensor_replacement_impl.h
   dtensor/tensor/wrap.cpp
   dtensor/tensor/wrap_impl.h
@@ -330,41 +330,20 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
-  dtensor/ops/boundary.cpp
-  dtensor/ops/boundary_impl.h
-  dtensor/ops/call_key.cpp
-  dtensor/ops/call_key_impl.h
   dtensor/ops/candidates.cpp
-  dtensor/ops/propagate_impl.h
-  dtensor/ops/decide.cpp
-  dtensor/ops/decide_impl.h
-  dtensor/ops/decision_cache.cpp
-  dtensor/ops/decision_cache_impl.h
-  dtensor/ops/decomposition.cpp
-  dtensor/ops/decomposition_impl.h
-  dtensor/ops/derived_unsharded_source.cpp
-  dtensor/ops/derived_unsharded_source_impl.h
   dtensor/ops/dim_map.cpp
-  dtensor/ops/dispatch.cpp
-  dtensor/ops/dispatch_impl.h
   dtensor/ops/einsum.cpp
-  dtensor/ops/explicit_redistribution.cpp
-  dtensor/ops/explicit_redistribution_impl.h
   dtensor/ops/families_impl.h
-  dtensor/ops/fast_kernel.cpp
-  dtensor/ops/fast_kernel_impl.h
-  dtensor/ops/fast_ops_impl.h
-  dtensor/ops/fast_ops.cpp
-  dtensor/ops/fast_slot_impl.h
-  dtensor/ops/functional_variant.cpp
-  dtensor/ops/implicit_replication.cpp
-  dtensor/ops/in_backward.cpp
-  dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
-  dtensor/ops/install.cpp
-  dtensor/ops/interceptor.cpp
-  dtensor/ops/interceptor_impl.h
-  dtensor/ops/kernels.cpp
+  dtensor/ops/install/fast_kernel.cpp
+  dtensor/ops/install/fast_kernel_impl.h
+  dtensor/ops/install/fast_ops.cpp
+  dtensor/ops/install/fast_ops_impl.h
+  dtensor/ops/install/fast_slot_impl.h
+  dtensor/ops/install/install.cpp
+  dtensor/ops/install/kernels.cpp
+  dtensor/ops/install/kernels_impl.h
+  dtensor/ops/install/plain_gradient.cpp
   dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
@@ -389,25 +368,31 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/reduction.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
-  dtensor/ops/kernels_impl.h
-  dtensor/ops/key_words_impl.h
-  dtensor/ops/local_call.cpp
-  dtensor/ops/local_call_impl.h
-  dtensor/ops/on_missing_rule.cpp
-  dtensor/ops/on_missing_rule_impl.h
   dtensor/ops/op_call.cpp
-  dtensor/ops/op_info.cpp
-  dtensor/ops/op_info_impl.h
-  dtensor/ops/out_variant.cpp
-  dtensor/ops/plain_gradient.cpp
-  dtensor/ops/plain_operand.cpp
-  dtensor/ops/plain_operand_impl.h
+  dtensor/ops/path/boundary.cpp
+  dtensor/ops/path/boundary_impl.h
+  dtensor/ops/path/call_key.cpp
+  dtensor/ops/path/call_key_impl.h
+  dtensor/ops/path/decide.cpp
+  dtensor/ops/path/decide_impl.h
+  dtensor/ops/path/decision_cache.cpp
+  dtensor/ops/path/decision_cache_impl.h
+  dtensor/ops/path/dispatch.cpp
+  dtensor/ops/path/dispatch_impl.h
+  dtensor/ops/path/in_backward.cpp
+  dtensor/ops/path/in_backward_impl.h
+  dtensor/ops/path/key_words_impl.h
+  dtensor/ops/path/local_call.cpp
+  dtensor/ops/path/local_call_impl.h
+  dtensor/ops/path/op_info.cpp
+  dtensor/ops/path/op_info_impl.h
+  dtensor/ops/path/region.cpp
+  dtensor/ops/path/stack_impl.h
+  dtensor/ops/path/with_boundary_impl.h
   dtensor/ops/propagate.cpp
-  dtensor/ops/region.cpp
+  dtensor/ops/propagate_impl.h
   dtensor/ops/register_sharding.cpp
   dtensor/ops/registry.cpp
-  dtensor/ops/replicated.cpp
-  dtensor/ops/replicated_impl.h
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/composite.cpp
@@ -432,16 +417,31 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/slicing.cpp
   dtensor/ops/rules/view.cpp
-  dtensor/ops/stack_impl.h
-  dtensor/ops/unsharded_call.cpp
-  dtensor/ops/unsharded_source_impl.h
-  dtensor/ops/variants_impl.h
-  dtensor/ops/view_region.cpp
-  dtensor/ops/view_result.cpp
-  dtensor/ops/view_result_impl.h
-  dtensor/ops/with_boundary_impl.h
-  dtensor/ops/write_through.cpp
-  dtensor/ops/write_through_impl.h
+  dtensor/ops/scopes/decomposition.cpp
+  dtensor/ops/scopes/decomposition_impl.h
+  dtensor/ops/scopes/explicit_redistribution.cpp
+  dtensor/ops/scopes/explicit_redistribution_impl.h
+  dtensor/ops/scopes/implicit_replication.cpp
+  dtensor/ops/scopes/on_missing_rule.cpp
+  dtensor/ops/scopes/on_missing_rule_impl.h
+  dtensor/ops/scopes/plain_operand.cpp
+  dtensor/ops/scopes/plain_operand_impl.h
+  dtensor/ops/scopes/replicated.cpp
+  dtensor/ops/scopes/replicated_impl.h
+  dtensor/ops/unsharded/derived_unsharded_source.cpp
+  dtensor/ops/unsharded/derived_unsharded_source_impl.h
+  dtensor/ops/unsharded/interceptor.cpp
+  dtensor/ops/unsharded/interceptor_impl.h
+  dtensor/ops/unsharded/unsharded_call.cpp
+  dtensor/ops/unsharded/unsharded_source_impl.h
+  dtensor/ops/variants/functional_variant.cpp
+  dtensor/ops/variants/out_variant.cpp
+  dtensor/ops/variants/variants_impl.h
+  dtensor/ops/variants/view_region.cpp
+  dtensor/ops/variants/view_result.cpp
+  dtensor/ops/variants/view_result_impl.h
+  dtensor/ops/variants/write_through.cpp
+  dtensor/ops/variants/write_through_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS
@@ -740,9 +740,9 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/operator_log_impl.h
   dtensor/debug/operator_observer.cpp
   dtensor/debug/operator_observer_impl.h
+  dtensor/debug/replica_text.cpp
   dtensor/debug/report_text.cpp
   dtensor/debug/report_text_impl.h
-  dtensor/debug/replica_text.cpp
   dtensor/debug/shard_grid.cpp
   dtensor/debug/shard_grid_impl.h
   dtensor/debug/trace.cpp

@@ -4,16 +4,16 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/layout/mesh_slice_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/decide_impl.h>
-#include <dtensor/ops/dispatch_impl.h>
-#include <dtensor/ops/fast_ops_impl.h>
-#include <dtensor/ops/in_backward_impl.h>
-#include <dtensor/ops/kernels_impl.h>
-#include <dtensor/ops/local_call_impl.h>
-#include <dtensor/ops/on_missing_rule_impl.h>
-#include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/stack_impl.h>
-#include <dtensor/ops/with_boundary_impl.h>
+#include <dtensor/ops/install/fast_ops_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
+#include <dtensor/ops/path/dispatch_impl.h>
+#include <dtensor/ops/path/in_backward_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/path/with_boundary_impl.h>
+#include <dtensor/ops/scopes/on_missing_rule_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/parallel/context_attention_impl.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -35,7 +35,7 @@ DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
 }
 
 // Returns the mechanism of a call, following the choice of kernels in
-// ops/kernels.cpp.
+// ops/install/kernels.cpp.
 DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (keeps_its_kernel(info.op)) {
     return DecidedBy::kOperators;

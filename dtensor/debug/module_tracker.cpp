@@ -4,7 +4,7 @@
 #include <ATen/SequenceNumber.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/tensor/meta_impl.h>

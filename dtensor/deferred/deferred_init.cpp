@@ -9,8 +9,8 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/deferred/tape_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/interceptor_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/unsharded/interceptor_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -11,7 +11,7 @@
 #include <dtensor/deferred/same_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>

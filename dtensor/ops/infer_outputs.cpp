@@ -4,7 +4,7 @@
 #include <dtensor/ops/propagate_impl.h>
 
 #include <ATen/ops/empty_strided.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 namespace dtensor::detail {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dtensor/ops/op_call.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/strategy.h>
 
 #include <optional>

@@ -4,7 +4,7 @@
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
 
 #include <utility>
 

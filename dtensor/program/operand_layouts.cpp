@@ -2,12 +2,12 @@
 #include <dtensor/program/operand_layouts_impl.h>
 
 #include <dtensor/layout/spec_impl.h>
-#include <dtensor/ops/decide_impl.h>
 #include <dtensor/ops/explicit_redistribution.h>
-#include <dtensor/ops/kernels_impl.h>
-#include <dtensor/ops/local_call_impl.h>
-#include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/parallel/context_attention_impl.h>
 #include <dtensor/program/routes_impl.h>
 #include <dtensor/redistribute/plan.h>

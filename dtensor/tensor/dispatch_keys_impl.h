@@ -4,8 +4,8 @@
 // kInterceptKey is the key of the interceptor, which handles an operator before
 // any other key does. DTensors on the meta device
 // have the key, and so do parameters that operators receive unsharded
-// (ops/unsharded_source_impl.h). A DeferredInit scope includes the key. The
-// key's fallback is in ops/interceptor.cpp.
+// (ops/unsharded/unsharded_source_impl.h). A DeferredInit scope includes the
+// key. The key's fallback is in ops/unsharded/interceptor.cpp.
 //
 // A DTensor on the meta device needs the key because the meta backend bit
 // outranks all other backend bits. If another operand is a plain meta tensor,

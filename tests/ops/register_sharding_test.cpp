@@ -4,7 +4,7 @@
 #include "tests/ops/against_plain.h"
 
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
 #include <dtensor/ops/register_sharding.h>
 #include <tests/error_of.h>
 #include <torch/library.h>

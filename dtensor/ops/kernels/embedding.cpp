@@ -7,7 +7,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/replicated_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/TensorOperators.h>

@@ -3,9 +3,9 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/comm/observer.h>
-#include <dtensor/ops/boundary_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
