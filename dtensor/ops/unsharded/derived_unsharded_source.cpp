@@ -21,7 +21,7 @@ RecordedCall* call_below(const std::shared_ptr<UnshardedSource>& source) {
   return derived == nullptr ? nullptr : derived->call().get();
 }
 
-bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
+bool shares_local_memory(const at::Tensor& a, const at::Tensor& b) {
   const auto& local = meta_of(a).local_if_here();
   return local.defined() && local.has_storage() &&
       local.is_alias_of(local_of(b));
@@ -258,7 +258,7 @@ void note_derived(
          std::any_of(operands.begin(), operands.end(), is_operand))) {
       continue;
     }
-    const bool shares = is_view && shares_memory(result, operands[0]);
+    const bool shares = is_view && shares_local_memory(result, operands[0]);
     if (is_view && !shares && held_source_of(result) != nullptr) {
       continue; // the operator's copy has its own source
     }
