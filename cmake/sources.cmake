@@ -29,22 +29,18 @@ set(DTENSOR_LAYOUT_HEADERS
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
   dtensor/layout/flattened_slice.cpp
-  dtensor/layout/flattened_slice_impl.h
   dtensor/layout/intern_impl.h
   dtensor/layout/intervals_impl.h
   dtensor/layout/mesh.cpp
   dtensor/layout/mesh_concatenate.cpp
-  dtensor/layout/mesh_dimension_impl.h
-  dtensor/layout/mesh_family.cpp
-  dtensor/layout/mesh_family_impl.h
   dtensor/layout/mesh_slice.cpp
+  dtensor/layout/mesh_slice_impl.h
   dtensor/layout/mesh_state_impl.h
-  dtensor/layout/normalized_spec_impl.h
   dtensor/layout/parse.cpp
   dtensor/layout/placement.cpp
-  dtensor/layout/replicated_layout_impl.h
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp
+  dtensor/layout/spec_impl.h
   dtensor/layout/text.cpp
 )
 
@@ -268,14 +264,10 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
-  dtensor/redistribute/only_strided_impl.h
   dtensor/redistribute/plan.cpp
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp
-  dtensor/redistribute/search_impl.h
   dtensor/redistribute/sharing.cpp
-  dtensor/redistribute/sharing_impl.h
-  dtensor/redistribute/small_copy_impl.h
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
 )
@@ -291,39 +283,31 @@ set(DTENSOR_TENSOR_HEADERS
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
   dtensor/tensor/autograd_impl.h
-  dtensor/tensor/tensor_replacement.cpp
   dtensor/tensor/copied_view.cpp
   dtensor/tensor/copied_view_impl.h
+  dtensor/tensor/dispatch_keys_impl.h
   dtensor/tensor/distribute_tensor.cpp
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
-  dtensor/tensor/from_local_lazy_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
   dtensor/tensor/inner_nodes.cpp
   dtensor/tensor/inner_nodes_impl.h
-  dtensor/tensor/interceptor_impl.h
   dtensor/tensor/layout_steps.cpp
   dtensor/tensor/layout_steps_impl.h
   dtensor/tensor/local_map.cpp
-  dtensor/tensor/local_map_arguments.cpp
-  dtensor/tensor/local_map_arguments_impl.h
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
-  dtensor/tensor/missing_derivative.cpp
-  dtensor/tensor/missing_derivative_impl.h
-  dtensor/tensor/no_data_impl.h
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/region.cpp
   dtensor/tensor/region_impl.h
   dtensor/tensor/region_ways_impl.h
   dtensor/tensor/replica_observer.cpp
   dtensor/tensor/replica_observer_impl.h
-  dtensor/tensor/replication_key_impl.h
   dtensor/tensor/step_node_impl.h
+  dtensor/tensor/tensor_replacement.cpp
   dtensor/tensor/tensor_replacement_impl.h
-  dtensor/tensor/version_impl.h
   dtensor/tensor/wrap.cpp
   dtensor/tensor/wrap_impl.h
 )
@@ -353,54 +337,26 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
-  dtensor/ops/boundary.cpp
-  dtensor/ops/boundary_impl.h
-  dtensor/ops/call_key.cpp
-  dtensor/ops/call_key_impl.h
   dtensor/ops/candidates.cpp
-  dtensor/ops/candidates_impl.h
-  dtensor/ops/decide.cpp
-  dtensor/ops/decide_impl.h
-  dtensor/ops/decision_cache.cpp
-  dtensor/ops/decision_cache_impl.h
-  dtensor/ops/decomposition.cpp
-  dtensor/ops/decomposition_impl.h
-  dtensor/ops/derived_unsharded_source.cpp
-  dtensor/ops/derived_unsharded_source_impl.h
   dtensor/ops/dim_map.cpp
-  dtensor/ops/dispatch.cpp
-  dtensor/ops/dispatch_impl.h
   dtensor/ops/einsum.cpp
-  dtensor/ops/explicit_redistribution.cpp
-  dtensor/ops/explicit_redistribution_impl.h
-  dtensor/ops/families.cpp
   dtensor/ops/families_impl.h
-  dtensor/ops/fast_args_impl.h
-  dtensor/ops/fast_kernel.cpp
-  dtensor/ops/fast_kernel_impl.h
-  dtensor/ops/fast_ops_impl.h
-  dtensor/ops/fast_others.cpp
-  dtensor/ops/fast_pointwise.cpp
-  dtensor/ops/fast_slot_impl.h
-  dtensor/ops/functional_variant.cpp
-  dtensor/ops/implicit_replication.cpp
-  dtensor/ops/in_backward.cpp
-  dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
-  dtensor/ops/infer_outputs_impl.h
-  dtensor/ops/install.cpp
-  dtensor/ops/install_impl.h
-  dtensor/ops/interceptor.cpp
-  dtensor/ops/interceptor_impl.h
-  dtensor/ops/kernels.cpp
+  dtensor/ops/install/fast_kernel.cpp
+  dtensor/ops/install/fast_kernel_impl.h
+  dtensor/ops/install/fast_ops.cpp
+  dtensor/ops/install/fast_ops_impl.h
+  dtensor/ops/install/fast_slot_impl.h
+  dtensor/ops/install/install.cpp
+  dtensor/ops/install/kernels.cpp
+  dtensor/ops/install/kernels_impl.h
+  dtensor/ops/install/plain_gradient.cpp
   dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
-  dtensor/ops/kernels/bias_add.cpp
   dtensor/ops/kernels/cross_entropy.cpp
   dtensor/ops/kernels/cross_entropy_impl.h
   dtensor/ops/kernels/cross_entropy_local.cpp
-  dtensor/ops/kernels/cross_entropy_local_impl.h
   dtensor/ops/kernels/cross_entropy_loss.cpp
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
@@ -412,86 +368,87 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
-  dtensor/ops/kernels/one_hot.cpp
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/reduction.cpp
-  dtensor/ops/kernels/scan.cpp
-  dtensor/ops/kernels/squeeze.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
-  dtensor/ops/kernels_impl.h
-  dtensor/ops/key_words_impl.h
-  dtensor/ops/local_call.cpp
-  dtensor/ops/local_call_impl.h
-  dtensor/ops/local_op_impl.h
-  dtensor/ops/on_missing_rule.cpp
-  dtensor/ops/on_missing_rule_impl.h
   dtensor/ops/op_call.cpp
-  dtensor/ops/op_info.cpp
-  dtensor/ops/op_info_impl.h
-  dtensor/ops/out_variant.cpp
-  dtensor/ops/plain_gradient.cpp
-  dtensor/ops/plain_gradient_impl.h
-  dtensor/ops/plain_operand.cpp
-  dtensor/ops/plain_operand_impl.h
+  dtensor/ops/path/boundary.cpp
+  dtensor/ops/path/boundary_impl.h
+  dtensor/ops/path/call_key.cpp
+  dtensor/ops/path/call_key_impl.h
+  dtensor/ops/path/decide.cpp
+  dtensor/ops/path/decide_impl.h
+  dtensor/ops/path/decision_cache.cpp
+  dtensor/ops/path/decision_cache_impl.h
+  dtensor/ops/path/dispatch.cpp
+  dtensor/ops/path/dispatch_impl.h
+  dtensor/ops/path/in_backward.cpp
+  dtensor/ops/path/in_backward_impl.h
+  dtensor/ops/path/key_words_impl.h
+  dtensor/ops/path/local_call.cpp
+  dtensor/ops/path/local_call_impl.h
+  dtensor/ops/path/op_info.cpp
+  dtensor/ops/path/op_info_impl.h
+  dtensor/ops/path/region.cpp
+  dtensor/ops/path/stack_impl.h
+  dtensor/ops/path/with_boundary_impl.h
   dtensor/ops/propagate.cpp
-  dtensor/ops/recent_decisions_impl.h
-  dtensor/ops/region.cpp
-  dtensor/ops/region_impl.h
+  dtensor/ops/propagate_impl.h
   dtensor/ops/register_sharding.cpp
   dtensor/ops/registry.cpp
-  dtensor/ops/registry_impl.h
-  dtensor/ops/replicated.cpp
-  dtensor/ops/replicated_impl.h
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
-  dtensor/ops/rules/common_partial.cpp
-  dtensor/ops/rules/common_partial_impl.h
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
-  dtensor/ops/rules/dropout.cpp
   dtensor/ops/rules/embedding.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/loss.cpp
-  dtensor/ops/rules/loss_impl.h
   dtensor/ops/rules/matmul.cpp
-  dtensor/ops/rules/nll_loss.cpp
   dtensor/ops/rules/normalization.cpp
   dtensor/ops/rules/pieces.cpp
   dtensor/ops/rules/pieces_impl.h
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h
-  dtensor/ops/rules/pointwise_special.cpp
   dtensor/ops/rules/recurrent.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
-  dtensor/ops/rules/shape_impl.h
   dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/slicing.cpp
-  dtensor/ops/rules/softmax.cpp
-  dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/view.cpp
-  dtensor/ops/slot_kernel_impl.h
-  dtensor/ops/stack_impl.h
-  dtensor/ops/unsharded_call.cpp
-  dtensor/ops/unsharded_call_impl.h
-  dtensor/ops/unsharded_source_impl.h
-  dtensor/ops/variants_impl.h
-  dtensor/ops/view_region.cpp
-  dtensor/ops/view_region_impl.h
-  dtensor/ops/view_result.cpp
-  dtensor/ops/view_result_impl.h
-  dtensor/ops/with_boundary_impl.h
-  dtensor/ops/write_through.cpp
-  dtensor/ops/write_through_impl.h
+  dtensor/ops/scopes/decomposition.cpp
+  dtensor/ops/scopes/decomposition_impl.h
+  dtensor/ops/scopes/explicit_redistribution.cpp
+  dtensor/ops/scopes/explicit_redistribution_impl.h
+  dtensor/ops/scopes/implicit_replication.cpp
+  dtensor/ops/scopes/on_missing_rule.cpp
+  dtensor/ops/scopes/on_missing_rule_impl.h
+  dtensor/ops/scopes/plain_operand.cpp
+  dtensor/ops/scopes/plain_operand_impl.h
+  dtensor/ops/scopes/replicated.cpp
+  dtensor/ops/scopes/replicated_impl.h
+  dtensor/ops/unsharded/derived_unsharded_source.cpp
+  dtensor/ops/unsharded/derived_unsharded_source_impl.h
+  dtensor/ops/unsharded/interceptor.cpp
+  dtensor/ops/unsharded/interceptor_impl.h
+  dtensor/ops/unsharded/unsharded_call.cpp
+  dtensor/ops/unsharded/unsharded_source_impl.h
+  dtensor/ops/variants/functional_variant.cpp
+  dtensor/ops/variants/out_variant.cpp
+  dtensor/ops/variants/variants_impl.h
+  dtensor/ops/variants/view_region.cpp
+  dtensor/ops/variants/view_result.cpp
+  dtensor/ops/variants/view_result_impl.h
+  dtensor/ops/variants/write_through.cpp
+  dtensor/ops/variants/write_through_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS
@@ -612,7 +569,6 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/shard_parameter.cpp
   dtensor/data_parallel/shard_parameter_impl.h
   dtensor/data_parallel/shared_buffers.cpp
-  dtensor/data_parallel/shared_buffers_impl.h
   dtensor/data_parallel/unique_parameters_impl.h
   dtensor/data_parallel/unit.cpp
   dtensor/data_parallel/unit_impl.h
@@ -625,12 +581,10 @@ set(DTENSOR_DEFERRED_HEADERS
 )
 set(DTENSOR_DEFERRED_SOURCES
   dtensor/deferred/deferred_init.cpp
-  dtensor/deferred/materialize.cpp
   dtensor/deferred/play.cpp
   dtensor/deferred/same_draws_impl.h
   dtensor/deferred/tape.cpp
   dtensor/deferred/tape_impl.h
-  dtensor/deferred/union_find_impl.h
 )
 
 set(DTENSOR_WEIGHTS_HEADERS
@@ -643,16 +597,12 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/gguf.cpp
   dtensor/weights/gguf_cursor_impl.h
   dtensor/weights/gguf_metadata.cpp
-  dtensor/weights/inner_file.cpp
-  dtensor/weights/inner_file_impl.h
   dtensor/weights/json_document.cpp
   dtensor/weights/json_document_impl.h
   dtensor/weights/json_view.cpp
   dtensor/weights/load_weights.cpp
   dtensor/weights/mapped_file.cpp
   dtensor/weights/mapped_file_impl.h
-  dtensor/weights/open_weights.cpp
-  dtensor/weights/pt2.cpp
   dtensor/weights/pt2_archive.cpp
   dtensor/weights/pt2_archive_impl.h
   dtensor/weights/read_elements.cpp
@@ -675,28 +625,19 @@ set(DTENSOR_CHECKPOINT_HEADERS
 )
 set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/checkpoint_folder.cpp
-  dtensor/checkpoint/compare_plain.cpp
-  dtensor/checkpoint/compare_plain_impl.h
-  dtensor/checkpoint/double_values.cpp
-  dtensor/checkpoint/double_values_impl.h
   dtensor/checkpoint/files.cpp
   dtensor/checkpoint/files_impl.h
   dtensor/checkpoint/load.cpp
   dtensor/checkpoint/make_full.cpp
   dtensor/checkpoint/manifest.cpp
   dtensor/checkpoint/manifest_impl.h
-  dtensor/checkpoint/open_checkpoint.cpp
-  dtensor/checkpoint/open_checkpoint_impl.h
   dtensor/checkpoint/read_part.cpp
   dtensor/checkpoint/read_part_impl.h
-  dtensor/checkpoint/removal.cpp
-  dtensor/checkpoint/removal_impl.h
   dtensor/checkpoint/save.cpp
   dtensor/checkpoint/save_run.cpp
   dtensor/checkpoint/save_run_impl.h
   dtensor/checkpoint/saved_tensors.cpp
   dtensor/checkpoint/saved_tensors_impl.h
-  dtensor/checkpoint/staging_buffer_impl.h
   dtensor/checkpoint/tensor_file.cpp
   dtensor/checkpoint/tensor_file_impl.h
   dtensor/checkpoint/write_plan.cpp
@@ -779,33 +720,23 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/explain.cpp
   dtensor/debug/explain_call.cpp
   dtensor/debug/explain_call_impl.h
-  dtensor/debug/explain_choice.cpp
   dtensor/debug/explain_text.cpp
-  dtensor/debug/json.cpp
-  dtensor/debug/json_impl.h
   dtensor/debug/layout_table.cpp
   dtensor/debug/loss_watch.cpp
   dtensor/debug/loss_watch_impl.h
-  dtensor/debug/module_info.cpp
-  dtensor/debug/module_info_impl.h
   dtensor/debug/module_tracker.cpp
   dtensor/debug/module_tracker_impl.h
   dtensor/debug/operator_log.cpp
   dtensor/debug/operator_log_impl.h
   dtensor/debug/operator_observer.cpp
   dtensor/debug/operator_observer_impl.h
-  dtensor/debug/operator_text.cpp
-  dtensor/debug/operator_text_impl.h
   dtensor/debug/replica_text.cpp
-  dtensor/debug/replica_text_impl.h
+  dtensor/debug/report_text.cpp
+  dtensor/debug/report_text_impl.h
   dtensor/debug/shard_grid.cpp
   dtensor/debug/shard_grid_impl.h
-  dtensor/debug/sharding_svg.cpp
-  dtensor/debug/text_table.cpp
-  dtensor/debug/text_table_impl.h
   dtensor/debug/trace.cpp
   dtensor/debug/visualize_sharding.cpp
-  dtensor/debug/write_file_impl.h
 )
 
 # The target dtensor::testing, a separate library.

@@ -44,8 +44,6 @@
 // a missing derivative formula is a node           tensor     MissingFormulas
 // a differentiable view keeps its base alive       tensor     ViewsHoldBases
 //   get_view_autograd_meta
-// kernels of t() and detach() below autograd       ops        LocalViews
-//   make_tensor
 // one autograd kernel serves all backends          ops        AutogradOfCpu
 //   getComputedKernelForDispatchKey
 // matmul nodes compute each gradient separately    tensor     ProductNodes
@@ -80,8 +78,6 @@
 // hand-built tensors equal those of factories      comm       SmallMemory.*
 //   make_tensor, empty_cpu, use_byte_size_t
 //   profiledCPUMemoryReporter
-// CPU tensors, without dispatch                    redistribute  the compiler
-//   empty_strided_cpu
 // profiler ranges                                  comm       the compiler
 //   getStepCallbacksUnlessEmpty
 // ProcessGroupNCCL, its shutdown and abort         comm       the compiler
@@ -126,8 +122,8 @@ constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 
 /// Keys of the interceptor, which handles operators before all other keys do
-/// (tensor/interceptor_impl.h), and of implicit_replication()
-/// (tensor/replication_key_impl.h). LibTorch reserves both for its own tests
+/// (tensor/dispatch_keys_impl.h), and of implicit_replication()
+/// (tensor/dispatch_keys_impl.h). LibTorch reserves both for its own tests
 /// and registers nothing there. They come before autograd and kRankKey.
 constexpr auto kInterceptKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 constexpr auto kReplicationKey = c10::DispatchKey::TESTING_ONLY_GenericMode;

@@ -82,7 +82,7 @@ def check_first_include(name: str, files: dict[str, str]) -> list[str]:
 
 def internals(text: str) -> list[tuple[set[str], set[str], str]]:
     """Returns the entries of the table: names, places ("ops",
-    "ops/install.cpp", "all") and the test. Further indented lines belong to the
+    "ops/install/install.cpp", "all") and the test. Further indented lines belong to the
     entry above."""
     table = text[text.index("\n// what  "):text.index("#pragma once")]
     entries = []

@@ -61,7 +61,7 @@ MUTATIONS = {
     ),
     # Calls with different complex numbers have different cache keys.
     "complex-key": Mutation(
-        "dtensor/ops/call_key.cpp",
+        "dtensor/ops/path/call_key.cpp",
         "add_to_key(key, value.toScalar(), matters);",
         "add_to_key(key, value.toScalar(), matters && !value.isComplexDouble());",
         "op_samples",

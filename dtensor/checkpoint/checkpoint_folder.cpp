@@ -3,7 +3,6 @@
 
 #include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
-#include <dtensor/checkpoint/removal_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/checkpoint/checkpoint.h>
-#include <dtensor/checkpoint/double_values_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
-#include <dtensor/checkpoint/open_checkpoint_impl.h>
 #include <dtensor/checkpoint/read_part_impl.h>
 #include <dtensor/checkpoint/saved_tensors_impl.h>
 #include <dtensor/error.h>

@@ -2,6 +2,7 @@
 // PartReader: reads tensors of a checkpoint into local shards.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/weights/weight_contents_impl.h>
 
@@ -60,5 +61,32 @@ class PartReader {
   int64_t touched_bytes_ = 0;
   std::string damage_;
 };
+
+/// A check for tensors of the model that a checkpoint holds under two names,
+/// for example because the saved model did not share the weight. Both values
+/// must be equal.
+class DuplicateWeights {
+ public:
+  void add(std::string first, std::string again, at::Tensor target) {
+    pairs_.push_back({std::move(first), std::move(again), std::move(target)});
+  }
+  /// Reads and compares both values of each pair. All ranks must call it.
+  void compare(PartReader& reader);
+  /// Throws ValueError if this rank found different values.
+  void check() const;
+
+ private:
+  struct Pair {
+    std::string first;
+    std::string again;
+    at::Tensor target;
+  };
+  std::vector<Pair> pairs_;
+  std::vector<std::string> differing_;
+};
+
+/// Returns an uninitialized tensor like `target`, which may be on the meta
+/// device.
+at::Tensor empty_like_target(const at::Tensor& target);
 
 } // namespace dtensor::detail

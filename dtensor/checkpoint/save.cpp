@@ -3,11 +3,9 @@
 // them if training continues meanwhile.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
-#include <dtensor/checkpoint/compare_plain_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/checkpoint/save_run_impl.h>
 #include <dtensor/checkpoint/saved_tensors_impl.h>
-#include <dtensor/checkpoint/staging_buffer_impl.h>
 #include <dtensor/checkpoint/write_plan_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>

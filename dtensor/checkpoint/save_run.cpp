@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/checkpoint/save_run_impl.h>
 
+#include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
-#include <dtensor/checkpoint/removal_impl.h>
 #include <dtensor/checkpoint/saved_tensors_impl.h>
 #include <dtensor/error.h>
 

@@ -7,12 +7,15 @@
 // only.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/tensor_file_impl.h>
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <future>
 #include <map>
@@ -22,6 +25,40 @@
 #include <vector>
 
 namespace dtensor::detail {
+
+/// Buffer to which shards are copied before training continues. All saves reuse
+/// it, and it grows when necessary.
+class StagingBuffer {
+ public:
+  /// Replaces all values by copies on the CPU, each aligned to 64 bytes. The
+  /// copies are valid until the next call.
+  void copy(std::vector<at::Tensor>& values) {
+    int64_t bytes = 0;
+    for (const auto& value : values) {
+      bytes += padded(value);
+    }
+    if (!memory_.defined() || memory_.numel() < bytes) {
+      memory_.reset(); // free it before allocating the larger one
+      memory_ = at::empty({bytes}, at::kByte);
+    }
+    int64_t at = 0;
+    for (auto& value : values) {
+      const auto size = value.numel() * value.element_size();
+      auto copied = memory_.narrow(0, at, size)
+                        .view(value.scalar_type())
+                        .view(value.sizes());
+      at += padded(value);
+      copied.copy_(value);
+      value = copied;
+    }
+  }
+
+ private:
+  static int64_t padded(const at::Tensor& value) {
+    return (value.numel() * value.element_size() + 63) / 64 * 64;
+  }
+  at::Tensor memory_;
+};
 
 /// Task of the thread.
 struct SaveTask {

@@ -12,7 +12,7 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/tensor/interceptor_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>

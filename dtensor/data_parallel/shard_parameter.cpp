@@ -2,7 +2,7 @@
 #include <dtensor/data_parallel/shard_parameter_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/is_dtensor.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/data_parallel/shared_buffers_impl.h>
+#include <dtensor/data_parallel/replication_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
@@ -46,23 +47,13 @@ std::vector<std::vector<at::Tensor>> buckets_of(
   return buckets;
 }
 
-void write_if_different(const at::Tensor& to, const at::Tensor& flat) {
-  const auto from = flat.view(to.sizes());
-  if (!at::equal(to, from)) {
-    to.copy_(from);
-  }
-}
-
 void broadcast_bucket(Group& group, const std::vector<at::Tensor>& bucket) {
-  std::vector<at::Tensor> flat;
-  for (const auto& t : bucket) {
-    flat.push_back(t.reshape({-1}));
-  }
-  const auto all = group.broadcast(at::cat(flat), 0);
-  int64_t begin = 0;
-  for (const auto& t : bucket) {
-    write_if_different(t, all.narrow(0, begin, t.numel()));
-    begin += t.numel();
+  const auto all = group.broadcast(at::flatten_dense_tensors(bucket), 0);
+  const auto values = at::unflatten_dense_tensors(all, bucket);
+  for (size_t i = 0; i < bucket.size(); ++i) {
+    if (!at::equal(bucket[i], values[i])) {
+      bucket[i].copy_(values[i]);
+    }
   }
 }
 

@@ -10,7 +10,7 @@
 #include <dtensor/data_parallel/reduction_impl.h>
 #include <dtensor/data_parallel/schedule_impl.h>
 #include <dtensor/data_parallel/shard_parameter_impl.h>
-#include <dtensor/ops/unsharded_source_impl.h>
+#include <dtensor/ops/unsharded/unsharded_source_impl.h>
 
 #include <memory>
 #include <optional>

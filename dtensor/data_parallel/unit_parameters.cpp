@@ -8,7 +8,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/version_impl.h>
 #include <torch/nn/module.h>
 
 namespace dtensor::detail {

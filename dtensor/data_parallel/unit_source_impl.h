@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dtensor/data_parallel/unit_impl.h>
-#include <dtensor/ops/unsharded_source_impl.h>
+#include <dtensor/ops/unsharded/unsharded_source_impl.h>
 
 #include <optional>
 #include <utility>

@@ -10,7 +10,7 @@
 #include <dtensor/debug/digest_impl.h>
 #include <dtensor/debug/loss_watch_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -2,9 +2,9 @@
 #include <dtensor/debug/comm_debug_mode.h>
 
 #include <dtensor/debug/comm_report_impl.h>
-#include <dtensor/debug/module_info_impl.h>
+#include <dtensor/debug/module_tracker_impl.h>
 #include <dtensor/debug/operator_log_impl.h>
-#include <dtensor/debug/write_file_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/tensor/dtensor.h>

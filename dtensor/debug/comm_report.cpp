@@ -2,15 +2,17 @@
 #include <dtensor/debug/comm_report_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/debug/json_impl.h>
-#include <dtensor/debug/module_info_impl.h>
-#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/debug/module_tracker_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 #include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -22,26 +24,34 @@ const char* pass_of(bool backward) {
   return backward ? "backward" : "forward";
 }
 
+// Returns a number with up to 15 digits.
+std::string number_text(double number) {
+  std::ostringstream text;
+  text.precision(15);
+  text << number;
+  return text.str();
+}
+
 TextRow row_of(const CommRecord& r) {
   return {
       r.module.empty() ? kNoModule : r.module,
       pass_of(r.backward),
       std::string(to_string(r.kind)),
       r.mesh_dim,
-      json_number(r.count),
-      json_number(r.payload_bytes),
-      json_number(r.wire_bytes)};
+      std::to_string(r.count),
+      std::to_string(r.payload_bytes),
+      number_text(r.wire_bytes)};
 }
 
-std::string json_of(const CommRecord& r) {
-  return json_object(
-      {{"module", json_string(r.module)},
-       {"pass", json_string(pass_of(r.backward))},
-       {"kind", json_string(to_string(r.kind))},
-       {"mesh_dim", json_string(r.mesh_dim)},
-       {"count", json_number(r.count)},
-       {"payload_bytes", json_number(r.payload_bytes)},
-       {"wire_bytes", json_number(r.wire_bytes)}});
+ReportJson json_of(const CommRecord& r) {
+  return {
+      {"module", r.module},
+      {"pass", pass_of(r.backward)},
+      {"kind", to_string(r.kind)},
+      {"mesh_dim", r.mesh_dim},
+      {"count", r.count},
+      {"payload_bytes", r.payload_bytes},
+      {"wire_bytes", r.wire_bytes}};
 }
 
 // Returns the model's modules, followed by other modules with records, in order
@@ -111,17 +121,17 @@ class ModuleReport {
     return text + pass_text(/*backward=*/false) + pass_text(/*backward=*/true);
   }
 
-  std::string json() const {
-    std::vector<std::pair<std::string_view, std::string>> parameters;
+  ReportJson json() const {
+    auto parameters = ReportJson::object();
     for (const auto& [name, parameter] : module_.parameters) {
-      parameters.emplace_back(name, json_string(layout_text(parameter)));
+      parameters[name] = layout_text(parameter);
     }
-    return json_object(
-        {{"name", json_string(module_.name)},
-         {"type", json_string(module_.type)},
-         {"parameters", json_object(parameters)},
-         {"forward", pass_json(/*backward=*/false)},
-         {"backward", pass_json(/*backward=*/true)}});
+    return {
+        {"name", module_.name},
+        {"type", module_.type},
+        {"parameters", std::move(parameters)},
+        {"forward", pass_json(/*backward=*/false)},
+        {"backward", pass_json(/*backward=*/true)}};
   }
 
  private:
@@ -161,41 +171,31 @@ class ModuleReport {
     }
   }
 
-  std::string pass_json(bool backward) const {
-    std::vector<std::string> items;
+  ReportJson pass_json(bool backward) const {
+    auto items = ReportJson::array();
     for (const size_t i : outermost(backward)) {
       add_json(items, i);
     }
-    return json_array(items);
+    return items;
   }
-  void add_json(std::vector<std::string>& items, size_t index) const {
+  void add_json(ReportJson& items, size_t index) const {
     const auto& op = report_.operators[index];
     const bool shown = is_shown(op.text, report_.noise_level);
     if (!shown && is_trivial(op.text)) {
       return;
     }
-    std::vector<std::string> calls;
+    auto calls = ReportJson::array();
     for (const size_t call : op.calls) {
       add_json(shown ? calls : items, call);
     }
     if (shown) {
-      items.push_back(json_of(op.text, op.count, calls));
+      items.push_back(ReportJson{
+          {"name", op.text.name},
+          {"operands", op.text.operands},
+          {"mesh", op.text.mesh},
+          {"count", op.count},
+          {"calls", std::move(calls)}});
     }
-  }
-  static std::string json_of(
-      const OperatorText& op,
-      int64_t count,
-      const std::vector<std::string>& calls) {
-    std::vector<std::string> operands;
-    for (const auto& operand : op.operands) {
-      operands.push_back(json_string(operand));
-    }
-    return json_object(
-        {{"name", json_string(op.name)},
-         {"operands", json_array(operands)},
-         {"mesh", json_string(op.mesh)},
-         {"count", json_number(count)},
-         {"calls", json_array(calls)}});
   }
 
   std::vector<size_t> outermost(bool backward) const {
@@ -229,9 +229,9 @@ std::string comm_table(
        "",
        "",
        "",
-       json_number(sum.count),
-       json_number(sum.payload_bytes),
-       json_number(sum.wire_bytes)});
+       std::to_string(sum.count),
+       std::to_string(sum.payload_bytes),
+       number_text(sum.wire_bytes)});
   return aligned(rows, kFirstNumber);
 }
 
@@ -244,7 +244,7 @@ std::string module_text(const CommReport& report) {
 }
 
 std::string comm_json(const std::vector<CommRecord>& records) {
-  std::vector<std::string> items;
+  std::vector<ReportJson> items;
   for (const auto& r : records) {
     items.push_back(json_of(r));
   }
@@ -252,14 +252,12 @@ std::string comm_json(const std::vector<CommRecord>& records) {
 }
 
 std::string module_json(const CommReport& report) {
-  std::vector<std::string> modules;
+  std::vector<ReportJson> modules;
   for (const auto& module : reported_modules(report)) {
     modules.push_back(ModuleReport(report, module).json());
   }
-  return json_object(
-             {{"collectives", comm_json(report.records)},
-              {"modules", json_lines(modules)}}) +
-      "\n";
+  return "{\"collectives\": " + comm_json(report.records) +
+      ", \"modules\": " + json_lines(modules) + "}\n";
 }
 
 } // namespace dtensor::detail

@@ -8,7 +8,6 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/debug/digest_impl.h>
-#include <dtensor/debug/replica_text_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 

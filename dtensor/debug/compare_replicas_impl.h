@@ -52,4 +52,12 @@ void compare_replicas(
     const std::vector<Replica>& replicas,
     double tolerance);
 
+// Names of replicas in errors, and remedies for differences.
+
+/// "the input of module \"w1\"".
+std::string title_of(ReplicaRole role, std::string_view name);
+
+/// Returns the remedy as a sentence.
+const char* advice_for(ReplicaRole role);
+
 } // namespace dtensor::detail

@@ -4,10 +4,10 @@
 #include <dtensor/debug/explain_call_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/install_impl.h>
-#include <dtensor/ops/local_call_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dtensor/debug/explain.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/propagate.h>
 
 #include <string>

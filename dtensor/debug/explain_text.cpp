@@ -3,7 +3,7 @@
 #include <dtensor/debug/explain.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 #include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/rule_text.h>

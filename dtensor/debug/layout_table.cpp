@@ -2,9 +2,8 @@
 #include <dtensor/debug/layout_table.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/debug/module_info_impl.h>
-#include <dtensor/debug/operator_text_impl.h>
-#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/debug/module_tracker_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/tensor/dtensor.h>

@@ -10,8 +10,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -60,5 +62,20 @@ class ModuleTracker {
   // The nodes of each operator, by thread and first sequence number.
   std::map<std::pair<uint64_t, uint64_t>, Made> made_;
 };
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// A module of a model, for tables.
+struct ModuleInfo {
+  std::string name; // full name: "layers.0.w1"; "" for the model
+  std::string type; // "torch::nn::LinearImpl"
+  size_t depth = 0;
+  NamedTensors parameters; // direct parameters, by local name
+  NamedTensors buffers;
+  const torch::nn::Module* module = nullptr;
+};
+
+/// Returns the model and all its submodules, parents first.
+std::vector<ModuleInfo> modules_of(const torch::nn::Module& model);
 
 } // namespace dtensor::detail

@@ -6,7 +6,7 @@
 
 #include <dtensor/debug/module_tracker_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/debug/operator_text_impl.h>
+#include <dtensor/debug/report_text_impl.h>
 
 #include <cstdint>
 #include <string>

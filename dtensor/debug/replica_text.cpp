@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/debug/replica_text_impl.h>
+#include <dtensor/debug/compare_replicas_impl.h>
 
 #include <dtensor/format_text.h>
 

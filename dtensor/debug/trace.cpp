@@ -4,15 +4,14 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/world.h>
-#include <dtensor/debug/json_impl.h>
 #include <dtensor/debug/module_tracker_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/debug/operator_text_impl.h>
-#include <dtensor/debug/write_file_impl.h>
+#include <dtensor/debug/report_text_impl.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -22,15 +21,13 @@
 namespace dtensor {
 namespace detail {
 
-using TraceArgs = std::vector<std::pair<std::string_view, std::string>>;
-
 struct TraceEvent {
   std::string name;
   const char* category = "";
   double begin = 0; // microseconds
   double end = 0;
   size_t lane = 0;
-  TraceArgs args;
+  ReportJson args = ReportJson::object();
 };
 
 namespace {
@@ -42,64 +39,59 @@ double now() {
       .count();
 }
 
-std::string time_text(double microseconds) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.3f", microseconds);
-  return text;
+// Returns the time with three decimal places.
+double rounded(double microseconds) {
+  return std::round(microseconds * 1000) / 1000;
 }
 
-std::string json_of(const TraceEvent& event, int64_t rank) {
-  return json_object(
-      {{"name", json_string(event.name)},
-       {"cat", json_string(event.category)},
-       {"ph", json_string("X")},
-       {"ts", time_text(event.begin)},
-       {"dur", time_text(event.end - event.begin)},
-       {"pid", json_number(rank)},
-       {"tid", json_number(static_cast<int64_t>(event.lane))},
-       {"args", json_object(event.args)}});
+ReportJson json_of(const TraceEvent& event, int64_t rank) {
+  return {
+      {"name", event.name},
+      {"cat", event.category},
+      {"ph", "X"},
+      {"ts", rounded(event.begin)},
+      {"dur", rounded(event.end - event.begin)},
+      {"pid", rank},
+      {"tid", event.lane},
+      {"args", event.args}};
 }
 
 // Returns the event that names a process or a thread in a viewer.
-std::string name_json(
+ReportJson name_json(
     const char* what,
     int64_t rank,
     size_t lane,
     const std::string& name) {
-  return json_object(
-      {{"name", json_string(what)},
-       {"ph", json_string("M")},
-       {"pid", json_number(rank)},
-       {"tid", json_number(static_cast<int64_t>(lane))},
-       {"args", json_object({{"name", json_string(name)}})}});
+  return {
+      {"name", what},
+      {"ph", "M"},
+      {"pid", rank},
+      {"tid", lane},
+      {"args", ReportJson{{"name", name}}}};
 }
 
-void add_cause(TraceArgs& args, const ModuleTracker::Cause& cause) {
+void add_cause(ReportJson& args, const ModuleTracker::Cause& cause) {
   if (!cause.module.empty()) {
-    args.emplace_back("module", json_string(cause.module));
+    args["module"] = cause.module;
   }
-  args.emplace_back(
-      "pass", json_string(cause.backward ? "backward" : "forward"));
+  args["pass"] = cause.backward ? "backward" : "forward";
 }
 
-TraceArgs args_of(const OperatorText& text) {
-  std::vector<std::string> operands;
-  for (const auto& operand : text.operands) {
-    operands.push_back(json_string(operand));
-  }
-  TraceArgs args = {{"operands", json_array(operands)}};
+ReportJson args_of(const OperatorText& text) {
+  auto args = ReportJson::object();
+  args["operands"] = text.operands;
   if (text.distributed()) {
-    args.emplace_back("mesh", json_string(text.mesh));
+    args["mesh"] = text.mesh;
   }
   return args;
 }
 
-TraceArgs args_of(const CollectiveEvent& event) {
-  TraceArgs args = {
-      {"mesh_dim", json_string(event.label)},
-      {"ranks", json_number(event.group_size)},
-      {"bytes", json_number(event.payload_bytes)},
-      {"sent", json_number(event.wire_bytes)}};
+ReportJson args_of(const CollectiveEvent& event) {
+  ReportJson args = {
+      {"mesh_dim", event.label},
+      {"ranks", event.group_size},
+      {"bytes", event.payload_bytes},
+      {"sent", event.wire_bytes}};
   add_cause(args, {event.module, event.backward});
   return args;
 }
@@ -185,7 +177,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     size_t index = 0;
     size_t operators = 0; // number of running operators
     std::vector<TraceEvent> running;
-    TraceArgs told; // args of the next collective
+    ReportJson told = ReportJson::object(); // args of the next collective
   };
 
   Lane& lane() {
@@ -195,7 +187,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
         return lane;
       }
     }
-    lanes_.push_back({thread, lanes_.size(), 0, {}, {}});
+    lanes_.push_back({thread, lanes_.size(), 0, {}, ReportJson::object()});
     return lanes_.back();
   }
 
@@ -216,7 +208,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
       add_cause(event.args, tracker_.now());
     } else if (is_collective(event.name)) {
       event.category = "collective";
-      event.args = std::exchange(lane.told, {});
+      event.args = std::exchange(lane.told, ReportJson::object());
     } else {
       event.category = event.name == "dtensor::wait" ? "wait" : "range";
       add_cause(event.args, tracker_.now());
@@ -243,7 +235,7 @@ Trace::~Trace() = default;
 
 std::string Trace::to_json() const {
   using namespace detail;
-  std::vector<std::string> items;
+  std::vector<ReportJson> items;
   const std::lock_guard lock(state_->mutex);
   for (const auto& of_rank : state_->ranks) {
     const auto rank = of_rank.rank;
@@ -257,10 +249,8 @@ std::string Trace::to_json() const {
       items.push_back(json_of(event, rank));
     }
   }
-  return json_object(
-             {{"displayTimeUnit", json_string("ms")},
-              {"traceEvents", json_lines(items)}}) +
-      "\n";
+  return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": " + json_lines(items) +
+      "}\n";
 }
 
 void Trace::write(const std::string& file_name) const {

@@ -10,12 +10,11 @@
 
 #include <dtensor/deferred/same_draws_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/version_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>

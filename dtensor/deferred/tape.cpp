@@ -2,9 +2,9 @@
 #include <dtensor/deferred/tape_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
-#include <dtensor/tensor/version_impl.h>
+#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/ops/empty.h>
 

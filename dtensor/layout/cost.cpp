@@ -44,15 +44,9 @@ int64_t ring_rounds(CollectiveKind kind, int64_t n) {
   }
 }
 
-double
-ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link) {
-  const auto rounds = static_cast<double>(ring_rounds(kind, n));
-  return rounds * link.per_round +
-      rounds * buffer / static_cast<double>(n) * link.per_byte;
-}
-
 double wire_bytes(CollectiveKind kind, int64_t n, double buffer) {
-  return ring_cost(kind, n, buffer, LinkCost{});
+  const auto rounds = static_cast<double>(ring_rounds(kind, n));
+  return rounds * buffer / static_cast<double>(n);
 }
 
 int64_t wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer) {

@@ -4,8 +4,6 @@
 //
 // The formulas assume algorithms that send the fewest bytes: the n ranks form a
 // ring, and in every round each rank sends 1/n of a buffer to the next rank.
-// The time of a round depends on the links of the mesh dimension (LinkCost).
-// The default LinkCost counts bytes: latency 0, cost 1 per byte.
 #pragma once
 
 #include <dtensor/api.h>
@@ -40,22 +38,9 @@ DTENSOR_API std::string_view to_string(CollectiveKind kind);
 /// for other kinds.
 DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 
-/// Cost of the links between the ranks of one mesh dimension.
-struct LinkCost {
-  /// Seconds per round, whatever the round's size: the latency.
-  double per_round = 0;
-  /// Seconds per byte: the inverse of the bandwidth.
-  double per_byte = 1;
-};
-
-/// Returns the cost of a collective: rounds * (per_round + buffer / n *
-/// per_byte). `buffer`: total bytes; each round transfers buffer / n. The
-/// buffer is the result of an all-gather, the root's input of a scatter, and
-/// otherwise this rank's input.
-DTENSOR_API double
-ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link);
-
-/// Bytes that a rank sends: ring_cost() with the default LinkCost.
+/// Returns the number of bytes that a rank sends in a collective: in each round
+/// `buffer` / n bytes. `buffer`: total bytes of the result of an all-gather, of
+/// the root's input of a scatter, and otherwise of this rank's input.
 DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 
 /// Returns the number of elements that a rank sends, times `n`, for a `buffer`

@@ -3,7 +3,7 @@
 #include <dtensor/layout/mesh.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/mesh_family_impl.h>
+#include <dtensor/layout/mesh_slice_impl.h>
 
 #include <algorithm>
 #include <utility>

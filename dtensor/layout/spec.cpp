@@ -3,8 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/intern_impl.h>
-#include <dtensor/layout/normalized_spec_impl.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>

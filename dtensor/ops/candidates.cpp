@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Strategies among which the rule of a call may choose.
-#include <dtensor/ops/candidates_impl.h>
+#include <dtensor/ops/propagate_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/ops/propagate.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Global shapes of results, from running the operator on meta tensors of the
 // global shapes.
-#include <dtensor/ops/infer_outputs_impl.h>
+#include <dtensor/ops/propagate_impl.h>
 
 #include <ATen/ops/empty_strided.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 namespace dtensor::detail {
 namespace {

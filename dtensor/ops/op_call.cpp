@@ -3,7 +3,7 @@
 
 #include <c10/core/WrapDimMinimal.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <algorithm>
 #include <numeric>

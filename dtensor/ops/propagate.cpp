@@ -4,7 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/cost.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/candidates_impl.h>
+#include <dtensor/ops/propagate_impl.h>
 
 #include <algorithm>
 #include <limits>

@@ -3,8 +3,8 @@
 
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/install_impl.h>
-#include <dtensor/ops/registry_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
 
 #include <utility>
 

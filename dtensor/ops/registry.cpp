@@ -4,8 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/registry_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <algorithm>
 
@@ -43,7 +42,9 @@ c10::OperatorName parse_operator_name(std::string_view name) {
 RuleRegistry& detail::registered_rules() {
   static RuleRegistry registry = [] {
     RuleRegistry rules;
-    add_all_rules(rules);
+#define DTENSOR_ADD_FAMILY(family) add_##family##_rules(rules);
+    DTENSOR_FAMILIES(DTENSOR_ADD_FAMILY)
+#undef DTENSOR_ADD_FAMILY
     return rules;
   }();
   return registry;

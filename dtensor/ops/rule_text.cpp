@@ -2,7 +2,7 @@
 #include <dtensor/ops/rule_text.h>
 
 #include <c10/util/Exception.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 

@@ -7,7 +7,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>

@@ -3,7 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/mesh_scope.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>

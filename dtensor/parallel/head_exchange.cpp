@@ -4,8 +4,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/parallel/context_scope_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
-#include <dtensor/tensor/missing_derivative_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
 
 #include <ATen/core/grad_mode.h>

@@ -6,9 +6,9 @@
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 namespace dtensor::detail {
 

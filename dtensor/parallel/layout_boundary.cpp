@@ -3,7 +3,7 @@
 
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/module_input_impl.h>

@@ -7,7 +7,7 @@
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
 #include <dtensor/parallel/awaited_bias_impl.h>
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/input_layout_cache_impl.h>

@@ -7,8 +7,8 @@
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 namespace dtensor::detail {
 namespace {

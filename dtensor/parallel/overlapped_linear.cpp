@@ -3,8 +3,8 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
-#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>

@@ -5,7 +5,7 @@
 
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/parallel/shared_input_impl.h>

@@ -33,7 +33,6 @@
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/version_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dtensor/layout/placement.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
 #include <dtensor/parallel/input_layout_cache_impl.h>
 #include <dtensor/parallel/style_mesh_impl.h>
 

@@ -7,7 +7,7 @@
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 

@@ -5,7 +5,7 @@
 
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/parallel/style.h>
 
 #include <utility>

@@ -4,7 +4,7 @@
 // weight, so operators that use the new weight find the boundary here.
 #pragma once
 
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
 
 #include <ATen/core/Tensor.h>
 

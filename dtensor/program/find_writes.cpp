@@ -3,7 +3,7 @@
 // which results are views. Writes take effect in the order of the graph.
 #include <dtensor/program/read_graph_impl.h>
 
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <algorithm>
 #include <numeric>

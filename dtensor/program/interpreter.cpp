@@ -2,7 +2,7 @@
 #include <dtensor/program/interpreter_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/program/source_line_impl.h>
 #include <dtensor/tensor/dtensor.h>

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/operand_layouts_impl.h>
 
-#include <dtensor/layout/replicated_layout_impl.h>
-#include <dtensor/ops/decide_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/explicit_redistribution.h>
-#include <dtensor/ops/install_impl.h>
-#include <dtensor/ops/kernels_impl.h>
-#include <dtensor/ops/local_call_impl.h>
-#include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/parallel/context_attention_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/version_impl.h>
 
 #include <ATen/core/grad_mode.h>
 

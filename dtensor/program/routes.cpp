@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/operand_layouts_impl.h>
 
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/redistribute/plan.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include <dtensor/program/trial_impl.h>
 
 #include <dtensor/ops/explicit_redistribution.h>
-#include <dtensor/ops/local_call_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 

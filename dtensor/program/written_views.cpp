@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/written_views_impl.h>
 
-#include <dtensor/layout/replicated_layout_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 

@@ -6,7 +6,7 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>

@@ -7,7 +7,6 @@
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan_impl.h>
-#include <dtensor/redistribute/small_copy_impl.h>
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -35,12 +34,11 @@ at::Tensor own_memory(
     const at::Tensor& local,
     SizesRef strides) {
   const auto wanted = dense_strides(result.sizes(), strides);
-  if (wanted != dtensor::contiguous_strides(result.sizes())) {
-    return copied(result, wanted);
-  }
-  if ((local.defined() && result.is_alias_of(local)) ||
+  if (wanted != dtensor::contiguous_strides(result.sizes()) ||
+      (local.defined() && result.is_alias_of(local)) ||
       result.storage().nbytes() > result.nbytes()) {
-    return copied(result, wanted);
+    return at::empty_strided(result.sizes(), wanted, result.options())
+        .copy_(result);
   }
   return result.contiguous();
 }

@@ -6,7 +6,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan_impl.h>
-#include <dtensor/redistribute/search_impl.h>
 
 #include <c10/core/ScalarType.h>
 

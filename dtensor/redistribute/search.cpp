@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/redistribute/search_impl.h>
+#include <dtensor/redistribute/plan_impl.h>
 
 #include <c10/util/Exception.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/redistribute/sharing_impl.h>
+#include <dtensor/redistribute/steps_impl.h>
 
 #include <ATen/ops/tensor.h>
 

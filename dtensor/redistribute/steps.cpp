@@ -3,7 +3,6 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/redistribute/moves_impl.h>
-#include <dtensor/redistribute/sharing_impl.h>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>

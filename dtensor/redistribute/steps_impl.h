@@ -4,9 +4,76 @@
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/comm/pending.h>
+#include <dtensor/layout/placement.h>
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/redistribute/plan.h>
 
+#include <cstdint>
+#include <vector>
+
 namespace dtensor::detail {
+
+using Positions = std::vector<int64_t>;
+
+/// Selects `positions` along dimension `dim` of `t`, in that order. Returns a
+/// view if the positions are one interval.
+at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions);
+at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals);
+
+/// Returns the permutation that sorts `values`: values[order[0]] is the
+/// smallest.
+Positions sorted_order(const Positions& values);
+
+/// The distribution of the positions [0, size) of one dimension over a group.
+/// The dimension is that of the local tensor when the group's mesh dimension is
+/// R.
+class DimSharding {
+ public:
+  DimSharding(const Placement& cut, int64_t size, int64_t ranks)
+      : cut_(cut),
+        size_(size),
+        ranks_(ranks) {}
+
+  int64_t dim() const {
+    return cut_.dim();
+  }
+  int64_t size() const {
+    return size_;
+  }
+  int64_t ranks() const {
+    return ranks_;
+  }
+  /// True if the shards of ranks 0, 1, ... are consecutive intervals.
+  bool in_order() const {
+    return cut_.is_shard();
+  }
+  /// True if the shards are those of torch.chunk.
+  bool is_chunk() const {
+    return cut_.is_chunk();
+  }
+  /// True if the shards are consecutive but not those of torch.chunk.
+  bool in_units() const {
+    return in_order() && !is_chunk();
+  }
+
+  Intervals part(int64_t rank) const;
+  Positions positions(int64_t rank) const;
+  /// Returns the positions of all ranks' shards, concatenated in rank order.
+  Positions all_positions() const;
+  /// Returns the number of positions of each rank.
+  Sizes sizes() const;
+  /// Returns the rank that holds each position.
+  Positions owners() const;
+
+  /// Reorders `parts`, all shards concatenated in rank order, to the full
+  /// dimension.
+  at::Tensor put_back(const at::Tensor& parts) const;
+
+ private:
+  Placement cut_;
+  int64_t size_;
+  int64_t ranks_;
+};
 
 /// Returns the local tensor after `step` of a plan from layout `from`. The
 /// result may be a view of `local`.

@@ -2,7 +2,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>

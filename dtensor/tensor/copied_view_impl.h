@@ -2,7 +2,7 @@
 // Views that are copies. A view for which a tensor had to be redistributed,
 // conjugated or copied does not alias the local tensor. The copy is a valid
 // view until the tensor is written. Writes to the copy are carried over to the
-// tensor (ops/write_through_impl.h), except for conjugated values.
+// tensor (ops/variants/write_through_impl.h), except for conjugated values.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -9,14 +9,13 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 

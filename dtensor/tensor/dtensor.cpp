@@ -5,13 +5,12 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <ostream>

@@ -8,15 +8,14 @@
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
-#include <dtensor/layout/normalized_spec_impl.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/from_local_lazy_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 

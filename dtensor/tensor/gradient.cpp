@@ -4,17 +4,20 @@
 #include <ATen/DTensorState.h>
 #include <ATen/ops/zeros.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/replication_key_impl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -146,6 +149,25 @@ Placements checked_grad_placements(
       to_string(PlacementsRef(layout)),
       spec);
   return layout;
+}
+
+// The gradient's node holds the text of the error that autograd throws.
+void name_missing_derivative(const at::Tensor& grad) {
+  auto* missing =
+      dynamic_cast<torch::autograd::NotImplemented*>(grad.grad_fn().get());
+  constexpr std::string_view begin = "derivative for ";
+  constexpr std::string_view end = " is not implemented";
+  if (missing == nullptr || !missing->msg.starts_with(begin) ||
+      !missing->msg.ends_with(end)) {
+    return; // its message was replaced already
+  }
+  const auto op = missing->msg.substr(
+      begin.size(), missing->msg.size() - begin.size() - end.size());
+  missing->msg = "[" + op +
+      "] LibTorch has no derivative for this operator, so the gradients that "
+      "it computes cannot be differentiated again. Choose a kernel that has "
+      "one (for attention: at::globalContext().setSDPUseFlash(false)), or call "
+      "backward() without create_graph.";
 }
 
 } // namespace dtensor::detail

@@ -45,4 +45,8 @@ Placements checked_grad_placements(
     PlacementsRef grad_placements,
     const char* where);
 
+/// Replaces LibTorch's error message for a missing derivative of `grad`. `grad`
+/// is a local gradient with a recorded graph.
+void name_missing_derivative(const at::Tensor& grad);
+
 } // namespace dtensor::detail

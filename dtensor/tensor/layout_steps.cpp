@@ -2,7 +2,7 @@
 #include <dtensor/tensor/layout_steps_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/redistribute/small_copy_impl.h>
 
 #include <ATen/ops/empty_strided.h>
 
@@ -31,9 +29,8 @@ inline at::Tensor in_memory_order(at::Tensor local, SizesRef strides) {
   if (right || local.numel() == 0) {
     return local;
   }
-  return c10::GradMode::is_enabled() && local.requires_grad()
-      ? at::empty_strided(local.sizes(), wanted, local.options()).copy_(local)
-      : copied(local, wanted);
+  return at::empty_strided(local.sizes(), wanted, local.options())
+      .copy_(local);
 }
 
 } // namespace dtensor::detail

@@ -14,12 +14,19 @@
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/pooled_impl.h>
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 namespace dtensor::detail {
 
-// Parallel styles attached to a parameter (ops/boundary_impl.h).
+/// Returns the version counter of `t`, or 0 for an inference tensor, which has
+/// no counter.
+inline uint32_t version_of(const at::Tensor& t) {
+  return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
+}
+
+// Parallel styles attached to a parameter (ops/path/boundary_impl.h).
 class Boundaries;
 
 /// State that an upper layer attaches to a tensor, opaque to this layer.
@@ -93,14 +100,14 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   /// The tensor after conversion as a module input, cached for the module's
   /// siblings (parallel/shared_input.cpp).
   std::shared_ptr<const void> shared_input;
-  /// Usually null. Set in ops/view_result.cpp.
+  /// Usually null. Set in ops/variants/view_result.cpp.
   c10::intrusive_ptr<ViewFacts> view_facts;
-  /// Usually null: the UnshardedSource (ops/unsharded_source_impl.h) that
-  /// provides the unsharded parameter. A tensor with a source also has
+  /// Usually null: the UnshardedSource (ops/unsharded/unsharded_source_impl.h)
+  /// that provides the unsharded parameter. A tensor with a source also has
   /// kInterceptKey.
   std::shared_ptr<Attachment> unsharded_source;
   /// The source of the parameter that takes over this tensor's data
-  /// (ops/interceptor.cpp). Null except during that set_data().
+  /// (ops/unsharded/interceptor.cpp). Null except during that set_data().
   mutable std::shared_ptr<Attachment> source_of_next;
 
  private:

@@ -3,13 +3,13 @@
 // layout_steps_impl.h for an input and for the result.
 #pragma once
 
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/missing_derivative_impl.h>
 #include <dtensor/tensor/region_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
 

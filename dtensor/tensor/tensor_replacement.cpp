@@ -3,9 +3,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <dtensor/tensor/interceptor_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/variable.h>

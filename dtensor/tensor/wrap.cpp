@@ -4,9 +4,8 @@
 #include <dtensor/comm/recorded_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/interceptor_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/pooled_impl.h>
 
 #include <c10/core/Contiguity.h>

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/tensor/dtensor.h>
 
 namespace dtensor::detail {
 
@@ -19,5 +20,24 @@ at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
 /// Replaces local tensor and spec of `self`. For in-place operators that change
 /// the shape.
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec);
+
+/// Sets the error message of data_ptr() and storage() eagerly. A parameter that
+/// takes over this tensor by set_data() keeps its own TensorImpl and cannot set
+/// the message lazily.
+void explain_no_data(const at::Tensor& dtensor);
+
+/// A variant of DTensor::from_local that sets the error message of data_ptr()
+/// lazily (tensor/wrap.cpp). Not for tensors that a parameter takes over by
+/// set_data().
+at::Tensor from_local_lazy(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FromLocalOptions& options);
+
+/// Records that from_local_lazy() inferred the global shape in `spec` from this
+/// rank's local tensor. Ranks compare inferred shapes in the next checked
+/// collective.
+void note_inferred(const Spec& spec);
 
 } // namespace dtensor::detail

@@ -9,7 +9,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/expect.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A memory-mapped file.
+// Memory-mapped files, and names of files in indices.
 #pragma once
 
 #include <cstddef>
@@ -56,5 +56,14 @@ constexpr const char* kWeightFileAdvice =
 /// descriptor. Returns -1, with the reason, if the file cannot be opened or is
 /// not a regular file.
 int open_regular_file(const std::string& path, std::string& why_not);
+
+/// Returns why `name`, which the file `list` contains (an index,
+/// checkpoint.json), must not be read, or an empty text. A name must be a
+/// relative path without "..". Symbolic links may lead to the list's folder. If
+/// the list is itself a link, they may also lead to the folder of its target,
+/// because a Hugging Face cache keeps all files behind such links.
+std::string problem_of_inner_file(
+    const std::string& list,
+    const std::string& name);
 
 } // namespace dtensor::detail

@@ -6,7 +6,7 @@
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/weights/checksums_impl.h>
-#include <dtensor/weights/inner_file_impl.h>
+#include <dtensor/weights/mapped_file_impl.h>
 
 #include <dtensor/format_text.h>
 

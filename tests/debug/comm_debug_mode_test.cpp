@@ -181,12 +181,12 @@ TEST(CommDebugModeTest, DumpsJson) {
   EXPECT_EQ(
       heard(comm).generate_json_dump(),
       "[\n"
-      "  {\"module\": \"layers.0.w2\", \"pass\": \"forward\", \"kind\": "
-      "\"reduce_scatter\", \"mesh_dim\": \"tp\", \"count\": 2, "
-      "\"payload_bytes\": 2000, \"wire_bytes\": 1500},\n"
-      "  {\"module\": \"a\\\"\\\\\\u000a\", \"pass\": \"backward\", \"kind\": "
-      "\"reduce_scatter\", \"mesh_dim\": \"tp\", \"count\": 1, "
-      "\"payload_bytes\": 1000, \"wire_bytes\": 750}\n"
+      "  {\"module\":\"layers.0.w2\",\"pass\":\"forward\",\"kind\":"
+      "\"reduce_scatter\",\"mesh_dim\":\"tp\",\"count\":2,"
+      "\"payload_bytes\":2000,\"wire_bytes\":1500.0},\n"
+      "  {\"module\":\"a\\\"\\\\\\n\",\"pass\":\"backward\",\"kind\":"
+      "\"reduce_scatter\",\"mesh_dim\":\"tp\",\"count\":1,"
+      "\"payload_bytes\":1000,\"wire_bytes\":750.0}\n"
       "]\n");
 }
 

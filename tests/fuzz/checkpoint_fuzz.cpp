@@ -3,7 +3,6 @@
 // and as the index of safetensors files. Expects an error that names the file,
 // or a checkpoint that loads.
 #include <dtensor/checkpoint/manifest_impl.h>
-#include <dtensor/checkpoint/open_checkpoint_impl.h>
 #include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_file.h>
 

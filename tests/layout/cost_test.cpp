@@ -61,19 +61,6 @@ TEST(Cost, BytesAreAnNthOfTheBufferInEachRound) {
   EXPECT_EQ(wire_times_ranks(CollectiveKind::kAllReduce, 7, 30), 360);
 }
 
-// Each of the 6 rounds of the all-reduce costs 2, plus 3 for each of 25 bytes.
-// The other collectives have 3 rounds, on links with other costs.
-TEST(Cost, LinksTakeTheirTimeInEachRound) {
-  const LinkCost slow{.per_round = 2, .per_byte = 3};
-  EXPECT_DOUBLE_EQ(ring_cost(CollectiveKind::kAllReduce, 4, 100, slow), 462);
-  EXPECT_DOUBLE_EQ(
-      ring_cost(CollectiveKind::kAllGather, 4, 100, {.per_byte = 0.5}), 37.5);
-  EXPECT_DOUBLE_EQ(
-      ring_cost(
-          CollectiveKind::kAllToAll, 4, 100, {.per_round = 7, .per_byte = 0}),
-      21);
-}
-
 TEST(Cost, RefusesOtherCollectives) {
   EXPECT_EQ(
       test_text::error_of<c10::ValueError>(

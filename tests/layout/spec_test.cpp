@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/layout/replicated_layout_impl.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 
 #include <c10/util/Exception.h>

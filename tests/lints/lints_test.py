@@ -103,13 +103,13 @@ class Listed(unittest.TestCase):
         for text in ('find("aten::mm", "")', "using Op = at::_ops::mm;",
                      'if (name == "MmBackward0") {}', 'm.impl(\n "mm", f)',
                      '"torch.ops.aten.mm.default"'):
-            self.assertEqual(len(listed("dtensor/ops/dispatch.cpp", text)), 1, text)
+            self.assertEqual(len(listed("dtensor/ops/path/dispatch.cpp", text)), 1, text)
             self.assertEqual(listed("dtensor/ops/kernels/norm.cpp", text), [], text)
-            self.assertEqual(listed("dtensor/ops/fast_others.cpp", text), [], text)
+            self.assertEqual(listed("dtensor/ops/install/fast_ops.cpp", text), [], text)
 
     def test_comments_and_prefixes_are_no_names(self):
         for text in ('// "aten::mm"', 'name.starts_with("aten::")'):
-            self.assertEqual(listed("dtensor/ops/dispatch.cpp", text), [], text)
+            self.assertEqual(listed("dtensor/ops/path/dispatch.cpp", text), [], text)
 
     def test_thread_locals_are_in_some_files(self):
         text = "\nthread_local int depth = 0;"

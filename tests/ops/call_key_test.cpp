@@ -3,8 +3,8 @@
 // calls that may be decided differently have different keys.
 #include <ATen/Operators.h>
 #include <ATen/core/boxing/impl/boxing.h>
-#include <dtensor/ops/call_key_impl.h>
-#include <dtensor/ops/decision_cache_impl.h>
+#include <dtensor/ops/path/call_key_impl.h>
+#include <dtensor/ops/path/decision_cache_impl.h>
 
 #include "same_or_error.h"
 

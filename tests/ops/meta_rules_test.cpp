@@ -7,9 +7,9 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

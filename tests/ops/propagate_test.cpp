@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compares the choice of propagate(), one mesh dimension after the other, with
 // the cheapest combination of strategies on the whole mesh.
-#include <dtensor/ops/infer_outputs_impl.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/propagate.h>
+#include <dtensor/ops/propagate_impl.h>
 #include <dtensor/testing/fake_world.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>

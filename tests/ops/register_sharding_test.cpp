@@ -3,9 +3,9 @@
 // of built-in rules.
 #include "tests/ops/against_plain.h"
 
-#include <dtensor/ops/install_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
 #include <dtensor/ops/register_sharding.h>
-#include <dtensor/ops/registry_impl.h>
 #include <tests/error_of.h>
 #include <torch/library.h>
 

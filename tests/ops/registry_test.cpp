@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of mistakes in rules that programs register.
 #include <dtensor/ops/einsum.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/registry.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/ops/rule_calls.h"
 
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <torch/torch.h>
 
 #include <map>

@@ -8,12 +8,12 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/fast_kernel_impl.h>
-#include <dtensor/ops/infer_outputs_impl.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/install/fast_kernel_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/propagate_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rule_text.h>
-#include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/fake_world.h>
 #include <gtest/gtest.h>

@@ -9,9 +9,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/ops/local_op_impl.h>
-#include <dtensor/tensor/interceptor_impl.h>
-#include <dtensor/tensor/replication_key_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/engine.h>
@@ -462,25 +460,6 @@ TEST(TorchInternals, ViewsHoldBases) {
   ASSERT_TRUE(meta->has_bw_view());
   EXPECT_EQ(meta->get_backward_view().base_.use_count(), 1);
   EXPECT_EQ(view.storage().use_count(), 2);
-}
-
-// Below autograd, t() and detach() only create a second tensor on the same
-// memory.
-TEST(TorchInternals, LocalViews) {
-  const at::AutoDispatchBelowADInplaceOrView below;
-  const auto matrix = at::arange(12.0).view({3, 4}).narrow(1, 1, 2);
-  const auto expect_same = [](const at::Tensor& mine, const at::Tensor& truth) {
-    EXPECT_EQ(mine.key_set(), truth.key_set());
-    EXPECT_EQ(mine.sizes(), truth.sizes());
-    EXPECT_EQ(mine.strides(), truth.strides());
-    EXPECT_EQ(mine.storage_offset(), truth.storage_offset());
-    EXPECT_EQ(mine.is_contiguous(), truth.is_contiguous());
-    EXPECT_TRUE(mine.is_alias_of(truth));
-    EXPECT_TRUE(mine.equal(truth));
-  };
-  expect_same(detail::LocalOp<at::_ops::t>::call(matrix), at::t(matrix));
-  expect_same(
-      detail::LocalOp<at::_ops::detach>::call(matrix), at::detach(matrix));
 }
 
 } // namespace TEST_SOURCE

@@ -9,9 +9,9 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/view_result_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -3,10 +3,9 @@
 
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/explicit_redistribution_impl.h>
-#include <dtensor/ops/kernels/cross_entropy_local_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -41,4 +41,51 @@ at::Tensor cross_entropy(
     const at::Tensor& target,
     const CrossEntropyOptions& options);
 
+// Local computation of a cross entropy (cross_entropy_local.cpp).
+
+/// Properties of a call, without the logits and the target themselves.
+struct CrossEntropyPlan {
+  SpecPtr logits; // layout used in the computation
+  SpecPtr output;
+  int64_t class_dim = 0;
+  int64_t class_mesh_dim = -1; // shards the classes; -1: they are unsharded
+  int64_t reduction = 1;
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;
+
+  int64_t classes() const {
+    return logits->sizes()[static_cast<size_t>(class_dim)];
+  }
+  /// Returns the range of classes on this rank.
+  Interval my_classes() const;
+};
+
+/// Local results of the forward pass. `log_sum` and `total` are at least
+/// float32.
+struct CrossEntropyState {
+  at::Tensor loss;    // output, local
+  at::Tensor log_sum; // per sample: logarithm of the sum of exponentials
+  at::Tensor total;   // for a mean: its divisor
+};
+
+/// Computes the forward pass. `weight` has all classes, or is undefined.
+CrossEntropyState cross_entropy_forward(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const at::Tensor& weight);
+
+/// Computes the gradient of the local logits. `grad` is local: per sample, or
+/// 0-d. If the probabilities are undefined, they are computed from log_sum;
+/// otherwise the gradient is differentiable with respect to them and to `grad`.
+at::Tensor cross_entropy_backward(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& grad,
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const at::Tensor& weight,
+    const at::Tensor& log_sum,
+    const at::Tensor& total,
+    const at::Tensor& probabilities);
+
 } // namespace dtensor::detail

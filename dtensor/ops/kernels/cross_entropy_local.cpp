@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/kernels/cross_entropy_local_impl.h>
+#include <dtensor/ops/kernels/cross_entropy_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>

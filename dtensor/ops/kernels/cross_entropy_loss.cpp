@@ -2,7 +2,7 @@
 // cross_entropy of DTensors. Class indices use cross_entropy_impl.h;
 // probabilities use DTensor operators.
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>

@@ -5,10 +5,11 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
-#include <dtensor/ops/explicit_redistribution_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -113,12 +114,33 @@ void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   args.returns(self);
 }
 
+// The gradient of dropout is linear in the gradient of its result.
+Strategies native_dropout_backward(const OpCall& call, int64_t) {
+  Strategies all;
+  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    all.push_back({{Shard(d)}, {Shard(d), Shard(d)}});
+  }
+  // The mask turns integers into floating-point numbers, and partial integer
+  // sums may have wrapped around.
+  const bool floats = at::isFloatingType(call.inputs[0].spec->dtype());
+  for (const auto reduce : {ReduceOp::kSum, ReduceOp::kAvg}) {
+    if (!floats) {
+      break;
+    }
+    all.push_back({{Partial(reduce)}, {Partial(reduce), Replicate()}});
+  }
+  return all;
+}
+
 } // namespace
 
-DTENSOR_RULES(dropout_kernels) {
+DTENSOR_RULES(dropout) {
   rules.kernel("native_dropout", native_dropout);
   rules.kernel("dropout", dropout);
   rules.kernel("dropout_", dropout_);
+
+  rules.dim_rule("native_dropout_backward", native_dropout_backward)
+      .with_meta(detail::pointwise_meta);
 }
 
 } // namespace dtensor

@@ -3,7 +3,7 @@
 // updated in place, elementwise, each in its own layout.
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>

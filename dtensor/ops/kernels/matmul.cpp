@@ -2,11 +2,18 @@
 // Products with special cases in LibTorch.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/comm/observer.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
+#include <dtensor/torch_internals.h>
+#include <torch/library.h>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <ATen/ops/addbmm.h>
 
 namespace dtensor {
@@ -52,3 +59,58 @@ DTENSOR_RULES(matmul_kernels) {
 }
 
 } // namespace dtensor
+
+namespace dtensor::detail {
+
+// output += bias, as torch::nn::Linear writes it: a plain local output and the
+// bias of a styled module. The module's boundary selects the shard of the bias
+// to add.
+
+bool add_module_bias(torch::jit::Stack* stack) {
+  const auto base = stack->size() - 3; // self, other, alpha
+  at::Tensor self = (*stack)[base].toTensor();
+  const at::Tensor bias = (*stack)[base + 1].toTensor();
+  const auto* boundary = boundary_of(bias, BoundaryKind::kLinear);
+  if (boundary == nullptr) {
+    return false;
+  }
+  refresh_boundaries(bias, BoundaryKind::kLinear);
+  const bool is_plain_sum = (*stack)[base + 2].toScalar().equal(1);
+  if (is_plain_sum && boundary->add_pending_bias(self, bias)) {
+    torch::jit::drop(*stack, 3);
+    stack->emplace_back(std::move(self));
+    return true;
+  }
+  if (is_dtensor(self)) {
+    return false;
+  }
+  const ModuleScope scope(boundary->module_name());
+  self.add_(boundary->local_bias(bias, self), (*stack)[base + 2].toScalar());
+  torch::jit::drop(*stack, 3);
+  stack->emplace_back(std::move(self));
+  return true;
+}
+
+namespace {
+
+// Kernel of add_ above autograd, so that the addition is recorded on local
+// tensors. All other calls go to LibTorch's own autograd kernel.
+void add_(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  if (!add_module_bias(stack)) {
+    static const auto stock =
+        op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+    stock.callBoxed(op, keys, stack);
+  }
+}
+
+} // namespace
+
+static_assert(kDTensorAutogradKey == c10::DispatchKey::AutogradPrivateUse3);
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse3, m) {
+  m.impl("add_.Tensor", torch::CppFunction::makeFromBoxedFunction<&add_>());
+}
+
+} // namespace dtensor::detail

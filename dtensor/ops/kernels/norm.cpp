@@ -3,12 +3,12 @@
 // combine like elements: norm(x) = norm(norm(x_1), norm(x_2), ...). Ranks sum
 // powers of local norms, so the root is taken once, of the global sum.
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>

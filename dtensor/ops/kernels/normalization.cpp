@@ -6,7 +6,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>

@@ -4,7 +4,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/leaky_relu.h>

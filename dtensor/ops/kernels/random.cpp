@@ -6,9 +6,9 @@
 // without elements still advance the random stream.
 #include <dtensor/ops/kernels/random_impl.h>
 
-#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 
 #include <cmath>

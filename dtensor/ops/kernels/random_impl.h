@@ -4,7 +4,7 @@
 
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>

@@ -3,15 +3,15 @@
 // branch on it. Also operators whose number of result elements depends on
 // values.
 #include <dtensor/error.h>
-#include <dtensor/layout/replicated_layout_impl.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/plain_operand_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>

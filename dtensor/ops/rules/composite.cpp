@@ -2,7 +2,7 @@
 // Composite operators that keep LibTorch's decomposition even on replicated
 // tensors, because it consists of one or two operators with rules. A region
 // would add more autograd nodes. All other composite operators run as one
-// region on replicated tensors (ops/replicated.cpp).
+// region on replicated tensors (ops/scopes/replicated.cpp).
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 

@@ -8,7 +8,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/common_partial_impl.h>
 #include <dtensor/ops/rules/pieces_impl.h>
 
 namespace dtensor {

@@ -8,6 +8,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
 
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -187,6 +188,104 @@ DTENSOR_RULES(pointwise) {
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
       .with_local_kernel(write_number_once);
+}
+
+namespace {
+
+// Pointwise operators for which LibTorch has no meta kernel in C++, and
+// operators that are only partly pointwise.
+
+OutputMeta like(const OpInput& input, at::ScalarType dtype) {
+  return {
+      Sizes(input.sizes().begin(), input.sizes().end()),
+      Sizes(input.spec->strides().begin(), input.spec->strides().end()),
+      dtype,
+      true};
+}
+
+// Returns `count` results like the operand numbered `input`.
+MetaRule results_like(size_t input, size_t count) {
+  return [=](const OpCall& call) {
+    const auto& operand = call.inputs[input];
+    return std::vector<OutputMeta>(count, like(operand, operand.spec->dtype()));
+  };
+}
+
+std::vector<OutputMeta> floating_like_self(const OpCall& call) {
+  const auto& self = call.inputs[0];
+  const auto dtype = self.spec->dtype();
+  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  return {
+      like(self, integral ? c10::get_default_dtype_as_scalartype() : dtype)};
+}
+
+std::vector<OutputMeta> mantissa_and_exponent(const OpCall& call) {
+  const auto& self = call.inputs[0];
+  return {like(self, self.spec->dtype()), like(self, at::kInt)};
+}
+
+} // namespace
+
+DTENSOR_RULES(pointwise_special) {
+  const PartialWays linear = {sum_ops(), {{0}}};
+  rules.dim_rule("rsub.Tensor", pointwise_rule({sum_ops(), {{0, 1}}}))
+      .with_meta(pointwise_meta);
+  rules.dim_rule("rsub.Scalar", pointwise_rule({{ReduceOp::kAvg}, {{0}}}))
+      .with_meta(pointwise_meta);
+  rules.dim_rule("frexp.Tensor", pointwise_rule())
+      .with_meta(mantissa_and_exponent);
+  rules.dim_rule("log_sigmoid_forward", pointwise_rule())
+      .with_meta(results_like(0, 2));
+  rules.dim_rule("log_sigmoid_backward", pointwise_rule(linear))
+      .with_meta(results_like(0, 1));
+  rules.dim_rule("_prelu_kernel", pointwise_rule())
+      .with_meta(results_like(0, 1));
+  rules.dim_rule("_prelu_kernel_backward", pointwise_rule(linear))
+      .with_meta(results_like(0, 2));
+  // It creates a plain range internally, which only works with local tensors.
+  rules.dim_rule("mvlgamma", pointwise_rule())
+      .with_meta(floating_like_self)
+      .as_region();
+  rules.dim_rule("mvlgamma_", pointwise_rule())
+      .with_meta(results_like(0, 1))
+      .with_traits({.gradient_makes_plain = true});
+}
+
+namespace {
+
+// tril and triu. A shard of the rows or columns has its own diagonal: the
+// global one, shifted by the shard's offset.
+
+// Returns the diagonal of this rank's shard. Element (i, j) of the shard is
+// element (i + rows, j + cols) of the full tensor, so j - i <= diagonal becomes
+// j - i <= diagonal + rows - cols.
+int64_t local_diagonal(const Spec& spec, int64_t diagonal) {
+  const auto& mesh = spec.mesh();
+  const auto& coordinate = mesh.get_coordinate();
+  if (!coordinate) {
+    return diagonal; // a rank outside the mesh computes nothing
+  }
+  const auto offset =
+      global_offset(spec.sizes(), mesh.shape(), spec.placements(), *coordinate);
+  const auto rows = offset[offset.size() - 2];
+  const auto cols = offset[offset.size() - 1];
+  return diagonal + rows - cols;
+}
+
+void localize(const OpCall& call, Decision& decision) {
+  decision.args.emplace_back(
+      call.arg_index("diagonal"),
+      local_diagonal(*decision.outputs[0], call.int_arg("diagonal")));
+}
+
+} // namespace
+
+DTENSOR_RULES(triangle) {
+  for (const auto* name : {"tril", "triu"}) {
+    rules.dim_rule(name, detail::pointwise_rule({detail::sum_ops(), {{0}}}))
+        .with_localize(localize)
+        .no_strided();
+  }
 }
 
 } // namespace dtensor

@@ -30,6 +30,16 @@ void note_plain_scan(const OpCall& call, Decision& decision) {
   decision.is_plain_call = numel(decision.layout_of(call, 0).local_sizes()) > 0;
 }
 
+// Softmax and similar operators: the softmax dimension is unsharded, and all
+// others may be sharded. The backward operators are linear in the gradient.
+
+std::vector<OutputMeta> like_self(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  const auto& dtype = call.arg("dtype");
+  return {detail::dense(
+      self.sizes(), dtype.isNone() ? self.dtype() : dtype.toScalarType())};
+}
+
 } // namespace
 
 DTENSOR_RULES(scan) {
@@ -55,6 +65,16 @@ DTENSOR_RULES(scan) {
   }
   for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
     rules.dim_rule(name, whole).with_meta(dense_like_first);
+  }
+
+  for (const auto* name : {"_softmax", "_log_softmax"}) {
+    rules.dim_rule(name, detail::along_dim_rule());
+  }
+  rules.dim_rule("_safe_softmax", detail::along_dim_rule())
+      .with_meta(like_self);
+  for (const auto* name :
+       {"_softmax_backward_data", "_log_softmax_backward_data"}) {
+    rules.dim_rule(name, detail::along_dim_rule({0}));
   }
 }
 

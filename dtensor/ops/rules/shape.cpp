@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that move, add, drop or repeat complete dimensions: each is a map
 // of dimensions.
-#include <dtensor/ops/rules/shape_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>

@@ -2,6 +2,7 @@
 // Result shapes that many operators share.
 #pragma once
 
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/op_call.h>
 
 #include <vector>
@@ -27,5 +28,8 @@ inline std::vector<OutputMeta> dense_like_first(const OpCall& call) {
 inline OutputMeta undefined() {
   return {{}, {}, at::kFloat, false};
 }
+
+/// Returns the dimensions of size 1 among `dims`, which squeeze drops.
+std::vector<int64_t> squeezed(SizesRef sizes, const std::vector<int64_t>& dims);
 
 } // namespace dtensor::detail

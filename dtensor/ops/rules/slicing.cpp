@@ -5,7 +5,6 @@
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/common_partial_impl.h>
 #include <dtensor/ops/rules/pieces_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 

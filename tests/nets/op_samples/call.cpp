@@ -3,7 +3,7 @@
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/ones_like.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <set>
 

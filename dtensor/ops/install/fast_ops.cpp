@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Unboxed kernels of views, products, reductions and normalizations.
+#include <dtensor/ops/install/fast_ops_impl.h>
+
+#include <dtensor/ops/install/fast_kernel_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
+
+#include <ATen/ops/_log_softmax_backward_data_ops.h>
+#include <ATen/ops/_log_softmax_ops.h>
+#include <ATen/ops/_softmax_backward_data_ops.h>
+#include <ATen/ops/_softmax_ops.h>
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/_unsafe_view_ops.h>
+#include <ATen/ops/abs_ops.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/addcdiv_ops.h>
+#include <ATen/ops/addcmul_ops.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/alias_ops.h>
+#include <ATen/ops/amax_ops.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/cat_ops.h>
+#include <ATen/ops/clone_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/cos_ops.h>
+#include <ATen/ops/detach_ops.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/embedding_ops.h>
+#include <ATen/ops/eq_ops.h>
+#include <ATen/ops/exp_ops.h>
+#include <ATen/ops/expand_ops.h>
+#include <ATen/ops/fill_ops.h>
+#include <ATen/ops/ge_ops.h>
+#include <ATen/ops/gelu_backward_ops.h>
+#include <ATen/ops/gelu_ops.h>
+#include <ATen/ops/gt_ops.h>
+#include <ATen/ops/layer_norm_ops.h>
+#include <ATen/ops/le_ops.h>
+#include <ATen/ops/lerp_ops.h>
+#include <ATen/ops/linear_ops.h>
+#include <ATen/ops/log_ops.h>
+#include <ATen/ops/lt_ops.h>
+#include <ATen/ops/masked_fill_ops.h>
+#include <ATen/ops/matmul_ops.h>
+#include <ATen/ops/maximum_ops.h>
+#include <ATen/ops/minimum_ops.h>
+#include <ATen/ops/mm_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/native_layer_norm_backward_ops.h>
+#include <ATen/ops/native_layer_norm_ops.h>
+#include <ATen/ops/ne_ops.h>
+#include <ATen/ops/neg_ops.h>
+#include <ATen/ops/permute_ops.h>
+#include <ATen/ops/pow_ops.h>
+#include <ATen/ops/reciprocal_ops.h>
+#include <ATen/ops/relu_ops.h>
+#include <ATen/ops/rsqrt_ops.h>
+#include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/scaled_dot_product_attention_ops.h>
+#include <ATen/ops/select_ops.h>
+#include <ATen/ops/sigmoid_backward_ops.h>
+#include <ATen/ops/sigmoid_ops.h>
+#include <ATen/ops/silu_backward_ops.h>
+#include <ATen/ops/silu_ops.h>
+#include <ATen/ops/sin_ops.h>
+#include <ATen/ops/slice_ops.h>
+#include <ATen/ops/sqrt_ops.h>
+#include <ATen/ops/squeeze_ops.h>
+#include <ATen/ops/sub_ops.h>
+#include <ATen/ops/sum_ops.h>
+#include <ATen/ops/t_ops.h>
+#include <ATen/ops/tanh_backward_ops.h>
+#include <ATen/ops/tanh_ops.h>
+#include <ATen/ops/threshold_backward_ops.h>
+#include <ATen/ops/transpose_ops.h>
+#include <ATen/ops/unsqueeze_ops.h>
+#include <ATen/ops/view_ops.h>
+#include <ATen/ops/where_ops.h>
+#include <ATen/ops/zero_ops.h>
+
+namespace dtensor::detail {
+
+template <>
+struct LocalResult<at::_ops::scaled_dot_product_attention> {
+  static at::Tensor finish(at::Tensor local, const SpecPtr& spec) {
+    return in_memory_order(std::move(local), spec->strides());
+  }
+};
+
+const std::vector<FastOp>& fast_other_ops() {
+  namespace op = at::_ops;
+  static const std::vector<FastOp> ops = {
+      fast_op<op::_log_softmax>(),
+      fast_op<op::_log_softmax_backward_data>(),
+      fast_op<op::_softmax>(),
+      fast_op<op::_softmax_backward_data>(),
+      fast_op<op::_unsafe_view>(),
+      fast_op<op::addmm>(),
+      fast_op<op::alias>(),
+      fast_op<op::amax>(),
+      fast_op<op::bmm>(),
+      fast_op<op::cat>(),
+      fast_op<op::detach>(),
+      fast_op<op::embedding>(),
+      fast_op<op::expand>(),
+      fast_op<op::layer_norm>(),
+      fast_op<op::linear>(),
+      fast_op<op::matmul>(),
+      fast_op<op::mm>(),
+      fast_op<op::native_layer_norm>(),
+      fast_op<op::native_layer_norm_backward>(),
+      fast_op<op::permute>(),
+      fast_op<op::scaled_dot_product_attention>(),
+      fast_op<op::select_int>(),
+      fast_op<op::slice_Tensor>(),
+      fast_op<op::squeeze_dim>(),
+      fast_op<op::sum>(),
+      fast_op<op::sum_dim_IntList>(),
+      fast_op<op::t>(),
+      fast_op<op::transpose_int>(),
+      fast_op<op::unsqueeze>(),
+      fast_op<op::view>(),
+  };
+  return ops;
+}
+
+// Unboxed kernels of the pointwise operators that models and optimizers call.
+
+const std::vector<FastOp>& fast_pointwise_ops() {
+  namespace op = at::_ops;
+  static const std::vector<FastOp> ops = {
+      fast_op<op::_to_copy>(),
+      fast_op<op::abs>(),
+      fast_op<op::add_Scalar>(),
+      fast_op<op::add_Tensor>(),
+      fast_op<op::add__Scalar>(),
+      fast_op<op::add__Tensor>(),
+      fast_op<op::addcdiv>(),
+      fast_op<op::addcdiv_>(),
+      fast_op<op::addcmul>(),
+      fast_op<op::addcmul_>(),
+      fast_op<op::clone>(),
+      fast_op<op::copy_>(),
+      fast_op<op::cos>(),
+      fast_op<op::div_Scalar>(),
+      fast_op<op::div_Tensor>(),
+      fast_op<op::div__Scalar>(),
+      fast_op<op::div__Tensor>(),
+      fast_op<op::eq_Scalar>(),
+      fast_op<op::eq_Tensor>(),
+      fast_op<op::exp>(),
+      fast_op<op::fill__Scalar>(),
+      fast_op<op::ge_Scalar>(),
+      fast_op<op::gelu>(),
+      fast_op<op::gelu_backward>(),
+      fast_op<op::gt_Scalar>(),
+      fast_op<op::le_Scalar>(),
+      fast_op<op::lerp_Scalar>(),
+      fast_op<op::lerp__Scalar>(),
+      fast_op<op::log>(),
+      fast_op<op::lt_Scalar>(),
+      fast_op<op::masked_fill_Scalar>(),
+      fast_op<op::masked_fill_Tensor>(),
+      fast_op<op::maximum>(),
+      fast_op<op::minimum>(),
+      fast_op<op::mul_Scalar>(),
+      fast_op<op::mul_Tensor>(),
+      fast_op<op::mul__Scalar>(),
+      fast_op<op::mul__Tensor>(),
+      fast_op<op::ne_Scalar>(),
+      fast_op<op::neg>(),
+      fast_op<op::pow_Tensor_Scalar>(),
+      fast_op<op::reciprocal>(),
+      fast_op<op::relu>(),
+      fast_op<op::relu_>(),
+      fast_op<op::rsqrt>(),
+      fast_op<op::rsub_Scalar>(),
+      fast_op<op::sigmoid>(),
+      fast_op<op::sigmoid_backward>(),
+      fast_op<op::silu>(),
+      fast_op<op::silu_backward>(),
+      fast_op<op::sin>(),
+      fast_op<op::sqrt>(),
+      fast_op<op::sqrt_>(),
+      fast_op<op::sub_Scalar>(),
+      fast_op<op::sub_Tensor>(),
+      fast_op<op::sub__Tensor>(),
+      fast_op<op::tanh>(),
+      fast_op<op::tanh_backward>(),
+      fast_op<op::threshold_backward>(),
+      fast_op<op::where_self>(),
+      fast_op<op::zero_>(),
+  };
+  return ops;
+}
+
+} // namespace dtensor::detail

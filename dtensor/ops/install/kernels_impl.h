@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selection of the kernels of an operator according to its rule.
+#pragma once
+
+#include <dtensor/ops/path/op_info_impl.h>
+
+#include <torch/library.h>
+
+#include <memory>
+#include <optional>
+
+namespace dtensor::detail {
+
+struct Kernels {
+  std::optional<torch::CppFunction> backend;
+  std::optional<torch::CppFunction> above_autograd;
+  std::shared_ptr<const OpInfo> info; // of these kernels
+};
+
+/// Returns true if LibTorch decomposes the operator above autograd.
+bool is_composite(const c10::OperatorHandle& op);
+
+/// Returns true if LibTorch's own kernels work: they call other operators.
+bool keeps_its_kernel(const c10::OperatorHandle& op);
+
+/// Makes the kernels for the current rules; empty where LibTorch's own kernels
+/// work.
+Kernels kernels_of(const c10::OperatorHandle& op);
+
+/// Returns LibTorch's own kernel for a backend.
+c10::SafeKernelFunction native_kernel(
+    const c10::OperatorHandle& op,
+    bool above_autograd);
+
+/// Returns the kernel of aten::_to_copy at the key of the meta device. A copy
+/// to the meta device has that key, which outranks the key of DTensors.
+torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);
+
+// Kernels of operators, installed when the library loads.
+
+/// Replaces the operator's kernels by kernels for the current rules. Must not
+/// be called while ranks run.
+void reinstall_kernels(const c10::OperatorHandle& op);
+
+/// Returns the OpInfo of the operator's kernels. For an operator that keeps
+/// LibTorch's kernels, it is the OpInfo that its own kernels would have.
+/// Callable from any thread.
+std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op);
+
+// Operators for which LibTorch's formula creates a gradient from sizes and
+// dtype alone: a plain tensor of zeros, even for a DTensor.
+
+/// Returns the kernel above autograd of such an operator. It calls LibTorch's
+/// own kernel and makes its node return distributed gradients. Empty for other
+/// operators.
+std::optional<torch::CppFunction> plain_gradient_kernel(
+    const std::shared_ptr<const OpInfo>& info);
+
+} // namespace dtensor::detail

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decisions of calls: from this thread's cache, or made now.
+#include <dtensor/ops/path/decide_impl.h>
+
+#include <ATen/ops/ones.h>
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/path/call_key_impl.h>
+#include <dtensor/ops/path/in_backward_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/propagate_impl.h>
+#include <dtensor/ops/scopes/decomposition_impl.h>
+#include <dtensor/ops/scopes/on_missing_rule_impl.h>
+#include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/redistribute/moves_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+DecisionCache::Pins specs_in(c10::ArrayRef<c10::IValue> args) {
+  DecisionCache::Pins specs;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      specs.push_back(spec_of(t));
+    }
+  });
+  return specs;
+}
+
+bool decides_gradient(const OpInfo& info) {
+  return info.used_in_backward && in_backward();
+}
+
+// Returns true if the call writes to a gradient. The gradient through a write
+// to a view receives the gradient of the view, which a formula may have created
+// from sizes alone.
+bool writes_gradient(const OpInfo& info) {
+  return info.in_place && in_view_backward();
+}
+
+// Returns the spec of a plain operand. A plain tensor of one element counts as
+// equal on all ranks; any other may differ.
+SpecPtr spec_of_plain(
+    const OpInfo& info,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  if (!decides_gradient(info) && !writes_gradient(info)) {
+    check_plain_operand(info.op.schema(), plain, arg, beside);
+  }
+  return replicated_spec(beside, plain);
+}
+
+std::vector<OpInput> collect_inputs(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    const Spec& first) {
+  std::vector<OpInput> inputs;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
+    OpInput input;
+    input.is_plain = !is_dtensor(t);
+    input.spec =
+        input.is_plain ? spec_of_plain(info, t, arg, first) : spec_of(t);
+    input.arg = static_cast<int>(arg);
+    input.item = item;
+    check_mine(info.name, *input.spec);
+    DTENSOR_CHECK(
+        input.spec->mesh() == first.mesh(),
+        "[{}] the operands live on different meshes: {} and {}. Bring them to "
+        "one mesh.",
+        info.name,
+        first,
+        *input.spec);
+    inputs.push_back(std::move(input));
+  });
+  return inputs;
+}
+
+bool all_replicated(const OpCall& call) {
+  return std::all_of(
+      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
+        return input.spec->is_replicated();
+      });
+}
+
+[[noreturn]] void refuse(const OpInfo& info, const OpCall& call) {
+  const auto* scope = current_decomposition();
+  if (scope != nullptr && scope->name() != info.name) {
+    scope->refuse(info.name, "has none");
+  }
+  std::string layouts;
+  for (const auto& input : call.inputs) {
+    layouts += (layouts.empty() ? "" : ", ") + to_string(*input.spec);
+  }
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] no sharding rule; the operands are {}{}",
+      info.name,
+      layouts,
+      info.random
+          ? ". It draws random numbers, which every rank would draw "
+            "differently: use one of the random operators that have a rule."
+          : ". Redistribute them to Replicate first.");
+}
+
+// Returns the layouts of the gradients. The gradient of a replicated input is a
+// sum over ranks as soon as the ranks compute with different values.
+std::vector<SpecPtr> gradient_layouts(
+    const OpCall& call,
+    const Decision& decision) {
+  const auto mesh_dims = static_cast<size_t>(call.mesh.ndim());
+  std::vector<Placements> layouts;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    layouts.emplace_back(decision.layout_of(call, i).placements());
+  }
+  for (size_t m = 0; m < mesh_dims; ++m) {
+    bool differs = false;
+    for (const auto& layout : layouts) {
+      differs |= !layout[m].is_replicate();
+    }
+    for (const auto& out : decision.outputs) {
+      differs |= out != nullptr && !out->placements()[m].is_replicate();
+    }
+    for (auto& layout : layouts) {
+      if (layout[m].is_partial()) {
+        layout[m] = Replicate();
+      } else if (layout[m].is_replicate() && differs) {
+        layout[m] = Partial(ReduceOp::kSum);
+      }
+    }
+  }
+  std::vector<SpecPtr> specs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& input = decision.layout_of(call, i);
+    specs.push_back(
+        i < decision.gradient_dim_orders.size()
+            ? input.with_tensor(
+                  layouts[i],
+                  input.sizes(),
+                  dense_strides(input.sizes(), decision.gradient_dim_orders[i]))
+            : gradient_spec(input, layouts[i]));
+  }
+  return specs;
+}
+
+// Returns the decision for operands that are not all replicated, in an
+// on_missing_rule() scope; null otherwise.
+std::shared_ptr<const Decision> decide_to_make_whole(
+    const OpInfo& info,
+    const OpCall& call) {
+  const auto decision =
+      all_replicated(call) ? nullptr : decide_replicated_fallback(info, call);
+  if (decision != nullptr && info.is_region) {
+    decision->grads = gradient_layouts(call, *decision);
+  }
+  return decision;
+}
+
+// Returns the decision for an operator without a rule: on replicated tensors
+// every rank runs the plain operator, provided that it is deterministic.
+std::shared_ptr<const Decision> decide_replicated(
+    const OpInfo& info,
+    const OpCall& call) {
+  if (auto decision = decide_to_make_whole(info, call)) {
+    return decision;
+  }
+  if (info.random || !all_replicated(call)) {
+    refuse(info, call);
+  }
+  auto decision = std::make_shared<Decision>();
+  decision->inputs.resize(call.inputs.size());
+  decision->shapes_from_results = true;
+  return decision;
+}
+
+// Returns the decision for an operator without a meta kernel. Gathers the
+// operands if values decide the shapes of the results (an index by a mask).
+std::shared_ptr<const Decision> decide_without_meta(
+    const OpInfo& info,
+    const OpCall& call) {
+  if (all_replicated(call)) {
+    return decide_replicated(info, call);
+  }
+  if (auto decision = decide_to_make_whole(info, call)) {
+    return decision;
+  }
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      info.op.hasTag(at::Tag::dynamic_output_shape) && !info.random &&
+          is_functional(call.schema),
+      "[{}] LibTorch cannot infer the shapes of the results (no meta kernel). "
+      "Redistribute the operands to Replicate first.",
+      info.name);
+  const auto decision = make_whole(call);
+  if (info.is_region) {
+    decision->grads = gradient_layouts(call, *decision);
+  }
+  return decision;
+}
+
+bool all_have_equal_parts(const OpCall& call, const Decision& decision) {
+  bool equal = true;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    equal &= has_equal_parts(decision.layout_of(call, i));
+  }
+  for (const auto& output : decision.outputs) {
+    equal &= output == nullptr || has_equal_parts(*output);
+  }
+  return equal;
+}
+
+// Throws if LibTorch would resize self.
+void check_fits_in_place(const OpInfo& info, const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      SizesRef(call.outputs[0].sizes) == self.sizes(),
+      "[{}] self, {}, cannot take a result of shape {} in place. Use the "
+      "out-of-place operator.",
+      info.name,
+      self,
+      at::IntArrayRef(call.outputs[0].sizes));
+}
+
+// Returns true for dtypes for which LibTorch has few kernels.
+bool is_rare(at::ScalarType dtype) {
+  return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
+}
+
+// Throws if LibTorch has no kernel for this call. Only a call can show it, so
+// the operator is called on ones. (Their dimensions have two elements, since a
+// call on one element might return before it reaches a kernel.)
+void check_has_kernel(const OpInfo& info, const OpCall& call) {
+  if (!is_rare(call.inputs[0].spec->dtype())) {
+    return;
+  }
+  torch::jit::Stack stack(call.args.begin(), call.args.end());
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {
+    const auto& input = call.inputs[i];
+    const Sizes twos(static_cast<size_t>(input.dim()), 2);
+    return at::ones(twos, at::TensorOptions().dtype(input.spec->dtype()));
+  });
+  try {
+    info.op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    DTENSOR_THROW_NOT_IMPLEMENTED(
+        "[{}] LibTorch has no kernel for {}. Convert it to another dtype.",
+        info.name,
+        *call.inputs[0].spec);
+  } catch (const c10::Error&) {
+    // The operator rejects ones, which are not the values of the call.
+  }
+}
+
+} // namespace
+
+std::shared_ptr<const Decision> decide_uncached(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    std::vector<Choice>* choices) {
+  const auto first = first_spec(args);
+  TORCH_INTERNAL_ASSERT(first != nullptr, info.name, " without a DTensor");
+  OpCall call(
+      info.op.schema(),
+      args,
+      first->mesh(),
+      collect_inputs(info, args, *first));
+  call.in_backward = in_backward();
+  call.in_view_backward = in_view_backward();
+  if (info.rule == nullptr) {
+    return decide_replicated(info, call);
+  }
+  check_has_kernel(info, call);
+  auto outputs = infer_outputs(info, call);
+  if (!outputs) {
+    return decide_without_meta(info, call);
+  }
+  call.outputs = std::move(*outputs);
+  Constraints constraints;
+  if (info.in_place && !info.inplace_view) {
+    constraints.written_input = 0;
+    if (!call.outputs.empty()) {
+      check_fits_in_place(info, call);
+    }
+  }
+  auto decision = std::make_shared<Decision>(
+      propagate(call, *info.rule, constraints, choices));
+  check_plain_is_not_split(info, call, *decision);
+  if (info.is_region) {
+    decision->grads = gradient_layouts(call, *decision);
+    decision->has_equal_shards = all_have_equal_parts(call, *decision);
+  }
+  return decision;
+}
+
+std::shared_ptr<const Decision>
+decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key) {
+  auto& cache = decision_cache(info.slot);
+  if (const auto* found = cache.find(key)) {
+    return *found;
+  }
+  auto decision = decide_uncached(info, args);
+  if (is_replicated_fallback(*decision)) {
+    return decision; // an error outside of the scope
+  }
+  return cache.insert(key, std::move(decision), specs_in(args));
+}
+
+std::shared_ptr<const Decision> decide(
+    const OpInfo& info,
+    const torch::jit::Stack& stack) {
+  const auto args = last_args(stack, info.num_args);
+  const auto key = key_of(info, args);
+  return key.usable() ? decide(info, args, key.words())
+                      : decide_uncached(info, args); // decided again each time
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/path/local_call_impl.h>
+
+#include <ATen/ops/empty_strided.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+void set_args(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto base = stack->size() - info.num_args;
+  for (const auto& [arg, value] : decision.args) {
+    (*stack)[base + arg] = value;
+  }
+}
+
+// Pushes results as the schema declares them: one list, or single tensors.
+void push_results(
+    const OpInfo& info,
+    std::vector<at::Tensor> results,
+    torch::jit::Stack* stack) {
+  const auto& returns = info.op.schema().returns();
+  if (returns[0].type()->kind() == c10::TypeKind::ListType) {
+    TORCH_INTERNAL_ASSERT(returns.size() == 1, info.name, ": several lists");
+    stack->emplace_back(std::move(results));
+    return;
+  }
+  for (auto& result : results) {
+    stack->emplace_back(std::move(result));
+  }
+}
+
+// Pushes meta results of an operator on meta tensors for which LibTorch has no
+// kernel. The decision gives the shapes.
+void results_without_data(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  std::vector<at::Tensor> results;
+  for (const auto& spec : decision.outputs) {
+    results.push_back(spec ? local_without_data(*spec) : at::Tensor());
+  }
+  push_results(info, std::move(results), stack);
+}
+
+bool rewrites(const OpInfo& info, const Decision& decision) {
+  return info.rule == nullptr ||
+      (info.rule->local_kernel && !decision.is_plain_call) ||
+      info.rule->kernel || info.inplace_view || info.is_out;
+}
+
+} // namespace
+
+bool is_local_only(const OpInfo& info, const Decision& decision) {
+  const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
+  return !rewrites(info, decision) && !decision.redistributes &&
+      !decision.shapes_from_results && decision.args.empty() &&
+      std::all_of(decision.inputs.begin(), decision.inputs.end(), is_null) &&
+      !decision.outputs.empty() &&
+      std::all_of(
+          decision.outputs.begin(),
+          decision.outputs.end(),
+          [](const SpecPtr& spec) {
+            return spec == nullptr || spec->mesh().contains_this_rank();
+          });
+}
+
+at::Tensor local_without_data(const Spec& spec) {
+  return at::empty_strided(
+      spec.local_sizes(),
+      dense_strides(spec.local_sizes(), spec.strides()),
+      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+}
+
+at::Tensor without_data(const SpecPtr& spec) {
+  return wrap(local_without_data(*spec), spec);
+}
+
+SpecPtr any_spec(
+    const Decision& decision,
+    const torch::jit::Stack& stack,
+    size_t num_args) {
+  if (!decision.outputs.empty() && decision.outputs[0] != nullptr) {
+    return decision.outputs[0];
+  }
+  return first_spec(last_args(stack, num_args));
+}
+
+at::Tensor placed_plain(
+    const at::Tensor& plain,
+    const SpecPtr& wanted,
+    const Spec& mesh_like) {
+  auto placed =
+      redistribute_local(plain, replicated_spec(mesh_like, plain), wanted);
+  if (plain.unsafeGetTensorImpl()->is_wrapped_number()) {
+    placed.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return placed;
+}
+
+void call_local(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  set_args(info, decision, stack);
+  const auto base = stack->size() - info.num_args;
+  const bool no_data = info.num_args > 0 && (*stack)[base].isTensor() &&
+      (*stack)[base].toTensor().defined() &&
+      (*stack)[base].toTensor().is_meta();
+  try {
+    if (info.rule != nullptr && info.rule->local_kernel) {
+      info.rule->local_kernel(info.op, decision, stack);
+    } else {
+      info.op.callBoxed(stack);
+    }
+  } catch (const c10::NotImplementedError&) {
+    if (!no_data || decision.shapes_from_results) {
+      throw;
+    }
+    stack->resize(base);
+    results_without_data(info, decision, stack);
+  }
+}
+
+const SpecPtr& output_spec(const Decision& decision, size_t index) {
+  DTENSOR_CHECK_VALUE(
+      index < decision.outputs.size() && decision.outputs[index] != nullptr,
+      "[DTensor] the rule of an operator gives no layout for result {}. Return "
+      "the results that its MetaRule describes from the local kernel that you "
+      "registered; if you registered none, please report this.",
+      index);
+  return decision.outputs[index];
+}
+
+void outside_mesh(
+    const OpInfo& info,
+    const Decision& decision,
+    const SpecPtr& any,
+    at::TensorList inputs,
+    torch::jit::Stack* stack) {
+  DTENSOR_CHECK(
+      !decision.shapes_from_results && info.num_returns > 0,
+      "[{}] has no value on rank {}, which is outside the mesh {}. Call it on "
+      "ranks of the mesh only.",
+      info.name,
+      any->mesh().get_rank(),
+      any->mesh());
+  const auto self = (*stack)[stack->size() - info.num_args];
+  torch::jit::drop(*stack, info.num_args);
+  if (info.in_place) {
+    stack->push_back(self);
+    return;
+  }
+  std::vector<at::Tensor> results;
+  for (const auto& spec : decision.outputs) {
+    results.push_back(spec ? empty_on_other_ranks(inputs, spec) : at::Tensor());
+    if (self.isTensor() && spec) {
+      auto boundaries = carried_boundaries(info.traits, self.toTensor());
+      meta_of(results.back()).boundaries = std::move(boundaries);
+    }
+  }
+  push_results(info, std::move(results), stack);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators that run as a region: LibTorch's autograd records their local call,
+// and tensor/region.cpp connects the recorded graph with the DTensors.
+#include <dtensor/ops/path/dispatch_impl.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/path/with_boundary_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/region_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+std::vector<at::Tensor> with_gradients(
+    const OpInfo& info,
+    const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> found;
+  visit_tensors(
+      last_args(stack, info.num_args), [&](const at::Tensor& t, size_t, int) {
+        if (is_dtensor(t) && t.requires_grad()) {
+          found.push_back(t);
+        }
+      });
+  return found;
+}
+
+// Returns the layout of a gradient. A decision without gradient layouts
+// computes the same on all ranks.
+SpecPtr gradient_of(const Decision& decision, size_t index, const Spec& spec) {
+  return decision.grads.empty()
+      ? gradient_spec(spec, without_partial(spec.placements()))
+      : decision.grads[index];
+}
+
+// Returns the DTensors among the arguments.
+RegionInputs inputs_of(
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args,
+    const BoundaryConversion& crossing) {
+  RegionInputs inputs;
+  size_t index = 0;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const size_t i = index++;
+    if (!is_dtensor(t)) {
+      return;
+    }
+    auto input = region_input(
+        t, decision.inputs[i], gradient_of(decision, i, *spec_of(t)));
+    if (crossing.origin.defined() && arg == crossing.input_arg) {
+      input.origin = crossing.origin;
+      input.from = crossing.from;
+    }
+    inputs.push_back(std::move(input));
+  });
+  return inputs;
+}
+
+void run_region(
+    const OpInfo& info,
+    const Decision& decision,
+    const Spec& any,
+    const BoundaryConversion& crossing,
+    torch::jit::Stack* stack) {
+  auto* const args = stack->data() + (stack->size() - info.num_args);
+  const Region region(
+      inputs_of(decision, last_args(*stack, info.num_args), crossing));
+  auto local = region.locals().begin();
+  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
+    if (is_dtensor(t)) {
+      return *local++;
+    }
+    const auto& wanted = decision.inputs[i];
+    return wanted == nullptr ? t : placed_plain(t.detach(), wanted, any);
+  });
+  call_local(info, decision, stack);
+  const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
+      decision.has_equal_shards &&
+      (!info.rule->local_kernel || decision.is_plain_call);
+  map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
+    const auto made = decision.shapes_from_results ? replicated_spec(any, t)
+                                                   : output_spec(decision, i);
+    return region.leave(t, made, exit_of(crossing, made), may_fuse);
+  });
+}
+
+void region_in_boundary(
+    const OpInfo& info,
+    c10::DispatchKeySet keys,
+    const BoundaryConversion& crossing,
+    torch::jit::Stack* stack) {
+  const auto args = last_args(*stack, info.num_args);
+  if (!wants_gradients(args) && !records(crossing.origin)) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    dispatch_in_boundary(info, stack);
+    leave_boundary(crossing, stack);
+    return;
+  }
+  if (info.rule->kernel) {
+    info.rule->kernel(info.op, stack);
+    return;
+  }
+  const auto decision = decide(info, *stack);
+  if (!crossing.boundary && uses_native_autograd(info, *decision, args)) {
+    info.stock->callBoxed(info.op, keys, stack);
+    return;
+  }
+  if (C10_UNLIKELY(decision->redistributes)) {
+    before_redistributing(info, *decision, args);
+  }
+  const auto any = any_spec(*decision, *stack, info.num_args);
+  if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
+    outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
+    return;
+  }
+  run_region(info, *decision, *any, crossing, stack);
+}
+
+} // namespace
+
+// A region adds autograd nodes that prepare each tensor for the local call. A
+// call that needs no communication can avoid them: LibTorch's gradient formula
+// calls operators that have rules. Products qualify only for matrices, since
+// others would flatten operands, which would have to keep their sharding.
+bool uses_native_autograd(
+    const OpInfo& info,
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args) {
+  if (!info.stock || !is_local_only(info, decision)) {
+    return false;
+  }
+  bool fits = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const bool is_bias = info.num_args > 2 && t.dim() == 1;
+    const bool is_matrix = t.dim() == 2 || (is_bias && arg != 1);
+    fits &= is_dtensor(t) && (is_matrix || !info.traits.product);
+  });
+  return fits;
+}
+
+void dispatch_region(
+    const OpInfo& info,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  with_boundary(info, stack, [&](const BoundaryConversion& crossing) {
+    region_in_boundary(info, keys, crossing, stack);
+  });
+}
+
+} // namespace dtensor::detail

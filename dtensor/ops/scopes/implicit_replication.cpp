@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The scope includes a dispatch key above autograd, under which every operator
+// is intercepted. Its plain operands become DTensors by a differentiable step,
+// so that all later code, caches and saved tensors included, sees only
+// DTensors. Outside of the scope nothing is intercepted.
+#include <dtensor/ops/implicit_replication.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <dtensor/ops/install/kernels_impl.h>
+#include <dtensor/ops/path/op_info_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/ops/unsharded/unsharded_source_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <torch/library.h>
+
+#include <optional>
+#include <utility>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+bool has_styles(const at::Tensor& t) {
+  return is_dtensor(t) && meta_of(t).boundaries != nullptr;
+}
+
+bool any_has_styles(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(
+      args, [&](const at::Tensor& t, size_t, int) { any |= has_styles(t); });
+  return any;
+}
+
+// Returns the argument that is the input of a styled module, where the style
+// decides its layout.
+std::optional<size_t> styled_input(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
+  if (traits == nullptr || !traits->boundary) {
+    return std::nullopt;
+  }
+  const auto& parameter = args[traits->boundary->parameter];
+  return parameter.isTensor() && has_styles(parameter.toTensor())
+      ? std::optional(traits->boundary->input)
+      : std::nullopt;
+}
+
+// Returns true if LibTorch decomposes the operator into operators that are
+// intercepted themselves. One of them may be that of a styled module.
+bool is_taken_apart(const c10::OperatorHandle& op) {
+  return RuleRegistry::global().find(op.operator_name()) == nullptr &&
+      is_composite(op);
+}
+
+// Returns true if a plain tensor must become a DTensor. A tensor of one element
+// counts as replicated anyway.
+bool counts_as_replicated(const at::Tensor& t) {
+  return !is_dtensor(t) && t.layout() == at::kStrided &&
+      (t.numel() != 1 || records(t));
+}
+
+bool has_such(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any |= counts_as_replicated(t);
+  });
+  return any;
+}
+
+at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
+  const auto part = like.mesh().contains_this_rank()
+      ? plain
+      : plain.reshape({-1}).narrow(0, 0, 0);
+  return from_local_autograd(part, replicated_spec(like, plain));
+}
+
+// Returns true if an operand has a source of its unsharded value. The operator
+// then gets that value, and computes on this rank's plain tensors.
+bool any_has_source(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any |= whole_source_of(t) != nullptr;
+  });
+  return any;
+}
+
+void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
+  const auto& arguments = op.schema().arguments();
+  const c10::ArrayRef<c10::IValue> all(args, arguments.size());
+  const auto like = first_spec(all);
+  if (like == nullptr || !has_such(all) || any_has_source(all) ||
+      (any_has_styles(all) && is_taken_apart(op))) {
+    return;
+  }
+  const auto input = styled_input(op, all);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (i == input || is_written(arguments[i])) {
+      continue;
+    }
+    map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
+      return counts_as_replicated(t) ? replicated_on(*like, t) : t;
+    });
+  }
+}
+
+void intercept_call(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  if (keys.has_backend(kDTensorBit)) {
+    const auto count = op.schema().arguments().size();
+    replicate_plain(op, stack->data() + (stack->size() - count));
+  }
+  op.redispatchBoxed(
+      keys &
+          c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kReplicationKey),
+      stack);
+}
+
+static_assert(kReplicationKey == c10::DispatchKey::TESTING_ONLY_GenericMode);
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&intercept_call>());
+}
+
+} // namespace
+} // namespace detail
+
+ImplicitReplication::ImplicitReplication()
+    : outer_(detail::in_implicit_replication()) {
+  c10::impl::tls_set_dispatch_key_included(detail::kReplicationKey, true);
+}
+
+ImplicitReplication::~ImplicitReplication() {
+  c10::impl::tls_set_dispatch_key_included(detail::kReplicationKey, outer_);
+}
+
+} // namespace dtensor

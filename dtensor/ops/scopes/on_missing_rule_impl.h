@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls of operators without a rule inside an on_missing_rule() scope. Their
+// decisions are not cached, since outside of the scope the same call is an
+// error.
+#pragma once
+
+#include <dtensor/ops/path/op_info_impl.h>
+
+#include <memory>
+
+namespace dtensor::detail {
+
+/// Returns true if a decision gathers the operands and takes the shapes from
+/// the results: in such a scope, or for an operator whose values decide them.
+inline bool is_replicated_fallback(const Decision& decision) {
+  return decision.redistributes && decision.shapes_from_results;
+}
+
+/// Returns the decision that replicates all operands.
+std::shared_ptr<Decision> make_whole(const OpCall& call);
+
+/// Returns that decision for operands that are not all replicated. Null without
+/// a scope, and for an operator that must see the operands in their layouts.
+std::shared_ptr<Decision> decide_replicated_fallback(
+    const OpInfo& info,
+    const OpCall& call);
+
+/// Counts a call with such a decision, and warns at the first one.
+void count_missing_rule(
+    const OpInfo& info,
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args);
+
+/// Returns true if a call of an operator without a rule runs on replicated
+/// operands because of such a scope.
+bool uses_replicated_fallback(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args);
+
+/// Replaces the DTensors among the arguments by replicated ones,
+/// differentiably. Only in such a scope, and only for functional operators
+/// without a rule.
+void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack);
+
+/// Runs op_ without gradients as op on replicated operands, followed by a copy
+/// into the first argument. Returns false, and does nothing, for other calls.
+bool write_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack);
+
+} // namespace dtensor::detail

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/scopes/plain_operand_impl.h>
+
+#include <ATen/DTensorState.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/path/in_backward_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/decomposition_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+std::string describe(const at::Tensor& plain) {
+  return shape_text(plain.scalar_type(), plain.sizes());
+}
+
+// Returns the memory of a dense tensor as bytes.
+at::Tensor bytes_of(const at::Tensor& t) {
+  return at::from_blob(
+      t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, at::kByte);
+}
+
+bool all_alike(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
+    return text == texts[0];
+  });
+}
+
+// Returns true if this rank's tensor equals that of the group's first rank.
+bool is_that_of_first(const at::Tensor& plain, Group& group) {
+  if (!all_alike(group.all_gather_strings(describe(plain)))) {
+    return false; // on all ranks
+  }
+  const auto dense = plain.contiguous();
+  const auto mine = bytes_of(dense);
+  return at::equal(group.broadcast(mine, 0), mine);
+}
+
+// Returns true if the tensor is equal on all ranks of the mesh. All ranks get
+// the same answer, so that all of them throw.
+bool is_same_on_ranks(const at::Tensor& plain, const DeviceMesh& mesh) {
+  bool same = true;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    same &= is_that_of_first(plain, get_group(mesh, m));
+  }
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    const auto all =
+        get_group(mesh, m).all_gather_strings(same ? "same" : "differs");
+    same = all_alike(all) && all[0] == "same";
+  }
+  return same;
+}
+
+void check_same_on_ranks(
+    const c10::FunctionSchema& schema,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  DTENSOR_CHECK_VALUE(
+      is_same_on_ranks(plain, beside.mesh()),
+      "[{}] argument \"{}\", a plain {} next to {}, differs between ranks. "
+      "Draw it from the same seed on every rank, or make it a DTensor.",
+      name_of(schema.operator_name()),
+      schema.arguments()[arg].name(),
+      describe(plain),
+      beside);
+}
+
+bool means_same(const at::Tensor& plain) {
+  return plain.numel() == 1 || at::get_dtensor_allow_implicit_replication();
+}
+
+// Returns true if there are plain tensors to place. Most calls have none.
+bool has_plain(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any |= !is_dtensor(t) && !means_same(t);
+  });
+  return any;
+}
+
+// Returns true if all DTensors are replicated over one mesh, that of `like`,
+// and the plain tensors can be compared.
+bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
+  bool may = like.mesh().contains_this_rank() &&
+      mesh_groups(like.mesh()) != nullptr && !in_backward();
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      may = may && spec_of(t)->is_replicated() &&
+          spec_of(t)->mesh() == like.mesh() && !t.is_meta();
+    } else if (!means_same(t)) {
+      may = may && !t.is_meta() && t.layout() == at::kStrided &&
+          !(c10::GradMode::is_enabled() && t.requires_grad());
+    }
+  });
+  return may;
+}
+
+// Returns true for a list of tensors, as of cat and stack, but not for indices.
+bool is_list_of_tensors(const c10::Argument& argument) {
+  return argument.type()->kind() == c10::TypeKind::ListType &&
+      argument.type()->expectRef<c10::ListType>().getElementType()->kind() ==
+      c10::TypeKind::TensorType;
+}
+
+// Returns advice for frequent mistakes, where one tensor is written and the
+// other is not.
+const char* advice(
+    const c10::FunctionSchema& schema,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  // LibTorch's clip_grad_norm_ multiplies gradients this way.
+  if (arg == 0 && is_written(schema.arguments()[0]) && beside.dim() == 0) {
+    return " To clip gradients, call dtensor::clip_grad_norm_, which accepts "
+           "plain and distributed gradients.";
+  }
+  if (plain.sizes() != beside.sizes()) {
+    return "";
+  }
+  if (is_written(schema.arguments()[arg])) {
+    return " For optimizer state created before the parameter became a "
+           "DTensor, call distribute_optimizer_state(optimizer).";
+  }
+  // copy_ and set_ name their argument this way.
+  const auto& name = schema.arguments()[arg].name();
+  return arg == 1 && (name == "src" || name == "source")
+      ? " To set the values of a model, call set_model_state_dict."
+      : "";
+}
+
+} // namespace
+
+void check_plain_operand(
+    const c10::FunctionSchema& schema,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  if (const auto* scope = current_decomposition();
+      scope != nullptr && !means_same(plain)) {
+    if (!scope->may_replicate()) {
+      scope->refuse(
+          name_of(schema.operator_name()),
+          "gets a plain tensor created inside the operator");
+    }
+    return;
+  }
+  DTENSOR_CHECK(
+      means_same(plain),
+      "[{}] got mixed plain tensor and DTensor: argument \"{}\" is a plain {} "
+      "next to {}. Make it a DTensor with distribute_tensor or "
+      "DTensor::from_local, or take the local tensors of the others with "
+      "to_local(). If it is the same on every rank: distribute_module "
+      "distributes the tensors of a module; implicit_replication() treats "
+      "plain operands as replicated.{}",
+      name_of(schema.operator_name()),
+      schema.arguments()[arg].name(),
+      describe(plain),
+      beside,
+      advice(schema, plain, arg, beside));
+}
+
+bool may_split_plain() {
+  const auto* scope = current_decomposition();
+  return (scope != nullptr && scope->may_replicate_all()) || in_backward() ||
+      in_implicit_replication() || at::get_dtensor_allow_implicit_replication();
+}
+
+void check_plain_is_not_split(
+    const OpInfo& info,
+    const OpCall& call,
+    const Decision& decision) {
+  const auto partial = std::find_if(
+      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
+        return input.spec->has_partial();
+      });
+  // LibTorch turns the number in `x[i] = number` into a tensor and copies it.
+  if (partial == call.inputs.end() || info.traits.accepts_plain_source ||
+      may_split_plain()) {
+    return;
+  }
+  size_t index = 0;
+  visit_tensors(call.args, [&](const at::Tensor& t, size_t arg, int) {
+    const auto& wanted = decision.inputs[index++];
+    const auto& argument = call.schema.arguments()[arg];
+    const bool joins = is_list_of_tensors(argument) ||
+        (wanted != nullptr && wanted->has_partial());
+    DTENSOR_CHECK_VALUE(
+        is_dtensor(t) || !joins || t.unsafeGetTensorImpl()->is_wrapped_number(),
+        "[{}] argument \"{}\", a plain {}, would be a term of the sum over "
+        "ranks of {}, and ranks may have different values of it. Call "
+        "full_tensor() on the DTensor first, or pass replicate_tensor(value, "
+        "mesh) if "
+        "all ranks have the same value.",
+        info.name,
+        argument.name(),
+        describe(t),
+        *partial->spec);
+  });
+}
+
+void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
+  const c10::ArrayRef<c10::IValue> all(args, info.num_args);
+  if (!has_plain(all)) {
+    return;
+  }
+  const auto like = first_spec(all);
+  if (like == nullptr || !may_place_plain(all, *like)) {
+    return;
+  }
+  check_mine(info.name, *like);
+  const auto& schema = info.op.schema();
+  visit_tensors(all, [&](const at::Tensor& t, size_t arg, int) {
+    if (!is_dtensor(t) && !means_same(t)) {
+      check_same_on_ranks(schema, t, arg, *like);
+    }
+  });
+  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t) {
+    return is_dtensor(t) || means_same(t) ? t : place_plain(t, *like);
+  });
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators without a rule on replicated tensors: they run as one region, the
+// plain operator on the local tensors. LibTorch would decompose them, in the
+// operator or in its gradient formula, into operators that read storage or make
+// plain tensors.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <dtensor/ops/path/op_info_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+
+#include <memory>
+#include <optional>
+
+namespace dtensor::detail {
+
+/// Returns the layout of the first DTensor among `args`; null if there is none.
+SpecPtr first_spec(c10::ArrayRef<c10::IValue> args);
+
+/// Wraps `whole`, which is equal on all ranks, as a replicated DTensor on the
+/// mesh of `like`.
+at::Tensor place_plain(const at::Tensor& whole, const Spec& like);
+
+/// Returns true if an operator takes and returns tensors, writes none, and
+/// returns none that may alias an argument according to its schema.
+bool is_functional(const c10::FunctionSchema& schema);
+
+/// Returns true if a call draws random numbers. Operators with dropout do not
+/// if there is nothing to drop.
+bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
+
+/// Returns true if all distributed operands are replicated and nothing is
+/// drawn, so that every rank computes the same result.
+bool runs_replicated(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
+
+/// Runs a functional operator whose distributed operands are all replicated on
+/// their local tensors, with the autograd of the plain operator if gradients
+/// are needed. Returns false, and does nothing, for other calls and for an
+/// operator whose result turns out to be a view.
+bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
+
+/// Returns the position of the argument that torch::nn creates if the caller
+/// omits it: a state of zeros, or the offsets of even bags
+/// (OpTraits::module_created_arg). Empty if there is none.
+std::optional<size_t> made_by_modules(const OpInfo& info);
+
+/// Replaces tensors of argument `made` by DTensors if they follow from global
+/// shapes alone, and so are the same on every rank.
+void distribute_module_created(
+    const c10::FunctionSchema& schema,
+    size_t made,
+    c10::IValue* args);
+
+/// Kernel of such an operator; `other` is LibTorch's kernel, for all other
+/// calls.
+class ReplicatedKernel final : public c10::OperatorKernel {
+ public:
+  enum class When { kAlways, kForGradients };
+  ReplicatedKernel(
+      std::shared_ptr<const OpInfo> info,
+      c10::SafeKernelFunction other,
+      When when);
+
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack);
+
+ private:
+  void call_decomposition(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack);
+
+  std::shared_ptr<const OpInfo> info_;
+  c10::SafeKernelFunction other_;
+  When when_;
+  std::optional<size_t> made_; // position of OpTraits::module_created_arg
+};
+
+} // namespace dtensor::detail

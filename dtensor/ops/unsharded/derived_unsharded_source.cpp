@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/unsharded/derived_unsharded_source_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/InferenceMode.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/unsharded/unsharded_source_impl.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+RecordedCall* call_below(const std::shared_ptr<UnshardedSource>& source) {
+  auto* derived = dynamic_cast<DerivedUnshardedSource*>(source.get());
+  return derived == nullptr ? nullptr : derived->call().get();
+}
+
+bool shares_local_memory(const at::Tensor& a, const at::Tensor& b) {
+  const auto& local = meta_of(a).local_if_here();
+  return local.defined() && local.has_storage() &&
+      local.is_alias_of(local_of(b));
+}
+
+} // namespace
+
+RecordedCall::RecordedCall(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> args,
+    Kind kind)
+    : op_(op),
+      args_(args.begin(), args.end()),
+      kind_(kind),
+      grad_mode_(c10::GradMode::is_enabled()),
+      inference_mode_(c10::InferenceMode::is_enabled()) {
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
+    auto source = source_if_held(t);
+    if (source == nullptr) {
+      plain_.emplace_back(t, version_of(t));
+      return;
+    }
+    if (const auto* below = call_below(source)) {
+      depth_ = std::max(depth_, below->depth() + 1);
+    }
+    sources_.push_back(
+        {source,
+         source->follows_parameter() ? source->state() : ParameterState(),
+         arg,
+         item});
+  });
+  // Operands with sources are left out: they own their sources, which would own
+  // them through this call.
+  map_tensors(args_.data(), args_.size(), [&](const at::Tensor& t, size_t) {
+    return source_if_held(t) != nullptr ? at::Tensor() : t;
+  });
+}
+
+// Destroys a long chain of calls without recursion.
+RecordedCall::~RecordedCall() {
+  auto operands = std::move(sources_);
+  while (!operands.empty()) {
+    const auto source = std::move(operands.back().source);
+    operands.pop_back();
+    auto* below = source.use_count() == 1 ? call_below(source) : nullptr;
+    if (below != nullptr &&
+        static_cast<DerivedUnshardedSource&>(*source).call().use_count() == 1) {
+      std::move(
+          below->sources_.begin(),
+          below->sources_.end(),
+          std::back_inserter(operands));
+      below->sources_.clear();
+    }
+  }
+}
+
+RecordedCall* RecordedCall::pending() {
+  if (kind_ == Kind::kView) {
+    auto* below = call_below(base());
+    return below == nullptr ? nullptr : below->pending();
+  }
+  return is_here_ ? nullptr : this;
+}
+
+std::vector<at::Tensor> RecordedCall::run() {
+  UnshardedOperands wholes;
+  auto stack = args_;
+  for (auto& value : stack) {
+    if (value.isTensorList() || value.isOptionalTensorList()) {
+      value = value.toList().copy();
+    }
+  }
+  for (const auto& operand : sources_) {
+    auto whole = wholes.take(operand.source);
+    if (operand.item >= 0) {
+      stack[operand.arg].toList().set(
+          static_cast<size_t>(operand.item), std::move(whole));
+    } else {
+      // The unsharded value belongs to its source, so a write gets a copy.
+      const bool is_written = kind_ == Kind::kInPlace && operand.arg == 0;
+      stack[operand.arg] = is_written ? whole.clone() : std::move(whole);
+    }
+  }
+  op_.callBoxed(&stack);
+  auto results = tensors_in(stack);
+  if (kind_ != Kind::kView) {
+    wholes.give_back(results);
+  }
+  return results;
+}
+
+// Runs the calls below first, so that a long chain needs no recursion.
+void RecordedCall::compute() {
+  std::vector<RecordedCall*> waiting = {this};
+  while (!waiting.empty()) {
+    auto* call = waiting.back();
+    const auto before = waiting.size();
+    for (const auto& operand : call->sources_) {
+      auto* below = call_below(operand.source);
+      auto* pending = below == nullptr ? nullptr : below->pending();
+      if (pending != nullptr && !call->is_here_) {
+        waiting.push_back(pending);
+      }
+    }
+    if (waiting.size() > before) {
+      continue;
+    }
+    waiting.pop_back();
+    if (!call->is_here_) {
+      const c10::InferenceMode inference(call->inference_mode_);
+      const c10::AutoGradMode grad_mode(call->grad_mode_);
+      call->results_ = call->run();
+      call->is_here_ = true;
+    }
+  }
+}
+
+at::Tensor RecordedCall::take(size_t result) {
+  if (kind_ != Kind::kView) {
+    compute();
+    return results_[result];
+  }
+  const c10::AutoGradMode grad_mode(grad_mode_ && c10::GradMode::is_enabled());
+  return run()[result];
+}
+
+void RecordedCall::give_back(at::TensorList results) {
+  if (kind_ == Kind::kView) {
+    for (const auto& operand : sources_) {
+      operand.source->give_back(results);
+    }
+  }
+}
+
+std::optional<at::ScalarType> RecordedCall::operand_dtype() const {
+  return base()->operand_dtype();
+}
+
+bool RecordedCall::operands_changed() const {
+  for (const auto& operand : sources_) {
+    if (operand.source->follows_parameter() &&
+        operand.source->state() != operand.state) {
+      return true;
+    }
+  }
+  return std::any_of(plain_.begin(), plain_.end(), [](const auto& plain) {
+    return version_of(plain.first) != plain.second;
+  });
+}
+
+bool RecordedCall::is_lost() const {
+  std::unordered_set<const RecordedCall*> seen;
+  std::vector<const RecordedCall*> left = {this};
+  while (!left.empty()) {
+    const auto* call = left.back();
+    left.pop_back();
+    if (call->is_here_ || !seen.insert(call).second) {
+      continue;
+    }
+    if (call->operands_changed()) {
+      return true;
+    }
+    for (const auto& operand : call->sources_) {
+      const auto* below = call_below(operand.source);
+      if (below != nullptr && !operand.source->follows_parameter()) {
+        left.push_back(below);
+      }
+    }
+  }
+  return false;
+}
+
+DerivedUnshardedSource::DerivedUnshardedSource(
+    std::shared_ptr<RecordedCall> call,
+    size_t result,
+    bool follows,
+    const UnshardedSource* base)
+    : call_(std::move(call)),
+      result_(result),
+      follows_(follows) {
+  const auto* derived = dynamic_cast<const DerivedUnshardedSource*>(base);
+  writes_ = derived != nullptr && derived->writes_ != nullptr
+      ? derived->writes_
+      : std::make_shared<int64_t>(0);
+  seen_writes_ = *writes_;
+}
+
+bool DerivedUnshardedSource::is_open() const {
+  return call_->kind() == RecordedCall::Kind::kView && call_->base()->is_open();
+}
+
+at::Tensor DerivedUnshardedSource::take() {
+  auto whole = call_->take(result_);
+  dtype_ = whole.scalar_type();
+  return whole;
+}
+
+// Returns the dtype to which other operands are cast. None if the program has
+// cast the parameter itself: it then computes in that dtype.
+std::optional<at::ScalarType> DerivedUnshardedSource::operand_dtype() const {
+  const auto dtype = call_->operand_dtype();
+  return dtype == dtype_ ? dtype : std::nullopt;
+}
+
+ParameterState DerivedUnshardedSource::state() const {
+  return follows_ ? call_->base()->state() : ParameterState();
+}
+
+bool DerivedUnshardedSource::is_lost() const {
+  return !follows_ && (*writes_ != seen_writes_ || call_->is_lost());
+}
+
+void DerivedUnshardedSource::note_write() {
+  if (follows_) {
+    call_->base()->note_write();
+  } else {
+    ++*writes_;
+  }
+}
+
+void note_derived(
+    const std::shared_ptr<RecordedCall>& call,
+    c10::ArrayRef<c10::IValue> args,
+    c10::ArrayRef<c10::IValue> results) {
+  const bool is_view = call->kind() == RecordedCall::Kind::kView;
+  const bool writes = call->kind() == RecordedCall::Kind::kInPlace;
+  const auto operands = tensors_in(args);
+  size_t number = 0;
+  for (const auto& result : tensors_in(results)) {
+    const auto index = number++;
+    const auto is_operand = [&](const auto& t) { return t.is_same(result); };
+    if (!is_dtensor(result) ||
+        (!writes &&
+         std::any_of(operands.begin(), operands.end(), is_operand))) {
+      continue;
+    }
+    const bool shares = is_view && shares_local_memory(result, operands[0]);
+    if (is_view && !shares && held_source_of(result) != nullptr) {
+      continue; // the operator's copy has its own source
+    }
+    auto meta = meta_of(result).copy();
+    meta->unsharded_source = std::make_shared<DerivedUnshardedSource>(
+        call,
+        index,
+        shares && call->base()->follows_parameter(),
+        shares || writes ? call->base().get() : nullptr);
+    result.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
+    add_intercept_key(result);
+  }
+}
+
+bool is_derived_view(const UnshardedSource& source) {
+  const auto* derived = dynamic_cast<const DerivedUnshardedSource*>(&source);
+  return derived != nullptr &&
+      derived->call()->kind() == RecordedCall::Kind::kView;
+}
+
+void drop_source(const at::Tensor& t) {
+  t.unsafeGetTensorImpl()->set_backend_meta(meta_of(t).copy());
+  if (!t.is_meta()) {
+    remove_intercept_key(t);
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/unsharded/unsharded_source_impl.h>
+
+#include <dtensor/ops/path/stack_impl.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+at::Tensor cast_operand(const at::Tensor& t, at::ScalarType dtype) {
+  return at::isFloatingType(t.scalar_type()) && t.scalar_type() != dtype
+      ? t.to(dtype)
+      : t;
+}
+
+// Casts all operands except those that come from a source.
+void cast_operands(
+    const c10::FunctionSchema& schema,
+    c10::IValue* args,
+    const std::vector<bool>& has_whole,
+    at::ScalarType dtype) {
+  size_t index = 0;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const bool is_read = !is_written(schema.arguments()[i]);
+    map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
+      const bool casts = is_read && !has_whole[index++];
+      return casts ? cast_operand(t, dtype) : t;
+    });
+  }
+}
+
+} // namespace
+
+UnshardedOperands::~UnshardedOperands() {
+  for (const auto& source : taken_) {
+    source->give_back({});
+  }
+}
+
+at::Tensor UnshardedOperands::take(
+    const std::shared_ptr<UnshardedSource>& source) {
+  auto whole = source->take();
+  taken_.push_back(source);
+  return whole;
+}
+
+void UnshardedOperands::give_back(at::TensorList results) {
+  for (const auto& source : std::exchange(taken_, {})) {
+    source->give_back(results);
+  }
+}
+
+std::optional<at::ScalarType> UnshardedOperands::operand_dtype() const {
+  for (const auto& source : taken_) {
+    if (const auto dtype = source->operand_dtype()) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+void call_with_unsharded(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  auto* args = stack->data() + (stack->size() - schema.arguments().size());
+  UnshardedOperands wholes;
+  std::vector<bool> has_whole;
+  map_tensors(
+      args, schema.arguments().size(), [&](const at::Tensor& t, size_t) {
+        const auto source = source_if_held(t);
+        has_whole.push_back(source != nullptr);
+        return source != nullptr ? wholes.take(source) : t;
+      });
+  if (const auto dtype = wholes.operand_dtype()) {
+    cast_operands(schema, args, has_whole, *dtype);
+  }
+  op.callBoxed(stack);
+  wholes.give_back(tensors_in(last_args(*stack, schema.returns().size())));
+}
+
+} // namespace dtensor::detail

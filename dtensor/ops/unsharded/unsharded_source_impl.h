@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// UnshardedSource: provides the unsharded value of a sharded parameter. Modules
+// compute with the unsharded parameter (data_parallel/fully_shard.h), which
+// exists for a while; optimizers and state dictionaries use the DTensor.
+//
+// data_parallel/ implements it; ops/unsharded/interceptor.cpp calls it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Identity and version of a parameter's values, and its requires_grad.
+struct ParameterState {
+  const void* data = nullptr;
+  uint64_t version = 0;
+  uint32_t writes = 0;   // including writes through `data()`
+  uint64_t replaced = 0; // number of times its data was replaced
+  bool requires_grad = false;
+  friend bool operator==(const ParameterState&, const ParameterState&) =
+      default;
+};
+
+class UnshardedSource : public Attachment {
+ public:
+  /// Returns true if every operator gets the unsharded value, as while the
+  /// module computes. Otherwise only operators with another operand outside the
+  /// parameter's mesh get it.
+  virtual bool is_open() const = 0;
+  /// Returns the unsharded value, differentiable, for an operator that calls
+  /// give_back() afterwards. Gathers it if necessary.
+  virtual at::Tensor take() = 0;
+  /// Receives the results of the operator; empty if it threw.
+  virtual void give_back(at::TensorList results) = 0;
+  /// Returns the dtype to which the operator's other operands are cast, if any.
+  virtual std::optional<at::ScalarType> operand_dtype() const = 0;
+  /// Returns the state of the parameter; empty unless follows_parameter().
+  virtual ParameterState state() const = 0;
+  /// Returns true if the tensor has the parameter's memory: it is the
+  /// parameter, or a view of it.
+  virtual bool follows_parameter() const = 0;
+  /// Returns true if the tensor was computed from the parameter, and either was
+  /// written since. The tensor is then an ordinary DTensor.
+  virtual bool is_lost() const {
+    return false;
+  }
+  /// Records that an operator writes to the tensor's local shard.
+  virtual void note_write() = 0;
+  /// Called before the tensor takes over the data of another one (set_data, as
+  /// in Module::to()). Returns true if this stays its source. Throws if it must
+  /// stay and cannot.
+  virtual bool keeps_source_for(const at::Tensor& data) = 0;
+};
+
+/// Returns the source of a DTensor; null for most.
+inline std::shared_ptr<UnshardedSource> held_source_of(const at::Tensor& t) {
+  return std::static_pointer_cast<UnshardedSource>(meta_of(t).unsharded_source);
+}
+
+/// Returns the source of a parameter, or of a result of operators on parameters
+/// alone; null for all other tensors and for lost sources.
+inline UnshardedSource* whole_source_of(const at::Tensor& t) {
+  auto* source = is_dtensor(t)
+      ? static_cast<UnshardedSource*>(meta_of(t).unsharded_source.get())
+      : nullptr;
+  return source == nullptr || source->is_lost() ? nullptr : source;
+}
+
+// Calls of operators with unsharded operands (unsharded_call.cpp).
+
+/// Returns the source of a tensor, lost or not; null for most.
+inline std::shared_ptr<UnshardedSource> source_if_held(const at::Tensor& t) {
+  return is_dtensor(t) ? held_source_of(t) : nullptr;
+}
+
+/// Unsharded operands of one call; returned to their sources when the call
+/// ends.
+class UnshardedOperands {
+ public:
+  UnshardedOperands() = default;
+  UnshardedOperands(const UnshardedOperands&) = delete;
+  UnshardedOperands& operator=(const UnshardedOperands&) = delete;
+  ~UnshardedOperands();
+
+  at::Tensor take(const std::shared_ptr<UnshardedSource>& source);
+  void give_back(at::TensorList results);
+  /// Returns the dtype of the other operands, if a source requires one.
+  std::optional<at::ScalarType> operand_dtype() const;
+
+ private:
+  std::vector<std::shared_ptr<UnshardedSource>> taken_;
+};
+
+/// Calls the operator with the unsharded values of operands that have sources.
+/// Casts other floating-point operands that it reads to the dtype that a source
+/// requires.
+void call_with_unsharded(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
+
+} // namespace dtensor::detail

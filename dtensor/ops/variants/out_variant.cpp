@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// op.out(..., out) runs op(...) and copies the results into `out`, in the
+// layout of `out`. If LibTorch has no such op and the inputs are replicated,
+// every rank computes the full `out` and then copies its local shard.
+#include <dtensor/ops/variants/variants_impl.h>
+
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/ops/variants/write_through_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/tensor_replacement_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/alias.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+bool is_out(const c10::Argument& argument) {
+  return argument.is_out();
+}
+
+void check_can_cast(
+    const std::string& name,
+    const at::Tensor& out,
+    const at::Tensor& result) {
+  DTENSOR_CHECK(
+      c10::canCast(result.scalar_type(), out.scalar_type()),
+      "[{}] the result, {}, cannot be converted to out, {}. Pass an out of the "
+      "dtype of the result.",
+      name,
+      *spec_of(result),
+      *spec_of(out));
+}
+
+// Resizes `out` as the plain operator does, in the memory order of the result.
+// Tensors that share memory with `out` keep doing so.
+void give_size_of(const at::Tensor& result, const at::Tensor& out) {
+  const auto& old = *spec_of(out);
+  auto local = at::alias(local_of(out));
+  if (old.mesh().contains_this_rank()) {
+    local.resize_(result.sizes()).as_strided_(result.sizes(), result.strides());
+  }
+  auto spec = Spec::make(
+      old.mesh(),
+      old.placements(),
+      result.sizes(),
+      result.strides(),
+      old.dtype());
+  rewrap(out, std::move(local), std::move(spec));
+}
+
+void check_out(
+    const std::string& name,
+    const at::Tensor& out,
+    const at::Tensor& result) {
+  DTENSOR_CHECK(
+      is_dtensor(result),
+      "[{}] out is {}, but the operands are plain tensors. Make them DTensors, "
+      "or pass a plain out.",
+      name,
+      *spec_of(out));
+  DTENSOR_CHECK(
+      is_dtensor(out),
+      "[{}] out is a plain tensor, but the result is {}. Pass a DTensor as "
+      "out.",
+      name,
+      *spec_of(result));
+  check_can_write_through(name, out);
+  DTENSOR_CHECK(
+      out.sizes() == result.sizes() || spec_of(out)->is_replicated(),
+      "[{}] out cannot be resized: it is {}, but the result is {}. Pass an out "
+      "of the shape of the result.",
+      name,
+      *spec_of(out),
+      *spec_of(result));
+}
+
+void copy_into(
+    const std::string& name,
+    const at::Tensor& out,
+    const at::Tensor& result) {
+  check_can_cast(name, out, result);
+  if (out.sizes() != result.sizes()) {
+    give_size_of(result, out);
+  }
+  out.copy_(result);
+}
+
+// Returns a meta tensor for a DTensor, and other tensors unchanged.
+at::Tensor meta_of_operand(const at::Tensor& t) {
+  return is_dtensor(t) ? empty_twin(t, c10::kMeta) : t;
+}
+
+// Calls the operator on ones, with outs of the dtypes of `results`, or of the
+// given outs if `results` is empty. It draws from its own generator.
+void call_on_ones(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack arguments,
+    const std::vector<at::Tensor>& results) {
+  const auto& schema = op.schema();
+  size_t out = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    map_tensors(&arguments[i], 1, [&](const at::Tensor& t, size_t) {
+      return is_out(schema.arguments()[i]) && !results.empty()
+          ? at::empty({0}, results[out++].options())
+          : is_dtensor(t) ? at::ones(t.sizes(), t.options())
+                          : t;
+    });
+  }
+  if (const auto generator = schema.argumentIndexWithName("generator")) {
+    arguments[static_cast<size_t>(*generator)] =
+        at::detail::createCPUGenerator();
+  }
+  op.callBoxed(&arguments);
+}
+
+bool works_on_ones(
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments,
+    const std::vector<at::Tensor>& results) {
+  try {
+    call_on_ones(op, arguments, results);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+// Throws if the operator rejects the dtypes of its outs. It may also reject
+// ones as values, whatever the dtype of out, so calls with both dtypes are
+// compared.
+void ask_without_meta(
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments,
+    const std::vector<at::Tensor>& results) {
+  if (!works_on_ones(op, arguments, {}) &&
+      works_on_ones(op, arguments, results)) {
+    call_on_ones(op, arguments, {}); // throws
+  }
+}
+
+// Lets the operator itself check the dtypes of its outs, on meta tensors. Some
+// operators accept an out of any dtype to which the result converts, others
+// only the result's dtype.
+void ask_for_dtype(
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments,
+    const std::vector<at::Tensor>& outs,
+    const std::vector<at::Tensor>& results) {
+  torch::jit::Stack stack(arguments);
+  map_tensors(stack.data(), stack.size(), [](const at::Tensor& t, size_t) {
+    return meta_of_operand(t);
+  });
+  try {
+    op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    ask_without_meta(op, arguments, results); // copy_into() checks the rest
+  } catch (const c10::Error&) {
+    for (size_t i = 0; i < outs.size(); ++i) {
+      check_can_cast(op.schema().name(), outs[i], results[i]);
+    }
+    throw;
+  }
+}
+
+// Passes the dtype of out as the argument "dtype" to sums and similar
+// operators, which by default compute in it. Returns true if the operator is
+// one of these.
+bool take_dtype_of_out(
+    const c10::FunctionSchema& functional,
+    const at::Tensor& out,
+    torch::jit::Stack& inputs) {
+  const auto dtype = functional.argumentIndexWithName("dtype");
+  if (!dtype || !inputs[static_cast<size_t>(*dtype)].isNone()) {
+    return false;
+  }
+  inputs[static_cast<size_t>(*dtype)] = out.scalar_type();
+  return true;
+}
+
+// Returns true if the DTensors among `outs` have other dtypes than the results.
+bool differ_in_dtype(
+    const std::vector<at::Tensor>& outs,
+    const std::vector<at::Tensor>& results) {
+  return !std::equal(
+      outs.begin(),
+      outs.end(),
+      results.begin(),
+      results.end(),
+      [](const at::Tensor& out, const at::Tensor& result) {
+        return !is_dtensor(out) || out.scalar_type() == result.scalar_type();
+      });
+}
+
+torch::jit::Stack call(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack arguments) {
+  op.callBoxed(&arguments);
+  return arguments;
+}
+
+void check_outs(
+    const c10::OperatorHandle& op,
+    const std::vector<at::Tensor>& results,
+    const std::vector<at::Tensor>& outs) {
+  DTENSOR_CHECK_VALUE(
+      outs.size() == results.size(),
+      "[{}] got {} out tensors for {} results. Pass one for each result.",
+      op.schema().name(),
+      outs.size(),
+      results.size());
+  for (size_t i = 0; i < outs.size(); ++i) {
+    check_out(op.schema().name(), outs[i], results[i]);
+  }
+}
+
+void copy_all(
+    const c10::OperatorHandle& op,
+    const std::vector<at::Tensor>& results,
+    const std::vector<at::Tensor>& outs) {
+  for (size_t i = 0; i < outs.size(); ++i) {
+    copy_into(op.schema().name(), outs[i], results[i]);
+  }
+}
+
+} // namespace
+
+void run_out_variant(
+    const c10::OperatorHandle& op,
+    const c10::OperatorHandle& functional,
+    torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const auto base = stack->size() - arguments.size();
+  torch::jit::Stack inputs;
+  torch::jit::Stack outs;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    (is_out(arguments[i]) ? outs : inputs).push_back((*stack)[base + i]);
+  }
+  const torch::jit::Stack all(
+      stack->end() - static_cast<std::ptrdiff_t>(arguments.size()),
+      stack->end());
+  torch::jit::drop(*stack, arguments.size());
+  const auto targets = tensors_in(outs);
+  auto results = tensors_in(call(functional, inputs));
+  check_outs(op, results, targets);
+  if (differ_in_dtype(targets, results)) {
+    ask_for_dtype(op, all, targets, results);
+    if (take_dtype_of_out(functional.schema(), targets[0], inputs)) {
+      results = tensors_in(call(functional, std::move(inputs)));
+    }
+  }
+  copy_all(op, results, targets);
+  if (!op.schema().returns().empty()) {
+    stack->insert(stack->end(), outs.begin(), outs.end());
+  }
+}
+
+bool inputs_are_replicated(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> args) {
+  bool all = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    all &= is_out(schema.arguments()[arg]) ? is_dtensor(t)
+        : is_dtensor(t)                    ? spec_of(t)->is_replicated()
+                                           : t.numel() == 1;
+  });
+  return all;
+}
+
+void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
+  const auto& arguments = info.op.schema().arguments();
+  const auto args = last_args(*stack, info.num_args).vec();
+  torch::jit::drop(*stack, info.num_args);
+  torch::jit::Stack local(args);
+  torch::jit::Stack outs;
+  std::vector<at::Tensor> results;
+  SpecPtr like;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool out = is_out(arguments[i]);
+    if (out) {
+      outs.push_back(args[i]);
+    }
+    map_tensors(&local[i], 1, [&](const at::Tensor& t, size_t) {
+      if (is_dtensor(t)) {
+        like = spec_of(t);
+        check_mine(info.name, *like);
+      }
+      const auto& part = is_dtensor(t) ? local_of(t) : t;
+      return out ? results.emplace_back(part.new_empty({0})) : part;
+    });
+  }
+  if (like->mesh().contains_this_rank()) {
+    const RequireEqualOnAllRanks no_draws(info.name);
+    info.op.callBoxed(&local);
+    for (auto& t : results) {
+      t = wrap(t, replicated_spec(*like, t));
+    }
+    const auto targets = tensors_in(outs);
+    check_outs(info.op, results, targets);
+    copy_all(info.op, results, targets);
+  }
+  if (!info.op.schema().returns().empty()) {
+    stack->insert(stack->end(), outs.begin(), outs.end());
+  }
+}
+
+} // namespace dtensor::detail

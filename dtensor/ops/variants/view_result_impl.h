@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Relation of a view to its base.
+//
+// Most views are views of the local tensors, too. A result is a copy if the
+// base had to be redistributed, conjugated or copied for it. A write to such a
+// copy is carried over to the base (ops/variants/write_through_impl.h) or
+// refused, and a read of the copy after another write to the base is refused.
+#pragma once
+
+#include <dtensor/ops/strategy.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <string>
+
+namespace dtensor::detail {
+
+/// Sets the offset at which `view` would begin in the memory of a plain base.
+/// LibTorch's autograd distinguishes views of one base by it.
+inline void set_offset(const at::Tensor& view, int64_t offset) {
+  if (offset != 0) {
+    view.unsafeGetTensorImpl()->set_storage_offset(offset);
+  }
+}
+
+/// Position of a view relative to its base.
+struct ViewPlace {
+  int64_t offset = 0;                      // in elements of the view
+  CopyReason reason = CopyReason::kCopied; // if it is a copy
+};
+
+/// First argument of a call that returns views of it; empty for any other call.
+class ViewBase {
+ public:
+  ViewBase() = default;
+  explicit ViewBase(const at::Tensor& base) : base_(base) {}
+
+  /// Returns the place of result `index`, whose local tensor is `local`.
+  ViewPlace place_of(
+      const at::Tensor& local,
+      const Decision& decision,
+      size_t index) const;
+  /// Completes the metadata of the view.
+  void finish(const at::Tensor& view, const ViewPlace& place) const;
+
+ private:
+  at::Tensor base_;
+};
+
+/// Marks `view` as a copy: it has the values of a view of `base`, but its own
+/// memory, since `base` was redistributed for it.
+void note_copied_from(const at::Tensor& view, const at::Tensor& base);
+
+/// Throws for `self`, a view that is a copy: operator `name` would only write
+/// to the copy.
+[[noreturn]] void refuse_write_to_copy(
+    const std::string& name,
+    const at::Tensor& self);
+
+} // namespace dtensor::detail

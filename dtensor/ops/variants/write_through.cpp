@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/variants/write_through_impl.h>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/where.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/variants/view_result_impl.h>
+#include <dtensor/redistribute/execute.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+SpecPtr without_shards(const Spec& spec) {
+  Placements wanted;
+  for (const auto& p : spec.placements()) {
+    wanted.push_back(p.is_sharded() ? Replicate() : p);
+  }
+  return spec.with_placements(wanted);
+}
+
+// Returns the shards of `dim`, by mesh dimension, as shards of dimension 0.
+Placements cuts_of(const Spec& spec, int64_t dim) {
+  Placements cuts;
+  for (const auto& p : spec.placements()) {
+    cuts.push_back(p.is_sharded(dim) ? p.with_dim(0) : Replicate());
+  }
+  return cuts;
+}
+
+// Returns true if ranks hold the same elements of the view and of the base
+// along `dim`.
+bool is_cut_alike(const RegionDim& dim, const Spec& view, const Spec& base) {
+  return dim.is_all && dim.view_dim >= 0 &&
+      cuts_of(view, dim.view_dim) == cuts_of(base, dim.base_dim);
+}
+
+// Gathers the dimensions of the view along which ranks hold other elements than
+// of the base.
+at::Tensor gathered(
+    const at::Tensor& local,
+    const SpecPtr& view,
+    const std::vector<bool>& keeps) {
+  Placements wanted;
+  for (const auto& p : view->placements()) {
+    wanted.push_back(
+        p.is_sharded() && !keeps[static_cast<size_t>(p.dim())] ? Replicate()
+                                                               : p);
+  }
+  return redistribute_local(local, view, view->with_placements(wanted));
+}
+
+// A range of a local base along one dimension, and the range of the view in it.
+struct Stretch {
+  int64_t begin; // of the base
+  int64_t end;
+  int64_t step;
+  int64_t view_begin;
+  int64_t view_end;
+};
+
+std::vector<Stretch>
+stretches(const RegionDim& dim, const Spec& base, bool cut_alike) {
+  const auto held = local_intervals(base, dim.base_dim);
+  if (cut_alike) {
+    return {{0, total_size(held), 1, 0, total_size(held)}};
+  }
+  const auto index_from = [&](int64_t at) { // the first index there or later
+    const auto k = (at - dim.start + dim.step - 1) / dim.step;
+    return std::clamp<int64_t>(at <= dim.start ? 0 : k, 0, dim.count);
+  };
+  std::vector<Stretch> found;
+  int64_t before = 0; // elements held of earlier intervals
+  for (const auto& [begin, end] : held) {
+    const auto first = index_from(begin);
+    const auto last = index_from(end);
+    if (first < last) {
+      const auto at = before + dim.start + first * dim.step - begin;
+      found.push_back(
+          {at, at + (last - first - 1) * dim.step + 1, dim.step, first, last});
+    }
+    before += end - begin;
+  }
+  return found;
+}
+
+void copy_stretches(
+    const std::vector<std::vector<Stretch>>& all,
+    size_t dim,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  if (dim == all.size()) {
+    to.copy_(from);
+    return;
+  }
+  const auto d = static_cast<int64_t>(dim);
+  for (const auto& s : all[dim]) {
+    copy_stretches(
+        all,
+        dim + 1,
+        from.slice(d, s.view_begin, s.view_end),
+        to.slice(d, s.begin, s.end, s.step));
+  }
+}
+
+// Returns the view with the dimensions of the base, in their order.
+at::Tensor in_order_of_base(const at::Tensor& view, const ViewRegion& region) {
+  std::vector<int64_t> order;
+  std::vector<bool> is_used(static_cast<size_t>(view.dim()), false);
+  for (const auto& dim : region) {
+    if (dim.view_dim >= 0) {
+      order.push_back(dim.view_dim);
+      is_used[static_cast<size_t>(dim.view_dim)] = true;
+    }
+  }
+  const auto used = static_cast<int64_t>(order.size());
+  for (int64_t d = 0; d < view.dim(); ++d) {
+    if (!is_used[static_cast<size_t>(d)]) {
+      order.push_back(d);
+    }
+  }
+  auto result = view.permute(order);
+  while (result.dim() > used) {
+    result = result.select(used, 0);
+  }
+  for (size_t d = 0; d < region.size(); ++d) {
+    if (region[d].view_dim < 0) {
+      result = result.unsqueeze(static_cast<int64_t>(d));
+    }
+  }
+  return result;
+}
+
+void copy_region(
+    const ViewRegion& region,
+    const at::Tensor& local_view,
+    const SpecPtr& view,
+    const PlacedTensor& base) {
+  std::vector<bool> keeps(static_cast<size_t>(local_view.dim()), false);
+  std::vector<std::vector<Stretch>> all;
+  for (const auto& dim : region) {
+    const bool alike = is_cut_alike(dim, *view, *base.spec);
+    if (alike) {
+      keeps[static_cast<size_t>(dim.view_dim)] = true;
+    }
+    all.push_back(stretches(dim, *base.spec, alike));
+  }
+  const auto from = gathered(local_view, view, keeps);
+  copy_stretches(all, 0, in_order_of_base(from, region), base.local);
+}
+
+// Returns the indices of the view's elements in the local base, by dimension;
+// -1 if this rank does not hold the element.
+std::vector<at::Tensor> places_in_base(
+    const at::Tensor& view,
+    int64_t offset,
+    const PlacedTensor& base) {
+  const auto options =
+      at::TensorOptions().dtype(at::kLong).device(base.local.device());
+  auto place = at::full_like(
+      at::empty({}, options).expand(view.sizes()), offset - base.offset);
+  for (int64_t d = 0; d < view.dim(); ++d) {
+    std::vector<int64_t> shape(static_cast<size_t>(view.dim()), 1);
+    shape[static_cast<size_t>(d)] = view.size(d);
+    place = place.add(
+        at::arange(view.size(d), options).mul(view.stride(d)).view(shape));
+  }
+  std::vector<at::Tensor> places;
+  for (const int64_t held : base.local.sizes()) { // of one element, or none
+    places.push_back(at::full_like(place, held > 0 ? 0 : -1));
+  }
+  for (const int64_t dim : from_outermost(*base.spec)) {
+    const auto d = static_cast<size_t>(dim);
+    const auto stride = base.spec->strides()[d];
+    const auto index = place.div(stride, "floor");
+    place = place.sub(index.mul(stride));
+    places[d] = at::full_like(index, -1);
+    int64_t before = 0;
+    for (const auto& [begin, end] : local_intervals(*base.spec, dim)) {
+      places[d] = at::where(
+          index.ge(begin).logical_and(index.lt(end)),
+          index.sub(begin - before),
+          places[d]);
+      before += end - begin;
+    }
+  }
+  return places;
+}
+
+// Copies a view that is not a rectangle of the base: a diagonal, flattened
+// dimensions.
+void copy_elements(
+    const at::Tensor& whole_view,
+    const at::Tensor& view,
+    const PlacedTensor& base) {
+  const auto places = places_in_base(view, view.storage_offset(), base);
+  at::Tensor is_held;
+  for (const auto& place : places) {
+    is_held =
+        is_held.defined() ? is_held.logical_and(place.ge(0)) : place.ge(0);
+  }
+  c10::List<std::optional<at::Tensor>> indices;
+  for (const auto& place : places) {
+    indices.push_back(place.masked_select(is_held));
+  }
+  base.local.index_put_(indices, whole_view.masked_select(is_held));
+}
+
+// Returns true if several indices may name one element, as in an expanded
+// tensor and in windows that overlap. An operator would write such an element
+// once for each index, but the copy has it several times.
+bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims; // stride and size
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 1) {
+      dims.emplace_back(strides[d], sizes[d]);
+    }
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 0; // of the dimensions before
+  for (const auto& [stride, size] : dims) {
+    if (stride <= extent) {
+      return true;
+    }
+    extent += (size - 1) * stride;
+  }
+  return false;
+}
+
+// Returns true if terms of a partial view are terms of the base: both are
+// partial alike.
+bool has_terms_of(const Spec& view, const Spec& base) {
+  for (size_t m = 0; m < base.placements().size(); ++m) {
+    const auto& from = base.placements()[m];
+    const auto& to = view.placements()[m];
+    if ((from.is_partial() || to.is_partial()) && from != to) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool can_write_through(const at::Tensor& view, const CopiedFrom& from) {
+  const auto& base = from.base;
+  return base.local.defined() && from.reason != CopyReason::kConjugated &&
+      view.scalar_type() == base.spec->dtype() &&
+      from.copy.spec->dtype() == base.spec->dtype() &&
+      !may_overlap(view.sizes(), view.strides()) &&
+      !may_overlap(base.spec->sizes(), base.spec->strides()) &&
+      has_terms_of(*spec_of(view), *base.spec) &&
+      has_terms_of(*from.copy.spec, *base.spec);
+}
+
+// Returns the whole of a tensor, but for partial sums, at the strides of the
+// plain tensor.
+at::Tensor strided(const PlacedTensor& t) {
+  const auto local =
+      redistribute_local(t.local, t.spec, without_shards(*t.spec));
+  const auto& spec = *t.spec;
+  return at::empty_strided(spec.sizes(), spec.strides(), local.options())
+      .copy_(local);
+}
+
+// Takes the copy of the base again, after other writes to the base.
+void bring_up_to_date(CopiedFrom& from) {
+  const auto& copy = from.copy;
+  if (copy.spec->mesh().contains_this_rank() && copy.spec->numel() > 0) {
+    const auto taken = strided(from.base).as_strided(
+        copy.spec->sizes(),
+        copy.spec->strides(),
+        copy.offset - from.base.offset);
+    copy.local.copy_(
+        redistribute_local(taken, without_shards(*copy.spec), copy.spec));
+  }
+  from.note_up_to_date(/*is_counted_again=*/false);
+}
+
+// Returns true if the autograd kernel that called this operator will count the
+// write.
+bool is_counted_later(const at::Tensor& written) {
+  return !written.is_inference() &&
+      c10::impl::tls_is_dispatch_key_excluded(
+          c10::DispatchKey::ADInplaceOrView);
+}
+
+} // namespace
+
+void check_can_write_through(const std::string& name, const at::Tensor& view) {
+  const auto* from = copied_from(view);
+  if (from != nullptr && !can_write_through(view, *from)) {
+    refuse_write_to_copy(name, view);
+  }
+}
+
+void note_change_of_shape(const at::Tensor& view) {
+  copied_from(view)->note_up_to_date(is_counted_later(view));
+}
+
+WriteThrough::WriteThrough(const std::string& name, at::Tensor view)
+    : view_(std::move(view)) {
+  check_can_write_through(name, view_);
+  auto& from = *copied_from(view_);
+  if (from.is_written()) {
+    bring_up_to_date(from);
+  }
+}
+
+void WriteThrough::finish() const {
+  auto& from = *copied_from(view_);
+  const auto& spec = spec_of(view_);
+  if (spec->mesh().contains_this_rank() && view_.numel() > 0) {
+    const auto& local = meta_of(view_).local();
+    if (const auto region = region_of(view_, from.base)) {
+      copy_region(*region, local, spec, from.base);
+    } else {
+      const std::vector<bool> whole(static_cast<size_t>(view_.dim()), false);
+      copy_elements(gathered(local, spec, whole), view_, from.base);
+    }
+  }
+  from.writes.bump();
+  from.note_up_to_date(is_counted_later(view_));
+}
+
+} // namespace dtensor::detail
