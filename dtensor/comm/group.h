@@ -195,6 +195,7 @@ class DTENSOR_API Group {
   std::shared_ptr<GroupBackend> backend_;
 };
 
+/// Shared pointer to a group.
 using GroupPtr = std::shared_ptr<Group>;
 
 } // namespace dtensor

@@ -61,6 +61,7 @@ struct BackendNeeds {
 
 class DTENSOR_API GroupBackend {
  public:
+  /// Inputs or results, and their shapes.
   using Tensors = std::vector<at::Tensor>;
   using Shapes = c10::ArrayRef<Sizes>;
 
@@ -190,6 +191,7 @@ class DTENSOR_API GroupBackend {
   BackendNeeds needs_;
 };
 
+/// Shared pointer to a backend.
 using GroupBackendPtr = std::shared_ptr<GroupBackend>;
 
 /// Wraps `backend` so that ranks compare their calls and assumed shapes before
