@@ -15,6 +15,7 @@ from breathe.renderer.mask import NullMaskFactory
 from breathe.renderer.target import create_target_handler
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.domains.cpp import CPPDomain
 
 EMPTY = "\N{ZERO WIDTH JOINER}"  # doxygen_filter.py writes it
 NAMED = re.compile(r"\b(docs/[\w/]+\.md|(?:dtensor/)?\w+/\w+\.h)\b")
@@ -165,7 +166,15 @@ def on_read(app, doctree: nodes.document) -> None:
         merge(doctree)
 
 
+class Names(CPPDomain):
+    """C++ without parameters among the results of a search."""
+
+    def get_objects(self):
+        return (found for found in super().get_objects() if not found[2].endswith("Param"))
+
+
 def setup(app) -> dict:
+    app.add_domain(Names, override=True)
     app.add_directive("header", Header)
     app.connect("doctree-read", on_read)
     app.connect("doctree-resolved", on_resolved)

@@ -23,6 +23,8 @@ LEFT_OUT = re.compile(r"EXCLUDE +=((?:.*\\\n)*.*)")
 CAPTIONS = {"docs": "About", "docs/concepts": "Concepts", "docs/guides": "Guides",
             "docs/reference": "Reference"}
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".json": "json"}
+DOCUMENTS = [Path("CONTRIBUTING.md"), Path("CHANGELOG.md"),
+             *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/**/*.md")))]
 # Link or image outside of code. A target that does not exist stays as it is.
 LINK = re.compile(r"(\]\()([^()\s#]+)((?:#[^()\s]*)?\))")
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
@@ -99,9 +101,7 @@ class Site:
         if target.suffix == ".svg":
             self.copies.add(target)
             return target
-        if target.suffix == ".md" and path.is_file():
-            if target not in self.pages:
-                self.add(target, "---\norphan: true\n---\n" + path.read_text())
+        if target in DOCUMENTS:
             return target
         page = target / "index.md" if path.is_dir() else target.with_name(target.name + ".md")
         if page not in self.pages and path.exists():
@@ -141,8 +141,7 @@ class Site:
         return [f"/{folder}/index.md" for folder in listed]
 
     def add_documents(self, folders: list[str]) -> None:
-        for path in ["CONTRIBUTING.md", "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]:
-            page = Path(path).relative_to(ROOT) if Path(path).is_absolute() else Path(path)
+        for page in DOCUMENTS:
             text = (ROOT / page).read_text()
             if str(page) == HEADERS:
                 text += "\n" + toctree(folders)
