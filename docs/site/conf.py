@@ -14,6 +14,7 @@ version = release = ".".join(re.findall(r"#define \w+ (\d+)", version_text))
 
 extensions = ["breathe", "myst_parser", "declarations"]
 myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_block"]  # classes of tables
 
 breathe_projects = {"dtensor": str(HERE.parents[1] / "build/docs/xml")}
 breathe_default_project = "dtensor"

@@ -59,7 +59,8 @@ def takes_partial(strategy: str) -> bool:
 def row(block: Block) -> str:
     sharded = [s for s in block.strategies if not takes_partial(s)]
     partial = [s for s in block.strategies if takes_partial(s)]
-    cells = (code(block.names), code([block.operands]), code(sharded, "<br>"),
+    operands = block.operands.replace("], ", "]\n").split("\n")
+    cells = (code(block.names), code(operands), code(sharded, "<br>"),
              code(partial, "<br>"), ", ".join(block.notes))
     return "| " + " | ".join(cells) + " |"
 
@@ -77,6 +78,7 @@ def operators(page: str, golden: str) -> str:
     return "\n".join([
         "---\nhide-toc: true\n---\n" + page,
         "## Rules\n",
+        "{.rules}",
         "| operators | of | may be sharded | may be partial | notes |",
         "|---|---|---|---|---|", *rules,
         "\n## Without strategies\n",

@@ -50,8 +50,7 @@ def summary_of(header: Path) -> str:
 
 
 def header_page(header: Path) -> str:
-    name = header.relative_to("dtensor")
-    return f"# {name}\n\n```{{header}} {header}\n```\n"
+    return f"# {header.name}\n\n```{{header}} {header}\n```\n"
 
 
 def folder_page(folder: Path, headers: list[Path]) -> str:
