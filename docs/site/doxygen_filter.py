@@ -131,7 +131,8 @@ class Filter:
         behind = re.search(r"\s*// (.*)$", LITERAL.sub("0", lines[-1]))
         indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
         hidden = TRIVIAL.match(text) or "override" in text.split("(")[-1].split("{")[0]
-        if FORWARD.match(text) or "= delete;" in text or text.startswith("template <>") or (hidden and not self.own):
+        never = FORWARD.match(text) or "= delete;" in text or text.startswith("template <>")
+        if never or (hidden and not self.own):
             self.own = None
             return
         if text.startswith("enum"):

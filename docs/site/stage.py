@@ -50,7 +50,7 @@ def summary_of(header: Path) -> str:
 
 
 def header_page(header: Path) -> str:
-    return f"# {header.name}\n\n```{{header}} {header}\n```\n"
+    return f"# {header.name}\n\n`#include <{header}>`\n\n```{{header}} {header}\n```\n"
 
 
 def folder_page(folder: Path, headers: list[Path]) -> str:

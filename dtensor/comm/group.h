@@ -195,7 +195,6 @@ class DTENSOR_API Group {
   std::shared_ptr<GroupBackend> backend_;
 };
 
-/// Shared pointer to a group.
-using GroupPtr = std::shared_ptr<Group>;
+using GroupPtr = std::shared_ptr<Group>; // shared by its users
 
 } // namespace dtensor

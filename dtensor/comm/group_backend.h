@@ -61,9 +61,8 @@ struct BackendNeeds {
 
 class DTENSOR_API GroupBackend {
  public:
-  /// Inputs or results, and their shapes.
-  using Tensors = std::vector<at::Tensor>;
-  using Shapes = c10::ArrayRef<Sizes>;
+  using Tensors = std::vector<at::Tensor>; // inputs or results
+  using Shapes = c10::ArrayRef<Sizes>;     // of inputs or results
 
   explicit GroupBackend(GroupMembers members, BackendNeeds needs = {})
       : members_(std::move(members)),
@@ -191,8 +190,7 @@ class DTENSOR_API GroupBackend {
   BackendNeeds needs_;
 };
 
-/// Shared pointer to a backend.
-using GroupBackendPtr = std::shared_ptr<GroupBackend>;
+using GroupBackendPtr = std::shared_ptr<GroupBackend>; // shared by groups
 
 /// Wraps `backend` so that ranks compare their calls and assumed shapes before
 /// each collective. If they differ, all ranks throw ValueError. Costs a small
