@@ -46,8 +46,8 @@ def problem_of(site: Path, pages: dict[Path, Page], path: Path, link: str) -> st
     return ""
 
 
-def main() -> int:
-    site = Path(sys.argv[1]).resolve()
+def check(site: Path) -> tuple[str, list[str]]:
+    """Returns a summary, and the errors."""
     pages = {path: Page(path) for path in sorted(site.rglob("*.html"))}
     errors, count = [], 0
     for path, page in pages.items():
@@ -58,8 +58,12 @@ def main() -> int:
                 errors.append(f"{name}: {link} {reason}")
         errors += [f"{name}: loads {link} from another site"
                    for link in sorted(page.loaded) if urlsplit(link).netloc]
-    print("\n".join(errors), end="\n" if errors else "")
-    print(f"{len(pages)} pages, {count} links, {len(errors)} errors")
+    return f"{len(pages)} pages, {count} links, {len(errors)} errors", errors
+
+
+def main() -> int:
+    summary, errors = check(Path(sys.argv[1]).resolve())
+    print("\n".join([*errors, summary]))
     return bool(errors)
 
 

@@ -143,17 +143,14 @@ class Filter:
             self.shared, self.continues = None, True
             return
         doc = self.own or self.shared
+        marked = written(doc, indent) if doc else []
         if not doc and self.may_lack_comment(text):
-            self.out.append(f"{indent}/// {EMPTY}")
+            marked = [f"{indent}/// {EMPTY}"]
         separate = declarators(text) if FIELD.match(text) else []
         if len(separate) > 1:
-            for one in separate:
-                self.out += [*(written(doc, indent) if doc else []), indent + one]
-            self.own, self.shared = None, doc
-            return
-        if doc:
-            self.out += written(doc, indent)
-        self.out += lines
+            self.out += [line for one in separate for line in [*marked, indent + one]]
+        else:
+            self.out += [*marked, *lines]
         self.own, self.shared = None, doc
 
     def may_lack_comment(self, text: str) -> bool:
