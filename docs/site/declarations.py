@@ -7,6 +7,7 @@
 - Names of headers and pages in comments are links.
 """
 import re
+from pathlib import Path
 
 from breathe import parser
 from breathe.directives import BaseDirective
@@ -17,6 +18,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.domains.cpp import CPPDomain
 
+ROOT = Path(__file__).resolve().parents[2]
 EMPTY = "\N{ZERO WIDTH JOINER}"  # doxygen_filter.py writes it
 NAMED = re.compile(r"\b(docs/[\w/]+\.md|(?:dtensor/)?\w+/\w+\.h)\b")
 CLASSES = ("class", "struct", "union")
@@ -37,6 +39,8 @@ class Header(BaseDirective):
         if not self.entries:
             self.read_index()
         path = self.arguments[0]
+        for source in (path, "docs/site/doxygen_filter.py"):
+            self.env.note_dependency(str(ROOT / source))
         if path not in self.entries:
             raise self.error(f"Doxygen has not read {path}")
         shown = []

@@ -3,8 +3,8 @@
 """Prints a public header with its comments in Doxygen's form.
 
 The headers have fewer marks than Doxygen needs:
-- The prose before #pragma once describes the file, and a class without a
-  comment that it names.
+- The prose before #pragma once describes the file. A class that it names may
+  lack a comment.
 - One comment documents all declarations that follow it without a blank line.
 - A comment behind a declaration (`int n; // ranks`) documents it.
 - Indented lines of a comment are code, all other text is prose with `names`.
@@ -165,7 +165,7 @@ class Filter:
         name = re.search(r"^(?:template <.*> )?(?:class|struct) (\w+)", text)
         self.scopes.append(name[1] if name else "")
         if not self.own and name and re.search(rf"\b{name[1]}\b", "\n".join(self.head)):
-            self.own = self.head
+            self.out.append(f"/// {EMPTY}")
         if self.own:
             self.out += written(self.own)
         self.out += lines

@@ -58,10 +58,11 @@ def takes_partial(strategy: str) -> bool:
 
 def row(block: Block) -> str:
     sharded = [s for s in block.strategies if not takes_partial(s)]
-    partial = [s for s in block.strategies if takes_partial(s)]
+    partial = [re.sub(r"^(.*?)( of .*)?$", r"`\1`\2", s)
+               for s in block.strategies if takes_partial(s)]
     operands = block.operands.replace("], ", "]\n").split("\n")
     cells = (code(block.names), code(operands), code(sharded, "<br>"),
-             code(partial, "<br>"), ", ".join(block.notes))
+             "<br>".join(partial), ", ".join(block.notes))
     return "| " + " | ".join(cells) + " |"
 
 

@@ -231,7 +231,8 @@ class Comments(unittest.TestCase):
 
     def test_the_head_documents_the_class_that_it_names(self):
         self.assertEqual(self.marked("class Knot {", "};", head="Knot: a loop."),
-                         ["/// Knot: a loop.", "class Knot {", "};"])
+                         [f"/// {doxygen_filter.EMPTY}", "class Knot {", "};"])
+        self.assertEqual(self.marked("class Knot {", "};"), ["class Knot {", "};"])
 
     def test_indented_lines_are_code_and_prose_has_no_commands(self):
         self.assertEqual(
