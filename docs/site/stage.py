@@ -54,9 +54,8 @@ def header_page(header: Path) -> str:
 
 
 def folder_page(folder: Path, headers: list[Path]) -> str:
-    rows = [f"| [{h.name}]({h.name}.md) | {summary_of(h)} |" for h in headers]
-    table = "\n".join(["| header | contents |", "|---|---|", *rows])
-    return f"# {folder}\n\n{table}\n\n{toctree([f'{h.name}.md' for h in headers])}"
+    items = "\n".join(f"- [{h.name}]({h.name}.md): {summary_of(h)}" for h in headers)
+    return f"# {folder}\n\n{items}\n\n{toctree([f'{h.name}.md' for h in headers])}"
 
 
 def toctree(pages: list[str], caption: str = "") -> str:
