@@ -10,6 +10,7 @@
 # make bench-instructions  instruction counts of warm operators, exactly repeatable
 # make models  download SmolLM2-135M for tests and examples/llama
 # make pictures  regenerate the pictures of docs/concepts/debugging.md
+# make docs    the documentation site, in build/docs/html, and its links checked
 # make format  clang-format every source
 # make clean   remove the build folders
 #
@@ -21,9 +22,10 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 # One more than JOBS, because some tests mostly wait for failed ranks.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
+DOCS = build/docs/venv/bin
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix bench bench-instructions bench-build models pictures clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix bench bench-instructions bench-build models pictures docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -88,6 +90,16 @@ pictures: setup
 	mkdir -p build/pictures
 	build/release/examples/05_debugging build/pictures
 	tools/pictures.py build/pictures docs/images
+
+# Warnings of Doxygen and Sphinx are errors: a public name without a comment, a
+# link or an anchor without a target.
+docs:
+	@tools/setup.sh --docs
+	python3 docs/site/stage.py
+	doxygen docs/site/Doxyfile
+	$(DOCS)/sphinx-build --quiet --jobs auto --fail-on-warning --keep-going \
+	  --conf-dir docs/site --doctree-dir build/docs/doctrees build/docs/source build/docs/html
+	python3 docs/site/check_links.py build/docs/html
 
 format: setup
 	git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format -i

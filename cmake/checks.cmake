@@ -14,12 +14,9 @@ add_test(NAME lint.lints
   COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/lints/lints_test.py)
 set_tests_properties(lint.lints PROPERTIES LABELS lint)
 
-foreach(doc errors operators headers snippets)
-  add_test(NAME lint.${doc}_doc
-    COMMAND Python3::Interpreter
-      ${PROJECT_SOURCE_DIR}/tools/${doc}_doc.py --check)
-  set_tests_properties(lint.${doc}_doc PROPERTIES LABELS lint)
-endforeach()
+add_test(NAME lint.snippets_doc
+  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/snippets_doc.py --check)
+set_tests_properties(lint.snippets_doc PROPERTIES LABELS lint)
 
 # dtensor_lint_by(<program> <name> <arguments>...): a lint by a program that
 # tools/setup.sh installs in .venv. Without the program it is reported as
@@ -37,8 +34,8 @@ function(dtensor_lint_by program name)
 endfunction()
 
 # Reads Python's package, in the version that its rows are for.
-dtensor_lint_by(python api_doc ${PROJECT_SOURCE_DIR}/tools/api_doc.py --check)
-set_tests_properties(lint.api_doc PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
+dtensor_lint_by(python api ${PROJECT_SOURCE_DIR}/tools/check_api.py)
+set_tests_properties(lint.api PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
 
 # Limits the length of functions, because longer ones mix several ideas. Lists
 # may be long.

@@ -18,6 +18,7 @@
 #include <c10/util/Exception.h>
 #include <dtensor/format_text.h>
 
+/// Throw the error of their name with a formatted message if `cond` is false.
 #define DTENSOR_CHECK(cond, ...) \
   TORCH_CHECK(cond, ::dtensor::detail::format_text(__VA_ARGS__))
 #define DTENSOR_CHECK_VALUE(cond, ...) \
@@ -29,6 +30,7 @@
 #define DTENSOR_CHECK_NOT_IMPLEMENTED(cond, ...) \
   TORCH_CHECK_NOT_IMPLEMENTED(cond, ::dtensor::detail::format_text(__VA_ARGS__))
 
+/// Throw the error of their name with a formatted message.
 #define DTENSOR_THROW(...) \
   C10_THROW_ERROR(Error, ::dtensor::detail::format_text(__VA_ARGS__))
 #define DTENSOR_THROW_VALUE(...) \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs missing requirements of a build, and prints one line for each. Prints
 # nothing on a machine that has everything. Arguments are additional packages of
-# the distribution.
+# the distribution. `tools/setup.sh --docs` installs only what `make docs` needs.
 #
 # LibTorch is the first of: CMAKE_PREFIX_PATH; the torch package of python3, if
 # it is 2.11 or newer; the project's own .venv, created here. A build for CUDA
@@ -34,6 +34,23 @@ apt_install() {
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq install --no-install-recommends -y "${missing[@]}" >/dev/null
 }
+
+# The tools of the documentation site, in the versions of docs/requirements.txt.
+setup_docs() {
+  local venv=build/docs/venv
+  if command -v apt-get >/dev/null; then apt_install doxygen python3 python3-venv; fi
+  if ! cmp -s docs/requirements.txt "$venv/requirements.txt"; then
+    say "making $venv with Sphinx"
+    python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --requirement docs/requirements.txt
+    cp docs/requirements.txt "$venv/requirements.txt"
+  fi
+}
+
+if [[ ${1:-} == --docs ]]; then
+  setup_docs
+  exit
+fi
 
 if command -v apt-get >/dev/null; then
   apt_install g++ cmake ninja-build ccache libgtest-dev libgmock-dev \

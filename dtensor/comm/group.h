@@ -199,6 +199,6 @@ class DTENSOR_API Group {
   std::shared_ptr<GroupBackend> backend_;
 };
 
-using GroupPtr = std::shared_ptr<Group>;
+using GroupPtr = std::shared_ptr<Group>; // shared by its users
 
 } // namespace dtensor

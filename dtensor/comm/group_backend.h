@@ -103,7 +103,7 @@ class DTENSOR_API GroupBackend {
   BackendNeeds needs_;
 };
 
-using GroupBackendPtr = std::shared_ptr<GroupBackend>;
+using GroupBackendPtr = std::shared_ptr<GroupBackend>; // shared by groups
 
 /// Wraps `backend` so that ranks compare their calls and assumed shapes before
 /// each collective. If they differ, all ranks throw ValueError. Costs a small

@@ -25,6 +25,7 @@ class DTENSOR_API Pending {
   /// collective, and an error if a rank that it waits for has failed.
   virtual at::Tensor wait() = 0;
 };
+/// Shared pointer to a collective in flight.
 using PendingPtr = std::shared_ptr<Pending>;
 
 /// Returns a completed Pending that holds `result`.

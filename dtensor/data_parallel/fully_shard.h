@@ -58,6 +58,7 @@ class ReshardAfterForward {
   requires(!std::same_as<Int, bool>) constexpr ReshardAfterForward(Int ranks)
       : ranks_(ranks) {}
 
+  /// Returns false if a unit keeps its unsharded parameters.
   bool reshards() const {
     return ranks_ >= 0;
   }

@@ -32,6 +32,7 @@ namespace detail {
 class ReplicaChecker;
 }
 
+/// Options of CheckReplicas.
 struct CheckReplicasOptions {
   /// Patterns of full names ("experts.*.weight") of plain parameters that
   /// differ between ranks on purpose. *, ?, [seq] and [!seq] also match dots.

@@ -21,6 +21,7 @@ using SizesRef = c10::ArrayRef<int64_t>;
 struct Interval {
   int64_t begin = 0;
   int64_t end = 0;
+  /// Returns the number of indices.
   int64_t size() const {
     return end - begin;
   }

@@ -21,6 +21,7 @@ struct DTENSOR_API Einsum {
   std::vector<std::string> inputs;
   std::string output;
 
+  /// Parses an equation such as "mk,kn->mn".
   static Einsum parse(std::string_view equation);
 };
 

@@ -51,6 +51,7 @@ class DTENSOR_API ExplicitRedistributionContext {
   ExplicitRedistributionContext& operator=(
       const ExplicitRedistributionContext&) = delete;
 
+  /// Returns the options of this context.
   const ExplicitRedistributionOptions& options() const {
     return options_;
   }

@@ -20,6 +20,7 @@ struct OpInput {
   int item = -1;         // position in the list, -1 outside lists
   bool is_plain = false; // true if it is not a DTensor
 
+  /// Return a property of `spec`.
   SizesRef sizes() const {
     return spec->sizes();
   }

@@ -38,6 +38,7 @@ struct ScoredStrategy {
   Feasibility standing = Feasibility::kPossible;
   double bytes = 0; // sum of transition_cost over all inputs
   int changes = 0;  // inputs that get another placement
+  /// Returns true if the strategy is feasible.
   bool may_be_taken() const {
     return standing <= Feasibility::kLastResort;
   }

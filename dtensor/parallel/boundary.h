@@ -43,6 +43,7 @@ DTENSOR_API void set_parameter_placement(
 using OutputFn = std::function<
     at::Tensor(const at::Tensor& input, const at::Tensor& output)>;
 
+/// Layouts of a boundary.
 struct BoundaryOptions {
   /// Layout of a plain input. A DTensor input has its own.
   Placement input_layouts = Replicate();

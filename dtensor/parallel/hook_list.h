@@ -115,6 +115,7 @@ class DTENSOR_API ModuleHooks {
   }
 
  protected:
+  /// Returns true if any hook is registered.
   bool has_hooks() const {
     return !before_.empty() || !after_.empty() || !scopes_.empty();
   }

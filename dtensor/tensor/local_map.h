@@ -39,6 +39,7 @@ class MaybePlacements {
       : value_(Placements(placements)) {}
   MaybePlacements(Placements placements) : value_(std::move(placements)) {}
 
+  /// Returns the placements, or std::nullopt.
   const std::optional<Placements>& value() const {
     return value_;
   }
@@ -126,6 +127,7 @@ class LocalMap {
       : fn_(std::move(fn)),
         layouts_(std::move(layouts)) {}
 
+  /// Calls the function on local tensors and wraps its results.
   template <class... Args>
   auto operator()(Args&&... args) const {
     detail::MapLeaves leaves;

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of tools/check_layers.py, tools/check_headers.py and tools/check_prose.py:
-constructed sources that they must reject, and similar ones that they must accept."""
+constructed sources that they must reject, and similar ones that they must accept.
+Also tests the scripts of the documentation site in docs/site."""
 
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(TOOLS))
+sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "docs/site")]
 
 import check_headers  # noqa: E402
 import check_layers  # noqa: E402
+import check_links  # noqa: E402
 import check_prose  # noqa: E402
+import doxygen_filter  # noqa: E402
 
 RULE = "dtensor/ops/rules/made_up.cpp"
 TABLE = """// SPDX
@@ -227,6 +231,61 @@ class Prose(unittest.TestCase):
         self.assertEqual([e.split('"')[1] for e in errors], ["Nobody", "anew"])
         self.assertTrue(errors[0].startswith("a.md:2: name the subject"))
         self.assertEqual(check_prose.check_persons({"a.md": "A kind of skin."}), [])
+
+
+class Comments(unittest.TestCase):
+    """Tests how docs/site/doxygen_filter.py marks comments for Doxygen."""
+
+    def marked(self, *lines: str, head: str = "") -> list[str]:
+        found = doxygen_filter.Filter([head]).read(list(lines))
+        return [line.strip() for line in found if line]
+
+    def test_one_comment_documents_all_declarations_up_to_a_blank_line(self):
+        self.assertEqual(self.marked("/// Counts.", "int a();", "int b();", "", "int c();"), [
+            "/// Counts.", "int a();", "/// Counts.", "int b();", "int c();"])
+
+    def test_comments_behind_a_field(self):
+        self.assertEqual(self.marked("struct S {", "int n;   // ranks", "// of a mesh", "};"), [
+            "struct S {", "int n; ///< ranks", "///< of a mesh", "};"])
+
+    def test_only_fields_and_constructors_may_lack_one(self):
+        empty = f"/// {doxygen_filter.EMPTY}"
+        self.assertEqual(
+            self.marked("struct S {", "explicit S(int n);", "int a{0}, b;", "int f();", "};"),
+            ["struct S {", empty, "explicit S(int n);", empty, "int a{0};", empty, "int b;",
+             "int f();", "};"])
+        self.assertEqual(self.marked("int a;"), ["int a;"])
+
+    def test_the_head_documents_the_class_that_it_names(self):
+        self.assertEqual(self.marked("class Knot {", "};", head="Knot: a loop."),
+                         [f"/// {doxygen_filter.EMPTY}", "class Knot {", "};"])
+        self.assertEqual(self.marked("class Knot {", "};"), ["class Knot {", "};"])
+
+    def test_indented_lines_are_code_and_prose_has_no_commands(self):
+        self.assertEqual(
+            doxygen_filter.converted(["Splits `<T>` by <T>:", "", "  f(1);", "", "Throws #1."]),
+            ["Splits `<T>` by \\<T>:", "", "@code{.cpp}", "f(1);", "@endcode", "",
+             "Throws \\#1."])
+
+
+class Links(unittest.TestCase):
+    def errors(self, **pages: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            site = Path(folder).resolve()
+            for name, text in pages.items():
+                (site / f"{name}.html").write_text(text)
+            return check_links.check(site)[1]
+
+    def test_pages_and_anchors_exist(self):
+        self.assertEqual(self.errors(a='<a href="b.html#x">', b='<p id="x">'), [])
+        self.assertEqual(self.errors(a='<a href="b.html#y">', b='<p id="x">'),
+                         ["a.html: b.html#y has no anchor #y"])
+        self.assertEqual(self.errors(a='<a href="c.html">'), ["a.html: c.html does not exist"])
+
+    def test_nothing_is_loaded_from_another_site(self):
+        self.assertEqual(self.errors(a='<a href="https://b.org">'), [])
+        self.assertEqual(self.errors(a='<script src="https://b.org/x.js">'),
+                         ["a.html: loads https://b.org/x.js from another site"])
 
 
 if __name__ == "__main__":

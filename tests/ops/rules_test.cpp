@@ -2,8 +2,8 @@
 // Every rule as text, in tests/golden/rules.txt. Operators with the same text
 // on the same operands share a block with their names, the operands, the
 // strategies of a mesh dimension, and notes. Calls on operands sharded in units
-// follow. To accept a change run this test with DTENSOR_UPDATE_GOLDEN=1, then
-// tools/operators_doc.py, and review both.
+// follow. To accept a change run this test with DTENSOR_UPDATE_GOLDEN=1, and
+// review the file.
 #include "tests/ops/rule_calls.h"
 
 #include <dtensor/comm/init_device_mesh.h>

@@ -135,10 +135,10 @@ def uncovered(made):
     """Returns rows of the API table that no case covers and no reason exempts."""
     known = {row for case in made for row in case["rows"]}
     rows = set()
-    for line in (ROOT / "tools" / "api_rows.txt").read_text().splitlines():
-        fields = [field.strip() for field in line.split(" | ")]
-        if len(fields) > 1 and fields[1] != "not yet" and line[0] == " ":
-            rows.add(fields[0])
+    for line in (ROOT / "docs/reference/api.md").read_text().splitlines():
+        cells = [cell.strip(" |`") for cell in line.split(" | ")]
+        if line.startswith("| `") and cells[1] != "not yet":
+            rows.add(cells[0])
     excepted = {row for row in rows - known if reasons.is_excepted(row)}
     return sorted(rows - known - excepted), sorted(known - rows)
 
