@@ -16,7 +16,7 @@
 //   overlap/gloo/colwise/<rows>x<in>x<out>/off, on
 #include "harness.h"
 
-#include <dtensor/comm/backend_layer_impl.h>
+#include <dtensor/comm/backend/backend_layer_impl.h>
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 

@@ -12,9 +12,9 @@
 #include "harness.h"
 
 #include <ATen/Parallel.h>
-#include <dtensor/comm/processes/shared_memory_backend_impl.h>
-#include <dtensor/comm/rank_memory_impl.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/comm/shared_memory/shared_memory_backend_impl.h>
 #include <dtensor/comm/world.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 

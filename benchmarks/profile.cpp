@@ -5,7 +5,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/backend_layer_impl.h>
+#include <dtensor/comm/backend/backend_layer_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 

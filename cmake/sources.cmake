@@ -65,57 +65,57 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
-  dtensor/comm/assumed_shapes.cpp
-  dtensor/comm/assumed_shapes_impl.h
-  dtensor/comm/backend_call.cpp
-  dtensor/comm/backend_call_impl.h
-  dtensor/comm/backend_layer_impl.h
+  dtensor/comm/backend/assumed_shapes.cpp
+  dtensor/comm/backend/assumed_shapes_impl.h
+  dtensor/comm/group/backend_call.cpp
+  dtensor/comm/group/backend_call_impl.h
+  dtensor/comm/backend/backend_layer_impl.h
   dtensor/comm/backends.cpp
   dtensor/comm/buffer_backend.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
   dtensor/comm/c10d_group_impl.h
-  dtensor/comm/call.cpp
-  dtensor/comm/call_impl.h
-  dtensor/comm/checked_backend.cpp
+  dtensor/comm/backend/call.cpp
+  dtensor/comm/backend/call_impl.h
+  dtensor/comm/backend/checked_backend.cpp
   dtensor/comm/collective_timeout.cpp
-  dtensor/comm/decompose.cpp
-  dtensor/comm/decompose_impl.h
-  dtensor/comm/draw_kernels.cpp
-  dtensor/comm/fake_backend.cpp
-  dtensor/comm/fake_backend_impl.h
-  dtensor/comm/fork_count.cpp
-  dtensor/comm/fork_count_impl.h
-  dtensor/comm/gloo_threads.cpp
-  dtensor/comm/gloo_threads_impl.h
+  dtensor/comm/backend/decompose.cpp
+  dtensor/comm/backend/decompose_impl.h
+  dtensor/comm/rank/draw_kernels.cpp
+  dtensor/comm/backend/fake_backend.cpp
+  dtensor/comm/backend/fake_backend_impl.h
+  dtensor/comm/rank/fork_count.cpp
+  dtensor/comm/rank/fork_count_impl.h
+  dtensor/comm/backend/gloo_threads.cpp
+  dtensor/comm/backend/gloo_threads_impl.h
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
-  dtensor/comm/group_checks.cpp
-  dtensor/comm/group_checks_impl.h
-  dtensor/comm/group_events.cpp
+  dtensor/comm/group/group_checks.cpp
+  dtensor/comm/group/group_checks_impl.h
+  dtensor/comm/group/group_events.cpp
   dtensor/comm/hybrid/hybrid_rank_impl.h
   dtensor/comm/hybrid/run_hybrid.cpp
   dtensor/comm/hybrid/run_hybrid_impl.h
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/in_flight.cpp
   dtensor/comm/init_device_mesh.cpp
-  dtensor/comm/mesh_groups.cpp
-  dtensor/comm/mesh_groups_impl.h
+  dtensor/comm/group/mesh_groups.cpp
+  dtensor/comm/group/mesh_groups_impl.h
   dtensor/comm/mesh_scope.cpp
-  dtensor/comm/message_of_impl.h
-  dtensor/comm/most_ranks_impl.h
+  dtensor/comm/backend/message_of_impl.h
+  dtensor/comm/rank/most_ranks_impl.h
   dtensor/comm/mpi/module_impl.h
   dtensor/comm/observer.cpp
-  dtensor/comm/owner.cpp
-  dtensor/comm/owner_impl.h
-  dtensor/comm/packed_call.cpp
-  dtensor/comm/packed_call_impl.h
-  dtensor/comm/shard_buffers.cpp
-  dtensor/comm/per_device_backend.cpp
-  dtensor/comm/per_device_backend_impl.h
-  dtensor/comm/plain_draws.cpp
-  dtensor/comm/plain_draws_impl.h
-  dtensor/comm/plain_tensors_impl.h
+  dtensor/comm/group/owner.cpp
+  dtensor/comm/group/owner_impl.h
+  dtensor/comm/backend/packed_call.cpp
+  dtensor/comm/backend/packed_call_impl.h
+  dtensor/comm/group/shard_buffers.cpp
+  dtensor/comm/backend/per_device_backend.cpp
+  dtensor/comm/backend/per_device_backend_impl.h
+  dtensor/comm/rank/plain_draws.cpp
+  dtensor/comm/rank/plain_draws_impl.h
+  dtensor/comm/group/plain_tensors_impl.h
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
   dtensor/comm/processes/connections.cpp
@@ -156,27 +156,27 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/record_folder_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
-  dtensor/comm/processes/rows_impl.h
+  dtensor/comm/shared_memory/rows_impl.h
   dtensor/comm/processes/session_impl.h
-  dtensor/comm/processes/shared_arena.cpp
-  dtensor/comm/processes/shared_arena_impl.h
-  dtensor/comm/processes/shared_backend.cpp
-  dtensor/comm/processes/shared_backend_impl.h
-  dtensor/comm/processes/shared_channel.cpp
-  dtensor/comm/processes/shared_channel_impl.h
-  dtensor/comm/processes/shared_exchange.cpp
-  dtensor/comm/processes/shared_gather.cpp
-  dtensor/comm/processes/shared_layout_impl.h
-  dtensor/comm/processes/shared_mail.cpp
-  dtensor/comm/processes/shared_mail_impl.h
-  dtensor/comm/processes/shared_memory_backend.cpp
-  dtensor/comm/processes/shared_memory_backend_impl.h
-  dtensor/comm/processes/shared_reduce.cpp
-  dtensor/comm/processes/shared_segment.cpp
-  dtensor/comm/processes/shared_segment_impl.h
-  dtensor/comm/processes/shared_waits.cpp
-  dtensor/comm/processes/shown_results.cpp
-  dtensor/comm/processes/shown_results_impl.h
+  dtensor/comm/shared_memory/shared_arena.cpp
+  dtensor/comm/shared_memory/shared_arena_impl.h
+  dtensor/comm/shared_memory/shared_backend.cpp
+  dtensor/comm/shared_memory/shared_backend_impl.h
+  dtensor/comm/shared_memory/shared_channel.cpp
+  dtensor/comm/shared_memory/shared_channel_impl.h
+  dtensor/comm/shared_memory/shared_exchange.cpp
+  dtensor/comm/shared_memory/shared_gather.cpp
+  dtensor/comm/shared_memory/shared_layout_impl.h
+  dtensor/comm/shared_memory/shared_mail.cpp
+  dtensor/comm/shared_memory/shared_mail_impl.h
+  dtensor/comm/shared_memory/shared_memory_backend.cpp
+  dtensor/comm/shared_memory/shared_memory_backend_impl.h
+  dtensor/comm/shared_memory/shared_reduce.cpp
+  dtensor/comm/shared_memory/shared_segment.cpp
+  dtensor/comm/shared_memory/shared_segment_impl.h
+  dtensor/comm/shared_memory/shared_waits.cpp
+  dtensor/comm/shared_memory/shown_results.cpp
+  dtensor/comm/shared_memory/shown_results_impl.h
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
   dtensor/comm/processes/where_impl.h
@@ -185,21 +185,21 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/write_signals_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
-  dtensor/comm/rank_local.cpp
-  dtensor/comm/rank_local_impl.h
-  dtensor/comm/rank_memory.cpp
-  dtensor/comm/rank_memory_impl.h
-  dtensor/comm/recorded_impl.h
-  dtensor/comm/redistribution_scope_impl.h
-  dtensor/comm/reduce.cpp
-  dtensor/comm/reduce_impl.h
-  dtensor/comm/reduce_loops.cpp
-  dtensor/comm/reduce_loops_impl.h
-  dtensor/comm/shard_buffers_impl.h
-  dtensor/comm/small_memory.cpp
-  dtensor/comm/small_memory_impl.h
-  dtensor/comm/spin.cpp
-  dtensor/comm/spin_impl.h
+  dtensor/comm/rank/rank_local.cpp
+  dtensor/comm/rank/rank_local_impl.h
+  dtensor/comm/rank/rank_memory.cpp
+  dtensor/comm/rank/rank_memory_impl.h
+  dtensor/comm/group/recorded_impl.h
+  dtensor/comm/group/redistribution_scope_impl.h
+  dtensor/comm/backend/reduce.cpp
+  dtensor/comm/backend/reduce_impl.h
+  dtensor/comm/backend/reduce_loops.cpp
+  dtensor/comm/backend/reduce_loops_impl.h
+  dtensor/comm/group/shard_buffers_impl.h
+  dtensor/comm/rank/small_memory.cpp
+  dtensor/comm/rank/small_memory_impl.h
+  dtensor/comm/rank/spin.cpp
+  dtensor/comm/rank/spin_impl.h
   dtensor/comm/threads/all_gather.cpp
   dtensor/comm/threads/all_reduce.cpp
   dtensor/comm/threads/all_to_all.cpp
@@ -227,8 +227,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/thread_hub_impl.h
   dtensor/comm/threads/thread_meeting_impl.h
   dtensor/comm/threads/thread_rank_impl.h
-  dtensor/comm/transport_backend.cpp
-  dtensor/comm/transport_backend_impl.h
+  dtensor/comm/backend/transport_backend.cpp
+  dtensor/comm/backend/transport_backend_impl.h
   dtensor/comm/world.cpp
   dtensor/comm/world_impl.h
 )

@@ -12,9 +12,11 @@
 #include <dtensor/comm/buffer_backend.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/collective.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
+#include <dtensor/comm/in_flight.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/mesh_scope.h>

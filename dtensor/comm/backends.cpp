@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/backends.h>
 
-#include <dtensor/comm/fake_backend_impl.h>
+#include <dtensor/comm/backend/fake_backend_impl.h>
 #include <dtensor/comm/processes/gloo_impl.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/processes/nccl_impl.h>
-#include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/comm/shared_memory/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/buffer_backend.h>
 
-#include <dtensor/comm/decompose_impl.h>
+#include <dtensor/comm/backend/decompose_impl.h>
 
 namespace dtensor {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/c10d_group_impl.h>
 
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/backend/gloo_threads_impl.h>
+#include <dtensor/comm/backend/message_of_impl.h>
+#include <dtensor/comm/backend/reduce_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/gloo_threads_impl.h>
-#include <dtensor/comm/group_checks_impl.h>
-#include <dtensor/comm/message_of_impl.h>
-#include <dtensor/comm/reduce_impl.h>
-#include <dtensor/comm/shard_buffers_impl.h>
+#include <dtensor/comm/group/group_checks_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/TensorOperators.h>

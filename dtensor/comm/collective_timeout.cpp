@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/collective_timeout.h>
 
-#include <dtensor/comm/backend_layer_impl.h>
+#include <dtensor/comm/backend/backend_layer_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Code shared by all groups: returns the input in a group of one rank, checks
 // arguments, and notifies this rank's observers.
-#include <dtensor/comm/backend_call_impl.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/group/backend_call_impl.h>
+#include <dtensor/comm/group/group_checks_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/group_backend.h>
-#include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/observer.h>
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>

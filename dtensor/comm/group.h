@@ -181,15 +181,11 @@ class DTENSOR_API Group {
  private:
   /// Throws unless this thread is the rank that made the group.
   void check_mine(std::string_view where) const;
-  /// Submits `collective` to the backend, and waits for it.
+  /// Submit a collective. run() also waits.
   CollectiveResult run(Collective&& collective);
-  /// Submits an asynchronous collective.
   PendingPtr start(Collective&& collective);
-  PendingPtr gather_async(
-      at::Tensor input,
-      int64_t dim,
-      int64_t gathered_size,
-      SizesRef parts);
+  PendingPtr
+  gather_async(at::Tensor input, int64_t dim, int64_t total, SizesRef parts);
 
   std::vector<int64_t> ranks_;
   int64_t rank_;

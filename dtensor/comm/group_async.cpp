@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Asynchronous collectives: the code shared by all groups.
-#include <dtensor/comm/backend_call_impl.h>
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/group/backend_call_impl.h>
+#include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
@@ -122,7 +122,7 @@ Group::all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes) {
 PendingPtr Group::gather_async(
     at::Tensor input,
     int64_t dim,
-    int64_t gathered_size,
+    int64_t total,
     SizesRef parts) {
   if (size() == 1) {
     return ready(input);
@@ -130,7 +130,7 @@ PendingPtr Group::gather_async(
   return start(with_input(
       {.kind = CollectiveKind::kAllGather,
        .dim = dim,
-       .gathered_size = gathered_size,
+       .gathered_size = total,
        .sizes = Sizes(parts)},
       std::move(input)));
 }

@@ -2,7 +2,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/mesh_groups_impl.h>
+#include <dtensor/comm/group/mesh_groups_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>

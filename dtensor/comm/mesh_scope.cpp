@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/mesh_scope.h>
 
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 
 #include <vector>

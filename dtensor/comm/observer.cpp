@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/observer.h>
 
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 
 #include <algorithm>

@@ -12,9 +12,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/comm/rank_local_impl.h>
 
 #include <mutex>
 #include <utility>

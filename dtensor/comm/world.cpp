@@ -4,7 +4,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/torch_nodes_impl.h>

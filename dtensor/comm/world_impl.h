@@ -2,7 +2,7 @@
 // Internal functions about the rank of a thread.
 #pragma once
 
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/world.h>
 
 #include <functional>

@@ -17,8 +17,8 @@
 
 namespace dtensor::detail {
 
-/// The process groups of a mesh, implemented by comm/mesh_groups.cpp. This
-/// layer only derives the groups of derived meshes from them.
+/// The process groups of a mesh, implemented by comm/group/mesh_groups.cpp.
+/// This layer only derives the groups of derived meshes from them.
 class DTENSOR_API MeshGroups {
  public:
   virtual ~MeshGroups() = default;

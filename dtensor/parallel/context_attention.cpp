@@ -4,7 +4,7 @@
 #include <dtensor/parallel/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>

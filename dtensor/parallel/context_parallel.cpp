@@ -2,7 +2,7 @@
 #include <dtensor/parallel/context_parallel.h>
 
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_tokens_impl.h>

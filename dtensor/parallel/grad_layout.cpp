@@ -5,7 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/redistribute/execute.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/input_layout_cache_impl.h>
 
-#include <dtensor/comm/assumed_shapes_impl.h>
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/is_dtensor.h>

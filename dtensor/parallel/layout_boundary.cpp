@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/layout_boundary_impl.h>
 
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>

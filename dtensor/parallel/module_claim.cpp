@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/module_claim_impl.h>
 
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/parallel/module_members_impl.h>
 #include <dtensor/tensor/meta_impl.h>

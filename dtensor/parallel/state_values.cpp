@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/tied_modules_impl.h>
 
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 
 #include <torch/nn/modules/embedding.h>

@@ -2,9 +2,9 @@
 #include <dtensor/random/random.h>
 
 #include <dtensor/comm/mesh_scope.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/execute.h>
 
+#include <dtensor/comm/group/redistribution_scope_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/redistribution_scope_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>

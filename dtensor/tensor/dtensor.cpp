@@ -2,8 +2,8 @@
 #include <dtensor/tensor/dtensor.h>
 
 #include <ATen/core/Formatting.h>
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/dtensor.h>
 
-#include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/shard_math.h>

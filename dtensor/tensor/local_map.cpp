@@ -5,9 +5,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/plain_draws_impl.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>

@@ -29,8 +29,7 @@ inline at::Tensor in_memory_order(at::Tensor local, SizesRef strides) {
   if (right || local.numel() == 0) {
     return local;
   }
-  return at::empty_strided(local.sizes(), wanted, local.options())
-      .copy_(local);
+  return at::empty_strided(local.sizes(), wanted, local.options()).copy_(local);
 }
 
 } // namespace dtensor::detail

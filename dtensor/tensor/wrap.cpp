@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/wrap_impl.h>
 
-#include <dtensor/comm/recorded_impl.h>
+#include <dtensor/comm/group/recorded_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>

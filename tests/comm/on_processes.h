@@ -4,7 +4,7 @@
 #pragma once
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/comm/shared_memory/shared_memory_backend_impl.h>
 #include <gtest/gtest.h>
 #include <tests/comm/backend_world.h>
 #include <torch/torch.h>

@@ -2,7 +2,7 @@
 // Processes that share memory when a member ends, fails, is missing, calls
 // another collective, or is not a member; and leaks afterwards.
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/processes/shared_layout_impl.h>
+#include <dtensor/comm/shared_memory/shared_layout_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -255,12 +255,12 @@ TEST(SharedMemoryFaults, NoMemoryIsLeft) {
           {.ranks = {0, 1}, .rank = rank, .label = "tp"}, store, kShort);
       EXPECT_EQ(entries("/proc/self/fd"), open);
       EXPECT_TRUE(maps_memory());
-      sum = backend
-                ->submit(
-                    {.kind = CollectiveKind::kAllReduce,
-                     .inputs = {ones(70000)}})
-                .wait()
-                .tensor;
+      sum =
+          backend
+              ->submit(
+                  {.kind = CollectiveKind::kAllReduce, .inputs = {ones(70000)}})
+              .wait()
+              .tensor;
       EXPECT_EQ(entries("/proc/self/fd"), open);
       EXPECT_FALSE(store->check({"shared_segment"}) && rank == 0);
     }

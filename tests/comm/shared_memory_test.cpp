@@ -2,7 +2,7 @@
 // The contract of groups on processes that share memory, and properties of the
 // shared memory: results that lie in it, and messages that it buffers.
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/processes/shared_layout_impl.h>
+#include <dtensor/comm/shared_memory/shared_layout_impl.h>
 #include <gtest/gtest.h>
 #include <tests/comm/contract/suite.h>
 #include <torch/torch.h>

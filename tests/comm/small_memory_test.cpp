@@ -2,9 +2,9 @@
 // Results of a few bytes behave exactly like tensors that LibTorch allocates.
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <dtensor/comm/rank_memory_impl.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
+#include <dtensor/comm/rank/small_memory_impl.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/comm/small_memory_impl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The current world of a thread, and the state that belongs to a rank.
 #include <dtensor/comm/observer.h>
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/world.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads any launch variables, given as lines of NAME=VALUE. Expects a valid
 // rank of a valid world, or a ValueError.
-#include <dtensor/comm/most_ranks_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
+#include <dtensor/comm/rank/most_ranks_impl.h>
 
 #include <map>
 #include <sstream>

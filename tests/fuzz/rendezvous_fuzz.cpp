@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parses any bytes as a message from another process during rendezvous. The
 // first byte selects the kind of message; the rest is the message.
-#include <dtensor/comm/packed_call_impl.h>
+#include <dtensor/comm/backend/packed_call_impl.h>
 #include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/run_world.h>
 
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/hybrid/run_hybrid_impl.h>
-#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/error.h>

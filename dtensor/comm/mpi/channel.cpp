@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/mpi/channel_impl.h>
 
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
-#include <dtensor/comm/spin_impl.h>
+#include <dtensor/comm/rank/spin_impl.h>
 #include <dtensor/error.h>
 
 #include <c10/util/StringUtil.h>

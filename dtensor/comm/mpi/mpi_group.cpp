@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/mpi/mpi_group_impl.h>
 
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/mpi/types_impl.h>
-#include <dtensor/comm/shard_buffers_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/TensorOperators.h>

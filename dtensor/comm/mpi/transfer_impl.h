@@ -2,8 +2,8 @@
 // MpiTransfer: outstanding MPI calls, and the memory that they use.
 #pragma once
 
+#include <dtensor/comm/backend/transport_backend_impl.h>
 #include <dtensor/comm/mpi/channel_impl.h>
-#include <dtensor/comm/transport_backend_impl.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/backend_choice_impl.h>
 
-#include <dtensor/comm/per_device_backend_impl.h>
+#include <dtensor/comm/backend/per_device_backend_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/where_impl.h>

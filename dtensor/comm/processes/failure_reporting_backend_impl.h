@@ -3,10 +3,10 @@
 // caused the failure.
 #pragma once
 
-#include <dtensor/comm/fork_count_impl.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/processes/flight_record_impl.h>
 #include <dtensor/comm/processes/peers_impl.h>
+#include <dtensor/comm/rank/fork_count_impl.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,7 @@
 #include <dtensor/comm/processes/flight_record_impl.h>
 
 #include <c10/util/Exception.h>
-#include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/processes/record_folder_impl.h>
 #include <dtensor/format_text.h>
 #include <fmt/chrono.h>

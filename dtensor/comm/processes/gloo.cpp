@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/gloo_impl.h>
 
+#include <dtensor/comm/backend/gloo_threads_impl.h>
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/c10d_group.h>
-#include <dtensor/comm/gloo_threads_impl.h>
-#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 

@@ -2,7 +2,7 @@
 #include <dtensor/comm/processes/hierarchical_impl.h>
 
 #include <dtensor/comm/buffer_backend.h>
-#include <dtensor/comm/shard_buffers_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

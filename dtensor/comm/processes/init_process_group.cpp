@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/init_process_group.h>
 
-#include <dtensor/comm/fork_count_impl.h>
 #include <dtensor/comm/processes/process_world_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
+#include <dtensor/comm/rank/fork_count_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/launch_env_impl.h>
 
-#include <dtensor/comm/most_ranks_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
+#include <dtensor/comm/rank/most_ranks_impl.h>
 #include <dtensor/error.h>
 
 #include <c10/util/StringUtil.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/local_meeting_impl.h>
 
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>

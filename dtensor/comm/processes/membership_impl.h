@@ -7,7 +7,7 @@
 #include <dtensor/comm/processes/failure_reporting_backend_impl.h>
 #include <dtensor/comm/processes/rendezvous_impl.h>
 #include <dtensor/comm/processes/write_signals_impl.h>
-#include <dtensor/comm/rank_memory_impl.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
 
 #include <map>
 #include <mutex>

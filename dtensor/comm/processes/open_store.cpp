@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/open_store_impl.h>
 
-#include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
 #include <dtensor/comm/processes/local_meeting_impl.h>
 #include <dtensor/comm/processes/meeting_file_impl.h>

@@ -2,7 +2,7 @@
 #include <dtensor/comm/processes/peers_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/format_text.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/rendezvous_impl.h>
 
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/where_impl.h>

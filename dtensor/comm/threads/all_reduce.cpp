@@ -5,8 +5,8 @@
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/Parallel.h>
-#include <dtensor/comm/reduce_impl.h>
-#include <dtensor/comm/reduce_loops_impl.h>
+#include <dtensor/comm/backend/reduce_impl.h>
+#include <dtensor/comm/backend/reduce_loops_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 // members; a member that waits late finds its result done.
 #pragma once
 
-#include <dtensor/comm/assumed_shapes_impl.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <atomic>

@@ -21,7 +21,7 @@
 // their own (async_meeting_impl.h).
 #pragma once
 
-#include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/assumed_shapes_impl.h>
 #include <dtensor/comm/threads/async_meeting_impl.h>
 #include <dtensor/comm/threads/small_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>

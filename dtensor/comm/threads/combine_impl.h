@@ -5,8 +5,8 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dtensor/comm/call_impl.h>
-#include <dtensor/comm/rank_memory_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {

@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
 #include <dtensor/format_text.h>
 

@@ -5,8 +5,8 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
-#include <dtensor/comm/fork_count_impl.h>
-#include <dtensor/comm/most_ranks_impl.h>
+#include <dtensor/comm/rank/fork_count_impl.h>
+#include <dtensor/comm/rank/most_ranks_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/threads/exit_guard_impl.h>
 #include <dtensor/comm/world_impl.h>

@@ -2,7 +2,7 @@
 // RankThreads: the threads behind Ranks and run_ranks.
 #pragma once
 
-#include <dtensor/comm/rank_memory_impl.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/threads/failure_report_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>

@@ -2,8 +2,8 @@
 // reduce_scatter for threads: every rank reduces its own shard.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
-#include <dtensor/comm/reduce_impl.h>
-#include <dtensor/comm/reduce_loops_impl.h>
+#include <dtensor/comm/backend/reduce_impl.h>
+#include <dtensor/comm/backend/reduce_loops_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 namespace dtensor::detail {

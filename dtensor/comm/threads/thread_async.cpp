@@ -2,8 +2,8 @@
 // Asynchronous collectives of a ThreadBackend.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/shard_buffers_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/comm/world.h>
 

@@ -2,7 +2,7 @@
 // Point-to-point messages, barriers and strings.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
-#include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/error.h>
 

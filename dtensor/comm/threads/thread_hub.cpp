@@ -3,8 +3,8 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/fork_count_impl.h>
-#include <dtensor/comm/spin_impl.h>
+#include <dtensor/comm/rank/fork_count_impl.h>
+#include <dtensor/comm/rank/spin_impl.h>
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/error.h>
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <c10/util/FunctionRef.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/group.h>
 
 #include <atomic>

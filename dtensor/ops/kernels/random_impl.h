@@ -2,7 +2,7 @@
 // Helpers of the random operators.
 #pragma once
 
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>

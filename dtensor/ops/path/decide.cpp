@@ -3,7 +3,7 @@
 #include <dtensor/ops/path/decide_impl.h>
 
 #include <ATen/ops/ones.h>
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/call_key_impl.h>

@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <dtensor/comm/observer.h>
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/explicit_redistribution.h>

@@ -2,8 +2,8 @@
 #include <dtensor/ops/scopes/on_missing_rule_impl.h>
 
 #include <c10/util/Exception.h>
-#include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>

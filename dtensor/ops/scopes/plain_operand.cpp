@@ -5,8 +5,8 @@
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>

@@ -4,7 +4,7 @@
 // every rank computes the full `out` and then copies its local shard.
 #include <dtensor/ops/variants/variants_impl.h>
 
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>

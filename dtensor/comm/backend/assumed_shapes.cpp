@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/backend/assumed_shapes_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/hash.h>
+#include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/format_text.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr size_t kKept = 64;
+
+// Excludes local sizes, which may differ where the global shape agrees.
+uint64_t
+fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
+  size_t hash = static_cast<size_t>(dtype);
+  for (const auto size : sizes) {
+    hash = c10::hash_combine(hash, static_cast<size_t>(size));
+  }
+  for (const auto& placement : placements) {
+    hash = c10::hash_combine(hash, placement.hash());
+  }
+  return hash;
+}
+
+// Tensor of the innermost AssumedTensor.
+thread_local c10::weak_intrusive_ptr<c10::BackendMeta> noted_tensor(
+    (c10::intrusive_ptr<c10::BackendMeta>()));
+
+// Returns true if two ranks made one tensor from shards of different sizes
+// (which from_local cannot detect), and not two tensors at two places in the
+// program.
+bool are_of_one_tensor(const AssumedShape* a, const AssumedShape* b) {
+  if (a == nullptr || b == nullptr || a->placements != b->placements ||
+      a->dtype != b->dtype || a->sizes.size() != b->sizes.size()) {
+    return false;
+  }
+  for (size_t dim = 0; dim < a->sizes.size(); ++dim) {
+    const bool is_sharded = std::any_of(
+        a->placements.begin(), a->placements.end(), [&](const auto& placement) {
+          return placement.is_sharded(static_cast<int64_t>(dim));
+        });
+    if (a->sizes[dim] != b->sizes[dim] && !is_sharded) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string text_of(at::ScalarType dtype, SizesRef sizes) {
+  return c10::str(short_name(dtype), "[", c10::Join(", ", sizes), "]");
+}
+
+const AssumedShape* at(const Call& call, size_t index) {
+  const auto* shapes = call.assumed;
+  return shapes == nullptr || index >= shapes->first().size()
+      ? nullptr
+      : &shapes->first()[index];
+}
+
+// Returns the index of the first tensor on which the members disagree.
+size_t first_difference(const std::vector<const Call*>& calls) {
+  for (size_t index = 0; index < kKept; ++index) {
+    const auto* a = at(*calls[0], index);
+    for (const auto* call : calls) {
+      const auto* b = at(*call, index);
+      if ((a == nullptr) != (b == nullptr) ||
+          (a != nullptr &&
+           (a->sizes != b->sizes || a->placements != b->placements ||
+            a->dtype != b->dtype))) {
+        return index;
+      }
+    }
+  }
+  return kKept;
+}
+
+std::string describe_shape(const AssumedShape* shape) {
+  if (shape == nullptr) {
+    return "no such tensor";
+  }
+  return detail::format_text(
+      "{} in {} from its {}",
+      text_of(shape->dtype, shape->sizes),
+      to_string(PlacementsRef(shape->placements)),
+      text_of(shape->dtype, shape->local_sizes));
+}
+
+// Lists ranks with equal texts together, in order of the first.
+std::string describe_all(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks,
+    size_t index) {
+  std::vector<std::string> texts;
+  for (const Call* call : calls) {
+    texts.push_back(describe_shape(at(*call, index)));
+  }
+  return group_ranks_by_text(texts, ranks, "make");
+}
+
+// Returns advice. A program may never have called from_local itself, if its
+// modules did.
+std::string advice(const Call& call, size_t index) {
+  const auto* shape = at(call, index);
+  return shape == nullptr || shape->module.empty()
+      ? "Pass the global shape to from_local on every rank."
+      : detail::format_text(
+            "Shards of different sizes passed to module \"{}\" must be "
+            "DTensors: set use_local_output = false on the module that returns "
+            "them, or pass the global shape to from_local on every rank.",
+            shape->module);
+}
+
+bool all_agree(const std::vector<const Call*>& calls) {
+  static const AssumedShapes none;
+  const auto* first = calls[0]->assumed;
+  return std::all_of(calls.begin(), calls.end(), [&](const Call* call) {
+    return call->assumed == first ||
+        (call->assumed ? *call->assumed : none)
+            .agrees_with(first ? *first : none);
+  });
+}
+
+} // namespace
+
+AssumedTensor::AssumedTensor(const at::Tensor& tensor) {
+  noted_tensor = AssumedShapes::WeakTensor(
+      tensor.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+}
+
+AssumedTensor::~AssumedTensor() {
+  noted_tensor.reset();
+}
+
+void AssumedShapes::add(const Spec& spec) {
+  if (first_.size() < kKept) {
+    note(
+        {{spec.sizes().begin(), spec.sizes().end()},
+         {spec.local_sizes().begin(), spec.local_sizes().end()},
+         {spec.placements().begin(), spec.placements().end()},
+         spec.dtype(),
+         ModuleScope::current()},
+        noted_tensor);
+    return;
+  }
+  hash_ = c10::hash_combine(
+      hash_, fingerprint(spec.dtype(), spec.sizes(), spec.placements()));
+  ++count_;
+}
+
+void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
+  hash_ = c10::hash_combine(
+      hash_, fingerprint(shape.dtype, shape.sizes, shape.placements));
+  ++count_;
+  first_.push_back(std::move(shape));
+  tensors_.push_back(std::move(tensor));
+}
+
+// Drops all tensors if there are more than kKept: the others cannot be checked.
+void AssumedShapes::drop_expired() {
+  AssumedShapes left;
+  for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {
+    if (!tensors_[i].expired()) {
+      left.note(std::move(first_[i]), std::move(tensors_[i]));
+    }
+  }
+  left.is_told_ = !left.empty();
+  *this = std::move(left);
+}
+
+void AssumedShapes::clear() {
+  hash_ = 0;
+  count_ = 0;
+  first_.clear();
+  tensors_.clear();
+  is_told_ = false;
+}
+
+std::optional<std::string> contradiction(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks,
+    const std::string& label,
+    bool fit) {
+  if (all_agree(calls)) {
+    return std::nullopt;
+  }
+  const auto index = first_difference(calls);
+  const bool explains =
+      index == kKept ||
+      std::all_of(calls.begin(), calls.end(), [&](const Call* call) {
+        return are_of_one_tensor(at(*calls[0], index), at(*call, index));
+      });
+  if (!fit && !explains) {
+    return std::nullopt;
+  }
+  return detail::format_text(
+      "[from_local] ranks of \"{}\" disagree about a tensor made without a "
+      "global shape{}. {}",
+      label,
+      index < kKept ? ": " + describe_all(calls, ranks, index)
+                    : c10::str(", after the first ", kKept),
+      advice(*calls[0], index));
+}
+
+} // namespace dtensor::detail

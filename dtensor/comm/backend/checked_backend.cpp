@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// checked(): before each collective the ranks gather a hash of the call, of the
+// operator, layouts and module that cause it, and of assumed shapes. If the
+// hashes differ, the ranks exchange their calls in full.
+#include <dtensor/comm/group_backend.h>
+
+#include <dtensor/comm/backend/backend_layer_impl.h>
+#include <dtensor/comm/backend/packed_call_impl.h>
+#include <dtensor/comm/group/redistribution_scope_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/layout/text.h>
+
+#include <ATen/ops/full.h>
+#include <ATen/record_function.h>
+#include <dtensor/format_text.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtensor {
+
+using namespace detail;
+
+namespace {
+
+// Operators that run on this thread, outermost first.
+thread_local std::vector<std::string> operators;
+
+std::unique_ptr<at::ObserverContext> note_begin(const at::RecordFunction& fn) {
+  operators.emplace_back(fn.name());
+  return nullptr;
+}
+
+void note_end(
+    const at::RecordFunction& /*fn*/,
+    at::ObserverContext* /*context*/) {
+  operators.pop_back();
+}
+
+// Starts recording the operators of this thread, which is a rank.
+void note_operators() {
+  thread_local bool are_noted = false;
+  if (!are_noted) {
+    at::addThreadLocalCallback(at::RecordFunctionCallback(note_begin, note_end)
+                                   .scopes({at::RecordScope::FUNCTION}));
+    are_noted = true;
+  }
+}
+
+// Returns "aten::linear, f32[4, 2] on (tp=2): P(sum) to R, in module \"up\"".
+std::string purpose() {
+  std::vector<std::string> parts;
+  if (!operators.empty()) {
+    parts.push_back(operators.front()); // called by the program
+  }
+  if (const auto* const way = RedistributionScope::current()) {
+    parts.push_back(detail::format_text(
+        "{} to {}",
+        way->from(),
+        to_string(PlacementsRef(way->to().placements()))));
+  }
+  if (const auto module = ModuleScope::current(); !module.empty()) {
+    parts.push_back(detail::format_text("in module \"{}\"", module));
+  }
+  return c10::Join(", ", parts);
+}
+
+class CheckedBackend final : public BackendLayer {
+ public:
+  explicit CheckedBackend(GroupBackendPtr inner)
+      : BackendLayer(std::move(inner)) {
+    note_operators();
+  }
+
+  InFlight submit(Collective&& collective) override {
+    // Other members make no call that matches a message.
+    if (collective.kind != CollectiveKind::kSend &&
+        collective.kind != CollectiveKind::kRecv) {
+      compare_calls(collective);
+    }
+    return BackendLayer::submit(std::move(collective));
+  }
+
+  void assume(const Spec& spec) override {
+    assumed_.add(spec);
+  }
+
+ private:
+  // The call, which shares the input, ends before the collective begins: a
+  // backend reads an input in place only if the collective owns it alone.
+  void compare_calls(const Collective& collective) {
+    Call call = call_of_parts(collective);
+    call.purpose = purpose();
+    assumed_.drop_reported_expired();
+    call.assumed = assumed_.empty() ? nullptr : &assumed_;
+    if (!have_one_fingerprint(call) || has_more_to_compare(call)) {
+      compare_or_tell(call);
+    }
+    assumed_.clear();
+  }
+
+  bool have_one_fingerprint(const Call& call) {
+    const Sizes one_each(static_cast<size_t>(size()), 1);
+    const at::Tensor mine = at::full(
+        {1},
+        fingerprint(call),
+        at::TensorOptions(needs().device).dtype(at::kLong));
+    const at::Tensor all = inner()
+                               .submit(
+                                   {.kind = CollectiveKind::kAllGather,
+                                    .inputs = {mine},
+                                    .sizes = one_each})
+                               .wait()
+                               .tensor.cpu();
+    const auto* begin = all.const_data_ptr<int64_t>();
+    return std::all_of(begin, begin + all.numel(), [&](int64_t theirs) {
+      return theirs == *begin;
+    });
+  }
+
+  // Compares the calls. All ranks throw the same error, so its cause is
+  // reported.
+  void compare_or_tell(const Call& call) {
+    try {
+      compare(call);
+    } catch (const c10::ValueError&) {
+      assumed_.mark_reported();
+      throw;
+    }
+  }
+
+  void compare(const Call& call) {
+    std::vector<RemoteCall> told;
+    const auto texts =
+        strings_of(inner()
+                       .submit(
+                           {.kind = CollectiveKind::kAllGatherStrings,
+                            .inputs = {string_tensor(pack(call))}})
+                       .wait()
+                       .tensors);
+    for (size_t member = 0; member < texts.size(); ++member) {
+      told.push_back(unpack(texts[member], members().ranks[member], size()));
+    }
+    Calls calls;
+    for (RemoteCall& theirs : told) {
+      theirs.call.assumed = &theirs.assumed;
+      calls.push_back(&theirs.call);
+    }
+    check_agreement(calls, members().ranks, label());
+  }
+
+  AssumedShapes assumed_;
+};
+
+} // namespace
+
+GroupBackendPtr checked(GroupBackendPtr backend) {
+  return std::make_shared<CheckedBackend>(std::move(backend));
+}
+
+} // namespace dtensor

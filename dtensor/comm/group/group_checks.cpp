@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/group/group_checks_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
+#include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/torch_internals.h>
+
+namespace dtensor::detail {
+
+void check_defined(std::string_view where, const at::Tensor& tensor) {
+  DTENSOR_CHECK_VALUE(
+      tensor.defined(),
+      "[{}] the tensor is undefined. Pass a tensor on every rank.",
+      where);
+  DTENSOR_CHECK_TYPE(
+      !tensor.key_set().has_backend(detail::kDTensorBit),
+      "[{}] expected a plain tensor, got a DTensor of shape {}. Pass its "
+      "to_local(), or call redistribute() instead.",
+      where,
+      tensor.sizes());
+}
+
+void check_reducible(
+    std::string_view where,
+    at::ScalarType dtype,
+    ReduceOp op) {
+  if (C10_LIKELY(dtype == at::kFloat && op == ReduceOp::kSum)) {
+    return;
+  }
+  const bool bitwise =
+      op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
+  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  DTENSOR_CHECK_TYPE(
+      integral || !bitwise,
+      "[{}] {} needs an integer or boolean dtype: {}. Use sum, avg, min, max "
+      "or product.",
+      where,
+      to_string(op),
+      short_name(dtype));
+  DTENSOR_CHECK_TYPE(
+      !integral || op != ReduceOp::kAvg,
+      "[{}] avg needs a floating-point or complex dtype: {}. Use sum and "
+      "divide.",
+      where,
+      short_name(dtype));
+  const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  DTENSOR_CHECK_TYPE(
+      !at::isComplexType(dtype) || !ordered,
+      "[{}] {} needs an ordered dtype: {}. Complex dtypes support sum, avg and "
+      "product.",
+      where,
+      to_string(op),
+      short_name(dtype));
+  DTENSOR_CHECK_TYPE(
+      integral || at::isComplexType(dtype) ||
+          (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)),
+      "[{}] cannot reduce {}. Convert to bf16 or f32 first.",
+      where,
+      short_name(dtype));
+}
+
+int64_t
+wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim) {
+  check_defined(where, tensor);
+  DTENSOR_CHECK_INDEX(
+      dim >= -tensor.dim() && dim < tensor.dim(),
+      "[{}] no dimension {} in a tensor of {} dimensions. Use one from {} to "
+      "{}.",
+      where,
+      dim,
+      tensor.dim(),
+      -tensor.dim(),
+      tensor.dim() - 1);
+  return dim < 0 ? dim + tensor.dim() : dim;
+}
+
+std::pair<int64_t, int64_t>
+two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
+  constexpr std::string_view kWhere = "shard_dim_alltoall";
+  const int64_t gathered = wrap_dim(kWhere, input, gather_dim);
+  const int64_t cut = wrap_dim(kWhere, input, shard_dim);
+  DTENSOR_CHECK_VALUE(
+      gathered != cut,
+      "[{}] gather_dim and shard_dim are both {}. Pass two different "
+      "dimensions.",
+      kWhere,
+      cut);
+  return {gathered, cut};
+}
+
+namespace {
+
+void check_one_for_each(
+    std::string_view where,
+    const Group& group,
+    size_t given,
+    std::string_view what) {
+  DTENSOR_CHECK_VALUE(
+      static_cast<int64_t>(given) == group.size(),
+      "[{}] got {} {} for the {} ranks of \"{}\". Pass one for each, or none "
+      "on any rank.",
+      where,
+      given,
+      what,
+      group.size(),
+      group.label());
+}
+
+} // namespace
+
+void check_part(
+    std::string_view where,
+    const Group& group,
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes) {
+  if (sizes.empty()) {
+    return;
+  }
+  check_one_for_each(where, group, sizes.size(), "sizes");
+  const int64_t mine = sizes[static_cast<size_t>(group.rank())];
+  DTENSOR_CHECK_VALUE(
+      input.size(dim) == mine,
+      "[{}] this rank's shard has size {} along dim {}, but `sizes` gives {}. "
+      "Pass the shard that the layout describes on every rank.",
+      where,
+      input.size(dim),
+      dim,
+      mine);
+}
+
+void check_total(
+    std::string_view where,
+    const Group& group,
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes) {
+  if (sizes.empty()) {
+    return;
+  }
+  check_one_for_each(where, group, sizes.size(), "sizes");
+  const int64_t total = c10::sum_integers(sizes);
+  if (total != input.size(dim)) {
+    throw_wrong_total(where, group.label(), dim, total, input.size(dim));
+  }
+}
+
+void check_shapes(
+    std::string_view where,
+    const Group& group,
+    const std::vector<at::Tensor>& inputs,
+    c10::ArrayRef<Sizes> shapes) {
+  if (shapes.empty()) {
+    return;
+  }
+  check_one_for_each(where, group, shapes.size(), "shapes");
+  const auto me = static_cast<size_t>(group.rank());
+  DTENSOR_CHECK_VALUE(
+      inputs[me].sizes() == shapes[me],
+      "[{}] this rank's own input has shape {}, but `shapes` gives {}. Pass "
+      "the shard that the layout describes on every rank.",
+      where,
+      inputs[me].sizes(),
+      at::IntArrayRef(shapes[me]));
+}
+
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 48;
+
+} // namespace
+
+void check_remote_shape(
+    const GroupMembers& members,
+    size_t member,
+    SizesRef shape) {
+  int64_t most = kMostElements;
+  for (const int64_t size : shape) {
+    DTENSOR_CHECK(
+        size >= 0 && size <= most,
+        "[all_to_all] rank {} of \"{}\" sent an invalid shape: [{}]. Run the "
+        "same program on all ranks.",
+        members.ranks[member],
+        members.label,
+        c10::Join(", ", shape));
+    most = size > 0 ? most / size : most;
+  }
+}
+
+void check_remote_sizes(const GroupMembers& members, SizesRef sizes) {
+  int64_t sum = 0;
+  for (size_t member = 0; member < sizes.size(); ++member) {
+    const int64_t size = sizes[member];
+    DTENSOR_CHECK(
+        size >= 0 && size <= kMostElements - sum,
+        "[all_gather] rank {} of \"{}\" sent an invalid number of elements: "
+        "{}. Run the same program on all ranks.",
+        members.ranks[member],
+        members.label,
+        size);
+    sum += size;
+  }
+}
+
+void check_received(
+    const GroupMembers& members,
+    int64_t from,
+    const at::Tensor& like,
+    const at::Tensor& message,
+    bool fits_shape) {
+  DTENSOR_CHECK_VALUE(
+      message.scalar_type() == like.scalar_type() && fits_shape,
+      "[recv] rank {} expects {} but rank {} sent {} on \"{}\". Receive a "
+      "tensor of the shape and dtype that is sent.",
+      members.ranks[static_cast<size_t>(members.rank)],
+      describe(like),
+      members.ranks[static_cast<size_t>(from)],
+      describe(message),
+      members.label);
+}
+
+void throw_wrong_total(
+    std::string_view where,
+    std::string_view label,
+    int64_t dim,
+    int64_t total,
+    int64_t wanted) {
+  DTENSOR_THROW_VALUE(
+      "[{}] the shards on \"{}\" have total size {} along dim {}, expected {}. "
+      "Pass the shard that the layout describes on every rank.",
+      where,
+      label,
+      total,
+      dim,
+      wanted);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/shared_memory/shared_arena_impl.h>
+
+#include <c10/core/Allocator.h>
+#include <c10/util/safe_numerics.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
+
+#include <iterator>
+#include <utility>
+
+namespace dtensor::detail {
+
+SharedArena::SharedArena(
+    std::shared_ptr<const SharedSegment> segment,
+    std::byte* begin,
+    int64_t bytes)
+    : segment_(std::move(segment)),
+      begin_(begin),
+      bytes_(bytes),
+      free_{{begin, bytes}} {}
+
+at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
+  constexpr int64_t kPage = 4096;
+  uint64_t needed = 0;
+  if (c10::safe_multiplies_u64(sizes, &needed) ||
+      c10::mul_overflows(needed, uint64_t{c10::elementSize(dtype)}, &needed) ||
+      needed > static_cast<uint64_t>(bytes_)) {
+    return {};
+  }
+  const auto bytes = (static_cast<int64_t>(needed) + kPage - 1) / kPage * kPage;
+  std::byte* const data = take(bytes);
+  if (data == nullptr) {
+    return {};
+  }
+  return tensor_in(
+      c10::InefficientStdFunctionContext::makeDataPtr(
+          data,
+          [self = shared_from_this(), data, bytes](void*) {
+            self->give_back(data, bytes);
+          },
+          at::kCPU),
+      needed,
+      sizes,
+      dtype);
+}
+
+// First fit: the block freed last is usually at the front and still in the
+// caches.
+std::byte* SharedArena::take(int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const auto [begin, length] = *block;
+    if (length >= bytes) {
+      free_.erase(block);
+      if (length > bytes) {
+        free_.emplace(begin + bytes, length - bytes);
+      }
+      return begin;
+    }
+  }
+  return nullptr;
+}
+
+void SharedArena::give_back(std::byte* begin, int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto block = free_.emplace(begin, bytes).first;
+  const auto next = std::next(block);
+  if (next != free_.end() && begin + bytes == next->first) {
+    block->second += next->second;
+    free_.erase(next);
+  }
+  if (block != free_.begin()) {
+    const auto before = std::prev(block);
+    if (before->first + before->second == begin) {
+      before->second += block->second;
+      free_.erase(block);
+    }
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SharedArena: a member's shared memory for results that other members help to
+// write.
+//
+// In a long all_reduce or all_gather, every member writes its slice directly
+// into the results of all members. Those results therefore lie in the shared
+// segment, which lives as long as any of them. If the arena is full, results
+// are allocated elsewhere, and each member copies the others' slices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/comm/shared_memory/shared_segment_impl.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace dtensor::detail {
+
+class SharedArena : public std::enable_shared_from_this<SharedArena> {
+ public:
+  /// Manages `bytes` bytes of the segment, from `begin` on.
+  SharedArena(
+      std::shared_ptr<const SharedSegment> segment,
+      std::byte* begin,
+      int64_t bytes);
+
+  /// Returns a contiguous tensor in the arena; undefined if the arena is full.
+  /// The memory is freed with the tensor.
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype);
+  /// Returns the offset of an arena tensor from the start of the arena.
+  int64_t offset(const at::Tensor& tensor) const {
+    return static_cast<const std::byte*>(tensor.const_data_ptr()) - begin_;
+  }
+
+ private:
+  std::byte* take(int64_t bytes);
+  void give_back(std::byte* begin, int64_t bytes);
+
+  const std::shared_ptr<const SharedSegment> segment_;
+  std::byte* const begin_;
+  const int64_t bytes_;
+  std::mutex mutex_;
+  /// Free blocks: address and length. No two blocks are adjacent.
+  std::map<std::byte*, int64_t> free_;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Agreement and failure of members, messages, and the collectives of one tensor
+// or none.
+#include <dtensor/comm/shared_memory/shared_backend_impl.h>
+
+#include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/backend/decompose_impl.h>
+#include <dtensor/comm/backend/message_of_impl.h>
+#include <dtensor/comm/backend/packed_call_impl.h>
+#include <dtensor/comm/group/group_checks_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+
+SharedSignature
+sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
+  SharedSignature result;
+  result.kind = kind;
+  result.dtype = dtype;
+  for (const int64_t size : sizes) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits
+    result.sizes_hash =
+        (result.sizes_hash + static_cast<uint64_t>(size) + 1) * kOdd;
+  }
+  return result;
+}
+
+InFlight SharedBackend::submit(Collective&& c) {
+  if (c.out.defined()) {
+    const at::Tensor out = std::move(c.out);
+    return submit(std::move(c)).then([out](const at::Tensor& result) {
+      return out.copy_(result);
+    });
+  }
+  check_cpu(c);
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      return all_reduce(c);
+    case CollectiveKind::kAllGather:
+      return all_gather(c);
+    case CollectiveKind::kReduceScatter:
+      return reduce_scatter(c);
+    case CollectiveKind::kAllToAll:
+      if (!c.received.empty()) {
+        return exchange_buffer(c);
+      }
+      if (c.shard_dim >= 0) {
+        return shard_dim_alltoall(c);
+      }
+      return all_to_all(c);
+    case CollectiveKind::kBroadcast:
+      return broadcast(c);
+    case CollectiveKind::kSend:
+      collective(c.kind, [&] { mail_.send(c.input(), c.root, c.tag); });
+      return CollectiveResult();
+    case CollectiveKind::kRecv:
+      return recv(c);
+    case CollectiveKind::kBarrier:
+      barrier(c);
+      return CollectiveResult();
+    default:
+      return decompose(std::move(c), *this, [this](Collective&& primitive) {
+        return submit(std::move(primitive));
+      });
+  }
+}
+
+void SharedBackend::check_cpu(const Collective& c) const {
+  const at::Tensor& tensor = c.example();
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !tensor.defined() || tensor.device().is_cpu(),
+      "[{}] shared memory supports only CPU tensors: got one on {} on \"{}\". "
+      "Move it to the CPU, or use another backend.",
+      c.name(),
+      tensor.device(),
+      label());
+}
+
+void SharedBackend::tell_failure(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    channel_->fail(message_of(error));
+  } catch (...) {
+    channel_->fail("an exception of unknown type");
+  }
+}
+
+void SharedBackend::post(int64_t at, const SharedSignature& signature) {
+  if (at == 0) {
+    channel_->post(signature);
+  } else {
+    channel_->post();
+  }
+}
+
+void SharedBackend::meet(int64_t at, const Collective& c) {
+  channel_->meet();
+  if (at == 0 && !channel_->agreed()) {
+    disagree(c);
+  }
+}
+
+// Gathers the members' texts in a stage of its own. A text that does not fit is
+// sent as an empty text.
+std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
+  const auto room =
+      static_cast<size_t>(channel_->bytes(Room::kBlock)) - sizeof(size_t);
+  std::byte* const block = channel_->room(Room::kBlock, rank());
+  const size_t length = mine.size() <= room ? mine.size() : 0;
+  std::memcpy(block, &length, sizeof(length));
+  std::copy_n(
+      mine.begin(), length, reinterpret_cast<char*>(block) + sizeof(length));
+  channel_->post();
+  channel_->meet();
+  std::vector<std::string> texts;
+  for (int64_t member = 0; member < size(); ++member) {
+    const std::byte* const theirs = channel_->room(Room::kBlock, member);
+    size_t bytes = 0;
+    std::memcpy(&bytes, theirs, sizeof(bytes));
+    texts.emplace_back(
+        reinterpret_cast<const char*>(theirs) + sizeof(bytes),
+        std::min(bytes, room));
+  }
+  channel_->next();
+  return texts;
+}
+
+// Reports a mismatch. All members see the same signatures, so all of them reach
+// this function and exchange their full calls.
+void SharedBackend::disagree(const Collective& c) {
+  const Call call = call_of_parts(c);
+  channel_->next();
+  std::vector<RemoteCall> told;
+  const auto texts = gather_texts(pack(call));
+  for (size_t member = 0; member < texts.size(); ++member) {
+    if (!texts[member].empty()) {
+      told.push_back(unpack(texts[member], members().ranks[member], size()));
+    }
+  }
+  Calls calls;
+  for (const RemoteCall& theirs : told) {
+    calls.push_back(&theirs.call);
+  }
+  if (calls.size() == members().ranks.size()) {
+    check_agreement(calls, members().ranks, label());
+  }
+  DTENSOR_THROW_VALUE(
+      "[{}] ranks of \"{}\" disagree: their sizes are too long to print. Call "
+      "the same collective with the same sizes on every rank.",
+      call.name(),
+      label());
+}
+
+int64_t SharedBackend::lane(Room room) const {
+  constexpr int64_t kAligned = 16; // alignment of the largest element
+  const int64_t others = std::max<int64_t>(size() - 1, 1);
+  return channel_->bytes(room) / others / kAligned * kAligned;
+}
+
+void SharedBackend::barrier(const Collective& c) {
+  collective(c.kind, [&] {
+    channel_->post(sign(c.kind, at::kByte, {}));
+    meet(0, c);
+    channel_->next();
+  });
+}
+
+void SharedBackend::abandon(const std::string& why) {
+  channel_->leave(why);
+}
+
+at::Tensor SharedBackend::broadcast(const Collective& c) {
+  const at::Tensor& input = c.input();
+  return collective(c.kind, [&] {
+    SharedSignature signature =
+        sign(c.kind, input.scalar_type(), input.sizes());
+    signature.root = static_cast<int32_t>(c.root);
+    signature.numel = input.numel();
+    at::Tensor out = empty_result(input.sizes(), input.options());
+    const Source mine = all_of(input);
+    const Target result = all_of_result(out);
+    const Room room =
+        mine.bytes() <= kNoticeBytes ? Room::kNotice : Room::kBlock;
+    const int64_t step = channel_->bytes(room);
+    for (int64_t at = 0; at == 0 || at < mine.bytes(); at += step) {
+      const Interval range = piece(mine, at, step);
+      if (rank() == c.root) {
+        copy(mine, range, channel_->room(room, rank()));
+      }
+      post(at, signature);
+      meet(at, c);
+      copy(channel_->room(room, c.root), result, range);
+      channel_->next();
+    }
+    return out;
+  });
+}
+
+at::Tensor SharedBackend::recv(const Collective& c) {
+  at::Tensor message =
+      collective(c.kind, [&] { return mail_.recv(c.root, c.tag); });
+  check_message(message, c.like, c.root);
+  return message.view(c.like.sizes());
+}
+
+// Checks a received message against `like`. A shape with more dimensions than
+// an envelope holds arrives one-dimensional.
+void SharedBackend::check_message(
+    const at::Tensor& message,
+    const at::Tensor& like,
+    int64_t from) const {
+  const bool same_shape = message.sizes() == like.sizes() ||
+      (like.dim() > kEnvelopeDims && message.dim() == 1 &&
+       message.numel() == like.numel());
+  check_received(members(), from, like, message, same_shape);
+}
+
+} // namespace dtensor::detail

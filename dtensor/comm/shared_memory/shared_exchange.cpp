@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// all_to_all: every member sends data to every other member.
+//
+// The size of each transfer is known only to its two members. So all members
+// first publish a table of the sizes that they send and expect. A member sends
+// its data along with the table if all of it fits behind the table.
+#include <dtensor/comm/shared_memory/shared_backend_impl.h>
+
+#include <c10/util/accumulate.h>
+#include <dtensor/comm/backend/decompose_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// Table of one member, in the buffer of its notice.
+class Table {
+ public:
+  Table(std::byte* room, int64_t members)
+      : numbers_(reinterpret_cast<int64_t*>(room)),
+        members_(members) {}
+
+  int64_t& sent(int64_t to) const {
+    return numbers_[to];
+  }
+  int64_t& expected(int64_t from) const {
+    return numbers_[members_ + from];
+  }
+  std::byte* parts() const {
+    return reinterpret_cast<std::byte*>(numbers_ + 2 * members_);
+  }
+  /// Returns the offset of the data for `member` behind the table, if all data
+  /// fits there.
+  int64_t offset_of(int64_t member) const {
+    int64_t offset = 0;
+    for (int64_t to = 0; to < member; ++to) {
+      offset += sent(to);
+    }
+    return offset;
+  }
+  /// Returns false if another process has written an impossible size.
+  bool is_sound() const {
+    return std::all_of(numbers_, numbers_ + 2 * members_, [](int64_t bytes) {
+      return bytes >= 0 && bytes <= (int64_t{1} << 52);
+    });
+  }
+  bool has_parts() const {
+    const auto room =
+        kNoticeBytes - 2 * members_ * static_cast<int64_t>(sizeof(int64_t));
+    return offset_of(members_) <= room;
+  }
+  int64_t longest() const {
+    return *std::max_element(numbers_, numbers_ + members_);
+  }
+
+ private:
+  int64_t* numbers_;
+  int64_t members_;
+};
+
+// Writes the table, and the data if it fits.
+void fill(
+    const Table& table,
+    const std::vector<Source>& sources,
+    const std::vector<Target>& targets) {
+  for (size_t member = 0; member < sources.size(); ++member) {
+    table.sent(static_cast<int64_t>(member)) = sources[member].bytes();
+    table.expected(static_cast<int64_t>(member)) = targets[member].bytes();
+  }
+  std::byte* place = table.parts();
+  for (size_t to = 0; table.has_parts() && to < sources.size(); ++to) {
+    copy(sources[to], {0, sources[to].bytes()}, place);
+    place += sources[to].bytes();
+  }
+}
+
+// Returns true if every member expects exactly the sizes that are sent to it.
+bool fit(const std::vector<Table>& tables) {
+  const auto members = static_cast<int64_t>(tables.size());
+  for (int64_t from = 0; from < members; ++from) {
+    if (!tables[static_cast<size_t>(from)].is_sound()) {
+      return false;
+    }
+    for (int64_t to = 0; to < members; ++to) {
+      if (tables[static_cast<size_t>(from)].sent(to) !=
+          tables[static_cast<size_t>(to)].expected(from)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+} // namespace
+
+void SharedBackend::exchange_rows(
+    const SharedSignature& signature,
+    const Sources& sources,
+    const Targets& targets,
+    const Collective& c) {
+  std::vector<Table> tables;
+  for (int64_t member = 0; member < size(); ++member) {
+    tables.emplace_back(channel_->room(Room::kNotice, member), size());
+  }
+  const auto me = static_cast<size_t>(rank());
+  const Table& mine = tables[me];
+  fill(mine, sources, targets);
+  post(0, signature);
+  copy(sources[me], targets[me]); // overlaps with the others' arrival
+  channel_->meet();
+  if (!channel_->agreed() || !fit(tables)) {
+    disagree(c);
+  }
+  // The tables are valid only until the next stage; the code below keeps all
+  // that later stages need.
+  std::vector<bool> is_done;
+  int64_t longest = 0;
+  for (size_t from = 0; from < tables.size(); ++from) {
+    const Table& theirs = tables[from];
+    is_done.push_back(theirs.has_parts() || from == me);
+    if (theirs.has_parts()) {
+      copy(
+          theirs.parts() + theirs.offset_of(rank()),
+          targets[from],
+          {0, targets[from].bytes()});
+    } else {
+      longest = std::max(longest, theirs.longest());
+    }
+  }
+  const bool sends = !mine.has_parts();
+  channel_->next();
+  exchange_blocks(sends ? sources : Sources(), targets, is_done, longest);
+}
+
+void SharedBackend::exchange_blocks(
+    const Sources& sources,
+    const Targets& targets,
+    const std::vector<bool>& is_done,
+    int64_t longest) {
+  const int64_t step = lane(Room::kBlock);
+  const auto me = static_cast<size_t>(rank());
+  for (int64_t at = 0; at < longest; at += step) {
+    for (size_t to = 0; to < sources.size(); ++to) {
+      if (to != me) {
+        copy(
+            sources[to],
+            piece(sources[to], at, step),
+            lane_of(Room::kBlock, rank(), static_cast<int64_t>(to)));
+      }
+    }
+    channel_->post();
+    channel_->meet();
+    for (size_t from = 0; from < targets.size(); ++from) {
+      if (!is_done[from]) {
+        copy(
+            lane_of(Room::kBlock, static_cast<int64_t>(from), rank()),
+            targets[from],
+            piece(targets[from], at, step));
+      }
+    }
+    channel_->next();
+  }
+}
+
+at::Tensor SharedBackend::exchange_buffer(const Collective& c) {
+  const at::Tensor& input = c.input();
+  return collective(c.kind, [&] {
+    at::Tensor out =
+        empty_result({c10::sum_integers(c.received)}, input.options());
+    exchange_rows(
+        sign(c.kind, input.scalar_type(), {}),
+        cut<const std::byte>(input, 0, c.sizes),
+        cut<std::byte>(out, 0, c.received),
+        c);
+    return out;
+  });
+}
+
+std::vector<at::Tensor> SharedBackend::all_to_all(Collective& c) {
+  if (c.shapes.empty()) {
+    c.shapes = exchange_shapes(
+        *this,
+        [this](Collective&& primitive) { return submit(std::move(primitive)); },
+        c.inputs);
+  }
+  return collective(c.kind, [&] {
+    const auto options = c.input().options();
+    std::vector<at::Tensor> results;
+    Sources sources;
+    Targets targets;
+    for (size_t r = 0; r < c.inputs.size(); ++r) {
+      results.push_back(empty_result(c.shapes[r], options));
+      sources.push_back(all_of(c.inputs[r]));
+      targets.push_back(all_of_result(results.back()));
+    }
+    exchange_rows(
+        sign(c.kind, c.input().scalar_type(), {}), sources, targets, c);
+    return results;
+  });
+}
+
+at::Tensor SharedBackend::shard_dim_alltoall(const Collective& c) {
+  const at::Tensor& input = c.input();
+  const Sizes chunks = chunk_sizes(input.size(c.shard_dim), size());
+  return collective(c.kind, [&] {
+    const Sizes sizes = known_sizes(c);
+    const Sizes shape = resized(
+        resized(input.sizes(), c.dim, c10::sum_integers(sizes)),
+        c.shard_dim,
+        chunks[static_cast<size_t>(rank())]);
+    SharedSignature signature = sign(c.kind, input.scalar_type(), sizes);
+    signature.dim = static_cast<uint8_t>(c.dim);
+    // Offset by 1, because root is 0 in an all_to_all, which has no dimension.
+    signature.root = static_cast<int32_t>(c.shard_dim) + 1;
+    at::Tensor out = empty_result(shape, input.options());
+    exchange_rows(
+        signature,
+        cut<const std::byte>(input, c.shard_dim, chunks),
+        cut<std::byte>(out, c.dim, sizes),
+        c);
+    return out;
+  });
+}
+
+} // namespace dtensor::detail

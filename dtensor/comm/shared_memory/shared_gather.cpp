@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// all_gather: every member publishes its tensor and copies those of all
+// members. If all results are in arenas, a member writes a long tensor directly
+// into the results of all members instead.
+#include <dtensor/comm/shared_memory/shared_backend_impl.h>
+
+#include <dtensor/comm/group/group_checks_impl.h>
+
+#include <c10/util/accumulate.h>
+#include <c10/util/safe_numerics.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
+#include <dtensor/comm/shared_memory/shown_results_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// Size from which saving one copy is worth one more stage.
+constexpr int64_t kLongBytes = 64 << 10;
+
+// Returns true if the sizes have at least `least` elements; false if their
+// product overflows.
+bool has_elements(SizesRef sizes, int64_t least) {
+  uint64_t numel = 0;
+  return !c10::safe_multiplies_u64(sizes, &numel) &&
+      numel >= static_cast<uint64_t>(least);
+}
+
+} // namespace
+
+at::Tensor SharedBackend::all_gather(const Collective& c) {
+  const at::Tensor& input = c.input();
+  return collective(c.kind, [&] {
+    const Sizes known = known_sizes(c);
+    const int64_t total = c10::sum_integers(known);
+    if (c.gathered_size >= 0 && total != c.gathered_size) {
+      throw_wrong_total(c.name(), label(), c.dim, total, c.gathered_size);
+    }
+    const Sizes sizes = resized(input.sizes(), c.dim, total);
+    const bool is_long =
+        has_elements(sizes, kLongBytes * size() / input.element_size());
+    const at::Tensor shown =
+        is_long ? results_->empty(sizes, input.scalar_type()) : at::Tensor();
+    at::Tensor out =
+        shown.defined() ? shown : empty_result(sizes, input.options());
+    SharedSignature signature = sign(c.kind, input.scalar_type(), known);
+    signature.dim = static_cast<uint8_t>(c.dim);
+    signature.numel = out.numel();
+    const Targets targets = cut<std::byte>(out, c.dim, known);
+    if (!is_long ||
+        !gather_to_all(signature, all_of(input), targets, shown, c)) {
+      gather_rows(signature, all_of(input), targets, c);
+    }
+    return out;
+  });
+}
+
+// Gathers the members' sizes in one stage and without a tensor.
+Sizes SharedBackend::known_sizes(const Collective& c) {
+  if (!c.sizes.empty()) {
+    return c.sizes;
+  }
+  const int64_t mine = c.input().size(c.dim);
+  SharedSignature signature = sign(CollectiveKind::kAllGather, at::kLong, {});
+  signature.numel = -1; // unique to this call
+  std::memcpy(channel_->room(Room::kNotice, rank()), &mine, sizeof(mine));
+  channel_->post(signature);
+  meet(0, c);
+  Sizes sizes;
+  for (int64_t member = 0; member < size(); ++member) {
+    int64_t theirs = 0;
+    std::memcpy(&theirs, channel_->room(Room::kNotice, member), sizeof(theirs));
+    sizes.push_back(theirs);
+  }
+  channel_->next();
+  check_remote_sizes(members(), sizes);
+  return sizes;
+}
+
+bool SharedBackend::gather_to_all(
+    const SharedSignature& signature,
+    const Source& mine,
+    const Targets& targets,
+    const at::Tensor& shown,
+    const Collective& c) {
+  PeerResults results(*channel_);
+  results.show(*results_, shown);
+  channel_->post(signature);
+  meet(0, c);
+  results.find();
+  channel_->next();
+  if (!results.all_in_arenas()) {
+    return false;
+  }
+  const Target& own = targets[static_cast<size_t>(rank())];
+  const std::byte* const begin = results.of(rank());
+  for (int64_t member = 0; member < size(); ++member) {
+    Target theirs = own;
+    theirs.data = results.of(member) + (own.data - begin);
+    copy(mine, theirs);
+  }
+  channel_->post();
+  channel_->meet();
+  channel_->next();
+  return true;
+}
+
+void SharedBackend::gather_rows(
+    const SharedSignature& signature,
+    const Source& mine,
+    const Targets& targets,
+    const Collective& c) {
+  const int64_t longest = longest_of(targets);
+  const Room room = longest <= kNoticeBytes ? Room::kNotice : Room::kBlock;
+  const int64_t step = channel_->bytes(room);
+  for (int64_t at = 0; at == 0 || at < longest; at += step) {
+    const Interval range = piece(mine, at, step);
+    copy(mine, range, channel_->room(room, rank()));
+    post(at, signature);
+    meet(at, c);
+    for (int64_t member = 0; member < size(); ++member) {
+      const Target& target = targets[static_cast<size_t>(member)];
+      copy(channel_->room(room, member), target, piece(target, at, step));
+    }
+    channel_->next();
+  }
+}
+
+} // namespace dtensor::detail
