@@ -94,6 +94,7 @@ Drawn draw_once(const std::string& name, bool heads_only, Random& random) {
   // An operator that is not differentiable is tried without gradients.
   trial.truth.differentiable &= trial.truth.grad.error.empty();
   trial.skip |= !trial.truth.no_grad.error.empty();
+  trial.truth.skips_infinite = true;
   return {std::move(trial), mesh, std::move(layouts)};
 }
 

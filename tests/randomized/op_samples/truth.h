@@ -36,6 +36,8 @@ struct Truth {
   Results no_grad;
   Results grad; // if there are leaves
   bool differentiable = false;
+  /// True if infinite values are not compared: they are no sums of terms.
+  bool skips_infinite = false;
 };
 
 /// Computes the expected results on plain tensors.
