@@ -4,7 +4,7 @@
 # make fuzz    fuzz every reader of files and messages, FUZZ_SECONDS each
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
 # make tsan    the tests of layout and comm under the thread sanitizer
-# make sweep   the long runs of the randomized tests in tests/nets, about an hour
+# make sweep   the long runs of the randomized tests in tests/randomized, about an hour
 # make matrix  the library and its tests with each LibTorch, in one table
 # make bench   the benchmarks and their anchors, alternately, in one table
 # make bench-instructions  instruction counts of warm operators, exactly repeatable

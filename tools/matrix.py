@@ -26,6 +26,7 @@ MATRIX = ROOT / "build/matrix"
 VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
 # Targets of the suites without a target dtensor_<suite>_tests.
 TARGETS = {
+    "drawn_calls": ["dtensor_op_samples"],
     "package": ["dtensor_testing", "dtensor_archive"],
     "processes": [
         "dtensor_process_tests",
@@ -44,7 +45,7 @@ def all_suites() -> list[str]:
     """Returns the labels of tests/CMakeLists.txt."""
     text = (ROOT / "tests/CMakeLists.txt").read_text()
     named = re.findall(r"^dtensor_test\((\w+)", text, re.M)
-    return [*named, "processes", "property", "package"]
+    return [*named, "processes", "drawn_calls", "package"]
 
 
 def note(text: str) -> None:

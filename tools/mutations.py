@@ -22,12 +22,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Mutation:
-    """A mutation: `net` must fail if `mend` is replaced by `without`."""
+    """A mutation: `test` must fail if `mend` is replaced by `without`."""
 
     file: str
     mend: str
     without: str
-    net: str
+    test: str
+    program: str = ""  # if not named as the test
 
 
 MUTATIONS = {
@@ -66,6 +67,14 @@ MUTATIONS = {
         "add_to_key(key, value.toScalar(), matters && !value.isComplexDouble());",
         "op_samples",
     ),
+    # A view of a shard with a unit keeps whole units on a rank.
+    "units-of-views": Mutation(
+        "dtensor/ops/dim_map.cpp",
+        "rows.unit = cut.unit();",
+        "rows.unit = 1;",
+        "drawn_calls",
+        program="op_samples",
+    ),
 }
 
 
@@ -87,21 +96,21 @@ def is_noticed(name: str, mutation: Mutation, build: Path) -> bool:
         sys.exit(f"{mutation.file} contains {mutation.mend!r} {found} times, expected once")
     try:
         source.write_text(text.replace(mutation.mend, mutation.without))
-        target = f"dtensor_{mutation.net}"
+        target = f"dtensor_{mutation.program or mutation.test}"
         built = run(["cmake", "--build", str(build), "--target", target])
         if built.returncode != 0:
             sys.exit(f"{name} does not build:\n{built.stdout[-4000:]}")
-        nets = f"^nets\\.{mutation.net}"
-        test = ["ctest", "--test-dir", str(build), "-R", nets, "--output-on-failure"]
+        tests = f"^randomized\\.{mutation.test}"
+        test = ["ctest", "--test-dir", str(build), "-R", tests, "--output-on-failure"]
         tested = run(test)
     finally:
         source.write_text(text)
     noticed = tested.returncode != 0
     if "No tests were found" in tested.stdout + tested.stderr:
-        sys.exit(f"{build} has no test {nets}")
+        sys.exit(f"{build} has no test {tests}")
     words = f"\n    {last_words(tested.stdout)}" if noticed else ""
     verb = "fails" if noticed else "PASSES"
-    print(f"{name}: without it nets.{mutation.net} {verb}{words}", flush=True)
+    print(f"{name}: without it randomized.{mutation.test} {verb}{words}", flush=True)
     return noticed
 
 
@@ -117,7 +126,7 @@ def main() -> int:
     build = args.build.resolve()
     missed = [n for n in names if not is_noticed(n, MUTATIONS[n], build)]
     if missed:
-        print(f"not detected by any net: {', '.join(missed)}")
+        print(f"not detected by any test: {', '.join(missed)}")
     return 1 if missed else 0
 
 

@@ -134,7 +134,7 @@ else
   fi
 fi
 
-# Packages for PyTorch's own samples (tests/nets/op_samples), the length of
+# Packages for PyTorch's own samples (tests/randomized/op_samples), the length of
 # functions, and file formats. Without them these tests are skipped.
 if [[ $origin == .venv ]] &&
   ! { .venv/bin/python -c 'import expecttest, gguf, lizard, numpy, safetensors, sentencepiece' 2>/dev/null &&
@@ -142,7 +142,7 @@ if [[ $origin == .venv ]] &&
   say "installing numpy, expecttest, lizard, gguf, safetensors, sentencepiece and clang-format in .venv"
   .venv/bin/python -m pip install --quiet \
     numpy expecttest gguf safetensors sentencepiece lizard clang-format==14.0.6 ||
-    say "without them, lints and the net of operator samples are skipped"
+    say "without them, lints and the test of operator samples are skipped"
 fi
 
 mkdir -p build

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Second derivatives of matrix products, lookups, losses and conversions
-// between layouts. tests/nets/second_derivatives covers other operators by
-// random programs.
+// between layouts. tests/randomized/second_derivatives covers other operators
+// by random programs.
 #include "support.h"
 
 #include <dtensor/parallel/loss_parallel.h>
