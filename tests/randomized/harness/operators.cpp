@@ -2,7 +2,7 @@
 #include "operators.h"
 
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 
 #include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
