@@ -292,6 +292,8 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
   dtensor/tensor/from_local_lazy_impl.h
+  dtensor/tensor/grad_layout.cpp
+  dtensor/tensor/grad_layout_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
   dtensor/tensor/inner_nodes.cpp
@@ -346,8 +348,16 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
-  dtensor/ops/boundary.cpp
-  dtensor/ops/boundary_impl.h
+  dtensor/ops/boundary/boundaries_impl.h
+  dtensor/ops/boundary/boundary.cpp
+  dtensor/ops/boundary/boundary_impl.h
+  dtensor/ops/boundary/converter.cpp
+  dtensor/ops/boundary/converter_impl.h
+  dtensor/ops/boundary/linear_bias.cpp
+  dtensor/ops/boundary/products.cpp
+  dtensor/ops/boundary/products_impl.h
+  dtensor/ops/boundary/shared_input.cpp
+  dtensor/ops/boundary/tied_modules.cpp
   dtensor/ops/call_key.cpp
   dtensor/ops/call_key_impl.h
   dtensor/ops/candidates.cpp
@@ -517,8 +527,6 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/attention_tokens_impl.h
   dtensor/parallel/autocast.cpp
   dtensor/parallel/average_gradients.cpp
-  dtensor/parallel/awaited_bias.cpp
-  dtensor/parallel/awaited_bias_impl.h
   dtensor/parallel/boundary.cpp
   dtensor/parallel/clip_grad_norm.cpp
   dtensor/parallel/context_attention.cpp
@@ -526,40 +534,25 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/context_layouts.cpp
   dtensor/parallel/context_parallel.cpp
   dtensor/parallel/context_scope_impl.h
-  dtensor/parallel/context_unshard.cpp
   dtensor/parallel/distribute_module.cpp
   dtensor/parallel/distribute_optimizer_state.cpp
-  dtensor/parallel/glob.cpp
-  dtensor/parallel/glob_impl.h
-  dtensor/parallel/grad_layout.cpp
-  dtensor/parallel/grad_layout_impl.h
   dtensor/parallel/head_exchange.cpp
-  dtensor/parallel/head_exchange_impl.h
   dtensor/parallel/hook_list.cpp
-  dtensor/parallel/hook_styles.cpp
-  dtensor/parallel/hook_styles_impl.h
-  dtensor/parallel/input_layout_cache.cpp
-  dtensor/parallel/input_layout_cache_impl.h
   dtensor/parallel/key_value_blocks.cpp
   dtensor/parallel/key_value_blocks_impl.h
-  dtensor/parallel/layout_boundary.cpp
-  dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
   dtensor/parallel/loss_parallel.cpp
   dtensor/parallel/model_state_dict.cpp
   dtensor/parallel/module_claim.cpp
   dtensor/parallel/module_claim_impl.h
-  dtensor/parallel/module_input.cpp
-  dtensor/parallel/module_input_impl.h
   dtensor/parallel/module_members.cpp
   dtensor/parallel/module_members_impl.h
-  dtensor/parallel/module_name_impl.h
+  dtensor/parallel/module_names.cpp
+  dtensor/parallel/module_names_impl.h
   dtensor/parallel/named_parameters_impl.h
   dtensor/parallel/optimizer_fields.cpp
   dtensor/parallel/optimizer_fields_impl.h
   dtensor/parallel/optimizer_state_dict.cpp
-  dtensor/parallel/overlapped_linear.cpp
-  dtensor/parallel/overlapped_linear_impl.h
   dtensor/parallel/parallelize_module.cpp
   dtensor/parallel/plan_changes.cpp
   dtensor/parallel/plan_changes_impl.h
@@ -569,20 +562,12 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/ring_attention.cpp
   dtensor/parallel/ring_attention_impl.h
   dtensor/parallel/sequence_parallel.cpp
-  dtensor/parallel/shared_input.cpp
-  dtensor/parallel/shared_input_impl.h
   dtensor/parallel/shared_ranks_impl.h
-  dtensor/parallel/shared_units.cpp
-  dtensor/parallel/shared_units_impl.h
   dtensor/parallel/state_values.cpp
   dtensor/parallel/state_values_impl.h
   dtensor/parallel/style.cpp
-  dtensor/parallel/style_mesh_impl.h
+  dtensor/parallel/style_target_impl.h
   dtensor/parallel/tie_weights.cpp
-  dtensor/parallel/tied_modules.cpp
-  dtensor/parallel/tied_modules_impl.h
-  dtensor/parallel/tied_names.cpp
-  dtensor/parallel/tied_names_impl.h
   dtensor/parallel/torch_2_0_attention.cpp
   dtensor/parallel/torch_2_0_layouts.cpp
   dtensor/parallel/torch_2_0_styles.cpp

@@ -15,7 +15,6 @@
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
 #include <dtensor/parallel/context_attention_impl.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>
 
@@ -49,7 +48,7 @@ DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
 
 // Returns the boundary that the call will apply: a parallel style attaches it
 // to a parameter.
-const LayoutBoundary* boundary_of_call(
+const Boundary* boundary_of_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
   const auto& role = info.traits.boundary;
@@ -58,16 +57,12 @@ const LayoutBoundary* boundary_of_call(
   }
   const auto* boundary =
       boundary_of(args[role->parameter].toTensor(), role->kind);
-  return boundary == applied_boundary
-      ? nullptr
-      : dynamic_cast<const LayoutBoundary*>(boundary);
+  return boundary == applied_boundary ? nullptr : boundary;
 }
 
 // Returns the layout of a plain input under the style. If the module does not
 // specify the global size, all shards are assumed to have equal sizes.
-SpecPtr spec_of_plain_input(
-    const LayoutBoundary& boundary,
-    const at::Tensor& t) {
+SpecPtr spec_of_plain_input(const Boundary& boundary, const at::Tensor& t) {
   const auto& layouts = boundary.layouts().input;
   auto sizes = t.sizes().vec();
   if (layouts.plain.is_sharded()) {
@@ -81,7 +76,7 @@ SpecPtr spec_of_plain_input(
       where.mesh, where.alone(layouts.plain), sizes, t.scalar_type());
 }
 
-SpecPtr spec_of_styled(const LayoutBoundary& boundary, const at::Tensor& t) {
+SpecPtr spec_of_styled(const Boundary& boundary, const at::Tensor& t) {
   const auto given =
       is_dtensor(t) ? spec_of(t) : spec_of_plain_input(boundary, t);
   return given->with_placements(boundary.where().with(

@@ -5,7 +5,7 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/debug/module_info_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/torch_nodes_impl.h>

@@ -11,7 +11,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/fast_args_impl.h>
 #include <dtensor/ops/fast_ops_impl.h>
 #include <dtensor/ops/fast_slot_impl.h>

@@ -4,6 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 #include <torch/nn/modules/activation.h>
 
 #include <string>

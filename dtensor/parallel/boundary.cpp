@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 
 #include <memory>
 

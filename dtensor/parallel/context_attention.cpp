@@ -8,7 +8,7 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/head_exchange_impl.h>
+#include <dtensor/parallel/ring_attention_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/torch_internals.h>
 

@@ -4,10 +4,10 @@
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/layout/replicated_layout_impl.h>
-#include <dtensor/parallel/grad_layout_impl.h>
-#include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/grad_layout_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <torch/nn/module.h>
 

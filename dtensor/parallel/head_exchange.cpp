@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/head_exchange_impl.h>
+#include <dtensor/parallel/ring_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/shard_buffers_impl.h>

@@ -3,8 +3,7 @@
 
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/boundary_impl.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 
 #include <c10/util/StringUtil.h>
 

@@ -4,6 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
@@ -43,6 +44,11 @@ void check_keeps_rows(
       embedding.options.max_norm().value_or(0));
 }
 
+// Attaches one boundary to weight and bias. For a 2-D input torch::nn::Linear
+// calls addmm, and for any other input matmul and then `output += bias`.
+// Both products find the boundary of the weight. The addition finds that of the
+// bias, which adds this rank's shard to the local output
+// (ops/boundary/linear_bias.cpp).
 void apply_to(
     const StyleTarget& target,
     const char* style,

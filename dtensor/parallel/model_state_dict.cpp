@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <dtensor/parallel/module_members_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
-#include <dtensor/parallel/tied_names_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <torch/nn/module.h>
 

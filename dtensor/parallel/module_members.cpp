@@ -2,7 +2,7 @@
 #include <dtensor/parallel/module_members_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/ops/boundary/converter_impl.h>
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>

@@ -4,7 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/distribute_module.h>
-#include <dtensor/parallel/tied_modules_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <torch/nn/modules/linear.h>
@@ -16,7 +16,7 @@ namespace {
 
 // Checks a parameter of the target that has a boundary already.
 void check_may_share(
-    const LayoutBoundary& other,
+    const Boundary& other,
     const StyleTarget& target,
     const BoundaryLayouts& layouts) {
   DTENSOR_CHECK(
@@ -24,7 +24,7 @@ void check_may_share(
       "[parallelize_module] {} has a style already. Style a module once.",
       describe(target));
   DTENSOR_CHECK(
-      other.layouts() == layouts && other.where() == StyleMesh::of(target),
+      other.layouts() == layouts && other.where() == style_mesh(target),
       "[parallelize_module] {} is tied to module \"{}\" and styled "
       "differently. Give both the same style.",
       describe(target),
@@ -57,7 +57,7 @@ void PlanChanges::distribute(
     const Placement& placement,
     const std::string& what) {
   auto& change = change_of(parameter);
-  const auto where = StyleMesh::of(target);
+  const auto where = style_mesh(target);
   const auto wanted = Spec::make(
       where.mesh,
       where.alone(placement),
@@ -92,7 +92,7 @@ void PlanChanges::attach(
   if (target.root_mesh.defined()) {
     layouts.overlap_chunks = 1;
   }
-  std::shared_ptr<const LayoutBoundary> boundary;
+  BoundaryPtr boundary;
   if (kind == BoundaryKind::kLinear &&
       target.module.as<torch::nn::Linear>() != nullptr) {
     linears_.push_back(target);
@@ -101,19 +101,20 @@ void PlanChanges::attach(
   for (const auto& parameter : parameters) {
     auto& all = *change_of(parameter).boundaries;
     if (const auto& old = all.get(kind)) {
-      check_may_share(
-          static_cast<const LayoutBoundary&>(*old), target, layouts);
+      check_may_share(*old, target, layouts);
       is_tied = true; // the other's boundary prepares the input
       continue;
     }
     if (boundary == nullptr) {
-      boundary = std::make_shared<LayoutBoundary>(
+      boundary = std::make_shared<Boundary>(
           target.name,
           &target.module,
           describe_style(parameters[0], target, layouts),
-          StyleMesh::of(target),
           layouts,
-          is_tied ? Sibling() : join(target, layouts.input));
+          Converter(
+              style_mesh(target),
+              layouts.input,
+              is_tied ? nullptr : siblings_of(target, layouts.input)));
       styles_.push_back({&target.module, kind, boundary});
     }
     all.set(kind, boundary);
@@ -142,11 +143,11 @@ void PlanChanges::hook(
        std::move(after)});
 }
 
-Sibling PlanChanges::join(
+std::shared_ptr<Siblings> PlanChanges::siblings_of(
     const StyleTarget& target,
     const InputLayouts& layouts) {
   if (target.name.empty()) {
-    return {};
+    return nullptr;
   }
   const auto dot = target.name.rfind('.');
   const auto parent =
@@ -157,10 +158,10 @@ Sibling PlanChanges::join(
         return f.layouts == layouts;
       });
   if (family == families.end()) {
-    families.push_back({layouts, std::make_shared<SiblingGroup>()});
+    families.push_back({layouts, std::make_shared<Siblings>()});
     family = std::prev(families.end());
   }
-  return {family->group, family->group->members++};
+  return family->siblings;
 }
 
 std::string PlanChanges::describe_style(
@@ -177,7 +178,7 @@ std::string PlanChanges::describe_style(
       target.style.empty() ? "" : target.style + ": ",
       spec == nullptr ? "plain"
                       : text(spec->placements()[static_cast<size_t>(
-                            StyleMesh::of(target).dim)]),
+                            style_mesh(target).dim)]),
       text(layouts.input.desired),
       layouts.output ? ", output " + text(*layouts.output) : "");
 }
@@ -197,7 +198,7 @@ void PlanChanges::complete_biases() {
     if (spec != nullptr && change_of(linear.bias).spec == nullptr &&
         !is_dtensor(linear.bias)) {
       const auto& rows =
-          spec->placements()[static_cast<size_t>(StyleMesh::of(target).dim)];
+          spec->placements()[static_cast<size_t>(style_mesh(target).dim)];
       distribute(
           linear.bias,
           target,
@@ -208,7 +209,7 @@ void PlanChanges::complete_biases() {
     if (on_bias.get(BoundaryKind::kLinear) == nullptr) {
       on_bias.set(BoundaryKind::kLinear, boundary);
     }
-    static_cast<const LayoutBoundary&>(*boundary).expect_bias(linear.bias);
+    boundary->expect_bias(linear.bias);
   }
 }
 

@@ -5,10 +5,8 @@
 
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
-#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/parallel/hook_list.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
-#include <dtensor/parallel/shared_input_impl.h>
 #include <dtensor/parallel/style.h>
 
 #include <ATen/core/Tensor.h>
@@ -57,10 +55,12 @@ class PlanChanges {
       ModuleHooks::Hook before,
       ModuleHooks::Hook after);
 
-  /// Adds an input to those that share a redistribution: the inputs of children
-  /// of one module with equal layouts. The root module of a plan shares with
-  /// none.
-  Sibling join(const StyleTarget& target, const InputLayouts& layouts);
+  /// Returns the inputs that share a redistribution with an input: of children
+  /// of one module with equal layouts. Returns null for the root module of a
+  /// plan, which shares with none.
+  std::shared_ptr<Siblings> siblings_of(
+      const StyleTarget& target,
+      const InputLayouts& layouts);
 
   /// Carries out all changes. Communicates to distribute parameters.
   void carry_out();
@@ -75,7 +75,7 @@ class PlanChanges {
   struct Style {
     torch::nn::Module* module;
     BoundaryKind kind;
-    std::shared_ptr<const LayoutBoundary> boundary;
+    BoundaryPtr boundary;
   };
   struct Hooks {
     ModuleHooks* hooks;
@@ -87,7 +87,7 @@ class PlanChanges {
   };
   struct Family {
     InputLayouts layouts;
-    std::shared_ptr<SiblingGroup> group;
+    std::shared_ptr<Siblings> siblings;
   };
 
   Parameter& change_of(const at::Tensor& parameter);

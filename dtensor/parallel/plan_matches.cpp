@@ -2,8 +2,7 @@
 #include <dtensor/parallel/plan_matches_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/parallel/glob_impl.h>
-#include <dtensor/parallel/module_name_impl.h>
+#include <dtensor/parallel/module_names_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>

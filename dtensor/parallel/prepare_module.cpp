@@ -4,9 +4,8 @@
 #include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/hook_styles_impl.h>
-#include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -40,29 +39,45 @@ void check_lengths(
   }
 }
 
+// The conversion of a module's inputs or outputs. `tensors` has a converter for
+// each tensor; nullopt leaves a tensor unchanged.
 struct Change {
   const char* style;
   std::string module;
-  DeviceMesh mesh;
-  OptionalPlacements now;
-  OptionalPlacements desired;
+  std::vector<std::optional<detail::Converter>> tensors;
   bool use_local;
-  std::vector<detail::Sibling> siblings = {}; // one per input
 
-  detail::InputLayouts layouts(size_t i) const {
-    return {.plain = *now[i], .desired = *desired[i]};
-  }
   // Returns "inputs S(1) -> R, -" for messages.
   std::string text(const std::string& what) const {
     std::string all;
-    for (size_t i = 0; i < now.size(); ++i) {
+    for (const auto& tensor : tensors) {
       all += all.empty() ? what + " " : ", ";
-      all +=
-          now[i] ? to_string(*now[i]) + " -> " + to_string(*desired[i]) : "-";
+      all += tensor ? to_string(tensor->layouts().plain) + " -> " +
+              to_string(tensor->layouts().desired)
+                    : "-";
     }
     return all;
   }
 };
+
+// Returns the converters from `now` to `desired`. `siblings_of` returns the
+// inputs that share the redistribution of one with these layouts.
+template <class SiblingsOf>
+std::vector<std::optional<detail::Converter>> converters(
+    const StyleTarget& target,
+    const OptionalPlacements& now,
+    const OptionalPlacements& desired,
+    const SiblingsOf& siblings_of) {
+  std::vector<std::optional<detail::Converter>> made(now.size());
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i]) {
+      const detail::InputLayouts layouts{
+          .plain = *now[i], .desired = *desired[i]};
+      made[i].emplace(target.mesh, layouts, siblings_of(layouts));
+    }
+  }
+  return made;
+}
 
 constexpr auto kInput = detail::ReplicaKind::kInput;
 constexpr auto kOutput = detail::ReplicaKind::kOutput;
@@ -72,25 +87,21 @@ void change_layouts(
     detail::ReplicaKind kind,
     const std::vector<at::Tensor*>& tensors) {
   DTENSOR_CHECK_VALUE(
-      tensors.size() == change.now.size(),
+      tensors.size() == change.tensors.size(),
       "[{}] {} has {} tensor {}s, but got layouts for {}. Pass one layout per "
       "tensor, nullopt to leave a tensor unchanged.",
       change.style,
       change.module,
       tensors.size(),
       kind == kInput ? "input" : "output",
-      change.now.size());
+      change.tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (change.now[i] && tensors[i]->defined()) {
+    const auto& converter = change.tensors[i];
+    if (converter && tensors[i]->defined()) {
       if (C10_UNLIKELY(detail::replicas_observed())) {
-        detail::notify_module_tensor(
-            kind, *tensors[i], change.mesh, *change.now[i]);
+        converter->notify(kind, *tensors[i]);
       }
-      const auto placed = detail::shared_input(
-          *tensors[i],
-          change.mesh,
-          change.layouts(i),
-          change.siblings.empty() ? detail::Sibling() : change.siblings[i]);
+      const auto placed = converter->convert(*tensors[i]);
       if (change.use_local) {
         detail::record_local_tensor(*detail::spec_of(placed));
       }
@@ -113,19 +124,18 @@ PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
 
 void PrepareModuleInput::apply(const StyleTarget& target) const {
   auto& hooks = detail::hooks_of(target, "PrepareModuleInput");
-  Change change{
-      "PrepareModuleInput",
-      detail::describe(target),
-      target.mesh,
-      options_.input_layouts,
-      options_.desired_input_layouts,
-      options_.use_local_output};
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
-    for (size_t i = 0; i < change.now.size(); ++i) {
-      change.siblings.push_back(
-          change.now[i] ? changes.join(target, change.layouts(i))
-                        : detail::Sibling());
-    }
+    const Change change{
+        "PrepareModuleInput",
+        detail::describe(target),
+        converters(
+            target,
+            options_.input_layouts,
+            options_.desired_input_layouts,
+            [&](const auto& layouts) {
+              return changes.siblings_of(target, layouts);
+            }),
+        options_.use_local_output};
     changes.hook(
         target,
         hooks,
@@ -152,9 +162,11 @@ void PrepareModuleOutput::apply(const StyleTarget& target) const {
   const Change change{
       "PrepareModuleOutput",
       detail::describe(target),
-      target.mesh,
-      options_.output_layouts,
-      options_.desired_output_layouts,
+      converters(
+          target,
+          options_.output_layouts,
+          options_.desired_output_layouts,
+          [](const auto&) { return nullptr; }),
       options_.use_local_output};
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     changes.hook(

@@ -37,4 +37,16 @@ at::Tensor ring_attention(
     const at::Tensor& value,
     const RingCall& call);
 
+/// Returns the result of ring_attention() for tokens in order, by exchanging
+/// heads (Ulysses): a rank sends its tokens of other heads, and gets all tokens
+/// of its own heads, by four all-to-alls forward and four backward. Heads are
+/// assigned to ranks as by torch.chunk, queries together with their keys. If
+/// there are fewer key heads than ranks, keys and values are gathered instead.
+/// Differentiable as far as LibTorch's own attention is.
+at::Tensor ulysses_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const RingCall& call);
+
 } // namespace dtensor::detail

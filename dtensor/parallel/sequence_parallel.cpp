@@ -3,8 +3,8 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/style_target_impl.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/normalization.h>
 
@@ -26,27 +26,23 @@ void hook(
     const StyleTarget& target,
     ModuleHooks& hooks,
     const BoundaryLayouts& layouts) {
+  const auto where = detail::style_mesh(target);
   changes.hook(
       target,
       hooks,
       "SequenceParallel",
       "input and output " + to_string(layouts.input.desired),
-      [layouts,
-       where = detail::StyleMesh::of(target),
-       who = changes.join(target, layouts.input)](const auto& inputs) {
+      [converter = detail::Converter(
+           where, layouts.input, changes.siblings_of(target, layouts.input))](
+          const auto& inputs) {
         if (!inputs.empty()) {
           if (C10_UNLIKELY(detail::replicas_observed())) {
-            detail::notify_module_tensor(
-                detail::ReplicaKind::kInput,
-                *inputs[0],
-                where,
-                layouts.input.plain);
+            converter.notify(detail::ReplicaKind::kInput, *inputs[0]);
           }
-          *inputs[0] =
-              detail::shared_input(*inputs[0], where, layouts.input, who);
+          *inputs[0] = converter.convert(*inputs[0]);
         }
       },
-      [layouts, where = detail::StyleMesh::of(target)](const auto& outputs) {
+      [layouts, where](const auto& outputs) {
         for (auto* t : outputs) {
           *t = detail::to_output_layout(
               *t, where, layouts.output, layouts.use_local_output);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Conversion of single tensors of a state dictionary, from a model and to a
-// model.
+// model, and the names of tensors that several modules share.
 #pragma once
 
 #include <dtensor/parallel/state_dict.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -89,5 +90,28 @@ class StateProblems {
   std::vector<std::string> unexpected_;
   std::vector<std::string> misshapen_;
 };
+
+/// Names of tensors that several modules share. Files store such a tensor once,
+/// under its first name, like Python's safetensors.torch.save_model.
+class TiedNames {
+ public:
+  TiedNames() = default;
+  explicit TiedNames(const StateDict& tensors);
+
+  /// Map from each further name of a tensor to its first name.
+  const std::map<std::string, std::string>& firsts() const {
+    return firsts_;
+  }
+  /// Returns all names of the tensor called `name`, in order; empty if there is
+  /// only one.
+  const std::vector<std::string>& names_of(const std::string& name) const;
+
+ private:
+  std::map<std::string, std::string> firsts_;
+  std::map<std::string, std::vector<std::string>> by_first_;
+};
+
+/// True if two tensors of one shape have equal elements; NaN equals NaN.
+bool have_same_values(const at::Tensor& a, const at::Tensor& b);
 
 } // namespace dtensor::detail

@@ -19,7 +19,7 @@
 
 namespace dtensor::detail {
 
-// Parallel styles attached to a parameter (ops/boundary_impl.h).
+// Parallel styles attached to a parameter (ops/boundary/boundaries_impl.h).
 class Boundaries;
 
 /// State that an upper layer attaches to a tensor, opaque to this layer.

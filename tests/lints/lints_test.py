@@ -141,6 +141,14 @@ class FirstIncludes(unittest.TestCase):
         self.assertEqual(self.found(name, source("vector", own, body=body)), [
             f"{name}: the first include is vector and should be {own}"])
 
+    def test_the_public_header_of_its_name_in_the_layer(self):
+        name, own = "dtensor/parallel/rope/knot.cpp", "dtensor/parallel/knot.h"
+        files = {own: "bool is_tied();", name: source("vector", body="int i;")}
+        self.assertEqual(check_headers.check_first_include(name, files), [
+            f"{name}: the first include is vector and should be {own}"])
+        files[name] = source(own, "vector", body="int i;")
+        self.assertEqual(check_headers.check_first_include(name, files), [])
+
     def test_one_idea_of_a_larger_header(self):
         name = "dtensor/layout/tie.cpp"
         body = "bool Knot::tie() {\n  return true;\n}"

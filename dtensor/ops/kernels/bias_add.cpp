@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // output += bias, as torch::nn::Linear writes it: a plain local output and the
-// bias of a styled module. The module's boundary selects the shard of the bias
-// to add.
-#include <dtensor/ops/boundary_impl.h>
+// bias of a styled module. The module's boundary adds it
+// (ops/boundary/linear_bias.cpp).
+#include <dtensor/ops/with_boundary_impl.h>
 
-#include <dtensor/comm/observer.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/torch_internals.h>
 
@@ -23,17 +22,9 @@ bool add_module_bias(torch::jit::Stack* stack) {
     return false;
   }
   refresh_boundaries(bias, BoundaryKind::kLinear);
-  const bool is_plain_sum = (*stack)[base + 2].toScalar().equal(1);
-  if (is_plain_sum && boundary->add_pending_bias(self, bias)) {
-    torch::jit::drop(*stack, 3);
-    stack->emplace_back(std::move(self));
-    return true;
-  }
-  if (is_dtensor(self)) {
+  if (!boundary->add_bias(self, bias, (*stack)[base + 2].toScalar())) {
     return false;
   }
-  const ModuleScope scope(boundary->module_name());
-  self.add_(boundary->local_bias(bias, self), (*stack)[base + 2].toScalar());
   torch::jit::drop(*stack, 3);
   stack->emplace_back(std::move(self));
   return true;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/tied_modules_impl.h>
+// Modules that are tied after styling: head->weight = wte->weight. The head's
+// boundary is attached to its former weight, so operators that use the new
+// weight find the boundary in a registry of styled modules.
+#include <dtensor/ops/boundary/boundary_impl.h>
 
 #include <dtensor/comm/rank_local_impl.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/error.h>
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -16,7 +19,7 @@ namespace {
 struct Styled {
   std::weak_ptr<torch::nn::Module> module;
   BoundaryKind kind;
-  std::shared_ptr<const LayoutBoundary> boundary;
+  BoundaryPtr boundary;
 };
 
 struct StyledModules {
@@ -39,6 +42,16 @@ bool has_weight(
   return embedding != nullptr && embedding->weight.is_same(weight);
 }
 
+// Throws if modules that were tied after styling have different styles.
+void check_same_style(const Boundary& a, const Boundary& b) {
+  DTENSOR_CHECK(
+      a.layouts() == b.layouts() && a.where() == b.where(),
+      "[boundary] {} was tied to {}, which is styled differently. Give both "
+      "the same style.",
+      describe_module(a.module_name()),
+      describe_module(b.module_name()));
+}
+
 } // namespace
 
 // Removes entries of destroyed modules each time the list has doubled, so that
@@ -46,7 +59,7 @@ bool has_weight(
 void note_styled(
     torch::nn::Module& module,
     BoundaryKind kind,
-    std::shared_ptr<const LayoutBoundary> boundary) {
+    BoundaryPtr boundary) {
   auto& [all, next_cleanup] = styled_modules.get();
   if (all.size() >= next_cleanup) {
     std::erase_if(all, [](const auto& s) { return s.module.expired(); });
@@ -57,11 +70,11 @@ void note_styled(
   }
 }
 
-std::shared_ptr<const LayoutBoundary> style_of_tied(
+BoundaryPtr style_of_tied(
     const at::Tensor& parameter,
     BoundaryKind kind,
-    const LayoutBoundary* known) {
-  std::shared_ptr<const LayoutBoundary> found;
+    const Boundary* known) {
+  BoundaryPtr found;
   for (const auto& styled : styled_modules.get().all) {
     if (styled.kind != kind || styled.boundary.get() == known) {
       continue;

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Name patterns.
+// Full names of modules and parameters, as they appear in plans, errors and
+// tables, and patterns that match names.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace dtensor::detail {
+
+/// Joins a module's name and the name of a member: "w1.weight". The root module
+/// has an empty name, so its members are "weight".
+inline std::string full_name(
+    const std::string& module,
+    const std::string& name) {
+  return module.empty() ? name : module + "." + name;
+}
 
 /// True if `name` matches: Python's fnmatch.fnmatchcase, with *, ?, [seq] and
 /// [!seq]. The time is at most proportional to the product of the lengths.

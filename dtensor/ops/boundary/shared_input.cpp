@@ -23,13 +23,12 @@
 //
 // The result's autograd history is held weakly: a leaf must not keep alive a
 // graph that owns the leaf.
-#include <dtensor/parallel/shared_input_impl.h>
+#include <dtensor/ops/boundary/converter_impl.h>
 
+#include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
-#include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -122,7 +121,7 @@ struct SharedInput {
   at::Tensor given;
   bool recorded = false;
   WeakNode node{NodePtr()};
-  std::vector<bool> served; // by Sibling::index; empty: all are done
+  std::vector<bool> served; // by Converter::index_; empty: all are done
 
   void drop() {
     kept.reset();
@@ -134,19 +133,6 @@ struct SharedInput {
 namespace {
 
 using SharedInputPtr = std::shared_ptr<SharedInput>;
-
-// Redistributes the input to a normal tensor, also in inference mode.
-at::Tensor prepare_shared(
-    const at::Tensor& distributed,
-    const StyleMesh& where,
-    const InputLayouts& layouts) {
-  if (!c10::InferenceMode::is_enabled()) {
-    return prepare(distributed, where, layouts);
-  }
-  const c10::InferenceMode off(false);
-  const c10::NoGradGuard no_grad;
-  return prepare(distributed, where, layouts);
-}
 
 struct Keep final : torch::autograd::FunctionPreHook {
   explicit Keep(SharedInputPtr input) : shared(std::move(input)) {}
@@ -190,7 +176,8 @@ void remember(
     const at::Tensor& x,
     const SpecPtr& from,
     const at::Tensor& prepared,
-    const Sibling& who) {
+    Siblings& siblings,
+    size_t index) {
   const auto& node = prepared.grad_fn();
   auto shared = std::make_shared<SharedInput>(SharedInput{
       .facts = Facts(x),
@@ -203,14 +190,14 @@ void remember(
       .given = {},
       .recorded = node != nullptr,
       .node = WeakNode(node),
-      .served = std::vector<bool>(who.group->members)});
-  shared->served[who.index] = true;
+      .served = std::vector<bool>(siblings.members)});
+  shared->served[index] = true;
   if (communicates(*from, *shared->to)) {
     shared->kept = local_of(prepared);
     shared->kept_version = version_of(shared->kept);
     shared->given = given_for(shared->kept, part_of(x), *from);
   }
-  who.group->current = shared;
+  siblings.current = shared;
   if (is_dtensor(x)) {
     // Creates a new meta: copies that share the old one (such as tensors that
     // autograd saved) must not own the shared input.
@@ -218,7 +205,7 @@ void remember(
     meta->shared_input = std::move(shared);
     x.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
   } else if (node == nullptr) {
-    who.group->owned = std::move(shared);
+    siblings.owned = std::move(shared);
   } else {
     node->add_pre_hook(std::make_unique<Keep>(std::move(shared)));
   }
@@ -252,11 +239,8 @@ void check_unwritten(const SharedInput& shared, const at::Tensor& part) {
       describe_module(shared.maker));
 }
 
-bool is_for(
-    const SharedInput& shared,
-    const at::Tensor& x,
-    const Sibling& who) {
-  return !shared.served.empty() && !shared.served[who.index] &&
+bool is_for(const SharedInput& shared, const at::Tensor& x, size_t index) {
+  return !shared.served.empty() && !shared.served[index] &&
       (!is_dtensor(x) || meta_of(x).shared_input.get() == &shared) &&
       shared.facts.still_hold(x) &&
       shared.counted == shared.counter.current_version() &&
@@ -265,7 +249,7 @@ bool is_for(
       (!shared.recorded || !shared.node.expired());
 }
 
-at::Tensor serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
+at::Tensor serve(SharedInput& shared, const at::Tensor& x, size_t index) {
   const auto part = part_of(x);
   if (shared.kept.defined()) {
     check_unwritten(shared, part);
@@ -278,7 +262,7 @@ at::Tensor serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
   if (shared.recorded) {
     torch::autograd::impl::set_gradient_edge(result, {shared.node.lock(), 0});
   }
-  shared.served[who.index] = true;
+  shared.served[index] = true;
   if (std::find(shared.served.begin(), shared.served.end(), false) ==
       shared.served.end()) {
     shared.drop();
@@ -286,53 +270,33 @@ at::Tensor serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
   return result;
 }
 
-bool may_share(const at::Tensor& x, const Sibling& who) {
-  return who.group != nullptr && who.group->members >= 2 && !x.is_meta();
-}
-
 } // namespace
 
-at::Tensor shared_input(
-    const at::Tensor& x,
-    const StyleMesh& where,
-    const InputLayouts& layouts,
-    const Sibling& who) {
-  if (!may_share(x, who)) {
-    return prepare(as_dtensor(x, where, layouts), where, layouts);
-  }
-  if (const auto shared = who.group->current.lock()) {
-    if (is_for(*shared, x, who)) {
-      return serve(*shared, x, who);
+at::Tensor Converter::convert_shared(const at::Tensor& x) const {
+  if (const auto shared = siblings_->current.lock()) {
+    if (is_for(*shared, x, index_)) {
+      return serve(*shared, x, index_);
     }
     shared->drop();
   }
-  const auto distributed = as_dtensor(x, where, layouts);
-  auto prepared = prepare_shared(distributed, where, layouts);
+  const auto distributed = as_dtensor(x);
+  auto result = redistribute_to_normal(distributed);
   const auto& from = spec_of(distributed);
-  if (worth_sharing(x, prepared, communicates(*from, *spec_of(prepared)))) {
-    remember(x, from, prepared, who);
+  if (worth_sharing(x, result, communicates(*from, *spec_of(result)))) {
+    remember(x, from, result, *siblings_, index_);
   }
-  return prepared;
+  return result;
 }
 
-ModuleInput take_input(
-    const at::Tensor& x,
-    const StyleMesh& where,
-    const InputLayouts& layouts,
-    const Sibling& who,
-    InputLayoutCache& known) {
-  if (may_share(x, who)) {
-    return {shared_input(x, where, layouts, who), {}, nullptr};
+// Redistributes the input to a normal tensor, also in inference mode.
+at::Tensor Converter::redistribute_to_normal(
+    const at::Tensor& distributed) const {
+  if (!c10::InferenceMode::is_enabled()) {
+    return redistribute(distributed);
   }
+  const c10::InferenceMode off(false);
   const c10::NoGradGuard no_grad;
-  if (known.is_like(x, where.mesh)) {
-    return {known.enter(x), x, known.from()};
-  }
-  const auto distributed = as_dtensor(x, where, layouts);
-  auto value = prepare(distributed, where, layouts);
-  const auto& from = spec_of(distributed);
-  known.note(x, from, spec_of(value), !known_shape(x, layouts).shape);
-  return {std::move(value), x, from};
+  return redistribute(distributed);
 }
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/glob_impl.h>
+#include <dtensor/parallel/module_names_impl.h>
 
 #include <cstddef>
 #include <vector>

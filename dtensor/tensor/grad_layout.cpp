@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/grad_layout_impl.h>
+#include <dtensor/tensor/grad_layout_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>

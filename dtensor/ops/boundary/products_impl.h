@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Products of a styled Linear that the operator does not compute itself: with
+// units that ranks share, and in chunks.
+//
 // SharedUnits: units of a Linear's output that several units of another Linear
 // share, as query heads share key/value heads in grouped-query attention. If
 // query groups are split over ranks, each rank computes the units that its own
@@ -10,6 +13,7 @@
 
 #include <dtensor/api.h>
 #include <dtensor/layout/mesh.h>
+#include <dtensor/layout/placement.h>
 
 #include <ATen/core/Tensor.h>
 
@@ -46,5 +50,20 @@ at::Tensor shared_linear(
 
 /// Returns this rank's units of a bias.
 at::Tensor shared_bias(const at::Tensor& bias, const SharedUnits& shared);
+
+/// Linear with a weight sharded along the input features, computed in chunks of
+/// rows: the all-reduce of one chunk overlaps with the product of the next.
+/// Returns `input` (..., K) S(-1) times `weight_t` (K, N) S(0), plus `bias` (N)
+/// R if defined: a DTensor (..., N) in layout `output`, reduced in `chunks`
+/// chunks of the first dimension. Returns an undefined tensor, and does
+/// nothing, in unsupported cases: other layouts or dtypes, fewer than two rows,
+/// or an output that is sharded along the rows. Differentiable; the gradient is
+/// not chunked.
+at::Tensor overlapped_linear(
+    const at::Tensor& input,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias,
+    const Placement& output,
+    int64_t chunks);
 
 } // namespace dtensor::detail
