@@ -520,57 +520,57 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/torch_2_0_attention.h
 )
 set(DTENSOR_PARALLEL_SOURCES
-  dtensor/parallel/attention_block.cpp
-  dtensor/parallel/attention_block_impl.h
-  dtensor/parallel/attention_parallel.cpp
-  dtensor/parallel/attention_tokens.cpp
-  dtensor/parallel/attention_tokens_impl.h
-  dtensor/parallel/autocast.cpp
-  dtensor/parallel/average_gradients.cpp
-  dtensor/parallel/boundary.cpp
-  dtensor/parallel/clip_grad_norm.cpp
-  dtensor/parallel/context_attention.cpp
-  dtensor/parallel/context_attention_impl.h
-  dtensor/parallel/context_layouts.cpp
-  dtensor/parallel/context_parallel.cpp
-  dtensor/parallel/context_scope_impl.h
-  dtensor/parallel/distribute_module.cpp
-  dtensor/parallel/distribute_optimizer_state.cpp
-  dtensor/parallel/head_exchange.cpp
-  dtensor/parallel/hook_list.cpp
-  dtensor/parallel/key_value_blocks.cpp
-  dtensor/parallel/key_value_blocks_impl.h
-  dtensor/parallel/linear_styles.cpp
-  dtensor/parallel/loss_parallel.cpp
-  dtensor/parallel/model_state_dict.cpp
-  dtensor/parallel/module_claim.cpp
-  dtensor/parallel/module_claim_impl.h
-  dtensor/parallel/module_members.cpp
-  dtensor/parallel/module_members_impl.h
-  dtensor/parallel/module_names.cpp
-  dtensor/parallel/module_names_impl.h
-  dtensor/parallel/named_parameters_impl.h
-  dtensor/parallel/optimizer_fields.cpp
-  dtensor/parallel/optimizer_fields_impl.h
-  dtensor/parallel/optimizer_state_dict.cpp
-  dtensor/parallel/parallelize_module.cpp
-  dtensor/parallel/plan_changes.cpp
-  dtensor/parallel/plan_changes_impl.h
-  dtensor/parallel/plan_matches.cpp
-  dtensor/parallel/plan_matches_impl.h
-  dtensor/parallel/prepare_module.cpp
-  dtensor/parallel/ring_attention.cpp
-  dtensor/parallel/ring_attention_impl.h
-  dtensor/parallel/sequence_parallel.cpp
-  dtensor/parallel/shared_ranks_impl.h
-  dtensor/parallel/state_values.cpp
-  dtensor/parallel/state_values_impl.h
-  dtensor/parallel/style.cpp
-  dtensor/parallel/style_target_impl.h
-  dtensor/parallel/tie_weights.cpp
+  dtensor/parallel/attention/attention_block.cpp
+  dtensor/parallel/attention/attention_block_impl.h
+  dtensor/parallel/attention/attention_tokens.cpp
+  dtensor/parallel/attention/attention_tokens_impl.h
+  dtensor/parallel/attention/context_attention.cpp
+  dtensor/parallel/attention/context_attention_impl.h
+  dtensor/parallel/attention/context_layouts.cpp
+  dtensor/parallel/attention/context_parallel.cpp
+  dtensor/parallel/attention/context_scope_impl.h
+  dtensor/parallel/attention/head_exchange.cpp
+  dtensor/parallel/attention/key_value_blocks.cpp
+  dtensor/parallel/attention/key_value_blocks_impl.h
+  dtensor/parallel/attention/ring_attention.cpp
+  dtensor/parallel/attention/ring_attention_impl.h
+  dtensor/parallel/plan/distribute_module.cpp
+  dtensor/parallel/plan/module_claim.cpp
+  dtensor/parallel/plan/module_claim_impl.h
+  dtensor/parallel/plan/module_names.cpp
+  dtensor/parallel/plan/module_names_impl.h
+  dtensor/parallel/plan/parallelize_module.cpp
+  dtensor/parallel/plan/plan_changes.cpp
+  dtensor/parallel/plan/plan_changes_impl.h
+  dtensor/parallel/plan/plan_matches.cpp
+  dtensor/parallel/plan/plan_matches_impl.h
+  dtensor/parallel/state/distribute_optimizer_state.cpp
+  dtensor/parallel/state/model_state_dict.cpp
+  dtensor/parallel/state/module_members.cpp
+  dtensor/parallel/state/module_members_impl.h
+  dtensor/parallel/state/named_parameters_impl.h
+  dtensor/parallel/state/optimizer_fields.cpp
+  dtensor/parallel/state/optimizer_fields_impl.h
+  dtensor/parallel/state/optimizer_state_dict.cpp
+  dtensor/parallel/state/state_values.cpp
+  dtensor/parallel/state/state_values_impl.h
+  dtensor/parallel/state/tie_weights.cpp
+  dtensor/parallel/styles/attention_parallel.cpp
+  dtensor/parallel/styles/boundary.cpp
+  dtensor/parallel/styles/hook_list.cpp
+  dtensor/parallel/styles/linear_styles.cpp
+  dtensor/parallel/styles/prepare_module.cpp
+  dtensor/parallel/styles/sequence_parallel.cpp
+  dtensor/parallel/styles/style.cpp
+  dtensor/parallel/styles/style_target_impl.h
   dtensor/parallel/torch_2_0_attention.cpp
   dtensor/parallel/torch_2_0_layouts.cpp
   dtensor/parallel/torch_2_0_styles.cpp
+  dtensor/parallel/training/autocast.cpp
+  dtensor/parallel/training/average_gradients.cpp
+  dtensor/parallel/training/clip_grad_norm.cpp
+  dtensor/parallel/training/loss_parallel.cpp
+  dtensor/parallel/training/shared_ranks_impl.h
 )
 
 set(DTENSOR_DATA_PARALLEL_HEADERS

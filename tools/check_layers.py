@@ -95,7 +95,7 @@ LISTED = {
             "ops/kernels/*": "beside the kernels of a family",
             "ops/local_op_impl.h": "what t and detach are below autograd",
             "ops/plain_gradient.cpp": "cat, unboxed",
-            "parallel/context_attention.cpp": "attention in a scope",
+            "parallel/attention/context_attention.cpp": "attention in a scope",
             "program/find_linears.cpp": "products that export decomposes",
             "program/find_products.cpp": "modules that a graph calls",
             "program/make_modules.cpp": "modules that a graph calls",

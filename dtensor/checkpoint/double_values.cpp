@@ -3,7 +3,7 @@
 
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 

@@ -3,7 +3,7 @@
 
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/weights/checksums_impl.h>
 
 #include <c10/util/StringUtil.h>

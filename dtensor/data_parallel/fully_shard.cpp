@@ -9,8 +9,8 @@
 #include <dtensor/data_parallel/unit_source_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/parallel/style_target_impl.h>
+#include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/grad_layout_impl.h>
 #include <dtensor/tensor/interceptor_impl.h>
 #include <dtensor/tensor/meta_impl.h>

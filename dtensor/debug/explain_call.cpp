@@ -14,7 +14,7 @@
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
-#include <dtensor/parallel/context_attention_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>
 

@@ -6,7 +6,7 @@
 #include <dtensor/debug/operator_text_impl.h>
 #include <dtensor/debug/text_table_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/module_names_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <unordered_map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/module_info_impl.h>
 
-#include <dtensor/parallel/module_names_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <torch/nn/module.h>
 
 #include <string_view>

@@ -3,8 +3,8 @@
 
 #include <dtensor/deferred/tape_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <c10/util/StringUtil.h>

@@ -7,8 +7,8 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/linear_styles.h>
-#include <dtensor/parallel/plan_changes_impl.h>
-#include <dtensor/parallel/style_target_impl.h>
+#include <dtensor/parallel/plan/plan_changes_impl.h>
+#include <dtensor/parallel/styles/style_target_impl.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>

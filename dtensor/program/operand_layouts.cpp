@@ -9,7 +9,7 @@
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/parallel/context_attention_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/program/routes_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
