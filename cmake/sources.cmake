@@ -67,55 +67,58 @@ set(DTENSOR_COMM_HEADERS
 set(DTENSOR_COMM_SOURCES
   dtensor/comm/backend/assumed_shapes.cpp
   dtensor/comm/backend/assumed_shapes_impl.h
-  dtensor/comm/group/backend_call.cpp
-  dtensor/comm/group/backend_call_impl.h
   dtensor/comm/backend/backend_layer_impl.h
+  dtensor/comm/backend/call.cpp
+  dtensor/comm/backend/call_impl.h
+  dtensor/comm/backend/checked_backend.cpp
+  dtensor/comm/backend/decompose.cpp
+  dtensor/comm/backend/decompose_impl.h
+  dtensor/comm/backend/fake_backend.cpp
+  dtensor/comm/backend/fake_backend_impl.h
+  dtensor/comm/backend/gloo_threads.cpp
+  dtensor/comm/backend/gloo_threads_impl.h
+  dtensor/comm/backend/message_of_impl.h
+  dtensor/comm/backend/packed_call.cpp
+  dtensor/comm/backend/packed_call_impl.h
+  dtensor/comm/backend/per_device_backend.cpp
+  dtensor/comm/backend/per_device_backend_impl.h
+  dtensor/comm/backend/reduce.cpp
+  dtensor/comm/backend/reduce_impl.h
+  dtensor/comm/backend/reduce_loops.cpp
+  dtensor/comm/backend/reduce_loops_impl.h
+  dtensor/comm/backend/transport_backend.cpp
+  dtensor/comm/backend/transport_backend_impl.h
   dtensor/comm/backends.cpp
   dtensor/comm/buffer_backend.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
   dtensor/comm/c10d_group_impl.h
-  dtensor/comm/backend/call.cpp
-  dtensor/comm/backend/call_impl.h
-  dtensor/comm/backend/checked_backend.cpp
   dtensor/comm/collective_timeout.cpp
-  dtensor/comm/backend/decompose.cpp
-  dtensor/comm/backend/decompose_impl.h
-  dtensor/comm/rank/draw_kernels.cpp
-  dtensor/comm/backend/fake_backend.cpp
-  dtensor/comm/backend/fake_backend_impl.h
-  dtensor/comm/rank/fork_count.cpp
-  dtensor/comm/rank/fork_count_impl.h
-  dtensor/comm/backend/gloo_threads.cpp
-  dtensor/comm/backend/gloo_threads_impl.h
   dtensor/comm/group.cpp
-  dtensor/comm/group_async.cpp
+  dtensor/comm/group/backend_call.cpp
+  dtensor/comm/group/backend_call_impl.h
   dtensor/comm/group/group_checks.cpp
   dtensor/comm/group/group_checks_impl.h
   dtensor/comm/group/group_events.cpp
+  dtensor/comm/group/mesh_groups.cpp
+  dtensor/comm/group/mesh_groups_impl.h
+  dtensor/comm/group/owner.cpp
+  dtensor/comm/group/owner_impl.h
+  dtensor/comm/group/plain_tensors_impl.h
+  dtensor/comm/group/recorded_impl.h
+  dtensor/comm/group/redistribution_scope_impl.h
+  dtensor/comm/group/shard_buffers.cpp
+  dtensor/comm/group/shard_buffers_impl.h
+  dtensor/comm/group_async.cpp
   dtensor/comm/hybrid/hybrid_rank_impl.h
   dtensor/comm/hybrid/run_hybrid.cpp
   dtensor/comm/hybrid/run_hybrid_impl.h
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/in_flight.cpp
   dtensor/comm/init_device_mesh.cpp
-  dtensor/comm/group/mesh_groups.cpp
-  dtensor/comm/group/mesh_groups_impl.h
   dtensor/comm/mesh_scope.cpp
-  dtensor/comm/backend/message_of_impl.h
-  dtensor/comm/rank/most_ranks_impl.h
   dtensor/comm/mpi/module_impl.h
   dtensor/comm/observer.cpp
-  dtensor/comm/group/owner.cpp
-  dtensor/comm/group/owner_impl.h
-  dtensor/comm/backend/packed_call.cpp
-  dtensor/comm/backend/packed_call_impl.h
-  dtensor/comm/group/shard_buffers.cpp
-  dtensor/comm/backend/per_device_backend.cpp
-  dtensor/comm/backend/per_device_backend_impl.h
-  dtensor/comm/rank/plain_draws.cpp
-  dtensor/comm/rank/plain_draws_impl.h
-  dtensor/comm/group/plain_tensors_impl.h
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
   dtensor/comm/processes/connections.cpp
@@ -156,8 +159,30 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/record_folder_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
-  dtensor/comm/shared_memory/rows_impl.h
   dtensor/comm/processes/session_impl.h
+  dtensor/comm/processes/sockets.cpp
+  dtensor/comm/processes/sockets_impl.h
+  dtensor/comm/processes/where_impl.h
+  dtensor/comm/processes/within_deadline_impl.h
+  dtensor/comm/processes/write_signals.cpp
+  dtensor/comm/processes/write_signals_impl.h
+  dtensor/comm/rank/draw_kernels.cpp
+  dtensor/comm/rank/fork_count.cpp
+  dtensor/comm/rank/fork_count_impl.h
+  dtensor/comm/rank/most_ranks_impl.h
+  dtensor/comm/rank/plain_draws.cpp
+  dtensor/comm/rank/plain_draws_impl.h
+  dtensor/comm/rank/rank_local.cpp
+  dtensor/comm/rank/rank_local_impl.h
+  dtensor/comm/rank/rank_memory.cpp
+  dtensor/comm/rank/rank_memory_impl.h
+  dtensor/comm/rank/small_memory.cpp
+  dtensor/comm/rank/small_memory_impl.h
+  dtensor/comm/rank/spin.cpp
+  dtensor/comm/rank/spin_impl.h
+  dtensor/comm/rank_generator.cpp
+  dtensor/comm/rank_generator_impl.h
+  dtensor/comm/shared_memory/rows_impl.h
   dtensor/comm/shared_memory/shared_arena.cpp
   dtensor/comm/shared_memory/shared_arena_impl.h
   dtensor/comm/shared_memory/shared_backend.cpp
@@ -177,29 +202,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/shared_memory/shared_waits.cpp
   dtensor/comm/shared_memory/shown_results.cpp
   dtensor/comm/shared_memory/shown_results_impl.h
-  dtensor/comm/processes/sockets.cpp
-  dtensor/comm/processes/sockets_impl.h
-  dtensor/comm/processes/where_impl.h
-  dtensor/comm/processes/within_deadline_impl.h
-  dtensor/comm/processes/write_signals.cpp
-  dtensor/comm/processes/write_signals_impl.h
-  dtensor/comm/rank_generator.cpp
-  dtensor/comm/rank_generator_impl.h
-  dtensor/comm/rank/rank_local.cpp
-  dtensor/comm/rank/rank_local_impl.h
-  dtensor/comm/rank/rank_memory.cpp
-  dtensor/comm/rank/rank_memory_impl.h
-  dtensor/comm/group/recorded_impl.h
-  dtensor/comm/group/redistribution_scope_impl.h
-  dtensor/comm/backend/reduce.cpp
-  dtensor/comm/backend/reduce_impl.h
-  dtensor/comm/backend/reduce_loops.cpp
-  dtensor/comm/backend/reduce_loops_impl.h
-  dtensor/comm/group/shard_buffers_impl.h
-  dtensor/comm/rank/small_memory.cpp
-  dtensor/comm/rank/small_memory_impl.h
-  dtensor/comm/rank/spin.cpp
-  dtensor/comm/rank/spin_impl.h
   dtensor/comm/threads/all_gather.cpp
   dtensor/comm/threads/all_reduce.cpp
   dtensor/comm/threads/all_to_all.cpp
@@ -227,8 +229,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/thread_hub_impl.h
   dtensor/comm/threads/thread_meeting_impl.h
   dtensor/comm/threads/thread_rank_impl.h
-  dtensor/comm/backend/transport_backend.cpp
-  dtensor/comm/backend/transport_backend_impl.h
   dtensor/comm/world.cpp
   dtensor/comm/world_impl.h
 )
@@ -290,6 +290,8 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
+  dtensor/tensor/grad_layout.cpp
+  dtensor/tensor/grad_layout_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
   dtensor/tensor/inner_nodes.cpp
@@ -337,6 +339,16 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
+  dtensor/ops/boundary/boundaries_impl.h
+  dtensor/ops/boundary/boundary.cpp
+  dtensor/ops/boundary/boundary_impl.h
+  dtensor/ops/boundary/converter.cpp
+  dtensor/ops/boundary/converter_impl.h
+  dtensor/ops/boundary/linear_bias.cpp
+  dtensor/ops/boundary/products.cpp
+  dtensor/ops/boundary/products_impl.h
+  dtensor/ops/boundary/shared_input.cpp
+  dtensor/ops/boundary/tied_modules.cpp
   dtensor/ops/candidates.cpp
   dtensor/ops/dim_map.cpp
   dtensor/ops/einsum.cpp
@@ -376,8 +388,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
   dtensor/ops/op_call.cpp
-  dtensor/ops/path/boundary.cpp
-  dtensor/ops/path/boundary_impl.h
   dtensor/ops/path/call_key.cpp
   dtensor/ops/path/call_key_impl.h
   dtensor/ops/path/decide.cpp
@@ -472,79 +482,54 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/tie_weights.h
 )
 set(DTENSOR_PARALLEL_SOURCES
-  dtensor/parallel/attention_block.cpp
-  dtensor/parallel/attention_block_impl.h
-  dtensor/parallel/attention_parallel.cpp
-  dtensor/parallel/attention_tokens.cpp
-  dtensor/parallel/attention_tokens_impl.h
-  dtensor/parallel/autocast.cpp
-  dtensor/parallel/average_gradients.cpp
-  dtensor/parallel/awaited_bias.cpp
-  dtensor/parallel/awaited_bias_impl.h
-  dtensor/parallel/boundary.cpp
-  dtensor/parallel/clip_grad_norm.cpp
-  dtensor/parallel/context_attention.cpp
-  dtensor/parallel/context_attention_impl.h
-  dtensor/parallel/context_layouts.cpp
-  dtensor/parallel/context_parallel.cpp
-  dtensor/parallel/context_scope_impl.h
-  dtensor/parallel/context_unshard.cpp
-  dtensor/parallel/distribute_module.cpp
-  dtensor/parallel/distribute_optimizer_state.cpp
-  dtensor/parallel/glob.cpp
-  dtensor/parallel/glob_impl.h
-  dtensor/parallel/grad_layout.cpp
-  dtensor/parallel/grad_layout_impl.h
-  dtensor/parallel/head_exchange.cpp
-  dtensor/parallel/head_exchange_impl.h
-  dtensor/parallel/hook_list.cpp
-  dtensor/parallel/hook_styles.cpp
-  dtensor/parallel/hook_styles_impl.h
-  dtensor/parallel/input_layout_cache.cpp
-  dtensor/parallel/input_layout_cache_impl.h
-  dtensor/parallel/key_value_blocks.cpp
-  dtensor/parallel/key_value_blocks_impl.h
-  dtensor/parallel/layout_boundary.cpp
-  dtensor/parallel/layout_boundary_impl.h
-  dtensor/parallel/linear_styles.cpp
-  dtensor/parallel/loss_parallel.cpp
-  dtensor/parallel/model_state_dict.cpp
-  dtensor/parallel/module_claim.cpp
-  dtensor/parallel/module_claim_impl.h
-  dtensor/parallel/module_input.cpp
-  dtensor/parallel/module_input_impl.h
-  dtensor/parallel/module_members.cpp
-  dtensor/parallel/module_members_impl.h
-  dtensor/parallel/module_name_impl.h
-  dtensor/parallel/named_parameters_impl.h
-  dtensor/parallel/optimizer_fields.cpp
-  dtensor/parallel/optimizer_fields_impl.h
-  dtensor/parallel/optimizer_state_dict.cpp
-  dtensor/parallel/overlapped_linear.cpp
-  dtensor/parallel/overlapped_linear_impl.h
-  dtensor/parallel/parallelize_module.cpp
-  dtensor/parallel/plan_changes.cpp
-  dtensor/parallel/plan_changes_impl.h
-  dtensor/parallel/plan_matches.cpp
-  dtensor/parallel/plan_matches_impl.h
-  dtensor/parallel/prepare_module.cpp
-  dtensor/parallel/ring_attention.cpp
-  dtensor/parallel/ring_attention_impl.h
-  dtensor/parallel/sequence_parallel.cpp
-  dtensor/parallel/shared_input.cpp
-  dtensor/parallel/shared_input_impl.h
-  dtensor/parallel/shared_ranks_impl.h
-  dtensor/parallel/shared_units.cpp
-  dtensor/parallel/shared_units_impl.h
-  dtensor/parallel/state_values.cpp
-  dtensor/parallel/state_values_impl.h
-  dtensor/parallel/style.cpp
-  dtensor/parallel/style_mesh_impl.h
-  dtensor/parallel/tie_weights.cpp
-  dtensor/parallel/tied_modules.cpp
-  dtensor/parallel/tied_modules_impl.h
-  dtensor/parallel/tied_names.cpp
-  dtensor/parallel/tied_names_impl.h
+  dtensor/parallel/attention/attention_block.cpp
+  dtensor/parallel/attention/attention_block_impl.h
+  dtensor/parallel/attention/attention_tokens.cpp
+  dtensor/parallel/attention/attention_tokens_impl.h
+  dtensor/parallel/attention/context_attention.cpp
+  dtensor/parallel/attention/context_attention_impl.h
+  dtensor/parallel/attention/context_layouts.cpp
+  dtensor/parallel/attention/context_parallel.cpp
+  dtensor/parallel/attention/context_scope_impl.h
+  dtensor/parallel/attention/head_exchange.cpp
+  dtensor/parallel/attention/key_value_blocks.cpp
+  dtensor/parallel/attention/key_value_blocks_impl.h
+  dtensor/parallel/attention/ring_attention.cpp
+  dtensor/parallel/attention/ring_attention_impl.h
+  dtensor/parallel/plan/distribute_module.cpp
+  dtensor/parallel/plan/module_claim.cpp
+  dtensor/parallel/plan/module_claim_impl.h
+  dtensor/parallel/plan/module_names.cpp
+  dtensor/parallel/plan/module_names_impl.h
+  dtensor/parallel/plan/parallelize_module.cpp
+  dtensor/parallel/plan/plan_changes.cpp
+  dtensor/parallel/plan/plan_changes_impl.h
+  dtensor/parallel/plan/plan_matches.cpp
+  dtensor/parallel/plan/plan_matches_impl.h
+  dtensor/parallel/state/distribute_optimizer_state.cpp
+  dtensor/parallel/state/model_state_dict.cpp
+  dtensor/parallel/state/module_members.cpp
+  dtensor/parallel/state/module_members_impl.h
+  dtensor/parallel/state/named_parameters_impl.h
+  dtensor/parallel/state/optimizer_fields.cpp
+  dtensor/parallel/state/optimizer_fields_impl.h
+  dtensor/parallel/state/optimizer_state_dict.cpp
+  dtensor/parallel/state/state_values.cpp
+  dtensor/parallel/state/state_values_impl.h
+  dtensor/parallel/state/tie_weights.cpp
+  dtensor/parallel/styles/attention_parallel.cpp
+  dtensor/parallel/styles/boundary.cpp
+  dtensor/parallel/styles/hook_list.cpp
+  dtensor/parallel/styles/linear_styles.cpp
+  dtensor/parallel/styles/prepare_module.cpp
+  dtensor/parallel/styles/sequence_parallel.cpp
+  dtensor/parallel/styles/style.cpp
+  dtensor/parallel/styles/style_target_impl.h
+  dtensor/parallel/training/autocast.cpp
+  dtensor/parallel/training/average_gradients.cpp
+  dtensor/parallel/training/clip_grad_norm.cpp
+  dtensor/parallel/training/loss_parallel.cpp
+  dtensor/parallel/training/shared_ranks_impl.h
 )
 
 set(DTENSOR_DATA_PARALLEL_HEADERS

@@ -19,7 +19,7 @@
 // data access checks has_storage() first           tensor     DataIsExplained
 // writes regenerate views by as_strided            ops        ViewsOfWrites
 //   AsStridedBackward0
-// operators called by nn::Linear and Embedding     parallel   ModulesCall
+// operators called by nn::Linear and Embedding     ops        ModulesCall
 // the node of a running gradient formula           ops        NodesAreCurrent
 // exec_info of a graph task controls inner nodes   tensor     NodesInside
 //   get_current_graph_task_exec_info               data_parallel
@@ -32,11 +32,11 @@
 // the default generator can be replaced            comm       DefaultGenerator
 //   getDefaultCPUGenerator, createCPUGenerator     random, ops
 // Gloo classes cross a library as pointers         comm       the linker
-// queued callbacks run at the end of a pass        parallel   EndsOfPasses
-//   queue_callback                                 tensor, data_parallel
-// a tensor has one post-accumulate-grad hook       parallel   HooksOfSums
-//   post_acc_grad_hooks, set_post_acc_grad_hooks   tensor
-//   get_autograd_meta, materialize_autograd_meta   data_parallel
+// queued callbacks run at the end of a pass        tensor     EndsOfPasses
+//   queue_callback                                 data_parallel
+// a tensor has one post-accumulate-grad hook       tensor     HooksOfSums
+//   post_acc_grad_hooks, set_post_acc_grad_hooks   data_parallel
+//   get_autograd_meta, materialize_autograd_meta
 // saved tensors detect later writes                parallel   SavedTensors
 // tensors can share a version counter              tensor     WritesCount
 // arguments are boxed as by the dispatcher         ops        Boxing
@@ -55,8 +55,8 @@
 // Function finds tensors by their exact type       tensor     TensorType.*
 //   ExtractVariables
 // gradient edges can be read and set               tensor     EdgesAreGiven
-//   gradient_edge, set_gradient_edge               parallel, data_parallel
-// the graph task's id, -1 outside a pass           parallel   PassesHaveNumbers
+//   gradient_edge, set_gradient_edge               ops, data_parallel
+// the graph task's id, -1 outside a pass           tensor     PassesHaveNumbers
 //   get_current_graph_task_id, graph_task          data_parallel, debug
 // a node's profiler range opens before its hooks   debug      CheckReplicas.*
 // a rank's backward passes stay in its thread      comm       PassesInThreads

@@ -12,6 +12,8 @@ LIMITS = {".h": 200, ".cpp": 400}
 WIDE = re.compile(r"#include <(torch/torch|torch/extension|ATen/ATen)\.h>")
 BARE_CHECK = re.compile(r"\b(TORCH_CHECK(_\w+)?|AT_ERROR)\s*\(|\bthrow std::")
 LISTED = re.compile(r"^\s*(dtensor/\S+)$", re.M)
+# Layers with subfolders whose public headers are in the layer's folder.
+PUBLIC_ABOVE = {"comm", "ops", "parallel"}
 INCLUDED = re.compile(r"^#include [<\"](.+)[>\"]", re.M)
 UNNAMED = re.compile(r"^namespace \{$.*?^\} // namespace$", re.M | re.S)
 # Function definitions at the start of a line. Macros such as DTENSOR_RULES
@@ -45,9 +47,14 @@ def check_file(name: str, lines: list[str]) -> list[str]:
 
 def check_first_include(name: str, files: dict[str, str]) -> list[str]:
     """Checks that a source first includes its own header: the header with its
-    name, or else one that declares a function that it defines, if any."""
+    name, in its folder or the layer's, or else one that declares a function that
+    it defines, if any."""
     own = [header for end in (".h", "_impl.h")
            if (header := name.removesuffix(".cpp") + end) in files]
+    layer, _, rest = name.removeprefix("dtensor/").partition("/")
+    public = f"dtensor/{layer}/{Path(rest).stem}.h"
+    if not own and public in files and layer in PUBLIC_ABOVE:
+        own = [public]
     first = next(iter(INCLUDED.findall(files[name])), "")
     defined = set(DEFINED.findall(UNNAMED.sub("", files[name])))
     declared = set(re.findall(r"\w+", re.sub(r"//.*", "", files.get(first, ""))))

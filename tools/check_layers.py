@@ -56,13 +56,18 @@ KNOWN = {*LAYERS, *LEAVES, TESTING, CONTRIB}
 # Rooms: other includes that the files of a folder may have besides the standard
 # library. Rules are pure: they use layouts, and the descriptions of calls and
 # rules. They see only declarations of kernels, and no operators, autograd or
-# dispatch of LibTorch.
+# dispatch of LibTorch. Boundaries use the layers below ops, and not the operators
+# that apply them.
 ROOMS = {
     "dtensor/ops/rules/": re.compile(
         r"dtensor/(error\.h|layout/\w+\.h|ops/rules/\w+\.h|"
         r"ops/(dim_map|einsum|families_impl|op_call|registry|strategy|traits)\.h|"
         r"ops/kernels/local_kernels_impl\.h)|"
         r"c10/(core|util)/\w+\.h|ATen/core/\w+\.h|ATen/ExpandUtils\.h|\w+"
+    ),
+    "dtensor/ops/boundary/": re.compile(
+        r"dtensor/(\w+\.h|comm/\w+/\w+\.h|(layout|comm|redistribute|tensor)/\w+\.h|"
+        r"ops/(boundary/\w+|traits)\.h)|(ATen|c10|torch)/[\w/]+\.h|\w+"
     ),
 }
 # Names that the text of these folders must not contain. A call of a name in
@@ -97,7 +102,7 @@ LISTED = {
             "ops/install/kernels.cpp": "_foreach_, and _to_copy to meta",
             "ops/kernels/*": "beside the kernels of a family",
             "ops/install/plain_gradient.cpp": "cat, unboxed",
-            "parallel/context_attention.cpp": "attention in a scope",
+            "parallel/attention/context_attention.cpp": "attention in a scope",
             "program/find_linears.cpp": "products that export decomposes",
             "program/find_products.cpp": "modules that a graph calls",
             "program/make_modules.cpp": "modules that a graph calls",

@@ -41,7 +41,7 @@ MUTATIONS = {
     ),
     # Results shared by siblings belong to one version of their input.
     "sibling-sharing": Mutation(
-        "dtensor/parallel/shared_input.cpp",
+        "dtensor/ops/boundary/shared_input.cpp",
         "version_ == version_of(x) &&",
         "(version_ == version_of(x) || true) &&",
         "programs",

@@ -5,8 +5,7 @@
 #include <dtensor/checkpoint/saved_tensors_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/state_values_impl.h>
-#include <dtensor/parallel/tied_names_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 

@@ -13,7 +13,7 @@
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/tied_names_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/weights/checksums_impl.h>

@@ -9,7 +9,7 @@
 #include <dtensor/checkpoint/write_plan_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/grad_mode.h>

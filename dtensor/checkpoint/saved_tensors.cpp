@@ -5,7 +5,7 @@
 #include <dtensor/checkpoint/tensor_file_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/weights/checksums_impl.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
-#include <dtensor/parallel/tied_names_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 
 #include <exception>
 #include <string>

@@ -9,10 +9,10 @@
 #include <dtensor/data_parallel/unit_source_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/grad_layout_impl.h>
-#include <dtensor/parallel/hook_styles_impl.h>
-#include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
+#include <dtensor/tensor/grad_layout_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>

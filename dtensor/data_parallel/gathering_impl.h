@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <dtensor/data_parallel/flat_layout_impl.h>
 #include <dtensor/layout/spec.h>
-#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/unsharded/unsharded_source_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 

@@ -14,10 +14,10 @@
 #include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_list.h>
-#include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/parallel/shared_ranks_impl.h>
+#include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/training/shared_ranks_impl.h>
+#include <dtensor/tensor/grad_layout_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/engine.h>

@@ -4,7 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/shared_ranks_impl.h>
+#include <dtensor/parallel/training/shared_ranks_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 

@@ -6,7 +6,6 @@
 #include <c10/core/InferenceMode.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>

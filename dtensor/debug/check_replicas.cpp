@@ -11,7 +11,7 @@
 #include <dtensor/debug/loss_watch_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
-#include <dtensor/parallel/glob_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>

@@ -6,7 +6,7 @@
 #include <dtensor/debug/operator_log_impl.h>
 #include <dtensor/debug/report_text_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/module_name_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <algorithm>

@@ -14,8 +14,7 @@
 #include <dtensor/ops/path/with_boundary_impl.h>
 #include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
-#include <dtensor/parallel/context_attention_impl.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 
@@ -50,7 +49,7 @@ DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
 
 // Returns the boundary that the call will apply: a parallel style attaches it
 // to a parameter.
-const LayoutBoundary* boundary_of_call(
+const Boundary* boundary_of_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
   const auto& role = info.traits.boundary;
@@ -59,16 +58,12 @@ const LayoutBoundary* boundary_of_call(
   }
   const auto* boundary =
       boundary_of(args[role->parameter].toTensor(), role->kind);
-  return boundary == applied_boundary
-      ? nullptr
-      : dynamic_cast<const LayoutBoundary*>(boundary);
+  return boundary == applied_boundary ? nullptr : boundary;
 }
 
 // Returns the layout of a plain input under the style. If the module does not
 // specify the global size, all shards are assumed to have equal sizes.
-SpecPtr spec_of_plain_input(
-    const LayoutBoundary& boundary,
-    const at::Tensor& t) {
+SpecPtr spec_of_plain_input(const Boundary& boundary, const at::Tensor& t) {
   const auto& layouts = boundary.layouts().input;
   auto sizes = t.sizes().vec();
   if (layouts.plain.is_sharded()) {
@@ -82,7 +77,7 @@ SpecPtr spec_of_plain_input(
       where.mesh, where.alone(layouts.plain), sizes, t.scalar_type());
 }
 
-SpecPtr spec_of_styled(const LayoutBoundary& boundary, const at::Tensor& t) {
+SpecPtr spec_of_styled(const Boundary& boundary, const at::Tensor& t) {
   const auto given =
       is_dtensor(t) ? spec_of(t) : spec_of_plain_input(boundary, t);
   return given->with_placements(boundary.where().with(

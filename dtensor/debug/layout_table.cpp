@@ -5,7 +5,7 @@
 #include <dtensor/debug/module_tracker_impl.h>
 #include <dtensor/debug/report_text_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/module_name_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <unordered_map>

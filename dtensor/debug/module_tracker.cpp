@@ -4,9 +4,9 @@
 #include <ATen/SequenceNumber.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/parallel/hook_list.h>
-#include <dtensor/parallel/module_name_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <torch/nn/module.h>

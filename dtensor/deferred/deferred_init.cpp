@@ -11,8 +11,8 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/unsharded/interceptor_impl.h>
-#include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/nn/module.h>
 

@@ -2,7 +2,7 @@
 #include <dtensor/program/program.h>
 
 #include <dtensor/error.h>
-#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>

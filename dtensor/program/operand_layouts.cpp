@@ -8,7 +8,7 @@
 #include <dtensor/ops/path/local_call_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
-#include <dtensor/parallel/context_attention_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -26,7 +26,7 @@ inline uint32_t version_of(const at::Tensor& t) {
   return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
 }
 
-// Parallel styles attached to a parameter (ops/path/boundary_impl.h).
+// Parallel styles attached to a parameter (ops/boundary/boundaries_impl.h).
 class Boundaries;
 
 /// State that an upper layer attaches to a tensor, opaque to this layer.
@@ -98,7 +98,7 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
   /// The tensor after conversion as a module input, cached for the module's
-  /// siblings (parallel/shared_input.cpp).
+  /// siblings (ops/boundary/shared_input.cpp).
   std::shared_ptr<const void> shared_input;
   /// Usually null. Set in ops/variants/view_result.cpp.
   c10::intrusive_ptr<ViewFacts> view_facts;

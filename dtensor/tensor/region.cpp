@@ -33,7 +33,7 @@ class EnterNode final : public Node {
   explicit EnterNode(size_t most) {
     edges_.reserve(most);
   }
-  void add(const RegionInput& input) {
+  void add(const Conversion& input) {
     edges_.push_back(torch::autograd::impl::gradient_edge(input.origin));
     ways_.emplace_back(input);
   }
@@ -195,15 +195,16 @@ class RegionNode final : public Node {
 
 } // namespace
 
-RegionInput region_input(at::Tensor origin, const SpecPtr& to, SpecPtr grad) {
+Conversion
+conversion_to(at::Tensor origin, const SpecPtr& to, SpecPtr gradient) {
   const auto from = spec_of(origin);
   auto value = to == nullptr || !moves(*from, *to)
       ? origin
       : cast_and_redistribute(origin, to);
-  return {std::move(origin), from, std::move(value), std::move(grad)};
+  return {std::move(origin), from, std::move(value), std::move(gradient)};
 }
 
-Region::Region(const RegionInputs& inputs) {
+Region::Region(const Conversions& inputs) {
   NodeHolder<EnterNode> enter;
   for (const auto& input : inputs) {
     if (!records(input.origin)) {
@@ -275,7 +276,7 @@ at::Tensor leave_unrecorded(
       : cast_and_redistribute(whole, exit.to);
 }
 
-at::Tensor enter_alone(const RegionInput& input) {
+at::Tensor enter_alone(const Conversion& input) {
   return Region({input}).locals()[0];
 }
 

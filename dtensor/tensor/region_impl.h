@@ -12,24 +12,27 @@
 
 namespace dtensor::detail {
 
-/// An input of a region. This rank must be in the input's mesh.
-struct RegionInput {
-  /// A DTensor, or a plain tensor with layout `from`.
-  at::Tensor origin;
-  SpecPtr from;
+/// A tensor that a region computes on, and its origin. This rank must be in the
+/// mesh of both.
+struct Conversion {
+  /// A DTensor, or a plain tensor with layout `from`. Undefined if `value` has
+  /// its own history.
+  at::Tensor origin = {};
+  SpecPtr from = nullptr;
   /// The tensor that the region computes on: `origin` itself, or a DTensor
   /// without history that was redistributed from it.
-  at::Tensor value;
+  at::Tensor value = {};
   /// Layout of the gradient of the value's local tensor, from gradient_spec().
-  SpecPtr grad;
+  SpecPtr gradient = nullptr;
 };
-using RegionInputs = c10::SmallVector<RegionInput, 4>;
+using Conversions = c10::SmallVector<Conversion, 4>;
 
-/// Returns the input for `origin`, redistributed to `to`; null leaves the
-/// layout unchanged.
-RegionInput region_input(at::Tensor origin, const SpecPtr& to, SpecPtr grad);
+/// Returns the conversion of `origin` to layout `to`; null leaves the layout
+/// unchanged.
+Conversion
+conversion_to(at::Tensor origin, const SpecPtr& to, SpecPtr gradient);
 
-/// The conversion of a region's result.
+/// The conversion of a region's result. The region knows its layout before.
 struct ResultConversion {
   SpecPtr to;            // layout of the result; null: unchanged
   bool as_local = false; // returns a local tensor instead of a DTensor
@@ -37,7 +40,7 @@ struct ResultConversion {
 
 class Region {
  public:
-  explicit Region(const RegionInputs& inputs);
+  explicit Region(const Conversions& inputs);
 
   /// Returns the local tensors of the inputs, connected to the origins in the
   /// graph.
@@ -65,7 +68,7 @@ class Region {
 
 /// Returns the local tensor of `input`, which may be plain. The region consists
 /// of this single conversion.
-at::Tensor enter_alone(const RegionInput& input);
+at::Tensor enter_alone(const Conversion& input);
 
 /// A variant of Region::leave() for results that are not recorded.
 at::Tensor leave_unrecorded(

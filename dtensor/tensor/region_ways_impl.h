@@ -23,7 +23,7 @@ inline bool moves(const Spec& from, const Spec& to) {
   return from.placements() != to.placements();
 }
 
-inline bool moves(const RegionInput& input) {
+inline bool moves(const Conversion& input) {
   return moves(*input.from, *spec_of(input.value));
 }
 
@@ -43,10 +43,10 @@ inline at::Tensor start_redistribution(
 // region to the gradient of the tensor outside.
 class InputBackward {
  public:
-  explicit InputBackward(const RegionInput& input)
+  explicit InputBackward(const Conversion& input)
       : to_local_{
             spec_of(input.value),
-            input.grad,
+            input.gradient,
             input.origin.is_same(input.value) && input.origin.is_leaf()} {
     const bool alone = communicates_in_background(input.from->mesh());
     if (moves(input)) {
@@ -61,7 +61,8 @@ class InputBackward {
     }
     if (further_ && alone) {
       const auto outside = without_partial(input.from->placements());
-      further_->is_async = input.grad->placements() != PlacementsRef(outside);
+      further_->is_async =
+          input.gradient->placements() != PlacementsRef(outside);
     }
   }
 
@@ -186,9 +187,9 @@ class ResultBackward {
 
 // True if a plain tensor can enter unchanged, because neither its layout nor
 // its gradient's layout changes.
-bool passes_through(const RegionInput& input) {
+bool passes_through(const Conversion& input) {
   return !is_dtensor(input.origin) && !moves(input) &&
-      input.grad->placements() ==
+      input.gradient->placements() ==
       PlacementsRef(without_partial(input.from->placements()));
 }
 

@@ -3,9 +3,8 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/glob_impl.h>
-#include <dtensor/parallel/state_values_impl.h>
-#include <dtensor/parallel/tied_names_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>

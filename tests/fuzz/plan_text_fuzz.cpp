@@ -2,7 +2,7 @@
 // Parses any bytes as the text of a plan. Expects an error, or a plan that is
 // equal after printing and parsing, with patterns that can be matched with a
 // name.
-#include <dtensor/parallel/glob_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/program/plan_text.h>
 
 #include "fuzz.h"

@@ -87,7 +87,7 @@ class Modules(unittest.TestCase):
             self.assertFalse(self.refused(target), target)
 
     def test_include_no_internals(self):
-        for target in ("dtensor/parallel/glob_impl.h", "dtensor/contrib/yarn/a.h",
+        for target in ("dtensor/parallel/plan/module_names_impl.h", "dtensor/contrib/yarn/a.h",
                        "dtensor/contrib/ropes/a.h", "dtensor/testing/expect.h",
                        "dtensor/dtensor.h"):
             self.assertTrue(self.refused(target), target)
@@ -171,6 +171,14 @@ class FirstIncludes(unittest.TestCase):
         self.assertEqual(self.found(name, source(own, "vector", body=body)), [])
         self.assertEqual(self.found(name, source("vector", own, body=body)), [
             f"{name}: the first include is vector and should be {own}"])
+
+    def test_the_public_header_of_its_name_in_the_layer(self):
+        name, own = "dtensor/parallel/rope/knot.cpp", "dtensor/parallel/knot.h"
+        files = {own: "bool is_tied();", name: source("vector", body="int i;")}
+        self.assertEqual(check_headers.check_first_include(name, files), [
+            f"{name}: the first include is vector and should be {own}"])
+        files[name] = source(own, "vector", body="int i;")
+        self.assertEqual(check_headers.check_first_include(name, files), [])
 
     def test_one_idea_of_a_larger_header(self):
         name = "dtensor/layout/tie.cpp"

@@ -2,7 +2,7 @@
 // The scope itself: assignment of tokens, replacement of buffers, behaviour
 // outside of the scope, and errors.
 #include <dtensor/debug/comm_debug_mode.h>
-#include <dtensor/parallel/attention_tokens_impl.h>
+#include <dtensor/parallel/attention/attention_tokens_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <tests/error_of.h>
 #include <tests/parallel/attention_cases.h>

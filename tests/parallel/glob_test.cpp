@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Name patterns compared with Python's fnmatch.fnmatchcase.
-#include <dtensor/parallel/glob_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 
 #include <gtest/gtest.h>
 

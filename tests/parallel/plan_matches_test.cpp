@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Cost of matching a plan, in names compared, not in time.
-#include <dtensor/parallel/glob_impl.h>
-#include <dtensor/parallel/plan_matches_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
+#include <dtensor/parallel/plan/plan_matches_impl.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

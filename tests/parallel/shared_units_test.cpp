@@ -4,8 +4,8 @@
 #include <c10/core/InferenceMode.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/ops/boundary/products_impl.h>
 #include <dtensor/parallel/autocast.h>
-#include <dtensor/parallel/shared_units_impl.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
 

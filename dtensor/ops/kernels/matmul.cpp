@@ -2,10 +2,9 @@
 // Products with special cases in LibTorch.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/comm/observer.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/path/with_boundary_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -63,9 +62,8 @@ DTENSOR_RULES(matmul_kernels) {
 namespace dtensor::detail {
 
 // output += bias, as torch::nn::Linear writes it: a plain local output and the
-// bias of a styled module. The module's boundary selects the shard of the bias
-// to add.
-
+// bias of a styled module. The module's boundary adds it
+// (ops/boundary/linear_bias.cpp).
 bool add_module_bias(torch::jit::Stack* stack) {
   const auto base = stack->size() - 3; // self, other, alpha
   at::Tensor self = (*stack)[base].toTensor();
@@ -75,17 +73,9 @@ bool add_module_bias(torch::jit::Stack* stack) {
     return false;
   }
   refresh_boundaries(bias, BoundaryKind::kLinear);
-  const bool is_plain_sum = (*stack)[base + 2].toScalar().equal(1);
-  if (is_plain_sum && boundary->add_pending_bias(self, bias)) {
-    torch::jit::drop(*stack, 3);
-    stack->emplace_back(std::move(self));
-    return true;
-  }
-  if (is_dtensor(self)) {
+  if (!boundary->add_bias(self, bias, (*stack)[base + 2].toScalar())) {
     return false;
   }
-  const ModuleScope scope(boundary->module_name());
-  self.add_(boundary->local_bias(bias, self), (*stack)[base + 2].toScalar());
   torch::jit::drop(*stack, 3);
   stack->emplace_back(std::move(self));
   return true;

@@ -3,7 +3,7 @@
 // local operator -> wrap the results.
 #include <dtensor/ops/path/dispatch_impl.h>
 
-#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/local_call_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
@@ -197,9 +197,9 @@ void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
     distribute_equal_plain(
         info, stack->data() + (stack->size() - info.num_args));
   }
-  with_boundary(info, stack, [&](const BoundaryConversion& crossing) {
+  with_boundary(info, stack, [&](const Boundary* boundary, const Conversion&) {
     dispatch_in_boundary(info, stack);
-    leave_boundary(crossing, stack);
+    convert_unrecorded(boundary, stack);
   });
 }
 

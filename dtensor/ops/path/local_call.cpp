@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/execute.h>

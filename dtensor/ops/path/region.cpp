@@ -39,23 +39,25 @@ SpecPtr gradient_of(const Decision& decision, size_t index, const Spec& spec) {
       : decision.grads[index];
 }
 
-// Returns the DTensors among the arguments.
-RegionInputs inputs_of(
+// Returns the conversions of the DTensors among the arguments. `before` is the
+// conversion at the module's boundary, without an origin if there is none.
+Conversions conversions_of(
+    const OpInfo& info,
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args,
-    const BoundaryConversion& crossing) {
-  RegionInputs inputs;
+    const Conversion& before) {
+  Conversions inputs;
   size_t index = 0;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     const size_t i = index++;
     if (!is_dtensor(t)) {
       return;
     }
-    auto input = region_input(
+    auto input = conversion_to(
         t, decision.inputs[i], gradient_of(decision, i, *spec_of(t)));
-    if (crossing.origin.defined() && arg == crossing.input_arg) {
-      input.origin = crossing.origin;
-      input.from = crossing.from;
+    if (before.origin.defined() && arg == info.traits.boundary->input) {
+      input.origin = before.origin;
+      input.from = before.from;
     }
     inputs.push_back(std::move(input));
   });
@@ -66,11 +68,12 @@ void run_region(
     const OpInfo& info,
     const Decision& decision,
     const Spec& any,
-    const BoundaryConversion& crossing,
+    const Boundary* boundary,
+    const Conversion& before,
     torch::jit::Stack* stack) {
   auto* const args = stack->data() + (stack->size() - info.num_args);
   const Region region(
-      inputs_of(decision, last_args(*stack, info.num_args), crossing));
+      conversions_of(info, decision, last_args(*stack, info.num_args), before));
   auto local = region.locals().begin();
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     if (is_dtensor(t)) {
@@ -86,20 +89,21 @@ void run_region(
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
     const auto made = decision.shapes_from_results ? replicated_spec(any, t)
                                                    : output_spec(decision, i);
-    return region.leave(t, made, exit_of(crossing, made), may_fuse);
+    return region.leave(t, made, exit_of(boundary, made), may_fuse);
   });
 }
 
 void region_in_boundary(
     const OpInfo& info,
     c10::DispatchKeySet keys,
-    const BoundaryConversion& crossing,
+    const Boundary* boundary,
+    const Conversion& before,
     torch::jit::Stack* stack) {
   const auto args = last_args(*stack, info.num_args);
-  if (!wants_gradients(args) && !records(crossing.origin)) {
+  if (!wants_gradients(args) && !records(before.origin)) {
     at::AutoDispatchBelowADInplaceOrView below;
     dispatch_in_boundary(info, stack);
-    leave_boundary(crossing, stack);
+    convert_unrecorded(boundary, stack);
     return;
   }
   if (info.rule->kernel) {
@@ -107,7 +111,7 @@ void region_in_boundary(
     return;
   }
   const auto decision = decide(info, *stack);
-  if (!crossing.boundary && uses_native_autograd(info, *decision, args)) {
+  if (boundary == nullptr && uses_native_autograd(info, *decision, args)) {
     info.stock->callBoxed(info.op, keys, stack);
     return;
   }
@@ -119,7 +123,7 @@ void region_in_boundary(
     outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
     return;
   }
-  run_region(info, *decision, *any, crossing, stack);
+  run_region(info, *decision, *any, boundary, before, stack);
 }
 
 } // namespace
@@ -148,9 +152,10 @@ void dispatch_region(
     const OpInfo& info,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  with_boundary(info, stack, [&](const BoundaryConversion& crossing) {
-    region_in_boundary(info, keys, crossing, stack);
-  });
+  with_boundary(
+      info, stack, [&](const Boundary* boundary, const Conversion& before) {
+        region_in_boundary(info, keys, boundary, before, stack);
+      });
 }
 
 } // namespace dtensor::detail

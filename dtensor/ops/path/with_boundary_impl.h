@@ -4,13 +4,14 @@
 #pragma once
 
 #include <dtensor/comm/observer.h>
-#include <dtensor/ops/path/boundary_impl.h>
+#include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/region_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace dtensor::detail {
@@ -57,33 +58,49 @@ inline BoundaryPtr find_boundary(
   return boundary.get() == applied_boundary ? nullptr : boundary;
 }
 
-/// The part of a module's boundary that the operator itself applies: bringing
-/// input and output to their layouts.
-struct BoundaryConversion {
-  const Boundary* boundary = nullptr; // null: nothing to apply
-  size_t input_arg = 0;
-  at::Tensor origin; // see ModuleInput
-  SpecPtr from;
-};
-
-inline ResultConversion exit_of(
-    const BoundaryConversion& crossing,
-    const SpecPtr& made) {
-  return crossing.boundary == nullptr ? ResultConversion()
-                                      : crossing.boundary->exit_of(made);
+/// Returns the conversion of a result of layout `made`. `boundary` may be null.
+inline ResultConversion exit_of(const Boundary* boundary, const SpecPtr& made) {
+  return boundary == nullptr ? ResultConversion() : boundary->exit_of(made);
 }
 
-/// Brings the output, a DTensor without autograd history, to its layout.
-inline void leave_boundary(
-    const BoundaryConversion& crossing,
+/// Brings the output, a DTensor without autograd history, to the layout of
+/// `boundary`, which may be null.
+inline void convert_unrecorded(
+    const Boundary* boundary,
     torch::jit::Stack* stack) {
-  if (crossing.boundary != nullptr) {
+  if (boundary != nullptr) {
     const auto output = std::move(stack->back()).toTensor();
     const auto& made = spec_of(output);
-    stack->back() = leave_unrecorded(
-        local_of(output), made, crossing.boundary->exit_of(made));
+    stack->back() =
+        leave_unrecorded(local_of(output), made, boundary->exit_of(made));
   }
 }
+
+/// Calls Boundary::multiply with the arguments of an operator in that role.
+/// Returns an undefined tensor where it does not apply: for factors other than
+/// 1, as in addmm (beta * bias + alpha * input * parameter).
+inline at::Tensor multiply_by_boundary(
+    const Boundary& boundary,
+    const BoundaryRole& role,
+    c10::ArrayRef<c10::IValue> args) {
+  if (role.kind != BoundaryKind::kLinear ||
+      std::any_of(args.begin(), args.end(), [](const auto& value) {
+        return value.isScalar() && !value.toScalar().equal(1);
+      })) {
+    return {};
+  }
+  const auto parameter = args[role.parameter].toTensor();
+  const bool has_bias = role.bias && !args[*role.bias].isNone();
+  return boundary.multiply(
+      args[role.input].toTensor(),
+      role.transposed ? parameter.t() : parameter,
+      has_bias ? args[*role.bias].toTensor() : at::Tensor());
+}
+
+/// Handles add_(self, other, alpha) with a plain self and the bias of a styled
+/// module: adds this rank's shard of the bias. Returns false, and does nothing,
+/// for other calls.
+bool add_module_bias(torch::jit::Stack* stack);
 
 /// Applies a boundary that does more than change layouts. Calls `run_inner`.
 template <class Run>
@@ -103,16 +120,16 @@ void around_boundary(
     stack->emplace_back(std::move(product));
     return;
   }
-  run_inner(BoundaryConversion());
+  run_inner(nullptr, Conversion());
   auto& output = stack->back();
   const auto made = output.toTensor();
   output = has_bias || made.dim() == 2 ? boundary.finish_output(input, made)
                                        : boundary.finish_product(input, made);
 }
 
-/// Calls `run_inner` on the input that `boundary` prepares.
+/// Calls `run_inner` on the input that `boundary` converts.
 template <class Run>
-void cross_boundary(
+void apply_boundary(
     const OpInfo& info,
     const BoundaryPtr& boundary,
     torch::jit::Stack* stack,
@@ -126,29 +143,30 @@ void cross_boundary(
   auto& input = (*stack)[stack->size() - info.num_args + role.input];
   const bool observed = replicas_observed();
   if (C10_UNLIKELY(observed)) {
-    boundary->notify_input(input.toTensor());
+    boundary->input().notify(ReplicaKind::kInput, input.toTensor());
   }
   const bool runs_as_region = info.is_region && !info.rule->kernel;
   if (!runs_as_region || !boundary->only_layouts()) {
-    input = boundary->prepare_input(input.toTensor());
+    input = boundary->input().convert(input.toTensor());
     around_boundary(info, *boundary, stack, run_inner);
     if (C10_UNLIKELY(observed)) {
       boundary->notify_output(stack->back().toTensor());
     }
     return;
   }
-  auto [value, origin, from] = boundary->take_input(input.toTensor());
-  input = std::move(value);
-  run_inner(BoundaryConversion{
-      boundary.get(), role.input, std::move(origin), std::move(from)});
+  auto conversion = boundary->input().convert_for_region(input.toTensor());
+  input = std::move(conversion.value);
+  run_inner(boundary.get(), conversion);
   if (C10_UNLIKELY(observed)) {
     boundary->notify_output(stack->back().toTensor());
   }
 }
 
-/// Calls `run_inner(crossing)` on the input that the boundary prepares.
-/// `run_inner` takes the arguments from the stack and pushes the result. Errors
-/// name the module.
+/// Calls `run_inner(boundary, conversion)`, with the input converted by the
+/// parameter's boundary, if any. `run_inner` takes the arguments from the
+/// stack, calls the operator, brings the result to the layout of `boundary`,
+/// which may be null, and pushes it. `conversion` has the origin of the input,
+/// if the operator must connect the two. Errors name the module.
 template <class Run>
 void with_boundary(
     const OpInfo& info,
@@ -156,11 +174,11 @@ void with_boundary(
     const Run& run_inner) {
   const auto boundary = find_boundary(info, *stack);
   if (boundary == nullptr) {
-    run_inner(BoundaryConversion());
+    run_inner(nullptr, Conversion());
     return;
   }
   try {
-    cross_boundary(info, boundary, stack, run_inner);
+    apply_boundary(info, boundary, stack, run_inner);
   } catch (c10::Error& error) {
     name_module(error, boundary->describe());
     throw;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // scaled_dot_product_attention: batches and heads are independent, so those
 // dimensions may be sharded. Sequences are unsharded, except in a
-// context_parallel scope (parallel/context_attention.cpp). Where groups of
-// query heads share a key and a value head, there are two ways. Either the
-// shards consist of complete groups with their keys and values:
+// context_parallel scope (parallel/attention/context_attention.cpp). Where
+// groups of query heads share a key and a value head, there are two ways.
+// Either the shards consist of complete groups with their keys and values:
 //
 //   9 query heads, 3 of keys, on (2):   q S(1, u=3), k S(1), v S(1)
 //

@@ -90,7 +90,7 @@ struct Run {
   std::string backward = "1 all_reduce";
 };
 
-// Same check as in tests/parallel/torch_2_0_test.cpp.
+// Same check as in tests/contrib/legacy_tp/styles_test.cpp.
 void expect_like_one_rank(
     TensorParallelMultiheadAttention& mine,
     TensorParallelMultiheadAttention& plain,

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Modules that are tied after styling: head->weight = wte->weight. The head's
+// boundary is attached to its former weight, so operators that use the new
+// weight find the boundary in a registry of styled modules.
+#include <dtensor/ops/boundary/boundary_impl.h>
+
+#include <dtensor/comm/rank/rank_local_impl.h>
+#include <dtensor/error.h>
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+struct Styled {
+  std::weak_ptr<torch::nn::Module> module;
+  BoundaryKind kind;
+  BoundaryPtr boundary;
+};
+
+struct StyledModules {
+  std::vector<Styled> all;
+  size_t next_cleanup = 64; // size that triggers a cleanup
+};
+
+// Modules belong to the rank that created them.
+RankLocal<StyledModules> styled_modules;
+
+bool has_weight(
+    torch::nn::Module& module,
+    BoundaryKind kind,
+    const at::Tensor& weight) {
+  if (kind == BoundaryKind::kLinear) {
+    auto* const linear = module.as<torch::nn::Linear>();
+    return linear != nullptr && linear->weight.is_same(weight);
+  }
+  auto* const embedding = module.as<torch::nn::Embedding>();
+  return embedding != nullptr && embedding->weight.is_same(weight);
+}
+
+// Throws if modules that were tied after styling have different styles.
+void check_same_style(const Boundary& a, const Boundary& b) {
+  DTENSOR_CHECK(
+      a.layouts() == b.layouts() && a.where() == b.where(),
+      "[boundary] {} was tied to {}, which is styled differently. Give both "
+      "the same style.",
+      describe_module(a.module_name()),
+      describe_module(b.module_name()));
+}
+
+} // namespace
+
+// Removes entries of destroyed modules each time the list has doubled, so that
+// the cost per call is constant on average.
+void note_styled(
+    torch::nn::Module& module,
+    BoundaryKind kind,
+    BoundaryPtr boundary) {
+  auto& [all, next_cleanup] = styled_modules.get();
+  if (all.size() >= next_cleanup) {
+    std::erase_if(all, [](const auto& s) { return s.module.expired(); });
+    next_cleanup = 2 * all.size() + 64;
+  }
+  if (const auto weak = module.weak_from_this(); !weak.expired()) {
+    all.push_back({weak, kind, std::move(boundary)});
+  }
+}
+
+BoundaryPtr style_of_tied(
+    const at::Tensor& parameter,
+    BoundaryKind kind,
+    const Boundary* known) {
+  BoundaryPtr found;
+  for (const auto& styled : styled_modules.get().all) {
+    if (styled.kind != kind || styled.boundary.get() == known) {
+      continue;
+    }
+    const auto module = styled.module.lock();
+    if (module == nullptr || !has_weight(*module, kind, parameter)) {
+      continue;
+    }
+    if (known != nullptr) {
+      check_same_style(*styled.boundary, *known);
+    } else {
+      found = styled.boundary;
+      known = found.get();
+    }
+  }
+  return found;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/attention/ring_attention_impl.h>
+
+#include <dtensor/comm/group/shard_buffers_impl.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/parallel/attention/context_scope_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/step_node_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr int64_t kHeads = 1;
+constexpr int64_t kTokens = 2;
+
+// Sharded dimension and its size on each rank.
+struct Cut {
+  int64_t dim = 0;
+  Sizes sizes;
+};
+
+// Records `step` as the backward of `result` if `of` requires grad.
+template <class Step>
+at::Tensor with_step(
+    at::Tensor result,
+    const char* name,
+    const at::Tensor& of,
+    Step step) {
+  if (records(of)) {
+    auto node = step_node(name, std::move(step));
+    node->set_next_edges(torch::autograd::collect_next_edges(of));
+    torch::autograd::set_history(result, std::move(node));
+  }
+  return result;
+}
+
+at::Tensor exchanged(
+    const at::Tensor& part,
+    const ContextRanks& ranks,
+    const Cut& from,
+    const Cut& to);
+
+struct ExchangeStep {
+  at::Tensor backward(const at::Tensor& grad) const {
+    if (records(grad)) {
+      name_missing_derivative(grad);
+    }
+    return exchanged(grad, ranks, to, from);
+  }
+  ContextRanks ranks;
+  Cut from;
+  Cut to;
+};
+
+// Changes the sharded dimension by an all-to-all.
+at::Tensor exchanged(
+    const at::Tensor& part,
+    const ContextRanks& ranks,
+    const Cut& from,
+    const Cut& to) {
+  at::Tensor result;
+  {
+    const c10::NoGradGuard no_grad;
+    Group& group = get_group(ranks.mesh, ranks.dim);
+    const auto mine = resized(
+        part.sizes(), to.dim, to.sizes[static_cast<size_t>(group.rank())]);
+    result = at::cat(
+        group.all_to_all(
+            split(part, to.dim, to.sizes),
+            shapes_along(mine, from.dim, from.sizes)),
+        from.dim);
+  }
+  return with_step(
+      result, "ExchangeBackward", part, ExchangeStep{ranks, from, to});
+}
+
+at::Tensor gathered_tokens(
+    const at::Tensor& part,
+    const ContextRanks& ranks,
+    const Sizes& lengths);
+
+at::Tensor scattered_tokens(
+    const at::Tensor& whole,
+    const ContextRanks& ranks,
+    const Sizes& lengths);
+
+struct GatherStep {
+  at::Tensor backward(const at::Tensor& grad) const {
+    return scattered_tokens(grad, ranks, lengths);
+  }
+  ContextRanks ranks;
+  Sizes lengths;
+};
+
+struct ScatterStep {
+  at::Tensor backward(const at::Tensor& grad) const {
+    return gathered_tokens(grad, ranks, lengths);
+  }
+  ContextRanks ranks;
+  Sizes lengths;
+};
+
+at::Tensor gathered_tokens(
+    const at::Tensor& part,
+    const ContextRanks& ranks,
+    const Sizes& lengths) {
+  at::Tensor result;
+  {
+    const c10::NoGradGuard no_grad;
+    result =
+        get_group(ranks.mesh, ranks.dim).all_gather(part, kTokens, lengths);
+  }
+  return with_step(
+      result, "GatherTokensBackward", part, GatherStep{ranks, lengths});
+}
+
+// Reduce-scatters the tokens: sums over ranks, and shards.
+at::Tensor scattered_tokens(
+    const at::Tensor& whole,
+    const ContextRanks& ranks,
+    const Sizes& lengths) {
+  at::Tensor result;
+  {
+    const c10::NoGradGuard no_grad;
+    result = get_group(ranks.mesh, ranks.dim)
+                 .reduce_scatter(whole, kTokens, ReduceOp::kSum, lengths);
+  }
+  return with_step(
+      result, "ScatterTokensBackward", whole, ScatterStep{ranks, lengths});
+}
+
+// Computes attention with LibTorch's operator. The math fallback handles empty
+// tensors, which other kernels reject or divide by.
+at::Tensor whole_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const RingCall& call) {
+  const OutsideContext outside;
+  const bool grouped = key.size(kHeads) != query.size(kHeads);
+  if (query.numel() == 0 || key.numel() == 0) {
+    return std::get<0>(at::_scaled_dot_product_attention_math(
+        query, key, value, {}, 0, call.causal, {}, call.scale, grouped));
+  }
+  return at::scaled_dot_product_attention(
+      query, key, value, {}, 0, call.causal, call.scale, grouped);
+}
+
+// Selects the key head of each query head in `queries`, from all key heads.
+at::Tensor for_queries(const at::Tensor& held, Interval queries, int64_t each) {
+  std::vector<int64_t> heads;
+  for (int64_t head = queries.begin; head < queries.end; ++head) {
+    heads.push_back(head / each);
+  }
+  return held.index_select(
+      kHeads, at::tensor(heads, at::kLong).to(held.device()));
+}
+
+Sizes times(Sizes sizes, int64_t factor) {
+  for (auto& size : sizes) {
+    size *= factor;
+  }
+  return sizes;
+}
+
+} // namespace
+
+at::Tensor ulysses_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const RingCall& call) {
+  Group& group = get_group(call.ranks.mesh, call.ranks.dim);
+  const Cut queries{kTokens, lengths_of(call.queries)};
+  const Cut keys{kTokens, lengths_of(call.keys)};
+  const int64_t held = key.size(kHeads);
+  const int64_t each = held == 0 ? 1 : query.size(kHeads) / held;
+  const bool gathers = held < group.size() && each > 1;
+  const Cut key_heads{kHeads, chunk_sizes(held, group.size())};
+  const Cut heads{
+      kHeads,
+      gathers ? chunk_sizes(query.size(kHeads), group.size())
+              : times(key_heads.sizes, each)};
+  const auto arrived = [&](const at::Tensor& t) {
+    if (!gathers) {
+      return exchanged(t, call.ranks, keys, key_heads);
+    }
+    return for_queries(
+        gathered_tokens(t, call.ranks, keys.sizes),
+        chunk(query.size(kHeads), group.size(), group.rank()),
+        each);
+  };
+  const auto q = exchanged(query, call.ranks, queries, heads);
+  const auto k = arrived(key);
+  const auto v = arrived(value);
+  return exchanged(whole_attention(q, k, v, call), call.ranks, heads, queries);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/plan/module_claim_impl.h>
+
+#include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/world.h>
+#include <dtensor/parallel/state/module_members_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/nn/module.h>
+
+#include <mutex>
+#include <unordered_map>
+
+namespace dtensor::detail {
+namespace {
+
+struct Claim {
+  const World* owner = nullptr;
+  int count = 0; // nesting: a style may apply others to the module
+};
+
+struct Claims {
+  std::mutex mutex;
+  std::unordered_map<const void*, Claim> by_object;
+};
+
+Claims& claims() {
+  static Claims all;
+  return all;
+}
+
+// Claims an object by its address, or throws if another rank holds the claim.
+const void* claim(const char* where, const char* what, const void* object) {
+  const std::lock_guard<std::mutex> lock(claims().mutex);
+  const auto known = claims().by_object.find(object);
+  if (known != claims().by_object.end()) {
+    check_owner(
+        where, [what] { return what; }, known->second.owner);
+    ++known->second.count;
+  } else {
+    claims().by_object[object] = {&current_world(), 1};
+  }
+  return object;
+}
+
+void release(const void* object) {
+  const std::lock_guard<std::mutex> lock(claims().mutex);
+  const auto known = claims().by_object.find(object);
+  if (--known->second.count == 0) {
+    claims().by_object.erase(known);
+  }
+}
+
+void check_tensor(const char* where, const at::Tensor& t) {
+  if (t.defined() && is_dtensor(t)) {
+    check_mine(where, *spec_of(t));
+  }
+}
+
+} // namespace
+
+ModuleClaim::ModuleClaim(const char* where, const torch::nn::Module& module)
+    : claimed_(claim(where, "the module", &module)) {
+  try {
+    check_members(where, module);
+    for (const at::Tensor& parameter : module.parameters()) {
+      check_tensor(where, parameter);
+    }
+  } catch (...) {
+    release(claimed_);
+    throw;
+  }
+}
+
+ModuleClaim::ModuleClaim(const char* where, const at::Tensor& parameter)
+    : claimed_(claim(where, "the parameter", parameter.unsafeGetTensorImpl())) {
+  try {
+    check_tensor(where, parameter);
+  } catch (...) {
+    release(claimed_);
+    throw;
+  }
+}
+
+ModuleClaim::~ModuleClaim() {
+  release(claimed_);
+}
+
+} // namespace dtensor::detail

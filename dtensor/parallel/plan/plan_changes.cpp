@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/plan/plan_changes_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/styles/style_target_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// Checks a parameter of the target that has a boundary already.
+void check_may_share(
+    const Boundary& other,
+    const StyleTarget& target,
+    const BoundaryLayouts& layouts) {
+  DTENSOR_CHECK(
+      other.module() != &target.module,
+      "[parallelize_module] {} has a style already. Style a module once.",
+      describe(target));
+  DTENSOR_CHECK(
+      other.layouts() == layouts && other.where() == style_mesh(target),
+      "[parallelize_module] {} is tied to module \"{}\" and styled "
+      "differently. Give both the same style.",
+      describe(target),
+      other.module_name());
+}
+
+} // namespace
+
+// Returns the pending change of a parameter. Copies its boundaries, so that the
+// parameter's own ones stay unchanged until carry_out().
+PlanChanges::Parameter& PlanChanges::change_of(const at::Tensor& parameter) {
+  const auto [known, is_new] =
+      places_.try_emplace(parameter.unsafeGetTensorImpl(), parameters_.size());
+  if (!is_new) {
+    return parameters_[known->second];
+  }
+  std::shared_ptr<Boundaries> boundaries;
+  if (is_dtensor(parameter) && meta_of(parameter).boundaries != nullptr) {
+    boundaries = std::make_shared<Boundaries>(*meta_of(parameter).boundaries);
+  } else {
+    boundaries = std::make_shared<Boundaries>();
+  }
+  parameters_.push_back({parameter, nullptr, {}, std::move(boundaries)});
+  return parameters_.back();
+}
+
+void PlanChanges::distribute(
+    const at::Tensor& parameter,
+    const StyleTarget& target,
+    const Placement& placement,
+    const std::string& what) {
+  auto& change = change_of(parameter);
+  const auto where = style_mesh(target);
+  const auto wanted = Spec::make(
+      where.mesh,
+      where.alone(placement),
+      parameter.sizes(),
+      parameter.strides(),
+      parameter.scalar_type(),
+      "parallelize_module");
+  const auto spec = is_dtensor(parameter) ? spec_of(parameter) : change.spec;
+  if (spec != nullptr) {
+    DTENSOR_CHECK(
+        wanted == spec,
+        "[parallelize_module] {}: its {} is already a DTensor, {}, but the "
+        "style requires {} on {}. Give tied parameters one layout, and style "
+        "a module once.",
+        describe(target),
+        what,
+        *spec,
+        to_string(placement),
+        where.mesh);
+    return;
+  }
+  change.spec = wanted;
+  change.src_data_rank = target.src_data_rank;
+}
+
+void PlanChanges::attach(
+    at::TensorList parameters,
+    BoundaryKind kind,
+    const StyleTarget& target,
+    BoundaryLayouts layouts) {
+  layouts.use_local_output &= !target.keep_dtensors;
+  if (target.root_mesh.defined()) {
+    layouts.overlap_chunks = 1;
+  }
+  BoundaryPtr boundary;
+  if (kind == BoundaryKind::kLinear &&
+      target.module.as<torch::nn::Linear>() != nullptr) {
+    linears_.push_back(target);
+  }
+  bool is_tied = false;
+  for (const auto& parameter : parameters) {
+    auto& all = *change_of(parameter).boundaries;
+    if (const auto& old = all.get(kind)) {
+      check_may_share(*old, target, layouts);
+      is_tied = true; // the other's boundary prepares the input
+      continue;
+    }
+    if (boundary == nullptr) {
+      boundary = std::make_shared<Boundary>(
+          target.name,
+          &target.module,
+          describe_style(parameters[0], target, layouts),
+          layouts,
+          Converter(
+              style_mesh(target),
+              layouts.input,
+              is_tied ? nullptr : siblings_of(target, layouts.input)));
+      styles_.push_back({&target.module, kind, boundary});
+    }
+    all.set(kind, boundary);
+  }
+}
+
+void PlanChanges::hook(
+    const StyleTarget& target,
+    ModuleHooks& hooks,
+    const std::string& style,
+    const std::string& layouts,
+    ModuleHooks::Hook before,
+    ModuleHooks::Hook after) {
+  const bool is_new = hooked_.insert({&hooks, style}).second;
+  DTENSOR_CHECK(
+      is_new && !hooks.has_style(style),
+      "[parallelize_module] {} has the style {} already. Style a module once.",
+      describe(target),
+      style);
+  hooks_.push_back(
+      {&hooks,
+       style,
+       layouts,
+       target.name,
+       std::move(before),
+       std::move(after)});
+}
+
+std::shared_ptr<Siblings> PlanChanges::siblings_of(
+    const StyleTarget& target,
+    const InputLayouts& layouts) {
+  if (target.name.empty()) {
+    return nullptr;
+  }
+  const auto dot = target.name.rfind('.');
+  const auto parent =
+      dot == std::string::npos ? "" : target.name.substr(0, dot);
+  auto& families = families_[parent];
+  auto family =
+      std::find_if(families.begin(), families.end(), [&](const auto& f) {
+        return f.layouts == layouts;
+      });
+  if (family == families.end()) {
+    families.push_back({layouts, std::make_shared<Siblings>()});
+    family = std::prev(families.end());
+  }
+  return family->siblings;
+}
+
+std::string PlanChanges::describe_style(
+    const at::Tensor& weight,
+    const StyleTarget& target,
+    const BoundaryLayouts& layouts) {
+  const auto& planned = change_of(weight).spec;
+  const auto spec =
+      planned == nullptr && is_dtensor(weight) ? spec_of(weight) : planned;
+  const auto text = [](const Placement& p) { return to_string(p); };
+  return detail::format_text(
+      "{} ({}weight {}, input {}{})",
+      describe(target),
+      target.style.empty() ? "" : target.style + ": ",
+      spec == nullptr ? "plain"
+                      : text(spec->placements()[static_cast<size_t>(
+                            style_mesh(target).dim)]),
+      text(layouts.input.desired),
+      layouts.output ? ", output " + text(*layouts.output) : "");
+}
+
+// Adds the boundary to biases, in case a style has attached it to the weight
+// only.
+void PlanChanges::complete_biases() {
+  for (const auto& target : linears_) {
+    const auto& linear = *target.module.as<torch::nn::Linear>();
+    const auto weight = change_of(linear.weight);
+    const auto boundary = weight.boundaries->get(BoundaryKind::kLinear);
+    if (!linear.bias.defined() || boundary == nullptr) {
+      continue; // no bias, or a boundary of other parameters
+    }
+    const auto spec =
+        is_dtensor(linear.weight) ? spec_of(linear.weight) : weight.spec;
+    if (spec != nullptr && change_of(linear.bias).spec == nullptr &&
+        !is_dtensor(linear.bias)) {
+      const auto& rows =
+          spec->placements()[static_cast<size_t>(style_mesh(target).dim)];
+      distribute(
+          linear.bias,
+          target,
+          rows.is_sharded(0) ? rows : Placement(Replicate()),
+          "bias");
+    }
+    auto& on_bias = *change_of(linear.bias).boundaries;
+    if (on_bias.get(BoundaryKind::kLinear) == nullptr) {
+      on_bias.set(BoundaryKind::kLinear, boundary);
+    }
+    boundary->expect_bias(linear.bias);
+  }
+}
+
+void PlanChanges::carry_out() {
+  complete_biases();
+  for (auto& [parameter, spec, src_data_rank, boundaries] : parameters_) {
+    if (spec != nullptr) {
+      distribute_parameter(
+          parameter, spec->mesh(), spec->placements(), src_data_rank);
+    }
+    // A parameter that a style only distributes has no boundaries.
+    if (boundaries->get_any(BoundaryKind::kLinear) != nullptr) {
+      meta_of(parameter).boundaries = std::move(boundaries);
+    }
+  }
+  for (auto& [module, kind, boundary] : styles_) {
+    note_styled(*module, kind, std::move(boundary));
+  }
+  for (auto& [hooks, style, layouts, module_name, before, after] : hooks_) {
+    hooks->mark_styled(style, module_name, layouts);
+    if (before) {
+      hooks->add_forward_pre_hook(std::move(before));
+    }
+    if (after) {
+      hooks->add_forward_hook(std::move(after));
+    }
+  }
+}
+
+} // namespace dtensor::detail

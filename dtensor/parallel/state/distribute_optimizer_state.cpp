@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/distribute_optimizer_state.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/state/optimizer_fields_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
+#include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
+#include <torch/optim/lbfgs.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using torch::optim::LBFGS;
+using torch::optim::LBFGSParamState;
+using torch::optim::Optimizer;
+
+constexpr const char* kDistribute = "distribute_optimizer_state";
+
+// Returns the indices of `wanted` in a local tensor that holds `held`, or
+// nullopt if some are missing.
+std::optional<Intervals> places_in(
+    const Intervals& held,
+    const Intervals& wanted) {
+  Intervals places;
+  for (const auto& piece : wanted) {
+    int64_t before = 0;
+    auto at = held.begin();
+    while (at != held.end() &&
+           (piece.begin < at->begin || piece.end > at->end)) {
+      before += at->size();
+      ++at;
+    }
+    if (at == held.end()) {
+      return std::nullopt;
+    }
+    places.push_back(
+        {before + piece.begin - at->begin, before + piece.end - at->begin});
+  }
+  return places;
+}
+
+at::Tensor select(const at::Tensor& t, int64_t dim, const Intervals& places) {
+  std::vector<at::Tensor> pieces;
+  for (const auto& place : places) {
+    pieces.push_back(t.narrow(dim, place.begin, place.size()));
+  }
+  return pieces.empty()    ? t.narrow(dim, 0, 0)
+      : pieces.size() == 1 ? pieces[0]
+                           : at::cat(pieces, dim);
+}
+
+// Returns the global indices that this rank holds along `dim`: all of a plain
+// tensor.
+Intervals held_of(const at::Tensor& t, int64_t dim) {
+  return is_dtensor(t) ? local_intervals(*detail::spec_of(t), dim)
+                       : Intervals{{0, t.size(dim)}};
+}
+
+// Returns a copy of this rank's shard in that layout, or an undefined tensor if
+// the rank lacks some values.
+at::Tensor part_of(const at::Tensor& value, const Spec& layout) {
+  if (is_dtensor(value) && detail::spec_of(value)->has_partial()) {
+    return {};
+  }
+  auto part = is_dtensor(value) ? detail::local_of(value) : value.detach();
+  for (int64_t dim = 0; dim < value.dim(); ++dim) {
+    const auto places =
+        places_in(held_of(value, dim), local_intervals(layout, dim));
+    if (!places) {
+      return {};
+    }
+    part = select(part, dim, *places);
+  }
+  return part.clone(at::MemoryFormat::Contiguous);
+}
+
+bool has_layout(const at::Tensor& value, const Spec& layout) {
+  return is_dtensor(value) && detail::spec_of(value)->mesh() == layout.mesh() &&
+      detail::spec_of(value)->placements() == layout.placements();
+}
+
+/// New optimizer state, which replaces the old state after all checks.
+class Replacements {
+ public:
+  /// Adds the replacement of `value` (called `name`) in that layout.
+  void add(at::Tensor& value, const Spec& layout, const std::string& name) {
+    if (!value.defined() || has_layout(value, layout)) {
+      return;
+    }
+    auto spec = Spec::make(
+        layout.mesh(),
+        layout.placements(),
+        value.sizes(),
+        value.scalar_type(),
+        kDistribute);
+    auto part = part_of(value, *spec);
+    DTENSOR_CHECK_VALUE(
+        part.defined(),
+        "[{}] optimizer state \"{}\" is {}, so this rank lacks values of its "
+        "local shard of {}. Use set_optimizer_state_dict, which communicates.",
+        kDistribute,
+        name,
+        detail::state_text(value),
+        *spec);
+    all_.emplace_back(&value, detail::wrap(std::move(part), std::move(spec)));
+  }
+  void set() {
+    for (auto& [value, replacement] : all_) {
+      *value = std::move(replacement);
+    }
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor*, at::Tensor>> all_;
+};
+
+void replace_fields(
+    const at::Tensor& parameter,
+    const detail::StateFields& fields,
+    Replacements& replacements) {
+  for (const auto& [name, value] : fields.tensors) {
+    DTENSOR_CHECK_VALUE(
+        !value->defined() || value->sizes() == parameter.sizes(),
+        "[{}] optimizer state \"{}\" is {}, but its parameter is {}. Pass an "
+        "optimizer whose parameters had this shape.",
+        kDistribute,
+        name,
+        detail::state_text(*value),
+        detail::state_text(parameter));
+    replacements.add(*value, *detail::spec_of(parameter), name);
+  }
+}
+
+// Replaces LBFGS's vectors over all parameters, stored under the first one.
+void replace_vectors(
+    const at::Tensor& parameter,
+    LBFGSParamState& state,
+    Replacements& replacements) {
+  const auto& spec = detail::spec_of(parameter);
+  const auto layout = detail::fully_replicated_spec(*spec);
+  const auto add = [&](at::Tensor& value, const char* name) {
+    replacements.add(value, *layout, name);
+  };
+  add(state.d(), "d");
+  add(state.H_diag(), "H_diag");
+  add(state.prev_flat_grad(), "prev_flat_grad");
+  for (auto& value : state.old_dirs()) {
+    add(value, "old_dirs");
+  }
+  for (auto& value : state.old_stps()) {
+    add(value, "old_stps");
+  }
+  for (auto& value : state.ro()) {
+    add(value, "ro");
+  }
+  if (auto& al = state.al()) {
+    for (auto& value : *al) {
+      add(value, "al");
+    }
+  }
+}
+
+} // namespace
+
+void distribute_optimizer_state(Optimizer& optimizer) {
+  const c10::NoGradGuard no_grad;
+  const bool is_lbfgs = dynamic_cast<const LBFGS*>(&optimizer) != nullptr;
+  const auto kind =
+      is_lbfgs ? nullptr : detail::known_optimizer(optimizer, kDistribute);
+  Replacements replacements;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto found =
+          optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (found == optimizer.state().end() || !is_dtensor(parameter)) {
+        continue;
+      }
+      if (is_lbfgs) {
+        replace_vectors(
+            parameter,
+            static_cast<LBFGSParamState&>(*found->second),
+            replacements);
+      } else {
+        replace_fields(parameter, kind->fields(*found->second), replacements);
+      }
+    }
+  }
+  replacements.set();
+}
+
+} // namespace dtensor

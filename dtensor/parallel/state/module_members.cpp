@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/state/module_members_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/boundary/converter_impl.h>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/rnn.h>
+
+#include <array>
+#include <mutex>
+#include <typeindex>
+#include <unordered_map>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+namespace nn = torch::nn;
+
+// Exposes the protected dictionary of Module.
+struct Registered : nn::Module {
+  using nn::Module::parameters_;
+};
+
+// Calls fn for the members of a module of type Impl. Returns false for another
+// type.
+using Visit = bool (*)(nn::Module& module, MemberFn fn);
+
+template <class Impl>
+struct Member {
+  const char* name;
+  at::Tensor Impl::*tensor;
+};
+
+// Visits the members listed by `Members`, a type with a static array of
+// Member<Impl>.
+template <class Impl, class Members>
+bool visit(nn::Module& module, MemberFn fn) {
+  auto* const impl = dynamic_cast<Impl*>(&module);
+  if (impl == nullptr) {
+    return false;
+  }
+  for (const Member<Impl>& member : Members::template of<Impl>()) {
+    fn(member.name, impl->*member.tensor);
+  }
+  return true;
+}
+
+struct Weight {
+  template <class Impl>
+  static std::array<Member<Impl>, 1> of() {
+    return {{{"weight", &Impl::weight}}};
+  }
+};
+struct WeightAndBias {
+  template <class Impl>
+  static std::array<Member<Impl>, 2> of() {
+    return {{{"weight", &Impl::weight}, {"bias", &Impl::bias}}};
+  }
+};
+struct OfNorm {
+  template <class Impl>
+  static std::array<Member<Impl>, 5> of() {
+    return {
+        {{"weight", &Impl::weight},
+         {"bias", &Impl::bias},
+         {"running_mean", &Impl::running_mean},
+         {"running_var", &Impl::running_var},
+         {"num_batches_tracked", &Impl::num_batches_tracked}}};
+  }
+};
+struct OfCell {
+  template <class Impl>
+  static std::array<Member<Impl>, 4> of() {
+    return {
+        {{"weight_ih", &Impl::weight_ih},
+         {"weight_hh", &Impl::weight_hh},
+         {"bias_ih", &Impl::bias_ih},
+         {"bias_hh", &Impl::bias_hh}}};
+  }
+};
+struct OfAttention {
+  template <class Impl>
+  static std::array<Member<Impl>, 7> of() {
+    return {
+        {{"in_proj_weight", &Impl::in_proj_weight},
+         {"in_proj_bias", &Impl::in_proj_bias},
+         {"bias_k", &Impl::bias_k},
+         {"bias_v", &Impl::bias_v},
+         {"q_proj_weight", &Impl::q_proj_weight},
+         {"k_proj_weight", &Impl::k_proj_weight},
+         {"v_proj_weight", &Impl::v_proj_weight}}};
+  }
+};
+
+constexpr std::array<Visit, 26> kVisits = {
+    visit<nn::LinearImpl, WeightAndBias>,
+    visit<nn::EmbeddingImpl, Weight>,
+    visit<nn::LayerNormImpl, WeightAndBias>,
+    visit<nn::BilinearImpl, WeightAndBias>,
+    visit<nn::EmbeddingBagImpl, Weight>,
+    visit<nn::GroupNormImpl, WeightAndBias>,
+    visit<nn::MultiheadAttentionImpl, OfAttention>,
+    visit<nn::PReLUImpl, Weight>,
+    visit<nn::Conv1dImpl, WeightAndBias>,
+    visit<nn::Conv2dImpl, WeightAndBias>,
+    visit<nn::Conv3dImpl, WeightAndBias>,
+    visit<nn::ConvTranspose1dImpl, WeightAndBias>,
+    visit<nn::ConvTranspose2dImpl, WeightAndBias>,
+    visit<nn::ConvTranspose3dImpl, WeightAndBias>,
+    visit<nn::BatchNorm1dImpl, OfNorm>,
+    visit<nn::BatchNorm2dImpl, OfNorm>,
+    visit<nn::BatchNorm3dImpl, OfNorm>,
+    visit<nn::InstanceNorm1dImpl, OfNorm>,
+    visit<nn::InstanceNorm2dImpl, OfNorm>,
+    visit<nn::InstanceNorm3dImpl, OfNorm>,
+    visit<nn::RNNCellImpl, OfCell>,
+    visit<nn::LSTMCellImpl, OfCell>,
+    visit<nn::GRUCellImpl, OfCell>,
+    visit<nn::NLLLossImpl, Weight>,
+    visit<nn::CrossEntropyLossImpl, Weight>,
+    visit<nn::BCEWithLogitsLossImpl, Weight>,
+};
+
+// Cache of the visit function per module type; null: none.
+class VisitOfType {
+ public:
+  Visit find(nn::Module& module) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [known, is_new] = by_type_.try_emplace(typeid(module), nullptr);
+    for (size_t i = 0; is_new && i < kVisits.size(); ++i) {
+      if (kVisits[i](module, [](auto, auto&) {})) {
+        known->second = kVisits[i];
+        break;
+      }
+    }
+    return known->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::type_index, Visit> by_type_;
+};
+
+void check_own_members(
+    const char* where,
+    const std::string& name,
+    nn::Module& module) {
+  const auto buffers = module.named_buffers(/*recurse=*/false);
+  for_each_member(module, [&](const char* member, const at::Tensor& held) {
+    const auto* parameter = registered_parameters(module).find(member);
+    const auto* registered =
+        parameter != nullptr ? parameter : buffers.find(member);
+    DTENSOR_CHECK(
+        registered == nullptr || registered->is_same(held),
+        "[{}] the {} of {} of type {} is not the {} that is registered under "
+        "that name, as after an assignment to the member. {}",
+        where,
+        member,
+        describe_module(name),
+        module.name(),
+        parameter != nullptr ? "parameter" : "buffer",
+        parameter != nullptr
+            ? "Set it with tie_weights() or tie_parameter(), which register it "
+              "too."
+            : "Copy values to it with copy_().");
+  });
+}
+
+} // namespace
+
+bool for_each_member(nn::Module& module, MemberFn fn) {
+  static VisitOfType visits;
+  const auto known = visits.find(module);
+  return known != nullptr && known(module, fn);
+}
+
+TensorDict& registered_parameters(nn::Module& module) {
+  return module.*(&Registered::parameters_);
+}
+
+void check_members(const char* where, const nn::Module& module) {
+  check_own_members(where, "", const_cast<nn::Module&>(module));
+  for (const auto& child : module.named_modules("", /*include_self=*/false)) {
+    check_own_members(where, child.key(), *child.value());
+  }
+}
+
+} // namespace dtensor::detail

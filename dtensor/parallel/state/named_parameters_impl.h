@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Names of an optimizer's parameters in a module.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/error.h>
+#include <dtensor/parallel/state/module_members_impl.h>
+#include <dtensor/parallel/state/state_values_impl.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace dtensor::detail {
+
+using ParameterNames = std::unordered_map<const void*, std::string>;
+
+/// Returns the first name of each parameter.
+inline ParameterNames names_of(const torch::nn::Module& module) {
+  ParameterNames names;
+  for (const auto& item : module.named_parameters()) {
+    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  return names;
+}
+
+/// Returns the name of a parameter. Throws ValueError if it is not in `names`.
+inline const std::string& name_of(
+    const ParameterNames& names,
+    const at::Tensor& parameter,
+    const char* where) {
+  const auto found = names.find(parameter.unsafeGetTensorImpl());
+  DTENSOR_CHECK_VALUE(
+      found != names.end(),
+      "[{}] the optimizer has a parameter, {}, that is not in the module. "
+      "Pass the module that the optimizer was made for.",
+      where,
+      state_text(parameter));
+  return found->second;
+}
+
+/// Calls fn(name, parameter, group) for each parameter, in the optimizer's
+/// order. Throws ValueError for a parameter that the optimizer has twice.
+template <class AnOptimizer, class Fn>
+void for_each_parameter(
+    const torch::nn::Module& module,
+    AnOptimizer& optimizer,
+    const char* where,
+    const Fn& fn) {
+  check_members(where, module);
+  const auto names = names_of(module);
+  std::unordered_set<const void*> known;
+  for (auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto& name = name_of(names, parameter, where);
+      DTENSOR_CHECK_VALUE(
+          known.insert(parameter.unsafeGetTensorImpl()).second,
+          "[{}] the optimizer has {} twice, because several modules share it, "
+          "and would step it twice. Make the optimizer from "
+          "unique_parameters(module).",
+          where,
+          name);
+      fn(name, parameter, group);
+    }
+  }
+}
+
+} // namespace dtensor::detail

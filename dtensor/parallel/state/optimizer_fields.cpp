@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/state/optimizer_fields_impl.h>
+
+#include <dtensor/error.h>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <type_traits>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerOptions;
+using torch::optim::OptimizerParamState;
+
+template <class State>
+StateFields adam_fields(State& state) {
+  return {
+      {{"exp_avg", &state.exp_avg()},
+       {"exp_avg_sq", &state.exp_avg_sq()},
+       {"max_exp_avg_sq", &state.max_exp_avg_sq()}},
+      {{"step", &state.step()}}};
+}
+
+StateFields fields_of(torch::optim::AdamParamState& state) {
+  return adam_fields(state);
+}
+StateFields fields_of(torch::optim::AdamWParamState& state) {
+  return adam_fields(state);
+}
+StateFields fields_of(torch::optim::SGDParamState& state) {
+  return {{{"momentum_buffer", &state.momentum_buffer()}}, {}};
+}
+StateFields fields_of(torch::optim::AdagradParamState& state) {
+  return {{{"sum", &state.sum()}}, {{"step", &state.step()}}};
+}
+StateFields fields_of(torch::optim::RMSpropParamState& state) {
+  return {
+      {{"square_avg", &state.square_avg()},
+       {"momentum_buffer", &state.momentum_buffer()},
+       {"grad_avg", &state.grad_avg()}},
+      {{"step", &state.step()}}};
+}
+
+// Omits `al`, which is temporary within a step.
+StateFields fields_of(torch::optim::LBFGSParamState& state) {
+  return {
+      {{"d", &state.d()},
+       {"H_diag", &state.H_diag()},
+       {"prev_flat_grad", &state.prev_flat_grad()}},
+      {{"func_evals", &state.func_evals()},
+       {"n_iter", &state.n_iter()},
+       {"t", &state.t()},
+       {"prev_loss", &state.prev_loss()}},
+      {{"old_dirs", &state.old_dirs()},
+       {"old_stps", &state.old_stps()},
+       {"ro", &state.ro()}}};
+}
+
+template <class Options>
+OptionFields adam_options(Options& options) {
+  return {
+      {"lr", &options.lr()},
+      {"betas", &options.betas()},
+      {"eps", &options.eps()},
+      {"weight_decay", &options.weight_decay()},
+      {"amsgrad", &options.amsgrad()}};
+}
+
+OptionFields options_of(torch::optim::AdamOptions& options) {
+  return adam_options(options);
+}
+OptionFields options_of(torch::optim::AdamWOptions& options) {
+  return adam_options(options);
+}
+OptionFields options_of(torch::optim::SGDOptions& options) {
+  return {
+      {"lr", &options.lr()},
+      {"momentum", &options.momentum()},
+      {"dampening", &options.dampening()},
+      {"weight_decay", &options.weight_decay()},
+      {"nesterov", &options.nesterov()}};
+}
+OptionFields options_of(torch::optim::AdagradOptions& options) {
+  return {
+      {"lr", &options.lr()},
+      {"lr_decay", &options.lr_decay()},
+      {"weight_decay", &options.weight_decay()},
+      {"initial_accumulator_value", &options.initial_accumulator_value()},
+      {"eps", &options.eps()}};
+}
+OptionFields options_of(torch::optim::RMSpropOptions& options) {
+  return {
+      {"lr", &options.lr()},
+      {"alpha", &options.alpha()},
+      {"eps", &options.eps()},
+      {"weight_decay", &options.weight_decay()},
+      {"momentum", &options.momentum()},
+      {"centered", &options.centered()}};
+}
+
+OptionFields options_of(torch::optim::LBFGSOptions& options) {
+  return {
+      {"lr", &options.lr()},
+      {"max_iter", &options.max_iter()},
+      {"max_eval", &options.max_eval()},
+      {"tolerance_grad", &options.tolerance_grad()},
+      {"tolerance_change", &options.tolerance_change()},
+      {"history_size", &options.history_size()},
+      {"line_search_fn", &options.line_search_fn()}};
+}
+
+constexpr double kNone = -1; // an absent number
+
+// Convert between a value and its number.
+double number_of(double value) {
+  return value;
+}
+double number_of(bool value) {
+  return value ? 1 : 0;
+}
+double number_of(int64_t value) {
+  return static_cast<double>(value);
+}
+double number_of(const std::optional<int64_t>& value) {
+  return value ? number_of(*value) : kNone;
+}
+double number_of(const std::optional<std::string>& value) {
+  return value ? 1 : 0;
+}
+
+void set_number(double& value, double number) {
+  value = number;
+}
+void set_number(bool& value, double number) {
+  value = number != 0;
+}
+void set_number(int64_t& value, double number) {
+  value = static_cast<int64_t>(number);
+}
+void set_number(std::optional<int64_t>& value, double number) {
+  value = number == kNone ? std::nullopt
+                          : std::optional(static_cast<int64_t>(number));
+}
+void set_number(std::optional<std::string>& value, double number) {
+  value =
+      number == 0 ? std::nullopt : std::optional<std::string>("strong_wolfe");
+}
+
+template <class Place>
+constexpr bool is_pair = std::is_same_v<Place, std::tuple<double, double>*>;
+
+at::ScalarType dtype_of(const OptionPlace& place) {
+  if (std::holds_alternative<bool*>(place) ||
+      std::holds_alternative<std::optional<std::string>*>(place)) {
+    return at::kBool;
+  }
+  return std::holds_alternative<int64_t*>(place) ||
+          std::holds_alternative<std::optional<int64_t>*>(place)
+      ? at::kLong
+      : at::kDouble;
+}
+
+template <class State, class Options>
+class Known final : public KnownOptimizer {
+ public:
+  std::unique_ptr<OptimizerParamState> make() const override {
+    return std::make_unique<State>();
+  }
+  StateFields fields(OptimizerParamState& state) const override {
+    return fields_of(static_cast<State&>(state));
+  }
+  OptionFields options(OptimizerOptions& options) const override {
+    return options_of(static_cast<Options&>(options));
+  }
+  bool flattens_all_parameters() const override {
+    return std::is_same_v<State, torch::optim::LBFGSParamState>;
+  }
+};
+
+} // namespace
+
+at::Tensor number_tensor(const StateNumber& number) {
+  if (auto* const* whole = std::get_if<int64_t*>(&number)) {
+    return at::scalar_tensor(**whole, at::kLong);
+  }
+  return at::scalar_tensor(*std::get<double*>(number), at::kDouble);
+}
+
+std::vector<double> option_numbers(const OptionPlace& place) {
+  return std::visit(
+      [](auto* value) -> std::vector<double> {
+        if constexpr (is_pair<decltype(value)>) {
+          return {std::get<0>(*value), std::get<1>(*value)};
+        } else {
+          return {number_of(*value)};
+        }
+      },
+      place);
+}
+
+void set_option(const OptionPlace& place, const std::vector<double>& numbers) {
+  std::visit(
+      [&](auto* value) {
+        if constexpr (is_pair<decltype(value)>) {
+          *value = {numbers[0], numbers[1]};
+        } else {
+          set_number(*value, numbers[0]);
+        }
+      },
+      place);
+}
+
+at::Tensor option_tensor(const OptionPlace& place) {
+  const auto numbers = option_numbers(place);
+  return numbers.size() > 1 ? at::tensor(numbers, at::kDouble)
+                            : at::scalar_tensor(numbers[0], dtype_of(place));
+}
+
+std::unique_ptr<KnownOptimizer> known_optimizer(
+    const Optimizer& optimizer,
+    const char* where) {
+  using namespace torch::optim;
+  if (dynamic_cast<const AdamW*>(&optimizer)) {
+    return std::make_unique<Known<AdamWParamState, AdamWOptions>>();
+  }
+  if (dynamic_cast<const Adam*>(&optimizer)) {
+    return std::make_unique<Known<AdamParamState, AdamOptions>>();
+  }
+  if (dynamic_cast<const SGD*>(&optimizer)) {
+    return std::make_unique<Known<SGDParamState, SGDOptions>>();
+  }
+  if (dynamic_cast<const Adagrad*>(&optimizer)) {
+    return std::make_unique<Known<AdagradParamState, AdagradOptions>>();
+  }
+  if (dynamic_cast<const RMSprop*>(&optimizer)) {
+    return std::make_unique<Known<RMSpropParamState, RMSpropOptions>>();
+  }
+  if (dynamic_cast<const LBFGS*>(&optimizer)) {
+    return std::make_unique<Known<LBFGSParamState, LBFGSOptions>>();
+  }
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] unsupported type of optimizer. Use SGD, Adam, AdamW, Adagrad, "
+      "RMSprop or LBFGS.",
+      where);
+}
+
+} // namespace dtensor::detail

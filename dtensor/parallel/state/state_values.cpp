@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/state/state_values_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/rank/plain_draws_impl.h>
+#include <dtensor/comm/world.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/dtensor.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <unordered_map>
+
+namespace dtensor::detail {
+namespace {
+
+GroupPtr world_group() {
+  std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return new_group(ranks, "state");
+}
+
+std::string names_and_shapes(const StateDict& state) {
+  auto all = nlohmann::json::array();
+  for (const auto& item : state) {
+    all.push_back(
+        {item.key(),
+         static_cast<int>(item.value().scalar_type()),
+         item.value().sizes().vec()});
+  }
+  return all.dump();
+}
+
+} // namespace
+
+void check_options(const StateDictOptions& options, const char* where) {
+  DTENSOR_CHECK_VALUE(
+      !options.full_state_dict || !options.local_shards,
+      "[{}] full_state_dict and local_shards exclude each other. Choose one.",
+      where);
+}
+
+at::Tensor state_value(
+    const at::Tensor& value,
+    const StateDictOptions& options) {
+  const c10::NoGradGuard no_grad;
+  const HandedOutScope for_saving; // saved shards must not affect draws
+  auto result = value.detach();
+  if (is_dtensor(result) && options.full_state_dict) {
+    result = DTensor(result).full_tensor();
+  } else if (is_dtensor(result) && options.local_shards) {
+    result = DTensor(result).to_local();
+  }
+  return options.cpu_offload ? result.to(at::kCPU) : result;
+}
+
+bool gets_state(const StateDictOptions& options) {
+  return !(options.cpu_offload && options.full_state_dict) || get_rank() == 0;
+}
+
+bool fits_state(const at::Tensor& target, const at::Tensor& source) {
+  return source.defined() &&
+      (source.sizes() == target.sizes() ||
+       (is_dtensor(target) && !is_dtensor(source) &&
+        source.sizes() == DTensor(target).spec()->local_sizes()));
+}
+
+at::Tensor redistribute_like(
+    const at::Tensor& target,
+    const at::Tensor& source) {
+  const c10::NoGradGuard no_grad;
+  if (!is_dtensor(target)) {
+    return full_tensor(source).to(target.device(), target.scalar_type());
+  }
+  const auto& spec = DTensor(target).spec();
+  auto value = source.detach().to(target.scalar_type());
+  if (is_dtensor(value) && DTensor(value).device_mesh() == spec->mesh()) {
+    return DTensor(value).redistribute(spec->placements());
+  }
+  value = full_tensor(value).to(spec->mesh().device_type());
+  return value.sizes() == spec->sizes()
+      ? distribute_tensor(value, spec->mesh(), spec->placements(), std::nullopt)
+      : DTensor(value, spec);
+}
+
+at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source) {
+  const c10::NoGradGuard no_grad;
+  const auto value = source.detach().to(target.scalar_type());
+  if (!is_dtensor(target)) {
+    return full_tensor(value).to(target.device());
+  }
+  const auto& mesh = DTensor(target).device_mesh();
+  const auto everywhere = replicated_placements(mesh);
+  if (is_dtensor(value) && DTensor(value).device_mesh() == mesh) {
+    return DTensor(value).redistribute(everywhere);
+  }
+  return distribute_tensor(
+      full_tensor(value).to(mesh.device_type()),
+      mesh,
+      everywhere,
+      std::nullopt);
+}
+
+std::string state_text(const at::Tensor& value) {
+  if (!value.defined()) {
+    return "undefined";
+  }
+  return is_dtensor(value) ? to_string(*DTensor(value).spec())
+                           : shape_text(value.scalar_type(), value.sizes());
+}
+
+// Broadcasts names, dtypes and shapes as JSON, then each tensor.
+StateDict broadcast_state(const StateDict& state) {
+  const c10::NoGradGuard no_grad;
+  const auto group = world_group();
+  const bool is_root = group->rank() == 0;
+  const auto text = group->all_gather_strings(
+      is_root ? names_and_shapes(state) : std::string())[0];
+  StateDict result;
+  for (const auto& item : nlohmann::json::parse(text)) {
+    const auto name = item[0].get<std::string>();
+    const auto dtype = static_cast<at::ScalarType>(item[1].get<int>());
+    const auto value = is_root
+        ? full_tensor(state[name]).contiguous()
+        : at::empty(item[2].get<std::vector<int64_t>>(), dtype);
+    result.insert(name, group->broadcast(value, 0));
+  }
+  return result;
+}
+
+void add_names(
+    std::string& text,
+    const char* what,
+    const std::vector<std::string>& names) {
+  if (!names.empty()) {
+    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
+  }
+}
+
+void StateProblems::check(const char* where) const {
+  std::string text;
+  add_names(text, "missing: ", missing_);
+  add_names(text, "unknown: ", unexpected_);
+  add_names(text, "of another shape: ", misshapen_);
+  DTENSOR_CHECK_VALUE(
+      text.empty(),
+      "[{}] {}. Pass a state dict of the same architecture, or strict = false "
+      "to allow different names.",
+      where,
+      text);
+}
+
+TiedNames::TiedNames(const StateDict& tensors) {
+  std::unordered_map<const void*, std::string> known;
+  for (const auto& item : tensors) {
+    const auto [first, is_new] =
+        known.try_emplace(item.value().unsafeGetTensorImpl(), item.key());
+    if (!item.value().defined() || is_new) {
+      continue;
+    }
+    firsts_[item.key()] = first->second;
+    auto& names = by_first_[first->second];
+    if (names.empty()) {
+      names.push_back(first->second);
+    }
+    names.push_back(item.key());
+  }
+}
+
+const std::vector<std::string>& TiedNames::names_of(
+    const std::string& name) const {
+  static const std::vector<std::string> none;
+  const auto first = firsts_.find(name);
+  const auto found =
+      by_first_.find(first == firsts_.end() ? name : first->second);
+  return found == by_first_.end() ? none : found->second;
+}
+
+bool have_same_values(const at::Tensor& a, const at::Tensor& b) {
+  const auto are_equal = a.eq(b).logical_or(a.ne(a).logical_and(b.ne(b))).all();
+  return are_equal.item<bool>();
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/linear_styles.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/plan/plan_changes_impl.h>
+#include <dtensor/parallel/styles/style_target_impl.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+namespace dtensor {
+namespace {
+
+using detail::BoundaryLayouts;
+
+// Parameter layouts of a style for each kind of module.
+struct ParameterLayouts {
+  Placement linear_weight;
+  Placement linear_bias;
+  Placement embedding_weight;
+  Placement linear_input;
+};
+
+void refuse(const StyleTarget& target, const char* style) {
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] cannot style {}: only torch::nn::Linear and torch::nn::Embedding "
+      "are supported. Style its children instead.",
+      style,
+      detail::describe_typed(target));
+}
+
+// Rejects max_norm, with which an Embedding writes to the rows that it looks
+// up.
+void check_keeps_rows(
+    const StyleTarget& target,
+    const char* style,
+    const torch::nn::EmbeddingImpl& embedding) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !embedding.options.max_norm(),
+      "[{}] cannot style {} with max_norm = {}: forward would write to rows of "
+      "a sharded weight. Leave max_norm out, or leave the module as it is.",
+      style,
+      detail::describe_typed(target),
+      embedding.options.max_norm().value_or(0));
+}
+
+// Attaches one boundary to weight and bias. For a 2-D input torch::nn::Linear
+// calls addmm, and for any other input matmul and then `output += bias`.
+// Both products find the boundary of the weight. The addition finds that of the
+// bias, which adds this rank's shard to the local output
+// (ops/boundary/linear_bias.cpp).
+void apply_to(
+    const StyleTarget& target,
+    const char* style,
+    const ParameterLayouts& parameters,
+    BoundaryLayouts layouts) {
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    if (auto* linear = target.module.as<torch::nn::Linear>()) {
+      layouts.input.desired = parameters.linear_input;
+      layouts.input.features = linear->weight.size(1);
+      std::vector<at::Tensor> all = {linear->weight};
+      changes.distribute(
+          linear->weight, target, parameters.linear_weight, "weight");
+      if (linear->bias.defined()) {
+        changes.distribute(
+            linear->bias, target, parameters.linear_bias, "bias");
+        all.push_back(linear->bias);
+      }
+      changes.attach(all, BoundaryKind::kLinear, target, layouts);
+    } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
+      check_keeps_rows(target, style, *embedding);
+      layouts.input.desired = Replicate();
+      changes.distribute(
+          embedding->weight, target, parameters.embedding_weight, "weight");
+      changes.attach(
+          {embedding->weight}, BoundaryKind::kEmbedding, target, layouts);
+    } else {
+      refuse(target, style);
+    }
+  });
+}
+
+// Checks that `unit` divides each of the pieces of the sharded dimension.
+void check_unit(
+    const StyleTarget& target,
+    const char* style,
+    int64_t unit,
+    int64_t linear_dim,
+    int64_t embedding_dim,
+    int64_t pieces = 1) {
+  auto* linear = target.module.as<torch::nn::Linear>();
+  auto* embedding = target.module.as<torch::nn::Embedding>();
+  if (linear == nullptr && embedding == nullptr) {
+    return; // rejected later
+  }
+  const auto size = linear != nullptr ? linear->weight.size(linear_dim)
+                                      : embedding->weight.size(embedding_dim);
+  DTENSOR_CHECK_VALUE(
+      pieces >= 1 && size % pieces == 0,
+      "[{}] {} has a dimension of {} to shard, which is not divisible into "
+      "fused_projections = {} equal blocks. Set fused_projections to 3 for a "
+      "fused projection of queries, keys and values, to 1 for a single "
+      "projection.",
+      style,
+      detail::describe(target),
+      size,
+      pieces);
+  DTENSOR_CHECK_VALUE(
+      unit >= 1 && size / pieces % unit == 0,
+      "[{}] {} has a dimension of {} to shard, which is not a multiple of "
+      "multiple_of = {}. Set multiple_of to a divisor of it, such as the "
+      "features of a head.",
+      style,
+      detail::describe(target),
+      size / pieces,
+      unit);
+}
+
+// Checks num_query_heads for a Linear with `count` units.
+void check_shared_units(
+    const StyleTarget& target,
+    const ColwiseOptions& options,
+    int64_t count) {
+  DTENSOR_CHECK_VALUE(
+      options.num_query_heads > 0 && count > 0 &&
+          options.num_query_heads % count == 0,
+      "[ColwiseParallel] {} has {} key/value heads of {} features, which "
+      "num_query_heads = {} cannot share evenly. Set num_query_heads to a "
+      "multiple of {}: the number of query heads.",
+      detail::describe(target),
+      count,
+      options.multiple_of,
+      options.num_query_heads,
+      count);
+  DTENSOR_CHECK_VALUE(
+      options.fused_projections == 1,
+      "[ColwiseParallel] {} has fused_projections = {} and num_query_heads. "
+      "Leave out either.",
+      detail::describe(target),
+      options.fused_projections);
+  const bool is_local = options.use_local_output && !target.keep_dtensors;
+  DTENSOR_CHECK_VALUE(
+      is_local && options.output_layouts == Shard(-1),
+      "[ColwiseParallel] {}: with num_query_heads the output is a plain "
+      "tensor of the heads that this rank needs, not {}{}. Leave out either "
+      "num_query_heads or that layout; attention on DTensors in R selects the "
+      "heads itself.",
+      detail::describe(target),
+      is_local ? "" : "a DTensor in ",
+      to_string(options.output_layouts));
+}
+
+// Returns the units that num_query_heads requests.
+detail::SharedUnits shared_units(
+    const StyleTarget& target,
+    const ColwiseOptions& options) {
+  auto* linear = target.module.as<torch::nn::Linear>();
+  if (options.num_query_heads == 0 || linear == nullptr) {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        options.num_query_heads == 0,
+        "[ColwiseParallel] cannot use num_query_heads for {}: only "
+        "torch::nn::Linear is supported. Leave it out.",
+        detail::describe_typed(target));
+    return {};
+  }
+  const auto count = linear->weight.size(0) / options.multiple_of;
+  check_shared_units(target, options, count);
+  return {options.multiple_of, count, options.num_query_heads};
+}
+
+Placement cut_of(int64_t dim, const ColwiseOptions& options) {
+  return options.fused_projections == 1
+      ? Shard(dim, options.multiple_of)
+      : StridedShard(dim, options.fused_projections, options.multiple_of);
+}
+
+} // namespace
+
+void ColwiseParallel::apply(const StyleTarget& target) const {
+  check_unit(
+      target,
+      "ColwiseParallel",
+      options_.multiple_of,
+      0,
+      1,
+      options_.fused_projections);
+  const auto shared = shared_units(target, options_);
+  const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
+  const auto rows = is_cut ? cut_of(0, options_) : Replicate();
+  BoundaryLayouts layouts{
+      {.plain = options_.input_layouts, .desired = Replicate()},
+      options_.output_layouts == Shard(-1) ? cut_of(-1, options_)
+                                           : options_.output_layouts,
+      options_.use_local_output};
+  if (!is_cut) {
+    layouts.shared = shared;
+  }
+  apply_to(
+      target,
+      "ColwiseParallel",
+      {rows, rows, cut_of(1, options_), Replicate()},
+      layouts);
+}
+
+void RowwiseParallel::apply(const StyleTarget& target) const {
+  const int64_t chunks = options_.overlap_chunks;
+  const bool is_linear = target.module.as<torch::nn::Linear>() != nullptr;
+  DTENSOR_CHECK_VALUE(
+      chunks == 1 || (chunks > 1 && is_linear),
+      "[RowwiseParallel] {} cannot be computed in {} chunks. Set "
+      "overlap_chunks to 1, or to more for a torch::nn::Linear.",
+      detail::describe_typed(target),
+      chunks);
+  const auto unit = options_.multiple_of;
+  check_unit(target, "RowwiseParallel", unit, 1, 0);
+  apply_to(
+      target,
+      "RowwiseParallel",
+      {Shard(1, unit), Replicate(), Shard(0, unit), Shard(-1, unit)},
+      {{.plain = options_.input_layouts.value_or(
+            is_linear ? Shard(-1, unit) : Replicate()),
+        .desired = Replicate()},
+       options_.output_layouts,
+       options_.use_local_output,
+       chunks});
+}
+
+} // namespace dtensor

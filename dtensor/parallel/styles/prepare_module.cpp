@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/prepare_module.h>
+
+#include <dtensor/comm/rank/plain_draws_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/plan/plan_changes_impl.h>
+#include <dtensor/parallel/styles/style_target_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/nn/module.h>
+
+namespace dtensor {
+namespace {
+
+void check_lengths(
+    const char* style,
+    const char* what,
+    const OptionalPlacements& now,
+    const OptionalPlacements& desired) {
+  DTENSOR_CHECK_VALUE(
+      now.size() == desired.size(),
+      "[{}] got {} {}_layouts and {} desired_{}_layouts. Pass one of each per "
+      "tensor, nullopt to leave a tensor unchanged.",
+      style,
+      now.size(),
+      what,
+      desired.size(),
+      what);
+  for (size_t i = 0; i < now.size(); ++i) {
+    DTENSOR_CHECK_VALUE(
+        now[i].has_value() == desired[i].has_value(),
+        "[{}] {} {} has only one of its two layouts. Give both, or nullopt for "
+        "both.",
+        style,
+        what,
+        i);
+  }
+}
+
+// The conversion of a module's inputs or outputs. `tensors` has a converter for
+// each tensor; nullopt leaves a tensor unchanged.
+struct Change {
+  const char* style;
+  std::string module;
+  std::vector<std::optional<detail::Converter>> tensors;
+  bool use_local;
+
+  // Returns "inputs S(1) -> R, -" for messages.
+  std::string text(const std::string& what) const {
+    std::string all;
+    for (const auto& tensor : tensors) {
+      all += all.empty() ? what + " " : ", ";
+      all += tensor ? to_string(tensor->layouts().plain) + " -> " +
+              to_string(tensor->layouts().desired)
+                    : "-";
+    }
+    return all;
+  }
+};
+
+// Returns the converters from `now` to `desired`. `siblings_of` returns the
+// inputs that share the redistribution of one with these layouts.
+template <class SiblingsOf>
+std::vector<std::optional<detail::Converter>> converters(
+    const StyleTarget& target,
+    const OptionalPlacements& now,
+    const OptionalPlacements& desired,
+    const SiblingsOf& siblings_of) {
+  std::vector<std::optional<detail::Converter>> made(now.size());
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i]) {
+      const detail::InputLayouts layouts{
+          .plain = *now[i], .desired = *desired[i]};
+      made[i].emplace(target.mesh, layouts, siblings_of(layouts));
+    }
+  }
+  return made;
+}
+
+constexpr auto kInput = detail::ReplicaKind::kInput;
+constexpr auto kOutput = detail::ReplicaKind::kOutput;
+
+void change_layouts(
+    const Change& change,
+    detail::ReplicaKind kind,
+    const std::vector<at::Tensor*>& tensors) {
+  DTENSOR_CHECK_VALUE(
+      tensors.size() == change.tensors.size(),
+      "[{}] {} has {} tensor {}s, but got layouts for {}. Pass one layout per "
+      "tensor, nullopt to leave a tensor unchanged.",
+      change.style,
+      change.module,
+      tensors.size(),
+      kind == kInput ? "input" : "output",
+      change.tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& converter = change.tensors[i];
+    if (converter && tensors[i]->defined()) {
+      if (C10_UNLIKELY(detail::replicas_observed())) {
+        converter->notify(kind, *tensors[i]);
+      }
+      const auto placed = converter->convert(*tensors[i]);
+      if (change.use_local) {
+        detail::record_local_tensor(*detail::spec_of(placed));
+      }
+      *tensors[i] =
+          change.use_local ? detail::to_local_autograd(placed) : placed;
+    }
+  }
+}
+
+} // namespace
+
+PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
+    : options_(std::move(options)) {
+  check_lengths(
+      "PrepareModuleInput",
+      "input",
+      options_.input_layouts,
+      options_.desired_input_layouts);
+}
+
+void PrepareModuleInput::apply(const StyleTarget& target) const {
+  auto& hooks = detail::hooks_of(target, "PrepareModuleInput");
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    const Change change{
+        "PrepareModuleInput",
+        detail::describe(target),
+        converters(
+            target,
+            options_.input_layouts,
+            options_.desired_input_layouts,
+            [&](const auto& layouts) {
+              return changes.siblings_of(target, layouts);
+            }),
+        options_.use_local_output};
+    changes.hook(
+        target,
+        hooks,
+        change.style,
+        change.text("inputs"),
+        [change](const auto& inputs) {
+          change_layouts(change, kInput, inputs);
+        },
+        nullptr);
+  });
+}
+
+PrepareModuleOutput::PrepareModuleOutput(PrepareModuleOutputOptions options)
+    : options_(std::move(options)) {
+  check_lengths(
+      "PrepareModuleOutput",
+      "output",
+      options_.output_layouts,
+      options_.desired_output_layouts);
+}
+
+void PrepareModuleOutput::apply(const StyleTarget& target) const {
+  auto& hooks = detail::hooks_of(target, "PrepareModuleOutput");
+  const Change change{
+      "PrepareModuleOutput",
+      detail::describe(target),
+      converters(
+          target,
+          options_.output_layouts,
+          options_.desired_output_layouts,
+          [](const auto&) { return nullptr; }),
+      options_.use_local_output};
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    changes.hook(
+        target,
+        hooks,
+        change.style,
+        change.text("outputs"),
+        nullptr,
+        [change](const auto& outputs) {
+          change_layouts(change, kOutput, outputs);
+        });
+  });
+}
+
+PrepareModuleInputOutput::PrepareModuleInputOutput(
+    PrepareModuleInputOutputOptions options)
+    : input_(
+          {std::move(options.input_layouts),
+           std::move(options.desired_input_layouts),
+           options.use_local_input}),
+      output_(
+          {std::move(options.output_layouts),
+           std::move(options.desired_output_layouts),
+           options.use_local_output}) {}
+
+void PrepareModuleInputOutput::apply(const StyleTarget& target) const {
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    StyleTarget both = target;
+    both.changes = &changes;
+    input_.apply(both);
+    output_.apply(both);
+  });
+}
+
+} // namespace dtensor
