@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "operators.h"
 
-#include <dtensor/ops/registry.h>
 #include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/registry.h>
 
 #include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
