@@ -109,7 +109,8 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   return run(std::move(collective)).tensor;
 }
 
-// Notifies observers afterwards: only then is the size of the result known.
+// Notifies observers within the call, but afterwards: only then is the size of
+// the result known.
 at::Tensor
 Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_mine("all_gather");
@@ -123,7 +124,9 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
       .dim = wrapped,
       .inputs = {input},
       .sizes = Sizes(sizes)};
-  at::Tensor result = run(std::move(collective)).tensor;
+  const BackendCall call(*backend_, collective);
+  at::Tensor result =
+      std::move(backend_->submit(std::move(collective)).wait().tensor);
   if (C10_UNLIKELY(comm_observed())) {
     observe(
         *this, {.kind = CollectiveKind::kAllGather, .inputs = {input}}, result);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Backend decorator that records collectives and reports in errors which rank
-// caused the failure.
+// Layer around a backend that records collectives and reports in errors which
+// rank caused the failure.
 #pragma once
 
 #include <dtensor/comm/group_backend.h>

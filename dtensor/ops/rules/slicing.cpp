@@ -40,7 +40,7 @@ Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 // Range that slice arguments select in a dimension of `size`.
-struct Range {
+struct SliceRange {
   int64_t begin;
   int64_t end;
   int64_t step;
@@ -50,7 +50,7 @@ struct Range {
   }
 };
 
-Range slice_range(const OpCall& call, int64_t size) {
+SliceRange slice_range(const OpCall& call, int64_t size) {
   const auto bound = [&](const char* name, int64_t otherwise) {
     const auto at = call.arg(name).isNone() ? otherwise : call.int_arg(name);
     return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
@@ -71,7 +71,7 @@ DimMap slice_map(const OpCall& call, SizesRef whole) {
 
 // Returns true if the slice of a dimension of size `whole` consists of complete
 // blocks of size `piece`.
-bool takes_pieces(const Range& range, int64_t whole, int64_t piece) {
+bool takes_pieces(const SliceRange& range, int64_t whole, int64_t piece) {
   return range.step == 1 && range.end > range.begin && whole % piece == 0 &&
       range.begin % piece == 0 && range.end % piece == 0;
 }
