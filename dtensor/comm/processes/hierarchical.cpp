@@ -85,6 +85,14 @@ at::Tensor broadcasted(
       {.kind = CollectiveKind::kBroadcast, .root = root, .inputs = {input}});
 }
 
+// Returns the terms of a reduction. The sum of an average of halves may
+// overflow, so it is computed in f32.
+at::Tensor terms_of(const at::Tensor& input, ReduceOp op) {
+  return op == ReduceOp::kAvg && input.scalar_type() == at::kHalf
+      ? input.to(at::kFloat)
+      : input;
+}
+
 // The backend may overwrite the tensor.
 at::Tensor
 reduced(const GroupBackendPtr& backend, at::Tensor owned, ReduceOp op) {
@@ -112,8 +120,8 @@ class Hierarchical final : public BufferBackend {
     const Sizes counts = chunk_sizes(input.numel(), within_->size());
     const bool divides = op == ReduceOp::kAvg;
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
-    at::Tensor part =
-        reduce_scattered(within_, input.view({-1}), counts, inner);
+    at::Tensor part = reduce_scattered(
+        within_, terms_of(input, op).view({-1}), counts, inner);
     if (part.numel() > 0) { // empty on all of a column or none
       part = reduced(across_, std::move(part), inner);
     }
@@ -137,7 +145,7 @@ class Hierarchical final : public BufferBackend {
       const at::Tensor& input,
       SizesRef counts,
       ReduceOp op) override {
-    const auto parts = split(input, 0, counts);
+    const auto parts = split(terms_of(input, op), 0, counts);
     std::vector<at::Tensor> by_place;
     for (const Positions& column : columns_) {
       for (const int64_t position : column) {
