@@ -24,11 +24,11 @@ inline constexpr const char* kProgram = "Program";
 using Slot = size_t;
 
 /// Conversion of a value that is passed to an argument of another type.
-enum class Conversion : uint8_t { kNone, kNumberToTensor, kIntToFloat };
+enum class OperandConversion : uint8_t { kNone, kNumberToTensor, kIntToFloat };
 
 struct ValueOperand {
   Slot slot = 0;
-  Conversion conversion = Conversion::kNone;
+  OperandConversion conversion = OperandConversion::kNone;
 };
 
 enum class ListOf : uint8_t {

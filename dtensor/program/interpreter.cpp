@@ -78,10 +78,10 @@ IValue Interpreter::value_of(const Operand& operand) const {
   }
   const auto& [slot, conversion] = std::get<ValueOperand>(operand);
   const auto& value = values_[slot];
-  if (conversion == Conversion::kNumberToTensor && value.isScalar()) {
+  if (conversion == OperandConversion::kNumberToTensor && value.isScalar()) {
     return at::native::wrapped_scalar_tensor(value.toScalar());
   }
-  if (conversion == Conversion::kIntToFloat && value.isInt()) {
+  if (conversion == OperandConversion::kIntToFloat && value.isInt()) {
     return static_cast<double>(value.toInt());
   }
   return value;

@@ -193,13 +193,15 @@ class OperandReader {
     return value;
   }
 
-  static Conversion conversion(const std::string& kind, const c10::Type& type) {
+  static OperandConversion conversion(
+      const std::string& kind,
+      const c10::Type& type) {
     if (type.kind() == TypeKind::TensorType && kind.starts_with("as_sym_")) {
-      return Conversion::kNumberToTensor;
+      return OperandConversion::kNumberToTensor;
     }
     return type.kind() == TypeKind::FloatType && kind == "as_sym_int"
-        ? Conversion::kIntToFloat
-        : Conversion::kNone;
+        ? OperandConversion::kIntToFloat
+        : OperandConversion::kNone;
   }
 
   IValue constant(const std::string& kind, JsonView value) const {

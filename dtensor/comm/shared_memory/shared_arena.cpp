@@ -20,14 +20,15 @@ SharedArena::SharedArena(
       free_{{begin, bytes}} {}
 
 at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
-  constexpr int64_t kPage = 4096;
+  constexpr int64_t kPageBytes = 4096;
   uint64_t needed = 0;
   if (c10::safe_multiplies_u64(sizes, &needed) ||
       c10::mul_overflows(needed, uint64_t{c10::elementSize(dtype)}, &needed) ||
       needed > static_cast<uint64_t>(bytes_)) {
     return {};
   }
-  const auto bytes = (static_cast<int64_t>(needed) + kPage - 1) / kPage * kPage;
+  const auto bytes =
+      (static_cast<int64_t>(needed) + kPageBytes - 1) / kPageBytes * kPageBytes;
   std::byte* const data = take(bytes);
   if (data == nullptr) {
     return {};
