@@ -61,6 +61,7 @@ struct DTENSOR_API Collective {
   /// Destination of the result; undefined: a new tensor.
   at::Tensor out = {};
 
+  /// Returns the first input.
   const at::Tensor& input() const {
     return inputs.front();
   }

@@ -41,6 +41,7 @@ class DTENSOR_API Transfer {
 
 class DTENSOR_API InFlight {
  public:
+  /// Function that waits for the result.
   using Wait = std::function<CollectiveResult()>;
 
   // Implicit: a completed collective, with its result.
@@ -51,6 +52,7 @@ class DTENSOR_API InFlight {
   /// `finish` makes the result once they have arrived.
   InFlight(std::shared_ptr<Transfer> transfer, Wait finish);
 
+  /// Returns true if the result is here, so that no wait is needed.
   bool is_complete() const {
     return rest_ == nullptr;
   }

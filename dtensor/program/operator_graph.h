@@ -46,6 +46,7 @@ struct DTENSOR_API OperatorGraph {
     at::Tensor tensor;
   };
 
+  /// Call of an operator.
   struct Call {
     /// Nothing stands for code without a description, such as a branch that
     /// depends on data: weights that it uses stay unsharded.
