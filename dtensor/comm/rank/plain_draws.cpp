@@ -124,11 +124,10 @@ void note_tensor_back(const Spec& spec, LocalTensorUse& mine) {
 }
 
 HandedOutScope::~HandedOutScope() {
-  LocalTensorUse& now = handed_out.get();
-  if (now.seedings == before_.seedings) {
-    before_.shards = now.shards;
+  if (now_.seedings == before_.seedings) {
+    before_.shards = now_.shards;
     before_.known_spec = 0;
-    now = before_;
+    now_ = before_;
   }
 }
 

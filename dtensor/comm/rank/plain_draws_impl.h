@@ -76,12 +76,13 @@ inline void record_converted_back(const Spec& spec) {
 /// local tensors that do not outlive the scope.
 class HandedOutScope {
  public:
-  HandedOutScope() : before_(handed_out.get()) {}
+  HandedOutScope() : now_(handed_out.get()), before_(now_) {}
   ~HandedOutScope();
   HandedOutScope(const HandedOutScope&) = delete;
   HandedOutScope& operator=(const HandedOutScope&) = delete;
 
  private:
+  LocalTensorUse& now_;
   LocalTensorUse before_;
 };
 

@@ -77,7 +77,7 @@ class Converter {
       InputLayouts layouts,
       std::shared_ptr<Siblings> siblings = nullptr)
       : where_(std::move(where)),
-        layouts_(std::move(layouts)),
+        layouts_(layouts),
         siblings_(std::move(siblings)),
         index_(siblings_ == nullptr ? 0 : siblings_->members++) {}
 
