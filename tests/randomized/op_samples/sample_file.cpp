@@ -82,7 +82,7 @@ bool Writer::tensor(const at::Tensor& t, int64_t max_elements) {
     number(span);
     bytes_.append(
         static_cast<const char*>(t.unsafeGetTensorImpl()->data()),
-        static_cast<size_t>(span) * t.itemsize());
+        static_cast<size_t>(span * t.element_size()));
   }
   return true;
 }
