@@ -149,29 +149,6 @@ std::shared_ptr<Transfer> C10dGroup::transfer(
   return message(std::move(work));
 }
 
-InFlight C10dGroup::begin(Collective&& primitive) {
-  switch (primitive.kind) {
-    case CollectiveKind::kAllReduce:
-      return begin_all_reduce(primitive);
-    case CollectiveKind::kAllGather:
-      return begin_all_gather(primitive);
-    case CollectiveKind::kReduceScatter:
-      return begin_reduce_scatter(primitive);
-    case CollectiveKind::kAllToAll:
-      return begin_all_to_all(primitive);
-    case CollectiveKind::kBroadcast:
-      return begin_broadcast(primitive);
-    case CollectiveKind::kSend:
-      return begin_send(primitive);
-    case CollectiveKind::kRecv:
-      return begin_recv(primitive);
-    case CollectiveKind::kBarrier:
-      return begin_barrier();
-    default:
-      TORCH_INTERNAL_ASSERT(false, "not a primitive: ", primitive.name());
-  }
-}
-
 InFlight C10dGroup::begin_barrier() {
   return {transfer(backend_->barrier(limited<c10d::BarrierOptions>())), [] {
             return CollectiveResult();
@@ -277,9 +254,7 @@ InFlight C10dGroup::begin_all_gather(const Collective& c) {
   if (longest == 0) {
     return at::empty({0}, input.options());
   }
-  if (std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
-        return count == longest;
-      })) {
+  if (all_equal(counts)) {
     return begin_even_all_gather(input);
   }
   const at::Tensor filled = at::empty({longest}, input.options());
@@ -298,13 +273,9 @@ InFlight C10dGroup::begin_all_gather(const Collective& c) {
 // Uses NCCL's reduce_scatter if all counts are equal.
 InFlight C10dGroup::begin_reduce_scatter(const Collective& c) {
   const at::Tensor& input = c.input();
-  const bool is_even =
-      std::all_of(c.sizes.begin(), c.sizes.end(), [&](int64_t count) {
-        return count == c.sizes.front();
-      });
-  return is_nccl() && is_even && reduces(input.scalar_type(), c.op)
+  return is_nccl() && all_equal(c.sizes) && reduces(input.scalar_type(), c.op)
       ? begin_even_reduce_scatter(input, c.op)
-      : begin_exchanged_reduce_scatter(c);
+      : TransportBackend::begin_reduce_scatter(c);
 }
 
 InFlight C10dGroup::begin_even_reduce_scatter(

@@ -33,7 +33,14 @@ class C10dGroup final : public TransportBackend {
   void abandon(const std::string& why) override;
 
  protected:
-  InFlight begin(Collective&& primitive) override;
+  InFlight begin_all_reduce(const Collective& c) override;
+  InFlight begin_all_gather(const Collective& c) override;
+  InFlight begin_reduce_scatter(const Collective& c) override;
+  InFlight begin_all_to_all(const Collective& c) override;
+  InFlight begin_broadcast(const Collective& c) override;
+  InFlight begin_send(const Collective& c) override;
+  InFlight begin_recv(const Collective& c) override;
+  InFlight begin_barrier() override;
 
   std::string carrier() const override {
     return name_;
@@ -43,16 +50,8 @@ class C10dGroup final : public TransportBackend {
   void check(const Collective& collective) const override;
 
  private:
-  InFlight begin_all_reduce(const Collective& c);
-  InFlight begin_all_gather(const Collective& c);
   InFlight begin_even_all_gather(const at::Tensor& input);
-  InFlight begin_reduce_scatter(const Collective& c);
   InFlight begin_even_reduce_scatter(const at::Tensor& input, ReduceOp op);
-  InFlight begin_all_to_all(const Collective& c);
-  InFlight begin_broadcast(const Collective& c);
-  InFlight begin_send(const Collective& c);
-  InFlight begin_recv(const Collective& c);
-  InFlight begin_barrier();
 
   static std::shared_ptr<Transfer> message(c10::intrusive_ptr<c10d::Work> work);
   std::shared_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) const;

@@ -35,6 +35,13 @@ void InFlight::complete() {
   rest_ = nullptr;
 }
 
+InFlight InFlight::into(const at::Tensor& out) && {
+  return out.defined() ? std::move(*this).then([out](const at::Tensor& result) {
+    return out.copy_(result);
+  })
+                       : std::move(*this);
+}
+
 InFlight InFlight::around(
     std::function<CollectiveResult(const Wait&)> waiting) && {
   if (rest_ != nullptr) {

@@ -82,6 +82,8 @@ class DTENSOR_API InFlight {
           return CollectiveResult(finish(wait().tensor));
         });
   }
+  /// Returns this collective with its tensor copied to `out`, if defined.
+  InFlight into(const at::Tensor& out) &&;
   /// Returns this collective, with `waiting` called in place of its wait, and
   /// passed that wait. A completed collective has none.
   InFlight around(std::function<CollectiveResult(const Wait&)> waiting) &&;

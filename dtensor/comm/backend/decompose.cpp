@@ -273,12 +273,7 @@ InFlight decompose(
     const GroupBackend& group,
     BeginPrimitive begin) {
   const at::Tensor out = std::move(collective.out);
-  InFlight result = Decomposition(collective, group, begin).run();
-  if (!out.defined()) {
-    return result;
-  }
-  return std::move(result).then(
-      [out](const at::Tensor& tensor) { return out.copy_(tensor); });
+  return Decomposition(collective, group, begin).run().into(out);
 }
 
 Sizes exchange_sizes(

@@ -37,6 +37,29 @@ InFlight TransportBackend::submit(Collective&& collective) {
   return result;
 }
 
+InFlight TransportBackend::begin(const Collective& primitive) {
+  switch (primitive.kind) {
+    case CollectiveKind::kAllReduce:
+      return begin_all_reduce(primitive);
+    case CollectiveKind::kAllGather:
+      return begin_all_gather(primitive);
+    case CollectiveKind::kReduceScatter:
+      return begin_reduce_scatter(primitive);
+    case CollectiveKind::kAllToAll:
+      return begin_all_to_all(primitive);
+    case CollectiveKind::kBroadcast:
+      return begin_broadcast(primitive);
+    case CollectiveKind::kSend:
+      return begin_send(primitive);
+    case CollectiveKind::kRecv:
+      return begin_recv(primitive);
+    case CollectiveKind::kBarrier:
+      return begin_barrier();
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not a primitive: ", primitive.name());
+  }
+}
+
 InFlight TransportBackend::begin_named(Collective&& primitive) {
   const std::string_view name = primitive.name();
   const auto explained = [this, name](const auto& body) {
@@ -48,7 +71,7 @@ InFlight TransportBackend::begin_named(Collective&& primitive) {
       fail(name, error);
     }
   };
-  return explained([&] { return begin(std::move(primitive)); })
+  return explained([&] { return begin(primitive); })
       .around([self = shared_from_this(), explained](
                   const InFlight::Wait& wait) { return explained(wait); });
 }
@@ -66,15 +89,15 @@ void TransportBackend::fail(
       message_of(error));
 }
 
-InFlight TransportBackend::begin_exchanged_reduce_scatter(
-    const Collective& primitive) {
-  const int64_t mine = primitive.sizes[static_cast<size_t>(rank())];
-  return begin({.kind = CollectiveKind::kAllToAll,
-                .is_async = primitive.is_async,
-                .inputs = primitive.inputs,
-                .sizes = primitive.sizes,
-                .received = Sizes(static_cast<size_t>(size()), mine)})
-      .then([=, op = primitive.op, n = size()](const at::Tensor& terms) {
+InFlight TransportBackend::begin_reduce_scatter(const Collective& c) {
+  const int64_t mine = c.sizes[static_cast<size_t>(rank())];
+  return begin_all_to_all(
+             {.kind = CollectiveKind::kAllToAll,
+              .is_async = c.is_async,
+              .inputs = c.inputs,
+              .sizes = c.sizes,
+              .received = Sizes(static_cast<size_t>(size()), mine)})
+      .then([=, op = c.op, n = size()](const at::Tensor& terms) {
         return combined(terms.view({n, mine}), op);
       });
 }
@@ -91,14 +114,14 @@ InFlight TransportBackend::begin_scattered_all_reduce(
     const Collective& primitive) {
   const at::Tensor& input = primitive.input();
   const Sizes counts = chunk_sizes(input.numel(), size());
-  InFlight part = begin_exchanged_reduce_scatter(
+  InFlight part = TransportBackend::begin_reduce_scatter(
       {.kind = CollectiveKind::kReduceScatter,
        .op = primitive.op,
        .inputs = {input.view({-1})},
        .sizes = counts});
-  return begin({.kind = CollectiveKind::kAllGather,
-                .inputs = {part.wait().tensor},
-                .sizes = counts})
+  return begin_all_gather({.kind = CollectiveKind::kAllGather,
+                           .inputs = {part.wait().tensor},
+                           .sizes = counts})
       .then([shape = Sizes(input.sizes())](const at::Tensor& buffer) {
         return buffer.view(shape);
       });
@@ -107,10 +130,11 @@ InFlight TransportBackend::begin_scattered_all_reduce(
 InFlight TransportBackend::begin_gathered_all_reduce(
     const Collective& primitive) {
   const at::Tensor& input = primitive.input();
-  return begin({.kind = CollectiveKind::kAllGather,
-                .is_async = primitive.is_async,
-                .inputs = {input.view({-1})},
-                .sizes = Sizes(static_cast<size_t>(size()), input.numel())})
+  return begin_all_gather(
+             {.kind = CollectiveKind::kAllGather,
+              .is_async = primitive.is_async,
+              .inputs = {input.view({-1})},
+              .sizes = Sizes(static_cast<size_t>(size()), input.numel())})
       .then([shape = Sizes(input.sizes()), op = primitive.op, n = size()](
                 const at::Tensor& terms) {
         return combined(terms.view({n, -1}), op).view(shape);

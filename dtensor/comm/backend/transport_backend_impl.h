@@ -20,14 +20,20 @@ class TransportBackend : public GroupBackend,
   InFlight submit(Collective&& collective) override;
 
  protected:
-  /// Begins a primitive, or a barrier. An all_reduce may overwrite its input if
-  /// is_sole_owner() returns true for it.
-  virtual InFlight begin(Collective&& primitive) = 0;
+  // Functions that begin a primitive, or a barrier.
 
-  /// Begins a reduce_scatter. Every member receives its shard from all others
-  /// and combines them in rank order. This moves the fewest bytes possible, in
-  /// one step, and supports every dtype.
-  InFlight begin_exchanged_reduce_scatter(const Collective& primitive);
+  /// May overwrite its input if is_sole_owner() returns true for it.
+  virtual InFlight begin_all_reduce(const Collective& c) = 0;
+  virtual InFlight begin_all_gather(const Collective& c) = 0;
+  virtual InFlight begin_all_to_all(const Collective& c) = 0;
+  virtual InFlight begin_broadcast(const Collective& c) = 0;
+  virtual InFlight begin_send(const Collective& c) = 0;
+  virtual InFlight begin_recv(const Collective& c) = 0;
+  virtual InFlight begin_barrier() = 0;
+  /// In the default, every member receives its shard from all others and
+  /// combines them in rank order. This moves the fewest bytes possible, in one
+  /// step, and supports every dtype.
+  virtual InFlight begin_reduce_scatter(const Collective& c);
   /// Begins an all_reduce of any dtype and operation. Every member gathers all
   /// terms; unless the tensor is small or the collective asynchronous, it
   /// combines one part of them for all, so that the bytes sent do not grow with
@@ -44,6 +50,7 @@ class TransportBackend : public GroupBackend,
  private:
   InFlight begin_gathered_all_reduce(const Collective& primitive);
   InFlight begin_scattered_all_reduce(const Collective& primitive);
+  InFlight begin(const Collective& primitive);
   /// Calls begin(). Errors get the collective and the group, except a
   /// ValueError, which is an error of the program.
   InFlight begin_named(Collective&& primitive);

@@ -30,6 +30,12 @@ Sizes chunk_sizes(int64_t size, int64_t parts) {
   return sizes;
 }
 
+bool all_equal(SizesRef sizes) {
+  return std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) {
+    return size == sizes.front();
+  });
+}
+
 bool is_sole_owner(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
       tensor.storage().resizable();

@@ -20,6 +20,9 @@ std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);
 /// Returns the sizes of the chunks that torch.chunk makes.
 Sizes chunk_sizes(int64_t size, int64_t parts);
 
+/// Returns true if all sizes are equal.
+bool all_equal(SizesRef sizes);
+
 /// Returns true if only the caller can read or write this tensor. Memory that
 /// LibTorch did not allocate (from_blob) counts as shared: its owner is
 /// unknown.

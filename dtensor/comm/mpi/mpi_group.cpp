@@ -29,12 +29,6 @@ int64_t most_bytes() {
   return MpiRuntime::get().most_bytes();
 }
 
-bool all_equal(SizesRef counts) {
-  return std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
-    return count == counts.front();
-  });
-}
-
 } // namespace
 
 std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
@@ -53,29 +47,6 @@ std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
 void MpiGroup::note_failure() noexcept {
   MpiRuntime::get().fail();
   channel_->tell_failure();
-}
-
-InFlight MpiGroup::begin(Collective&& primitive) {
-  switch (primitive.kind) {
-    case CollectiveKind::kAllReduce:
-      return begin_all_reduce(primitive);
-    case CollectiveKind::kAllGather:
-      return begin_all_gather(primitive);
-    case CollectiveKind::kReduceScatter:
-      return begin_exchanged_reduce_scatter(primitive);
-    case CollectiveKind::kAllToAll:
-      return begin_all_to_all(primitive);
-    case CollectiveKind::kBroadcast:
-      return begin_broadcast(primitive);
-    case CollectiveKind::kSend:
-      return begin_send(primitive);
-    case CollectiveKind::kRecv:
-      return begin_recv(primitive);
-    case CollectiveKind::kBarrier:
-      return begin_barrier();
-    default:
-      TORCH_INTERNAL_ASSERT(false, "not a primitive: ", primitive.name());
-  }
 }
 
 InFlight MpiGroup::begin_barrier() {

@@ -18,7 +18,13 @@ class MpiGroup final : public TransportBackend {
         channel_(std::move(channel)) {}
 
  protected:
-  InFlight begin(Collective&& primitive) override;
+  InFlight begin_all_reduce(const Collective& c) override;
+  InFlight begin_all_gather(const Collective& c) override;
+  InFlight begin_all_to_all(const Collective& c) override;
+  InFlight begin_broadcast(const Collective& c) override;
+  InFlight begin_send(const Collective& c) override;
+  InFlight begin_recv(const Collective& c) override;
+  InFlight begin_barrier() override;
 
   std::string carrier() const override {
     return "MPI";
@@ -32,14 +38,6 @@ class MpiGroup final : public TransportBackend {
     int64_t bytes;
   };
   using Spans = std::vector<Span>; // one for each member
-
-  InFlight begin_all_reduce(const Collective& c);
-  InFlight begin_all_gather(const Collective& c);
-  InFlight begin_all_to_all(const Collective& c);
-  InFlight begin_broadcast(const Collective& c);
-  InFlight begin_send(const Collective& c);
-  InFlight begin_recv(const Collective& c);
-  InFlight begin_barrier();
 
   std::shared_ptr<MpiTransfer> transfer_of(std::vector<at::Tensor> tensors);
   void

@@ -31,9 +31,7 @@ sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
 InFlight SharedBackend::submit(Collective&& c) {
   if (c.out.defined()) {
     const at::Tensor out = std::move(c.out);
-    return submit(std::move(c)).then([out](const at::Tensor& result) {
-      return out.copy_(result);
-    });
+    return submit(std::move(c)).into(out);
   }
   check_cpu(c);
   switch (c.kind) {
