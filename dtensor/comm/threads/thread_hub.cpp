@@ -233,6 +233,9 @@ void ThreadHub::rank_failed(int64_t rank) {
 }
 
 void ThreadHub::end_rank(int64_t rank, Rank::Status status) {
+  if (fork_count() != forks_) {
+    return; // another rank may have held the mutex when this child was forked
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   at(rank).status = status;
   if (status == Rank::Status::kFailed) {
