@@ -51,6 +51,17 @@ bool may_replace_shards(const Strategy& s) {
   return chunks > 0 && chunks == count(&Placement::is_sharded);
 }
 
+// Returns true for a strategy of a rule that expects a vector, for an operand
+// of one element without dimensions.
+bool shards_0d_input(const OpCall& call, const Strategy& s) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].dim() == 0 && s.inputs[i].is_sharded()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Strategy replicated(const OpCall& call) {
   Strategy s;
   s.outputs.resize(call.outputs.size(), Replicate());
@@ -86,6 +97,8 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
   for (const auto& s : all) {
     check_fits(call, s);
   }
+  std::erase_if(
+      all, [&](const Strategy& s) { return shards_0d_input(call, s); });
   const auto plain = all.size();
   for (const auto& cut : other_cuts(call, mesh_dim)) {
     for (size_t i = 0; i < plain && (rule.strided || cut.is_shard()); ++i) {

@@ -28,6 +28,12 @@ double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
   return bytes;
 }
 
+// Returns false for a placement of a wrong rule, which Spec refuses if chosen.
+bool shards_dim_of(SizesRef sizes, const Placement& placement) {
+  return placement.is_sharded() && placement.dim() >= 0 &&
+      placement.dim() < static_cast<int64_t>(sizes.size());
+}
+
 // Returns `placement` as a spec of these sizes stores it if the earlier mesh
 // dimensions have the placements `before`: with the largest unit.
 Placement as_stored(
@@ -35,7 +41,7 @@ Placement as_stored(
     SizesRef sizes,
     PlacementsRef before,
     const Placement& placement) {
-  if (placement.unit() == 1) {
+  if (placement.unit() == 1 || !shards_dim_of(sizes, placement)) {
     return placement;
   }
   Placements layout(before);
@@ -62,7 +68,7 @@ as_stored(const OpCall& call, const MeshStrategy& before, Strategy strategy) {
 // only chosen if nothing else is possible (as for an in-place operator whose
 // self already has it).
 bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
-  if (!to.is_sharded() || input.placement(mesh_dim) == to) {
+  if (!shards_dim_of(input.sizes(), to) || input.placement(mesh_dim) == to) {
     return false;
   }
   const auto& mesh = input.spec->mesh();

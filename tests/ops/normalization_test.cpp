@@ -220,6 +220,23 @@ TEST(NormalizationTest, InstanceNorm) {
   }
 }
 
+// instance_norm accepts a number as the vector of one channel.
+TEST(NormalizationTest, StatisticsOfOneChannelMayBeNumbers) {
+  const auto number = [](double value) {
+    return at::scalar_tensor(value, at::kDouble);
+  };
+  const Placements layouts{Replicate(), Partial(ReduceOp::kMax)};
+  expect_same_as_plain(
+      {"instance_norm",
+       {variable({3, 1, 5}, 1), number(0.5), number(2)},
+       {kInput, layouts, layouts},
+       [](const Tensors& t) {
+         return at::instance_norm(
+             t[0], {}, {}, t[1], t[2], false, 0.1, 1e-5, false);
+       }},
+      24);
+}
+
 using Norm = std::function<at::Tensor(const Tensors&)>;
 
 std::vector<std::pair<std::string, Norm>> channel_norms() {
