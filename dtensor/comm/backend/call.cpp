@@ -220,7 +220,7 @@ Call call_of_parts(const Collective& collective) {
   const auto parts = split(collective.input(), 0, collective.sizes);
   return Call(
       {.kind = collective.kind,
-       .inputs = {parts.begin(), parts.end()},
+       .inputs = parts,
        .shapes =
            shapes_along(collective.input().sizes(), 0, collective.received)});
 }
