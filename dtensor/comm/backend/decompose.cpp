@@ -152,11 +152,7 @@ InFlight Decomposition::as_it_is() {
 
 InFlight Decomposition::all_gather() {
   const Sizes sizes = known_sizes();
-  const int64_t total = c10::sum_integers(sizes);
-  if (c_.gathered_size >= 0 && total != c_.gathered_size) {
-    throw_wrong_total(
-        c_.name(), group_.label(), c_.dim, total, c_.gathered_size);
-  }
+  check_gathered_size(c_, group_.label(), c10::sum_integers(sizes));
   const auto shapes = shapes_along(input().sizes(), c_.dim, sizes);
   const at::Tensor mine = may_change() ? input().clone() : input();
   return begin_({.kind = CollectiveKind::kAllGather,
