@@ -17,9 +17,22 @@
 #include <cstdint>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace dtensor {
+
+/// Tensors that a rank sends. A single tensor is moved in; an initializer list
+/// would copy it.
+struct SentTensors : c10::SmallVector<at::Tensor, 1> {
+  SentTensors() = default;
+  // Implicit, as a collective sends either.
+  SentTensors(at::Tensor one) {
+    push_back(std::move(one));
+  }
+  SentTensors(const std::vector<at::Tensor>& many)
+      : SmallVector(many.begin(), many.end()) {}
+};
 
 struct DTENSOR_API Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
@@ -44,7 +57,7 @@ struct DTENSOR_API Collective {
   /// Tensors that this rank sends: one, or one per member (all_to_all, root of
   /// a scatter), or none (recv, barrier, other ranks of a scatter). Of
   /// all_gather_strings: the bytes of the string.
-  c10::SmallVector<at::Tensor, 1> inputs = {};
+  SentTensors inputs = {};
   /// Tensor with the shape, dtype and device of the result of a recv, or of a
   /// scatter on other ranks than the root. Its contents are not read.
   at::Tensor like = {};

@@ -104,7 +104,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
   Collective collective{
-      .kind = CollectiveKind::kAllReduce, .op = op, .inputs = {input}};
+      .kind = CollectiveKind::kAllReduce, .op = op, .inputs = input};
   observe(*this, collective);
   return run(std::move(collective)).tensor;
 }
@@ -122,14 +122,14 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   Collective collective{
       .kind = CollectiveKind::kAllGather,
       .dim = wrapped,
-      .inputs = {input},
+      .inputs = input,
       .sizes = Sizes(sizes)};
   const BackendCall call(*backend_, collective);
   at::Tensor result =
       std::move(backend_->submit(std::move(collective)).wait().tensor);
   if (C10_UNLIKELY(comm_observed())) {
     observe(
-        *this, {.kind = CollectiveKind::kAllGather, .inputs = {input}}, result);
+        *this, {.kind = CollectiveKind::kAllGather, .inputs = input}, result);
   }
   return result;
 }
@@ -150,7 +150,7 @@ at::Tensor Group::reduce_scatter(
       .kind = CollectiveKind::kReduceScatter,
       .op = op,
       .dim = wrapped,
-      .inputs = {input},
+      .inputs = input,
       .sizes = Sizes(sizes)};
   observe(*this, collective);
   return run(std::move(collective)).tensor;
@@ -167,7 +167,7 @@ std::vector<at::Tensor> Group::all_to_all(
   check_shapes("all_to_all", *this, inputs, shapes);
   Collective collective{
       .kind = CollectiveKind::kAllToAll,
-      .inputs = {inputs.begin(), inputs.end()},
+      .inputs = inputs,
       .shapes = shapes.vec()};
   observe(*this, collective);
   return run(std::move(collective)).tensors;
@@ -188,7 +188,7 @@ at::Tensor Group::shard_dim_alltoall(
       .kind = CollectiveKind::kAllToAll,
       .dim = gathered,
       .shard_dim = sharded,
-      .inputs = {input},
+      .inputs = input,
       .sizes = Sizes(sizes)};
   observe(*this, collective);
   return run(std::move(collective)).tensor;
@@ -202,7 +202,7 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
   check_defined("broadcast", input);
   check_member("broadcast", *this, root);
   Collective collective{
-      .kind = CollectiveKind::kBroadcast, .root = root, .inputs = {input}};
+      .kind = CollectiveKind::kBroadcast, .root = root, .inputs = input};
   observe(*this, collective);
   return run(std::move(collective)).tensor;
 }
@@ -221,7 +221,7 @@ at::Tensor Group::scatter(
       .kind = CollectiveKind::kScatter, .root = root, .like = like};
   if (rank() == root) {
     check_one_each("scatter", *this, inputs);
-    collective.inputs = {inputs.begin(), inputs.end()};
+    collective.inputs = inputs;
   } else {
     check_defined("scatter", like);
   }
@@ -237,7 +237,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
   check_defined("gather", input);
   check_member("gather", *this, root);
   Collective collective{
-      .kind = CollectiveKind::kGather, .root = root, .inputs = {input}};
+      .kind = CollectiveKind::kGather, .root = root, .inputs = input};
   observe(*this, collective);
   return run(std::move(collective)).tensors;
 }
@@ -247,7 +247,7 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
   check_defined("send", input);
   check_peer("send", *this, to);
   Collective collective{
-      .kind = CollectiveKind::kSend, .root = to, .tag = tag, .inputs = {input}};
+      .kind = CollectiveKind::kSend, .root = to, .tag = tag, .inputs = input};
   observe(*this, collective);
   run(std::move(collective));
 }
@@ -278,7 +278,7 @@ std::vector<std::string> Group::all_gather_strings(const std::string& mine) {
     return {mine};
   }
   return strings_of(run({.kind = CollectiveKind::kAllGatherStrings,
-                         .inputs = {string_tensor(mine)}})
+                         .inputs = string_tensor(mine)})
                         .tensors);
 }
 

@@ -64,13 +64,6 @@ void check_counts(
       input.sizes());
 }
 
-// Returns the collective over `input`, which is moved: a backend reads an input
-// in place if the collective owns it alone.
-Collective with_input(Collective collective, at::Tensor input) {
-  collective.inputs.push_back(std::move(input));
-  return collective;
-}
-
 // Returns `result` as a completed Pending, copied to `out` if that is defined.
 PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out) {
   return ready(out.defined() ? out.copy_(result) : result);
@@ -98,9 +91,11 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
     return ready_at(input, out);
   }
   check_reducible("all_reduce_async", input.scalar_type(), op);
-  return start(with_input(
-      {.kind = CollectiveKind::kAllReduce, .op = op, .out = std::move(out)},
-      std::move(input)));
+  return start(
+      {.kind = CollectiveKind::kAllReduce,
+       .op = op,
+       .inputs = std::move(input),
+       .out = std::move(out)});
 }
 
 PendingPtr
@@ -127,12 +122,12 @@ PendingPtr Group::gather_async(
   if (size() == 1) {
     return ready(input);
   }
-  return start(with_input(
+  return start(
       {.kind = CollectiveKind::kAllGather,
        .dim = dim,
        .gathered_size = total,
-       .sizes = Sizes(parts)},
-      std::move(input)));
+       .inputs = std::move(input),
+       .sizes = Sizes(parts)});
 }
 
 PendingPtr Group::reduce_scatter_async(
@@ -154,13 +149,13 @@ PendingPtr Group::reduce_scatter_async(
     return ready_at(input, out);
   }
   check_reducible(kWhere, input.scalar_type(), op);
-  return start(with_input(
+  return start(
       {.kind = CollectiveKind::kReduceScatter,
        .op = op,
        .dim = wrapped,
+       .inputs = std::move(input),
        .sizes = Sizes(sizes),
-       .out = std::move(out)},
-      std::move(input)));
+       .out = std::move(out)});
 }
 
 PendingPtr Group::shard_dim_alltoall_async(
@@ -174,12 +169,12 @@ PendingPtr Group::shard_dim_alltoall_async(
   }
   const auto [gathered, sharded] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall_async", *this, input, gathered, sizes);
-  return start(with_input(
+  return start(
       {.kind = CollectiveKind::kAllToAll,
        .dim = gathered,
        .shard_dim = sharded,
-       .sizes = Sizes(sizes)},
-      std::move(input)));
+       .inputs = std::move(input),
+       .sizes = Sizes(sizes)});
 }
 
 PendingPtr
@@ -192,11 +187,11 @@ Group::all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received) {
   if (size() == 1) {
     return ready(flat);
   }
-  return start(with_input(
+  return start(
       {.kind = CollectiveKind::kAllToAll,
+       .inputs = std::move(flat),
        .sizes = Sizes(sent),
-       .received = Sizes(received)},
-      std::move(flat)));
+       .received = Sizes(received)});
 }
 
 } // namespace dtensor

@@ -2,7 +2,8 @@
 #include <dtensor/tensor/grad_layout_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
@@ -59,17 +60,16 @@ int64_t summed_dim(const Spec& grad, const Spec& parameter) {
 }
 
 void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
-  std::vector<at::Tensor> flat;
+  std::vector<at::Tensor> parts;
   for (const auto& p : parameters) {
-    flat.push_back(local_of(p.grad()).reshape({-1}));
+    parts.push_back(local_of(p.grad()));
   }
-  const auto sum = get_group(mesh, dim).all_reduce(
-      flat.size() == 1 ? flat[0] : at::cat(flat), ReduceOp::kSum);
-  int64_t begin = 0;
-  for (auto& p : parameters) {
-    const at::Tensor local = local_of(p.grad()); // outlives the old gradient
-    set_gradient(p, sum.narrow(0, begin, local.numel()).view(local.sizes()));
-    begin += local.numel();
+  const auto sums = out_of_buffer(
+      get_group(mesh, dim).all_reduce(
+          at::flatten_dense_tensors(parts), ReduceOp::kSum),
+      shapes_of(parts));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    set_gradient(parameters[i], sums[i]);
   }
 }
 

@@ -111,7 +111,7 @@ class CheckedBackend final : public BackendLayer {
     const at::Tensor all = inner()
                                .submit(
                                    {.kind = CollectiveKind::kAllGather,
-                                    .inputs = {mine},
+                                    .inputs = mine,
                                     .sizes = one_each})
                                .wait()
                                .tensor.cpu();
@@ -138,7 +138,7 @@ class CheckedBackend final : public BackendLayer {
         strings_of(inner()
                        .submit(
                            {.kind = CollectiveKind::kAllGatherStrings,
-                            .inputs = {string_tensor(pack(call))}})
+                            .inputs = string_tensor(pack(call))})
                        .wait()
                        .tensors);
     for (size_t member = 0; member < texts.size(); ++member) {

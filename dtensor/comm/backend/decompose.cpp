@@ -56,7 +56,7 @@ std::vector<int64_t> gather_longs(
     Sizes counts) {
   InFlight all = begin(
       {.kind = CollectiveKind::kAllGather,
-       .inputs = {longs_on(group.needs().device, std::move(mine))},
+       .inputs = longs_on(group.needs().device, std::move(mine)),
        .sizes = std::move(counts)});
   return values_of(all.wait().tensor);
 }
@@ -98,7 +98,7 @@ class Decomposition {
     return begin_(
         {.kind = CollectiveKind::kAllToAll,
          .is_async = c_.is_async,
-         .inputs = {std::move(buffer)},
+         .inputs = std::move(buffer),
          .sizes = std::move(sent),
          .received = std::move(received)});
   }
@@ -152,16 +152,12 @@ InFlight Decomposition::as_it_is() {
 
 InFlight Decomposition::all_gather() {
   const Sizes sizes = known_sizes();
-  const int64_t total = c10::sum_integers(sizes);
-  if (c_.gathered_size >= 0 && total != c_.gathered_size) {
-    throw_wrong_total(
-        c_.name(), group_.label(), c_.dim, total, c_.gathered_size);
-  }
+  check_gathered_size(c_, group_.label(), c10::sum_integers(sizes));
   const auto shapes = shapes_along(input().sizes(), c_.dim, sizes);
   const at::Tensor mine = may_change() ? input().clone() : input();
   return begin_({.kind = CollectiveKind::kAllGather,
                  .is_async = c_.is_async,
-                 .inputs = {mine.view({-1})},
+                 .inputs = mine.view({-1}),
                  .sizes = counts_of(shapes)})
       .then([shapes, dim = c_.dim](const at::Tensor& buffer) {
         return concat_from_buffer(buffer, shapes, dim);
@@ -181,7 +177,7 @@ InFlight Decomposition::reduce_scatter() {
   return begin_({.kind = CollectiveKind::kReduceScatter,
                  .is_async = c_.is_async,
                  .op = c_.op,
-                 .inputs = {std::move(buffer)},
+                 .inputs = std::move(buffer),
                  .sizes = counts_of(shapes)})
       .then([mine = shapes[me()]](const at::Tensor& shard) {
         return shard.view(mine);
@@ -252,14 +248,14 @@ InFlight Decomposition::gather() {
 
 InFlight Decomposition::barrier() {
   return begin_({.kind = CollectiveKind::kAllReduce,
-                 .inputs = {longs_on(group_.needs().device, {0})}})
+                 .inputs = longs_on(group_.needs().device, {0})})
       .then([](const at::Tensor& /*sum*/) { return at::Tensor(); });
 }
 
 InFlight Decomposition::all_gather_strings() {
   const Sizes lengths = exchange_sizes(group_, begin_, input().numel());
   return begin_({.kind = CollectiveKind::kAllGather,
-                 .inputs = {input().to(group_.needs().device)},
+                 .inputs = input().to(group_.needs().device),
                  .sizes = lengths})
       .then([lengths](const at::Tensor& buffer) {
         return split(buffer.cpu(), 0, lengths);

@@ -117,10 +117,10 @@ InFlight TransportBackend::begin_scattered_all_reduce(
   InFlight part = TransportBackend::begin_reduce_scatter(
       {.kind = CollectiveKind::kReduceScatter,
        .op = primitive.op,
-       .inputs = {input.view({-1})},
+       .inputs = input.view({-1}),
        .sizes = counts});
   return begin_all_gather({.kind = CollectiveKind::kAllGather,
-                           .inputs = {part.wait().tensor},
+                           .inputs = part.wait().tensor,
                            .sizes = counts})
       .then([shape = Sizes(input.sizes())](const at::Tensor& buffer) {
         return buffer.view(shape);
@@ -133,7 +133,7 @@ InFlight TransportBackend::begin_gathered_all_reduce(
   return begin_all_gather(
              {.kind = CollectiveKind::kAllGather,
               .is_async = primitive.is_async,
-              .inputs = {input.view({-1})},
+              .inputs = input.view({-1}),
               .sizes = Sizes(static_cast<size_t>(size()), input.numel())})
       .then([shape = Sizes(input.sizes()), op = primitive.op, n = size()](
                 const at::Tensor& terms) {

@@ -109,6 +109,24 @@ void check_one_for_each(
       group.label());
 }
 
+// Throws ValueError unless the shards' total size is `wanted`.
+void check_total_size(
+    std::string_view where,
+    std::string_view label,
+    int64_t dim,
+    int64_t total,
+    int64_t wanted) {
+  DTENSOR_CHECK_VALUE(
+      total == wanted,
+      "[{}] the shards on \"{}\" have total size {} along dim {}, expected {}. "
+      "Pass the shard that the layout describes on every rank.",
+      where,
+      label,
+      total,
+      dim,
+      wanted);
+}
+
 } // namespace
 
 void check_part(
@@ -142,9 +160,21 @@ void check_total(
     return;
   }
   check_one_for_each(where, group, sizes.size(), "sizes");
-  const int64_t total = c10::sum_integers(sizes);
-  if (total != input.size(dim)) {
-    throw_wrong_total(where, group.label(), dim, total, input.size(dim));
+  check_total_size(
+      where, group.label(), dim, c10::sum_integers(sizes), input.size(dim));
+}
+
+void check_gathered_size(
+    const Collective& collective,
+    std::string_view label,
+    int64_t total) {
+  if (collective.gathered_size >= 0) {
+    check_total_size(
+        collective.name(),
+        label,
+        collective.dim,
+        total,
+        collective.gathered_size);
   }
 }
 
@@ -220,22 +250,6 @@ void check_received(
       members.ranks[static_cast<size_t>(from)],
       describe(message),
       members.label);
-}
-
-void throw_wrong_total(
-    std::string_view where,
-    std::string_view label,
-    int64_t dim,
-    int64_t total,
-    int64_t wanted) {
-  DTENSOR_THROW_VALUE(
-      "[{}] the shards on \"{}\" have total size {} along dim {}, expected {}. "
-      "Pass the shard that the layout describes on every rank.",
-      where,
-      label,
-      total,
-      dim,
-      wanted);
 }
 
 } // namespace dtensor::detail

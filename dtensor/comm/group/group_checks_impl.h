@@ -53,13 +53,12 @@ void check_shapes(
     const std::vector<at::Tensor>& inputs,
     c10::ArrayRef<Sizes> shapes);
 
-/// Throws ValueError: the shards' total size is `total`, not `wanted`.
-[[noreturn]] void throw_wrong_total(
-    std::string_view where,
+/// Throws ValueError unless the result of an all_gather has the expected size,
+/// if one is given. `total` is its size along the gathered dimension.
+void check_gathered_size(
+    const Collective& collective,
     std::string_view label,
-    int64_t dim,
-    int64_t total,
-    int64_t wanted);
+    int64_t total);
 
 /// Throws RuntimeError unless each member sent a valid tensor size, and their
 /// sum is one. Sizes of other ranks are checked before they are used in an

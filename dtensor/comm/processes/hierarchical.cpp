@@ -59,7 +59,7 @@ gathered(const GroupBackendPtr& backend, at::Tensor input, Sizes counts) {
   return result_of(
       backend,
       {.kind = CollectiveKind::kAllGather,
-       .inputs = {std::move(input)},
+       .inputs = std::move(input),
        .sizes = std::move(counts)});
 }
 
@@ -72,7 +72,7 @@ at::Tensor reduce_scattered(
       backend,
       {.kind = CollectiveKind::kReduceScatter,
        .op = op,
-       .inputs = {std::move(input)},
+       .inputs = std::move(input),
        .sizes = std::move(counts)});
 }
 
@@ -82,7 +82,7 @@ at::Tensor broadcasted(
     int64_t root) {
   return result_of(
       backend,
-      {.kind = CollectiveKind::kBroadcast, .root = root, .inputs = {input}});
+      {.kind = CollectiveKind::kBroadcast, .root = root, .inputs = input});
 }
 
 // Returns the terms of a reduction. The sum of an average of halves may
@@ -176,7 +176,7 @@ class Hierarchical final : public BufferBackend {
     return result_of(
         flat_,
         {.kind = CollectiveKind::kAllToAll,
-         .inputs = {input},
+         .inputs = input,
          .sizes = Sizes(sent),
          .received = Sizes(received)});
   }
@@ -186,7 +186,7 @@ class Hierarchical final : public BufferBackend {
         {.kind = CollectiveKind::kSend,
          .root = to,
          .tag = tag,
-         .inputs = {input}});
+         .inputs = input});
   }
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
     return result_of(

@@ -34,9 +34,7 @@ at::Tensor SharedBackend::all_gather(const Collective& c) {
   return collective(c.kind, [&] {
     const Sizes known = known_sizes(c);
     const int64_t total = c10::sum_integers(known);
-    if (c.gathered_size >= 0 && total != c.gathered_size) {
-      throw_wrong_total(c.name(), label(), c.dim, total, c.gathered_size);
-    }
+    check_gathered_size(c, label(), total);
     const Sizes sizes = resized(input.sizes(), c.dim, total);
     const bool is_long =
         has_elements(sizes, kLongBytes * size() / input.element_size());

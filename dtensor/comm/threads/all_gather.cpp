@@ -40,12 +40,12 @@ at::Tensor ThreadBackend::all_gather(Collective& c) {
   signature.dim = static_cast<uint8_t>(c.dim);
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(c.dim)] *= size();
-  const auto small = try_fast_path(
+  auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         gather_small(signature, members, out);
       });
   if (small) {
-    return *small;
+    return *std::move(small);
   }
   const PlainTensors guard;
   Call call(std::move(c));

@@ -91,7 +91,7 @@ at::Tensor ThreadBackend::all_reduce(Collective& c) {
   const at::Tensor& input = c.input();
   Signature signature = sign(CollectiveKind::kAllReduce, input);
   signature.op = c.op;
-  const auto small = try_fast_path(
+  auto small = try_fast_path(
       signature,
       input,
       input.sizes(),
@@ -100,7 +100,7 @@ at::Tensor ThreadBackend::all_reduce(Collective& c) {
             signature.dtype, c.op, members, out.data_ptr(), out.numel());
       });
   if (small) {
-    return *small;
+    return *std::move(small);
   }
   const PlainTensors guard;
   Call call(std::move(c));

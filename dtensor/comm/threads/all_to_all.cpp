@@ -90,12 +90,12 @@ at::Tensor ThreadBackend::shard_dim_alltoall(Collective& c) {
   sizes[static_cast<size_t>(c.dim)] *= size();
   auto& sharded = sizes[static_cast<size_t>(c.shard_dim)];
   sharded = chunk(sharded, size(), rank()).size();
-  const auto small = try_fast_path(
+  auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         exchange_small(signature, members, rank(), out);
       });
   if (small) {
-    return *small;
+    return *std::move(small);
   }
   const PlainTensors guard;
   Call call(std::move(c));

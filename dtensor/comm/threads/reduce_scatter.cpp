@@ -61,12 +61,12 @@ at::Tensor ThreadBackend::reduce_scatter(Collective& c) {
   signature.dim = static_cast<uint8_t>(c.dim);
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(c.dim)] = mine.size();
-  const auto small = try_fast_path(
+  auto small = try_fast_path(
       signature, input, sizes, [&](Published members, const at::Tensor& out) {
         reduce_scatter_small(signature, members, rank(), out);
       });
   if (small) {
-    return *small;
+    return *std::move(small);
   }
   const PlainTensors guard;
   Call call(std::move(c));

@@ -12,7 +12,7 @@ at::Tensor ThreadBackend::broadcast(Collective& c) {
   Signature signature = sign(CollectiveKind::kBroadcast, input);
   signature.root = static_cast<uint16_t>(c.root);
   const bool gives = rank() == c.root;
-  const auto small = try_fast_path(
+  auto small = try_fast_path(
       signature,
       gives ? c10::ArrayRef<at::Tensor>(input) : c10::ArrayRef<at::Tensor>(),
       input.sizes(),
@@ -22,7 +22,7 @@ at::Tensor ThreadBackend::broadcast(Collective& c) {
         }
       });
   if (small) {
-    return *small;
+    return *std::move(small);
   }
   const PlainTensors guard;
   const at::Device device = input.device();

@@ -2,7 +2,8 @@
 #include <dtensor/parallel/gradients.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
@@ -37,17 +38,12 @@ at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
   return detail::local_of(grad);
 }
 
-void average(std::vector<at::Tensor>& parts, Group& group) {
-  std::vector<at::Tensor> flat;
-  for (const auto& part : parts) {
-    flat.push_back(part.reshape({-1}));
-  }
-  const auto mean = group.all_reduce(
-      flat.size() == 1 ? flat[0] : at::cat(flat), ReduceOp::kAvg);
-  int64_t begin = 0;
-  for (auto& part : parts) {
-    part.copy_(mean.narrow(0, begin, part.numel()).view(part.sizes()));
-    begin += part.numel();
+void average(const std::vector<at::Tensor>& parts, Group& group) {
+  const auto means = detail::out_of_buffer(
+      group.all_reduce(at::flatten_dense_tensors(parts), ReduceOp::kAvg),
+      detail::shapes_of(parts));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].copy_(means[i]);
   }
 }
 
