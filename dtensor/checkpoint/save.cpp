@@ -33,8 +33,8 @@ int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
-      "[{}] {} is also on rank {}, which is not in the group that saves. Pass "
-      "a group with all ranks of its mesh.",
+      "[{}] \"{}\" is also on rank {}, which is not in the group that saves. "
+      "Pass a group with all ranks of its mesh.",
       kSaveCheckpoint,
       of.name,
       rank);
@@ -45,13 +45,14 @@ void check_can_be_saved(const SavedTensor& item) {
   const auto& t = item.tensor;
   DTENSOR_CHECK_VALUE(
       t.defined() && !t.is_meta(),
-      "[{}] {}{}, and has no values. Materialize it first.",
+      "[{}] \"{}\"{}, and has no values. Materialize it first.",
       kSaveCheckpoint,
       item.name,
       t.defined() ? " is on the meta device" : " is undefined");
   DTENSOR_CHECK_VALUE(
       detail::dtype_name(t.scalar_type()) != nullptr,
-      "[{}] {} is {}, a dtype that safetensors does not support. {} first.",
+      "[{}] \"{}\" is {}, a dtype that safetensors does not support. {} "
+      "first.",
       kSaveCheckpoint,
       item.name,
       shape_text(t.scalar_type(), t.sizes()),
@@ -59,13 +60,14 @@ void check_can_be_saved(const SavedTensor& item) {
                      : "Convert it");
   DTENSOR_CHECK_VALUE(
       (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
-      "[{}] {} is sparse, which safetensors does not support. Make it dense, "
-      "or save its indices and values.",
+      "[{}] \"{}\" is sparse, which safetensors does not support. Make it "
+      "dense, or save its indices and values.",
       kSaveCheckpoint,
       item.name);
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
-      "[{}] cannot save a Partial tensor: {} is {}. Redistribute it first.",
+      "[{}] cannot save a Partial tensor: \"{}\" is {}. Redistribute it "
+      "first.",
       kSaveCheckpoint,
       item.name,
       is_dtensor(t) ? to_string(*detail::spec_of(t)) : "");
@@ -178,13 +180,13 @@ struct Prepared {
         meshes.push_back(ranks);
       }
       lines.push_back(detail::format_text(
-          "{} {} on mesh {}",
+          "\"{}\" {} on mesh {}",
           item.name,
           detail::state_text(item.tensor),
           mesh_of.back()));
     }
     for (const auto& [name, first] : tied) {
-      lines.push_back(detail::format_text("{} is {}", name, first));
+      lines.push_back(detail::format_text("\"{}\" is \"{}\"", name, first));
     }
   }
 };

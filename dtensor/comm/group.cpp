@@ -21,12 +21,12 @@ namespace {
 void check_member(std::string_view where, const Group& group, int64_t rank) {
   DTENSOR_CHECK_INDEX(
       rank >= 0 && rank < group.size(),
-      "[{}] no rank {} in \"{}\", which has {} ranks. Pass a position in the "
-      "group, not a global rank.",
+      "[{}] no rank {} in \"{}\", which has {}. Pass a position in the group, "
+      "not a global rank.",
       where,
       rank,
       group.label(),
-      group.size());
+      detail::pluralize(group.size(), "rank"));
 }
 
 void check_peer(std::string_view where, const Group& group, int64_t rank) {
@@ -45,11 +45,12 @@ void check_one_each(
     const std::vector<at::Tensor>& inputs) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(inputs.size()) == group.size(),
-      "[{}] needs one tensor for each of the {} ranks of \"{}\": got {}. Pass "
+      "[{}] needs one tensor for each rank of \"{}\", which has {}: got {}. "
+      "Pass "
       "empty tensors where nothing is sent.",
       where,
-      group.size(),
       group.label(),
+      detail::pluralize(group.size(), "rank"),
       inputs.size());
   for (const at::Tensor& input : inputs) {
     check_defined(where, input);

@@ -47,13 +47,13 @@ void check_counts(
   DTENSOR_CHECK_VALUE(
       sent.size() == ranks && received.size() == ranks &&
           c10::sum_integers(sent) == input.numel() && sent[me] == received[me],
-      "[all_to_all_async] the counts do not fit {}{} on \"{}\", which has {} "
-      "ranks: sent {}, received {}. Pass one count per rank, adding up to the "
-      "number of elements, and the same count for this rank itself in both.",
+      "[all_to_all_async] the counts do not fit {}{} on \"{}\", which has {}: "
+      "sent {}, received {}. Pass one count per rank, adding up to the number "
+      "of elements, and the same count for this rank itself in both.",
       short_name(input.scalar_type()),
       input.sizes(),
       group.label(),
-      ranks,
+      detail::pluralize(ranks, "rank"),
       sent,
       received);
   DTENSOR_CHECK_VALUE(

@@ -61,11 +61,11 @@ detail::UnitGroups groups_of(
     const auto all = result.shard->size();
     DTENSOR_CHECK_VALUE(
         ranks > 1 && all % ranks == 0,
-        "[{}] reshard_after_forward is {} for {} ranks. Pass a number above 1 "
-        "that divides the number of ranks, or true.",
+        "[{}] reshard_after_forward is {} for {}. Pass a number above 1 that "
+        "divides the number of ranks, or true.",
         kFullyShard,
         ranks,
-        all);
+        detail::pluralize(all, "rank"));
     const auto split_message = DeviceMesh(mesh).unflatten(
         mesh.ndim() - 1,
         {all / ranks, ranks},

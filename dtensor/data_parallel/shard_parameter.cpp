@@ -28,12 +28,12 @@ int64_t dim_of(
       placement.dim() < 0 ? placement.dim() + ndim : placement.dim();
   DTENSOR_CHECK_VALUE(
       dim >= 0 && dim < ndim,
-      "[{}] parameter \"{}\" has {} dimensions, so it cannot be sharded as "
-      "{}. Choose a dimension that it has; reshape a scalar to one dimension, "
-      "or add it to ignored_params.",
+      "[{}] parameter \"{}\" has {}, so it cannot be sharded as {}. Choose a "
+      "dimension that it has; reshape a scalar to one dimension, or add it to "
+      "ignored_params.",
       kFullyShard,
       name,
-      ndim,
+      pluralize(ndim, "dimension"),
       to_string(placement));
   return dim;
 }

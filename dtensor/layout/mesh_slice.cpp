@@ -256,20 +256,20 @@ DeviceMesh DeviceMesh::unflatten(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   DTENSOR_CHECK_VALUE(
       !sizes.empty() && product == whole,
-      "[{}] mesh dim {} has {} ranks, which is not the product of the sizes "
-      "{}. Give sizes whose product is the number of ranks.",
+      "[{}] mesh dim {} has {}, which is not the product of the sizes {}. Pass "
+      "sizes whose product is the number of ranks.",
       kWhere,
       dim_label(dim),
-      whole,
+      pluralize(whole, "rank"),
       SizesRef(sizes));
   const bool has_names = !state_->names.empty();
   DTENSOR_CHECK_VALUE(
       mesh_dim_names.size() == (has_names ? sizes.size() : 0),
-      "[{}] {} names for {} dimensions of a mesh {} names. Give one for each "
-      "dimension if the mesh has names, otherwise none.",
+      "[{}] {} for {} of a mesh {} names. Pass one for each dimension if the "
+      "mesh has names, otherwise none.",
       kWhere,
-      mesh_dim_names.size(),
-      sizes.size(),
+      pluralize(mesh_dim_names.size(), "name"),
+      pluralize(sizes.size(), "dimension"),
       has_names ? "with" : "without");
   const DeviceMesh pure(
       device_type(),

@@ -65,12 +65,11 @@ void check_fits(const OpCall& call, const AnyStrategy& strategy) {
   DTENSOR_CHECK_VALUE(
       strategy.inputs.size() == call.inputs.size() &&
           strategy.outputs.size() == call.outputs.size(),
-      "[{}] its rule gives layouts for {} inputs and {} outputs, but the call "
-      "has {} and {}. Give one layout for each tensor, including each tensor "
-      "of a list.",
+      "[{}] its rule gives layouts for {} and {}, but the call has {} and {}. "
+      "Return one layout for each tensor, including each tensor of a list.",
       call.name(),
-      strategy.inputs.size(),
-      strategy.outputs.size(),
+      detail::pluralize(strategy.inputs.size(), "input"),
+      detail::pluralize(strategy.outputs.size(), "output"),
       call.inputs.size(),
       call.outputs.size());
 }

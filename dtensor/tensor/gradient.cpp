@@ -96,7 +96,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
       grad.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
           in_implicit_replication(),
       "[backward] the gradient of a DTensor, {}, is a plain tensor of shape "
-      "{}. Give backward() a DTensor, and return DTensors from hooks.",
+      "{}. Pass backward() a DTensor, and return DTensors from hooks.",
       spec,
       grad.sizes());
   return from_local_autograd(grad, replicated_spec(spec, grad));
@@ -105,7 +105,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
 void check_plain_gradient(const at::Tensor& grad) {
   DTENSOR_CHECK_TYPE(
       !is_dtensor(grad),
-      "[backward] the gradient of a local tensor is a DTensor, {}. Give "
+      "[backward] the gradient of a local tensor is a DTensor, {}. Pass "
       "backward() the local tensor, and return local tensors from hooks.",
       *spec_of(grad));
 }

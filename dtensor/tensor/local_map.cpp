@@ -40,11 +40,11 @@ void check_number_of_layouts(
     size_t arguments) {
   DTENSOR_CHECK_VALUE(
       given == 0 || given == arguments,
-      "[{}] {} has layouts for {} arguments, but the function was called with "
-      "{} (counting each tensor of a list). Give one for each.",
+      "[{}] {} has layouts for {}, but the function was called with {} "
+      "(counting each tensor of a list). Pass one for each.",
       kLocalMap,
       option,
-      given,
+      pluralize(given, "argument"),
       arguments);
 }
 
@@ -59,14 +59,14 @@ void check_passed_on(
   DTENSOR_CHECK_TYPE(
       !leaf.is_tensor || !leaf.tensor.defined(),
       "[{}] argument {} is a plain tensor of shape {}, but in_placements has "
-      "{} for it. Make it a DTensor, or give std::nullopt to pass it on.",
+      "{} for it. Make it a DTensor, or pass std::nullopt for it.",
       kLocalMap,
       i,
       leaf.tensor.sizes(),
       to_string(PlacementsRef(*wanted.value())));
   DTENSOR_CHECK_TYPE(
       leaf.is_tensor,
-      "[{}] argument {} is not a tensor, but in_placements has {} for it. Give "
+      "[{}] argument {} is not a tensor, but in_placements has {} for it. Pass "
       "std::nullopt.",
       kLocalMap,
       i,
@@ -83,7 +83,7 @@ at::Tensor in_layout(
   DTENSOR_CHECK_VALUE(
       wanted.value().has_value(),
       "[{}] argument {} is a DTensor, {}, but in_placements has std::nullopt "
-      "for it. Give its layout.",
+      "for it. Pass its layout.",
       kLocalMap,
       i,
       *spec);
@@ -156,10 +156,10 @@ MapLeaves in_layouts(MapLeaves args, const LocalMapLayouts& layouts) {
 void check_number_of_results(const char* option, size_t given, size_t results) {
   DTENSOR_CHECK_VALUE(
       given == results,
-      "[{}] the function returned {} values (counting each tensor of a list), "
-      "but {} are for {}. Give one for each.",
+      "[{}] the function returned {} (counting each tensor of a list), but {} "
+      "are for {}. Pass one for each.",
       kLocalMap,
-      results,
+      pluralize(results, "value"),
       option,
       given);
 }
@@ -314,7 +314,7 @@ at::Tensor LocalMapCall::State::leave(const at::Tensor& part, size_t i) const {
   DTENSOR_CHECK_VALUE(
       wanted.has_value(),
       "[{}] result {} is a tensor of shape {}, but out_placements has "
-      "std::nullopt for it. Give its layout.",
+      "std::nullopt for it. Pass its layout.",
       kLocalMap,
       i,
       part.sizes());
@@ -377,7 +377,7 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
     DTENSOR_CHECK_VALUE(
         result.is_tensor || !layouts.out[i].value(),
         "[{}] result {} is not a tensor, but out_placements has {} for it. "
-        "Give std::nullopt.",
+        "Pass std::nullopt.",
         kLocalMap,
         i,
         to_string(PlacementsRef(*layouts.out[i].value())));

@@ -44,7 +44,7 @@ class GgufCursor {
     const auto value = number<uint64_t>();
     if (value > left() / bytes_each) {
       refuse(detail::format_text(
-          "a count of {}, but only {} bytes are left", value, left()));
+          "a count of {}, but only {} left", value, pluralize(left(), "byte")));
     }
     return value;
   }
@@ -63,7 +63,7 @@ class GgufCursor {
   const std::byte* take(uint64_t bytes) {
     if (bytes > left()) {
       refuse(detail::format_text(
-          "end of file, but {} more bytes are needed", bytes));
+          "end of file, but {} needed", pluralize(bytes, "more byte")));
     }
     const auto* here = file_.data() + position_;
     position_ += bytes;

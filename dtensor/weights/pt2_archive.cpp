@@ -274,7 +274,9 @@ class Table {
     }
     if (strides.size() != sizes.size()) {
       meta.refuse(detail::format_text(
-          "it has {} sizes and {} strides", sizes.size(), strides.size()));
+          "it has {} and {}",
+          pluralize(sizes.size(), "size"),
+          pluralize(strides.size(), "stride")));
     }
     return strides;
   }

@@ -67,11 +67,10 @@ wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim) {
   check_defined(where, tensor);
   DTENSOR_CHECK_INDEX(
       dim >= -tensor.dim() && dim < tensor.dim(),
-      "[{}] no dimension {} in a tensor of {} dimensions. Use one from {} to "
-      "{}.",
+      "[{}] no dimension {} in a tensor of {}. Use one from {} to {}.",
       where,
       dim,
-      tensor.dim(),
+      pluralize(tensor.dim(), "dimension"),
       -tensor.dim(),
       tensor.dim() - 1);
   return dim < 0 ? dim + tensor.dim() : dim;
@@ -97,15 +96,13 @@ void check_one_for_each(
     std::string_view where,
     const Group& group,
     size_t given,
-    std::string_view what) {
+    std::string_view noun) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(given) == group.size(),
-      "[{}] got {} {} for the {} ranks of \"{}\". Pass one for each, or none "
-      "on any rank.",
+      "[{}] got {} for {} of \"{}\". Pass one for each, or none on any rank.",
       where,
-      given,
-      what,
-      group.size(),
+      pluralize(given, noun),
+      pluralize(group.size(), "rank"),
       group.label());
 }
 
@@ -120,7 +117,7 @@ void check_part(
   if (sizes.empty()) {
     return;
   }
-  check_one_for_each(where, group, sizes.size(), "sizes");
+  check_one_for_each(where, group, sizes.size(), "size");
   const int64_t mine = sizes[static_cast<size_t>(group.rank())];
   DTENSOR_CHECK_VALUE(
       input.size(dim) == mine,
@@ -141,7 +138,7 @@ void check_total(
   if (sizes.empty()) {
     return;
   }
-  check_one_for_each(where, group, sizes.size(), "sizes");
+  check_one_for_each(where, group, sizes.size(), "size");
   const int64_t total = c10::sum_integers(sizes);
   if (total != input.size(dim)) {
     throw_wrong_total(where, group.label(), dim, total, input.size(dim));

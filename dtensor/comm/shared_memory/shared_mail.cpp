@@ -139,10 +139,10 @@ void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
   }
   DTENSOR_CHECK(
       is_sound,
-      "[recv] malformed message from {}: it has {} dimensions and dtype {}. "
-      "Start all ranks again.",
+      "[recv] malformed message from {}: it has {} and dtype {}. Start all "
+      "ranks again.",
       channel_.rank_text(from),
-      envelope.dims,
+      pluralize(envelope.dims, "dimension"),
       static_cast<int64_t>(envelope.dtype));
 }
 

@@ -55,11 +55,11 @@ ScriptInputs inputs_of(
       });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
-      "[{}] forward() takes {}, got {} sample inputs. Pass one for each "
-      "argument that has no default.",
+      "[{}] forward() takes {}, got {}. Pass one for each argument that has no "
+      "default.",
       kFindTpPlan,
       text_of(arguments),
-      given.size());
+      detail::pluralize(given.size(), "sample input"));
   for (size_t i = 0; i < given.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         given[i].type()->isSubtypeOf(*arguments[i].type()),

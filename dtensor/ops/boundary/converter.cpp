@@ -42,13 +42,13 @@ void check_features(
                             : layouts.features;
   DTENSOR_CHECK_VALUE(
       x.size(-1) == expected,
-      "[boundary] the input of {}, {}, has {} features, but this rank's local "
-      "tensor of {} features in {} has {}. Set output_layouts of the "
-      "preceding module to input_layouts of this module.",
+      "[boundary] the input of {}, {}, has {}, but this rank's local tensor of "
+      "{} in {} has {}. Set output_layouts of the preceding module to "
+      "input_layouts of this module.",
       describe_module(ModuleScope::current()),
       shape_text(x.scalar_type(), x.sizes()),
-      x.size(-1),
-      layouts.features,
+      pluralize(x.size(-1), "feature"),
+      pluralize(layouts.features, "feature"),
       to_string(plain),
       expected);
 }
@@ -180,7 +180,7 @@ void notify_module_tensor(
 }
 
 std::string describe_module(std::string_view name) {
-  return name.empty() ? "the module itself"
+  return name.empty() ? "the root module"
                       : "module \"" + std::string(name) + "\"";
 }
 

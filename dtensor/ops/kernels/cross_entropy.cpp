@@ -269,8 +269,8 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   const auto classes = logits.sizes()[logits.dim() == 1 ? 0 : 1];
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
-      "[{}] weight must have one element for each of the {} classes, got shape "
-      "{}. Pass such a tensor.",
+      "[{}] weight must have one element per class ({}), got shape {}. Pass "
+      "such a tensor.",
       kCrossEntropy,
       classes,
       options.weight.sizes());

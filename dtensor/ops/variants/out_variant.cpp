@@ -220,10 +220,10 @@ void check_outs(
     const std::vector<at::Tensor>& outs) {
   DTENSOR_CHECK_VALUE(
       outs.size() == results.size(),
-      "[{}] got {} out tensors for {} results. Pass one for each result.",
+      "[{}] got {} for {}. Pass one for each result.",
       op.schema().name(),
-      outs.size(),
-      results.size());
+      pluralize(outs.size(), "out tensor"),
+      pluralize(results.size(), "result"));
   for (size_t i = 0; i < outs.size(); ++i) {
     check_out(op.schema().name(), outs[i], results[i]);
   }

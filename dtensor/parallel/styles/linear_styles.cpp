@@ -124,12 +124,12 @@ void check_shared_units(
   DTENSOR_CHECK_VALUE(
       options.num_query_heads > 0 && count > 0 &&
           options.num_query_heads % count == 0,
-      "[ColwiseParallel] {} has {} key/value heads of {} features, which "
-      "num_query_heads = {} cannot share evenly. Set num_query_heads to a "
-      "multiple of {}: the number of query heads.",
+      "[ColwiseParallel] {} has {} of {}, which num_query_heads = {} cannot "
+      "share evenly. Set num_query_heads to a multiple of {}: the number of "
+      "query heads.",
       detail::describe(target),
-      count,
-      options.multiple_of,
+      detail::pluralize(count, "key/value head"),
+      detail::pluralize(options.multiple_of, "feature"),
       options.num_query_heads,
       count);
   DTENSOR_CHECK_VALUE(

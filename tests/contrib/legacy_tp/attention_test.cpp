@@ -327,7 +327,7 @@ TEST(Torch20AttentionTest, WrongSizesAreErrors) {
       test::error_of<c10::ValueError>(
           [] { TensorParallelMultiheadAttention(10, 4); }),
       "[TensorParallelMultiheadAttention] embed_dim 10 is not divisible by "
-      "num_heads 4. Give every head the same number of features.");
+      "num_heads 4. Pass an embed_dim that is a multiple of num_heads.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] {
         TensorParallelMultiheadAttention(8, 4, AttentionOptions{.tp_size = 0});

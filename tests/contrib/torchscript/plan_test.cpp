@@ -371,7 +371,7 @@ TEST(ScriptPlans, RefuseModulesWithoutForward) {
   EXPECT_EQ(
       error_of([&] { find_tp_plan(two, {rows()}); }),
       takes +
-          "got 1 sample inputs. Pass one for each argument that has no "
+          "got 1 sample input. Pass one for each argument that has no "
           "default.");
   EXPECT_EQ(
       error_of([&] {
