@@ -245,7 +245,7 @@ Boxes boxes_of_rank(
     const Prepared& prepared,
     const std::vector<detail::WrittenBox>& boxes,
     int64_t rank,
-    detail::StagingBuffer* room) {
+    detail::StagingBuffer* staging) {
   Boxes mine;
   for (const auto& box : boxes) {
     if (box.rank == rank) {
@@ -253,8 +253,8 @@ Boxes boxes_of_rank(
       mine.values.push_back(box_of(prepared.tensors[box.tensor], box));
     }
   }
-  if (room != nullptr) {
-    room->copy(mine.values);
+  if (staging != nullptr) {
+    staging->copy(mine.values);
   }
   return mine;
 }
@@ -268,7 +268,7 @@ detail::SaveTask task_of(
     const Group& group,
     const Prepared& prepared,
     const std::vector<detail::HeldTensor>& layouts,
-    detail::StagingBuffer* room) {
+    detail::StagingBuffer* staging) {
   const auto plan = detail::plan_writes(layouts, group.size());
   detail::SaveTask task;
   task.path = path;
@@ -284,7 +284,7 @@ detail::SaveTask task_of(
   task.overwrite = options.overwrite;
   task.timeout = options.timeout;
   task.tensors.resize(static_cast<size_t>(task.files));
-  const auto mine = boxes_of_rank(prepared, plan.boxes, group.rank(), room);
+  const auto mine = boxes_of_rank(prepared, plan.boxes, group.rank(), staging);
   for (size_t i = 0; i < mine.boxes.size(); ++i) {
     const auto& box = mine.boxes[i];
     const auto& item = prepared.tensors[box.tensor];
@@ -306,7 +306,7 @@ std::unique_ptr<detail::SaveRun> begin_save(
     const CheckpointState& state,
     const SaveOptions& options,
     Group& group,
-    detail::StagingBuffer* room) {
+    detail::StagingBuffer* staging) {
   const c10::NoGradGuard no_grad;
   const auto what = path + " was not saved. ";
   std::optional<Prepared> prepared;
@@ -322,7 +322,7 @@ std::unique_ptr<detail::SaveRun> begin_save(
       *prepared, theirs, different_names(*prepared, theirs, options));
   detail::SaveTask task;
   const auto refused = detail::error_in([&] {
-    task = task_of(path, state, options, group, *prepared, layouts, room);
+    task = task_of(path, state, options, group, *prepared, layouts, staging);
   });
   const auto failed = detail::error_in([&] {
     detail::check_none_failed(group, refused, what, kSaveCheckpoint);
@@ -347,7 +347,7 @@ void save_checkpoint(
 }
 
 struct AsyncSaver::State {
-  detail::StagingBuffer room;
+  detail::StagingBuffer staging;
   GroupPtr group;
   std::unique_ptr<detail::SaveRun> run;
 };
@@ -361,7 +361,8 @@ void AsyncSaver::save(
     const SaveOptions& options) {
   wait();
   state_->group = detail::group_or_world(options.group);
-  state_->run = begin_save(path, state, options, *state_->group, &state_->room);
+  state_->run =
+      begin_save(path, state, options, *state_->group, &state_->staging);
 }
 
 void AsyncSaver::wait() {

@@ -226,7 +226,7 @@ std::string digest_of(const at::Tensor& t) {
     const auto slice = rows(begin, std::min(step, count - begin));
     hasher.add(slice.data_ptr(), slice.nbytes());
   }
-  const auto blocks = hasher.take();
+  const auto blocks = hasher.take_checksums();
   return checksum_text(
       {checksum_of(blocks.data(), blocks.size() * sizeof(uint64_t))});
 }

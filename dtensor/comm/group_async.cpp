@@ -91,7 +91,7 @@ PendingPtr Group::start(Collective&& collective) {
 
 PendingPtr
 Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
-  check_mine("all_reduce_async");
+  check_owned_by_this_rank("all_reduce_async");
   check_defined("all_reduce_async", input);
   check_out("all_reduce_async", out, input.sizes(), input);
   if (size() == 1) {
@@ -105,14 +105,14 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
 
 PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size) {
-  check_mine("all_gather_async");
+  check_owned_by_this_rank("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
   return gather_async(std::move(input), wrapped, gathered_size, {});
 }
 
 PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes) {
-  check_mine("all_gather_async");
+  check_owned_by_this_rank("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
   check_part("all_gather_async", *this, input, wrapped, sizes);
   return gather_async(
@@ -141,14 +141,14 @@ PendingPtr Group::reduce_scatter_async(
     ReduceOp op,
     at::Tensor out,
     SizesRef sizes) {
-  check_mine("reduce_scatter_async");
+  check_owned_by_this_rank("reduce_scatter_async");
   constexpr std::string_view kWhere = "reduce_scatter_async";
   const int64_t wrapped = wrap_dim(kWhere, input, dim);
   check_total(kWhere, *this, input, wrapped, sizes);
   Sizes part(input.sizes());
-  auto& cut = part[static_cast<size_t>(wrapped)];
-  cut = sizes.empty() ? chunk(cut, size(), rank()).size()
-                      : sizes[static_cast<size_t>(rank())];
+  auto& length = part[static_cast<size_t>(wrapped)];
+  length = sizes.empty() ? chunk(length, size(), rank()).size()
+                         : sizes[static_cast<size_t>(rank())];
   check_out(kWhere, out, part, input);
   if (size() == 1) {
     return ready_at(input, out);
@@ -168,7 +168,7 @@ PendingPtr Group::shard_dim_alltoall_async(
     int64_t gather_dim,
     int64_t shard_dim,
     SizesRef sizes) {
-  check_mine("shard_dim_alltoall_async");
+  check_owned_by_this_rank("shard_dim_alltoall_async");
   if (size() == 1) {
     return ready(input);
   }
@@ -184,7 +184,7 @@ PendingPtr Group::shard_dim_alltoall_async(
 
 PendingPtr
 Group::all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received) {
-  check_mine("all_to_all_async");
+  check_owned_by_this_rank("all_to_all_async");
   check_defined("all_to_all_async", input);
   check_counts(*this, input, sent, received);
   at::Tensor flat = input.detach().view({-1});

@@ -250,17 +250,17 @@ DeviceMesh DeviceMesh::unflatten(
     const std::vector<int64_t>& sizes,
     const std::vector<std::string>& mesh_dim_names) const {
   constexpr const char* kWhere = "DeviceMesh::unflatten";
-  const auto whole = size(dim); // throws for an invalid `dim`
+  const auto dim_size = size(dim); // throws for an invalid `dim`
   const auto at = static_cast<size_t>(dim < 0 ? dim + ndim() : dim);
   const auto product = std::accumulate(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   DTENSOR_CHECK_VALUE(
-      !sizes.empty() && product == whole,
+      !sizes.empty() && product == dim_size,
       "[{}] mesh dim {} has {}, which is not the product of the sizes {}. Pass "
       "sizes whose product is the number of ranks.",
       kWhere,
       dim_label(dim),
-      pluralize(whole, "rank"),
+      pluralize(dim_size, "rank"),
       SizesRef(sizes));
   const bool has_names = !state_->names.empty();
   DTENSOR_CHECK_VALUE(

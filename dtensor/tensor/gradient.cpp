@@ -37,13 +37,13 @@ struct DistributedGradHook final : torch::autograd::PostAccumulateGradHook {
 // Distributes a full gradient, equal on all ranks, in the layout of its
 // operand.
 at::Tensor distributed(const at::Tensor& plain, const Spec& operand) {
-  const auto whole = plain._is_zerotensor()
+  const auto full = plain._is_zerotensor()
       ? at::zeros(plain.sizes(), plain.options())
       : plain;
-  const auto spec = replicated_spec(operand, whole);
+  const auto spec = replicated_spec(operand, full);
   const auto replicated = from_local_autograd(
-      operand.mesh().contains_this_rank() ? whole : whole.new_empty({0}), spec);
-  return whole.sizes() == operand.sizes()
+      operand.mesh().contains_this_rank() ? full : full.new_empty({0}), spec);
+  return full.sizes() == operand.sizes()
       ? redistribute_autograd(
             replicated,
             spec->with_placements(without_partial(operand.placements())))

@@ -218,7 +218,7 @@ struct LocalMapCall::State {
   }
   void check_gradient(const MapLeaves& args, size_t i) const;
   void enter(const MapLeaves& args);
-  at::Tensor leave(const at::Tensor& part, size_t i) const;
+  at::Tensor wrap_result(const at::Tensor& part, size_t i) const;
   at::Tensor nothing(
       const at::Tensor& part,
       PlacementsRef placements,
@@ -272,7 +272,7 @@ void LocalMapCall::State::enter(const MapLeaves& args) {
     }
     check_gradient(args, i);
     const auto& spec = *spec_of(args[i].tensor);
-    even &= has_equal_parts(spec);
+    even &= has_equal_shards(spec);
     if (!outside) {
       local = DTensor(args[i].tensor).to_local(grad_of(i).value());
       continue;
@@ -302,7 +302,8 @@ at::Tensor LocalMapCall::State::nothing(
   return empty_on_other_ranks(with_gradients, spec);
 }
 
-at::Tensor LocalMapCall::State::leave(const at::Tensor& part, size_t i) const {
+at::Tensor LocalMapCall::State::wrap_result(const at::Tensor& part, size_t i)
+    const {
   const auto& wanted = layouts.out[i].value();
   DTENSOR_CHECK_TYPE(
       !is_dtensor(part),
@@ -343,7 +344,7 @@ LocalMapCall::LocalMapCall(
   }
   check_numbers_of_layouts(layouts, args.size());
   call.mesh = common_mesh(args, layouts.options.device_mesh);
-  check_mine(kLocalMap, call.mesh);
+  check_owned_by_this_rank(kLocalMap, call.mesh);
   call.outside = !call.mesh.contains_this_rank();
   call.handed_out.emplace();
   call.enter(in_layouts(args, layouts));
@@ -358,7 +359,7 @@ const MapLeaves& LocalMapCall::locals() const {
   return state_->locals;
 }
 
-MapLeaves LocalMapCall::leave(MapLeaves results) const {
+MapLeaves LocalMapCall::wrap_results(MapLeaves results) const {
   if (!state_->distributed) {
     return results;
   }
@@ -371,7 +372,7 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
   for (size_t i = 0; i < results.size(); ++i) {
     auto& result = results[i];
     if (result.is_tensor && result.tensor.defined()) {
-      result.tensor = state_->leave(result.tensor, i);
+      result.tensor = state_->wrap_result(result.tensor, i);
       continue;
     }
     DTENSOR_CHECK_VALUE(

@@ -80,14 +80,14 @@ std::pair<int64_t, int64_t>
 two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
   constexpr std::string_view kWhere = "shard_dim_alltoall";
   const int64_t gathered = wrap_dim(kWhere, input, gather_dim);
-  const int64_t cut = wrap_dim(kWhere, input, shard_dim);
+  const int64_t sharded = wrap_dim(kWhere, input, shard_dim);
   DTENSOR_CHECK_VALUE(
-      gathered != cut,
+      gathered != sharded,
       "[{}] gather_dim and shard_dim are both {}. Pass two different "
       "dimensions.",
       kWhere,
-      cut);
-  return {gathered, cut};
+      sharded);
+  return {gathered, sharded};
 }
 
 namespace {
@@ -213,9 +213,9 @@ void check_received(
       "[recv] rank {} expects {} but rank {} sent {} on \"{}\". Receive a "
       "tensor of the shape and dtype that is sent.",
       members.ranks[static_cast<size_t>(members.rank)],
-      describe(like),
+      describe_tensor(like),
       members.ranks[static_cast<size_t>(from)],
-      describe(message),
+      describe_tensor(message),
       members.label);
 }
 

@@ -348,9 +348,9 @@ at::Tensor cross_entropy(
       target,
       *plan.logits,
       target_layout(*plan.logits, plan.class_dim));
-  const auto whole = replicated_placements(plan.logits->mesh());
+  const auto replicated = replicated_placements(plan.logits->mesh());
   const auto weight = options.weight.defined()
-      ? local_in("weight", options.weight, *plan.logits, whole)
+      ? local_in("weight", options.weight, *plan.logits, replicated)
       : at::Tensor();
   if (c10::GradMode::is_enabled() && logits.requires_grad()) {
     return CrossEntropy::apply(

@@ -248,12 +248,13 @@ Interval CrossEntropyPlan::my_classes() const {
     return {0, classes()};
   }
   const auto& mesh = logits->mesh();
-  const auto& cut = logits->placements()[static_cast<size_t>(class_mesh_dim)];
+  const auto& sharding =
+      logits->placements()[static_cast<size_t>(class_mesh_dim)];
   return chunk(
       classes(),
       mesh.size(class_mesh_dim),
       mesh.get_local_rank(class_mesh_dim),
-      cut.unit());
+      sharding.unit());
 }
 
 CrossEntropyState cross_entropy_forward(

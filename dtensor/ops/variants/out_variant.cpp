@@ -298,7 +298,7 @@ void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     map_tensors(&local[i], 1, [&](const at::Tensor& t, size_t) {
       if (is_dtensor(t)) {
         like = spec_of(t);
-        check_mine(info.name, *like);
+        check_owned_by_this_rank(info.name, *like);
       }
       const auto& part = is_dtensor(t) ? local_of(t) : t;
       return out ? results.emplace_back(part.new_empty({0})) : part;

@@ -208,8 +208,8 @@ ContextParallel::~ContextParallel() {
   detail::watch_attention(was_watched_);
   std::erase(detail::context_state.get().open, scope_.get());
   const c10::NoGradGuard no_grad;
-  for (const auto& [tensor, whole] : scope_->buffers) {
-    tensor.set_data(whole);
+  for (const auto& [tensor, unsharded] : scope_->buffers) {
+    tensor.set_data(unsharded);
   }
 }
 
@@ -233,7 +233,7 @@ namespace {
 constexpr const char* kUnshard = "context_parallel_unshard";
 
 void check_part_of(
-    const at::Tensor& whole,
+    const at::Tensor& unsharded,
     const at::Tensor& part,
     int64_t dim,
     const Intervals& tokens) {
@@ -245,7 +245,7 @@ void check_part_of(
       detail::pluralize(part.size(dim), "token"),
       dim,
       total_size(tokens),
-      whole.size(dim));
+      unsharded.size(dim));
 }
 
 // Gathers all shards. After a balanced scope, restores the order of the

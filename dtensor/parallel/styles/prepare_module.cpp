@@ -127,7 +127,7 @@ void PrepareModuleInput::apply(const StyleTarget& target) const {
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     const Change change{
         "PrepareModuleInput",
-        detail::describe(target),
+        detail::describe_module(target),
         converters(
             target,
             options_.input_layouts,
@@ -161,7 +161,7 @@ void PrepareModuleOutput::apply(const StyleTarget& target) const {
   auto& hooks = detail::hooks_of(target, "PrepareModuleOutput");
   const Change change{
       "PrepareModuleOutput",
-      detail::describe(target),
+      detail::describe_module(target),
       converters(
           target,
           options_.output_layouts,
