@@ -49,10 +49,7 @@ void check_number_of_layouts(
 }
 
 // Throws if a layout was given for an argument that is not a DTensor.
-void check_passed_on(
-    const MapLeaf& leaf,
-    const MaybePlacements& wanted,
-    size_t i) {
+void check_plain(const MapLeaf& leaf, const MaybePlacements& wanted, size_t i) {
   if (!wanted.value()) {
     return;
   }
@@ -144,7 +141,7 @@ MapLeaves in_layouts(MapLeaves args, const LocalMapLayouts& layouts) {
   for (size_t i = 0; i < args.size() && !layouts.in.empty(); ++i) {
     const auto& wanted = layouts.in[i];
     if (!is_distributed(args[i])) {
-      check_passed_on(args[i], wanted, i);
+      check_plain(args[i], wanted, i);
       continue;
     }
     args[i].tensor = in_layout(

@@ -131,11 +131,7 @@ void compare(const Options& options) {
     }
     fmt::print(" {}\n", options.sentences[i]);
   }
-  fmt::print(
-      "[{} rank{}; {} collectives]\n",
-      options.ranks,
-      options.ranks == 1 ? "" : "s",
-      made.collectives);
+  fmt::print("[ranks: {}; collectives: {}]\n", options.ranks, made.collectives);
   if (!options.out.empty()) {
     torch::save(
         std::vector<Tensor>{made.embeddings, sentences.ids, sentences.mask},

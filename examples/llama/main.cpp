@@ -107,10 +107,9 @@ void answer(
     fmt::print("\n");
   }
   fmt::print(
-      "\n[{} rank{}; prompt {:.0f} ms; {:.1f} tokens/s; {} collectives a "
+      "\n[ranks: {}; prompt {:.0f} ms; {:.1f} tokens/s; {} collectives a "
       "token]\n",
       options.ranks,
-      options.ranks == 1 ? "" : "s",
       1e3 * made.prompt_seconds,
       static_cast<double>(made.passes * static_cast<int64_t>(ids.size())) /
           made.seconds,

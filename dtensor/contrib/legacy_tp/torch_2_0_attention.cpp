@@ -107,9 +107,10 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
     const bool left_out = options_.self_attention && t != &q && !t->defined();
     DTENSOR_CHECK_VALUE(
         left_out || (t->defined() && t->dim() == 3),
-        "[{}] an input has {}. Pass (batch, sequence, embed_dim){}",
+        "[{}] the number of dimensions of an input is {}. Pass (batch, "
+        "sequence, embed_dim){}",
         kWhere,
-        detail::pluralize(t->defined() ? t->dim() : 0, "dimension"),
+        t->defined() ? t->dim() : 0,
         options_.self_attention ? "." : " for query, key and value each.");
     DTENSOR_CHECK_VALUE(
         left_out || !options_.self_attention || t->is_same(q),

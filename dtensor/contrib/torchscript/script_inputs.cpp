@@ -55,11 +55,12 @@ ScriptInputs inputs_of(
       });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
-      "[{}] forward() takes {}, got {}. Pass one for each argument that has no "
+      "[{}] forward() takes {}, but the number of sample inputs is {}. Pass "
+      "one for each argument that has no "
       "default.",
       kFindTpPlan,
       text_of(arguments),
-      detail::pluralize(given.size(), "sample input"));
+      given.size());
   for (size_t i = 0; i < given.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         given[i].type()->isSubtypeOf(*arguments[i].type()),
