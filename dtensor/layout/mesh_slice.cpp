@@ -260,7 +260,7 @@ DeviceMesh DeviceMesh::unflatten(
       "sizes whose product is the number of ranks.",
       kWhere,
       dim_label(dim),
-      pluralize(dim_size, "rank"),
+      detail::pluralize(dim_size, "rank"),
       SizesRef(sizes));
   const bool has_names = !state_->names.empty();
   DTENSOR_CHECK_VALUE(
@@ -268,8 +268,8 @@ DeviceMesh DeviceMesh::unflatten(
       "[{}] {} for {} of a mesh {} names. Pass one for each dimension if the "
       "mesh has names, otherwise none.",
       kWhere,
-      pluralize(mesh_dim_names.size(), "name"),
-      pluralize(sizes.size(), "dimension"),
+      detail::pluralize(mesh_dim_names.size(), "name"),
+      detail::pluralize(sizes.size(), "dimension"),
       has_names ? "with" : "without");
   const DeviceMesh pure(
       device_type(),

@@ -71,14 +71,14 @@ Intervals DimSharding::shard(int64_t rank) const {
 
 Positions DimSharding::positions(int64_t rank) const {
   Positions positions;
-  append(positions, part(rank));
+  append(positions, shard(rank));
   return positions;
 }
 
 Positions DimSharding::all_positions() const {
   Positions positions;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
-    append(positions, part(rank));
+    append(positions, shard(rank));
   }
   return positions;
 }
@@ -86,7 +86,7 @@ Positions DimSharding::all_positions() const {
 Sizes DimSharding::sizes() const {
   Sizes sizes;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
-    sizes.push_back(total_size(part(rank)));
+    sizes.push_back(total_size(shard(rank)));
   }
   return sizes;
 }
