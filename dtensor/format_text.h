@@ -77,4 +77,10 @@ std::string format_text(
   return fill_placeholders(format.text(), {std::string(c10::str(values))...});
 }
 
+/// Returns a count with its noun: "1 rank", "2 ranks".
+template <class Count>
+std::string pluralize(Count count, std::string_view noun) {
+  return c10::str(count, " ", noun, count == 1 ? "" : "s");
+}
+
 } // namespace dtensor::detail

@@ -13,11 +13,11 @@ using namespace dtensor;
 
 // Every rank has the full tensor and keeps its shard.
 void distribute(const DeviceMesh& mesh) {
-  const auto whole = torch::arange(12.0).view({4, 3});
-  const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
-  CHECK_THAT(rows.sizes() == whole.sizes());
+  const auto full = torch::arange(12.0).view({4, 3});
+  const auto rows = distribute_tensor(full, mesh, {Shard(0)});
+  CHECK_THAT(rows.sizes() == full.sizes());
   CHECK_THAT(to_local(rows).size(0) == 2);
-  CHECK_THAT(torch::equal(full_tensor(rows), whole));
+  CHECK_THAT(torch::equal(full_tensor(rows), full));
 }
 
 // Every rank has a shard; together they are one tensor.

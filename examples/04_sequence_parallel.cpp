@@ -56,15 +56,15 @@ int main() {
       block->to(torch::kDouble);
       parallelize(block, mesh);
       const auto x = torch::randn({2, 8, 16}, torch::kDouble);
-      const auto cut = distribute_tensor(x, mesh, {Shard(1)});
+      const auto sharded = distribute_tensor(x, mesh, {Shard(1)});
 
-      const auto y = block(cut);
+      const auto y = block(sharded);
       CHECK_THAT(DTensor(y).placements()[0] == Shard(1));
-      const auto whole = full_tensor(y);
+      const auto full = full_tensor(y);
       if (get_rank() == 0) {
         // The same result on any number of ranks, including dropout.
-        first = first.defined() ? first : whole.detach();
-        CHECK_THAT(torch::allclose(whole, first, 1e-12, 1e-12));
+        first = first.defined() ? first : full.detach();
+        CHECK_THAT(torch::allclose(full, first, 1e-12, 1e-12));
         std::cout << ranks << " ranks: " << *DTensor(y).spec() << "\n";
       }
     });

@@ -38,7 +38,8 @@ std::string agree_on_key(const Options& options, Store& store) {
   }
   if (store.add(fmt::format("joined/{}", options.node), 1) > 1) {
     throw UsageError(fmt::format(
-        "node {} has already joined. Give every node its own --node-rank.",
+        "node {} has already joined. Pass a different --node-rank on every "
+        "node.",
         options.node));
   }
   if (const auto first = store.get("shape"); first != shape) {

@@ -76,7 +76,7 @@ struct Nodes::Shared {
   void publish(int of, const Outcome& outcome);
   void look_for_dead(int of);
   void leave();
-  void settle(int of, const Outcome& outcome);
+  void record_outcome(int of, const Outcome& outcome);
   Outcome no_store() const;
   std::string key(int of) const {
     return fmt::format("outcome/{}", of);
@@ -140,7 +140,7 @@ void Nodes::Shared::round() {
     look_for_dead(of);
   }
   if (open && store->has(key(of))) {
-    settle(of, decode(store->get(key(of))));
+    record_outcome(of, decode(store->get(key(of))));
   }
 }
 
@@ -180,7 +180,7 @@ void Nodes::Shared::leave() {
   }
 }
 
-void Nodes::Shared::settle(int of, const Outcome& outcome) {
+void Nodes::Shared::record_outcome(int of, const Outcome& outcome) {
   const std::lock_guard lock(mutex);
   if (of == attempt) {
     all = outcome;

@@ -70,7 +70,7 @@ MUTATIONS = {
     # A view of a shard with a unit keeps whole units on a rank.
     "units-of-views": Mutation(
         "dtensor/ops/dim_map.cpp",
-        "rows.unit = cut.unit();",
+        "rows.unit = sharding.unit();",
         "rows.unit = 1;",
         "drawn_calls",
         program="op_samples",

@@ -160,8 +160,8 @@ class Loading {
     for (const auto rank : detail::spec_of(target)->mesh().ranks()) {
       DTENSOR_CHECK_VALUE(
           ranks_.count(rank) > 0,
-          "[{}] {} is also on rank {}, which is not in the group that loads. "
-          "Pass a group with all ranks of its mesh.",
+          "[{}] \"{}\" is also on rank {}, which is not in the group that "
+          "loads. Pass a group with all ranks of its mesh.",
           kLoadCheckpoint,
           name,
           rank);
@@ -176,7 +176,7 @@ class Loading {
     }
     if (is_dtensor(target) && detail::spec_of(target)->has_partial()) {
       terms_.push_back(detail::format_text(
-          "{} is {}", name, to_string(*detail::spec_of(target))));
+          "\"{}\" is {}", name, to_string(*detail::spec_of(target))));
     }
     known_.insert(name);
     const auto& weight = *opened_.find(name);

@@ -28,7 +28,9 @@ int64_t bytes_of(const Sizes& sizes, at::ScalarType dtype) {
   return numel(sizes) * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
-WrittenTensor whole(const WeightFilePtr& file, const WeightInfo& weight) {
+WrittenTensor full_tensor_of(
+    const WeightFilePtr& file,
+    const WeightInfo& weight) {
   const auto read = [file, weight](int64_t begin, int64_t count) {
     auto sizes = weight.sizes;
     std::vector<Intervals> parts;
@@ -70,7 +72,7 @@ std::vector<std::vector<WrittenTensor>> assign_to_files(
       files.emplace_back();
       bytes = 0;
     }
-    files.back().push_back(whole(file, weight));
+    files.back().push_back(full_tensor_of(file, weight));
     bytes += more;
   }
   return files;
@@ -155,16 +157,16 @@ FileNotes write_full_files(
 void rename_full_files(
     const std::string& folder,
     const FileNotes& pieces,
-    const FileNotes& whole,
+    const FileNotes& full,
     int64_t max_file_bytes,
     const std::map<std::string, std::string>& tied) {
-  if (whole.size() > 1) {
+  if (full.size() > 1) {
     write_index(folder, assign_to_files(folder, pieces, max_file_bytes), tied);
   }
   for (const auto& item : pieces) {
     fs::remove(fs::path(folder) / item.first);
   }
-  for (const auto& item : whole) {
+  for (const auto& item : full) {
     const auto name = fs::path(folder) / item.first;
     fs::rename(name.string() + kUnnamed, name);
   }

@@ -320,7 +320,7 @@ void DuplicateWeights::compare(PartReader& reader) {
     const auto first = read(pair.first);
     if (!have_same_values(first, read(pair.again))) {
       differing_.push_back(detail::format_text(
-          "{} and {} have different values", pair.first, pair.again));
+          "\"{}\" and \"{}\" have different values", pair.first, pair.again));
     }
   }
 }

@@ -33,8 +33,8 @@ int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
-      "[{}] {} is also on rank {}, which is not in the group that saves. Pass "
-      "a group with all ranks of its mesh.",
+      "[{}] \"{}\" is also on rank {}, which is not in the group that saves. "
+      "Pass a group with all ranks of its mesh.",
       kSaveCheckpoint,
       of.name,
       rank);
@@ -45,13 +45,14 @@ void check_can_be_saved(const SavedTensor& item) {
   const auto& t = item.tensor;
   DTENSOR_CHECK_VALUE(
       t.defined() && !t.is_meta(),
-      "[{}] {}{}, and has no values. Materialize it first.",
+      "[{}] \"{}\"{}, and has no values. Materialize it first.",
       kSaveCheckpoint,
       item.name,
       t.defined() ? " is on the meta device" : " is undefined");
   DTENSOR_CHECK_VALUE(
       detail::dtype_name(t.scalar_type()) != nullptr,
-      "[{}] {} is {}, a dtype that safetensors does not support. {} first.",
+      "[{}] \"{}\" is {}, a dtype that safetensors does not support. {} "
+      "first.",
       kSaveCheckpoint,
       item.name,
       shape_text(t.scalar_type(), t.sizes()),
@@ -59,13 +60,14 @@ void check_can_be_saved(const SavedTensor& item) {
                      : "Convert it");
   DTENSOR_CHECK_VALUE(
       (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
-      "[{}] {} is sparse, which safetensors does not support. Make it dense, "
-      "or save its indices and values.",
+      "[{}] \"{}\" is sparse, which safetensors does not support. Make it "
+      "dense, or save its indices and values.",
       kSaveCheckpoint,
       item.name);
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
-      "[{}] cannot save a Partial tensor: {} is {}. Redistribute it first.",
+      "[{}] cannot save a Partial tensor: \"{}\" is {}. Redistribute it "
+      "first.",
       kSaveCheckpoint,
       item.name,
       is_dtensor(t) ? to_string(*detail::spec_of(t)) : "");
@@ -178,13 +180,13 @@ struct Prepared {
         meshes.push_back(ranks);
       }
       lines.push_back(detail::format_text(
-          "{} {} on mesh {}",
+          "\"{}\" {} on mesh {}",
           item.name,
           detail::state_text(item.tensor),
           mesh_of.back()));
     }
     for (const auto& [name, first] : tied) {
-      lines.push_back(detail::format_text("{} is {}", name, first));
+      lines.push_back(detail::format_text("\"{}\" is \"{}\"", name, first));
     }
   }
 };
@@ -243,7 +245,7 @@ Boxes boxes_of_rank(
     const Prepared& prepared,
     const std::vector<detail::WrittenBox>& boxes,
     int64_t rank,
-    detail::StagingBuffer* room) {
+    detail::StagingBuffer* staging) {
   Boxes mine;
   for (const auto& box : boxes) {
     if (box.rank == rank) {
@@ -251,8 +253,8 @@ Boxes boxes_of_rank(
       mine.values.push_back(box_of(prepared.tensors[box.tensor], box));
     }
   }
-  if (room != nullptr) {
-    room->copy(mine.values);
+  if (staging != nullptr) {
+    staging->copy(mine.values);
   }
   return mine;
 }
@@ -266,7 +268,7 @@ detail::SaveTask task_of(
     const Group& group,
     const Prepared& prepared,
     const std::vector<detail::HeldTensor>& layouts,
-    detail::StagingBuffer* room) {
+    detail::StagingBuffer* staging) {
   const auto plan = detail::plan_writes(layouts, group.size());
   detail::SaveTask task;
   task.path = path;
@@ -282,7 +284,7 @@ detail::SaveTask task_of(
   task.overwrite = options.overwrite;
   task.timeout = options.timeout;
   task.tensors.resize(static_cast<size_t>(task.files));
-  const auto mine = boxes_of_rank(prepared, plan.boxes, group.rank(), room);
+  const auto mine = boxes_of_rank(prepared, plan.boxes, group.rank(), staging);
   for (size_t i = 0; i < mine.boxes.size(); ++i) {
     const auto& box = mine.boxes[i];
     const auto& item = prepared.tensors[box.tensor];
@@ -304,7 +306,7 @@ std::unique_ptr<detail::SaveRun> begin_save(
     const CheckpointState& state,
     const SaveOptions& options,
     Group& group,
-    detail::StagingBuffer* room) {
+    detail::StagingBuffer* staging) {
   const c10::NoGradGuard no_grad;
   const auto what = path + " was not saved. ";
   std::optional<Prepared> prepared;
@@ -320,7 +322,7 @@ std::unique_ptr<detail::SaveRun> begin_save(
       *prepared, theirs, different_names(*prepared, theirs, options));
   detail::SaveTask task;
   const auto refused = detail::error_in([&] {
-    task = task_of(path, state, options, group, *prepared, layouts, room);
+    task = task_of(path, state, options, group, *prepared, layouts, staging);
   });
   const auto failed = detail::error_in([&] {
     detail::check_none_failed(group, refused, what, kSaveCheckpoint);
@@ -345,7 +347,7 @@ void save_checkpoint(
 }
 
 struct AsyncSaver::State {
-  detail::StagingBuffer room;
+  detail::StagingBuffer staging;
   GroupPtr group;
   std::unique_ptr<detail::SaveRun> run;
 };
@@ -359,7 +361,8 @@ void AsyncSaver::save(
     const SaveOptions& options) {
   wait();
   state_->group = detail::group_or_world(options.group);
-  state_->run = begin_save(path, state, options, *state_->group, &state_->room);
+  state_->run =
+      begin_save(path, state, options, *state_->group, &state_->staging);
 }
 
 void AsyncSaver::wait() {

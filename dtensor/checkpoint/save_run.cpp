@@ -37,8 +37,8 @@ std::string file_name(int64_t rank, int64_t file, int64_t files) {
 }
 
 // Returns the name of a rank's note about its shard files or its full files.
-std::string note_name(int64_t rank, bool is_whole) {
-  return "rank-" + number(rank) + (is_whole ? "-whole" : "") + ".json";
+std::string note_name(int64_t rank, bool is_full) {
+  return "rank-" + number(rank) + (is_full ? "-whole" : "") + ".json";
 }
 
 std::string within(const std::string& folder, const std::string& name) {
@@ -74,8 +74,8 @@ void check_path_to_save(const std::string& path, bool overwrite) {
 
 std::string folder_of_save(const std::string& path) {
   const fs::path given(path);
-  const auto whole = given.has_filename() ? given : given.parent_path();
-  return (whole.parent_path() / ("." + whole.filename().string() + ".saving"))
+  const auto folder = given.has_filename() ? given : given.parent_path();
+  return (folder.parent_path() / ("." + folder.filename().string() + ".saving"))
       .string();
 }
 
@@ -131,7 +131,7 @@ SaveRun::~SaveRun() {
 }
 
 bool SaveRun::does(Step step) const {
-  return step == kPieces || (step == kWhole && task_.full) ||
+  return step == kShards || (step == kFull && task_.full) ||
       (step == kCommit && task_.rank == 0);
 }
 
@@ -140,7 +140,7 @@ bool SaveRun::does(Step step) const {
 void SaveRun::run() {
   const c10::NoGradGuard no_grad;
   std::exception_ptr error;
-  for (const Step step : {kPieces, kWhole, kCommit}) {
+  for (const Step step : {kShards, kFull, kCommit}) {
     if (!does(step)) {
       continue;
     }
@@ -159,7 +159,7 @@ void SaveRun::run() {
   }
 }
 
-FileNotes SaveRun::write_pieces() {
+FileNotes SaveRun::write_shards() {
   FileNotes notes;
   for (size_t i = 0; i < task_.tensors.size(); ++i) {
     if (!task_.tensors[i].empty()) {
@@ -172,10 +172,10 @@ FileNotes SaveRun::write_pieces() {
   return notes;
 }
 
-FileNotes SaveRun::write_whole() {
+FileNotes SaveRun::write_full() {
   return write_full_files(
       task_.folder,
-      notes_of_all(kPieces),
+      notes_of_all(kShards),
       task_.max_file_bytes,
       task_.rank,
       task_.ranks,
@@ -185,10 +185,10 @@ FileNotes SaveRun::write_whole() {
 // Writes this rank's files and its note. If an error occurs, the note contains
 // the error if it can be written at all.
 void SaveRun::write_with_note(Step step) {
-  const auto note = within(task_.folder, note_name(task_.rank, step == kWhole));
+  const auto note = within(task_.folder, note_name(task_.rank, step == kFull));
   std::string text;
   const auto error = error_in([&] {
-    text = notes_text(step == kWhole ? write_whole() : write_pieces());
+    text = notes_text(step == kFull ? write_full() : write_shards());
     write_small_file(note, text);
   });
   if (error != nullptr) {
@@ -229,7 +229,7 @@ FileNotes SaveRun::notes_of_all(Step step) {
   const auto end = Clock::now() + task_.timeout;
   auto pause = std::chrono::milliseconds(1);
   for (int64_t rank = 0; rank < task_.ranks;) {
-    const auto path = within(task_.folder, note_name(rank, step == kWhole));
+    const auto path = within(task_.folder, note_name(rank, step == kFull));
     const auto text = read_small_file(path);
     if (!text.empty()) {
       const JsonDocument note(
@@ -254,12 +254,12 @@ FileNotes SaveRun::notes_of_all(Step step) {
 }
 
 void SaveRun::commit() {
-  auto files = notes_of_all(kPieces);
+  auto files = notes_of_all(kShards);
   if (task_.full) {
-    auto whole = notes_of_all(kWhole);
+    auto full = notes_of_all(kFull);
     rename_full_files(
-        task_.folder, files, whole, task_.max_file_bytes, task_.tied);
-    files = std::move(whole);
+        task_.folder, files, full, task_.max_file_bytes, task_.tied);
+    files = std::move(full);
   }
   for (int64_t rank = 0; rank < task_.ranks; ++rank) {
     fs::remove(within(task_.folder, note_name(rank, false)));
@@ -287,8 +287,8 @@ void SaveRun::commit() {
 // a rank that has failed.
 void SaveRun::finish(Group& group) {
   const auto what = task_.path + " was not saved. ";
-  for (const Step step : {kPieces, kWhole, kCommit}) {
-    if (step == kWhole && !task_.full) {
+  for (const Step step : {kShards, kFull, kCommit}) {
+    if (step == kFull && !task_.full) {
       continue;
     }
     const auto error = does(step)

@@ -106,12 +106,12 @@ class SaveRun {
  private:
   /// Steps of a save. The first two end with a note, the last one with the
   /// checkpoint.
-  enum Step : size_t { kPieces, kWhole, kCommit, kSteps };
+  enum Step : size_t { kShards, kFull, kCommit, kSteps };
 
   void run();
   bool does(Step step) const;
-  FileNotes write_pieces();
-  FileNotes write_whole();
+  FileNotes write_shards();
+  FileNotes write_full();
   void write_with_note(Step step);
   void commit();
   FileNotes notes_of_all(Step step);
@@ -141,7 +141,7 @@ FileNotes write_full_files(
 void rename_full_files(
     const std::string& folder,
     const FileNotes& pieces,
-    const FileNotes& whole,
+    const FileNotes& full,
     int64_t max_file_bytes,
     const std::map<std::string, std::string>& tied = {});
 

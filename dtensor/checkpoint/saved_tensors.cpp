@@ -63,7 +63,7 @@ void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
   for (const auto& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
         names.insert(tensor.name).second,
-        "[{}] two tensors are named {}. Rename one.",
+        "[{}] two tensors are named \"{}\". Rename one.",
         where,
         tensor.name);
     DTENSOR_CHECK_VALUE(
@@ -226,7 +226,7 @@ std::string digest_of(const at::Tensor& t) {
     const auto slice = rows(begin, std::min(step, count - begin));
     hasher.add(slice.data_ptr(), slice.nbytes());
   }
-  const auto blocks = hasher.take();
+  const auto blocks = hasher.take_checksums();
   return checksum_text(
       {checksum_of(blocks.data(), blocks.size() * sizeof(uint64_t))});
 }
@@ -299,7 +299,7 @@ std::vector<std::string> names_that_differ(
   }
   DTENSOR_CHECK_VALUE(
       allows || different.empty(),
-      "[{}] {} is not distributed and differs between ranks: {}{}{} other "
+      "[{}] \"{}\" is not distributed and differs between ranks: {}{}{} other "
       "values than rank 0{}. Make it the same on all ranks "
       "(broadcast_buffers() for statistics of batch norms), or make it a "
       "DTensor, or save the values of rank 0 with allow_differences = true.",

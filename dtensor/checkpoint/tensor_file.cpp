@@ -102,7 +102,7 @@ std::vector<uint64_t> write_tensor(OutFile& file, const WrittenTensor& tensor) {
   };
   if (tensor.sizes.empty()) {
     put(tensor.rows(0, 1));
-    return hasher.take();
+    return hasher.take_checksums();
   }
   const auto rows = bytes_of(tensor) == 0 ? 0 : tensor.sizes[0];
   const auto row = rows == 0 ? 1 : bytes_of(tensor) / rows;
@@ -110,7 +110,7 @@ std::vector<uint64_t> write_tensor(OutFile& file, const WrittenTensor& tensor) {
   for (int64_t begin = 0; begin < rows; begin += step) {
     put(tensor.rows(begin, std::min(step, rows - begin)));
   }
-  return hasher.take();
+  return hasher.take_checksums();
 }
 
 } // namespace

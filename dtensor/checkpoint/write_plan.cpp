@@ -116,14 +116,14 @@ class Planner {
         cell.bytes / kCutBytes, 1, static_cast<int64_t>(cell.ranks.size()));
     const auto writers = least_loaded(cell.ranks, share);
     for (const auto& box : cell.boxes) {
-      cut(cell, box, writers);
+      split_cell(cell, box, writers);
     }
     for (const auto rank : writers) {
       load_[static_cast<size_t>(rank)] += cell.bytes / share;
     }
   }
 
-  WritePlan take() {
+  WritePlan take_plan() {
     auto& boxes = plan_.boxes;
     std::stable_sort(
         boxes.begin(), boxes.end(), [](const auto& a, const auto& b) {
@@ -151,8 +151,10 @@ class Planner {
 
   // Splits a box along the first dimension that is long enough, or else the
   // longest.
-  void
-  cut(const Cell& cell, const Box& box, const std::vector<int64_t>& ranks) {
+  void split_cell(
+      const Cell& cell,
+      const Box& box,
+      const std::vector<int64_t>& ranks) {
     const auto shares = static_cast<int64_t>(ranks.size());
     const auto& sizes = box.sizes;
     auto dim = std::find_if(sizes.begin(), sizes.end(), [&](int64_t size) {
@@ -208,7 +210,7 @@ WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks) {
   for (const auto& cell : cells) {
     planner.add(cell);
   }
-  return planner.take();
+  return planner.take_plan();
 }
 
 } // namespace dtensor::detail

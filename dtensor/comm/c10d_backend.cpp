@@ -82,10 +82,10 @@ const T& only(const char* where, const std::vector<T>& list) {
 void check_numel(const char* where, const at::Tensor& out, int64_t numel) {
   DTENSOR_CHECK_VALUE(
       out.numel() == numel,
-      "[{}] the output has {} elements, the result {}. Make the output as "
-      "large as the result.",
+      "[{}] the output has {}, the result {}. Make the output as large as the "
+      "result.",
       where,
-      out.numel(),
+      detail::pluralize(out.numel(), "element"),
       numel);
 }
 
@@ -100,10 +100,10 @@ void unflatten_into(
   }
   DTENSOR_CHECK_VALUE(
       total == source.numel(),
-      "[{}] the outputs have {} elements, the result {}. Make the outputs as "
-      "large as the result.",
+      "[{}] the outputs have {}, the result {}. Make the outputs as large as "
+      "the result.",
       where,
-      total,
+      detail::pluralize(total, "element"),
       source.numel());
   int64_t begin = 0;
   for (const at::Tensor& out : outputs) {
@@ -322,9 +322,9 @@ class BackendOfGroup final : public c10d::Backend {
   void check_length(const char* where, const Tensors& tensors) const {
     DTENSOR_CHECK_VALUE(
         tensors.size() == static_cast<size_t>(group_->size()),
-        "[{}] needs a tensor for each of {} ranks: got {}. Pass one per rank.",
+        "[{}] needs a tensor for each of {}: got {}. Pass one per rank.",
         where,
-        group_->size(),
+        detail::pluralize(group_->size(), "rank"),
         tensors.size());
   }
 

@@ -2,10 +2,10 @@
 // Collective: one collective operation as a value, as one rank enters it.
 //
 // Group (comm/group.h) makes the value from the arguments of its functions, and
-// a GroupBackend (comm/group_backend.h) carries it out. Whatever else concerns
-// every collective is a function of this value: comparison between ranks,
-// timeouts, failure reports, observation, and decomposition into the
-// collectives that a transport has.
+// a GroupBackend (comm/group_backend.h) executes it. Code that applies to every
+// collective is a function of this value: comparison between ranks, timeouts,
+// failure reports, observation, and decomposition into the collectives that a
+// transport has.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,10 +36,10 @@ struct SentTensors : c10::SmallVector<at::Tensor, 1> {
 
 struct DTENSOR_API Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  /// True if the rank goes on before the result is ready. An input that no
-  /// other code refers to belongs to the collective then. Any other input may
-  /// change as soon as submit() returns, except that of an all_to_all with
-  /// `received`, which stays as it is until the result is ready.
+  /// True if the rank continues before the result is ready. The collective then
+  /// owns an input that no other code refers to. Any other input may change as
+  /// soon as submit() returns, except that of an all_to_all with `received`,
+  /// which must not change until the result is ready.
   bool is_async = false;
   ReduceOp op = ReduceOp::kSum;
   /// Dimension that is gathered or scattered. Non-negative.
@@ -50,20 +50,20 @@ struct DTENSOR_API Collective {
   /// Expected size along `dim` of the result of an asynchronous all_gather; -1:
   /// unknown.
   int64_t gathered_size = -1;
-  /// Position of the root in the group; of a message, of the other member.
+  /// Position in the group of the root, or of the peer of a send or recv.
   int64_t root = 0;
   /// Tag of a message.
   int64_t tag = 0;
   /// Tensors that this rank sends: one, or one per member (all_to_all, root of
-  /// a scatter), or none (recv, barrier, other ranks of a scatter). Of
-  /// all_gather_strings: the bytes of the string.
+  /// a scatter), or none (recv, barrier, other ranks of a scatter). For
+  /// all_gather_strings, the bytes of the string.
   SentTensors inputs = {};
   /// Tensor with the shape, dtype and device of the result of a recv, or of a
   /// scatter on other ranks than the root. Its contents are not read.
   at::Tensor like = {};
   /// Sizes of all members' shards along `dim`; empty if the caller passed none.
-  /// Of an all_to_all with `received`: the numbers of elements that this rank
-  /// sends to each member, out of its one-dimensional input.
+  /// For an all_to_all with `received`, the number of elements of the
+  /// one-dimensional input that this rank sends to each member.
   Sizes sizes = {};
   /// Numbers of elements that an all_to_all of one buffer receives from each
   /// member; empty for any other collective.

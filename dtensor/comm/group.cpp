@@ -21,12 +21,12 @@ namespace {
 void check_member(std::string_view where, const Group& group, int64_t rank) {
   DTENSOR_CHECK_INDEX(
       rank >= 0 && rank < group.size(),
-      "[{}] no rank {} in \"{}\", which has {} ranks. Pass a position in the "
-      "group, not a global rank.",
+      "[{}] no rank {} in \"{}\", which has {}. Pass a position in the group, "
+      "not a global rank.",
       where,
       rank,
       group.label(),
-      group.size());
+      detail::pluralize(group.size(), "rank"));
 }
 
 void check_peer(std::string_view where, const Group& group, int64_t rank) {
@@ -45,11 +45,12 @@ void check_one_each(
     const std::vector<at::Tensor>& inputs) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(inputs.size()) == group.size(),
-      "[{}] needs one tensor for each of the {} ranks of \"{}\": got {}. Pass "
+      "[{}] needs one tensor for each rank of \"{}\", which has {}: got {}. "
+      "Pass "
       "empty tensors where nothing is sent.",
       where,
-      group.size(),
       group.label(),
+      detail::pluralize(group.size(), "rank"),
       inputs.size());
   for (const at::Tensor& input : inputs) {
     check_defined(where, input);
@@ -84,7 +85,7 @@ Group::Group(GroupBackendPtr backend, std::string label)
   backend_ = std::move(backend);
 }
 
-void Group::check_mine(std::string_view where) const {
+void Group::check_owned_by_this_rank(std::string_view where) const {
   if (C10_UNLIKELY(owner_.get() != this_thread.world)) {
     check_owner(
         where, [&] { return "group \"" + label_ + "\""; }, owner_.get());
@@ -97,7 +98,7 @@ CollectiveResult Group::run(Collective&& collective) {
 }
 
 at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
-  check_mine("all_reduce");
+  check_owned_by_this_rank("all_reduce");
   if (size() == 1) {
     return input;
   }
@@ -113,7 +114,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
 // the result known.
 at::Tensor
 Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
-  check_mine("all_gather");
+  check_owned_by_this_rank("all_gather");
   if (size() == 1) {
     return input;
   }
@@ -139,7 +140,7 @@ at::Tensor Group::reduce_scatter(
     int64_t dim,
     ReduceOp op,
     SizesRef sizes) {
-  check_mine("reduce_scatter");
+  check_owned_by_this_rank("reduce_scatter");
   if (size() == 1) {
     return input;
   }
@@ -159,7 +160,7 @@ at::Tensor Group::reduce_scatter(
 std::vector<at::Tensor> Group::all_to_all(
     const std::vector<at::Tensor>& inputs,
     c10::ArrayRef<Sizes> shapes) {
-  check_mine("all_to_all");
+  check_owned_by_this_rank("all_to_all");
   if (size() == 1) {
     return inputs;
   }
@@ -178,7 +179,7 @@ at::Tensor Group::shard_dim_alltoall(
     int64_t gather_dim,
     int64_t shard_dim,
     SizesRef sizes) {
-  check_mine("shard_dim_alltoall");
+  check_owned_by_this_rank("shard_dim_alltoall");
   if (size() == 1) {
     return input;
   }
@@ -195,7 +196,7 @@ at::Tensor Group::shard_dim_alltoall(
 }
 
 at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
-  check_mine("broadcast");
+  check_owned_by_this_rank("broadcast");
   if (size() == 1) {
     return input;
   }
@@ -211,7 +212,7 @@ at::Tensor Group::scatter(
     const std::vector<at::Tensor>& inputs,
     const at::Tensor& like,
     int64_t root) {
-  check_mine("scatter");
+  check_owned_by_this_rank("scatter");
   if (size() == 1) {
     check_one_each("scatter", *this, inputs);
     return inputs.front();
@@ -230,7 +231,7 @@ at::Tensor Group::scatter(
 }
 
 std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
-  check_mine("gather");
+  check_owned_by_this_rank("gather");
   if (size() == 1) {
     return {input};
   }
@@ -243,7 +244,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
 }
 
 void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
-  check_mine("send");
+  check_owned_by_this_rank("send");
   check_defined("send", input);
   check_peer("send", *this, to);
   Collective collective{
@@ -253,7 +254,7 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
 }
 
 at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
-  check_mine("recv");
+  check_owned_by_this_rank("recv");
   check_defined("recv", like);
   check_peer("recv", *this, from);
   Collective collective{
@@ -263,7 +264,7 @@ at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
 }
 
 void Group::barrier() {
-  check_mine("barrier");
+  check_owned_by_this_rank("barrier");
   if (size() == 1) {
     return;
   }
@@ -273,7 +274,7 @@ void Group::barrier() {
 }
 
 std::vector<std::string> Group::all_gather_strings(const std::string& mine) {
-  check_mine("all_gather_strings");
+  check_owned_by_this_rank("all_gather_strings");
   if (size() == 1) {
     return {mine};
   }
@@ -283,7 +284,7 @@ std::vector<std::string> Group::all_gather_strings(const std::string& mine) {
 }
 
 void Group::assume(const Spec& spec) {
-  check_mine("assume");
+  check_owned_by_this_rank("assume");
   if (size() > 1) {
     backend_->assume(spec);
   }

@@ -180,7 +180,7 @@ class DTENSOR_API Group {
 
  private:
   /// Throws unless this thread is the rank that made the group.
-  void check_mine(std::string_view where) const;
+  void check_owned_by_this_rank(std::string_view where) const;
   /// Submit a collective. run() also waits.
   CollectiveResult run(Collective&& collective);
   PendingPtr start(Collective&& collective);

@@ -47,13 +47,13 @@ void check_counts(
   DTENSOR_CHECK_VALUE(
       sent.size() == ranks && received.size() == ranks &&
           c10::sum_integers(sent) == input.numel() && sent[me] == received[me],
-      "[all_to_all_async] the counts do not fit {}{} on \"{}\", which has {} "
-      "ranks: sent {}, received {}. Pass one count per rank, adding up to the "
-      "number of elements, and the same count for this rank itself in both.",
+      "[all_to_all_async] the counts do not fit {}{} on \"{}\", which has {}: "
+      "sent {}, received {}. Pass one count per rank, adding up to the number "
+      "of elements, and the same count for this rank itself in both.",
       short_name(input.scalar_type()),
       input.sizes(),
       group.label(),
-      ranks,
+      detail::pluralize(ranks, "rank"),
       sent,
       received);
   DTENSOR_CHECK_VALUE(
@@ -84,7 +84,7 @@ PendingPtr Group::start(Collective&& collective) {
 
 PendingPtr
 Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
-  check_mine("all_reduce_async");
+  check_owned_by_this_rank("all_reduce_async");
   check_defined("all_reduce_async", input);
   check_out("all_reduce_async", out, input.sizes(), input);
   if (size() == 1) {
@@ -100,14 +100,14 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
 
 PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size) {
-  check_mine("all_gather_async");
+  check_owned_by_this_rank("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
   return gather_async(std::move(input), wrapped, gathered_size, {});
 }
 
 PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes) {
-  check_mine("all_gather_async");
+  check_owned_by_this_rank("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
   check_part("all_gather_async", *this, input, wrapped, sizes);
   return gather_async(
@@ -136,14 +136,14 @@ PendingPtr Group::reduce_scatter_async(
     ReduceOp op,
     at::Tensor out,
     SizesRef sizes) {
-  check_mine("reduce_scatter_async");
+  check_owned_by_this_rank("reduce_scatter_async");
   constexpr std::string_view kWhere = "reduce_scatter_async";
   const int64_t wrapped = wrap_dim(kWhere, input, dim);
   check_total(kWhere, *this, input, wrapped, sizes);
   Sizes part(input.sizes());
-  auto& cut = part[static_cast<size_t>(wrapped)];
-  cut = sizes.empty() ? chunk(cut, size(), rank()).size()
-                      : sizes[static_cast<size_t>(rank())];
+  auto& length = part[static_cast<size_t>(wrapped)];
+  length = sizes.empty() ? chunk(length, size(), rank()).size()
+                         : sizes[static_cast<size_t>(rank())];
   check_out(kWhere, out, part, input);
   if (size() == 1) {
     return ready_at(input, out);
@@ -163,7 +163,7 @@ PendingPtr Group::shard_dim_alltoall_async(
     int64_t gather_dim,
     int64_t shard_dim,
     SizesRef sizes) {
-  check_mine("shard_dim_alltoall_async");
+  check_owned_by_this_rank("shard_dim_alltoall_async");
   if (size() == 1) {
     return ready(input);
   }
@@ -179,7 +179,7 @@ PendingPtr Group::shard_dim_alltoall_async(
 
 PendingPtr
 Group::all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received) {
-  check_mine("all_to_all_async");
+  check_owned_by_this_rank("all_to_all_async");
   check_defined("all_to_all_async", input);
   check_counts(*this, input, sent, received);
   at::Tensor flat = input.detach().view({-1});

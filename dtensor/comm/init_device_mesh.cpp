@@ -76,10 +76,9 @@ int64_t place_among(
     const DeviceMesh& pure) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(groups.size()) == pure.ndim(),
-      "[from_group] got {} groups for a mesh of {} dimensions. Pass one per "
-      "dimension.",
-      groups.size(),
-      pure.ndim());
+      "[from_group] got {} for a mesh of {}. Pass one per dimension.",
+      detail::pluralize(groups.size(), "group"),
+      detail::pluralize(pure.ndim(), "dimension"));
   const auto& all = pure.ranks();
   const auto mine = std::find(all.begin(), all.end(), get_rank());
   DTENSOR_CHECK_VALUE(
@@ -109,14 +108,13 @@ DeviceMesh init_device_mesh(
   }
   DTENSOR_CHECK_VALUE(
       size > 0,
-      "[init_device_mesh] the shape is empty. Give the mesh at least one "
-      "dimension.");
+      "[init_device_mesh] the shape is empty. Pass at least one size.");
   DTENSOR_CHECK_VALUE(
       size <= get_world_size(),
-      "[init_device_mesh] a mesh of shape ({}) needs {} ranks, but the world "
-      "has {}. Start more ranks or make the mesh smaller.",
+      "[init_device_mesh] a mesh of shape ({}) needs {}, but the world has {}. "
+      "Start more ranks or make the mesh smaller.",
       c10::Join(", ", mesh_shape),
-      size,
+      detail::pluralize(size, "rank"),
       get_world_size());
   std::vector<int64_t> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -152,9 +150,9 @@ DeviceMesh make_device_mesh(
       ranks.defined() && at::isIntegralType(ranks.scalar_type(), false) &&
           ranks.dim() > 0,
       "[make_device_mesh] expected an integer tensor of the mesh's shape, got "
-      "{} with {} dimensions. Pass the ranks of the mesh.",
+      "{} with {}. Pass the ranks of the mesh.",
       ranks.defined() ? ranks.toString() : "undefined",
-      ranks.defined() ? ranks.dim() : 0);
+      detail::pluralize(ranks.defined() ? ranks.dim() : 0, "dimension"));
   const auto flat = ranks.to(at::kCPU, at::kLong).contiguous();
   const auto* const first = flat.const_data_ptr<int64_t>();
   return make_device_mesh(

@@ -18,7 +18,7 @@ MeshScope::MeshScope(const DeviceMesh& mesh) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(),
       "[MeshScope] the mesh is undefined. Use init_device_mesh.");
-  detail::check_mine("MeshScope", mesh);
+  detail::check_owned_by_this_rank("MeshScope", mesh);
   current_meshes.get().push_back(mesh);
 }
 
@@ -42,7 +42,7 @@ DeviceMesh detail::mesh_or_current(const DeviceMesh& mesh, const char* where) {
       "init_device_mesh, or set the current one with MeshScope.",
       where);
   if (!is_of_this_thread(found)) {
-    check_mine(where, found);
+    check_owned_by_this_rank(where, found);
   }
   return found;
 }

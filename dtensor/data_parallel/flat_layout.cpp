@@ -9,7 +9,7 @@ namespace {
 
 // True if each shard is one contiguous range of the tensor.
 bool is_range(const ShardedSizes& tensor) {
-  return tensor.dim == 0 || tensor.cuts.size() == 1;
+  return tensor.dim == 0 || tensor.shards.size() == 1;
 }
 
 int64_t row_size(const ShardedSizes& tensor) {
@@ -49,7 +49,7 @@ void copy_range(
 
 Sizes ShardedSizes::shard_sizes(size_t rank) const {
   auto part = sizes;
-  part[static_cast<size_t>(dim)] = cuts[rank].size();
+  part[static_cast<size_t>(dim)] = shards[rank].size();
   return part;
 }
 
@@ -71,8 +71,8 @@ FlatLayout::FlatLayout(
     size_ += begin;
   }
   for (const auto& tensor : tensors_) {
-    whole_begins_.push_back(whole_size_);
-    whole_size_ += numel(tensor.sizes);
+    unsharded_begins_.push_back(unsharded_size_);
+    unsharded_size_ += numel(tensor.sizes);
   }
 }
 
@@ -85,7 +85,7 @@ template <class Copy>
 void FlatLayout::for_each_part(const Copy& copy) const {
   for (size_t rank = 0; rank < begins_.size(); ++rank) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (tensors_[i].cuts[rank].size() > 0) {
+      if (tensors_[i].shards[rank].size() > 0) {
         copy(i, rank, rank_begins_[rank] + begins_[rank][i]);
       }
     }
@@ -94,37 +94,39 @@ void FlatLayout::for_each_part(const Copy& copy) const {
 
 // Copies a shard along dimension 0 as one contiguous range, which is faster
 // than a strided copy.
-void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList wholes) const {
+void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList unsharded)
+    const {
   for_each_part([&](size_t i, size_t rank, int64_t begin) {
     const auto& t = tensors_[i];
-    const auto& cut = t.cuts[rank];
+    const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);
     const auto count = numel(sizes);
     if (is_range(t)) {
-      copy_range(wholes[i], cut.begin * row_size(t), buffer, begin, count);
+      copy_range(unsharded[i], shard.begin * row_size(t), buffer, begin, count);
     } else {
-      wholes[i]
-          .narrow(t.dim, cut.begin, cut.size())
+      unsharded[i]
+          .narrow(t.dim, shard.begin, shard.size())
           .copy_(buffer.narrow(0, begin, count).view(sizes));
     }
   });
 }
 
-void FlatLayout::pack(at::TensorList wholes, const at::Tensor& buffer) const {
+void FlatLayout::pack(at::TensorList unsharded, const at::Tensor& buffer)
+    const {
   for_each_part([&](size_t i, size_t rank, int64_t begin) {
     const auto& t = tensors_[i];
-    const auto& cut = t.cuts[rank];
+    const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);
     const auto count = numel(sizes);
-    const auto& whole = wholes[i];
-    if (!whole.defined()) {
+    const auto& tensor = unsharded[i];
+    if (!tensor.defined()) {
       buffer.narrow(0, begin, count).zero_();
-    } else if (is_range(t) && whole.is_contiguous()) {
-      copy_range(buffer, begin, whole, cut.begin * row_size(t), count);
+    } else if (is_range(t) && tensor.is_contiguous()) {
+      copy_range(buffer, begin, tensor, shard.begin * row_size(t), count);
     } else {
       buffer.narrow(0, begin, count)
           .view(sizes)
-          .copy_(whole.narrow(t.dim, cut.begin, cut.size()));
+          .copy_(tensor.narrow(t.dim, shard.begin, shard.size()));
     }
   });
 }

@@ -11,12 +11,12 @@
 
 namespace dtensor::detail {
 
-/// Sizes of an unsharded tensor and its shards along `dim`. cuts[r] is the
+/// Sizes of an unsharded tensor and its shards along `dim`. shards[r] is the
 /// range of rank r.
 struct ShardedSizes {
   Sizes sizes;
   int64_t dim = 0;
-  std::vector<Interval> cuts;
+  std::vector<Interval> shards;
 
   Sizes shard_sizes(size_t rank) const;
 };
@@ -38,11 +38,11 @@ class FlatLayout {
   }
   /// Element count of all tensors unsharded, and the offset of each tensor in
   /// them.
-  int64_t whole_size() const {
-    return whole_size_;
+  int64_t unsharded_size() const {
+    return unsharded_size_;
   }
   int64_t unsharded_offset(size_t tensor) const {
-    return whole_begins_[tensor];
+    return unsharded_begins_[tensor];
   }
   const ShardedSizes& tensor(size_t i) const {
     return tensors_[i];
@@ -60,8 +60,8 @@ class FlatLayout {
 
   /// Copy between the buffer and contiguous unsharded tensors, casting where
   /// dtypes differ. pack() writes zeros for an undefined tensor.
-  void unpack(const at::Tensor& buffer, at::TensorList wholes) const;
-  void pack(at::TensorList wholes, const at::Tensor& buffer) const;
+  void unpack(const at::Tensor& buffer, at::TensorList unsharded) const;
+  void pack(at::TensorList unsharded, const at::Tensor& buffer) const;
 
  private:
   template <class Copy>
@@ -72,9 +72,9 @@ class FlatLayout {
   Sizes rank_sizes_;
   Sizes rank_begins_;
   std::vector<std::vector<int64_t>> begins_; // [rank][tensor]
-  std::vector<int64_t> whole_begins_;
+  std::vector<int64_t> unsharded_begins_;
   int64_t size_ = 0;
-  int64_t whole_size_ = 0;
+  int64_t unsharded_size_ = 0;
 };
 
 } // namespace dtensor::detail

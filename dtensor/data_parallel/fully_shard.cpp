@@ -61,11 +61,11 @@ detail::UnitGroups groups_of(
     const auto all = result.shard->size();
     DTENSOR_CHECK_VALUE(
         ranks > 1 && all % ranks == 0,
-        "[{}] reshard_after_forward is {} for {} ranks. Pass a number above 1 "
-        "that divides the number of ranks, or true.",
+        "[{}] reshard_after_forward is {} for {}. Pass a number above 1 that "
+        "divides the number of ranks, or true.",
         kFullyShard,
         ranks,
-        all);
+        detail::pluralize(all, "rank"));
     const auto split_message = DeviceMesh(mesh).unflatten(
         mesh.ndim() - 1,
         {all / ranks, ranks},
@@ -145,9 +145,9 @@ detail::UnshardedLayout shard(
     const std::optional<CPUOffloadPolicy>& offload) {
   const c10::NoGradGuard no_grad;
   const auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
-  detail::UnshardedLayout whole{layout.whole, nullptr};
+  detail::UnshardedLayout unsharded{layout.unsharded, nullptr};
   if (is_dtensor(parameter)) {
-    whole.boundaries =
+    unsharded.boundaries =
         std::exchange(detail::meta_of(parameter).boundaries, nullptr);
   }
   const auto part = kept(detail::part_of(parameter, layout), offload);
@@ -159,7 +159,7 @@ detail::UnshardedLayout shard(
         layout.spec->with_dtype(gradient.scalar_type()));
   }
   detail::keep_gradient_in_layout(parameter);
-  return whole;
+  return unsharded;
 }
 
 std::map<const torch::nn::Module*, std::string> names_in(
@@ -289,12 +289,12 @@ FSDPModule fully_shard(
   std::vector<detail::UnitParameter> all;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, parameter] = parameters[i];
-    auto whole = shard(parameter, layouts[i], options.offload_policy);
+    auto unsharded = shard(parameter, layouts[i], options.offload_policy);
     all.push_back(
         {parameter.unsafeGetTensorImpl(),
          name,
          std::move(layouts[i]),
-         std::move(whole)});
+         std::move(unsharded)});
   }
   unit->set_parameters(std::move(all));
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -38,7 +38,7 @@ Gathering::Gathering(
             return state.requires_grad;
           })) {
   const c10::InferenceMode normal(false);
-  elements_ = at::empty({layout.whole_size()}, options);
+  elements_ = at::empty({layout.unsharded_size()}, options);
   bytes_ = static_cast<int64_t>(elements_.nbytes());
   for (size_t i = 0; i < layout.count(); ++i) {
     parts_.push_back(
@@ -52,29 +52,30 @@ Gathering::Gathering(
 at::Tensor Gathering::bare(size_t i, const UnshardedLayout& layout) const {
   const c10::InferenceMode normal(false);
   const auto& part = parts_[i];
-  auto whole = over(elements_, part.storage_offset(), part.sizes());
+  auto unsharded = over(elements_, part.storage_offset(), part.sizes());
   if (layout.spec != nullptr) {
-    whole = wrap(std::move(whole), layout.spec->with_dtype(part.scalar_type()));
-    meta_of(whole).boundaries = layout.boundaries;
+    unsharded =
+        wrap(std::move(unsharded), layout.spec->with_dtype(part.scalar_type()));
+    meta_of(unsharded).boundaries = layout.boundaries;
   }
-  return whole;
+  return unsharded;
 }
 
-at::Tensor Gathering::whole(
+at::Tensor Gathering::unsharded(
     size_t i,
     const UnshardedLayout& layout,
     const std::function<NodePtr()>& make_node) {
-  auto whole = bare(i, layout);
+  auto unsharded = bare(i, layout);
   if (of_[i].requires_grad && c10::GradMode::is_enabled()) {
-    record(whole, i, make_node);
+    record(unsharded, i, make_node);
   }
-  return whole;
+  return unsharded;
 }
 
 // Makes the tensor output i of the one node that receives the gradients of all
 // parameters.
 void Gathering::record(
-    const at::Tensor& whole,
+    const at::Tensor& unsharded,
     size_t i,
     const std::function<NodePtr()>& make_node) {
   auto node = node_.lock();
@@ -83,7 +84,7 @@ void Gathering::record(
     node_ = WeakNode(node);
   }
   torch::autograd::impl::set_gradient_edge(
-      whole, {std::move(node), static_cast<uint32_t>(i)});
+      unsharded, {std::move(node), static_cast<uint32_t>(i)});
 }
 
 // Allocates memory and moves it into the storage of `elements_`. Every tensor

@@ -48,7 +48,7 @@ class Gathering {
   /// Like bare(), with autograd history if the parameter requires grad.
   /// `make_node` makes the node that receives the gradients of all parameters,
   /// by index. It is called once per graph.
-  at::Tensor whole(
+  at::Tensor unsharded(
       size_t i,
       const UnshardedLayout& layout,
       const std::function<NodePtr()>& make_node);
@@ -81,7 +81,7 @@ class Gathering {
  private:
   void allocate_memory();
   void record(
-      const at::Tensor& whole,
+      const at::Tensor& unsharded,
       size_t i,
       const std::function<NodePtr()>& make_node);
 

@@ -8,8 +8,8 @@
 namespace dtensor::detail {
 namespace {
 
-bool is_term_of(const Spec& grad, const Spec& whole) {
-  return grad.mesh().ndim() == 1 && whole.placements()[0].is_replicate() &&
+bool is_term_of(const Spec& grad, const Spec& unsharded) {
+  return grad.mesh().ndim() == 1 && unsharded.placements()[0].is_replicate() &&
       grad.placements()[0].is_partial(ReduceOp::kSum);
 }
 
@@ -17,18 +17,18 @@ bool is_term_of(const Spec& grad, const Spec& whole) {
 
 LocalGradient local_gradient(
     const at::Tensor& grad,
-    const SpecPtr& whole,
+    const SpecPtr& unsharded,
     at::ScalarType dtype) {
   if (!grad.defined()) {
     return {};
   }
-  if (whole == nullptr) {
+  if (unsharded == nullptr) {
     check_plain_gradient(grad);
     return {grad};
   }
-  const auto distributed = gradient_as_dtensor(grad, *whole);
+  const auto distributed = gradient_as_dtensor(grad, *unsharded);
   const auto& given = spec_of(distributed);
-  if (is_term_of(*given, *whole)) {
+  if (is_term_of(*given, *unsharded)) {
     return {local_of(distributed), /*is_partial_sum_term=*/true};
   }
   const auto summed = given->has_partial()
@@ -37,7 +37,7 @@ LocalGradient local_gradient(
   return {redistribute_local(
       local_of(distributed).to(summed),
       given->with_dtype(summed),
-      whole->with_dtype(summed))};
+      unsharded->with_dtype(summed))};
 }
 
 SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term) {

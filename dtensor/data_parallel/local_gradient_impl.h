@@ -19,13 +19,13 @@ struct LocalGradient {
   bool is_partial_sum_term = false;
 };
 
-/// Converts a gradient to layout `whole`, the layout in which operators have
-/// the parameter (null: a plain tensor). Partial values are reduced in `dtype`
-/// if that is wider than their own. Throws TypeError for a plain gradient of a
-/// DTensor, or a DTensor gradient of a plain tensor.
+/// Converts a gradient to layout `unsharded`, the layout in which operators
+/// have the parameter (null: a plain tensor). Partial values are reduced in
+/// `dtype` if that is wider than their own. Throws TypeError for a plain
+/// gradient of a DTensor, or a DTensor gradient of a plain tensor.
 LocalGradient local_gradient(
     const at::Tensor& grad,
-    const SpecPtr& whole,
+    const SpecPtr& unsharded,
     at::ScalarType dtype);
 
 /// Returns the layout of the gradient of a parameter with layout `spec`, whose

@@ -83,14 +83,14 @@ at::Tensor Reduction::pack(
   const auto device = c10::Device(device_);
   auto packed = at::empty(
       {layout.size()}, at::TensorOptions().dtype(dtype).device(device));
-  std::vector<at::Tensor> wholes;
+  std::vector<at::Tensor> unsharded;
   std::vector<double> header;
   for (const auto& local : locals) {
-    wholes.push_back(local.value);
+    unsharded.push_back(local.value);
     header.push_back(local.value.defined() ? 1 : 0);
     header.push_back(local.is_partial_sum_term ? 1 : 0);
   }
-  layout.pack(wholes, packed);
+  layout.pack(unsharded, packed);
   const auto counts = at::tensor(header, at::kDouble).to(packed.options());
   for (size_t rank = 0; rank < layout.rank_sizes().size(); ++rank) {
     layout.header(packed, rank).copy_(counts);
@@ -163,10 +163,11 @@ std::pair<variable_list, PendingPtr> Reduction::run(
     at::ScalarType dtype) {
   variable_list results(gradients.size());
   std::vector<LocalGradient> locals;
-  std::vector<ShardedSizes> cuts;
+  std::vector<ShardedSizes> shards;
   for (const auto& [number, layout] : parameters) {
-    locals.push_back(local_gradient(gradients[number], layout->whole, dtype));
-    cuts.push_back(layout->cut);
+    locals.push_back(
+        local_gradient(gradients[number], layout->unsharded, dtype));
+    shards.push_back(layout->sharded);
   }
   add_unreduced(locals);
   if (!requires_sync_) {
@@ -174,9 +175,9 @@ std::pair<variable_list, PendingPtr> Reduction::run(
     return {std::move(results), nullptr};
   }
   const FlatLayout layout(
-      cuts,
+      shards,
       static_cast<size_t>(shard_->size()),
-      2 * static_cast<int64_t>(cuts.size()));
+      2 * static_cast<int64_t>(shards.size()));
   auto sums = sum(pack(layout, locals, dtype), layout);
   for (size_t i = 0; i < parameters.size() && sums != nullptr; ++i) {
     results[parameters[i].number] =

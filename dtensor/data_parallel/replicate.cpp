@@ -39,7 +39,7 @@ struct TakeGradient final : HookBefore {
       : replication(std::move(r)),
         index(i) {}
   void operator()(const at::Tensor& parameter) override {
-    if (!replication->take(index)) {
+    if (!replication->take_gradient(index)) {
       go_on(parameter);
     }
   }
@@ -179,7 +179,7 @@ void Replication::accumulate_in_wider_dtype(Parameter& parameter) const {
   tensor.mutable_grad() = at::Tensor();
 }
 
-bool Replication::take(size_t i) {
+bool Replication::take_gradient(size_t i) {
   auto& parameter = parameters_[i];
   parameter.is_changed = true;
   accumulate_in_wider_dtype(parameter);

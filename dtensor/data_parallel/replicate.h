@@ -54,8 +54,9 @@ class DTENSOR_API ReplicatedModule {
  public:
   explicit ReplicatedModule(std::shared_ptr<detail::Replication> replication);
 
-  /// false: the next backward passes accumulate gradients locally, until a pass
-  /// with true averages their sum.
+  /// Enables or disables averaging. While it is disabled, backward passes
+  /// accumulate gradients locally; the first pass after it is enabled again
+  /// averages their sum.
   /// Python: DistributedDataParallel.no_sync().
   void set_requires_gradient_sync(bool requires_sync);
 

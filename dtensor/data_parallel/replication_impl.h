@@ -61,7 +61,7 @@ class Replication : public std::enable_shared_from_this<Replication> {
 
   /// Takes the gradient of parameter `i` in this pass. Returns true if it
   /// becomes an average at the end of the pass.
-  bool take(size_t i);
+  bool take_gradient(size_t i);
 
   void set_requires_gradient_sync(bool requires_sync) {
     requires_sync_ = requires_sync;

@@ -28,25 +28,25 @@ int64_t dim_of(
       placement.dim() < 0 ? placement.dim() + ndim : placement.dim();
   DTENSOR_CHECK_VALUE(
       dim >= 0 && dim < ndim,
-      "[{}] parameter \"{}\" has {} dimensions, so it cannot be sharded as "
-      "{}. Choose a dimension that it has; reshape a scalar to one dimension, "
-      "or add it to ignored_params.",
+      "[{}] parameter \"{}\" has {}, so it cannot be sharded as {}. Choose a "
+      "dimension that it has; reshape a scalar to one dimension, or add it to "
+      "ignored_params.",
       kFullyShard,
       name,
-      ndim,
+      pluralize(ndim, "dimension"),
       to_string(placement));
   return dim;
 }
 
 // Returns how data parallelism shards along `dim` the local shards of tensor
 // parallelism: as if its mesh dimension came last, though it comes first.
-Placement shard_of_local_shards(const Spec& whole, int64_t dim) {
+Placement shard_of_local_shards(const Spec& unsharded, int64_t dim) {
   int64_t parts = 1;
   int64_t unit = 1;
-  for (int64_t m = 0; m < whole.mesh().ndim(); ++m) {
-    const auto& p = whole.placements()[static_cast<size_t>(m)];
+  for (int64_t m = 0; m < unsharded.mesh().ndim(); ++m) {
+    const auto& p = unsharded.placements()[static_cast<size_t>(m)];
     if (p.is_sharded(dim)) {
-      parts *= whole.mesh().size(m);
+      parts *= unsharded.mesh().size(m);
       unit = p.unit();
     }
   }
@@ -54,10 +54,10 @@ Placement shard_of_local_shards(const Spec& whole, int64_t dim) {
 }
 
 // True if on every rank `spec` yields the expected shard: the local shard of
-// `whole`, sharded again over data-parallel ranks.
+// `unsharded`, sharded again over data-parallel ranks.
 bool yields_expected_shards(
     const Spec& spec,
-    const Spec& whole,
+    const Spec& unsharded,
     int64_t dim,
     int64_t unit,
     int64_t shard_dim) {
@@ -69,14 +69,14 @@ bool yields_expected_shards(
     const auto parts = local_intervals(
         size,
         dim,
-        whole.mesh().shape(),
-        whole.placements(),
+        unsharded.mesh().shape(),
+        unsharded.placements(),
         SizesRef(at).slice(data_dims));
-    const auto expected =
-        cut(parts,
-            unit == 1 ? Shard(dim) : Shard(dim, unit),
-            mesh.size(shard_dim),
-            at[data_dims - 1]);
+    const auto expected = shard_intervals(
+        parts,
+        unit == 1 ? Shard(dim) : Shard(dim, unit),
+        mesh.size(shard_dim),
+        at[data_dims - 1]);
     const auto found =
         local_intervals(size, dim, mesh.shape(), spec.placements(), at);
     if (expected != found && total_size(expected) + total_size(found) > 0) {
@@ -106,33 +106,35 @@ ParameterLayout layout_of_plain(
 // Puts the mesh dimension of data parallelism first, as Python does. A
 // StridedShard cannot express unevenly sharded heads: then it comes last.
 SpecPtr spec_over_both(
-    const Spec& whole,
+    const Spec& unsharded,
     const std::string& name,
     int64_t dim,
     DataMesh& data) {
-  const auto placement = shard_of_local_shards(whole, dim);
+  const auto placement = shard_of_local_shards(unsharded, dim);
   auto over_data = replicated_placements(data.mesh);
   over_data.back() = placement;
   auto placements = over_data;
-  placements.append(whole.placements().begin(), whole.placements().end());
+  placements.append(
+      unsharded.placements().begin(), unsharded.placements().end());
   auto spec = Spec::make(
-      data.with(whole.mesh(), name),
+      data.with(unsharded.mesh(), name),
       placements,
-      whole.sizes(),
-      whole.dtype(),
+      unsharded.sizes(),
+      unsharded.dtype(),
       kFullyShard);
   if (yields_expected_shards(
-          *spec, whole, dim, placement.unit(), data.shard_dim())) {
+          *spec, unsharded, dim, placement.unit(), data.shard_dim())) {
     return spec;
   }
   over_data.back() = Shard(dim, placement.unit());
-  placements = Placements(whole.placements().begin(), whole.placements().end());
+  placements =
+      Placements(unsharded.placements().begin(), unsharded.placements().end());
   placements.append(over_data.begin(), over_data.end());
   return Spec::make(
-      DeviceMesh::concatenate({whole.mesh(), data.mesh}),
+      DeviceMesh::concatenate({unsharded.mesh(), data.mesh}),
       placements,
-      whole.sizes(),
-      whole.dtype(),
+      unsharded.sizes(),
+      unsharded.dtype(),
       kFullyShard);
 }
 
@@ -149,16 +151,16 @@ ParameterLayout layout_of_distributed(
       kFullyShard,
       name,
       *given);
-  const auto whole = Spec::make(
+  const auto unsharded = Spec::make(
       given->mesh(),
       given->placements(),
       given->sizes(),
       given->dtype(),
       kFullyShard);
   return {
-      spec_over_both(*whole, name, dim, data),
-      whole,
-      {Sizes(whole->local_sizes().begin(), whole->local_sizes().end()),
+      spec_over_both(*unsharded, name, dim, data),
+      unsharded,
+      {Sizes(unsharded->local_sizes().begin(), unsharded->local_sizes().end()),
        dim,
        {}}};
 }
@@ -192,13 +194,13 @@ ParameterLayout layout_of(
   auto layout = is_dtensor(parameter)
       ? layout_of_distributed(parameter, name, dim, data)
       : layout_of_plain(parameter, dim, data);
-  const auto unit = layout.whole == nullptr
+  const auto unit = layout.unsharded == nullptr
       ? 1
-      : shard_of_local_shards(*layout.whole, dim).unit();
+      : shard_of_local_shards(*layout.unsharded, dim).unit();
   const auto ranks = data.mesh.size(data.shard_dim());
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    layout.cut.cuts.push_back(
-        chunk(layout.cut.sizes[static_cast<size_t>(dim)], ranks, rank, unit));
+    layout.sharded.shards.push_back(chunk(
+        layout.sharded.sizes[static_cast<size_t>(dim)], ranks, rank, unit));
   }
   layout.rank = static_cast<size_t>(data.mesh.get_local_rank(data.shard_dim()));
   return layout;
@@ -206,8 +208,8 @@ ParameterLayout layout_of(
 
 at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout) {
   const auto local = is_dtensor(tensor) ? local_of(tensor) : tensor.detach();
-  const auto& cut = layout.cut.cuts[layout.rank];
-  return local.narrow(layout.cut.dim, cut.begin, cut.size())
+  const auto& interval = layout.sharded.shards[layout.rank];
+  return local.narrow(layout.sharded.dim, interval.begin, interval.size())
       .clone(at::MemoryFormat::Contiguous);
 }
 

@@ -40,10 +40,10 @@ struct ParameterLayout {
   SpecPtr spec;
   /// Layout of the unsharded parameter: on the mesh of tensor parallelism, or
   /// null for a plain tensor.
-  SpecPtr whole;
-  /// Local tensor of `whole`, and its shards over data-parallel ranks.
-  ShardedSizes cut;
-  /// Index of this rank's shard in `cut`.
+  SpecPtr unsharded;
+  /// Local tensor of `unsharded`, and its shards over data-parallel ranks.
+  ShardedSizes sharded;
+  /// Index of this rank's shard in `sharded`.
   size_t rank = 0;
 };
 

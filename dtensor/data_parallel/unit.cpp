@@ -113,11 +113,13 @@ bool Unit::is_gathered() const {
   return (current_ != nullptr && current_->is_here()) || ahead_ != nullptr;
 }
 
-at::Tensor Unit::take(size_t parameter) {
+at::Tensor Unit::take_unsharded(size_t parameter) {
   schedule_->begin_forward(*this, parameter);
   ++users_;
-  return current_->whole(
-      parameter, parameters_[parameter].whole, [this] { return make_node(); });
+  return current_->unsharded(
+      parameter, parameters_[parameter].unsharded, [this] {
+        return make_node();
+      });
 }
 
 std::shared_ptr<void> Unit::open() {
@@ -229,7 +231,7 @@ NodePtr Unit::make_node() {
         parameter.requires_grad()
             ? torch::autograd::impl::gradient_edge(parameter)
             : torch::autograd::Edge());
-    node->add_input_metadata(current_->bare(i, parameters_[i].whole));
+    node->add_input_metadata(current_->bare(i, parameters_[i].unsharded));
     ++i;
   }
   node->set_next_edges(std::move(edges));
@@ -257,7 +259,7 @@ void Unit::release(bool after_forward) {
   if (after_forward && groups_.reshard_group != nullptr &&
       reshard_after_forward_ && reshard_after_forward_->ranks() > 0) {
     const auto piece = chunk(
-        layout_->whole_size(),
+        layout_->unsharded_size(),
         groups_.reshard_group->size(),
         groups_.reshard_group->rank());
     kept_ = current_->elements().narrow(0, piece.begin, piece.size()).clone();

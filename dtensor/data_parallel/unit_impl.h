@@ -35,7 +35,7 @@ struct UnitParameter {
   c10::TensorImpl* tensor;
   std::string name;
   ParameterLayout layout;
-  UnshardedLayout whole;
+  UnshardedLayout unsharded;
   uint64_t replaced = 0; // see ParameterState
 };
 
@@ -69,7 +69,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return schedule_;
   }
 
-  at::Tensor take(size_t parameter);
+  at::Tensor take_unsharded(size_t parameter);
   void give_back(size_t parameter, at::TensorList results);
   void forget(size_t parameter) {
     parameters_[parameter].tensor = nullptr;

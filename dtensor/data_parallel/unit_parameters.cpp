@@ -14,11 +14,11 @@ namespace dtensor::detail {
 
 void Unit::set_parameters(std::vector<UnitParameter> parameters) {
   parameters_ = std::move(parameters);
-  std::vector<ShardedSizes> cuts;
+  std::vector<ShardedSizes> shards;
   for (const auto& p : parameters_) {
-    cuts.push_back(p.layout.cut);
+    shards.push_back(p.layout.sharded);
   }
-  layout_.emplace(cuts, static_cast<size_t>(groups_.shard->size()));
+  layout_.emplace(shards, static_cast<size_t>(groups_.shard->size()));
   if (parameters_.empty()) {
     return;
   }
@@ -166,7 +166,7 @@ UnitPtr unit_of_module(const torch::nn::Module& module) {
 
 UnitPtr unit_of(const at::Tensor& parameter) {
   const auto* source =
-      dynamic_cast<const UnitParameterSource*>(whole_source_of(parameter));
+      dynamic_cast<const UnitParameterSource*>(unsharded_source_of(parameter));
   return source == nullptr ? nullptr : source->unit();
 }
 

@@ -28,8 +28,8 @@ class UnitParameterSource final : public UnshardedSource {
   bool is_open() const override {
     return unit_->is_open();
   }
-  at::Tensor take() override {
-    return unit_->take(index_);
+  at::Tensor take_unsharded() override {
+    return unit_->take_unsharded(index_);
   }
   void give_back(at::TensorList results) override {
     unit_->give_back(index_, results);

@@ -84,12 +84,12 @@ std::string take_until(std::string_view& text, char end) {
 std::vector<ReplicaLine> parse_lines(std::string_view text) {
   std::vector<ReplicaLine> all;
   while (!text.empty()) {
-    ReplicaLine told;
-    told.title = take_until(text, '\t');
-    told.shape = take_until(text, '\t');
-    told.value = take_until(text, '\t');
-    told.digest = take_until(text, '\n');
-    all.push_back(std::move(told));
+    ReplicaLine line;
+    line.title = take_until(text, '\t');
+    line.shape = take_until(text, '\t');
+    line.value = take_until(text, '\t');
+    line.digest = take_until(text, '\n');
+    all.push_back(std::move(line));
   }
   return all;
 }
@@ -229,8 +229,8 @@ class Difference {
   std::vector<std::string> of_all(size_t i, std::string ReplicaLine::*field)
       const {
     std::vector<std::string> texts;
-    for (const auto& told : all_) {
-      texts.push_back(told[i].*field);
+    for (const auto& lines : all_) {
+      texts.push_back(lines[i].*field);
     }
     return texts;
   }
@@ -274,8 +274,8 @@ class Difference {
   double tolerance_;
 };
 
-std::string place_text(const std::vector<ReplicaLine>& told, size_t i) {
-  return i < told.size() ? told[i].title : "nothing more";
+std::string place_text(const std::vector<ReplicaLine>& lines, size_t i) {
+  return i < lines.size() ? lines[i].title : "nothing more";
 }
 
 void check_same_places(
@@ -284,8 +284,8 @@ void check_same_places(
     const LinesByRank& all,
     size_t i) {
   std::vector<std::string> places;
-  for (const auto& told : all) {
-    places.push_back(place_text(told, i));
+  for (const auto& lines : all) {
+    places.push_back(place_text(lines, i));
   }
   DTENSOR_CHECK(
       std::all_of(

@@ -47,10 +47,11 @@ enum class DecidedBy : uint8_t {
   kViewRule,  // a view rule: the result's layout follows from the input's
   kKernel,    // no decision: a kernel for DTensors computes the result
   kOperators, // no decision: it decomposes into the operators in `calls`
-  kWhole,     // no rule, operands replicated: every rank computes the result
-  kReplicatedFallback, // as kWhole, on operands redistributed to Replicate: in
-                       // an on_missing_rule() scope, or for an operator whose
-                       // result's shape depends on values
+  kReplicatedOperands, // no rule, operands replicated: every rank computes the
+                       // result
+  kReplicatedFallback, // as kReplicatedOperands, on operands redistributed to
+                       // Replicate: in an on_missing_rule() scope, or for an
+                       // operator whose result's shape depends on values
   kUnsupported,        // unsupported: the call throws
 };
 

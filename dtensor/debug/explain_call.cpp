@@ -30,7 +30,7 @@ DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   }
   const bool decomposes =
       info.is_out || (is_composite(info.op) && !runs_replicated(info, args));
-  return decomposes ? DecidedBy::kOperators : DecidedBy::kWhole;
+  return decomposes ? DecidedBy::kOperators : DecidedBy::kReplicatedOperands;
 }
 
 // Returns the mechanism of a call, following the choice of kernels in
@@ -186,7 +186,7 @@ void add_decision(
     ExplainedCall& call) {
   if (decision.shapes_from_results) {
     call.by = is_replicated_fallback(decision) ? DecidedBy::kReplicatedFallback
-                                               : DecidedBy::kWhole;
+                                               : DecidedBy::kReplicatedOperands;
   }
   for (size_t i = 0; i < call.operands.size(); ++i) {
     add_way(call.operands[i], decision.inputs[i]);
@@ -252,17 +252,19 @@ namespace {
 enum class Criterion : uint8_t { kByStanding, kByBytes, kByChanges, kByOrder };
 
 Criterion how_beats(const ScoredStrategy& better, const ScoredStrategy& worse) {
-  if (better.standing != worse.standing) {
+  if (better.feasibility != worse.feasibility) {
     return Criterion::kByStanding;
   }
-  const bool last = better.standing == Feasibility::kLastResort;
+  const bool last = better.feasibility == Feasibility::kLastResort;
   return !last && better.bytes != worse.bytes ? Criterion::kByBytes
       : better.changes != worse.changes       ? Criterion::kByChanges
                                               : Criterion::kByOrder;
 }
 
-std::string why_impossible(Feasibility standing, const std::string& written) {
-  switch (standing) {
+std::string why_impossible(
+    Feasibility feasibility,
+    const std::string& written) {
+  switch (feasibility) {
     case Feasibility::kUnreachable:
       return "cannot convert one reduction to another";
     case Feasibility::kChangesWritten:
@@ -332,7 +334,7 @@ ExplainedMeshDim explain_choice(
     const bool is_taken = choice.taken == i;
     auto why = is_taken         ? why_taken(choice, written)
         : option.may_be_taken() ? why_not(option, choice.options[*choice.taken])
-                                : why_impossible(option.standing, written);
+                                : why_impossible(option.feasibility, written);
     explained.strategies.push_back(
         {option.strategy,
          option.bytes,

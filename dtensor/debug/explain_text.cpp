@@ -25,8 +25,8 @@ std::string bytes_text(double bytes) {
     return "-";
   }
   char text[64];
-  const bool whole = bytes == std::floor(bytes);
-  std::snprintf(text, sizeof(text), "%.*f", whole ? 0 : 1, bytes);
+  const bool is_integer = bytes == std::floor(bytes);
+  std::snprintf(text, sizeof(text), "%.*f", is_integer ? 0 : 1, bytes);
   return text;
 }
 
@@ -152,7 +152,7 @@ std::string_view to_string(DecidedBy by) {
       return "by its own kernel";
     case DecidedBy::kOperators:
       return "by other operators";
-    case DecidedBy::kWhole:
+    case DecidedBy::kReplicatedOperands:
       return "replicated on every rank";
     case DecidedBy::kReplicatedFallback:
       return "replicated by on_missing_rule()";

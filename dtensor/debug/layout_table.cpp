@@ -31,9 +31,16 @@ class LayoutTable {
       return;
     }
     const auto item = static_cast<int64_t>(tensor.element_size());
-    const auto whole = tensor.numel() * item;
+    const auto global_bytes = tensor.numel() * item;
     if (!is_dtensor(tensor)) {
-      add_row(name, tensor, "plain", "", tensor.sizes(), whole, whole);
+      add_row(
+          name,
+          tensor,
+          "plain",
+          "",
+          tensor.sizes(),
+          global_bytes,
+          global_bytes);
       return;
     }
     const auto spec = DTensor(tensor).spec();
@@ -44,12 +51,12 @@ class LayoutTable {
         to_string(spec->mesh()),
         spec->local_sizes(),
         numel(spec->local_sizes()) * item,
-        whole);
+        global_bytes);
   }
 
   std::string text() {
     rows_.push_back(
-        {"total", "", "", "", "", c10::str(here_), c10::str(whole_)});
+        {"total", "", "", "", "", c10::str(here_), c10::str(global_bytes_)});
     return detail::aligned(rows_, /*first_number=*/5);
   }
 
@@ -61,7 +68,7 @@ class LayoutTable {
       std::string mesh,
       SizesRef part,
       int64_t here,
-      int64_t whole) {
+      int64_t global_bytes) {
     rows_.push_back(
         {name,
          detail::shape_text(tensor),
@@ -69,16 +76,16 @@ class LayoutTable {
          std::move(mesh),
          "[" + c10::Join(", ", part) + "]",
          c10::str(here),
-         c10::str(whole)});
+         c10::str(global_bytes)});
     here_ += here;
-    whole_ += whole;
+    global_bytes_ += global_bytes;
   }
 
   std::vector<detail::TextRow> rows_ = {
       {"parameter", "tensor", "layout", "mesh", "here", "bytes here", "bytes"}};
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
   int64_t here_ = 0;
-  int64_t whole_ = 0;
+  int64_t global_bytes_ = 0;
 };
 
 } // namespace

@@ -61,8 +61,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
 }
 
 template <ObservedEvents heard>
-void end(const at::RecordFunction& call, at::ObserverContext* told) {
-  if (told == nullptr) {
+void end(const at::RecordFunction& call, at::ObserverContext* context) {
+  if (context == nullptr) {
     return;
   }
   for (auto* observer : listeners_to(heard).observers) {

@@ -11,7 +11,7 @@ std::string in_module(std::string_view name) {
 }
 
 std::string of_module(std::string_view name) {
-  return name.empty() ? " of the module itself"
+  return name.empty() ? " of the root module"
                       : detail::format_text(" of module \"{}\"", name);
 }
 
@@ -50,7 +50,7 @@ std::string title_of(ReplicaRole role, std::string_view name) {
 const char* advice_for(ReplicaRole role) {
   switch (role) {
     case ReplicaRole::kInput:
-      return "Give these ranks the same input, or set the style's "
+      return "Pass the same input on these ranks, or set the style's "
              "input_layouts to its actual layout.";
     case ReplicaRole::kOutput:
       return "Look for what the module computes differently there: random "

@@ -164,7 +164,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     if (has_begun) {
       lane.running.back().args = args_of(event);
     } else {
-      lane.told = args_of(event);
+      lane.next_args = args_of(event);
     }
   }
 
@@ -177,7 +177,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     size_t index = 0;
     size_t operators = 0; // number of running operators
     std::vector<TraceEvent> running;
-    ReportJson told = ReportJson::object(); // args of the next collective
+    ReportJson next_args = ReportJson::object(); // args of the next collective
   };
 
   Lane& lane() {
@@ -208,7 +208,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
       add_cause(event.args, tracker_.now());
     } else if (is_collective(event.name)) {
       event.category = "collective";
-      event.args = std::exchange(lane.told, ReportJson::object());
+      event.args = std::exchange(lane.next_args, ReportJson::object());
     } else {
       event.category = event.name == "dtensor::wait" ? "wait" : "range";
       add_cause(event.args, tracker_.now());

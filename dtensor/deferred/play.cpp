@@ -296,9 +296,9 @@ class Player {
           about.sizes, c.args[1].toScalar(), group.mesh, layout, options);
     }
     c.op.callBoxed(&stack);
-    const auto whole = stack.back().toTensor();
-    fill(c, whole);
-    return distribute_tensor(whole, group.mesh, layout, std::nullopt);
+    const auto full = stack.back().toTensor();
+    fill(c, full);
+    return distribute_tensor(full, group.mesh, layout, std::nullopt);
   }
 
   void forget_after(size_t n) {

@@ -49,7 +49,8 @@ double wire_bytes(CollectiveKind kind, int64_t n, double buffer) {
   return rounds * buffer / static_cast<double>(n);
 }
 
-int64_t wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer) {
+int64_t
+elements_sent_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer) {
   return ring_rounds(kind, n) * buffer;
 }
 

@@ -46,6 +46,6 @@ DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 /// Returns the number of elements that a rank sends, times `n`, for a `buffer`
 /// in elements. The product is an integer, so costs compare exactly.
 DTENSOR_API int64_t
-wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer);
+elements_sent_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer);
 
 } // namespace dtensor

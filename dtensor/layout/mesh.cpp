@@ -81,21 +81,20 @@ void check_shape(
       !shape.empty() &&
           std::all_of(
               shape.begin(), shape.end(), [](int64_t n) { return n > 0; }),
-      "[DeviceMesh] invalid mesh shape: {}. Give at least one dimension, and "
+      "[DeviceMesh] invalid mesh shape: {}. Pass at least one dimension, and "
       "positive sizes.",
       SizesRef(shape));
   DTENSOR_CHECK_VALUE(
       static_cast<size_t>(numel(shape)) == ranks.size(),
-      "[DeviceMesh] {} ranks for a mesh of shape {}. Give {} ranks, in "
-      "row-major order.",
-      ranks.size(),
+      "[DeviceMesh] {} for a mesh of shape {}. Pass {}, in row-major order.",
+      detail::pluralize(ranks.size(), "rank"),
       SizesRef(shape),
-      numel(shape));
+      detail::pluralize(numel(shape), "rank"));
   std::unordered_set<int64_t> seen;
   for (const int64_t rank : ranks) {
     DTENSOR_CHECK_VALUE(
         rank >= 0 && seen.insert(rank).second,
-        "[DeviceMesh] {}{}. Give different global ranks.",
+        "[DeviceMesh] {}{}. Pass different global ranks.",
         rank < 0 ? "a rank is negative: " : "a rank occurs twice: ",
         rank);
   }
@@ -104,10 +103,9 @@ void check_shape(
 void check_names(const std::vector<std::string>& names, size_t ndim) {
   DTENSOR_CHECK_VALUE(
       names.empty() || names.size() == ndim,
-      "[DeviceMesh] {} names for {} dimensions: {}. Give one name per "
-      "dimension.",
-      names.size(),
-      ndim,
+      "[DeviceMesh] {} for {}: {}. Pass one name per dimension.",
+      detail::pluralize(names.size(), "name"),
+      detail::pluralize(ndim, "dimension"),
       detail::join_names(names));
   for (auto name = names.begin(); name != names.end(); ++name) {
     DTENSOR_CHECK_VALUE(

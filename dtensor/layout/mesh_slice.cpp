@@ -250,26 +250,26 @@ DeviceMesh DeviceMesh::unflatten(
     const std::vector<int64_t>& sizes,
     const std::vector<std::string>& mesh_dim_names) const {
   constexpr const char* kWhere = "DeviceMesh::unflatten";
-  const auto whole = size(dim); // throws for an invalid `dim`
+  const auto dim_size = size(dim); // throws for an invalid `dim`
   const auto at = static_cast<size_t>(dim < 0 ? dim + ndim() : dim);
   const auto product = std::accumulate(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   DTENSOR_CHECK_VALUE(
-      !sizes.empty() && product == whole,
-      "[{}] mesh dim {} has {} ranks, which is not the product of the sizes "
-      "{}. Give sizes whose product is the number of ranks.",
+      !sizes.empty() && product == dim_size,
+      "[{}] mesh dim {} has {}, which is not the product of the sizes {}. Pass "
+      "sizes whose product is the number of ranks.",
       kWhere,
       dim_label(dim),
-      whole,
+      detail::pluralize(dim_size, "rank"),
       SizesRef(sizes));
   const bool has_names = !state_->names.empty();
   DTENSOR_CHECK_VALUE(
       mesh_dim_names.size() == (has_names ? sizes.size() : 0),
-      "[{}] {} names for {} dimensions of a mesh {} names. Give one for each "
-      "dimension if the mesh has names, otherwise none.",
+      "[{}] {} for {} of a mesh {} names. Pass one for each dimension if the "
+      "mesh has names, otherwise none.",
       kWhere,
-      mesh_dim_names.size(),
-      sizes.size(),
+      detail::pluralize(mesh_dim_names.size(), "name"),
+      detail::pluralize(sizes.size(), "dimension"),
       has_names ? "with" : "without");
   const DeviceMesh pure(
       device_type(),

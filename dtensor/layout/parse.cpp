@@ -153,13 +153,13 @@ Sizes read_sizes(Reader& reader, const char* what) {
 // the distance from the first to the last element in memory. A size of 0 counts
 // as 1.
 void check_extent(Reader& reader, size_t begin, const ParsedSpec& spec) {
-  int64_t room = kMaxElements;
+  int64_t remaining = kMaxElements;
   int64_t reach = 0;
   for (size_t d = 0; d < spec.sizes.size(); ++d) {
     const auto size = std::max<int64_t>(spec.sizes[d], 1);
     const auto stride = std::max<int64_t>(spec.strides[d], 1);
-    room /= size;
-    if (room == 0 || size - 1 > (kMaxElements - reach) / stride) {
+    remaining /= size;
+    if (remaining == 0 || size - 1 > (kMaxElements - reach) / stride) {
       reader.go_to(begin);
       reader.fail(
           detail::format_text("a shape of at most {} elements", kMaxElements));
@@ -211,12 +211,12 @@ void read_mesh_dim(Reader& reader, ParsedSpec& spec) {
 // "(dp=2, tp=4)"
 void read_mesh(Reader& reader, ParsedSpec& spec) {
   const size_t begin = reader.position();
-  int64_t room = kMaxRanks;
+  int64_t remaining = kMaxRanks;
   reader.expect("(");
   do {
     read_mesh_dim(reader, spec);
-    room /= spec.mesh_shape.back();
-    if (room == 0 || spec.mesh_shape.size() > kMaxDims) {
+    remaining /= spec.mesh_shape.back();
+    if (remaining == 0 || spec.mesh_shape.size() > kMaxDims) {
       reader.go_to(begin);
       reader.fail(detail::format_text(
           "a mesh of at most {} ranks and {} dimensions", kMaxRanks, kMaxDims));
@@ -304,10 +304,10 @@ Placements read_placements(Reader& reader) {
 // Checks the product of the split factors: each strided placement splits every
 // block of the placements before it.
 void check_pieces(Reader& reader, size_t begin, PlacementsRef placements) {
-  int64_t room = kMaxPieces;
+  int64_t remaining = kMaxPieces;
   for (const auto& placement : placements) {
-    room /= placement.is_sharded() ? placement.split_factor() : 1;
-    if (room == 0) {
+    remaining /= placement.is_sharded() ? placement.split_factor() : 1;
+    if (remaining == 0) {
       reader.go_to(begin);
       reader.fail(
           c10::str("split factors whose product is at most ", kMaxPieces));

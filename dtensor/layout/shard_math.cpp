@@ -54,7 +54,7 @@ Intervals intervals_before(
   detail::append_joined(held, {0, size});
   for (size_t i = 0; i < mesh_dim; ++i) {
     if (placements[i].is_sharded(dim)) {
-      held = cut(held, placements[i], mesh_shape[i], coordinate[i]);
+      held = shard_intervals(held, placements[i], mesh_shape[i], coordinate[i]);
     }
   }
   return held;
@@ -62,12 +62,12 @@ Intervals intervals_before(
 
 using SizeSet = std::set<int64_t>;
 
-// Returns the sizes of the blocks that `cut` splits dimensions of these sizes
-// into.
-SizeSet piece_sizes(const SizeSet& sizes, const Placement& cut) {
+// Returns the sizes of the blocks that `sharding` splits dimensions of
+// these sizes into.
+SizeSet piece_sizes(const SizeSet& sizes, const Placement& sharding) {
   SizeSet pieces;
   for (const int64_t size : sizes) {
-    const Interval first = chunk(size, cut.split_factor(), 0);
+    const Interval first = chunk(size, sharding.split_factor(), 0);
     pieces.insert(first.size());
     if (first.size() > 0) {
       pieces.insert(size % first.size());
@@ -89,10 +89,10 @@ SizeSet sizes_found(
       continue;
     }
     SizeSet parts;
-    for (const int64_t whole : sizes) {
+    for (const int64_t parent : sizes) {
       for (int64_t index = 0; index < mesh_shape[m]; ++index) {
-        parts.insert(
-            total_size(cut({{0, whole}}, placements[m], mesh_shape[m], index)));
+        parts.insert(total_size(shard_intervals(
+            {{0, parent}}, placements[m], mesh_shape[m], index)));
       }
     }
     sizes = std::move(parts);
@@ -117,10 +117,10 @@ bool makes_same_parts(
 // size, the unit is a common divisor of that size and the chunk step, or the
 // step itself. With several sizes, no larger unit is searched.
 int64_t
-largest_unit(const SizeSet& found, const Placement& cut, int64_t parts) {
-  SizeSet sizes = piece_sizes(found, cut);
+largest_unit(const SizeSet& found, const Placement& sharding, int64_t parts) {
+  SizeSet sizes = piece_sizes(found, sharding);
   sizes.erase(0);
-  const int64_t unit = cut.unit();
+  const int64_t unit = sharding.unit();
   if (makes_same_parts(sizes, parts, unit, 1)) {
     return 1;
   }
@@ -160,7 +160,7 @@ Interval chunk(int64_t size, int64_t parts, int64_t index, int64_t unit) {
   return {begin, std::min(size, begin + step)};
 }
 
-Intervals cut(
+Intervals shard_intervals(
     const Intervals& held,
     const Placement& placement,
     int64_t parts,
@@ -192,14 +192,15 @@ Placements with_largest_units(
     SizesRef mesh_shape,
     Placements placements) {
   for (size_t m = 0; m < placements.size(); ++m) {
-    Placement& cut = placements[m];
-    if (cut.is_sharded() && cut.unit() != 1) {
+    Placement& sharding = placements[m];
+    if (sharding.is_sharded() && sharding.unit() != 1) {
       const auto found = sizes_found(
-          global_sizes[static_cast<size_t>(cut.dim())],
-          cut.dim(),
+          global_sizes[static_cast<size_t>(sharding.dim())],
+          sharding.dim(),
           mesh_shape,
           PlacementsRef(placements).slice(0, m));
-      cut = cut.with_unit(largest_unit(found, cut, mesh_shape[m]));
+      sharding =
+          sharding.with_unit(largest_unit(found, sharding, mesh_shape[m]));
     }
   }
   return placements;
@@ -250,7 +251,7 @@ Sizes global_offset(
   return offset;
 }
 
-int64_t logical_size(
+int64_t size_before_mesh_dim(
     int64_t size,
     int64_t dim,
     SizesRef mesh_shape,

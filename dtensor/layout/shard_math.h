@@ -48,10 +48,10 @@ DTENSOR_API int64_t total_size(const Intervals& intervals);
 DTENSOR_API Interval
 chunk(int64_t size, int64_t parts, int64_t index, int64_t unit = 1);
 
-/// Returns the sublist of `held`, an ordered list of intervals, that rank
-/// `index` of `parts` ranks gets by `placement`. Adjacent intervals are joined.
-DTENSOR_API Intervals
-cut(const Intervals& held,
+/// Shards `held`, an ordered list of intervals, by `placement`, and returns the
+/// shard of rank `index` of `parts` ranks. Adjacent intervals are joined.
+DTENSOR_API Intervals shard_intervals(
+    const Intervals& held,
     const Placement& placement,
     int64_t parts,
     int64_t index);
@@ -92,7 +92,7 @@ DTENSOR_API Sizes global_offset(
 
 /// Returns the size of dimension `dim` at `coordinate` after only the
 /// placements of the mesh dimensions before `mesh_dim` are applied.
-DTENSOR_API int64_t logical_size(
+DTENSOR_API int64_t size_before_mesh_dim(
     int64_t size,
     int64_t dim,
     SizesRef mesh_shape,

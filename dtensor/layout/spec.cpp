@@ -177,11 +177,11 @@ Placements normalize_placements(
       where);
   DTENSOR_CHECK_VALUE(
       placements.size() == static_cast<size_t>(mesh.ndim()),
-      "[{}] {} placements for a mesh of {} dimensions: [{}] on {}. Give one "
-      "placement per mesh dimension.",
+      "[{}] {} for a mesh of {}: [{}] on {}. Pass one placement per mesh "
+      "dimension.",
       where,
-      placements.size(),
-      mesh.ndim(),
+      detail::pluralize(placements.size(), "placement"),
+      detail::pluralize(mesh.ndim(), "dimension"),
       to_string(placements),
       to_string(mesh));
   check_partials_agree(placements, where);
@@ -226,15 +226,15 @@ SpecPtr detail::make_normalized(
   DTENSOR_CHECK_VALUE(
       std::all_of(
           sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; }),
-      "[{}] a size is negative: {}. Give the global sizes of the tensor.",
+      "[{}] a size is negative: {}. Pass the global sizes of the tensor.",
       where,
       sizes);
   DTENSOR_CHECK_VALUE(
       strides.size() == sizes.size(),
-      "[{}] {} strides for {} sizes: {} for {}. Give one stride per dimension.",
+      "[{}] {} for {}: {} for {}. Pass one stride per dimension.",
       where,
-      strides.size(),
-      sizes.size(),
+      detail::pluralize(strides.size(), "stride"),
+      detail::pluralize(sizes.size(), "size"),
       strides,
       sizes);
   if (has_units(normalized)) {

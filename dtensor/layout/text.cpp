@@ -33,8 +33,8 @@ void print_list(std::ostream& os, const List& list, const char* separator) {
   }
 }
 
-std::ostream& print_unit(std::ostream& os, const Placement& cut) {
-  return cut.unit() == 1 ? os : os << ", u=" << cut.unit();
+std::ostream& print_unit(std::ostream& os, const Placement& placement) {
+  return placement.unit() == 1 ? os : os << ", u=" << placement.unit();
 }
 
 template <typename T>

@@ -13,24 +13,25 @@ namespace {
 
 // Returns the inputs' placements on this mesh dimension that shard, but not as
 // Shard without units; with tensor dimension 0.
-Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
-  Placements cuts;
+Placements other_shardings(const OpCall& call, int64_t mesh_dim) {
+  Placements shardings;
   for (const auto& input : call.inputs) {
-    const auto cut = input.placement(mesh_dim).with_dim(0);
-    if (cut.is_sharded() && !cut.is_chunk() &&
-        std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) {
-      cuts.push_back(cut);
+    const auto sharding = input.placement(mesh_dim).with_dim(0);
+    if (sharding.is_sharded() && !sharding.is_chunk() &&
+        std::find(shardings.begin(), shardings.end(), sharding) ==
+            shardings.end()) {
+      shardings.push_back(sharding);
     }
   }
-  return cuts;
+  return shardings;
 }
 
-// Replaces every Shard by `cut` on the same tensor dimension.
-Strategy with_cut(Strategy strategy, const Placement& cut) {
+// Replaces every Shard by `sharding` on the same tensor dimension.
+Strategy with_sharding(Strategy strategy, const Placement& sharding) {
   const auto change = [&](Placements& placements) {
     for (auto& p : placements) {
       if (p.is_shard()) {
-        p = cut.with_dim(p.dim());
+        p = sharding.with_dim(p.dim());
       }
     }
   };
@@ -39,8 +40,8 @@ Strategy with_cut(Strategy strategy, const Placement& cut) {
   return strategy;
 }
 
-// Returns true if `cut` may replace the Shards of the strategy. A rule that
-// lists other sharding placements itself defines how they combine.
+// Returns true if `sharding` may replace the Shards of the strategy. A rule
+// that lists other sharding placements itself defines how they combine.
 bool may_replace_shards(const Strategy& s) {
   const auto count = [&](bool (Placement::*is)() const) {
     const auto found = [is](const Placement& p) { return (p.*is)(); };
@@ -76,12 +77,11 @@ void check_fits(const OpCall& call, const AnyStrategy& strategy) {
   DTENSOR_CHECK_VALUE(
       strategy.inputs.size() == call.inputs.size() &&
           strategy.outputs.size() == call.outputs.size(),
-      "[{}] its rule gives layouts for {} inputs and {} outputs, but the call "
-      "has {} and {}. Give one layout for each tensor, including each tensor "
-      "of a list.",
+      "[{}] its rule gives layouts for {} and {}, but the call has {} and {}. "
+      "Return one layout for each tensor, including each tensor of a list.",
       call.name(),
-      strategy.inputs.size(),
-      strategy.outputs.size(),
+      detail::pluralize(strategy.inputs.size(), "input"),
+      detail::pluralize(strategy.outputs.size(), "output"),
       call.inputs.size(),
       call.outputs.size());
 }
@@ -100,16 +100,17 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
   std::erase_if(
       all, [&](const Strategy& s) { return shards_0d_input(call, s); });
   const auto plain = all.size();
-  for (const auto& cut : other_cuts(call, mesh_dim)) {
-    for (size_t i = 0; i < plain && (rule.strided || cut.is_shard()); ++i) {
+  for (const auto& sharding : other_shardings(call, mesh_dim)) {
+    for (size_t i = 0; i < plain && (rule.strided || sharding.is_shard());
+         ++i) {
       if (may_replace_shards(all[i])) {
-        all.push_back(with_cut(all[i], cut));
+        all.push_back(with_sharding(all[i], sharding));
       }
     }
   }
-  auto whole = replicated(call);
-  if (std::find(all.begin(), all.end(), whole) == all.end()) {
-    all.push_back(std::move(whole));
+  auto all_replicated = replicated(call);
+  if (std::find(all.begin(), all.end(), all_replicated) == all.end()) {
+    all.push_back(std::move(all_replicated));
   }
   return all;
 }

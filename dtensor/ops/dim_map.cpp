@@ -24,18 +24,18 @@ Rows rows_of(SizesRef sizes, int64_t dim) {
   return {numel(sizes.slice(0, d)), sizes[d], numel(sizes.slice(d + 1))};
 }
 
-// Returns the rows that `cut` shards. Empty if the blocks of a StridedShard
-// differ in length, since the ranges in the last block then differ from the
-// others.
-std::optional<Rows> cut_rows(SizesRef sizes, const Placement& cut) {
-  auto rows = rows_of(sizes, cut.dim());
-  rows.unit = cut.unit();
-  if (cut.is_strided_shard()) {
-    if (rows.size % cut.split_factor() != 0) {
+// Returns the rows that `sharding` shards. Empty if the blocks of a
+// StridedShard differ in length, since the ranges in the last block then differ
+// from the others.
+std::optional<Rows> sharded_rows(SizesRef sizes, const Placement& sharding) {
+  auto rows = rows_of(sizes, sharding.dim());
+  rows.unit = sharding.unit();
+  if (sharding.is_strided_shard()) {
+    if (rows.size % sharding.split_factor() != 0) {
       return std::nullopt;
     }
-    rows.outer *= cut.split_factor();
-    rows.size /= cut.split_factor();
+    rows.outer *= sharding.split_factor();
+    rows.size /= sharding.split_factor();
   }
   return rows;
 }
@@ -77,8 +77,8 @@ bool same_cut(
       from.with_dim(0) == to.with_dim(0)) {
     return true;
   }
-  const auto a = cut_rows(local.from, from);
-  const auto b = cut_rows(local.to, to);
+  const auto a = sharded_rows(local.from, from);
+  const auto b = sharded_rows(local.to, to);
   if (!a || !b) {
     return false;
   }
@@ -99,12 +99,12 @@ Sizes cut_sizes(
   if (size == 0) {
     return sizes;
   }
-  if (const auto rows = cut_rows(sizes, placement)) {
+  if (const auto rows = sharded_rows(sizes, placement)) {
     size =
         size / rows->size * chunk(rows->size, parts, index, rows->unit).size();
     return sizes;
   }
-  size = total_size(cut({{0, size}}, placement, parts, index));
+  size = total_size(shard_intervals({{0, size}}, placement, parts, index));
   return sizes;
 }
 
@@ -123,17 +123,17 @@ units_in(int64_t inner, const Rows& rows, int64_t parts) {
   return units;
 }
 
-// Returns the placements on dimension d that may shard it along the rows `cut`:
-// Shard if d has the same number of rows, StridedShard if each of its rows
-// holds several of them.
+// Returns the placements on dimension d that may shard it along the rows
+// `sharding`: Shard if d has the same number of rows, StridedShard if
+// each of its rows holds several of them.
 Placements
-cuts_of(const Rows& rows, const Rows& cut, int64_t d, int64_t parts) {
-  const auto pieces = rows.outer > 0 ? cut.outer / rows.outer : 0;
-  if (pieces * rows.outer != cut.outer) {
+shardings_of(const Rows& rows, const Rows& sharding, int64_t d, int64_t parts) {
+  const auto pieces = rows.outer > 0 ? sharding.outer / rows.outer : 0;
+  if (pieces * rows.outer != sharding.outer) {
     return {};
   }
   Placements names;
-  for (const auto unit : units_in(rows.inner, cut, parts)) {
+  for (const auto unit : units_in(rows.inner, sharding, parts)) {
     names.push_back(
         pieces > 1 ? StridedShard(d, pieces, unit) : Shard(d, unit));
   }
@@ -148,7 +148,7 @@ Placements
 names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
   Placements names;
   const auto own = rows_of(local.from, from.dim());
-  const auto cut = cut_rows(local.from, from);
+  const auto sharding = sharded_rows(local.from, from);
   const auto ndim = static_cast<int64_t>(local.to.size());
   const auto add = [&](const Placement& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
@@ -161,8 +161,9 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
     }
   }
   Placements in_pieces;
-  for (int64_t d = 0; d < ndim && cut; ++d) {
-    for (const auto& name : cuts_of(rows_of(local.to, d), *cut, d, parts)) {
+  for (int64_t d = 0; d < ndim && sharding; ++d) {
+    for (const auto& name :
+         shardings_of(rows_of(local.to, d), *sharding, d, parts)) {
       if (name.is_strided_shard()) {
         in_pieces.push_back(name);
       } else {

@@ -98,20 +98,20 @@ ScoredStrategy weigh(
       continue;
     }
     if (too_small(planned.inputs[i], mesh_dim, to)) {
-      option.standing = Feasibility::kLastResort;
+      option.feasibility = Feasibility::kLastResort;
     }
     option.bytes += transition_cost(*input.spec, mesh_dim, to);
     ++option.changes;
   }
   if (option.bytes == kImpossible) {
-    option.standing = Feasibility::kUnreachable;
+    option.feasibility = Feasibility::kUnreachable;
   }
   return option;
 }
 
 // Returns the sort key of an option. Last resorts are not compared by bytes.
 std::pair<double, int> cost_of(const ScoredStrategy& option) {
-  const bool last = option.standing == Feasibility::kLastResort;
+  const bool last = option.feasibility == Feasibility::kLastResort;
   return {last ? kLastResort : option.bytes, option.changes};
 }
 
@@ -189,9 +189,9 @@ Choice choose(
     options.push_back(weigh(call, planned, std::move(candidate), mesh_dim));
     auto& option = options.back();
     if (!allowed(call, option.strategy, mesh_dim, constraints)) {
-      option.standing = Feasibility::kChangesWritten;
+      option.feasibility = Feasibility::kChangesWritten;
     } else if (mixes_reductions(chosen, option.strategy)) {
-      option.standing = Feasibility::kMixesReductions;
+      option.feasibility = Feasibility::kMixesReductions;
     }
     if (option.may_be_taken() &&
         (!choice.taken || cost_of(option) < cost_of(options[*choice.taken]))) {

@@ -35,12 +35,12 @@ enum class Feasibility : uint8_t {
 /// A strategy of one mesh dimension with its cost.
 struct ScoredStrategy {
   Strategy strategy;
-  Feasibility standing = Feasibility::kPossible;
+  Feasibility feasibility = Feasibility::kPossible;
   double bytes = 0; // sum of transition_cost over all inputs
   int changes = 0;  // inputs that get another placement
   /// Returns true if the strategy is feasible.
   bool may_be_taken() const {
-    return standing <= Feasibility::kLastResort;
+    return feasibility <= Feasibility::kLastResort;
   }
 };
 

@@ -41,7 +41,7 @@ void register_sharding(std::string_view name, OpRule rule) {
   const auto op = find_operator(name);
   DTENSOR_CHECK_VALUE(
       rule.dim_rule || rule.mesh_rule || rule.kernel,
-      "[{}] the rule of \"{}\" is empty. Give it a dim_rule, a mesh_rule or a "
+      "[{}] the rule of \"{}\" is empty. Set its dim_rule, mesh_rule or "
       "kernel.",
       kRegisterSharding,
       name);

@@ -61,7 +61,7 @@ OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
   auto [it, inserted] = rules_.try_emplace(op, std::move(rule));
   DTENSOR_CHECK_VALUE(
       inserted,
-      "[RuleRegistry] {} has a rule already. Give each operator one.",
+      "[RuleRegistry] {} has a rule already. Register one rule per operator.",
       name_of(op));
   return it->second;
 }

@@ -56,12 +56,12 @@ void add_all(Strategies& all, const OpCall& call, const OpRule& rule) {
 // layouts of inputs, so every layout is tried on each input, and partial
 // layouts on all inputs together.
 Strategies strategies_of(const OpCall& call, const OpRule& rule) {
-  const Placements whole(call.inputs.size(), Replicate());
+  const Placements all_replicated(call.inputs.size(), Replicate());
   Strategies all;
-  add_all(all, with_layouts(call, whole), rule);
+  add_all(all, with_layouts(call, all_replicated), rule);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     for (const auto& layout : layouts_of(call.inputs[i].dim())) {
-      auto layouts = whole;
+      auto layouts = all_replicated;
       layouts[i] = layout;
       add_all(all, with_layouts(call, layouts), rule);
     }
@@ -71,7 +71,7 @@ Strategies strategies_of(const OpCall& call, const OpRule& rule) {
     add_all(all, with_layouts(call, partial), rule);
   }
   const Strategy nothing_cut{
-      Placements(call.outputs.size(), Replicate()), whole};
+      Placements(call.outputs.size(), Replicate()), all_replicated};
   std::erase(all, nothing_cut);
   return all;
 }
@@ -226,7 +226,7 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
   say_if(traits.gradient_makes_plain, "plain tensors in the gradient", notes);
   say_if(traits.gradient_from_sizes_only, "gradient of sizes", notes);
   say_if(traits.accepts_plain_source, "takes plain tensors", notes);
-  say_if(traits.carries, "carries a style", notes);
+  say_if(traits.keeps_boundary, "carries a style", notes);
   say_if(traits.boundary_follows_rows, "carries a style of rows", notes);
   say_if(traits.adds_bias, "adds a styled bias", notes);
   say_if(

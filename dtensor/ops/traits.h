@@ -56,9 +56,9 @@ struct OpTraits {
   /// provided that they are equal on all ranks. LibTorch's own functions make
   /// such calls.
   bool accepts_plain_source = false;
-  /// True if the result of the operator on a parameter stands for that
-  /// parameter: the boundary of the parameter also applies to the result.
-  bool carries = false;
+  /// True if the boundary of a parameter also applies to the result of this
+  /// operator on the parameter, which stands for it.
+  bool keeps_boundary = false;
   /// True if the result is some rows of the parameter: a boundary that applies
   /// to rows also applies to the result.
   bool boundary_follows_rows = false;

@@ -100,13 +100,13 @@ class DTENSOR_API ModuleHooks {
   void set_module_name(std::string_view name) {
     name_ = name;
   }
-  /// True if mark_styled() was called with `style`.
+  /// True if record_style() was called with `style`.
   bool has_style(const std::string& style) const {
     return styles_.count(style) > 0;
   }
   /// Records that `style` was applied to this module. Errors inside forward
   /// name the style and its `layouts`, such as "input S(1) -> R".
-  void mark_styled(
+  void record_style(
       const std::string& style,
       const std::string& module_name,
       const std::string& layouts = "") {

@@ -49,7 +49,7 @@ class CloneableHooks : public Impl, public ModuleHooks {
   template <class Self>
   std::shared_ptr<Self> clone_as(
       const std::optional<c10::Device>& device) const {
-    settle();
+    restore_cloned_hooks();
     const auto impl =
         std::dynamic_pointer_cast<Impl>(this->Impl::clone(device));
     auto copy = std::make_shared<Self>(
@@ -60,7 +60,7 @@ class CloneableHooks : public Impl, public ModuleHooks {
     }
     return copy;
   }
-  void settle() const {
+  void restore_cloned_hooks() const {
     auto& self = const_cast<CloneableHooks&>(*this);
     for (const auto& name : self.parameters_.keys()) {
       if (self.restore_hooks(name)) {
@@ -82,7 +82,7 @@ class HookedForward<Impl, Result (Class::*)(Args...)>
   using CloneableHooks<Impl>::CloneableHooks;
 
   Result forward(Args... args) {
-    this->settle();
+    this->restore_cloned_hooks();
     return this->template run_hooked<Result, Args...>(
         [this](Args... given) -> Result {
           return Impl::forward(std::forward<Args>(given)...);
@@ -98,7 +98,7 @@ class HookedForward<Impl, Result (Class::*)(Args...) const>
   using CloneableHooks<Impl>::CloneableHooks;
 
   Result forward(Args... args) const {
-    this->settle();
+    this->restore_cloned_hooks();
     return this->template run_hooked<Result, Args...>(
         [this](Args... given) -> Result {
           return Impl::forward(std::forward<Args>(given)...);
@@ -120,7 +120,7 @@ class HookedForwards : public CloneableHooks<Impl> {
   auto forward(Args&&... args) {
     using Result =
         decltype(std::declval<Impl&>().forward(std::forward<Args>(args)...));
-    this->settle();
+    this->restore_cloned_hooks();
     return this->template run_hooked<Result, Args&&...>(
         [this](auto&&... given) -> Result {
           return this->Impl::forward(static_cast<Args&&>(given)...);

@@ -70,7 +70,7 @@ struct ParallelizeOptions {
 
 /// Applies the styles of `plan` to the submodules whose names match. Patterns
 /// are split at dots; each component matches the children's names at that level
-/// with *, ?, [seq] and [!seq]. "" is the module itself. An undefined mesh
+/// with *, ?, [seq] and [!seq]. "" is the root module. An undefined mesh
 /// means the current mesh (comm/mesh_scope.h).
 /// Throws ValueError for a mesh that is not 1-D, a root_mesh of which `mesh` is
 /// not a dimension, and a pattern that matches nothing (the message lists the

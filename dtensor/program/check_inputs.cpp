@@ -140,10 +140,10 @@ void check_inputs(
   }
   DTENSOR_CHECK_VALUE(
       names.size() == inputs.size(),
-      "[{}] {} takes {} inputs ({}), got {}. Pass them in this order.",
+      "[{}] {} takes {} ({}), got {}. Pass them in this order.",
       kProgram,
       state.path,
-      names.size(),
+      pluralize(names.size(), "input"),
       c10::Join(", ", names),
       inputs.size());
   Check check(state);

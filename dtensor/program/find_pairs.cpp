@@ -146,7 +146,7 @@ class Search {
     const int64_t most = segment->sources.size() == 1 ? 3 : 1;
     for (int64_t pieces = 1; pieces <= most; ++pieces) {
       if (const auto cut = cut_of(*segment, row, pieces)) {
-        take(*segment, row, *cut);
+        add_pair(*segment, row, *cut);
         return;
       }
     }
@@ -176,7 +176,7 @@ class Search {
   // communication and no call outside the segment needs the sharded values.
   bool holds(const Segment& segment, const Product& row, const Cut& cut) const {
     return std::all_of(trials_.begin(), trials_.end(), [&](const auto& trial) {
-      std::map<Slot, Placement> cuts;
+      std::map<Slot, Placement> sharded;
       for (const auto source : segment.sources) {
         const auto& product = linears_.at(source);
         if (!trial->knows(product.output)) {
@@ -185,15 +185,15 @@ class Search {
         const auto dim =
             static_cast<int64_t>(trial->sizes_of(product.output).size()) - 1;
         const auto unit = cut.unit_of(product.weight.size(0));
-        cuts.emplace(
+        sharded.emplace(
             product.output,
             cut.pieces == 1 ? Shard(dim, unit)
                             : StridedShard(dim, cut.pieces, unit));
       }
       std::vector<Slot> changed;
       const auto layout =
-          trial->layout_after(cuts, segment.between, row.input, changed);
-      return layout && is_cut(*trial, row, *layout, cut.blocks) &&
+          trial->layout_after(sharded, segment.between, row.input, changed);
+      return layout && is_sharded(*trial, row, *layout, cut.blocks) &&
           std::all_of(changed.begin(), changed.end(), [&](Slot slot) {
                return stays_within(slot, segment, row);
              });
@@ -202,7 +202,7 @@ class Search {
 
   // Returns true if `layout` matches the sharding that the weight of `row` will
   // have. Units may differ if the shards are equal.
-  static bool is_cut(
+  static bool is_sharded(
       const Trial& trial,
       const Product& row,
       const Placement& layout,
@@ -228,7 +228,7 @@ class Search {
         });
   }
 
-  void take(const Segment& segment, const Product& row, const Cut& cut) {
+  void add_pair(const Segment& segment, const Product& row, const Cut& cut) {
     const auto style = cut.pieces == 1
         ? std::string("colwise")
         : c10::str("colwise fused_projections=", cut.pieces);

@@ -21,7 +21,7 @@ using c10::IValue;
 
 // Returns the context of an error: "in aten::linear of layers.0.fc at
 // model.py:12: ...".
-std::string describe(const GraphNode& node, const std::string& path) {
+std::string describe_node(const GraphNode& node, const std::string& path) {
   return detail::format_text(
       "in {}{}{} ({})",
       node.target,
@@ -44,7 +44,7 @@ void Interpreter::refuse_call(const GraphNode& node, const std::string& why)
       "[Program] an operator does not accept its arguments: {}, {}. Export "
       "the program again.",
       why,
-      describe(node, state_.path));
+      describe_node(node, state_.path));
   TORCH_INTERNAL_ASSERT(false);
 }
 
@@ -99,7 +99,7 @@ void Interpreter::call(const GraphNode& node) {
     if (const auto reason = condition_of(text); reason.size() < text.size()) {
       refuse_call(node, reason);
     }
-    error.add_context(describe(node, state_.path));
+    error.add_context(describe_node(node, state_.path));
     throw;
   } catch (const std::logic_error& error) {
     refuse_call(node, error.what());

@@ -36,15 +36,15 @@ std::vector<PlanEntryText> merged_plan(
   };
   std::vector<PlanEntryText> result;
   for (const auto& line : lines) {
-    const PlanEntryText whole{without_numbers(line.pattern), line.style};
+    const PlanEntryText merged{without_numbers(line.pattern), line.style};
     const auto alike = count(lines, [&](const auto& other) {
-      return other.style == whole.style &&
-          without_numbers(other.pattern) == whole.pattern;
+      return other.style == merged.style &&
+          without_numbers(other.pattern) == merged.pattern;
     });
     const auto matching = count(names, [&](const auto& name) {
-      return without_numbers(name) == whole.pattern;
+      return without_numbers(name) == merged.pattern;
     });
-    const auto& entry = alike > 1 && alike == matching ? whole : line;
+    const auto& entry = alike > 1 && alike == matching ? merged : line;
     if (std::find(result.begin(), result.end(), entry) == result.end()) {
       result.push_back(entry);
     }

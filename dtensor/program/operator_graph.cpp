@@ -99,8 +99,8 @@ class Converter {
   Slot defined(OperatorGraph::Value value) {
     DTENSOR_CHECK_VALUE(
         value.index < is_defined_.size() && !is_defined_[value.index],
-        "[{}] value {} of the graph is defined twice, or is not one of its {} "
-        "values. Make each with new_value().",
+        "[{}] value {} of the graph is defined twice, or is not one of its "
+        "values (there are {}). Make each with new_value().",
         kFindTpPlan,
         value.index,
         is_defined_.size());
@@ -116,12 +116,12 @@ class Converter {
       DTENSOR_CHECK_VALUE(
           call.args.size() == schema.arguments().size() &&
               call.results.size() == schema.returns().size(),
-          "[{}] {} of the graph has {} arguments and {} results, but the "
-          "operator has {} and {}. Pass all, including defaults.",
+          "[{}] {} of the graph has {} and {}, but the operator has {} and {}. "
+          "Pass all, including defaults.",
           kFindTpPlan,
           where(),
-          call.args.size(),
-          call.results.size(),
+          detail::pluralize(call.args.size(), "argument"),
+          detail::pluralize(call.results.size(), "result"),
           schema.arguments().size(),
           schema.returns().size());
       node.target = schema.name();

@@ -37,7 +37,7 @@ class Pickle {
 
   void run() {
     while (true) {
-      const auto opcode = static_cast<uint8_t>(take(1)[0]);
+      const auto opcode = static_cast<uint8_t>(take_bytes(1)[0]);
       if (opcode == '.') {
         return;
       }
@@ -93,7 +93,7 @@ class Pickle {
     }
   }
 
-  std::string_view take(uint64_t count) {
+  std::string_view take_bytes(uint64_t count) {
     if (count > bytes_.size() - at_) {
       refuse("its pickle ends early");
     }
@@ -104,7 +104,7 @@ class Pickle {
   template <class Number>
   Number number() {
     Number value{};
-    std::memcpy(&value, take(sizeof(Number)).data(), sizeof(Number));
+    std::memcpy(&value, take_bytes(sizeof(Number)).data(), sizeof(Number));
     return value;
   }
 
@@ -175,32 +175,32 @@ class Pickle {
   bool read_constant(uint8_t opcode) {
     switch (opcode) {
       case 0x80: // PROTO
-        take(1);
+        take_bytes(1);
         return true;
       case 'N':
       case 0x88: // True
       case 0x89: // False
         break;
       case 'K':
-        take(1);
+        take_bytes(1);
         break;
       case 'M':
-        take(2);
+        take_bytes(2);
         break;
       case 'J':
-        take(4);
+        take_bytes(4);
         break;
       case 'G':
-        take(8);
+        take_bytes(8);
         break;
       case 0x8a: // LONG1
       case 0x8c: // SHORT_BINUNICODE
       case 'U':
-        take(number<uint8_t>());
+        take_bytes(number<uint8_t>());
         break;
       case 'X':
       case 'T':
-        take(number<uint32_t>());
+        take_bytes(number<uint32_t>());
         break;
       case 'c':
         skip_line();

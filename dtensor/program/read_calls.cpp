@@ -120,7 +120,9 @@ void GraphReader::read_scalar_call(
   const auto inputs = call.at("inputs").elements();
   if (inputs.size() != signature.args.size()) {
     refuse(detail::format_text(
-        "{} arguments, but takes {}", inputs.size(), signature.args.size()));
+        "{}, but takes {}",
+        pluralize(inputs.size(), "argument"),
+        signature.args.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const c10::TypePtr type = signature.args[i] == 't'
@@ -241,7 +243,7 @@ void GraphReader::read_results(
   const bool is_one_number = returns == nullptr && outputs.size() != 1;
   if (outputs.size() > most || is_one_number) {
     refuse(detail::format_text(
-        "{} results, but returns {}", outputs.size(), most));
+        "{}, but returns {}", pluralize(outputs.size(), "result"), most));
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto* type =

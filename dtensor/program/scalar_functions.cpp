@@ -92,11 +92,11 @@ int64_t to_int(double value) {
   return static_cast<int64_t>(value);
 }
 
-int64_t whole(const IValue& value) {
+int64_t integer(const IValue& value) {
   return value.isInt() ? value.toInt() : to_int(real(value));
 }
 
-bool are_whole(Args args) {
+bool are_integers(Args args) {
   return std::all_of(args.begin(), args.end(), [](const auto& a) {
     return a.isInt() || a.isBool();
   });
@@ -108,16 +108,16 @@ bool truth(const IValue& value) {
 
 template <class F>
 IValue arithmetic(Args args, const F& f) {
-  if (are_whole(args)) {
-    return static_cast<int64_t>(f(whole(args[0]), whole(args[1])));
+  if (are_integers(args)) {
+    return static_cast<int64_t>(f(integer(args[0]), integer(args[1])));
   }
   return static_cast<double>(f(real(args[0]), real(args[1])));
 }
 
 template <class F>
 IValue compared(Args args, const F& f) {
-  return are_whole(args) ? f(whole(args[0]), whole(args[1]))
-                         : f(real(args[0]), real(args[1]));
+  return are_integers(args) ? f(integer(args[0]), integer(args[1]))
+                            : f(real(args[0]), real(args[1]));
 }
 
 void check_divisor(const IValue& by) {
@@ -165,10 +165,10 @@ double floor_divide(double a, double b) {
 }
 
 IValue power(Args args) {
-  if (are_whole(args) && whole(args[1]) >= 0) {
+  if (are_integers(args) && integer(args[1]) >= 0) {
     int64_t result = 1;
-    auto factor = whole(args[0]);
-    for (auto left = whole(args[1]); left > 0; left /= 2) {
+    auto factor = integer(args[0]);
+    for (auto left = integer(args[1]); left > 0; left /= 2) {
       result = left % 2 != 0 ? multiply(result, factor) : result;
       // Avoids overflow for the bases 0, 1 and -1, which may have any exponent.
       factor = left > 1 ? multiply(factor, factor) : factor;
@@ -189,7 +189,7 @@ IValue power(Args args) {
 }
 
 int64_t check_shift(const IValue& by) {
-  const auto bits = whole(by);
+  const auto bits = integer(by);
   DTENSOR_CHECK_VALUE(
       bits >= 0,
       "[{}] the graph shifts by {} bits. Call it with sizes that it was "
@@ -201,7 +201,7 @@ int64_t check_shift(const IValue& by) {
 
 IValue shift_left(Args args) {
   constexpr int64_t kMostBits = 62; // 2^63 is not an int64
-  const auto value = whole(args[0]);
+  const auto value = integer(args[0]);
   const auto bits = check_shift(args[1]);
   if (value == 0) {
     return int64_t{0};
@@ -215,13 +215,13 @@ IValue shift_left(Args args) {
 
 IValue shift_right(Args args) {
   constexpr int64_t kMostBits = 63;
-  return whole(args[0]) >> std::min(check_shift(args[1]), kMostBits);
+  return integer(args[0]) >> std::min(check_shift(args[1]), kMostBits);
 }
 
 // Applies `f` to two bools or two integers.
 template <class F>
 IValue bitwise(Args args, const F& f) {
-  const auto bits = f(whole(args[0]), whole(args[1]));
+  const auto bits = f(integer(args[0]), integer(args[1]));
   return args[0].isBool() && args[1].isBool() ? IValue(bits != 0)
                                               : IValue(bits);
 }
@@ -239,17 +239,17 @@ IValue square_root(Args args) {
 
 template <class F>
 IValue rounded(Args args, const F& f) {
-  return are_whole(args) ? whole(args[0]) : to_int(f(real(args[0])));
+  return are_integers(args) ? integer(args[0]) : to_int(f(real(args[0])));
 }
 
 int64_t dim_of(const at::Tensor& tensor, const IValue& dim) {
-  return c10::maybe_wrap_dim(whole(dim), tensor.dim());
+  return c10::maybe_wrap_dim(integer(dim), tensor.dim());
 }
 // In `args`, a dimension is a number ("n"), and "t" is a tensor.
 const std::map<std::string_view, ScalarSignature>& functions() {
   static const std::map<std::string_view, ScalarSignature> all = {
       {"torch.ops.aten.sym_size.int",
-       {[](Args a) -> IValue { return a[0].toTensor().size(whole(a[1])); },
+       {[](Args a) -> IValue { return a[0].toTensor().size(integer(a[1])); },
         "tn"}},
       {"torch.ops.aten.sym_numel.default",
        {[](Args a) -> IValue { return a[0].toTensor().numel(); }, "t"}},
@@ -300,11 +300,11 @@ const std::map<std::string_view, ScalarSignature>& functions() {
       {"_operator.neg",
        {[](Args a) {
           return a[0].isDouble() ? IValue(-a[0].toDouble())
-                                 : IValue(subtract(int64_t{0}, whole(a[0])));
+                                 : IValue(subtract(int64_t{0}, integer(a[0])));
         },
         "n"}},
       {"_operator.pos",
-       {[](Args a) { return a[0].isDouble() ? a[0] : IValue(whole(a[0])); },
+       {[](Args a) { return a[0].isDouble() ? a[0] : IValue(integer(a[0])); },
         "n"}},
       {"_operator.eq",
        {[](Args a) { return compared(a, std::equal_to<>()); }, "nn"}},
@@ -324,7 +324,7 @@ const std::map<std::string_view, ScalarSignature>& functions() {
        {[](Args a) { return bitwise(a, std::bit_or<>()); }, "nn"}},
       {"torch.sym_not", {[](Args a) -> IValue { return !truth(a[0]); }, "n"}},
       {"torch.sym_float", {[](Args a) -> IValue { return real(a[0]); }, "n"}},
-      {"torch.sym_int", {[](Args a) -> IValue { return whole(a[0]); }, "n"}},
+      {"torch.sym_int", {[](Args a) -> IValue { return integer(a[0]); }, "n"}},
       {"torch.sym_max",
        {[](Args a) {
           return arithmetic(a, [](auto x, auto y) { return std::max(x, y); });
@@ -350,7 +350,7 @@ const std::map<std::string_view, ScalarSignature>& functions() {
           return rounded(a, [](double x) { return std::floor(x); });
         },
         "n"}},
-      {"math.trunc", {[](Args a) -> IValue { return whole(a[0]); }, "n"}},
+      {"math.trunc", {[](Args a) -> IValue { return integer(a[0]); }, "n"}},
       {"builtins.round",
        {[](Args a) {
           return rounded(a, [](double x) { return std::nearbyint(x); });

@@ -142,7 +142,7 @@ bool Trial::takes_any(const GraphNode& node, const std::set<Slot>& slots) {
 // Returns false if one of the nodes cannot be called.
 bool Trial::run_sharded(
     Interpreter& interpreter,
-    const std::map<Slot, Placement>& cuts,
+    const std::map<Slot, Placement>& sharded,
     const std::vector<size_t>& nodes,
     std::vector<Slot>& changed) const {
   auto& values = interpreter.values();
@@ -153,25 +153,25 @@ bool Trial::run_sharded(
       changed.push_back(slot);
     }
   };
-  std::set<Slot> is_cut; // sharded, or computed from sharded values
-  for (const auto& [slot, placement] : cuts) {
+  std::set<Slot> sharded_values; // sharded, or computed from sharded values
+  for (const auto& [slot, placement] : sharded) {
     const auto spec = spec_of(values[slot].toTensor());
     values[slot] =
         without_data(spec->with_placements({placement}, "find_tp_plan"));
     note(slot);
-    is_cut.insert(slot);
+    sharded_values.insert(slot);
   }
   for (const auto index : nodes) {
     const auto& node = state_.graph.nodes[index];
     if (!can_call(node, values)) {
       return false;
     }
-    if (!takes_any(node, is_cut)) {
+    if (!takes_any(node, sharded_values)) {
       continue; // its results are known
     }
     interpreter.call(node);
     visit_results(node, [&](Slot slot) {
-      is_cut.insert(slot);
+      sharded_values.insert(slot);
       note(slot);
     });
   }
@@ -179,7 +179,7 @@ bool Trial::run_sharded(
 }
 
 std::optional<Placement> Trial::layout_after(
-    const std::map<Slot, Placement>& cuts,
+    const std::map<Slot, Placement>& sharded,
     const std::vector<size_t>& nodes,
     Slot wanted,
     std::vector<Slot>& changed) const {
@@ -190,7 +190,7 @@ std::optional<Placement> Trial::layout_after(
   values = values_;
   changed.clear();
   try {
-    if (!run_sharded(interpreter, cuts, nodes, changed)) {
+    if (!run_sharded(interpreter, sharded, nodes, changed)) {
       return std::nullopt;
     }
   } catch (const c10::Error&) {

@@ -25,12 +25,12 @@ class Trial {
   /// True if both placements give this value the same shards.
   bool is_same_layout(Slot slot, const Placement& a, const Placement& b) const;
 
-  /// Calls `nodes`, in this order, with the values in `cuts` sharded, and
+  /// Calls `nodes`, in this order, with the values in `sharded` sharded, and
   /// returns the resulting layout of `wanted`. Returns nothing if a node would
   /// communicate or needs an unknown value. `changed` receives the values that
   /// are then not replicated.
   std::optional<Placement> layout_after(
-      const std::map<Slot, Placement>& cuts,
+      const std::map<Slot, Placement>& sharded,
       const std::vector<size_t>& nodes,
       Slot wanted,
       std::vector<Slot>& changed) const;
@@ -41,7 +41,7 @@ class Trial {
       int64_t ranks);
   bool run_sharded(
       Interpreter& interpreter,
-      const std::map<Slot, Placement>& cuts,
+      const std::map<Slot, Placement>& sharded,
       const std::vector<size_t>& nodes,
       std::vector<Slot>& changed) const;
   void describe_results(const GraphNode& node, std::vector<c10::IValue>& values)

@@ -52,8 +52,8 @@ at::Tensor finish(
   DTENSOR_CHECK_VALUE(
       result.sizes() == to.local_sizes(),
       "[redistribute] the local tensors do not form the global tensor: this "
-      "rank got {} where {} has {}. Give every rank the local tensor that {} "
-      "describes.",
+      "rank got {} where {} has {}. On every rank, pass the local tensor that "
+      "{} describes.",
       result.sizes(),
       to,
       to.local_sizes(),

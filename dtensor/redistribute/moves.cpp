@@ -5,27 +5,30 @@ namespace dtensor::detail {
 namespace {
 
 // Returns the size of the first rank's shard, which is the largest.
-int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
+int64_t largest_shard(int64_t size, const Placement& sharding, int64_t parts) {
   if (size == 0 || parts == 1) {
     return size;
   }
   const auto part = [&](int64_t piece) {
-    return chunk(piece, parts, 0, cut.unit()).size();
+    return chunk(piece, parts, 0, sharding.unit()).size();
   };
-  const int64_t piece = chunk(size, cut.split_factor(), 0).size();
+  const int64_t piece = chunk(size, sharding.split_factor(), 0).size();
   return size / piece * part(piece) + part(size % piece);
 }
 
 // True if all shards have the same size.
-bool makes_equal_parts(int64_t size, const Placement& cut, int64_t parts) {
-  return largest_part(size, cut, parts) * parts == size;
+bool makes_equal_shards(
+    int64_t size,
+    const Placement& sharding,
+    int64_t parts) {
+  return largest_shard(size, sharding, parts) * parts == size;
 }
 
 // True if all blocks, and all shards of each block, have the same size.
-bool cuts_evenly(int64_t size, const Placement& cut, int64_t parts) {
+bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts) {
   return parts == 1 ||
-      (size % (cut.split_factor() * parts) == 0 &&
-       makes_equal_parts(size, cut, parts));
+      (size % (sharding.split_factor() * parts) == 0 &&
+       makes_equal_shards(size, sharding, parts));
 }
 
 // Returns the size of tensor dimension `dim` that is left for mesh dim
@@ -41,7 +44,7 @@ std::optional<int64_t> even_size_at(
     if (!placements[i].is_sharded(dim)) {
       continue;
     }
-    if (!makes_equal_parts(size, placements[i], frame.mesh_shape[i])) {
+    if (!makes_equal_shards(size, placements[i], frame.mesh_shape[i])) {
       return std::nullopt;
     }
     size /= frame.mesh_shape[i];
@@ -77,7 +80,7 @@ bool shards_blocks_evenly(
   for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
     if (placements[i].is_sharded(dim)) {
       if (placements[i].unit() != 1 ||
-          !cuts_evenly(blocks, placements[i], frame.mesh_shape[i])) {
+          !shards_evenly(blocks, placements[i], frame.mesh_shape[i])) {
         return false;
       }
       blocks /= frame.mesh_shape[i];
@@ -122,34 +125,34 @@ bool can_reduce_scatter(
     return true;
   }
   const auto size = even_size_at(frame, before, mesh_dim, to.dim());
-  return size && makes_equal_parts(*size, to, frame.mesh_shape[mesh_dim]);
+  return size && makes_equal_shards(*size, to, frame.mesh_shape[mesh_dim]);
 }
 
 } // namespace
 
-std::optional<Placement> last_cut(
+std::optional<Placement> last_sharding(
     const Frame& frame,
     PlacementsRef placements,
     int64_t mesh_dim,
-    const Placement& cut) {
+    const Placement& sharding) {
   const auto at = static_cast<size_t>(mesh_dim);
-  const int64_t dim = cut.dim();
+  const int64_t dim = sharding.dim();
   const int64_t later = parts_after(frame, placements, at, dim);
   if (later == 1) {
-    return cut;
+    return sharding;
   }
-  const int64_t factor = cut.split_factor();
+  const int64_t factor = sharding.split_factor();
   if (factor % later != 0) {
     return std::nullopt;
   }
   const auto size = even_size_at(frame, placements, at, dim);
-  if (!size || !cuts_evenly(*size, cut, frame.mesh_shape[at]) ||
+  if (!size || !shards_evenly(*size, sharding, frame.mesh_shape[at]) ||
       !shards_blocks_evenly(frame, placements, at, dim, later)) {
     return std::nullopt;
   }
   const Placement last =
       factor == later ? Shard(dim) : StridedShard(dim, factor / later);
-  return last.with_unit(cut.unit());
+  return last.with_unit(sharding.unit());
 }
 
 std::optional<StepKind> step_kind(
@@ -159,7 +162,7 @@ std::optional<StepKind> step_kind(
     const Placement& to) {
   const auto at = static_cast<size_t>(mesh_dim);
   const Placement& from = before[at];
-  if (from.is_sharded() && !last_cut(frame, before, mesh_dim, from)) {
+  if (from.is_sharded() && !last_sharding(frame, before, mesh_dim, from)) {
     return std::nullopt;
   }
   if (to.is_partial()) {
@@ -173,7 +176,7 @@ std::optional<StepKind> step_kind(
   if (to.is_replicate()) {
     return from.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather;
   }
-  const auto as_last = last_cut(frame, before, mesh_dim, to);
+  const auto as_last = last_sharding(frame, before, mesh_dim, to);
   if (!as_last) {
     return std::nullopt;
   }
@@ -194,13 +197,13 @@ int64_t largest_numel(const Frame& frame, PlacementsRef placements) {
   for (size_t i = 0; i < placements.size(); ++i) {
     if (placements[i].is_sharded()) {
       int64_t& size = sizes[static_cast<size_t>(placements[i].dim())];
-      size = largest_part(size, placements[i], frame.mesh_shape[i]);
+      size = largest_shard(size, placements[i], frame.mesh_shape[i]);
     }
   }
   return numel(sizes);
 }
 
-bool has_equal_parts(const Frame& frame, PlacementsRef placements) {
+bool has_equal_shards(const Frame& frame, PlacementsRef placements) {
   for (size_t d = 0; d < frame.sizes.size(); ++d) {
     const auto dim = static_cast<int64_t>(d);
     if (!even_size_at(frame, placements, placements.size(), dim)) {
@@ -210,16 +213,19 @@ bool has_equal_parts(const Frame& frame, PlacementsRef placements) {
   return true;
 }
 
-bool has_equal_parts(const Spec& spec) {
-  return has_equal_parts(
+bool has_equal_shards(const Spec& spec) {
+  return has_equal_shards(
       Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
 }
 
-int64_t
-wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after) {
+int64_t elements_sent_times_ranks(
+    StepKind kind,
+    int64_t n,
+    int64_t before,
+    int64_t after) {
   const auto collective = collective_of(kind);
   return collective
-      ? dtensor::wire_times_ranks(
+      ? dtensor::elements_sent_times_ranks(
             *collective, n, kind == StepKind::kAllGather ? after : before)
       : 0;
 }

@@ -24,19 +24,19 @@ struct Frame {
   SizesRef mesh_shape;
 };
 
-/// Expresses `cut` on mesh dim `mesh_dim` as a sharding of the local tensor
-/// that a rank has when `mesh_dim` is R and the others are as in `placements`.
-/// Empty if other shardings of the same tensor dimension were applied after
-/// `cut`.
+/// Expresses `sharding` on mesh dim `mesh_dim` as a sharding of the local
+/// tensor that a rank has when `mesh_dim` is R and the others are as in
+/// `placements`. Empty if other shardings of the same tensor dimension were
+/// applied after `sharding`.
 ///
 ///   on (2, 3), size 6, mesh dim 0:  SS(0, sf=3) beside S(0)  -> S(0)
 ///                                   SS(0, sf=6) beside S(0)  -> nothing
 ///                                   SS(0, sf=3) beside R     -> SS(0, sf=3)
-std::optional<Placement> last_cut(
+std::optional<Placement> last_sharding(
     const Frame& frame,
     PlacementsRef placements,
     int64_t mesh_dim,
-    const Placement& cut);
+    const Placement& sharding);
 
 /// Returns the kind of the single step that changes `mesh_dim` of the layout
 /// `before` to `to`, a different placement; empty if no single step does.
@@ -51,14 +51,17 @@ std::optional<StepKind> step_kind(
 int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
 /// True if the layout's local shards have the same size on all ranks.
-bool has_equal_parts(const Frame& frame, PlacementsRef placements);
-bool has_equal_parts(const Spec& spec);
+bool has_equal_shards(const Frame& frame, PlacementsRef placements);
+bool has_equal_shards(const Spec& spec);
 
 /// Returns the number of elements that a rank sends in a step over `n` ranks,
 /// times n. The product is an integer, so costs compare exactly. `before` and
 /// `after` are the numbers of elements of the local tensor before and after the
 /// step.
-int64_t
-wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after);
+int64_t elements_sent_times_ranks(
+    StepKind kind,
+    int64_t n,
+    int64_t before,
+    int64_t after);
 
 } // namespace dtensor::detail

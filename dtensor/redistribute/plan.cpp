@@ -185,7 +185,7 @@ std::optional<Steps> obvious_steps(
       })) {
     return steps;
   }
-  if (!detail::has_equal_parts(frame, start)) {
+  if (!detail::has_equal_shards(frame, start)) {
     return std::nullopt;
   }
   std::reverse(changed.begin(), changed.end());
@@ -200,7 +200,7 @@ bytes_of(const detail::Frame& frame, const Step& step, double item_size) {
   const int64_t n = frame.mesh_shape[at];
   Placements after = step.before;
   after[at] = step.to;
-  const int64_t elements_times_n = detail::wire_times_ranks(
+  const int64_t elements_times_n = detail::elements_sent_times_ranks(
       step.kind,
       n,
       detail::largest_numel(frame, step.before),
@@ -308,7 +308,7 @@ std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
   check_same_tensor(*from, *to);
   check_reductions(*from, *to);
   auto made = make_plan(*from, *to);
-  if (detail::is_mine(from->mesh())) {
+  if (detail::is_owned_by_this_rank(from->mesh())) {
     cache.insert(from->id(), to->id(), made);
   }
   return made;
@@ -343,7 +343,7 @@ std::shared_ptr<const Plan> plan_for_this_rank(
   if (auto found = plan_cache.get().find(from->id(), to->id())) {
     return found; // cached plans belong to this rank
   }
-  check_mine("redistribute", *from);
+  check_owned_by_this_rank("redistribute", *from);
   return plan(from, to);
 }
 

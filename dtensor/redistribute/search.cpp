@@ -241,8 +241,8 @@ class Search {
     }
     const int64_t n = frame_.mesh_shape[mesh_dim];
     Cost cost = nodes_[number].cost;
-    cost.wire +=
-        common_ / n * wire_times_ranks(kind, n, before_numel, after_numel);
+    cost.wire += common_ / n *
+        elements_sent_times_ranks(kind, n, before_numel, after_numel);
     cost.collectives += collective_of(kind) ? 1 : 0;
     cost.steps += 1;
     return cost;

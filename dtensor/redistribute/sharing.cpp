@@ -34,7 +34,8 @@ at::ScalarType taken_as(at::ScalarType dtype) {
 
 } // namespace
 
-at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
+at::Tensor
+select_positions(const at::Tensor& t, int64_t dim, const Positions& positions) {
   const auto index = at::tensor(positions, at::kLong).to(t.device());
   const auto dtype = taken_as(t.scalar_type());
   return dtype == t.scalar_type()
@@ -42,7 +43,8 @@ at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
       : t.view(dtype).index_select(dim, index).view(t.scalar_type());
 }
 
-at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
+at::Tensor
+select_positions(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
   if (intervals.empty()) {
     return t.narrow(dim, 0, 0);
   }
@@ -51,7 +53,7 @@ at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
   }
   Positions positions;
   append(positions, intervals);
-  return take(t, dim, positions);
+  return select_positions(t, dim, positions);
 }
 
 Positions sorted_order(const Positions& values) {
@@ -63,20 +65,20 @@ Positions sorted_order(const Positions& values) {
   return order;
 }
 
-Intervals DimSharding::part(int64_t rank) const {
-  return cut({{0, size_}}, cut_, ranks_, rank);
+Intervals DimSharding::shard(int64_t rank) const {
+  return shard_intervals({{0, size_}}, sharding_, ranks_, rank);
 }
 
 Positions DimSharding::positions(int64_t rank) const {
   Positions positions;
-  append(positions, part(rank));
+  append(positions, shard(rank));
   return positions;
 }
 
 Positions DimSharding::all_positions() const {
   Positions positions;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
-    append(positions, part(rank));
+    append(positions, shard(rank));
   }
   return positions;
 }
@@ -84,7 +86,7 @@ Positions DimSharding::all_positions() const {
 Sizes DimSharding::sizes() const {
   Sizes sizes;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
-    sizes.push_back(total_size(part(rank)));
+    sizes.push_back(total_size(shard(rank)));
   }
   return sizes;
 }
@@ -100,7 +102,9 @@ Positions DimSharding::owners() const {
 }
 
 at::Tensor DimSharding::put_back(const at::Tensor& parts) const {
-  return in_order() ? parts : take(parts, dim(), sorted_order(all_positions()));
+  return in_order()
+      ? parts
+      : select_positions(parts, dim(), sorted_order(all_positions()));
 }
 
 } // namespace dtensor::detail

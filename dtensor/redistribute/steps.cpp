@@ -33,16 +33,16 @@ struct Move {
   /// shards. `placement` is the step's `from` or `to`.
   DimSharding sharing(const Placement& placement) const {
     const auto at = static_cast<size_t>(step.mesh_dim);
-    const auto as_last = detail::last_cut(
+    const auto as_last = detail::last_sharding(
         {spec.sizes(), mesh().shape()}, step.before, step.mesh_dim, placement);
     TORCH_INTERNAL_ASSERT(as_last, "redistribute: a cut below another one");
-    Placements whole = step.before;
-    whole[at] = Replicate();
+    Placements gathered = step.before;
+    gathered[at] = Replicate();
     const int64_t size = total_size(local_intervals(
         spec.sizes()[static_cast<size_t>(placement.dim())],
         placement.dim(),
         mesh().shape(),
-        whole,
+        gathered,
         *mesh().get_coordinate()));
     return {*as_last, size, mesh().shape()[at]};
   }
@@ -68,7 +68,7 @@ Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
 
 at::Tensor slice(const Move& move, const at::Tensor& local) {
   const DimSharding to = move.sharing(move.step.to);
-  return take(local, to.dim(), to.part(move.my_rank()));
+  return select_positions(local, to.dim(), to.shard(move.my_rank()));
 }
 
 at::Tensor all_gather(const Move& move, const at::Tensor& local) {
@@ -80,8 +80,9 @@ at::Tensor all_gather(const Move& move, const at::Tensor& local) {
 
 at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
   const DimSharding to = move.sharing(move.step.to);
-  const at::Tensor parts =
-      to.in_order() ? local : take(local, to.dim(), to.all_positions());
+  const at::Tensor parts = to.in_order()
+      ? local
+      : select_positions(local, to.dim(), to.all_positions());
   return move.group().reduce_scatter(
       parts, to.dim(), move.step.from.reduce_op(), reduce_scatter_sizes(to));
 }
@@ -101,7 +102,8 @@ at::Tensor exchange_dims(
   std::vector<Sizes> shapes;
   const Sizes old = from.sizes();
   for (int64_t rank = 0; rank < to.ranks(); ++rank) {
-    parts.push_back(take(local, to.dim(), to.part(rank)).contiguous());
+    parts.push_back(
+        select_positions(local, to.dim(), to.shard(rank)).contiguous());
   }
   const at::Tensor& kept = parts[static_cast<size_t>(move.my_rank())];
   for (const int64_t size : old) {
@@ -141,8 +143,8 @@ at::Tensor exchange_within_dim(
   std::vector<Sizes> shapes;
   Positions received;
   for (int64_t rank = 0; rank < from.ranks(); ++rank) {
-    parts.push_back(
-        take(local, to.dim(), share_of(mine, owners, rank).offsets));
+    parts.push_back(select_positions(
+        local, to.dim(), share_of(mine, owners, rank).offsets));
     const Share share = share_of(from.positions(rank), owners, me);
     received.insert(
         received.end(), share.positions.begin(), share.positions.end());
@@ -151,7 +153,7 @@ at::Tensor exchange_within_dim(
   }
   const at::Tensor joined =
       at::cat(move.group().all_to_all(parts, shapes), to.dim());
-  return take(joined, to.dim(), sorted_order(received));
+  return select_positions(joined, to.dim(), sorted_order(received));
 }
 
 at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
@@ -189,7 +191,7 @@ at::Tensor pad(const Move& move, const at::Tensor& local) {
   at::Tensor padded = at::full(
       sizes, neutral_element(move.step.to.reduce_op()), local.options());
   int64_t offset = 0;
-  for (const Interval& interval : from.part(move.my_rank())) {
+  for (const Interval& interval : from.shard(move.my_rank())) {
     padded.narrow(from.dim(), interval.begin, interval.size())
         .copy_(local.narrow(from.dim(), offset, interval.size()));
     offset += interval.size();
@@ -235,7 +237,7 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
       const DimSharding to = move.sharing(step.to);
       return move.group().reduce_scatter_async(
           to.in_order() ? std::move(local)
-                        : take(local, to.dim(), to.all_positions()),
+                        : select_positions(local, to.dim(), to.all_positions()),
           to.dim(),
           step.from.reduce_op(),
           /*out=*/{},

@@ -17,8 +17,10 @@ using Positions = std::vector<int64_t>;
 
 /// Selects `positions` along dimension `dim` of `t`, in that order. Returns a
 /// view if the positions are one interval.
-at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions);
-at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals);
+at::Tensor
+select_positions(const at::Tensor& t, int64_t dim, const Positions& positions);
+at::Tensor
+select_positions(const at::Tensor& t, int64_t dim, const Intervals& intervals);
 
 /// Returns the permutation that sorts `values`: values[order[0]] is the
 /// smallest.
@@ -29,13 +31,13 @@ Positions sorted_order(const Positions& values);
 /// R.
 class DimSharding {
  public:
-  DimSharding(const Placement& cut, int64_t size, int64_t ranks)
-      : cut_(cut),
+  DimSharding(const Placement& sharding, int64_t size, int64_t ranks)
+      : sharding_(sharding),
         size_(size),
         ranks_(ranks) {}
 
   int64_t dim() const {
-    return cut_.dim();
+    return sharding_.dim();
   }
   int64_t size() const {
     return size_;
@@ -45,18 +47,18 @@ class DimSharding {
   }
   /// True if the shards of ranks 0, 1, ... are consecutive intervals.
   bool in_order() const {
-    return cut_.is_shard();
+    return sharding_.is_shard();
   }
   /// True if the shards are those of torch.chunk.
   bool is_chunk() const {
-    return cut_.is_chunk();
+    return sharding_.is_chunk();
   }
   /// True if the shards are consecutive but not those of torch.chunk.
   bool in_units() const {
     return in_order() && !is_chunk();
   }
 
-  Intervals part(int64_t rank) const;
+  Intervals shard(int64_t rank) const;
   Positions positions(int64_t rank) const;
   /// Returns the positions of all ranks' shards, concatenated in rank order.
   Positions all_positions() const;
@@ -70,7 +72,7 @@ class DimSharding {
   at::Tensor put_back(const at::Tensor& parts) const;
 
  private:
-  Placement cut_;
+  Placement sharding_;
   int64_t size_;
   int64_t ranks_;
 };

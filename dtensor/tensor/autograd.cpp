@@ -67,13 +67,13 @@ struct GivenGradientStep : ToLocalStep {
 
 } // namespace
 
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& plain) {
   return Spec::make(
       like.mesh(),
       replicated_placements(like.mesh()),
-      whole.sizes(),
-      whole.strides(),
-      whole.scalar_type());
+      plain.sizes(),
+      plain.strides(),
+      plain.scalar_type());
 }
 
 at::Tensor from_local_autograd(

@@ -57,7 +57,7 @@ at::Tensor redistribute_autograd(
 /// gradient flows back.
 at::Tensor empty_on_other_ranks(at::TensorList inputs, const SpecPtr& spec);
 
-/// Returns the replicated layout of `whole` on the mesh of `like`.
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
+/// Returns the replicated layout of `plain` on the mesh of `like`.
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& plain);
 
 } // namespace dtensor::detail

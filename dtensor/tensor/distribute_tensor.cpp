@@ -29,7 +29,7 @@ at::Tensor check_layout(
     const DeviceMesh& mesh,
     PlacementsRef layout) {
   const auto& spec = detail::spec_of(tensor);
-  detail::check_mine(kDistributeTensor, *spec);
+  detail::check_owned_by_this_rank(kDistributeTensor, *spec);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh && spec->placements() == layout,
       "[{}] the tensor is already a DTensor, {}, and not in the requested "
@@ -47,10 +47,10 @@ std::vector<at::Tensor>
 parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
   std::vector<at::Tensor> parts;
   const int64_t dim = placement.dim();
-  const Intervals whole = {Interval{0, tensor.size(dim)}};
+  const Intervals all = {Interval{0, tensor.size(dim)}};
   for (int64_t r = 0; r < n; ++r) {
     std::vector<at::Tensor> pieces;
-    for (const auto& i : cut(whole, placement, n, r)) {
+    for (const auto& i : shard_intervals(all, placement, n, r)) {
       pieces.push_back(tensor.narrow(dim, i.begin, i.size()));
     }
     parts.push_back(

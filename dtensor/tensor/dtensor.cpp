@@ -45,7 +45,7 @@ DTensor::DTensor(
   constexpr const char* kWhere = "DTensor";
   DTENSOR_CHECK_VALUE(
       spec != nullptr, "[{}] the spec is null. Use Spec::make.", kWhere);
-  detail::check_mine(kWhere, *spec);
+  detail::check_owned_by_this_rank(kWhere, *spec);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local) && local.scalar_type() == spec->dtype(),
       "[{}] the local tensor is {}, but the spec is {}. Pass a plain tensor of "
@@ -99,7 +99,7 @@ at::Tensor DTensor::to_local(
 at::Tensor DTensor::full_tensor(
     const std::optional<Placements>& grad_placements) const {
   if (spec()->is_replicated() && !grad_placements) {
-    detail::check_mine("redistribute", *spec());
+    detail::check_owned_by_this_rank("redistribute", *spec());
     return to_local(); // its backward uses the default gradient layout
   }
   return DTensor(redistribute(detail::replicated_placements(device_mesh())))
@@ -122,7 +122,7 @@ at::Tensor DTensor::redistribute(
       ? from
       : from->with_placements(placements, "redistribute")->with_dtype(dtype);
   if (to == from) { // otherwise planning checks it
-    detail::check_mine("redistribute", *to);
+    detail::check_owned_by_this_rank("redistribute", *to);
   }
   return detail::redistribute_autograd(
       std::move(*this),

@@ -185,7 +185,7 @@ at::Tensor detail::from_local_lazy(
         local, mesh_or_current(mesh, kFromLocal), placements, options);
   }
   if (!is_of_this_thread(mesh)) {
-    check_mine(kFromLocal, mesh);
+    check_owned_by_this_rank(kFromLocal, mesh);
   }
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),

@@ -37,13 +37,13 @@ struct DistributedGradHook final : torch::autograd::PostAccumulateGradHook {
 // Distributes a full gradient, equal on all ranks, in the layout of its
 // operand.
 at::Tensor distributed(const at::Tensor& plain, const Spec& operand) {
-  const auto whole = plain._is_zerotensor()
+  const auto full = plain._is_zerotensor()
       ? at::zeros(plain.sizes(), plain.options())
       : plain;
-  const auto spec = replicated_spec(operand, whole);
+  const auto spec = replicated_spec(operand, full);
   const auto replicated = from_local_autograd(
-      operand.mesh().contains_this_rank() ? whole : whole.new_empty({0}), spec);
-  return whole.sizes() == operand.sizes()
+      operand.mesh().contains_this_rank() ? full : full.new_empty({0}), spec);
+  return full.sizes() == operand.sizes()
       ? redistribute_autograd(
             replicated,
             spec->with_placements(without_partial(operand.placements())))
@@ -96,7 +96,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
       grad.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
           in_implicit_replication(),
       "[backward] the gradient of a DTensor, {}, is a plain tensor of shape "
-      "{}. Give backward() a DTensor, and return DTensors from hooks.",
+      "{}. Pass backward() a DTensor, and return DTensors from hooks.",
       spec,
       grad.sizes());
   return from_local_autograd(grad, replicated_spec(spec, grad));
@@ -105,7 +105,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
 void check_plain_gradient(const at::Tensor& grad) {
   DTENSOR_CHECK_TYPE(
       !is_dtensor(grad),
-      "[backward] the gradient of a local tensor is a DTensor, {}. Give "
+      "[backward] the gradient of a local tensor is a DTensor, {}. Pass "
       "backward() the local tensor, and return local tensors from hooks.",
       *spec_of(grad));
 }

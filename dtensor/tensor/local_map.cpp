@@ -40,33 +40,30 @@ void check_number_of_layouts(
     size_t arguments) {
   DTENSOR_CHECK_VALUE(
       given == 0 || given == arguments,
-      "[{}] {} has layouts for {} arguments, but the function was called with "
-      "{} (counting each tensor of a list). Give one for each.",
+      "[{}] {} has layouts for {}, but the function was called with {} "
+      "(counting each tensor of a list). Pass one for each.",
       kLocalMap,
       option,
-      given,
+      pluralize(given, "argument"),
       arguments);
 }
 
 // Throws if a layout was given for an argument that is not a DTensor.
-void check_passed_on(
-    const MapLeaf& leaf,
-    const MaybePlacements& wanted,
-    size_t i) {
+void check_plain(const MapLeaf& leaf, const MaybePlacements& wanted, size_t i) {
   if (!wanted.value()) {
     return;
   }
   DTENSOR_CHECK_TYPE(
       !leaf.is_tensor || !leaf.tensor.defined(),
       "[{}] argument {} is a plain tensor of shape {}, but in_placements has "
-      "{} for it. Make it a DTensor, or give std::nullopt to pass it on.",
+      "{} for it. Make it a DTensor, or pass std::nullopt for it.",
       kLocalMap,
       i,
       leaf.tensor.sizes(),
       to_string(PlacementsRef(*wanted.value())));
   DTENSOR_CHECK_TYPE(
       leaf.is_tensor,
-      "[{}] argument {} is not a tensor, but in_placements has {} for it. Give "
+      "[{}] argument {} is not a tensor, but in_placements has {} for it. Pass "
       "std::nullopt.",
       kLocalMap,
       i,
@@ -83,7 +80,7 @@ at::Tensor in_layout(
   DTENSOR_CHECK_VALUE(
       wanted.value().has_value(),
       "[{}] argument {} is a DTensor, {}, but in_placements has std::nullopt "
-      "for it. Give its layout.",
+      "for it. Pass its layout.",
       kLocalMap,
       i,
       *spec);
@@ -144,7 +141,7 @@ MapLeaves in_layouts(MapLeaves args, const LocalMapLayouts& layouts) {
   for (size_t i = 0; i < args.size() && !layouts.in.empty(); ++i) {
     const auto& wanted = layouts.in[i];
     if (!is_distributed(args[i])) {
-      check_passed_on(args[i], wanted, i);
+      check_plain(args[i], wanted, i);
       continue;
     }
     args[i].tensor = in_layout(
@@ -156,10 +153,10 @@ MapLeaves in_layouts(MapLeaves args, const LocalMapLayouts& layouts) {
 void check_number_of_results(const char* option, size_t given, size_t results) {
   DTENSOR_CHECK_VALUE(
       given == results,
-      "[{}] the function returned {} values (counting each tensor of a list), "
-      "but {} are for {}. Give one for each.",
+      "[{}] the function returned {} (counting each tensor of a list), but {} "
+      "are for {}. Pass one for each.",
       kLocalMap,
-      results,
+      pluralize(results, "value"),
       option,
       given);
 }
@@ -218,7 +215,7 @@ struct LocalMapCall::State {
   }
   void check_gradient(const MapLeaves& args, size_t i) const;
   void enter(const MapLeaves& args);
-  at::Tensor leave(const at::Tensor& part, size_t i) const;
+  at::Tensor wrap_result(const at::Tensor& part, size_t i) const;
   at::Tensor nothing(
       const at::Tensor& part,
       PlacementsRef placements,
@@ -272,7 +269,7 @@ void LocalMapCall::State::enter(const MapLeaves& args) {
     }
     check_gradient(args, i);
     const auto& spec = *spec_of(args[i].tensor);
-    even &= has_equal_parts(spec);
+    even &= has_equal_shards(spec);
     if (!outside) {
       local = DTensor(args[i].tensor).to_local(grad_of(i).value());
       continue;
@@ -302,7 +299,8 @@ at::Tensor LocalMapCall::State::nothing(
   return empty_on_other_ranks(with_gradients, spec);
 }
 
-at::Tensor LocalMapCall::State::leave(const at::Tensor& part, size_t i) const {
+at::Tensor LocalMapCall::State::wrap_result(const at::Tensor& part, size_t i)
+    const {
   const auto& wanted = layouts.out[i].value();
   DTENSOR_CHECK_TYPE(
       !is_dtensor(part),
@@ -314,7 +312,7 @@ at::Tensor LocalMapCall::State::leave(const at::Tensor& part, size_t i) const {
   DTENSOR_CHECK_VALUE(
       wanted.has_value(),
       "[{}] result {} is a tensor of shape {}, but out_placements has "
-      "std::nullopt for it. Give its layout.",
+      "std::nullopt for it. Pass its layout.",
       kLocalMap,
       i,
       part.sizes());
@@ -343,7 +341,7 @@ LocalMapCall::LocalMapCall(
   }
   check_numbers_of_layouts(layouts, args.size());
   call.mesh = common_mesh(args, layouts.options.device_mesh);
-  check_mine(kLocalMap, call.mesh);
+  check_owned_by_this_rank(kLocalMap, call.mesh);
   call.outside = !call.mesh.contains_this_rank();
   call.handed_out.emplace();
   call.enter(in_layouts(args, layouts));
@@ -358,7 +356,7 @@ const MapLeaves& LocalMapCall::locals() const {
   return state_->locals;
 }
 
-MapLeaves LocalMapCall::leave(MapLeaves results) const {
+MapLeaves LocalMapCall::wrap_results(MapLeaves results) const {
   if (!state_->distributed) {
     return results;
   }
@@ -371,13 +369,13 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
   for (size_t i = 0; i < results.size(); ++i) {
     auto& result = results[i];
     if (result.is_tensor && result.tensor.defined()) {
-      result.tensor = state_->leave(result.tensor, i);
+      result.tensor = state_->wrap_result(result.tensor, i);
       continue;
     }
     DTENSOR_CHECK_VALUE(
         result.is_tensor || !layouts.out[i].value(),
         "[{}] result {} is not a tensor, but out_placements has {} for it. "
-        "Give std::nullopt.",
+        "Pass std::nullopt.",
         kLocalMap,
         i,
         to_string(PlacementsRef(*layouts.out[i].value())));

@@ -90,7 +90,7 @@ class DTENSOR_API LocalMapCall {
   /// tensors.
   const MapLeaves& locals() const;
   /// Converts the function's results to DTensors.
-  MapLeaves leave(MapLeaves results) const;
+  MapLeaves wrap_results(MapLeaves results) const;
   /// Called when the function has thrown. Throws a more specific error if
   /// possible.
   void explain() const;
@@ -137,7 +137,7 @@ class LocalMap {
         detail::call_on_locals(call, fn_, std::forward<Args>(args)...);
     leaves.clear();
     detail::add_leaves(leaves, result);
-    leaves = call.leave(std::move(leaves));
+    leaves = call.wrap_results(std::move(leaves));
     const detail::MapLeaf* next = leaves.data();
     return std::decay_t<decltype(detail::with_leaves(next, std::move(result)))>(
         detail::with_leaves(next, std::move(result)));

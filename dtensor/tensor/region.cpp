@@ -228,20 +228,20 @@ Region::Region(const Conversions& inputs) {
   }
 }
 
-at::Tensor Region::leave(
+at::Tensor Region::convert_result(
     const at::Tensor& local,
     const SpecPtr& made,
     const ResultConversion& exit,
     bool may_fuse) const {
   if (!records(local)) {
-    return leave_unrecorded(local, made, exit);
+    return convert_unrecorded_result(local, made, exit);
   }
   const bool is_moved = moves(*made, exit);
   if (may_fuse && enter_ != nullptr) {
     if (auto inner = InnerNodes::between(local, enter_.get(), passing_)) {
       auto result = exit.as_local && !is_moved
           ? alias(local, local)
-          : leave_unrecorded(local, made, exit);
+          : convert_unrecorded_result(local, made, exit);
       torch::autograd::set_history(
           result,
           make_node<RegionNode>(
@@ -252,14 +252,14 @@ at::Tensor Region::leave(
   if (!is_moved) {
     return exit.as_local ? local : from_local_autograd(local, made);
   }
-  auto result = leave_unrecorded(local, made, exit);
+  auto result = convert_unrecorded_result(local, made, exit);
   auto node = step_node("LeaveBackward", ResultBackward(made, exit));
   node->set_next_edges(torch::autograd::collect_next_edges(local));
   torch::autograd::set_history(result, std::move(node));
   return result;
 }
 
-at::Tensor leave_unrecorded(
+at::Tensor convert_unrecorded_result(
     const at::Tensor& local,
     const SpecPtr& made,
     const ResultConversion& exit) {
@@ -270,13 +270,13 @@ at::Tensor leave_unrecorded(
     const auto part = local.requires_grad() ? alias(local, local) : local;
     return redistribute_local(part, made, exit.to);
   }
-  auto whole = wrap_counted(local, made, local);
+  auto wrapped = wrap_counted(local, made, local);
   return communicates_in_background(made->mesh())
-      ? cast_and_redistribute_async(std::move(whole), exit.to)
-      : cast_and_redistribute(whole, exit.to);
+      ? cast_and_redistribute_async(std::move(wrapped), exit.to)
+      : cast_and_redistribute(wrapped, exit.to);
 }
 
-at::Tensor enter_alone(const Conversion& input) {
+at::Tensor convert_single_input(const Conversion& input) {
   return Region({input}).locals()[0];
 }
 

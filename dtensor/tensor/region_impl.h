@@ -53,7 +53,7 @@ class Region {
   /// It requires that there is no other result, and that all ranks recorded the
   /// same graph: in second derivatives a fused node communicates in another
   /// order than several nodes.
-  at::Tensor leave(
+  at::Tensor convert_result(
       const at::Tensor& local,
       const SpecPtr& made,
       const ResultConversion& exit,
@@ -68,10 +68,10 @@ class Region {
 
 /// Returns the local tensor of `input`, which may be plain. The region consists
 /// of this single conversion.
-at::Tensor enter_alone(const Conversion& input);
+at::Tensor convert_single_input(const Conversion& input);
 
-/// A variant of Region::leave() for results that are not recorded.
-at::Tensor leave_unrecorded(
+/// A variant of Region::convert_result() for results that are not recorded.
+at::Tensor convert_unrecorded_result(
     const at::Tensor& local,
     const SpecPtr& made,
     const ResultConversion& exit);

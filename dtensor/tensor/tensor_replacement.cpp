@@ -30,7 +30,7 @@ at::Tensor plain_meta_of(const at::Tensor& t) {
   }
   const auto* note = dynamic_cast<MetaShardNote*>(
       local_of(t).unsafeGetTensorImpl()->get_backend_meta());
-  return note == nullptr ? at::Tensor() : note->whole;
+  return note == nullptr ? at::Tensor() : note->unsharded;
 }
 
 void replace_tensor_impl(const at::Tensor& self, const at::Tensor& other) {

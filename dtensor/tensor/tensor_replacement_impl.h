@@ -18,8 +18,8 @@ struct MetaNote : c10::BackendMeta {
 /// A note on the local tensor of a distributed meta tensor: the plain tensor
 /// that was distributed.
 struct MetaShardNote final : c10::BackendMeta {
-  explicit MetaShardNote(at::Tensor plain) : whole(std::move(plain)) {}
-  at::Tensor whole;
+  explicit MetaShardNote(at::Tensor plain) : unsharded(std::move(plain)) {}
+  at::Tensor unsharded;
 };
 
 /// Returns the plain meta tensor that `t`, a meta tensor, is or was distributed

@@ -28,24 +28,24 @@ void expect_close(
     double atol) {
   const c10::NoGradGuard no_grad;
   const bool distributed = is_dtensor(actual);
-  const at::Tensor whole =
+  const at::Tensor full =
       distributed ? DTensor(actual).full_tensor() : actual.detach();
   const auto layout =
       distributed ? to_string(*DTensor(actual).spec()) : "a plain tensor";
   DTENSOR_CHECK(
-      whole.sizes() == expected.sizes() &&
-          whole.scalar_type() == expected.scalar_type(),
+      full.sizes() == expected.sizes() &&
+          full.scalar_type() == expected.scalar_type(),
       "[expect_close] {} is {}{}, expected {}{}.",
       layout,
-      short_name(whole.scalar_type()),
-      whole.sizes(),
+      short_name(full.scalar_type()),
+      full.sizes(),
       short_name(expected.scalar_type()),
       expected.sizes());
   DTENSOR_CHECK(
-      at::allclose(whole, expected, rtol, atol, /*equal_nan=*/true),
+      at::allclose(full, expected, rtol, atol, /*equal_nan=*/true),
       "[expect_close] {} differs by up to {}.",
       layout,
-      whole.sub(expected).abs().max().item<double>());
+      full.sub(expected).abs().max().item<double>());
 }
 
 void expect_layout(const at::Tensor& t, std::string_view placements) {

@@ -159,9 +159,9 @@ void compare(
     const SameAsPlainOptions& options) {
   DTENSOR_CHECK(
       mine.size() == plain.size(),
-      "[{}] got {} tensors, expected {}.",
+      "[{}] got {}, expected {}.",
       what,
-      mine.size(),
+      detail::pluralize(mine.size(), "tensor"),
       plain.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     compare(mine[i], plain[i], c10::str(what, " ", i), options);
@@ -262,10 +262,10 @@ void expect_same_as_plain(
   DTENSOR_CHECK_VALUE(
       options.placements.empty() ||
           options.placements.size() == operands.size(),
-      "[{}] got placements for {} operands, but there are {}. Pass placements "
-      "for each operand, or for none.",
+      "[{}] got placements for {}, but there are {}. Pass placements for each "
+      "operand, or for none.",
       kWhere,
-      options.placements.size(),
+      detail::pluralize(options.placements.size(), "operand"),
       operands.size());
   const Trial trial(fn, operands, options);
   for (const auto& shape : options.meshes) {

@@ -45,7 +45,7 @@ void BlockHasher::add(const void* bytes, size_t count) {
   }
 }
 
-std::vector<uint64_t> BlockHasher::take() {
+std::vector<uint64_t> BlockHasher::take_checksums() {
   if (filled_ > 0) {
     done_.push_back(XXH3_64bits_digest(&state_->xxh3));
     XXH3_64bits_reset(&state_->xxh3);

@@ -34,7 +34,7 @@ class BlockHasher {
   BlockHasher& operator=(const BlockHasher&) = delete;
 
   void add(const void* bytes, size_t count);
-  std::vector<uint64_t> take();
+  std::vector<uint64_t> take_checksums();
 
  private:
   struct State;

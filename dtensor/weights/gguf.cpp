@@ -127,7 +127,7 @@ void check_places(
     const std::vector<Entry>& entries,
     uint64_t data,
     uint64_t alignment) {
-  const auto room = data > file.size() ? 0 : file.size() - data;
+  const auto data_bytes = data > file.size() ? 0 : file.size() - data;
   uint64_t at = 0;
   for (const auto* entry : sorted_by_place(entries)) {
     const auto refuse = [&](const std::string& why) {
@@ -146,19 +146,19 @@ void check_places(
     if (entry->offset > at) {
       refuse(format_text(", but the previous weight ends at {}", at));
     }
-    if (at > room || entry->bytes > room - at) {
+    if (at > data_bytes || entry->bytes > data_bytes - at) {
       refuse(format_text(
           " and ends at {}, beyond the {} bytes of data",
           at + entry->bytes,
-          room));
+          data_bytes));
     }
     at += (entry->bytes + alignment - 1) / alignment * alignment;
   }
-  if (room > at) {
+  if (data_bytes > at) {
     refuse_file(
         file.path(),
         detail::format_text(
-            "its weights have {} bytes, but its data has {}", at, room));
+            "its weights have {} bytes, but its data has {}", at, data_bytes));
   }
 }
 

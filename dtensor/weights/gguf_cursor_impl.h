@@ -30,13 +30,13 @@ class GgufCursor {
   template <class Number>
   Number number() {
     Number value{};
-    std::memcpy(&value, take(sizeof(Number)), sizeof(Number));
+    std::memcpy(&value, take_bytes(sizeof(Number)), sizeof(Number));
     return value;
   }
 
   std::string text() {
     const auto length = number<uint64_t>();
-    return {reinterpret_cast<const char*>(take(length)), length};
+    return {reinterpret_cast<const char*>(take_bytes(length)), length};
   }
 
   /// Reads a number of items that have at least `bytes_each` bytes each.
@@ -44,7 +44,7 @@ class GgufCursor {
     const auto value = number<uint64_t>();
     if (value > left() / bytes_each) {
       refuse(detail::format_text(
-          "a count of {}, but only {} bytes are left", value, left()));
+          "a count of {}, but only {} left", value, pluralize(left(), "byte")));
     }
     return value;
   }
@@ -60,10 +60,10 @@ class GgufCursor {
     return file_.size() - position_;
   }
 
-  const std::byte* take(uint64_t bytes) {
+  const std::byte* take_bytes(uint64_t bytes) {
     if (bytes > left()) {
       refuse(detail::format_text(
-          "end of file, but {} more bytes are needed", bytes));
+          "end of file, but {} needed", pluralize(bytes, "more byte")));
     }
     const auto* here = file_.data() + position_;
     position_ += bytes;

@@ -29,26 +29,26 @@ enum class Type : uint32_t {
 };
 
 std::optional<int64_t> read_whole_number(GgufCursor& cursor, Type type) {
-  const auto whole = [&](auto kind) {
+  const auto read_integer = [&](auto kind) {
     return static_cast<int64_t>(cursor.number<decltype(kind)>());
   };
   switch (type) {
     case Type::kUint8:
-      return whole(uint8_t{});
+      return read_integer(uint8_t{});
     case Type::kInt8:
-      return whole(int8_t{});
+      return read_integer(int8_t{});
     case Type::kUint16:
-      return whole(uint16_t{});
+      return read_integer(uint16_t{});
     case Type::kInt16:
-      return whole(int16_t{});
+      return read_integer(int16_t{});
     case Type::kUint32:
-      return whole(uint32_t{});
+      return read_integer(uint32_t{});
     case Type::kInt32:
-      return whole(int32_t{});
+      return read_integer(int32_t{});
     case Type::kUint64:
-      return whole(uint64_t{});
+      return read_integer(uint64_t{});
     case Type::kInt64:
-      return whole(int64_t{});
+      return read_integer(int64_t{});
     default:
       return std::nullopt;
   }

@@ -109,7 +109,9 @@ JsonView JsonView::at(size_t index) const {
   }
   if (index >= value_->size()) {
     refuse(detail::format_text(
-        "expected more than {} elements, got {}", index, value_->size()));
+        "expected more than {}, got {}",
+        pluralize(index, "element"),
+        value_->size()));
   }
   return {(*value_)[index], *document_};
 }

@@ -260,7 +260,7 @@ void check_no_terms(const std::vector<Task>& tasks) {
   for (const auto& task : tasks) {
     DTENSOR_CHECK_VALUE(
         !is_partial_tensor(task.target),
-        "[{}] {} is {}: cannot load into a Partial tensor. Redistribute it "
+        "[{}] \"{}\" is {}: cannot load into a Partial tensor. Redistribute it "
         "first.",
         kLoadWeights,
         task.name,
@@ -281,9 +281,9 @@ void check_doubles(const Tasks& tasks, const WeightFile& file) {
     };
     DTENSOR_CHECK_VALUE(
         detail::have_same_values(values_of(first), values_of(again)),
-        "[{}] {}: {} and {} have different values, but {} and {} are one "
-        "tensor in the model. Leave out one of them in `names`, or use a "
-        "model that does not tie them.",
+        "[{}] {}: \"{}\" and \"{}\" have different values, but \"{}\" and "
+        "\"{}\" are one tensor in the model. Leave out one of them in `names`, "
+        "or use a model that does not tie them.",
         kLoadWeights,
         file.path(),
         first.source.name,
@@ -316,7 +316,7 @@ void detail::check_can_be_filled(
   DTENSOR_CHECK_VALUE(
       part.layout() == at::kStrided &&
           at::has_internal_overlap(part) != at::MemOverlap::Yes,
-      "[{}] {}{}. Give it memory of its own first.",
+      "[{}] \"{}\"{}. Give it memory of its own first.",
       where,
       name,
       part.layout() == at::kStrided

@@ -42,9 +42,8 @@ using MappedFilePtr = std::unique_ptr<MappedFile>;
 
 /// Advice in errors about weight files.
 constexpr const char* kWeightFileAdvice =
-    "Give a safetensors file, the index of several, a GGUF file, or an "
-    "exported "
-    "program";
+    "Pass a safetensors file, the index of several, a GGUF file, or an "
+    "exported program";
 
 /// Throws ValueError: "[open_weights] path: why. advice."
 [[noreturn]] void refuse_file(

@@ -85,13 +85,13 @@ std::string record_in_archive(
   auto record = reading(path, name, [&]() -> std::optional<std::string> {
     caffe2::serialize::PyTorchStreamReader reader(
         std::make_unique<ArchiveBytes>(bytes.data(), bytes.size()));
-    uint64_t room = bytes.size();
+    uint64_t remaining = bytes.size();
     for (const auto& other : reader.getAllRecords()) {
       const auto size = reader.getRecordSize(other);
-      if (size > room) {
+      if (size > remaining) {
         return std::nullopt;
       }
-      room -= size;
+      remaining -= size;
     }
     const auto [data, size] = reader.getRecord(name);
     return std::string(static_cast<const char*>(data.get()), size);
@@ -274,7 +274,9 @@ class Table {
     }
     if (strides.size() != sizes.size()) {
       meta.refuse(detail::format_text(
-          "it has {} sizes and {} strides", sizes.size(), strides.size()));
+          "it has {} and {}",
+          pluralize(sizes.size(), "size"),
+          pluralize(strides.size(), "stride")));
     }
     return strides;
   }

@@ -108,20 +108,20 @@ class ElementSink {
         out_(out.view({-1})),
         in_place_(out.device().is_cpu() && out.scalar_type() == format.dtype) {
     if (!in_place_) {
-      room_ = at::empty(
+      staging_ = at::empty(
           {std::min(out_.numel(), kMostElementsAtOnce)}, format.dtype);
     }
   }
 
   /// Appends elements [first, first + count) of a weight that begins at `data`.
-  void take(const std::byte* data, int64_t first, int64_t count) {
+  void append(const std::byte* data, int64_t first, int64_t count) {
     while (count > 0) {
-      if (!in_place_ && filled_ == room_.numel()) {
+      if (!in_place_ && filled_ == staging_.numel()) {
         flush();
       }
       auto some = std::min(count, kMostElementsAtOnce);
       if (!in_place_) {
-        some = std::min(some, room_.numel() - filled_);
+        some = std::min(some, staging_.numel() - filled_);
       }
       copy(data, first, some);
       first += some;
@@ -132,7 +132,7 @@ class ElementSink {
 
   void flush() {
     if (!in_place_ && filled_ > 0) {
-      out_.narrow(0, done_, filled_).copy_(room_.narrow(0, 0, filled_));
+      out_.narrow(0, done_, filled_).copy_(staging_.narrow(0, 0, filled_));
       done_ += filled_;
       filled_ = 0;
     }
@@ -140,7 +140,7 @@ class ElementSink {
 
  private:
   void copy(const std::byte* data, int64_t first, int64_t count) {
-    const auto& target = in_place_ ? out_ : room_;
+    const auto& target = in_place_ ? out_ : staging_;
     const auto item = static_cast<int64_t>(c10::elementSize(format_.dtype));
     auto* to = static_cast<std::byte*>(target.data_ptr()) + filled_ * item;
     const auto bytes = static_cast<size_t>(count * item);
@@ -160,7 +160,7 @@ class ElementSink {
   const WeightFormat& format_;
   at::Tensor out_;
   bool in_place_;
-  at::Tensor room_;
+  at::Tensor staging_;
   int64_t filled_ = 0; // elements in `room_`, or in `out_`
   int64_t done_ = 0;   // elements flushed before those in `room_`
   std::vector<float> decoded_;
@@ -182,7 +182,7 @@ void read_elements(
   do {
     const auto row = rows.number() * box.sizes.back();
     for (const auto& columns : box.parts.back()) {
-      sink.take(stored.data, row + columns.begin, columns.size());
+      sink.append(stored.data, row + columns.begin, columns.size());
     }
   } while (rows.next());
   sink.flush();

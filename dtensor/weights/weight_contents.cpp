@@ -255,9 +255,9 @@ void WeightFile::Contents::add_piece(
         path,
         info.name,
         detail::format_text(
-            "has shards of {} with {} dimensions and of {} with {}",
+            "has shards of {} with {} and of {} with {}",
             first.format,
-            first.sizes.size(),
+            detail::pluralize(first.sizes.size(), "dimension"),
             info.format,
             info.sizes.size()));
   }
@@ -279,8 +279,8 @@ void WeightFile::Contents::check_can_be_read(
     const char* where) const {
   DTENSOR_CHECK_VALUE(
       stored_as(weight).format != nullptr,
-      "[{}] {} in {} is {}, which is not supported. Convert it to F16, Q8_0, "
-      "Q4_0, Q4_1, Q4_K or Q6_K.",
+      "[{}] \"{}\" in {} is {}, which is not supported. Convert it to F16, "
+      "Q8_0, Q4_0, Q4_1, Q4_K or Q6_K.",
       where,
       weight.name,
       path,

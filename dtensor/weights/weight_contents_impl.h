@@ -26,11 +26,11 @@ constexpr uint64_t kMostElements = uint64_t{1} << 48;
 /// then overflow. A size of 0 counts as 1, so that the order of dimensions does
 /// not matter.
 inline bool add_size(Sizes& sizes, uint64_t size) {
-  uint64_t room = kMostElements;
+  uint64_t remaining = kMostElements;
   for (const auto before : sizes) {
-    room /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
+    remaining /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
   }
-  if (size > room) {
+  if (size > remaining) {
     return false;
   }
   sizes.push_back(static_cast<int64_t>(size));

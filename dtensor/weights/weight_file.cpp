@@ -27,7 +27,7 @@ void check_within(
     DTENSOR_CHECK_VALUE(
         0 <= interval.begin && interval.begin <= interval.end &&
             interval.end <= weight.sizes[dim],
-        "[WeightFile::read] [{}, {}) of dim {} is outside of {}, {}. Give "
+        "[WeightFile::read] [{}, {}) of dim {} is outside of \"{}\", {}. Pass "
         "intervals within it.",
         interval.begin,
         interval.end,
@@ -43,9 +43,9 @@ void check_parts(
     const at::Tensor& out) {
   DTENSOR_CHECK_VALUE(
       parts.size() == weight.sizes.size(),
-      "[WeightFile::read] {} lists of intervals for {}, {}. Give one for each "
-      "dimension.",
-      parts.size(),
+      "[WeightFile::read] got intervals for {} of \"{}\", {}. Pass a list of "
+      "them for each dimension.",
+      detail::pluralize(parts.size(), "dimension"),
       weight.name,
       shape_text(weight.dtype, weight.sizes));
   Sizes sizes;
@@ -55,7 +55,7 @@ void check_parts(
   }
   DTENSOR_CHECK_VALUE(
       out.defined() && out.sizes() == at::IntArrayRef(sizes),
-      "[WeightFile::read] these intervals of {} have shape {}, but out has "
+      "[WeightFile::read] these intervals of \"{}\" have shape {}, but out has "
       "{}. Pass a tensor of that shape.",
       weight.name,
       at::IntArrayRef(sizes),
@@ -84,8 +84,8 @@ void check_bytes(
   const auto& [crc32, bytes] = *stored.checksum;
   DTENSOR_CHECK_VALUE(
       detail::crc32_of(stored.data, bytes) == crc32,
-      "[WeightFile::read] {} in {} is damaged: wrong checksum. Copy the file "
-      "again.",
+      "[WeightFile::read] \"{}\" in {} is damaged: wrong checksum. Copy the "
+      "file again.",
       weight.name,
       path);
 }
@@ -94,7 +94,7 @@ const WeightInfo& weight_of(const WeightFile& file, std::string_view name) {
   const auto* weight = file.find(name);
   DTENSOR_CHECK_VALUE(
       weight != nullptr,
-      "[WeightFile::read] {} has no weight {}. weights() lists its names.",
+      "[WeightFile::read] {} has no weight \"{}\". weights() lists its names.",
       file.path(),
       name);
   return *weight;

@@ -131,7 +131,7 @@ void compare(const Options& options) {
     }
     fmt::print(" {}\n", options.sentences[i]);
   }
-  fmt::print("[{} ranks; {} collectives]\n", options.ranks, made.collectives);
+  fmt::print("[ranks: {}; collectives: {}]\n", options.ranks, made.collectives);
   if (!options.out.empty()) {
     torch::save(
         std::vector<Tensor>{made.embeddings, sentences.ids, sentences.mask},

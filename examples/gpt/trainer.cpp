@@ -12,7 +12,7 @@ namespace {
 using namespace dtensor;
 using Clock = std::chrono::steady_clock;
 
-torch::Tensor whole(const torch::Tensor& t) {
+torch::Tensor unsharded(const torch::Tensor& t) {
   const auto plain = is_dtensor(t) ? DTensor(t).full_tensor() : t;
   return plain.detach().clone();
 }
@@ -48,7 +48,7 @@ std::string generate(GPT& model, const Options& options, const Text& text) {
   for (int64_t i = 0; i < options.sample; ++i) {
     const auto begin = std::max<int64_t>(0, ids.size(1) - options.model.block);
     const auto window = ids.narrow(1, begin, ids.size(1) - begin);
-    const auto logits = whole(model(window)).select(1, -1); // (1, V)
+    const auto logits = unsharded(model(window)).select(1, -1); // (1, V)
     const auto next = torch::softmax(logits / 0.8, -1).multinomial(1);
     ids = torch::cat({ids, next}, 1);
   }
@@ -58,8 +58,8 @@ std::string generate(GPT& model, const Options& options, const Text& text) {
 
 void collect(GPT& model, Result& result) {
   for (const auto& item : model->named_parameters()) {
-    result.weights.insert(item.key(), whole(item.value()));
-    result.gradients.insert(item.key(), whole(item.value().grad()));
+    result.weights.insert(item.key(), unsharded(item.value()));
+    result.gradients.insert(item.key(), unsharded(item.value().grad()));
   }
 }
 

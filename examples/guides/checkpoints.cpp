@@ -57,12 +57,12 @@ double train(const DeviceMesh& mesh, const std::string& folder, int64_t last) {
 // [tensors]
 // Saves named tensors sharded by rows on three ranks, and reads them sharded by
 // columns on two.
-void goes_between_layouts(const std::string& path) {
-  const auto whole = torch::arange(30.).view({5, 6});
+void changes_layouts_on_load(const std::string& path) {
+  const auto full = torch::arange(30.).view({5, 6});
   run_ranks(3, [&] {
     const auto mesh = init_device_mesh(torch::kCPU, {3});
     StateDict tensors;
-    tensors.insert("w", distribute_tensor(whole, mesh, {Shard(0)}));
+    tensors.insert("w", distribute_tensor(full, mesh, {Shard(0)}));
     save_checkpoint(path, {.tensors = &tensors});
   });
   run_ranks(2, [&] {
@@ -70,14 +70,14 @@ void goes_between_layouts(const std::string& path) {
     StateDict tensors;
     tensors.insert("w", zeros({5, 6}, mesh, {Shard(1)}));
     load_checkpoint(path, {.tensors = &tensors});
-    CHECK_THAT(torch::equal(full_tensor(tensors["w"]), whole));
+    CHECK_THAT(torch::equal(full_tensor(tensors["w"]), full));
   });
 }
 // [/tensors]
 
 // [full]
 // Exports a model in the format that other programs load.
-void is_exported(const std::string& path) {
+void exports_a_full_checkpoint(const std::string& path) {
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(torch::kCPU, {2});
     Model model;
@@ -116,7 +116,7 @@ int main() {
   CHECK_THAT(std::abs(loss - truth) < 1e-4);
   CHECK_THAT(
       *latest_checkpoint(folder + "/stopped") == folder + "/stopped/step_20");
-  goes_between_layouts(folder + "/layouts");
-  is_exported(folder + "/exported");
+  changes_layouts_on_load(folder + "/layouts");
+  exports_a_full_checkpoint(folder + "/exported");
   std::filesystem::remove_all(folder);
 }

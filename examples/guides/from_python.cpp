@@ -49,9 +49,9 @@ void train() {
     loss.backward();
     optimizer.step();
   }
-  torch::Tensor whole = full_tensor(model->w1->weight);
+  torch::Tensor weight = full_tensor(model->w1->weight);
   if (get_rank() == 0) {
-    std::cout << whole.sizes() << "\n";
+    std::cout << weight.sizes() << "\n";
   }
 }
 // [/train]

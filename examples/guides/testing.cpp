@@ -25,14 +25,14 @@ torch::Tensor my_softmax(const torch::Tensor& x) {
 // [/subject]
 
 // [values]
-void has_the_values_of_one_device() {
+void matches_a_single_device() {
   for (const int64_t ranks : {1, 2, 3, 4}) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(torch::kCPU, {ranks}, {"tp"});
-      const auto whole = testing::seeded_randn({5, 7}, torch::kDouble, 1);
+      const auto full = testing::seeded_randn({5, 7}, torch::kDouble, 1);
       for (const auto& layout : {Shard(0), Shard(1), Replicate()}) {
-        const auto x = distribute_tensor(whole, mesh, {layout});
-        testing::expect_close(my_softmax(x), torch::softmax(whole, 1));
+        const auto x = distribute_tensor(full, mesh, {layout});
+        testing::expect_close(my_softmax(x), torch::softmax(full, 1));
       }
     });
   }
@@ -40,7 +40,7 @@ void has_the_values_of_one_device() {
 // [/values]
 
 // [layouts]
-void is_right_in_every_layout() {
+void is_correct_in_every_layout() {
   testing::expect_same_as_plain(
       [](const std::vector<at::Tensor>& x) {
         return std::vector<at::Tensor>{my_softmax(x[0])};
@@ -50,12 +50,12 @@ void is_right_in_every_layout() {
 // [/layouts]
 
 // [communication]
-void communicates_twice_where_columns_are_cut() {
+void communicates_twice_if_columns_are_sharded() {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
-    const auto whole = testing::seeded_randn({4, 6}, torch::kDouble, 1);
-    const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
-    const auto columns = distribute_tensor(whole, mesh, {Shard(1)});
+    const auto full = testing::seeded_randn({4, 6}, torch::kDouble, 1);
+    const auto rows = distribute_tensor(full, mesh, {Shard(0)});
+    const auto columns = distribute_tensor(full, mesh, {Shard(1)});
 
     testing::CollectiveLog log;
     testing::expect_layout(my_softmax(rows), "S(0)");
@@ -73,7 +73,7 @@ const ParallelizePlan kPlan = {
 };
 
 // [counts]
-void a_step_costs_as_much_as_we_think() {
+void a_step_has_the_expected_communication() {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(torch::kCPU, {4}, {"tp"});
     Model model;
@@ -104,7 +104,7 @@ void fits_on_many_ranks() {
 // [/fake]
 
 // [golden]
-void goes_the_way_that_we_wrote_down() {
+void follows_the_expected_plan() {
   const auto from = parse_spec("f32[8, 6] on (dp=2, tp=2): S(0) P(sum)").spec();
   const auto to = from->with_placements({Replicate(), Replicate()});
   const auto found = plan(from, to);
@@ -117,7 +117,7 @@ void goes_the_way_that_we_wrote_down() {
 // [/golden]
 
 // [pure]
-void every_rank_holds_what_we_think() {
+void every_rank_holds_the_expected_shard() {
   const auto layout = parse_spec("f32[5, 3] on (tp=4): S(0)");
   CHECK_THAT(layout.spec(2)->local_sizes() == SizesRef({1, 3}));
   CHECK_THAT(layout.spec(3)->local_sizes() == SizesRef({0, 3}));
@@ -125,7 +125,7 @@ void every_rank_holds_what_we_think() {
 // [/pure]
 
 // [error]
-void says_which_rank_failed() {
+void the_error_names_the_failed_rank() {
   std::string text;
   try {
     run_ranks(2, [](int64_t rank) {
@@ -144,13 +144,13 @@ void says_which_rank_failed() {
 // [/error]
 
 int main() {
-  has_the_values_of_one_device();
-  is_right_in_every_layout();
-  communicates_twice_where_columns_are_cut();
-  a_step_costs_as_much_as_we_think();
+  matches_a_single_device();
+  is_correct_in_every_layout();
+  communicates_twice_if_columns_are_sharded();
+  a_step_has_the_expected_communication();
   fits_on_many_ranks();
-  goes_the_way_that_we_wrote_down();
-  every_rank_holds_what_we_think();
-  says_which_rank_failed();
+  follows_the_expected_plan();
+  every_rank_holds_the_expected_shard();
+  the_error_names_the_failed_rank();
   std::cout << "eight tests passed\n";
 }

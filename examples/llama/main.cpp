@@ -107,7 +107,7 @@ void answer(
     fmt::print("\n");
   }
   fmt::print(
-      "\n[{} ranks; prompt {:.0f} ms; {:.1f} tokens/s; {} collectives a "
+      "\n[ranks: {}; prompt {:.0f} ms; {:.1f} tokens/s; {} collectives a "
       "token]\n",
       options.ranks,
       1e3 * made.prompt_seconds,

@@ -61,9 +61,9 @@ Candidates top_of_each_rank(const DTensor& logits, double temperature) {
 }
 
 Candidates all_of(const DTensor& logits, double temperature) {
-  const auto whole = logits.full_tensor().to(torch::kDouble) / temperature;
+  const auto scaled = logits.full_tensor().to(torch::kDouble) / temperature;
   return sorted(
-      whole.softmax(-1), torch::arange(whole.size(1)).expand_as(whole));
+      scaled.softmax(-1), torch::arange(scaled.size(1)).expand_as(scaled));
 }
 
 // Returns the mask of candidates before which the cumulative probability is

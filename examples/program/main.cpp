@@ -56,7 +56,7 @@ Values inputs_of(const Options& options, const dtensor::Program& program) {
   return values;
 }
 
-std::vector<at::Tensor> whole(const Values& outputs) {
+std::vector<at::Tensor> full_outputs(const Values& outputs) {
   std::vector<at::Tensor> tensors;
   for (const auto& output : outputs) {
     if (output.isTensor()) {
@@ -98,7 +98,7 @@ void run(const Options& options) {
   const auto plan = plan_of(options, one);
   fmt::print("plan:\n{}\n", dtensor::to_string(plan));
   const torch::NoGradGuard no_grad;
-  const auto truth = whole(one.run(inputs));
+  const auto truth = full_outputs(one.run(inputs));
   dtensor::run_ranks(options.ranks, [&](int64_t rank) {
     const torch::NoGradGuard no_grad_here;
     const auto mesh =
@@ -112,7 +112,7 @@ void run(const Options& options) {
       outputs = program.run(inputs);
       report << counted;
     }
-    const auto ours = whole(outputs);
+    const auto ours = full_outputs(outputs);
     const auto off = difference(ours, truth);
     if (rank == 0) {
       std::cout << program << "\n";

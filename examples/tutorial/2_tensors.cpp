@@ -11,13 +11,13 @@
 using namespace dtensor;
 
 // Shows the shards.
-void parts(const DeviceMesh& mesh) {
+void shards(const DeviceMesh& mesh) {
   // [parts]
-  const auto whole = torch::arange(32.0).view({8, 4}); // on every rank
-  const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
-  CHECK_THAT(rows.sizes() == whole.sizes());
+  const auto full = torch::arange(32.0).view({8, 4}); // on every rank
+  const auto rows = distribute_tensor(full, mesh, {Shard(0)});
+  CHECK_THAT(rows.sizes() == full.sizes());
   CHECK_THAT(to_local(rows).size(0) == 8 / mesh.size());
-  CHECK_THAT(torch::equal(full_tensor(rows), whole));
+  CHECK_THAT(torch::equal(full_tensor(rows), full));
   // [/parts]
 }
 
@@ -47,7 +47,7 @@ void operators(const DeviceMesh& mesh) {
 int main(int argc, char** argv) {
   run_world(tutorial::ranks_of(argc, argv), [] {
     const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
-    parts(mesh);
+    shards(mesh);
     operators(mesh);
   });
 }

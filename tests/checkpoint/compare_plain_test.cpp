@@ -33,10 +33,11 @@ TEST(ComparePlain, RefusesTensorsThatDiffer) {
     auto state = state_of(of_rank(rank == 1 ? 7 : 0, {4}));
     EXPECT_EQ(
         error_of([&] { save_checkpoint(folder / "run", {.tensors = &state}); }),
-        "[save_checkpoint] stats is not distributed and differs between ranks: "
-        "rank 1 has other values than rank 0. Make it the same on all ranks "
-        "(broadcast_buffers() for statistics of batch norms), or make it a "
-        "DTensor, or save the values of rank 0 with allow_differences = true.");
+        "[save_checkpoint] \"stats\" is not distributed and differs between "
+        "ranks: rank 1 has other values than rank 0. Make it the same on all "
+        "ranks (broadcast_buffers() for statistics of batch norms), or make it "
+        "a DTensor, or save the values of rank 0 with allow_differences = "
+        "true.");
     EXPECT_FALSE(fs::exists(folder / "run"));
   });
 }

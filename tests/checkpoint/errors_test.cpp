@@ -73,17 +73,17 @@ TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {
   };
   EXPECT_EQ(
       error(at::zeros({3}).expand({3, 3})),
-      "[load_checkpoint] w has elements that share memory, such as an "
+      "[load_checkpoint] \"w\" has elements that share memory, such as an "
       "expanded view. Give it memory of its own first.");
   EXPECT_EQ(
       error(at::zeros({3, 3}).to_sparse()),
-      "[load_checkpoint] w is sparse. Give it memory of its own first.");
+      "[load_checkpoint] \"w\" is sparse. Give it memory of its own first.");
   StateDict sparse;
   sparse.insert("w", at::ones({3, 3}).to_sparse());
   EXPECT_EQ(
       error_of([&] { save_checkpoint(folder / "two", {.tensors = &sparse}); }),
-      "[save_checkpoint] w is sparse, which safetensors does not support. Make "
-      "it dense, or save its indices and values.");
+      "[save_checkpoint] \"w\" is sparse, which safetensors does not support. "
+      "Make it dense, or save its indices and values.");
 }
 
 // A checkpoint of another kind of optimizer, or of other parameter groups, is
@@ -167,29 +167,29 @@ TEST(CheckpointErrors, OfWhatCannotBeSaved) {
     };
     EXPECT_EQ(
         error(DTensor::from_local(at::ones({3}), mesh, {Partial()})),
-        "[save_checkpoint] cannot save a Partial tensor: w is f32[3] on (2): "
-        "P(sum). Redistribute it first.");
+        "[save_checkpoint] cannot save a Partial tensor: \"w\" is f32[3] on "
+        "(2): P(sum). Redistribute it first.");
     EXPECT_EQ(
         error(at::ones({3}, at::kComplexDouble)),
-        "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
+        "[save_checkpoint] \"w\" is c128[3], a dtype that safetensors does not "
         "support. Save view_as_real() of it, or convert it first.");
     EXPECT_EQ(
         error(at::ones({3}, at::TensorOptions(at::kMeta))),
-        "[save_checkpoint] w is on the meta device, and has no values. "
+        "[save_checkpoint] \"w\" is on the meta device, and has no values. "
         "Materialize it first.");
     EXPECT_EQ(
         error(at::Tensor()),
-        "[save_checkpoint] w is undefined, and has no values. Materialize it "
-        "first.");
+        "[save_checkpoint] \"w\" is undefined, and has no values. Materialize "
+        "it first.");
     const auto rank = get_rank();
     EXPECT_EQ(
         error(at::ones({3 + rank})),
-        "[save_checkpoint] arguments differ between ranks: rank 0 has w f32[3] "
-        "on mesh 0, rank 1 has w f32[4] on mesh 0. Pass the same names in the "
-        "same layouts on all ranks.");
+        "[save_checkpoint] arguments differ between ranks: rank 0 has \"w\" "
+        "f32[3] on mesh 0, rank 1 has \"w\" f32[4] on mesh 0. Pass the same "
+        "names in the same layouts on all ranks.");
     // An error on one rank is reported on the other.
     const auto own =
-        "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
+        "[save_checkpoint] \"w\" is c128[3], a dtype that safetensors does not "
         "support. Save view_as_real() of it, or convert it first.";
     EXPECT_EQ(
         error(at::ones({3}, rank == 1 ? at::kComplexDouble : at::kFloat)),
@@ -211,7 +211,7 @@ TEST(CheckpointErrors, OfNames) {
       error_of([&] {
         save_checkpoint(path, {.model = model.get(), .tensors = &twice});
       }),
-      "[save_checkpoint] two tensors are named w1.bias. Rename one.");
+      "[save_checkpoint] two tensors are named \"w1.bias\". Rename one.");
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   EXPECT_EQ(
       error_of([&] { save_checkpoint(path, {.optimizer = &optimizer}); }),
@@ -613,8 +613,8 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
                 {.tensors = &state},
                 {.group = new_group({0}, "alone")});
           }),
-          "[load_checkpoint] w is also on rank 1, which is not in the group "
-          "that loads. Pass a group with all ranks of its mesh.");
+          "[load_checkpoint] \"w\" is also on rank 1, which is not in the "
+          "group that loads. Pass a group with all ranks of its mesh.");
       EXPECT_EQ(
           error_of([&] {
             save_checkpoint(
@@ -622,8 +622,8 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
                 {.tensors = &state},
                 {.group = new_group({0}, "alone")});
           }),
-          "[save_checkpoint] w is also on rank 1, which is not in the group "
-          "that saves. Pass a group with all ranks of its mesh.");
+          "[save_checkpoint] \"w\" is also on rank 1, which is not in the "
+          "group that saves. Pass a group with all ranks of its mesh.");
     }
   });
 }
@@ -643,7 +643,7 @@ TEST(CheckpointErrors, OfPieces) {
   };
   const auto path = folder / "";
   const auto end =
-      ". Give a safetensors file, the index of several, a GGUF file, or an "
+      ". Pass a safetensors file, the index of several, a GGUF file, or an "
       "exported program.";
   const auto error = [&] { return error_of([&] { open_weights(path); }); };
   EXPECT_EQ(

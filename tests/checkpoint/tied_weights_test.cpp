@@ -145,16 +145,16 @@ TEST(TiedWeights, WithTwoValuesInAFileAreRefused) {
     auto model = parallel(tied(5), 2);
     EXPECT_EQ(
         error_of([&] { load_checkpoint(path, {.model = model.get()}); }),
-        "[load_checkpoint] embedding.weight and head.weight have different "
-        "values, but are one tensor in the model. Load the one to keep with "
-        "load_weights(), leaving the other out of `names`.");
+        "[load_checkpoint] \"embedding.weight\" and \"head.weight\" have "
+        "different values, but are one tensor in the model. Load the one to "
+        "keep with load_weights(), leaving the other out of `names`.");
     EXPECT_EQ(
         error_of([&] { load_weights(*model, *open_weights(path)); }),
         "[load_weights] " + path +
-            ": embedding.weight and head.weight have different values, but "
-            "embedding.weight and head.weight are one tensor in the model. "
-            "Leave out one of them in `names`, or use a model that does not "
-            "tie them.");
+            ": \"embedding.weight\" and \"head.weight\" have different values, "
+            "but \"embedding.weight\" and \"head.weight\" are one tensor in "
+            "the model. Leave out one of them in `names`, or use a model that "
+            "does not tie them.");
     expect_close(model->head->weight, uniform({11, 6}, 5), "unchanged");
     const auto leave_out = [](const std::string& name) {
       return WeightSource{name == "head.weight" ? "" : name};
@@ -285,9 +285,9 @@ TEST(TiedWeights, OfGgufFilesStandUnderTokenEmbd) {
         load_weights(model, *differ, {.names = gguf_names(*differ)});
       }),
       HasSubstr(
-          ": token_embd.weight and output.weight have different values, but "
-          "transformer.wte.weight and lm_head.weight are one tensor in the "
-          "model."));
+          ": \"token_embd.weight\" and \"output.weight\" have different "
+          "values, but \"transformer.wte.weight\" and \"lm_head.weight\" are "
+          "one tensor in the model."));
 }
 
 // Checks that `call` is refused. It gets a model in which the head was tied by

@@ -152,7 +152,7 @@ TEST(C10dBackend, ChecksItsLists) {
   Tensors one = {row(1)};
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { backend->allgather(lists, one); }),
-      "[allgather] needs a tensor for each of 1 ranks: got 2. Pass one per "
+      "[allgather] needs a tensor for each of 1 rank: got 2. Pass one per "
       "rank.");
   at::Tensor large = torch::empty({5});
   EXPECT_EQ(

@@ -139,8 +139,7 @@ TEST(InitDeviceMesh, NeedsAFittingWorld) {
       "least 1.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { init_device_mesh(at::kCPU, {}); }),
-      "[init_device_mesh] the shape is empty. Give the mesh at least one "
-      "dimension.");
+      "[init_device_mesh] the shape is empty. Pass at least one size.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { make_device_mesh(at::kCPU, {1}, {4}); }),
       "[make_device_mesh] a mesh of shape (1) needs rank 4, but the world has "
@@ -172,7 +171,7 @@ TEST(MakeDeviceMesh, TakesATensorOfRanks) {
         error_of<c10::ValueError>(
             [] { make_device_mesh(at::kCPU, torch::ones({2})); }),
         "[make_device_mesh] expected an integer tensor of the mesh's shape, "
-        "got CPUFloatType with 1 dimensions. Pass the ranks of the mesh.");
+        "got CPUFloatType with 1 dimension. Pass the ranks of the mesh.");
   });
 }
 
@@ -251,7 +250,7 @@ TEST(FromGroup, RefusesOtherGroups) {
           error_of<c10::ValueError>([&] {
             from_group({row}, at::kCPU, {2, 2}, {0, 1, 2, 3});
           }),
-          "[from_group] got 1 groups for a mesh of 2 dimensions. Pass one per "
+          "[from_group] got 1 group for a mesh of 2 dimensions. Pass one per "
           "dimension.");
     }
   });

@@ -521,7 +521,7 @@ TEST(AloneParameters, CreateDTensorOptimizerState) {
     const auto gradient =
         distribute_tensor(uniform({6, 6}, 5), mesh, {Shard(0)}, std::nullopt);
     state.add_(gradient);
-    EXPECT_EQ(detail::whole_source_of(state), nullptr);
+    EXPECT_EQ(detail::unsharded_source_of(state), nullptr);
     expect_close(state, uniform({6, 6}, 5) + 2, "state");
   });
 }

@@ -82,7 +82,7 @@ TEST(CheckReplicas, FindsDifferentDataOnEachRank) {
       kRanks,
       "[CheckReplicas] the input of module \"embed\" differs between the ranks "
       "of mesh dimension \"tp\": the i64[6] of rank 1 differs by up to 7 from "
-      "that of rank 0. Give these ranks the same input, or set the style's "
+      "that of rank 0. Pass the same input on these ranks, or set the style's "
       "input_layouts to its actual layout.",
       [](const DeviceMesh& mesh) {
         auto model = classifier(mesh);
@@ -96,7 +96,7 @@ TEST(CheckReplicas, FindsDifferentShapesOnEachRank) {
       3,
       "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
       "mesh dimension \"tp\": f64[3, 4] on ranks 0, 1; f64[2, 4] on rank 2. "
-      "Give these ranks the same input, or set the style's input_layouts to "
+      "Pass the same input on these ranks, or set the style's input_layouts to "
       "its actual layout.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 6));
@@ -119,7 +119,7 @@ TEST(CheckReplicas, FindsAnInputThatHooksTake) {
       kRanks,
       "[CheckReplicas] the input of module \"0\" differs between the ranks of "
       "mesh dimension \"tp\": the f32[2, 4] of rank 1 differs by up to 1 from "
-      "that of rank 0. Give these ranks the same input, or set the style's "
+      "that of rank 0. Pass the same input on these ranks, or set the style's "
       "input_layouts to its actual layout.",
       [](const DeviceMesh& mesh) {
         torch::nn::Sequential model{Echo()};
@@ -298,7 +298,7 @@ TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
       kRanks,
       "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
       "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
-      "that of rank 0. Give these ranks the same input, or set the style's "
+      "that of rank 0. Pass the same input on these ranks, or set the style's "
       "input_layouts to its actual layout.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));

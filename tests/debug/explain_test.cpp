@@ -145,8 +145,8 @@ TEST(Explain, AvoidsShardingFewElements) {
 
 // Every choice has a reason text, including rare ones.
 TEST(Explain, HasWordsForEveryChoice) {
-  const auto option = [](Feasibility standing, double bytes, int changes) {
-    return ScoredStrategy{{}, standing, bytes, changes};
+  const auto option = [](Feasibility feasibility, double bytes, int changes) {
+    return ScoredStrategy{{}, feasibility, bytes, changes};
   };
   const auto reasons = [](const Choice& choice, const std::string& written) {
     Texts texts;
@@ -213,7 +213,7 @@ TEST(Explain, TakesOtherArgumentsByName) {
 TEST(Explain, ReportsHowCallsAreDecided) {
   const auto whole = layout("f32[4, 6] on (tp=2): R");
   const auto rows = layout("f32[4, 6] on (tp=2): S(0)");
-  EXPECT_EQ(explain("trace", {whole}).by, DecidedBy::kWhole);
+  EXPECT_EQ(explain("trace", {whole}).by, DecidedBy::kReplicatedOperands);
   EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kUnsupported);
   EXPECT_EQ(
       explain("trace", {rows}).note,

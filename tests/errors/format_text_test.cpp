@@ -26,6 +26,12 @@ TEST(FormatText, KeepsBracesThatAreDoubled) {
   EXPECT_EQ(format_text("{{{}}}", 1), "{1}");
 }
 
+TEST(FormatText, CountsAgreeWithTheirNouns) {
+  EXPECT_EQ(detail::pluralize(1, "rank"), "1 rank");
+  EXPECT_EQ(detail::pluralize(size_t{0}, "rank"), "0 ranks");
+  EXPECT_EQ(detail::pluralize(int64_t{2}, "rank"), "2 ranks");
+}
+
 TEST(FormatText, TakesBracesInValuesAsTheyAre) {
   EXPECT_EQ(format_text("[{}]", "{}"), "[{}]");
 }

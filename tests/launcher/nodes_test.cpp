@@ -153,8 +153,8 @@ TEST_F(Nodes, RefuseAnotherOfTheSameRank) {
   EXPECT_EQ(third.finish(), 2);
   EXPECT_EQ(
       third.err(),
-      "[dtensor-run] node 1 has already joined. Give every node its own "
-      "--node-rank.\n");
+      "[dtensor-run] node 1 has already joined. Pass a different --node-rank "
+      "on every node.\n");
 }
 
 TEST_F(Nodes, RefuseAnotherShape) {

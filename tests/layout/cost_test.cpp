@@ -58,7 +58,7 @@ TEST(Cost, BytesAreAnNthOfTheBufferInEachRound) {
   EXPECT_DOUBLE_EQ(wire_bytes(CollectiveKind::kAllToAll, 4, 100), 75);
   EXPECT_DOUBLE_EQ(wire_bytes(CollectiveKind::kScatter, 4, 100), 75);
   EXPECT_EQ(wire_bytes(CollectiveKind::kAllReduce, 1, 100), 0);
-  EXPECT_EQ(wire_times_ranks(CollectiveKind::kAllReduce, 7, 30), 360);
+  EXPECT_EQ(elements_sent_times_ranks(CollectiveKind::kAllReduce, 7, 30), 360);
 }
 
 TEST(Cost, RefusesOtherCollectives) {

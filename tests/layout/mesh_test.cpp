@@ -481,26 +481,26 @@ TEST(DeviceMeshErrors, MismatchedArguments) {
   };
   EXPECT_EQ(
       error({2, 2, 1}, iota(4), {"dp", "tp"}),
-      "[DeviceMesh] 2 names for 3 dimensions: dp, tp. Give one name per "
+      "[DeviceMesh] 2 names for 3 dimensions: dp, tp. Pass one name per "
       "dimension.");
   EXPECT_EQ(
       error({2, 2}, iota(3), {}),
-      "[DeviceMesh] 3 ranks for a mesh of shape [2, 2]. Give 4 ranks, in "
+      "[DeviceMesh] 3 ranks for a mesh of shape [2, 2]. Pass 4 ranks, in "
       "row-major order.");
   EXPECT_EQ(
       error({}, {0}, {}),
-      "[DeviceMesh] invalid mesh shape: []. Give at least one dimension, and "
+      "[DeviceMesh] invalid mesh shape: []. Pass at least one dimension, and "
       "positive sizes.");
   EXPECT_EQ(
       error({2, 0}, {}, {}),
-      "[DeviceMesh] invalid mesh shape: [2, 0]. Give at least one dimension, "
+      "[DeviceMesh] invalid mesh shape: [2, 0]. Pass at least one dimension, "
       "and positive sizes.");
   EXPECT_EQ(
       error({2}, {1, 1}, {}),
-      "[DeviceMesh] a rank occurs twice: 1. Give different global ranks.");
+      "[DeviceMesh] a rank occurs twice: 1. Pass different global ranks.");
   EXPECT_EQ(
       error({2}, {1, -1}, {}),
-      "[DeviceMesh] a rank is negative: -1. Give different global ranks.");
+      "[DeviceMesh] a rank is negative: -1. Pass different global ranks.");
   EXPECT_EQ(
       error({1, 2}, iota(2), {"tp", "tp"}),
       "[DeviceMesh] two dimensions are called \"tp\": tp, tp. Give each its "
@@ -580,14 +580,14 @@ TEST(DeviceMeshErrors, InvalidUnflatten) {
         mesh.unflatten("tp", {3, 2}, {"a", "b"});
       }),
       "[DeviceMesh::unflatten] mesh dim \"tp\" has 4 ranks, which is not the "
-      "product of the sizes [3, 2]. Give sizes whose product is the number of "
+      "product of the sizes [3, 2]. Pass sizes whose product is the number of "
       "ranks.");
   EXPECT_EQ(
       error_of([&] {
         mesh.unflatten("tp", {2, 2}, {"a"});
       }),
-      "[DeviceMesh::unflatten] 1 names for 2 dimensions of a mesh with names. "
-      "Give one for each dimension if the mesh has names, otherwise none.");
+      "[DeviceMesh::unflatten] 1 name for 2 dimensions of a mesh with names. "
+      "Pass one for each dimension if the mesh has names, otherwise none.");
   EXPECT_EQ(
       error_of([&] {
         mesh.unflatten("tp", {2, 2}, {"a", "dp"});

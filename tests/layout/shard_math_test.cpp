@@ -118,7 +118,7 @@ TEST(ShardMath, NineHeadsOnTwoRanks) {
 std::vector<Intervals> parts_of(int64_t size, int64_t parts, Placement cut) {
   std::vector<Intervals> all;
   for (int64_t rank = 0; rank < parts; ++rank) {
-    all.push_back(dtensor::cut({{0, size}}, cut, parts, rank));
+    all.push_back(dtensor::shard_intervals({{0, size}}, cut, parts, rank));
   }
   return all;
 }
@@ -198,11 +198,15 @@ TEST(ShardMath, AnIntervalJoinsTheOneThatItBeginsAtTheEndOf) {
 }
 
 TEST(ShardMath, CutJoinsAdjacentIntervals) {
-  EXPECT_EQ(cut({{0, 2}, {2, 4}}, Shard(0), 1, 0), (Intervals{{0, 4}}));
-  EXPECT_EQ(cut({{0, 8}}, StridedShard(0, 2), 1, 0), (Intervals{{0, 8}}));
   EXPECT_EQ(
-      cut({{0, 8}}, StridedShard(0, 2), 2, 0), (Intervals{{0, 2}, {4, 6}}));
-  EXPECT_EQ(cut({{0, 2}, {4, 6}}, Shard(0), 4, 2), (Intervals{{4, 5}}));
+      shard_intervals({{0, 2}, {2, 4}}, Shard(0), 1, 0), (Intervals{{0, 4}}));
+  EXPECT_EQ(
+      shard_intervals({{0, 8}}, StridedShard(0, 2), 1, 0), (Intervals{{0, 8}}));
+  EXPECT_EQ(
+      shard_intervals({{0, 8}}, StridedShard(0, 2), 2, 0),
+      (Intervals{{0, 2}, {4, 6}}));
+  EXPECT_EQ(
+      shard_intervals({{0, 2}, {4, 6}}, Shard(0), 4, 2), (Intervals{{4, 5}}));
 }
 
 // All pairs of placements agree with nested chunks on every rank, for sizes up
@@ -232,11 +236,12 @@ TEST(ShardMath, NestedCutsAreChunksOfChunks) {
                   global_offset({n}, {a, b}, both, {i, j}),
                   Sizes{
                       expected.numel() == 0 ? n : expected[0].item<int64_t>()});
-              ASSERT_EQ(logical_size(n, 0, {a, b}, both, {i, j}, 0), n);
+              ASSERT_EQ(size_before_mesh_dim(n, 0, {a, b}, both, {i, j}, 0), n);
               ASSERT_EQ(
-                  logical_size(n, 0, {a, b}, both, {i, j}, 1), held.numel());
+                  size_before_mesh_dim(n, 0, {a, b}, both, {i, j}, 1),
+                  held.numel());
               ASSERT_EQ(
-                  logical_size(n, 0, {a, b}, both, {i, j}, 2),
+                  size_before_mesh_dim(n, 0, {a, b}, both, {i, j}, 2),
                   expected.numel());
             }
           }

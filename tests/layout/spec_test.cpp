@@ -212,8 +212,8 @@ TEST(SpecErrors, NumberOfPlacements) {
       error_of<c10::ValueError>([] {
         Spec::make(mesh_2d(), {Shard(0)}, {8}, at::kFloat, "from_local");
       }),
-      "[from_local] 1 placements for a mesh of 2 dimensions: [S(0)] on "
-      "(dp=2, tp=4). Give one placement per mesh dimension.");
+      "[from_local] 1 placement for a mesh of 2 dimensions: [S(0)] on (dp=2, "
+      "tp=4). Pass one placement per mesh dimension.");
 }
 
 TEST(SpecErrors, ShardDimOutOfRange) {
@@ -259,13 +259,13 @@ TEST(SpecErrors, SizesAndStrides) {
         Spec::make(
             mesh_2d(), {Replicate(), Replicate()}, {8, 6}, {1}, at::kFloat);
       }),
-      "[Spec] 1 strides for 2 sizes: [1] for [8, 6]. Give one stride per "
+      "[Spec] 1 stride for 2 sizes: [1] for [8, 6]. Pass one stride per "
       "dimension.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] {
         Spec::make(mesh_2d(), {Replicate(), Replicate()}, {-1}, at::kFloat);
       }),
-      "[Spec] a size is negative: [-1]. Give the global sizes of the tensor.");
+      "[Spec] a size is negative: [-1]. Pass the global sizes of the tensor.");
 }
 
 TEST(SpecErrors, NoMesh) {

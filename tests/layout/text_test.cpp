@@ -222,8 +222,8 @@ TEST(TextErrors, PointAtTheFirstThingThatCannotBeRead) {
 TEST(TextErrors, ALayoutThatReadsButDoesNotExist) {
   EXPECT_EQ(
       value_error_of([] { parse_spec("f32[2] on (1): R R").spec(); }),
-      "[parse_spec] 2 placements for a mesh of 1 dimensions: [R R] on (1). "
-      "Give one placement per mesh dimension.");
+      "[parse_spec] 2 placements for a mesh of 1 dimension: [R R] on (1). Pass "
+      "one placement per mesh dimension.");
 }
 
 // A layout can be far larger than its text, so sizes are bounded.

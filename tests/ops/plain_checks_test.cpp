@@ -129,9 +129,8 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
             1e-5,
             false);
       }),
-      "[aten::batch_norm] weight, f32[2] on (tp=2): S(0), must have one "
-      "element for each of the 1 channels of f32[4, 1, 3] on (tp=2): S(1). "
-      "Pass such a tensor.");
+      "[aten::batch_norm] weight, f32[2] on (tp=2): S(0), must have 1 element, "
+      "one per channel of f32[4, 1, 3] on (tp=2): S(1). Pass such a tensor.");
 }
 
 TEST(PlainChecks, InfinityNormOfAnEmptyTensor) {

@@ -326,22 +326,22 @@ std::string error_by(const MeshStrategy& strategy) {
 
 TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
   const std::string fits =
-      " outputs, but the call has 1 and 1. Give one layout for each tensor, "
+      ", but the call has 1 and 1. Return one layout for each tensor, "
       "including each tensor of a list.";
   const Placements cut{Shard(0)};
   EXPECT_EQ(
       error_by(Strategy{cut, {}}),
-      "[aten::relu] its rule gives layouts for 0 inputs and 1" + fits);
+      "[aten::relu] its rule gives layouts for 0 inputs and 1 output" + fits);
   EXPECT_EQ(
       error_by(Strategy{{Shard(0), Shard(0)}, cut}),
-      "[aten::relu] its rule gives layouts for 1 inputs and 2" + fits);
+      "[aten::relu] its rule gives layouts for 1 input and 2 outputs" + fits);
   EXPECT_EQ(
       error_by(MeshStrategy{{}, {cut}}),
-      "[aten::relu] its rule gives layouts for 1 inputs and 0" + fits);
+      "[aten::relu] its rule gives layouts for 1 input and 0 outputs" + fits);
   EXPECT_EQ(
       error_by(MeshStrategy{{cut}, {{}}}),
-      "[aten::relu] 0 placements for a mesh of 1 dimensions: [] on (tp=1). "
-      "Give one placement per mesh dimension.");
+      "[aten::relu] 0 placements for a mesh of 1 dimension: [] on (tp=1). Pass "
+      "one placement per mesh dimension.");
   const std::string no_dim =
       "[aten::relu] S(5) on mesh dim \"tp\" shards a dimension that the tensor "
       "does not have: it has 2. Use a dimension from -2 to 1.";
@@ -414,8 +414,8 @@ TEST(RegisterSharding, Mistakes) {
       "\"library::operator.overload\".");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { register_sharding("relu", OpRule()); }),
-      "[register_sharding] the rule of \"relu\" is empty. Give it a dim_rule, "
-      "a mesh_rule or a kernel.");
+      "[register_sharding] the rule of \"relu\" is empty. Set its dim_rule, "
+      "mesh_rule or kernel.");
   std::string inside;
   run_ranks(1, [&] {
     inside =

@@ -245,7 +245,7 @@ TEST(AttentionParallel, RejectsUnsupportedModules) {
     EXPECT_EQ(
         error_of(
             [&] { parallelize_module(*linear, mesh, AttentionParallel()); }),
-        "[AttentionParallel] cannot style the module itself of type "
+        "[AttentionParallel] cannot style the root module of type "
         "torch::nn::LinearImpl: only torch::nn::MultiheadAttention is "
         "supported.");
   });

@@ -104,7 +104,7 @@ TEST(AttachBoundary, NeedsAParameter) {
           }));
         },
         ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr(
-            "[attach_boundary] the boundary of the module itself has no "
+            "[attach_boundary] the boundary of the root module has no "
             "parameter to attach to. Pass the weight of the module.")));
   });
 }
@@ -154,7 +154,7 @@ TEST(AttachBoundary, AnOutputFnReturnsADTensor) {
           linear(uniform({2, 4}, 1));
         },
         ::testing::ThrowsMessage<c10::TypeError>(::testing::HasSubstr(
-            "[boundary] the output_fn of the module itself returned a plain "
+            "[boundary] the output_fn of the root module returned a plain "
             "tensor. Return a DTensor, as its arguments are.")));
   });
 }

@@ -305,7 +305,7 @@ TEST(ContextScopeErrors, NameShardsOfUnexpectedLength) {
               mesh, {torch::ones({1 + 2 * mesh.get_local_rank()})}, {0});
         });
       })
-          .find("[context_parallel_unshard] a local shard has 1 tokens along "
+          .find("[context_parallel_unshard] a local shard has 1 token along "
                 "dimension 0, but in a scope this rank has 2 of 4. Pass the "
                 "local shard of each rank of the mesh."),
       std::string::npos);

@@ -258,7 +258,7 @@ TEST(PrepareModuleTest, Errors) {
               {.input_layouts = {Shard(0), std::nullopt},
                .desired_input_layouts = {Replicate(), Replicate()}});
         }),
-        "[PrepareModuleInput] input 1 has only one of its two layouts. Give "
+        "[PrepareModuleInput] input 1 has only one of its two layouts. Pass "
         "both, or nullopt for both.");
     const PrepareModuleInput one(
         {.input_layouts = {Shard(0)}, .desired_input_layouts = {Replicate()}});
@@ -276,13 +276,13 @@ TEST(PrepareModuleTest, Errors) {
     std::vector<int64_t> log;
     EXPECT_EQ(
         error_of([&] { mix->forward(at::ones({2}), 1, at::ones({2}), log); }),
-        "[PrepareModuleInput] the module itself has 2 tensor inputs, but got "
+        "[PrepareModuleInput] the root module has 2 tensor inputs, but got "
         "layouts for 1. Pass one layout per tensor, nullopt to leave a tensor "
         "unchanged.");
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mix, mesh, one); }),
-        "[parallelize_module] the module itself has the style "
-        "PrepareModuleInput already. Style a module once.");
+        "[parallelize_module] the root module has the style PrepareModuleInput "
+        "already. Style a module once.");
   });
 }
 
@@ -350,7 +350,7 @@ TEST(DistributeModuleTest, InputAndOutputFunctionsNeedHooks) {
               nullptr,
               [](const std::vector<at::Tensor*>&, const DeviceMesh&) {});
         }),
-        "[distribute_module] the module itself of type " + unhooked->name() +
+        "[distribute_module] the root module of type " + unhooked->name() +
             " has no hooks. Declare it with DTENSOR_MODULE instead of "
             "TORCH_MODULE.");
   });

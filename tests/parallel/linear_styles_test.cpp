@@ -283,9 +283,9 @@ TEST(LinearStylesTest, WrongFeaturesAreAnError) {
     });
     EXPECT_EQ(
         error,
-        "[boundary] the input of the module itself, f64[2, 4], has 4 "
-        "features, but this rank's local tensor of 6 features in S(-1) has 3. "
-        "Set output_layouts of the preceding module to input_layouts of this "
+        "[boundary] the input of the root module, f64[2, 4], has 4 features, "
+        "but this rank's local tensor of 6 features in S(-1) has 3. Set "
+        "output_layouts of the preceding module to input_layouts of this "
         "module.");
   });
 }

@@ -352,8 +352,8 @@ TEST(LossParallelTest, Errors) {
         error_of([&] {
           at::cross_entropy_loss(x, in_layout(target + 8, mesh, whole));
         }),
-        "[cross_entropy] a target is out of bounds: there are 8 classes. Use "
-        "targets from 0 to 7, or ignore_index (-100).");
+        "[cross_entropy] a target is out of bounds: the number of classes is "
+        "8. Use targets from 0 to 7, or ignore_index (-100).");
   });
 }
 

@@ -105,14 +105,14 @@ TEST(NamedErrors, KeepTheirType) {
     EXPECT_THAT(
         [&] { module(at::ones({1})); },
         ::testing::ThrowsMessage<c10::IndexError>(HasSubstr(
-            "of one dimension (in the module itself (SequenceParallel: input "
-            "and output S(0)))")));
+            "of one dimension (in the root module (SequenceParallel: input and "
+            "output S(0)))")));
     EXPECT_THAT(
         [&] {
           module(at::ones({1, 1}));
         },
         ::testing::ThrowsMessage<c10::NotImplementedError>(
-            HasSubstr("of two dimensions (in the module itself")));
+            HasSubstr("of two dimensions (in the root module")));
     EXPECT_EQ(
         error_of([&] {
           module(at::ones({1, 1, 1}));

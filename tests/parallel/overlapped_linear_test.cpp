@@ -249,17 +249,16 @@ TEST(OverlappedLinear, ChunksThatMakeNoSenseAreAnError) {
           parallelize_module(
               *mine, mesh, RowwiseParallel({.overlap_chunks = 0}));
         }),
-        "[RowwiseParallel] the module itself of type torch::nn::LinearImpl "
-        "cannot "
-        "be computed in 0 chunks. Set overlap_chunks to 1, or to more for a "
-        "torch::nn::Linear.");
+        "[RowwiseParallel] the root module of type torch::nn::LinearImpl "
+        "cannot be computed in 0 chunks. Set overlap_chunks to 1, or to more "
+        "for a torch::nn::Linear.");
     torch::nn::Embedding embedding(5, 7);
     EXPECT_EQ(
         error_of([&] {
           parallelize_module(
               *embedding, mesh, RowwiseParallel({.overlap_chunks = 2}));
         }),
-        "[RowwiseParallel] the module itself of type torch::nn::EmbeddingImpl "
+        "[RowwiseParallel] the root module of type torch::nn::EmbeddingImpl "
         "cannot be computed in 2 chunks. Set overlap_chunks to 1, or to more "
         "for a torch::nn::Linear.");
   });

@@ -151,7 +151,7 @@ TEST(ParallelizeModuleTest, StylesRejectUnsupportedModules) {
       "torch::nn::Embedding are supported. Style its children instead.");
   EXPECT_EQ(
       error_of([&] { parallelize_module(*model, mesh, RowwiseParallel()); }),
-      "[RowwiseParallel] cannot style the module itself of type "
+      "[RowwiseParallel] cannot style the root module of type "
       "torch::nn::SequentialImpl: only torch::nn::Linear and "
       "torch::nn::Embedding are supported. Style its children instead.");
   EXPECT_EQ(
@@ -174,7 +174,7 @@ TEST(ParallelizeModuleTest, StylesRejectUnsupportedModules) {
           }
         }),
         std::string(by_rows ? "[RowwiseParallel]" : "[ColwiseParallel]") +
-            " cannot style the module itself of type torch::nn::EmbeddingImpl "
+            " cannot style the root module of type torch::nn::EmbeddingImpl "
             "with max_norm = 1: forward would write to rows of a sharded "
             "weight. Leave max_norm out, or leave the module as it is.");
     EXPECT_FALSE(is_dtensor(limited->weight));

@@ -318,7 +318,7 @@ std::string refused(const ColwiseOptions& options, nn::Module& module) {
 TEST(SharedUnits, ThatCannotBeAreErrors) {
   run_ranks(1, [] {
     nn::Linear k(5, 12);
-    const std::string begin = "[ColwiseParallel] the module itself";
+    const std::string begin = "[ColwiseParallel] the root module";
     for (const int64_t users : {-3, 2, 10}) {
       EXPECT_EQ(
           refused({.multiple_of = 4, .num_query_heads = users}, *k),
@@ -350,9 +350,9 @@ TEST(SharedUnits, ThatCannotBeAreErrors) {
     EXPECT_EQ(
         refused(
             {.multiple_of = 4, .num_query_heads = 9}, *nn::Embedding(5, 12)),
-        "[ColwiseParallel] cannot use num_query_heads for the module itself "
-        "of type torch::nn::EmbeddingImpl: only torch::nn::Linear is "
-        "supported. Leave it out.");
+        "[ColwiseParallel] cannot use num_query_heads for the root module of "
+        "type torch::nn::EmbeddingImpl: only torch::nn::Linear is supported. "
+        "Leave it out.");
     EXPECT_FALSE(is_dtensor(k->weight));
   });
 }

@@ -31,7 +31,7 @@ TEST(CompositeStyles, ChangeAllChildrenOrNone) {
     const auto truth = mlp(input).detach();
     EXPECT_THAT(
         error_of([&] { parallelize_module(*mlp, mesh, Pair(true)); }),
-        ::testing::StartsWith("refused: the module itself of type "));
+        ::testing::StartsWith("refused: the root module of type "));
     for (const auto& parameter : mlp->parameters()) {
       EXPECT_FALSE(is_dtensor(parameter));
     }

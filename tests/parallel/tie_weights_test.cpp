@@ -249,7 +249,7 @@ TEST(AMemberThatIsNotRegistered, MayBeABiasThatWasTakenAway) {
   EXPECT_NE(
       error_of([&] {
         get_model_state_dict(*linear);
-      }).find("the bias of the module itself of type torch::nn::LinearImpl"),
+      }).find("the bias of the root module of type torch::nn::LinearImpl"),
       std::string::npos);
 }
 

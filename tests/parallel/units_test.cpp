@@ -184,7 +184,7 @@ TEST(Units, OfAnInputAreThoseOfTheWeight) {
           o(at::ones({1, 5}));
         }),
         c10::str(
-            "[boundary] the input of the module itself, f32[1, 5], has 5 "
+            "[boundary] the input of the root module, f32[1, 5], has 5 "
             "features, but this rank's local tensor of 9 features in S(-1, "
             "u=3) has ",
             mesh.get_local_rank() == 0 ? 6 : 3,

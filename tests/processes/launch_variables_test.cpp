@@ -288,13 +288,13 @@ TEST(LaunchVariables, BoundOptionsToo) {
       "maximum of 1048576. Start fewer ranks.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] { run_ranks(1'000'000'000, [] {}); }),
-      "[run_ranks] too many ranks: 1000000000 threads of this process, of "
-      "1000000000 ranks. Pass at most 4096 per process and 1048576 in total.");
+      "[run_ranks] too many ranks: 1000000000 in this process, 1000000000 in "
+      "total. Pass at most 4096 per process and 1048576 in total.");
   const Environment environment(Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_THAT(
       test::error_of<c10::ValueError>(
           [] { run_world(1, [] {}, {.ranks_per_process = 1'000'000'000}); }),
-      HasSubstr("too many ranks: 1000000000 threads of this process"));
+      HasSubstr("too many ranks: 1000000000 in this process"));
 }
 
 TEST(LaunchVariables, OfALaunchersStoreWithoutAnAddress) {

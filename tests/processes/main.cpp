@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   auto& options = world_options.processes;
   options.timeout = std::chrono::minutes(1);
   CLI::App app("Tests of ranks that are processes");
-  app.add_option("--backend", options.backend, "What carries tensors");
+  app.add_option("--backend", options.backend, "Backend of the collectives");
   app.add_option(
          "--ranks-per-process",
          world_options.ranks_per_process,

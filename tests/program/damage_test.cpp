@@ -169,7 +169,7 @@ TEST(ProgramDamage, IsDetectedInAWeightThatIsReadCompletely) {
   const auto path = with_other_bits(folder, "a.weight");
   EXPECT_EQ(
       refusal_of(path, {}),
-      "[WeightFile::read] a.weight in " + path +
+      "[WeightFile::read] \"a.weight\" in " + path +
           " is damaged: wrong checksum. Copy the file again.");
   const auto rows = torch::empty({3, 4});
   open_weights(path)->read("a.weight", {{{0, 3}}, {{0, 4}}}, rows);

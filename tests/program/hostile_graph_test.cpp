@@ -295,7 +295,7 @@ TEST(HostileGraph, OutSpecIsBounded) {
       "levels.");
   EXPECT_THAT(
       error_of_graph(with_spec("[1]")),
-      HasSubstr("out_spec: expected more than 1 elements, got 1"));
+      HasSubstr("out_spec: expected more than 1 element, got 1"));
 }
 
 std::string with_parameter(const std::string& name) {
@@ -407,7 +407,7 @@ TEST(HostileGraph, FunctionsOfNumbersTakeAllTheirArguments) {
   EXPECT_THAT(
       error("_operator.add", {number("n")}, one),
       HasSubstr("_operator.add at m.py:7: y = f(x) cannot be run: it has 1 "
-                "arguments, but takes 2."));
+                "argument, but takes 2."));
   EXPECT_THAT(error("math.ceil", {}, one), HasSubstr("it has 0 arguments"));
   EXPECT_THAT(
       error("torch.sym_ite", {number("n")}, one), HasSubstr("but takes 3."));

@@ -126,12 +126,12 @@ TEST(OperatorGraphs, RefuseUnsoundGraphs) {
         graph.calls.push_back({op("aten::relu"), {Value{0}}, {{Value{0}}}, ""});
       }),
       "[find_tp_plan] value 0 of the graph is defined twice, or is not one of "
-      "its 1 values. Make each with new_value().");
+      "its values (there are 1). Make each with new_value().");
   EXPECT_EQ(
       refusal(
           [](auto& graph) { graph.add_call(op("aten::linear"), {Value{0}}); }),
-      "[find_tp_plan] call 0 (aten::linear) of the graph has 1 arguments and 1 "
-      "results, but the operator has 3 and 1. Pass all, including defaults.");
+      "[find_tp_plan] call 0 (aten::linear) of the graph has 1 argument and 1 "
+      "result, but the operator has 3 and 1. Pass all, including defaults.");
   EXPECT_EQ(
       refusal([](auto& graph) {
         graph.add_call(

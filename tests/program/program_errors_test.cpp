@@ -134,7 +134,7 @@ TEST(ProgramErrors, ListTheExportedInputs) {
   const auto ids = torch::zeros({2, 8}, torch::kLong);
   EXPECT_EQ(
       call_error({}),
-      "[Program] FILE takes 1 inputs (ids), got 0. Pass them in this order.");
+      "[Program] FILE takes 1 input (ids), got 0. Pass them in this order.");
   EXPECT_THAT(
       call_error({ids.to(torch::kFloat)}),
       StartsWith("[Program] input ids of FILE is f32[2, 8], but the program "

@@ -253,7 +253,7 @@ class GivenGradients : public testing::Test {
  protected:
   static constexpr const char* kPlain =
       "[backward] the gradient of a DTensor, f64[4] on (a=2): S(0), is a plain "
-      "tensor of shape [4]. Give backward() a DTensor, and return DTensors "
+      "tensor of shape [4]. Pass backward() a DTensor, and return DTensors "
       "from hooks.";
   static void on_two(const std::function<void(const DeviceMesh&)>& fn) {
     run_ranks(2, [&] { fn(mesh_of({2})); });
@@ -299,7 +299,7 @@ TEST_F(GivenGradients, DTensorGradientsOfALocalTensorAreAnError) {
           whole_x.backward(placed(counting({4}), mesh, {Replicate()}));
         }),
         "[backward] the gradient of a local tensor is a DTensor, f64[4] on "
-        "(a=2): R. Give backward() the local tensor, and return local tensors "
+        "(a=2): R. Pass backward() the local tensor, and return local tensors "
         "from hooks.");
   });
 }

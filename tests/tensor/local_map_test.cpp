@@ -351,8 +351,8 @@ TEST(LocalMap, RefusesArguments) {
             x, counting({3, 2}));
       }),
       "[local_map] argument 1 is a plain tensor of shape [3, 2], but "
-      "in_placements has R for it. Make it a DTensor, or give std::nullopt to "
-      "pass it on.");
+      "in_placements has R for it. Make it a DTensor, or pass std::nullopt for "
+      "it.");
   EXPECT_EQ(
       refusal<c10::TypeError>([](T x, M) {
         local_map(
@@ -361,17 +361,17 @@ TEST(LocalMap, RefusesArguments) {
             {{Shard(0)}, {Replicate()}})(x, 3);
       }),
       "[local_map] argument 1 is not a tensor, but in_placements has R for it. "
-      "Give std::nullopt.");
+      "Pass std::nullopt.");
   EXPECT_EQ(
       refusal([](T x, M) { local_map(same, {Shard(0)}, {std::nullopt})(x); }),
       "[local_map] argument 0 is a DTensor, f64[4, 3] on (a=2): S(0), but "
-      "in_placements has std::nullopt for it. Give its layout.");
+      "in_placements has std::nullopt for it. Pass its layout.");
   EXPECT_EQ(
       refusal([](T x, M) {
         local_map(same, {Shard(0)}, {{Shard(0)}, std::nullopt})(x);
       }),
       "[local_map] in_placements has layouts for 2 arguments, but the function "
-      "was called with 1 (counting each tensor of a list). Give one for each.");
+      "was called with 1 (counting each tensor of a list). Pass one for each.");
   EXPECT_EQ(
       refusal<c10::Error>([](T x, M) {
         local_map(
@@ -391,8 +391,8 @@ TEST(LocalMap, RefusesResults) {
       refusal([](T x, M) {
         local_map(same, {Shard(0)}, {}, {.out_shapes = {{}, {}}})(x);
       }),
-      "[local_map] the function returned 1 values (counting each tensor of a "
-      "list), but out_shapes are for 2. Give one for each.");
+      "[local_map] the function returned 1 value (counting each tensor of a "
+      "list), but out_shapes are for 2. Pass one for each.");
   EXPECT_EQ(
       refusal<c10::TypeError>([](T x, M mesh) {
         local_map(
@@ -410,17 +410,17 @@ TEST(LocalMap, RefusesResults) {
             {Shard(0)})(x);
       }),
       "[local_map] the function returned 2 values (counting each tensor of a "
-      "list), but out_placements are for 1. Give one for each.");
+      "list), but out_placements are for 1. Pass one for each.");
   EXPECT_EQ(
       refusal([](T x, M) { local_map(same, PlacementsList{std::nullopt})(x); }),
       "[local_map] result 0 is a tensor of shape [2, 3], but out_placements "
-      "has std::nullopt for it. Give its layout.");
+      "has std::nullopt for it. Pass its layout.");
   EXPECT_EQ(
       refusal([](T x, M) {
         local_map([](const at::Tensor&) { return 3; }, {Shard(0)})(x);
       }),
       "[local_map] result 0 is not a tensor, but out_placements has S(0) for "
-      "it. Give std::nullopt.");
+      "it. Pass std::nullopt.");
 }
 
 } // namespace TEST_SOURCE

@@ -111,7 +111,7 @@ TEST(SameAsPlain, NamesMissingAndExtraResults) {
   };
   EXPECT_THAT(
       error_of_trial(fewer, rows_on_two()),
-      HasSubstr("[result] got 1 tensors, expected 2."));
+      HasSubstr("[result] got 1 tensor, expected 2."));
   const auto undefined = [](const Tensors& x) {
     return Tensors{is_dtensor(x[0]) ? at::Tensor() : x[0]};
   };

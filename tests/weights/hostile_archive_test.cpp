@@ -21,7 +21,7 @@ using namespace test_weights;
 using test_text::error_of;
 
 constexpr const char* kEnd =
-    ". Give a safetensors file, the index of several, a GGUF file, or an "
+    ". Pass a safetensors file, the index of several, a GGUF file, or an "
     "exported program.";
 
 // Returns the error of opening those bytes, without the file name; empty if
@@ -116,7 +116,7 @@ TEST(HostileArchive, LocationsInTheTable) {
       meta + ".sizes[1]: with this size it has more than 2^48 elements");
   EXPECT_EQ(
       refusal_of(archive_of({.strides = R"([{"as_int":3}])"})),
-      meta + ": it has 2 sizes and 1 strides");
+      meta + ": it has 2 sizes and 1 stride");
   EXPECT_EQ(
       refusal_of(archive_of({.dtype = "7.0"})),
       meta +

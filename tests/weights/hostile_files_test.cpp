@@ -22,7 +22,7 @@ using namespace test_weights;
 using test_text::error_of;
 
 constexpr const char* kEnd =
-    ". Give a safetensors file, the index of several, a GGUF file, or an "
+    ". Pass a safetensors file, the index of several, a GGUF file, or an "
     "exported program.";
 
 std::string error_of_open(const std::string& path) {

@@ -94,7 +94,7 @@ TEST(Gguf, UnsupportedFormatsAreNamed) {
   EXPECT_EQ(file->find("unreadable")->format, "Q5_1");
   EXPECT_EQ(
       error_of([&] { file->read("unreadable"); }),
-      "[WeightFile::read] unreadable in " + path +
+      "[WeightFile::read] \"unreadable\" in " + path +
           " is Q5_1, which is not supported. Convert it to F16, Q8_0, Q4_0, "
           "Q4_1, Q4_K or Q6_K.");
 }
@@ -163,29 +163,29 @@ TEST(WeightFileErrors, OfReading) {
   EXPECT_EQ(
       error_of([&] { file->read("v"); }),
       "[WeightFile::read] " + path +
-          " has no weight v. weights() lists its names.");
+          " has no weight \"v\". weights() lists its names.");
   EXPECT_EQ(
       error_of([&] {
         file->read("w", {Intervals{{0, 2}}}, out);
       }),
-      "[WeightFile::read] 1 lists of intervals for w, f32[2, 3]. Give one for "
-      "each dimension.");
+      "[WeightFile::read] got intervals for 1 dimension of \"w\", f32[2, 3]. "
+      "Pass a list of them for each dimension.");
   EXPECT_EQ(
       error_of([&] {
         file->read("w", {Intervals{{0, 2}}, Intervals{{1, 4}}}, out);
       }),
-      "[WeightFile::read] [1, 4) of dim 1 is outside of w, f32[2, 3]. Give "
+      "[WeightFile::read] [1, 4) of dim 1 is outside of \"w\", f32[2, 3]. Pass "
       "intervals within it.");
   EXPECT_EQ(
       error_of([&] {
         file->read("w", {Intervals{{0, 2}}, Intervals{{1, 3}}}, out);
       }),
-      "[WeightFile::read] these intervals of w have shape [2, 2], but out has "
-      "[2, 3]. Pass a tensor of that shape.");
+      "[WeightFile::read] these intervals of \"w\" have shape [2, 2], but out "
+      "has [2, 3]. Pass a tensor of that shape.");
 }
 
 constexpr const char* kEnd =
-    ". Give a safetensors file, the index of several, a GGUF file, or an "
+    ". Pass a safetensors file, the index of several, a GGUF file, or an "
     "exported program.";
 
 TEST(WeightFileErrors, OfInvalidFiles) {
@@ -250,7 +250,7 @@ TEST(WeightFileErrors, OfWrongOffsets) {
       ".data_offsets: expected a range of 8 bytes, got 0 to 8");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"),
-      ".data_offsets: expected more than 1 elements, got 1");
+      ".data_offsets: expected more than 1 element, got 1");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,16]})"),
       ".data_offsets: it ends at byte 16, beyond the 8 bytes after the header");

@@ -110,7 +110,7 @@ int64_t gathered_size(const Calls& calls) {
 std::string describe_all(c10::ArrayRef<at::Tensor> tensors) {
   std::vector<std::string> texts;
   for (const at::Tensor& tensor : tensors) {
-    texts.push_back(describe(tensor));
+    texts.push_back(describe_tensor(tensor));
   }
   return c10::Join(", ", texts);
 }
@@ -165,13 +165,13 @@ std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
 
 // Returns "all_gather of f32[4] along dim 0". `ranks` are the group's global
 // ranks.
-std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
+std::string describe_call(const Call& call, const std::vector<int64_t>& ranks) {
   if (call.kind == CollectiveKind::kBarrier ||
       call.kind == CollectiveKind::kAllGatherStrings) {
     return std::string(call.name());
   }
   const std::string given = call.inputs.empty() && call.like.defined()
-      ? detail::describe(call.like)
+      ? describe_tensor(call.like)
       : describe_all(call.inputs);
   return detail::format_text(
       "{} of {}{}", call.name(), given, describe_rest(call, ranks));
@@ -192,7 +192,7 @@ std::optional<std::string> disagreement(
   std::vector<std::string> texts;
   for (const Call* call : calls) {
     texts.push_back(
-        describe(*call, ranks) + describe_sizes(*call) +
+        describe_call(*call, ranks) + describe_sizes(*call) +
         describe_device(*call) +
         (call->purpose.empty() ? "" : " for " + call->purpose));
   }
@@ -218,7 +218,7 @@ Call call_of_parts(const Collective& collective) {
            shapes_along(collective.input().sizes(), 0, collective.received)});
 }
 
-std::string describe(const at::Tensor& tensor) {
+std::string describe_tensor(const at::Tensor& tensor) {
   return shape_text(tensor.scalar_type(), tensor.sizes());
 }
 

@@ -39,7 +39,7 @@ using Calls = std::vector<const Call*>;
 Call call_of_parts(const Collective& collective);
 
 /// Returns dtype and shape, "f32[4, 2]".
-std::string describe(const at::Tensor& tensor);
+std::string describe_tensor(const at::Tensor& tensor);
 
 /// Throws ValueError unless these calls, one per member, form one collective.
 /// The text is equal on every rank.

@@ -133,7 +133,7 @@ class CheckedBackend final : public BackendLayer {
   }
 
   void compare(const Call& call) {
-    std::vector<RemoteCall> told;
+    std::vector<RemoteCall> remote_calls;
     const auto texts =
         strings_of(inner()
                        .submit(
@@ -142,10 +142,11 @@ class CheckedBackend final : public BackendLayer {
                        .wait()
                        .tensors);
     for (size_t member = 0; member < texts.size(); ++member) {
-      told.push_back(unpack(texts[member], members().ranks[member], size()));
+      remote_calls.push_back(
+          unpack(texts[member], members().ranks[member], size()));
     }
     Calls calls;
-    for (RemoteCall& theirs : told) {
+    for (RemoteCall& theirs : remote_calls) {
       theirs.call.assumed = &theirs.assumed;
       calls.push_back(&theirs.call);
     }

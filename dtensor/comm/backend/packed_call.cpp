@@ -94,23 +94,24 @@ class Unpacker {
     return static_cast<at::ScalarType>(
         number_below(static_cast<int64_t>(at::ScalarType::NumOptions)));
   }
-  void take(CollectiveKind& kind) {
+  void read_field(CollectiveKind& kind) {
     kind = static_cast<CollectiveKind>(number_below(
         1 + static_cast<int64_t>(CollectiveKind::kAllGatherStrings)));
   }
-  void take(ReduceOp& op) {
+  void read_field(ReduceOp& op) {
     op = static_cast<ReduceOp>(
         number_below(1 + static_cast<int64_t>(ReduceOp::kBxor)));
   }
-  void take(int64_t& value) {
+  void read_field(int64_t& value) {
     value = number();
   }
-  void take(Sizes& values) {
+  void read_field(Sizes& values) {
     values = sizes();
   }
-  void take_common_fields(Collective& collective) {
+  void read_common_fields(Collective& collective) {
     std::apply(
-        [&](auto&... field) { (take(field), ...); }, common_fields(collective));
+        [&](auto&... field) { (read_field(field), ...); },
+        common_fields(collective));
   }
   /// Returns true if all input has been read.
   bool is_done() const {
@@ -269,9 +270,9 @@ std::string pack(const Call& call) {
 
 RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
   Unpacker from(packed, rank);
-  RemoteCall told;
-  Call& call = told.call;
-  from.take_common_fields(call);
+  RemoteCall remote;
+  Call& call = remote.call;
+  from.read_common_fields(call);
   from.check(call.root >= 0 && call.root < members);
   call.inputs.resize(from.count(2 * sizeof(int64_t)));
   for (at::Tensor& input : call.inputs) {
@@ -285,9 +286,9 @@ RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
   call.device = static_cast<c10::DeviceType>(from.number_below(
       static_cast<int64_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)));
   call.purpose = from.text();
-  told.assumed = unpack_assumed(from);
+  remote.assumed = unpack_assumed(from);
   from.check(from.is_done() && has_what_it_needs(call, members));
-  return told;
+  return remote;
 }
 
 int64_t fingerprint(const Call& call) {

@@ -67,11 +67,10 @@ wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim) {
   check_defined(where, tensor);
   DTENSOR_CHECK_INDEX(
       dim >= -tensor.dim() && dim < tensor.dim(),
-      "[{}] no dimension {} in a tensor of {} dimensions. Use one from {} to "
-      "{}.",
+      "[{}] no dimension {} in a tensor of {}. Use one from {} to {}.",
       where,
       dim,
-      tensor.dim(),
+      pluralize(tensor.dim(), "dimension"),
       -tensor.dim(),
       tensor.dim() - 1);
   return dim < 0 ? dim + tensor.dim() : dim;
@@ -81,14 +80,14 @@ std::pair<int64_t, int64_t>
 two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
   constexpr std::string_view kWhere = "shard_dim_alltoall";
   const int64_t gathered = wrap_dim(kWhere, input, gather_dim);
-  const int64_t cut = wrap_dim(kWhere, input, shard_dim);
+  const int64_t sharded = wrap_dim(kWhere, input, shard_dim);
   DTENSOR_CHECK_VALUE(
-      gathered != cut,
+      gathered != sharded,
       "[{}] gather_dim and shard_dim are both {}. Pass two different "
       "dimensions.",
       kWhere,
-      cut);
-  return {gathered, cut};
+      sharded);
+  return {gathered, sharded};
 }
 
 namespace {
@@ -97,15 +96,13 @@ void check_one_for_each(
     std::string_view where,
     const Group& group,
     size_t given,
-    std::string_view what) {
+    std::string_view noun) {
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(given) == group.size(),
-      "[{}] got {} {} for the {} ranks of \"{}\". Pass one for each, or none "
-      "on any rank.",
+      "[{}] got {} for {} of \"{}\". Pass one for each, or none on any rank.",
       where,
-      given,
-      what,
-      group.size(),
+      pluralize(given, noun),
+      pluralize(group.size(), "rank"),
       group.label());
 }
 
@@ -138,7 +135,7 @@ void check_part(
   if (sizes.empty()) {
     return;
   }
-  check_one_for_each(where, group, sizes.size(), "sizes");
+  check_one_for_each(where, group, sizes.size(), "size");
   const int64_t mine = sizes[static_cast<size_t>(group.rank())];
   DTENSOR_CHECK_VALUE(
       input.size(dim) == mine,
@@ -159,7 +156,7 @@ void check_total(
   if (sizes.empty()) {
     return;
   }
-  check_one_for_each(where, group, sizes.size(), "sizes");
+  check_one_for_each(where, group, sizes.size(), "size");
   check_total_size(
       where, group.label(), dim, c10::sum_integers(sizes), input.size(dim));
 }
@@ -186,7 +183,7 @@ void check_shapes(
   if (shapes.empty()) {
     return;
   }
-  check_one_for_each(where, group, shapes.size(), "shapes");
+  check_one_for_each(where, group, shapes.size(), "shape");
   const auto me = static_cast<size_t>(group.rank());
   DTENSOR_CHECK_VALUE(
       inputs[me].sizes() == shapes[me],
@@ -246,9 +243,9 @@ void check_received(
       "[recv] rank {} expects {} but rank {} sent {} on \"{}\". Receive a "
       "tensor of the shape and dtype that is sent.",
       members.ranks[static_cast<size_t>(members.rank)],
-      describe(like),
+      describe_tensor(like),
       members.ranks[static_cast<size_t>(from)],
-      describe(message),
+      describe_tensor(message),
       members.label);
 }
 

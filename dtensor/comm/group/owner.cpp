@@ -73,20 +73,21 @@ void check_owner(
       why_not(*owner, *me));
 }
 
-bool is_mine(const DeviceMesh& mesh) {
+bool is_owned_by_this_rank(const DeviceMesh& mesh) {
   return is_of_this_thread(mesh) || world_of(mesh) == nullptr ||
       is_owned_by_current_node(mesh);
 }
 
-void check_mine(std::string_view where, const DeviceMesh& mesh) {
-  if (C10_UNLIKELY(!is_mine(mesh))) {
+void check_owned_by_this_rank(std::string_view where, const DeviceMesh& mesh) {
+  if (C10_UNLIKELY(!is_owned_by_this_rank(mesh))) {
     check_owner(
         where, [&] { return "mesh " + to_string(mesh); }, owner_of(mesh));
   }
 }
 
 void check_spec(std::string_view where, const Spec& spec, bool reads) {
-  if (is_mine(spec.mesh()) || (reads && owner_of(spec.mesh())->has_ended())) {
+  if (is_owned_by_this_rank(spec.mesh()) ||
+      (reads && owner_of(spec.mesh())->has_ended())) {
     return;
   }
   check_owner(

@@ -42,19 +42,21 @@ inline bool is_of_this_thread(const DeviceMesh& mesh) {
 
 /// Throws RuntimeError unless this thread is the rank of the mesh. A mesh
 /// without communication has no owner, and passes.
-DTENSOR_API void check_mine(std::string_view where, const DeviceMesh& mesh);
-/// Returns true if check_mine() would not throw.
-bool is_mine(const DeviceMesh& mesh);
+DTENSOR_API void check_owned_by_this_rank(
+    std::string_view where,
+    const DeviceMesh& mesh);
+/// Returns true if check_owned_by_this_rank() would not throw.
+bool is_owned_by_this_rank(const DeviceMesh& mesh);
 /// Full check for a tensor of `spec`. `reads`: its rank may have ended.
 DTENSOR_API void
 check_spec(std::string_view where, const Spec& spec, bool reads);
 /// Throws RuntimeError unless this thread is the rank of the spec's mesh.
-inline void check_mine(std::string_view where, const Spec& spec) {
+inline void check_owned_by_this_rank(std::string_view where, const Spec& spec) {
   if (!is_of_this_thread(spec.mesh())) {
     check_spec(where, spec, /*reads=*/false);
   }
 }
-/// Like check_mine(), but passes for tensors of ended ranks, too.
+/// Like check_owned_by_this_rank(), but passes for tensors of ended ranks, too.
 inline void check_readable(std::string_view where, const Spec& spec) {
   if (!is_of_this_thread(spec.mesh())) {
     check_spec(where, spec, /*reads=*/true);

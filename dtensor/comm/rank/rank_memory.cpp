@@ -70,7 +70,7 @@ Users& users() {
 // and bytes kept together never exceed most_, the highest use so far.
 class LargeBlocks {
  public:
-  void* take(size_t bytes) {
+  void* take_block(size_t bytes) {
     const std::lock_guard lock(mutex_);
     void* block = nullptr;
     if (const auto found = kept_.find(bytes); found != kept_.end()) {
@@ -143,7 +143,7 @@ void give_back(void* block) {
 at::DataPtr large_memory(size_t bytes) {
   auto block = std::make_unique<LargeBlock>();
   block->bytes = bytes;
-  block->data = large_blocks().take(bytes);
+  block->data = large_blocks().take_block(bytes);
   void* const data = block->data;
   return {data, block.release(), give_back, at::kCPU};
 }
@@ -180,10 +180,10 @@ at::Tensor empty_result(
     return at::empty(sizes, options);
   }
   // aligned_alloc needs a multiple of the alignment.
-  const size_t whole = (bytes + kPage - 1) / kPage * kPage;
+  const size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   return tensor_in(
-      large_memory(whole),
-      whole,
+      large_memory(rounded),
+      rounded,
       sizes,
       c10::typeMetaToScalarType(options.dtype()));
 }

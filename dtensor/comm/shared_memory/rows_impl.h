@@ -91,8 +91,8 @@ rows_along(const at::Tensor& tensor, int64_t dim, int64_t begin, int64_t size) {
   if (tensor.numel() == 0) {
     return {};
   }
-  const auto cut = static_cast<size_t>(dim);
-  const int64_t item = c10::multiply_integers(tensor.sizes().slice(cut + 1)) *
+  const auto axis = static_cast<size_t>(dim);
+  const int64_t item = c10::multiply_integers(tensor.sizes().slice(axis + 1)) *
       static_cast<int64_t>(tensor.element_size());
   Byte* data = nullptr;
   if constexpr (std::is_const_v<Byte>) {
@@ -103,14 +103,14 @@ rows_along(const at::Tensor& tensor, int64_t dim, int64_t begin, int64_t size) {
   return {
       .data = data + begin * item,
       .row = size * item,
-      .stride = tensor.sizes()[cut] * item,
-      .count = c10::multiply_integers(tensor.sizes().slice(0, cut))};
+      .stride = tensor.sizes()[axis] * item,
+      .count = c10::multiply_integers(tensor.sizes().slice(0, axis))};
 }
 
 /// Splits a tensor along `dim` into consecutive slices of the given sizes.
 template <typename Byte>
 std::vector<Rows<Byte>>
-cut(const at::Tensor& tensor, int64_t dim, SizesRef sizes) {
+split_rows(const at::Tensor& tensor, int64_t dim, SizesRef sizes) {
   std::vector<Rows<Byte>> parts;
   int64_t begin = 0;
   for (const int64_t size : sizes) {

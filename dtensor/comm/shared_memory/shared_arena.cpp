@@ -29,7 +29,7 @@ at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   }
   const auto bytes =
       (static_cast<int64_t>(needed) + kPageBytes - 1) / kPageBytes * kPageBytes;
-  std::byte* const data = take(bytes);
+  std::byte* const data = take_block(bytes);
   if (data == nullptr) {
     return {};
   }
@@ -47,7 +47,7 @@ at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
 
 // First fit: the block freed last is usually at the front and still in the
 // caches.
-std::byte* SharedArena::take(int64_t bytes) {
+std::byte* SharedArena::take_block(int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto block = free_.begin(); block != free_.end(); ++block) {
     const auto [begin, length] = *block;

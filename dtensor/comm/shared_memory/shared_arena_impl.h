@@ -34,7 +34,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   }
 
  private:
-  std::byte* take(int64_t bytes);
+  std::byte* take_block(int64_t bytes);
   void give_back(std::byte* begin, int64_t bytes);
 
   const std::shared_ptr<const SharedSegment> segment_;

@@ -105,10 +105,10 @@ void SharedBackend::meet(int64_t at, const Collective& c) {
 // Gathers the members' texts in a stage of its own. A text that does not fit is
 // sent as an empty text.
 std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
-  const auto room =
-      static_cast<size_t>(channel_->bytes(Room::kBlock)) - sizeof(size_t);
-  std::byte* const block = channel_->room(Room::kBlock, rank());
-  const size_t length = mine.size() <= room ? mine.size() : 0;
+  const auto capacity =
+      static_cast<size_t>(channel_->bytes(Buffer::kBlock)) - sizeof(size_t);
+  std::byte* const block = channel_->buffer(Buffer::kBlock, rank());
+  const size_t length = mine.size() <= capacity ? mine.size() : 0;
   std::memcpy(block, &length, sizeof(length));
   std::copy_n(
       mine.begin(), length, reinterpret_cast<char*>(block) + sizeof(length));
@@ -116,12 +116,12 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
   channel_->meet();
   std::vector<std::string> texts;
   for (int64_t member = 0; member < size(); ++member) {
-    const std::byte* const theirs = channel_->room(Room::kBlock, member);
+    const std::byte* const theirs = channel_->buffer(Buffer::kBlock, member);
     size_t bytes = 0;
     std::memcpy(&bytes, theirs, sizeof(bytes));
     texts.emplace_back(
         reinterpret_cast<const char*>(theirs) + sizeof(bytes),
-        std::min(bytes, room));
+        std::min(bytes, capacity));
   }
   channel_->next();
   return texts;
@@ -132,15 +132,16 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 void SharedBackend::disagree(const Collective& c) {
   const Call call = call_of_parts(c);
   channel_->next();
-  std::vector<RemoteCall> told;
+  std::vector<RemoteCall> remote_calls;
   const auto texts = gather_texts(pack(call));
   for (size_t member = 0; member < texts.size(); ++member) {
     if (!texts[member].empty()) {
-      told.push_back(unpack(texts[member], members().ranks[member], size()));
+      remote_calls.push_back(
+          unpack(texts[member], members().ranks[member], size()));
     }
   }
   Calls calls;
-  for (const RemoteCall& theirs : told) {
+  for (const RemoteCall& theirs : remote_calls) {
     calls.push_back(&theirs.call);
   }
   if (calls.size() == members().ranks.size()) {
@@ -153,10 +154,10 @@ void SharedBackend::disagree(const Collective& c) {
       label());
 }
 
-int64_t SharedBackend::lane(Room room) const {
+int64_t SharedBackend::lane(Buffer buffer) const {
   constexpr int64_t kAligned = 16; // alignment of the largest element
   const int64_t others = std::max<int64_t>(size() - 1, 1);
-  return channel_->bytes(room) / others / kAligned * kAligned;
+  return channel_->bytes(buffer) / others / kAligned * kAligned;
 }
 
 void SharedBackend::barrier(const Collective& c) {
@@ -181,17 +182,17 @@ at::Tensor SharedBackend::broadcast(const Collective& c) {
     at::Tensor out = empty_result(input.sizes(), input.options());
     const Source mine = all_of(input);
     const Target result = all_of_result(out);
-    const Room room =
-        mine.bytes() <= kNoticeBytes ? Room::kNotice : Room::kBlock;
-    const int64_t step = channel_->bytes(room);
+    const Buffer buffer =
+        mine.bytes() <= kNoticeBytes ? Buffer::kNotice : Buffer::kBlock;
+    const int64_t step = channel_->bytes(buffer);
     for (int64_t at = 0; at == 0 || at < mine.bytes(); at += step) {
       const Interval range = piece(mine, at, step);
       if (rank() == c.root) {
-        copy(mine, range, channel_->room(room, rank()));
+        copy(mine, range, channel_->buffer(buffer, rank()));
       }
       post(at, signature);
       meet(at, c);
-      copy(channel_->room(room, c.root), result, range);
+      copy(channel_->buffer(buffer, c.root), result, range);
       channel_->next();
     }
     return out;

@@ -37,7 +37,7 @@ class SharedBackend final : public GroupBackend {
   void abandon(const std::string& why) override;
 
  private:
-  using Room = SharedChannel::Room;
+  using Buffer = SharedChannel::Buffer;
   using Sources = std::vector<Source>;
   using Targets = std::vector<Target>;
 
@@ -74,10 +74,10 @@ class SharedBackend final : public GroupBackend {
       int64_t from) const;
 
   /// Returns the bytes of a buffer reserved for each of the other members.
-  int64_t lane(Room room) const;
-  std::byte* lane_of(Room room, int64_t writer, int64_t reader) const {
+  int64_t lane(Buffer buffer) const;
+  std::byte* lane_of(Buffer buffer, int64_t writer, int64_t reader) const {
     const int64_t number = reader < writer ? reader : reader - 1;
-    return channel_->room(room, writer) + number * lane(room);
+    return channel_->buffer(buffer, writer) + number * lane(buffer);
   }
 
   at::Tensor reduce_in_notice(const Collective& c);
@@ -90,7 +90,7 @@ class SharedBackend final : public GroupBackend {
   void reduce_piece(
       const Source& mine,
       Interval range,
-      Room room,
+      Buffer buffer,
       ReduceOp op,
       const at::Tensor& out);
   /// Returns the sizes of all members along `dim`: `c.sizes`, or gathered if

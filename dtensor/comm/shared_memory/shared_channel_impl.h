@@ -2,9 +2,9 @@
 // SharedChannel: synchronization of the members of a group of processes.
 //
 // A collective is a sequence of stages, equally many on all members. In each
-// stage, a member writes data for the others into its buffer (room()), posts a
-// notice, and waits until all members have posted. Then it reads the buffers of
-// the others. Every member has two buffers and two notices, for odd and even
+// stage, a member writes data for the others into its buffer (buffer()), posts
+// a notice, and waits until all members have posted. Then it reads the buffers
+// of the others. Every member has two buffers and two notices, for odd and even
 // stages. It rewrites a buffer only after all others have posted the next
 // stage, that is, once they have finished reading. One wait per stage is
 // therefore enough. A buffer is the data field of the notice itself, or a block
@@ -66,18 +66,19 @@ class SharedChannel {
 
   /// Buffers of a stage: those of the next stage until post(), then of that
   /// stage.
-  enum class Room { kNotice, kBlock };
-  std::byte* room(Room room, int64_t member) const {
-    return room == Room::kNotice ? layout_.notice(member, stage_).data.data()
-                                 : layout_.block(member, stage_);
+  enum class Buffer { kNotice, kBlock };
+  std::byte* buffer(Buffer buffer, int64_t member) const {
+    return buffer == Buffer::kNotice
+        ? layout_.notice(member, stage_).data.data()
+        : layout_.block(member, stage_);
   }
   /// Returns this member's buffer of the following stage. It is free once the
   /// current stage is met.
-  std::byte* next_room() const {
+  std::byte* next_buffer() const {
     return layout_.block(rank(), stage_ + 1);
   }
-  int64_t bytes(Room room) const {
-    return room == Room::kNotice ? kNoticeBytes : layout_.block_bytes();
+  int64_t bytes(Buffer buffer) const {
+    return buffer == Buffer::kNotice ? kNoticeBytes : layout_.block_bytes();
   }
   /// Publishes this member's data of the stage. The first stage of a collective
   /// carries its signature.
@@ -88,7 +89,7 @@ class SharedChannel {
   /// Returns true if all members posted the same signature in the stage just
   /// met.
   bool agreed() const;
-  /// Ends the stage; room() then refers to the next stage.
+  /// Ends the stage; buffer() then refers to the next stage.
   void next() {
     ++stage_;
   }

@@ -18,8 +18,8 @@ namespace {
 // Table of one member, in the buffer of its notice.
 class Table {
  public:
-  Table(std::byte* room, int64_t members)
-      : numbers_(reinterpret_cast<int64_t*>(room)),
+  Table(std::byte* buffer, int64_t members)
+      : numbers_(reinterpret_cast<int64_t*>(buffer)),
         members_(members) {}
 
   int64_t& sent(int64_t to) const {
@@ -47,9 +47,9 @@ class Table {
     });
   }
   bool has_parts() const {
-    const auto room =
+    const auto capacity =
         kNoticeBytes - 2 * members_ * static_cast<int64_t>(sizeof(int64_t));
-    return offset_of(members_) <= room;
+    return offset_of(members_) <= capacity;
   }
   int64_t longest() const {
     return *std::max_element(numbers_, numbers_ + members_);
@@ -102,7 +102,7 @@ void SharedBackend::exchange_rows(
     const Collective& c) {
   std::vector<Table> tables;
   for (int64_t member = 0; member < size(); ++member) {
-    tables.emplace_back(channel_->room(Room::kNotice, member), size());
+    tables.emplace_back(channel_->buffer(Buffer::kNotice, member), size());
   }
   const auto me = static_cast<size_t>(rank());
   const Table& mine = tables[me];
@@ -139,7 +139,7 @@ void SharedBackend::exchange_blocks(
     const Targets& targets,
     const std::vector<bool>& is_done,
     int64_t longest) {
-  const int64_t step = lane(Room::kBlock);
+  const int64_t step = lane(Buffer::kBlock);
   const auto me = static_cast<size_t>(rank());
   for (int64_t at = 0; at < longest; at += step) {
     for (size_t to = 0; to < sources.size(); ++to) {
@@ -147,7 +147,7 @@ void SharedBackend::exchange_blocks(
         copy(
             sources[to],
             piece(sources[to], at, step),
-            lane_of(Room::kBlock, rank(), static_cast<int64_t>(to)));
+            lane_of(Buffer::kBlock, rank(), static_cast<int64_t>(to)));
       }
     }
     channel_->post();
@@ -155,7 +155,7 @@ void SharedBackend::exchange_blocks(
     for (size_t from = 0; from < targets.size(); ++from) {
       if (!is_done[from]) {
         copy(
-            lane_of(Room::kBlock, static_cast<int64_t>(from), rank()),
+            lane_of(Buffer::kBlock, static_cast<int64_t>(from), rank()),
             targets[from],
             piece(targets[from], at, step));
       }
@@ -171,8 +171,8 @@ at::Tensor SharedBackend::exchange_buffer(const Collective& c) {
         empty_result({c10::sum_integers(c.received)}, input.options());
     exchange_rows(
         sign(c.kind, input.scalar_type(), {}),
-        cut<const std::byte>(input, 0, c.sizes),
-        cut<std::byte>(out, 0, c.received),
+        split_rows<const std::byte>(input, 0, c.sizes),
+        split_rows<std::byte>(out, 0, c.received),
         c);
     return out;
   });
@@ -217,8 +217,8 @@ at::Tensor SharedBackend::shard_dim_alltoall(const Collective& c) {
     at::Tensor out = empty_result(shape, input.options());
     exchange_rows(
         signature,
-        cut<const std::byte>(input, c.shard_dim, chunks),
-        cut<std::byte>(out, c.dim, sizes),
+        split_rows<const std::byte>(input, c.shard_dim, chunks),
+        split_rows<std::byte>(out, c.dim, sizes),
         c);
     return out;
   });

@@ -45,7 +45,7 @@ at::Tensor SharedBackend::all_gather(const Collective& c) {
     SharedSignature signature = sign(c.kind, input.scalar_type(), known);
     signature.dim = static_cast<uint8_t>(c.dim);
     signature.numel = out.numel();
-    const Targets targets = cut<std::byte>(out, c.dim, known);
+    const Targets targets = split_rows<std::byte>(out, c.dim, known);
     if (!is_long ||
         !gather_to_all(signature, all_of(input), targets, shown, c)) {
       gather_rows(signature, all_of(input), targets, c);
@@ -62,13 +62,14 @@ Sizes SharedBackend::known_sizes(const Collective& c) {
   const int64_t mine = c.input().size(c.dim);
   SharedSignature signature = sign(CollectiveKind::kAllGather, at::kLong, {});
   signature.numel = -1; // unique to this call
-  std::memcpy(channel_->room(Room::kNotice, rank()), &mine, sizeof(mine));
+  std::memcpy(channel_->buffer(Buffer::kNotice, rank()), &mine, sizeof(mine));
   channel_->post(signature);
   meet(0, c);
   Sizes sizes;
   for (int64_t member = 0; member < size(); ++member) {
     int64_t theirs = 0;
-    std::memcpy(&theirs, channel_->room(Room::kNotice, member), sizeof(theirs));
+    std::memcpy(
+        &theirs, channel_->buffer(Buffer::kNotice, member), sizeof(theirs));
     sizes.push_back(theirs);
   }
   channel_->next();
@@ -110,16 +111,17 @@ void SharedBackend::gather_rows(
     const Targets& targets,
     const Collective& c) {
   const int64_t longest = longest_of(targets);
-  const Room room = longest <= kNoticeBytes ? Room::kNotice : Room::kBlock;
-  const int64_t step = channel_->bytes(room);
+  const Buffer buffer =
+      longest <= kNoticeBytes ? Buffer::kNotice : Buffer::kBlock;
+  const int64_t step = channel_->bytes(buffer);
   for (int64_t at = 0; at == 0 || at < longest; at += step) {
     const Interval range = piece(mine, at, step);
-    copy(mine, range, channel_->room(room, rank()));
+    copy(mine, range, channel_->buffer(buffer, rank()));
     post(at, signature);
     meet(at, c);
     for (int64_t member = 0; member < size(); ++member) {
       const Target& target = targets[static_cast<size_t>(member)];
-      copy(channel_->room(room, member), target, piece(target, at, step));
+      copy(channel_->buffer(buffer, member), target, piece(target, at, step));
     }
     channel_->next();
   }

@@ -55,13 +55,13 @@ void SharedMail::put(int64_t to, const void* data, int64_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   while (bytes > 0) {
     const int64_t written = ring.written.load(std::memory_order_relaxed);
-    const auto room = [&] {
+    const auto free_bytes = [&] {
       return kMailBytes - (written - ring.read.load(std::memory_order_acquire));
     };
     channel_.wait(
-        [&] { return room() > 0; },
+        [&] { return free_bytes() > 0; },
         [&](int64_t member) { return member == to; });
-    const int64_t now = std::min(room(), bytes);
+    const int64_t now = std::min(free_bytes(), bytes);
     in_ring(
         layout.ring_data(channel_.rank(), to),
         written,
@@ -108,7 +108,7 @@ void SharedMail::take_in_from(int64_t from) {
   Incoming& next = incoming_[static_cast<size_t>(from)];
   while (true) {
     if (next.taken < kHead) {
-      if (!take(from, next, &next.envelope, 0, kHead)) {
+      if (!take_bytes(from, next, &next.envelope, 0, kHead)) {
         return;
       }
       const Envelope& envelope = next.envelope;
@@ -118,7 +118,7 @@ void SharedMail::take_in_from(int64_t from) {
           envelope.dtype);
     }
     const auto bytes = static_cast<int64_t>(next.tensor.nbytes());
-    if (!take(from, next, next.tensor.data_ptr(), kHead, bytes)) {
+    if (!take_bytes(from, next, next.tensor.data_ptr(), kHead, bytes)) {
       return;
     }
     arrived_[{from, next.envelope.tag}].push_back(std::move(next.tensor));
@@ -139,16 +139,16 @@ void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
   }
   DTENSOR_CHECK(
       is_sound,
-      "[recv] malformed message from {}: it has {} dimensions and dtype {}. "
-      "Start all ranks again.",
+      "[recv] malformed message from {}: it has {} and dtype {}. Start all "
+      "ranks again.",
       channel_.rank_text(from),
-      envelope.dims,
+      pluralize(envelope.dims, "dimension"),
       static_cast<int64_t>(envelope.dtype));
 }
 
 // Copies the message's bytes [begin, begin + bytes) into `data`, as far as they
 // have arrived. Returns true if all have.
-bool SharedMail::take(
+bool SharedMail::take_bytes(
     int64_t from,
     Incoming& message,
     void* data,

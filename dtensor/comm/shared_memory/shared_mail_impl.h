@@ -56,7 +56,7 @@ class SharedMail {
   void put(int64_t to, const void* data, int64_t bytes);
   void take_in();
   void take_in_from(int64_t from);
-  bool take(
+  bool take_bytes(
       int64_t from,
       Incoming& message,
       void* data,

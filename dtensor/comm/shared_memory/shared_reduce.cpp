@@ -38,12 +38,12 @@ struct Blocks {
   Interval part(int64_t block, int64_t member) const {
     const int64_t begin = block * lane * members;
     const int64_t rest = std::min(bytes - begin, lane * members);
-    const int64_t share = (rest + members - 1) / members;
-    const int64_t whole =
-        std::min((share + kAligned - 1) / kAligned * kAligned, lane);
+    const int64_t even = (rest + members - 1) / members;
+    const int64_t share =
+        std::min((even + kAligned - 1) / kAligned * kAligned, lane);
     return {
-        begin + std::min(rest, member * whole),
-        begin + std::min(rest, (member + 1) * whole)};
+        begin + std::min(rest, member * share),
+        begin + std::min(rest, (member + 1) * share)};
   }
 };
 
@@ -72,7 +72,7 @@ class BlockedAllReduce {
         blocks_{
             static_cast<int64_t>(input.nbytes()),
             channel.size(),
-            channel.bytes(SharedChannel::Room::kBlock) / channel.size() /
+            channel.bytes(SharedChannel::Buffer::kBlock) / channel.size() /
                 kAligned * kAligned} {}
 
   int64_t blocks() const {
@@ -109,7 +109,7 @@ class BlockedAllReduce {
     }
     if (!results_.all_in_arenas()) {
       copy_bytes(
-          channel_.next_room() + channel_.rank() * blocks_.lane,
+          channel_.next_buffer() + channel_.rank() * blocks_.lane,
           to_ + part.begin,
           part.size());
     }
@@ -136,7 +136,7 @@ class BlockedAllReduce {
     }
   }
   std::byte* lane(int64_t writer, int64_t reader) const {
-    return channel_.room(SharedChannel::Room::kBlock, writer) +
+    return channel_.buffer(SharedChannel::Buffer::kBlock, writer) +
         reader * blocks_.lane;
   }
   void reduce_part(Interval part) const {
@@ -184,14 +184,15 @@ at::Tensor SharedBackend::all_reduce(const Collective& c) {
 at::Tensor SharedBackend::reduce_in_notice(const Collective& c) {
   const at::Tensor& input = c.input();
   const Source mine = all_of(input);
-  copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
+  copy_bytes(
+      channel_->buffer(Buffer::kNotice, rank()), mine.data, mine.bytes());
   post(0, reduction(c.kind, input, c.op));
   // Allocating the result overlaps with the arrival of the others.
   at::Tensor out = empty_result(input.sizes(), input.options());
   meet(0, c);
   c10::SmallVector<const void*, 8> terms;
   for (int64_t member = 0; member < size(); ++member) {
-    terms.push_back(channel_->room(Room::kNotice, member));
+    terms.push_back(channel_->buffer(Buffer::kNotice, member));
   }
   reduce_memory(
       input.scalar_type(), c.op, terms, out.data_ptr(), input.numel());
@@ -230,7 +231,7 @@ at::Tensor SharedBackend::reduce_scatter(const Collective& c) {
   const Sizes sizes =
       c.sizes.empty() ? chunk_sizes(input.size(c.dim), size()) : c.sizes;
   return collective(c.kind, [&] {
-    const Sources parts = cut<const std::byte>(input, c.dim, sizes);
+    const Sources parts = split_rows<const std::byte>(input, c.dim, sizes);
     at::Tensor out = empty_result(
         resized(input.sizes(), c.dim, sizes[static_cast<size_t>(rank())]),
         input.options());
@@ -248,21 +249,21 @@ void SharedBackend::reduce_parts(
     const at::Tensor& out,
     const Collective& c) {
   const int64_t longest = longest_of(parts);
-  const Room room =
-      longest <= lane(Room::kNotice) ? Room::kNotice : Room::kBlock;
-  const int64_t step = lane(room);
+  const Buffer buffer =
+      longest <= lane(Buffer::kNotice) ? Buffer::kNotice : Buffer::kBlock;
+  const int64_t step = lane(buffer);
   const Packed mine(parts[static_cast<size_t>(rank())]);
   for (int64_t at = 0; at == 0 || at < longest; at += step) {
     for (int64_t member = 0; member < size(); ++member) {
       const Source& part = parts[static_cast<size_t>(member)];
       if (member != rank()) {
-        copy(part, piece(part, at, step), lane_of(room, rank(), member));
+        copy(part, piece(part, at, step), lane_of(buffer, rank(), member));
       }
     }
     post(at, signature);
     meet(at, c);
     reduce_piece(
-        mine.rows, piece(mine.rows, at, step), room, signature.op, out);
+        mine.rows, piece(mine.rows, at, step), buffer, signature.op, out);
     channel_->next();
   }
 }
@@ -270,14 +271,14 @@ void SharedBackend::reduce_parts(
 void SharedBackend::reduce_piece(
     const Source& mine,
     Interval range,
-    Room room,
+    Buffer buffer,
     ReduceOp op,
     const at::Tensor& out) {
   c10::SmallVector<const void*, 8> terms;
   for (int64_t member = 0; member < size(); ++member) {
     terms.push_back(
         member == rank() ? mine.data + range.begin
-                         : lane_of(room, member, rank()));
+                         : lane_of(buffer, member, rank()));
   }
   reduce_memory(
       out.scalar_type(),

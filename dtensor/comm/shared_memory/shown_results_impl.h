@@ -28,7 +28,7 @@ class PeerResults {
 
  private:
   std::byte* notice(int64_t member) const {
-    return channel_.room(SharedChannel::Room::kNotice, member);
+    return channel_.buffer(SharedChannel::Buffer::kNotice, member);
   }
 
   const SharedChannel& channel_;

@@ -15,13 +15,13 @@ namespace dtensor::detail {
 namespace {
 
 /// Contents of a rank's error.
-struct Told {
+struct RankError {
   std::string text;
   std::type_index type = typeid(void);
   bool by_peers = false;
 };
 
-Told tell(const RankFailure& failure) {
+RankError error_of(const RankFailure& failure) {
   try {
     std::rethrow_exception(failure.error);
   } catch (const RankEnded&) {
@@ -83,7 +83,7 @@ std::string with_places(
 Texts caught_texts(const std::vector<RankFailure>& failures) {
   Texts caught;
   for (const RankFailure& failure : failures) {
-    const bool failed = failure.error && !tell(failure).by_peers;
+    const bool failed = failure.error && !error_of(failure).by_peers;
     if (!failed && !failure.caught.empty()) {
       add(caught, failure.caught, failure.rank);
     }
@@ -107,11 +107,11 @@ Report report_of(const std::vector<RankFailure>& failures) {
     if (!failure.error) {
       continue;
     }
-    const Told told = tell(failure);
-    add(told.by_peers ? report.ended : report.own, told.text, failure.rank);
-    if (!told.by_peers) {
-      const bool alike = report.failed == 0 || report.type == told.type;
-      report.type = alike ? told.type : typeid(void);
+    const RankError error = error_of(failure);
+    add(error.by_peers ? report.ended : report.own, error.text, failure.rank);
+    if (!error.by_peers) {
+      const bool alike = report.failed == 0 || report.type == error.type;
+      report.type = alike ? error.type : typeid(void);
       ++report.failed;
     }
   }

@@ -52,8 +52,8 @@ std::shared_ptr<ThreadHub> make_hub(
       here.count);
   DTENSOR_CHECK_VALUE(
       here.count <= kMostThreadRanks && here.of <= kMostRanks,
-      "[{}] too many ranks: {} threads of this process, of {} ranks. Pass at "
-      "most {} per process and {} in total.",
+      "[{}] too many ranks: {} in this process, {} in total. Pass at most {} "
+      "per process and {} in total.",
       where,
       here.count,
       here.of,
@@ -114,10 +114,10 @@ RankThreads::RankThreads(
   } catch (const std::system_error& error) { // the system has no more threads
     end();
     DTENSOR_THROW(
-        "[{}] cannot start {} threads: {}. Use fewer ranks, or raise the limit "
-        "(ulimit -u).",
+        "[{}] cannot start {}: {}. Use fewer ranks, or raise the limit (ulimit "
+        "-u).",
         where,
-        here.count,
+        pluralize(here.count, "thread"),
         error.code().message());
   }
 }

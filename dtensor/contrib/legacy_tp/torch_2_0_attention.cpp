@@ -50,8 +50,8 @@ TensorParallelMultiheadAttentionImpl::TensorParallelMultiheadAttentionImpl(
       options_(options) {
   DTENSOR_CHECK_VALUE(
       num_heads > 0 && embed_dim > 0 && embed_dim % num_heads == 0,
-      "[{}] embed_dim {} is not divisible by num_heads {}. Give every head "
-      "the same number of features.",
+      "[{}] embed_dim {} is not divisible by num_heads {}. Pass an embed_dim "
+      "that is a multiple of num_heads.",
       kWhere,
       embed_dim,
       num_heads);
@@ -107,7 +107,8 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
     const bool left_out = options_.self_attention && t != &q && !t->defined();
     DTENSOR_CHECK_VALUE(
         left_out || (t->defined() && t->dim() == 3),
-        "[{}] an input has {} dimensions. Pass (batch, sequence, embed_dim){}",
+        "[{}] the number of dimensions of an input is {}. Pass (batch, "
+        "sequence, embed_dim){}",
         kWhere,
         t->defined() ? t->dim() : 0,
         options_.self_attention ? "." : " for query, key and value each.");

@@ -313,7 +313,7 @@ class Reader {
     ++read_.num_unread;
 
     std::set<size_t> taken;
-    take(node, taken);
+    collect_used(node, taken);
     if (!taken.empty()) {
       OperatorGraph::Call unread;
       for (const auto index : taken) {
@@ -325,7 +325,7 @@ class Reader {
 
   // Collects the values that the node uses, including its blocks. For a method
   // call, includes the parameters of the module.
-  void take(const jit::Node& node, std::set<size_t>& taken) {
+  void collect_used(const jit::Node& node, std::set<size_t>& taken) {
     for (const auto* input : node.inputs()) {
       const auto* value = known(input);
       if (value == nullptr) {
@@ -343,7 +343,7 @@ class Reader {
         if (kind_of(*inner) == "prim::GetAttr") {
           read_attribute(*inner);
         }
-        take(*inner, taken);
+        collect_used(*inner, taken);
       }
     }
   }

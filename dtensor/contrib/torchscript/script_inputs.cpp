@@ -55,8 +55,9 @@ ScriptInputs inputs_of(
       });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
-      "[{}] forward() takes {}, got {} sample inputs. Pass one for each "
-      "argument that has no default.",
+      "[{}] forward() takes {}, but the number of sample inputs is {}. Pass "
+      "one for each argument that has no "
+      "default.",
       kFindTpPlan,
       text_of(arguments),
       given.size());

@@ -56,7 +56,7 @@ std::shared_ptr<const Boundaries> boundaries_to_carry(
 inline std::shared_ptr<const Boundaries> carried_boundaries(
     const OpTraits& traits,
     const at::Tensor& from) {
-  return traits.carries || traits.boundary_follows_rows
+  return traits.keeps_boundary || traits.boundary_follows_rows
       ? boundaries_to_carry(traits, from)
       : nullptr;
 }

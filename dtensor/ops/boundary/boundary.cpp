@@ -153,7 +153,7 @@ at::Tensor to_output_layout(
     return use_local ? to_local_autograd(placed) : placed;
   }
   auto grad = gradient_spec(*to, without_partial(to->placements()));
-  return enter_alone(conversion_to(y, to, std::move(grad)));
+  return convert_single_input(conversion_to(y, to, std::move(grad)));
 }
 
 const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind) {
@@ -185,7 +185,7 @@ std::shared_ptr<const Boundaries> boundaries_to_carry(
   refresh_boundaries(from, BoundaryKind::kLinear);
   const auto& all = meta_of(from).boundaries;
   const auto& boundary = all->get_any(BoundaryKind::kLinear);
-  const bool goes_on = traits.carries ||
+  const bool goes_on = traits.keeps_boundary ||
       (boundary != nullptr && boundary->layouts().applies_to_rows);
   return goes_on ? all : nullptr;
 }

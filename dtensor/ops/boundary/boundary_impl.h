@@ -118,7 +118,7 @@ class Boundary final {
   std::string_view module_name() const {
     return module_name_;
   }
-  const std::string& describe() const {
+  const std::string& description() const {
     return description_;
   }
   const torch::nn::Module* module() const {

@@ -31,24 +31,24 @@ void check_features(
       !where.mesh.contains_this_rank() || plain.is_strided_shard()) {
     return;
   }
-  const bool cut =
+  const bool is_sharded =
       plain.is_sharded() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
-  const auto expected = cut ? chunk(
-                                  layouts.features,
-                                  where.size(),
-                                  where.mesh.get_local_rank(where.dim),
-                                  plain.unit())
-                                  .size()
-                            : layouts.features;
+  const auto expected = is_sharded ? chunk(
+                                         layouts.features,
+                                         where.size(),
+                                         where.mesh.get_local_rank(where.dim),
+                                         plain.unit())
+                                         .size()
+                                   : layouts.features;
   DTENSOR_CHECK_VALUE(
       x.size(-1) == expected,
-      "[boundary] the input of {}, {}, has {} features, but this rank's local "
-      "tensor of {} features in {} has {}. Set output_layouts of the "
-      "preceding module to input_layouts of this module.",
+      "[boundary] the input of {}, {}, has {}, but this rank's local tensor of "
+      "{} in {} has {}. Set output_layouts of the preceding module to "
+      "input_layouts of this module.",
       describe_module(ModuleScope::current()),
       shape_text(x.scalar_type(), x.sizes()),
-      x.size(-1),
-      layouts.features,
+      pluralize(x.size(-1), "feature"),
+      pluralize(layouts.features, "feature"),
       to_string(plain),
       expected);
 }
@@ -132,13 +132,13 @@ bool Converter::is_like_last(const at::Tensor& x) const {
 
 at::Tensor Converter::convert_like_last(const at::Tensor& x) const {
   record_converted_back(*last_.from);
-  auto whole = wrap_counted(x, last_.from, x);
+  auto wrapped = wrap_counted(x, last_.from, x);
   if (last_.is_inferred) {
-    const AssumedTensor noted(whole);
+    const AssumedTensor noted(wrapped);
     note_inferred(*last_.from);
   }
-  return last_.from == last_.to ? whole
-                                : cast_and_redistribute(whole, last_.to);
+  return last_.from == last_.to ? wrapped
+                                : cast_and_redistribute(wrapped, last_.to);
 }
 
 // Caches that `x` became a DTensor in layout `from`, then in `to`.
@@ -180,7 +180,7 @@ void notify_module_tensor(
 }
 
 std::string describe_module(std::string_view name) {
-  return name.empty() ? "the module itself"
+  return name.empty() ? "the root module"
                       : "module \"" + std::string(name) + "\"";
 }
 

@@ -146,7 +146,7 @@ void notify_module_tensor(
     const Placement& plain);
 
 /// Returns the module's name for messages: "module \"blocks.0.attn\"" or "the
-/// module itself".
+/// root module".
 std::string describe_module(std::string_view name);
 
 } // namespace dtensor::detail

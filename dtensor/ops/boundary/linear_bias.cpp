@@ -171,7 +171,7 @@ at::Tensor Boundary::local_bias(
   if (bias_.given != given || bias_.output_dim != output.dim()) {
     bias_ = layouts_of_bias(given, output.dim());
   }
-  return enter_alone(conversion_to(bias, bias_.added, bias_.gradient));
+  return convert_single_input(conversion_to(bias, bias_.added, bias_.gradient));
 }
 
 } // namespace dtensor::detail

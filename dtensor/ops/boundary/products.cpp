@@ -35,7 +35,7 @@ using Units = std::vector<int64_t>;
 // Returns a replicated operand as a plain tensor, with a Partial gradient since
 // each rank uses only some units.
 at::Tensor local_part(const at::Tensor& whole) {
-  return enter_alone(conversion_to(
+  return convert_single_input(conversion_to(
       whole,
       nullptr,
       gradient_spec(*spec_of(whole), Placements{Partial(ReduceOp::kSum)})));
@@ -265,15 +265,15 @@ bool can_overlap(
 
 // Returns the shard sizes of all ranks if they differ from torch.chunk's.
 Sizes sizes_in_units(const Spec& spec) {
-  const auto& cut = spec.placements()[0];
+  const auto& sharding = spec.placements()[0];
   Sizes sizes;
-  if (!cut.is_shard() || cut.is_chunk()) {
+  if (!sharding.is_shard() || sharding.is_chunk()) {
     return sizes;
   }
-  const auto size = spec.sizes()[static_cast<size_t>(cut.dim())];
+  const auto size = spec.sizes()[static_cast<size_t>(sharding.dim())];
   const auto ranks = spec.mesh().size();
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    sizes.push_back(chunk(size, ranks, rank, cut.unit()).size());
+    sizes.push_back(chunk(size, ranks, rank, sharding.unit()).size());
   }
   return sizes;
 }

@@ -64,18 +64,19 @@ bool is_what_it_was(const Strided& to) {
       to.begin() == 0;
 }
 
-bool is_cut(const Spec& spec) {
-  const auto& cuts = spec.placements();
-  return std::any_of(cuts.begin(), cuts.end(), [](const Placement& p) {
-    return p.is_sharded();
-  });
+bool is_sharded(const Spec& spec) {
+  const auto& placements = spec.placements();
+  return std::any_of(
+      placements.begin(), placements.end(), [](const Placement& p) {
+        return p.is_sharded();
+      });
 }
 
 // Returns true if this rank's memory is that of the plain tensor, or of a
 // partial term of it.
 bool has_its_memory(const at::Tensor& self) {
   const auto& spec = *spec_of(self);
-  return !is_cut(spec) &&
+  return !is_sharded(spec) &&
       (!spec.mesh().contains_this_rank() ||
        local_of(self).strides() == spec.strides());
 }
@@ -108,7 +109,8 @@ struct Part {
 // sharded.
 Part copy_of(const at::Tensor& self) {
   const auto& from = spec_of(self);
-  const auto to = is_cut(*from) ? detail::replicated_spec(*from, self) : from;
+  const auto to =
+      is_sharded(*from) ? detail::replicated_spec(*from, self) : from;
   detail::before_redistributing(
       "aten::as_strided", "self", from, to->placements());
   auto local = redistribute_local(local_of(self), from, to);
@@ -132,10 +134,14 @@ Part view_of(const Strided& to) {
         to,
         ". Use view, transpose, select or slice, or as_strided on to_local().");
   }
-  const auto [memory, whole] =
+  const auto [memory, unsharded] =
       in_place ? Part{local_of(to.self), spec_of(to.self)} : copy_of(to.self);
   auto spec = Spec::make(
-      whole->mesh(), whole->placements(), to.sizes, to.strides, whole->dtype());
+      unsharded->mesh(),
+      unsharded->placements(),
+      to.sizes,
+      to.strides,
+      unsharded->dtype());
   if (!spec->mesh().contains_this_rank()) {
     return {memory.alias(), std::move(spec)};
   }

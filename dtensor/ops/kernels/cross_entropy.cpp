@@ -269,8 +269,8 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   const auto classes = logits.sizes()[logits.dim() == 1 ? 0 : 1];
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
-      "[{}] weight must have one element for each of the {} classes, got shape "
-      "{}. Pass such a tensor.",
+      "[{}] weight must have one element per class ({}), got shape {}. Pass "
+      "such a tensor.",
       kCrossEntropy,
       classes,
       options.weight.sizes());
@@ -348,9 +348,9 @@ at::Tensor cross_entropy(
       target,
       *plan.logits,
       target_layout(*plan.logits, plan.class_dim));
-  const auto whole = replicated_placements(plan.logits->mesh());
+  const auto replicated = replicated_placements(plan.logits->mesh());
   const auto weight = options.weight.defined()
-      ? local_in("weight", options.weight, *plan.logits, whole)
+      ? local_in("weight", options.weight, *plan.logits, replicated)
       : at::Tensor();
   if (c10::GradMode::is_enabled() && logits.requires_grad()) {
     return CrossEntropy::apply(

@@ -70,8 +70,8 @@ Targets look_up_targets(
   const auto outside = t.global.lt(0).logical_or_(t.global.ge(plan.classes()));
   DTENSOR_CHECK_INDEX(
       !outside.any().item<bool>(),
-      "[cross_entropy] a target is out of bounds: there are {} classes. Use "
-      "targets from 0 to {}, or ignore_index ({}).",
+      "[cross_entropy] a target is out of bounds: the number of classes is {}. "
+      "Use targets from 0 to {}, or ignore_index ({}).",
       plan.classes(),
       plan.classes() - 1,
       plan.ignore_index);
@@ -248,12 +248,13 @@ Interval CrossEntropyPlan::my_classes() const {
     return {0, classes()};
   }
   const auto& mesh = logits->mesh();
-  const auto& cut = logits->placements()[static_cast<size_t>(class_mesh_dim)];
+  const auto& sharding =
+      logits->placements()[static_cast<size_t>(class_mesh_dim)];
   return chunk(
       classes(),
       mesh.size(class_mesh_dim),
       mesh.get_local_rank(class_mesh_dim),
-      cut.unit());
+      sharding.unit());
 }
 
 CrossEntropyState cross_entropy_forward(

@@ -34,10 +34,10 @@ void check_in_range(
   const auto outside = indices.lt(0).logical_or_(indices.ge(rows));
   DTENSOR_CHECK_INDEX(
       !outside.any().item<bool>(),
-      "[{}] index out of range: the table has {} rows. Look up indices from 0 "
-      "to {}.",
+      "[{}] index out of range: the table has {}. Look up indices from 0 to "
+      "{}.",
       op.schema().name(),
-      rows,
+      detail::pluralize(rows, "row"),
       rows - 1);
 }
 

@@ -26,7 +26,7 @@ const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
       "[{}] got mixed plain tensor and DTensor: a list holds a plain tensor. "
       "Make it a DTensor with distribute_tensor or DTensor::from_local.",
       where);
-  check_mine(where, *spec_of(t));
+  check_owned_by_this_rank(where, *spec_of(t));
   DTENSOR_CHECK(
       !spec_of(t)->has_partial(),
       "[{}] cannot update a partial tensor: {}. Redistribute it to Replicate "

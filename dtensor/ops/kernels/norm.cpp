@@ -96,9 +96,9 @@ std::pair<at::Tensor, SpecPtr> local_without_partial(
   if (!spec->has_partial()) {
     return {local_of(self), spec};
   }
-  const auto whole = without_partial(spec->placements());
-  const auto to = spec->with_placements(whole);
-  before_redistributing(where, "self", spec, whole);
+  const auto reduced = without_partial(spec->placements());
+  const auto to = spec->with_placements(reduced);
+  before_redistributing(where, "self", spec, reduced);
   return {redistribute_local(local_of(self), spec, to), to};
 }
 
@@ -139,7 +139,7 @@ compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
       Spec::make(spec->mesh(), final_layout, sizes, norm.dtype));
 }
 
-Norm describe(
+Norm norm_from_args(
     const at::Tensor& self,
     const c10::IValue& order,
     const c10::IValue& dim,
@@ -194,7 +194,7 @@ void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "[aten::linalg_vector_norm] the norm of a tensor of {} is not defined. "
       "Cast it to a floating-point dtype.",
       self.scalar_type());
-  const auto norm = describe(self, order, dim, keepdim, dtype);
+  const auto norm = norm_from_args(self, order, dim, keepdim, dtype);
   check_defined(op.schema().name(), self, norm);
   stack->emplace_back(compute(op.schema().name(), self, norm));
 }

@@ -37,8 +37,8 @@ inline void refuse_partial(const KernelArgs& args, const Spec& spec) {
 }
 
 inline void check_owner(const KernelArgs& args, const Spec& spec) {
-  if (C10_UNLIKELY(!is_mine(spec.mesh()))) {
-    check_mine(args.name(), spec);
+  if (C10_UNLIKELY(!is_owned_by_this_rank(spec.mesh()))) {
+    check_owned_by_this_rank(args.name(), spec);
   }
 }
 

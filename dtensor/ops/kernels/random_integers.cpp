@@ -21,7 +21,7 @@ using detail::Draw;
 using detail::dtype_of;
 using detail::empty_local;
 using detail::fill_self;
-using detail::is_mine;
+using detail::is_owned_by_this_rank;
 using detail::KernelArgs;
 using detail::local_of;
 using detail::new_like;
@@ -129,7 +129,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
-  const auto whole = detail::replicated_placements(spec->mesh());
+  const auto replicated = detail::replicated_placements(spec->mesh());
   const auto draw = detail::next_draw(spec->mesh());
   auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
   const auto samples = args.integer("num_samples");
@@ -139,15 +139,15 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       args.name(),
       *spec);
   sizes.back() = samples;
-  const auto result = Spec::make(spec->mesh(), whole, sizes, at::kLong);
+  const auto result = Spec::make(spec->mesh(), replicated, sizes, at::kLong);
   if (!detail::has_part(*spec) || self.is_meta()) {
     auto local = detail::empty_local(*result, self.device());
     args.returns(detail::wrap(std::move(local), result));
     return;
   }
-  detail::before_redistributing("aten::multinomial", "self", spec, whole);
-  const auto p =
-      redistribute_local(local_of(self), spec, spec->with_placements(whole));
+  detail::before_redistributing("aten::multinomial", "self", spec, replicated);
+  const auto p = redistribute_local(
+      local_of(self), spec, spec->with_placements(replicated));
   const auto generator = at::detail::createCPUGenerator(
       draw.seed ^ (0x9E3779B97F4A7C15 * (draw.position + 1)));
   auto local =

@@ -27,7 +27,7 @@ namespace {
 
 using namespace detail;
 
-at::Tensor whole(const c10::OperatorHandle& op, const at::Tensor& t) {
+at::Tensor full_value(const c10::OperatorHandle& op, const at::Tensor& t) {
   if (!is_dtensor(t)) {
     return t;
   }
@@ -56,7 +56,7 @@ at::Tensor whole_argument(
         spec,
         replicated_placements(spec->mesh()));
   }
-  return whole(op, t);
+  return full_value(op, t);
 }
 
 void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -74,7 +74,8 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(
       same_without_data ||
       (self.sizes() == other.sizes() &&
-       at::_local_scalar_dense(whole(op, at::eq(self, other).all())).toBool()));
+       at::_local_scalar_dense(full_value(op, at::eq(self, other).all()))
+           .toBool()));
 }
 
 // Returns the spec of the first DTensor among the arguments; the others must be

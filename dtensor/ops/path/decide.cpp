@@ -69,7 +69,7 @@ std::vector<OpInput> collect_inputs(
         input.is_plain ? spec_of_plain(info, t, arg, first) : spec_of(t);
     input.arg = static_cast<int>(arg);
     input.item = item;
-    check_mine(info.name, *input.spec);
+    check_owned_by_this_rank(info.name, *input.spec);
     DTENSOR_CHECK(
         input.spec->mesh() == first.mesh(),
         "[{}] the operands live on different meshes: {} and {}. Bring them to "
@@ -205,10 +205,10 @@ std::shared_ptr<const Decision> decide_without_meta(
 bool all_have_equal_parts(const OpCall& call, const Decision& decision) {
   bool equal = true;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    equal &= has_equal_parts(decision.layout_of(call, i));
+    equal &= has_equal_shards(decision.layout_of(call, i));
   }
   for (const auto& output : decision.outputs) {
-    equal &= output == nullptr || has_equal_parts(*output);
+    equal &= output == nullptr || has_equal_shards(*output);
   }
   return equal;
 }

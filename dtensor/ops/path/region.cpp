@@ -89,7 +89,7 @@ void run_region(
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
     const auto made = decision.shapes_from_results ? replicated_spec(any, t)
                                                    : output_spec(decision, i);
-    return region.leave(t, made, exit_of(boundary, made), may_fuse);
+    return region.convert_result(t, made, exit_of(boundary, made), may_fuse);
   });
 }
 

@@ -71,8 +71,8 @@ inline void convert_unrecorded(
   if (boundary != nullptr) {
     const auto output = std::move(stack->back()).toTensor();
     const auto& made = spec_of(output);
-    stack->back() =
-        leave_unrecorded(local_of(output), made, boundary->exit_of(made));
+    stack->back() = convert_unrecorded_result(
+        local_of(output), made, boundary->exit_of(made));
   }
 }
 
@@ -180,7 +180,7 @@ void with_boundary(
   try {
     apply_boundary(info, boundary, stack, run_inner);
   } catch (c10::Error& error) {
-    name_module(error, boundary->describe());
+    name_module(error, boundary->description());
     throw;
   }
 }

@@ -133,19 +133,21 @@ int64_t count_groups(const OpCall& call) {
   return groups == 0 ? heads_of(call, 0) : groups;
 }
 
-// Returns the placement of an operand if the output is sharded as `cut`.
-Placement
-operand_placement(const OpCall& call, size_t operand, const Placement& cut) {
+// Returns the placement of an operand if the output is sharded as `sharding`.
+Placement operand_placement(
+    const OpCall& call,
+    size_t operand,
+    const Placement& sharding) {
   const auto& input = call.inputs[operand];
-  const auto as_chunk =
-      detail::operand_shard(input.sizes(), call.outputs[0].sizes, cut.dim());
-  return as_chunk.is_sharded() ? cut.with_dim(as_chunk.dim()) : as_chunk;
+  const auto as_chunk = detail::operand_shard(
+      input.sizes(), call.outputs[0].sizes, sharding.dim());
+  return as_chunk.is_sharded() ? sharding.with_dim(as_chunk.dim()) : as_chunk;
 }
 
-Strategy each_by_itself(const OpCall& call, const Placement& cut) {
-  Strategy s{{cut}, {}};
+Strategy each_by_itself(const OpCall& call, const Placement& sharding) {
+  Strategy s{{sharding}, {}};
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    s.inputs.push_back(operand_placement(call, i, cut));
+    s.inputs.push_back(operand_placement(call, i, sharding));
   }
   return s;
 }
@@ -165,10 +167,10 @@ Strategy by_groups(const OpCall& call, int64_t groups) {
   return s;
 }
 
-// Returns the strategy that shards the queries as `cut` and replicates keys and
-// values.
-Strategy with_all_keys(const OpCall& call, const Placement& cut) {
-  auto s = each_by_itself(call, cut);
+// Returns the strategy that shards the queries as `sharding` and replicates
+// keys and values.
+Strategy with_all_keys(const OpCall& call, const Placement& sharding) {
+  auto s = each_by_itself(call, sharding);
   s.inputs[1] = s.inputs[2] = Replicate();
   return s;
 }

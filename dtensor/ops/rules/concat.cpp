@@ -53,14 +53,14 @@ void add_cat_of_pieces(
   Strategy s;
   int64_t count = 0;
   for (const auto& input : call.inputs) {
-    const auto whole = is_skipped(input, call.outputs[0].dim())
+    const auto dim_size = is_skipped(input, call.outputs[0].dim())
         ? 0
         : input.sizes()[static_cast<size_t>(along)];
-    if (whole == 0 || whole % like->size != 0) {
+    if (dim_size == 0 || dim_size % like->size != 0) {
       return;
     }
-    s.inputs.push_back(in_pieces(along, whole / like->size, *like));
-    count += whole / like->size;
+    s.inputs.push_back(in_pieces(along, dim_size / like->size, *like));
+    count += dim_size / like->size;
   }
   s.outputs.push_back(in_pieces(along, count, *like));
   strategies.push_back(std::move(s));
@@ -138,22 +138,22 @@ void localize_split(const OpCall& call, Decision& decision) {
   if (!layout.mesh().contains_this_rank()) {
     return; // outside the mesh, without a local shard
   }
-  const auto whole = layout.sizes()[static_cast<size_t>(along)];
+  const auto dim_size = layout.sizes()[static_cast<size_t>(along)];
   const auto local = layout.local_sizes()[static_cast<size_t>(along)];
-  if (local == whole) {
+  if (local == dim_size) {
     return;
   }
   const bool is_one = call.has_arg("split_size");
   const auto index = call.arg_index(is_one ? "split_size" : "split_sizes");
   if (is_one) {
-    const auto size = call.int_arg("split_size") * local / whole;
+    const auto size = call.int_arg("split_size") * local / dim_size;
     decision.is_plain_call = size > 0;
     decision.args.emplace_back(index, size);
     return;
   }
   auto sizes = call.ints_arg("split_sizes");
   for (auto& size : sizes) {
-    size = size * local / whole;
+    size = size * local / dim_size;
   }
   decision.args.emplace_back(index, sizes);
 }

@@ -30,7 +30,7 @@ DTENSOR_RULES(copy) {
   // parameter.
   for (const auto* name : {"_to_copy", "alias", "clone", "detach"}) {
     rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}))
-        .with_traits({.carries = true});
+        .with_traits({.keeps_boundary = true});
   }
   for (const auto* name :
        {"alias_copy",

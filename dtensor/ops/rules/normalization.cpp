@@ -181,12 +181,12 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
     const auto* vector = call.input(name);
     DTENSOR_CHECK(
         vector == nullptr || vector->spec->numel() == input.sizes()[1],
-        "[{}] {}, {}, must have one element for each of the {} channels of {}. "
-        "Pass such a tensor.",
+        "[{}] {}, {}, must have {}, one per channel of {}. Pass such a "
+        "tensor.",
         call.name(),
         name,
         vector == nullptr ? input : *vector->spec,
-        input.sizes()[1],
+        detail::pluralize(input.sizes()[1], "element"),
         input);
   }
   auto outputs = dense_like_first(call);

@@ -8,8 +8,8 @@
 namespace dtensor::detail {
 namespace {
 
-int64_t count_of(const Placement& cut) {
-  return cut.is_strided_shard() ? cut.split_factor() : 1;
+int64_t count_of(const Placement& sharding) {
+  return sharding.is_strided_shard() ? sharding.split_factor() : 1;
 }
 
 } // namespace
@@ -17,10 +17,10 @@ int64_t count_of(const Placement& cut) {
 std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto& all = input.spec->placements();
-  const auto cuts = std::count_if(
+  const auto shardings = std::count_if(
       all.begin(), all.end(), [&](const auto& p) { return p.is_sharded(dim); });
   const auto& mine = input.placement(mesh_dim);
-  if (cuts != 1 || !mine.is_sharded(dim)) {
+  if (shardings != 1 || !mine.is_sharded(dim)) {
     return std::nullopt;
   }
   const auto size = input.sizes()[static_cast<size_t>(dim)];
@@ -32,8 +32,8 @@ pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
 }
 
 Placement in_pieces(int64_t dim, int64_t count, const Pieces& like) {
-  const auto cut = count == 1 ? Shard(dim) : StridedShard(dim, count);
-  return cut.with_unit(like.unit);
+  const auto sharding = count == 1 ? Shard(dim) : StridedShard(dim, count);
+  return sharding.with_unit(like.unit);
 }
 
 std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim) {

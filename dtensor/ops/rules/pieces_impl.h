@@ -32,7 +32,7 @@ Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
 /// size of each. local_pieces() is empty on a rank outside the mesh, which has
 /// no shard.
 struct LocalBlocks {
-  Pieces whole;
+  Pieces global;
   int64_t local = 0; // this rank's share of each
 };
 std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim);

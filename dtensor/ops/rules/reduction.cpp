@@ -85,7 +85,7 @@ DimRule reduction_rule(
 DimRule along_dim_rule(std::vector<size_t> linear) {
   return [linear = std::move(linear)](const OpCall& call, int64_t mesh_dim) {
     const auto ndim = call.inputs[0].dim();
-    const auto whole = call.dim_arg("dim", ndim);
+    const auto reduced_dim = call.dim_arg("dim", ndim);
     Strategies strategies;
     const auto add = [&](const Placement& out) {
       strategies.emplace_back();
@@ -93,7 +93,7 @@ DimRule along_dim_rule(std::vector<size_t> linear) {
       return &strategies.back().inputs;
     };
     for (int64_t d = 0; d < ndim; ++d) {
-      if (d != whole) {
+      if (d != reduced_dim) {
         add(Shard(d))->resize(call.inputs.size(), Shard(d));
       }
     }
@@ -200,12 +200,12 @@ void add_products(RuleRegistry& rules) {
 // Adds reductions that pick elements. Their backward pass scatters into a plain
 // tensor of zeros, so they run with the autograd of the local operator.
 void add_picking(RuleRegistry& rules) {
-  const auto whole = reduction_rule();
+  const auto unsharded_dim_rule = reduction_rule();
   for (const auto* name : {"max.dim", "min.dim"}) {
-    rules.dim_rule(name, whole).as_region();
+    rules.dim_rule(name, unsharded_dim_rule).as_region();
   }
   for (const auto* name : {"median.dim", "nanmedian.dim", "mode", "kthvalue"}) {
-    rules.dim_rule(name, whole)
+    rules.dim_rule(name, unsharded_dim_rule)
         .with_meta(reduction_meta(values_and_indices))
         .as_region();
   }
@@ -235,19 +235,20 @@ void localize_place(const OpCall& call, Decision& decision) {
 // Adds reductions without a partial form: neither std of a partial sum nor an
 // index into a shard has a meaning.
 void add_whole(RuleRegistry& rules) {
-  const auto whole = reduction_rule();
-  add_all(rules, {"aminmax"}, whole);
-  add_all(rules, {"median", "nanmedian"}, whole, reduction_meta(same));
-  add_all(rules, {"logsumexp"}, whole, reduction_meta(floating));
+  const auto unsharded_dim_rule = reduction_rule();
+  add_all(rules, {"aminmax"}, unsharded_dim_rule);
+  add_all(
+      rules, {"median", "nanmedian"}, unsharded_dim_rule, reduction_meta(same));
+  add_all(rules, {"logsumexp"}, unsharded_dim_rule, reduction_meta(floating));
   add_all(
       rules,
       {"var.correction", "std.correction"},
-      whole,
+      unsharded_dim_rule,
       reduction_meta(real_value));
   add_all(
       rules,
       {"var_mean.correction", "std_mean.correction"},
-      whole,
+      unsharded_dim_rule,
       reduction_meta(real_and_mean));
 }
 

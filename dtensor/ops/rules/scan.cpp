@@ -44,9 +44,9 @@ std::vector<OutputMeta> like_self(const OpCall& call) {
 
 DTENSOR_RULES(scan) {
   rules.dim_rule("cumsum", along_dim_rule({0}));
-  const auto whole = along_dim_rule();
+  const auto unsharded_dim_rule = along_dim_rule();
   // If an element is zero, the gradient formula makes plain tensors.
-  rules.dim_rule("cumprod", whole)
+  rules.dim_rule("cumprod", unsharded_dim_rule)
       .with_localize(note_plain_scan)
       .with_local_kernel(cumprod_local)
       .as_region();
@@ -54,17 +54,17 @@ DTENSOR_RULES(scan) {
   // Operators that pick elements scatter into plain zeros in the backward pass,
   // so they run with the autograd of the local operator.
   for (const auto* name : {"sort", "sort.stable", "topk"}) {
-    rules.dim_rule(name, whole).as_region();
+    rules.dim_rule(name, unsharded_dim_rule).as_region();
   }
   for (const auto* name : {"cummax", "cummin"}) {
-    rules.dim_rule(name, whole)
+    rules.dim_rule(name, unsharded_dim_rule)
         .with_meta(scanned_and_indices)
         .with_localize(note_plain_scan)
         .with_local_kernel(running_extreme_local)
         .as_region();
   }
   for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
-    rules.dim_rule(name, whole).with_meta(dense_like_first);
+    rules.dim_rule(name, unsharded_dim_rule).with_meta(dense_like_first);
   }
 
   for (const auto* name : {"_softmax", "_log_softmax"}) {

@@ -166,9 +166,9 @@ DimMap diagonal_map(const OpCall& call) {
 
 DTENSOR_RULES(shape) {
   rules.dim_rule("transpose.int", mapped(transpose_map))
-      .with_traits({.carries = true});
+      .with_traits({.keeps_boundary = true});
   rules.dim_rule("transpose_", mapped(transpose_map));
-  rules.dim_rule("t", mapped(t_map)).with_traits({.carries = true});
+  rules.dim_rule("t", mapped(t_map)).with_traits({.keeps_boundary = true});
   rules.dim_rule("permute", mapped(permute_map));
   rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
   rules.dim_rule("squeeze.dims", mapped(squeeze_map))

@@ -59,30 +59,32 @@ SliceRange slice_range(const OpCall& call, int64_t size) {
   return {begin, std::max(begin, bound("end", size)), call.int_arg("step")};
 }
 
-DimMap slice_map(const OpCall& call, SizesRef whole) {
-  const auto ndim = static_cast<int64_t>(whole.size());
+DimMap slice_map(const OpCall& call, SizesRef global_sizes) {
+  const auto ndim = static_cast<int64_t>(global_sizes.size());
   auto map = identity_map(ndim);
   const auto along = static_cast<size_t>(call.dim_arg("dim", ndim));
-  if (!slice_range(call, whole[along]).is_all(whole[along])) {
+  if (!slice_range(call, global_sizes[along]).is_all(global_sizes[along])) {
     map[along] = -1;
   }
   return map;
 }
 
-// Returns true if the slice of a dimension of size `whole` consists of complete
+// Returns true if the slice of a dimension of size `size` consists of complete
 // blocks of size `piece`.
-bool takes_pieces(const SliceRange& range, int64_t whole, int64_t piece) {
-  return range.step == 1 && range.end > range.begin && whole % piece == 0 &&
+bool takes_pieces(const SliceRange& range, int64_t size, int64_t piece) {
+  return range.step == 1 && range.end > range.begin && size % piece == 0 &&
       range.begin % piece == 0 && range.end % piece == 0;
 }
 
 // Returns the strategies of a slice, or of its gradient, which swaps operand
-// and result. `whole` are the sizes of the sliced tensor.
-Strategies range_rule(const OpCall& call, int64_t mesh_dim, SizesRef whole) {
+// and result. `global_sizes` are the sizes of the sliced tensor.
+Strategies
+range_rule(const OpCall& call, int64_t mesh_dim, SizesRef global_sizes) {
   const auto& input = call.inputs[0];
-  auto strategies = move_strategies(call, mesh_dim, slice_map(call, whole));
+  auto strategies =
+      move_strategies(call, mesh_dim, slice_map(call, global_sizes));
   const auto along = call.dim_arg("dim", input.dim());
-  const auto size = whole[static_cast<size_t>(along)];
+  const auto size = global_sizes[static_cast<size_t>(along)];
   const auto range = slice_range(call, size);
   const auto pieces = pieces_of(input, mesh_dim, along);
   if (pieces && !range.is_all(size) &&
@@ -102,9 +104,13 @@ Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
 // Converts the range to local positions. A slice of a full dimension takes the
 // full local dimension; a slice of blocks takes this rank's shard of each
 // block.
-void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
-  const auto along = call.dim_arg("dim", static_cast<int64_t>(whole.size()));
-  const auto size = whole[static_cast<size_t>(along)];
+void local_range(
+    const OpCall& call,
+    SizesRef global_sizes,
+    Decision& decision) {
+  const auto along =
+      call.dim_arg("dim", static_cast<int64_t>(global_sizes.size()));
+  const auto size = global_sizes[static_cast<size_t>(along)];
   const auto range = slice_range(call, size);
   int64_t begin = 0;
   int64_t end = kEnd;
@@ -113,8 +119,8 @@ void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
     if (!pieces) {
       return;
     }
-    begin = range.begin / pieces->whole.size * pieces->local;
-    end = range.end / pieces->whole.size * pieces->local;
+    begin = range.begin / pieces->global.size * pieces->local;
+    end = range.end / pieces->global.size * pieces->local;
   }
   decision.args.emplace_back(call.arg_index("start"), begin);
   decision.args.emplace_back(call.arg_index("end"), end);
@@ -185,8 +191,8 @@ scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
   Strategies strategies;
   for (size_t d = 0; d < map.size(); ++d) {
     if (map[d] >= 0) {
-      const auto whole = Shard(static_cast<int64_t>(d));
-      strategies.push_back({{whole}, {whole, Shard(map[d])}});
+      const auto global_sizes = Shard(static_cast<int64_t>(d));
+      strategies.push_back({{global_sizes}, {global_sizes, Shard(map[d])}});
     }
   }
   add_common_partial(call, mesh_dim, strategies);

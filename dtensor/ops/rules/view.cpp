@@ -43,8 +43,8 @@ std::string as_code(PlacementsRef placements) {
 refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
   const auto& input = call.inputs[0];
   const auto lost = layout.lost_mesh_dim;
-  const auto& cut = input.placement(lost);
-  const bool may_be_heads = cut.dim() == input.spec->dim() - 1 &&
+  const auto& sharding = input.placement(lost);
+  const bool may_be_heads = sharding.dim() == input.spec->dim() - 1 &&
       static_cast<int64_t>(to.size()) > input.spec->dim();
   DTENSOR_THROW(
       "[{}] cannot keep the sharding of {} as {}: the shards of dim {} on mesh "
@@ -53,7 +53,7 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
       call.name(),
       *input.spec,
       at::IntArrayRef(to),
-      cut.dim(),
+      sharding.dim(),
       call.mesh.dim_label(lost),
       as_code(layout.inputs),
       may_be_heads ? " If the dim contains heads, shard between heads: set "

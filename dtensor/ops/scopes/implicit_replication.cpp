@@ -85,7 +85,7 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
 bool any_has_source(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    any |= whole_source_of(t) != nullptr;
+    any |= unsharded_source_of(t) != nullptr;
   });
   return any;
 }

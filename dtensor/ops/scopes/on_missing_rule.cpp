@@ -77,7 +77,7 @@ bool can_become_whole(
   detail::visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
     if (fits && is_dtensor(t)) {
       const auto& meta = detail::meta_of(t);
-      detail::check_mine(info.name, *meta.spec);
+      detail::check_owned_by_this_rank(info.name, *meta.spec);
       fits = meta.boundaries == nullptr && meta.spec->mesh() == like->mesh();
       sharded |= !meta.spec->is_replicated();
     }

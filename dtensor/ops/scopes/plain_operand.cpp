@@ -24,7 +24,7 @@
 namespace dtensor::detail {
 namespace {
 
-std::string describe(const at::Tensor& plain) {
+std::string describe_plain_tensor(const at::Tensor& plain) {
   return shape_text(plain.scalar_type(), plain.sizes());
 }
 
@@ -42,7 +42,7 @@ bool all_alike(const std::vector<std::string>& texts) {
 
 // Returns true if this rank's tensor equals that of the group's first rank.
 bool is_that_of_first(const at::Tensor& plain, Group& group) {
-  if (!all_alike(group.all_gather_strings(describe(plain)))) {
+  if (!all_alike(group.all_gather_strings(describe_plain_tensor(plain)))) {
     return false; // on all ranks
   }
   const auto dense = plain.contiguous();
@@ -76,7 +76,7 @@ void check_same_on_ranks(
       "Draw it from the same seed on every rank, or make it a DTensor.",
       name_of(schema.operator_name()),
       schema.arguments()[arg].name(),
-      describe(plain),
+      describe_plain_tensor(plain),
       beside);
 }
 
@@ -169,7 +169,7 @@ void check_plain_operand(
       "plain operands as replicated.{}",
       name_of(schema.operator_name()),
       schema.arguments()[arg].name(),
-      describe(plain),
+      describe_plain_tensor(plain),
       beside,
       advice(schema, plain, arg, beside));
 }
@@ -208,7 +208,7 @@ void check_plain_is_not_split(
         "all ranks have the same value.",
         info.name,
         argument.name(),
-        describe(t),
+        describe_plain_tensor(t),
         *partial->spec);
   });
 }
@@ -222,7 +222,7 @@ void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   if (like == nullptr || !may_place_plain(all, *like)) {
     return;
   }
-  check_mine(info.name, *like);
+  check_owned_by_this_rank(info.name, *like);
   const auto& schema = info.op.schema();
   visit_tensors(all, [&](const at::Tensor& t, size_t arg, int) {
     if (!is_dtensor(t) && !means_same(t)) {

@@ -53,7 +53,7 @@ SpecPtr layout_of_replicated(
       fits &= t.numel() == 1 || at::get_dtensor_allow_implicit_replication();
     } else if (fits) {
       const auto& meta = meta_of(t);
-      check_mine(info.name, *meta.spec);
+      check_owned_by_this_rank(info.name, *meta.spec);
       fits = meta.spec->is_replicated() && meta.boundaries == nullptr &&
           meta.spec->mesh() == like->mesh();
     }
@@ -163,10 +163,10 @@ SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
   return found;
 }
 
-at::Tensor place_plain(const at::Tensor& whole, const Spec& like) {
+at::Tensor place_plain(const at::Tensor& plain, const Spec& like) {
   return wrap(
-      like.mesh().contains_this_rank() ? whole : whole.new_empty({0}),
-      replicated_spec(like, whole));
+      like.mesh().contains_this_rank() ? plain : plain.new_empty({0}),
+      replicated_spec(like, plain));
 }
 
 bool is_functional(const c10::FunctionSchema& schema) {

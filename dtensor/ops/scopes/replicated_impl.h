@@ -17,9 +17,9 @@ namespace dtensor::detail {
 /// Returns the layout of the first DTensor among `args`; null if there is none.
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args);
 
-/// Wraps `whole`, which is equal on all ranks, as a replicated DTensor on the
+/// Wraps `plain`, which is equal on all ranks, as a replicated DTensor on the
 /// mesh of `like`.
-at::Tensor place_plain(const at::Tensor& whole, const Spec& like);
+at::Tensor place_plain(const at::Tensor& plain, const Spec& like);
 
 /// Returns true if an operator takes and returns tensors, writes none, and
 /// returns none that may alias an argument according to its schema.

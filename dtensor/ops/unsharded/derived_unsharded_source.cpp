@@ -87,7 +87,7 @@ RecordedCall* RecordedCall::pending() {
 }
 
 std::vector<at::Tensor> RecordedCall::run() {
-  UnshardedOperands wholes;
+  UnshardedOperands unsharded;
   auto stack = args_;
   for (auto& value : stack) {
     if (value.isTensorList() || value.isOptionalTensorList()) {
@@ -95,20 +95,20 @@ std::vector<at::Tensor> RecordedCall::run() {
     }
   }
   for (const auto& operand : sources_) {
-    auto whole = wholes.take(operand.source);
+    auto value = unsharded.take_unsharded(operand.source);
     if (operand.item >= 0) {
       stack[operand.arg].toList().set(
-          static_cast<size_t>(operand.item), std::move(whole));
+          static_cast<size_t>(operand.item), std::move(value));
     } else {
       // The unsharded value belongs to its source, so a write gets a copy.
       const bool is_written = kind_ == Kind::kInPlace && operand.arg == 0;
-      stack[operand.arg] = is_written ? whole.clone() : std::move(whole);
+      stack[operand.arg] = is_written ? value.clone() : std::move(value);
     }
   }
   op_.callBoxed(&stack);
   auto results = tensors_in(stack);
   if (kind_ != Kind::kView) {
-    wholes.give_back(results);
+    unsharded.give_back(results);
   }
   return results;
 }
@@ -139,7 +139,7 @@ void RecordedCall::compute() {
   }
 }
 
-at::Tensor RecordedCall::take(size_t result) {
+at::Tensor RecordedCall::take_unsharded(size_t result) {
   if (kind_ != Kind::kView) {
     compute();
     return results_[result];
@@ -213,10 +213,10 @@ bool DerivedUnshardedSource::is_open() const {
   return call_->kind() == RecordedCall::Kind::kView && call_->base()->is_open();
 }
 
-at::Tensor DerivedUnshardedSource::take() {
-  auto whole = call_->take(result_);
-  dtype_ = whole.scalar_type();
-  return whole;
+at::Tensor DerivedUnshardedSource::take_unsharded() {
+  auto value = call_->take_unsharded(result_);
+  dtype_ = value.scalar_type();
+  return value;
 }
 
 // Returns the dtype to which other operands are cast. None if the program has

@@ -52,7 +52,7 @@ class RecordedCall {
   }
   /// Returns result number `result` (lists flattened) of the call on unsharded
   /// operands.
-  at::Tensor take(size_t result);
+  at::Tensor take_unsharded(size_t result);
   void give_back(at::TensorList results);
   std::optional<at::ScalarType> operand_dtype() const;
   /// Returns true if operands have changed since, so that the call cannot be
@@ -100,7 +100,7 @@ class DerivedUnshardedSource final : public UnshardedSource {
       const UnshardedSource* base);
 
   bool is_open() const override;
-  at::Tensor take() override;
+  at::Tensor take_unsharded() override;
   void give_back(at::TensorList results) override {
     call_->give_back(results);
   }
@@ -122,7 +122,8 @@ class DerivedUnshardedSource final : public UnshardedSource {
   std::shared_ptr<RecordedCall> call_;
   size_t result_;
   bool follows_;
-  at::ScalarType dtype_ = at::ScalarType::Undefined; // of the latest take()
+  at::ScalarType dtype_ =
+      at::ScalarType::Undefined; // of the latest take_unsharded()
   // Number of writes to the result and its views, which share the counter.
   std::shared_ptr<int64_t> writes_;
   int64_t seen_writes_ = 0;

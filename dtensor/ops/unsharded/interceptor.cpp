@@ -121,10 +121,10 @@ bool is_view_of_first(const c10::FunctionSchema& schema) {
 }
 
 // Returns true for views and copies through which modules use their parameters.
-bool carries(const c10::OperatorHandle& op) {
+bool keeps_boundary(const c10::OperatorHandle& op) {
   const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
   return traits != nullptr &&
-      (traits->carries || traits->boundary_follows_rows);
+      (traits->keeps_boundary || traits->boundary_follows_rows);
 }
 
 bool draws(const c10::OperatorHandle& op) {
@@ -144,7 +144,7 @@ bool is_view_of_parts(
     c10::ArrayRef<c10::IValue> args,
     bool wants) {
   return has_source(args[0]) && is_view_of_first(op.schema()) &&
-      (wants ? carries(op) : !operands.others);
+      (wants ? keeps_boundary(op) : !operands.others);
 }
 
 // Returns true if all operands are parameters, results of operators on them,
@@ -223,11 +223,11 @@ void go_on_and_note(
 
 // Returns true for a parameter, a view of it, and a copy of it.
 bool stands_for_parameter(const at::Tensor& t) {
-  const auto* source = whole_source_of(t);
+  const auto* source = unsharded_source_of(t);
   const auto* derived = dynamic_cast<const DerivedUnshardedSource*>(source);
   return source != nullptr &&
       (source->follows_parameter() || derived == nullptr ||
-       carries(derived->call()->op()));
+       keeps_boundary(derived->call()->op()));
 }
 
 // Computes a sharded result of parameters alone. Uses unsharded operands
@@ -350,7 +350,7 @@ void before_set_data(
   const auto args = last_args(*stack, op.schema().arguments().size());
   const auto self = args[0].toTensor();
   const auto data = args[1].toTensor();
-  auto* source = whole_source_of(self);
+  auto* source = unsharded_source_of(self);
   DTENSOR_CHECK_VALUE(
       source != nullptr || !stands_for_parameter(data),
       "[set_data] cannot assign the data of a fully_shard parameter, {}, to "
@@ -358,7 +358,7 @@ void before_set_data(
       "create a new one, call fully_shard for it, and then "
       "set_model_state_dict.",
       *spec_of(data));
-  if (source == nullptr && whole_source_of(data) != nullptr) {
+  if (source == nullptr && unsharded_source_of(data) != nullptr) {
     drop_source(data);
   }
   if (source != nullptr && source->keeps_source_for(data)) {

@@ -38,11 +38,11 @@ UnshardedOperands::~UnshardedOperands() {
   }
 }
 
-at::Tensor UnshardedOperands::take(
+at::Tensor UnshardedOperands::take_unsharded(
     const std::shared_ptr<UnshardedSource>& source) {
-  auto whole = source->take();
+  auto value = source->take_unsharded();
   taken_.push_back(source);
-  return whole;
+  return value;
 }
 
 void UnshardedOperands::give_back(at::TensorList results) {
@@ -65,19 +65,19 @@ void call_with_unsharded(
     torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   auto* args = stack->data() + (stack->size() - schema.arguments().size());
-  UnshardedOperands wholes;
+  UnshardedOperands unsharded;
   std::vector<bool> has_whole;
   map_tensors(
       args, schema.arguments().size(), [&](const at::Tensor& t, size_t) {
         const auto source = source_if_held(t);
         has_whole.push_back(source != nullptr);
-        return source != nullptr ? wholes.take(source) : t;
+        return source != nullptr ? unsharded.take_unsharded(source) : t;
       });
-  if (const auto dtype = wholes.operand_dtype()) {
+  if (const auto dtype = unsharded.operand_dtype()) {
     cast_operands(schema, args, has_whole, *dtype);
   }
   op.callBoxed(stack);
-  wholes.give_back(tensors_in(last_args(*stack, schema.returns().size())));
+  unsharded.give_back(tensors_in(last_args(*stack, schema.returns().size())));
 }
 
 } // namespace dtensor::detail

@@ -38,7 +38,7 @@ class UnshardedSource : public Attachment {
   virtual bool is_open() const = 0;
   /// Returns the unsharded value, differentiable, for an operator that calls
   /// give_back() afterwards. Gathers it if necessary.
-  virtual at::Tensor take() = 0;
+  virtual at::Tensor take_unsharded() = 0;
   /// Receives the results of the operator; empty if it threw.
   virtual void give_back(at::TensorList results) = 0;
   /// Returns the dtype to which the operator's other operands are cast, if any.
@@ -68,7 +68,7 @@ inline std::shared_ptr<UnshardedSource> held_source_of(const at::Tensor& t) {
 
 /// Returns the source of a parameter, or of a result of operators on parameters
 /// alone; null for all other tensors and for lost sources.
-inline UnshardedSource* whole_source_of(const at::Tensor& t) {
+inline UnshardedSource* unsharded_source_of(const at::Tensor& t) {
   auto* source = is_dtensor(t)
       ? static_cast<UnshardedSource*>(meta_of(t).unsharded_source.get())
       : nullptr;
@@ -91,7 +91,7 @@ class UnshardedOperands {
   UnshardedOperands& operator=(const UnshardedOperands&) = delete;
   ~UnshardedOperands();
 
-  at::Tensor take(const std::shared_ptr<UnshardedSource>& source);
+  at::Tensor take_unsharded(const std::shared_ptr<UnshardedSource>& source);
   void give_back(at::TensorList results);
   /// Returns the dtype of the other operands, if a source requires one.
   std::optional<at::ScalarType> operand_dtype() const;

@@ -220,10 +220,10 @@ void check_outs(
     const std::vector<at::Tensor>& outs) {
   DTENSOR_CHECK_VALUE(
       outs.size() == results.size(),
-      "[{}] got {} out tensors for {} results. Pass one for each result.",
+      "[{}] got {} for {}. Pass one for each result.",
       op.schema().name(),
-      outs.size(),
-      results.size());
+      pluralize(outs.size(), "out tensor"),
+      pluralize(results.size(), "result"));
   for (size_t i = 0; i < outs.size(); ++i) {
     check_out(op.schema().name(), outs[i], results[i]);
   }
@@ -298,7 +298,7 @@ void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     map_tensors(&local[i], 1, [&](const at::Tensor& t, size_t) {
       if (is_dtensor(t)) {
         like = spec_of(t);
-        check_mine(info.name, *like);
+        check_owned_by_this_rank(info.name, *like);
       }
       const auto& part = is_dtensor(t) ? local_of(t) : t;
       return out ? results.emplace_back(part.new_empty({0})) : part;

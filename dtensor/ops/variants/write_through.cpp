@@ -29,19 +29,19 @@ SpecPtr without_shards(const Spec& spec) {
 }
 
 // Returns the shards of `dim`, by mesh dimension, as shards of dimension 0.
-Placements cuts_of(const Spec& spec, int64_t dim) {
-  Placements cuts;
+Placements shardings_of(const Spec& spec, int64_t dim) {
+  Placements shardings;
   for (const auto& p : spec.placements()) {
-    cuts.push_back(p.is_sharded(dim) ? p.with_dim(0) : Replicate());
+    shardings.push_back(p.is_sharded(dim) ? p.with_dim(0) : Replicate());
   }
-  return cuts;
+  return shardings;
 }
 
 // Returns true if ranks hold the same elements of the view and of the base
 // along `dim`.
 bool is_cut_alike(const RegionDim& dim, const Spec& view, const Spec& base) {
   return dim.is_all && dim.view_dim >= 0 &&
-      cuts_of(view, dim.view_dim) == cuts_of(base, dim.base_dim);
+      shardings_of(view, dim.view_dim) == shardings_of(base, dim.base_dim);
 }
 
 // Gathers the dimensions of the view along which ranks hold other elements than

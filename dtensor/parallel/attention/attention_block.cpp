@@ -177,7 +177,7 @@ void MergedRows::add(Interval queries, const AttentionRows& rows) {
   at::logaddexp_out(lse, lse, rows.lse);
 }
 
-AttentionRows MergedRows::take() {
+AttentionRows MergedRows::take_rows() {
   if (!rows_.out.defined()) {
     begin();
   }

@@ -59,7 +59,7 @@ class MergedRows {
   void add(Interval queries, const AttentionRows& rows);
   /// Returns the merged rows. The strides have the dimension order of the
   /// query's.
-  AttentionRows take();
+  AttentionRows take_rows();
 
  private:
   void begin();

@@ -110,14 +110,13 @@ TokensOfRanks tokens_of_part(
   const int64_t mine = total_size(tokens[static_cast<size_t>(group.rank())]);
   DTENSOR_CHECK_VALUE(
       mine == here,
-      "[{}] the {}, {}, has {} tokens, but this rank's local shard of the "
-      "buffers' {} tokens has {}. Pass a local shard of that sequence, or "
-      "DTensors.",
+      "[{}] the {}, {}, has {}, but this rank's local shard of the buffers' {} "
+      "has {}. Pass a local shard of that sequence, or DTensors.",
       kContext,
       name,
       text_of(part),
-      here,
-      length,
+      pluralize(here, "token"),
+      pluralize(length, "token"),
       mine);
   if (!scope.length) {
     Sizes sizes(part.sizes());

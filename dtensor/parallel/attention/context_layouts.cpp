@@ -97,21 +97,21 @@ class LayoutsFor {
   // Returns the query's sharding of a batch dimension or of heads, for all
   // operands.
   OnOneDim beside(int64_t m, const Layouts& before) const {
-    const auto& cut = now(0, m);
-    const int64_t place = all_[0].dim() - cut.dim();
-    if (!cut.is_sharded() || place < kHeadsFromEnd) {
+    const auto& sharding = now(0, m);
+    const int64_t place = all_[0].dim() - sharding.dim();
+    if (!sharding.is_sharded() || place < kHeadsFromEnd) {
       return {};
     }
-    return place == kHeadsFromEnd && grouped_ ? by_groups(m, cut, before)
-                                              : alike(cut, place);
+    return place == kHeadsFromEnd && grouped_ ? by_groups(m, sharding, before)
+                                              : alike(sharding, place);
   }
 
-  OnOneDim alike(const Placement& cut, int64_t place) const {
-    OnOneDim each = {cut};
+  OnOneDim alike(const Placement& sharding, int64_t place) const {
+    OnOneDim each = {sharding};
     for (size_t i = 1; i < all_.size(); ++i) {
       const int64_t size = size_from_end(all_[i], place);
       if (size == size_from_end(all_[0], place)) {
-        each[i] = cut.with_dim(all_[i].dim() - place);
+        each[i] = sharding.with_dim(all_[i].dim() - place);
       } else if (size != 1) {
         return {}; // query is broadcast
       }
@@ -121,13 +121,13 @@ class LayoutsFor {
 
   // Shards complete groups of heads. With too few key heads for that, keys stay
   // replicated, and then no later mesh dimension may shard them either.
-  OnOneDim by_groups(int64_t m, const Placement& cut, const Layouts& before)
-      const {
+  OnOneDim
+  by_groups(int64_t m, const Placement& sharding, const Layouts& before) const {
     const int64_t heads = size_from_end(all_[1], kHeadsFromEnd);
     const bool has_groups =
-        heads >= spec_of(all_[0])->mesh().size(m) && cut.is_shard();
+        heads >= spec_of(all_[0])->mesh().size(m) && sharding.is_shard();
     if (!has_groups || has_more_keys(before)) {
-      return {cut};
+      return {sharding};
     }
     const int64_t each = size_from_end(all_[0], kHeadsFromEnd) / heads;
     return {

@@ -53,9 +53,9 @@ void check_buffers(const ContextParallelOptions& options) {
   const auto& buffers = options.buffers;
   DTENSOR_CHECK_VALUE(
       buffers.size() == options.buffer_seq_dims.size(),
-      "[context_parallel] got {} buffers and {} buffer_seq_dims. Pass one "
-      "dimension per buffer.",
-      buffers.size(),
+      "[context_parallel] got {} and {} buffer_seq_dims. Pass one dimension "
+      "per buffer.",
+      detail::pluralize(buffers.size(), "buffer"),
       options.buffer_seq_dims.size());
   for (size_t i = 0; i < buffers.size(); ++i) {
     check_buffer(buffers[i], i);
@@ -89,9 +89,9 @@ std::optional<int64_t> length_of(const ContextParallelOptions& options) {
     const int64_t here = options.buffers[i].size(seq_dim_of(options, i));
     DTENSOR_CHECK_VALUE(
         length.value_or(here) == here,
-        "[context_parallel] buffer 0 has {} tokens, but buffer {} has {}. "
-        "Pass buffers of the same sequence.",
-        length.value_or(here),
+        "[context_parallel] buffer 0 has {}, but buffer {} has {}. Pass "
+        "buffers of the same sequence.",
+        detail::pluralize(length.value_or(here), "token"),
         i,
         here);
     length = here;
@@ -208,8 +208,8 @@ ContextParallel::~ContextParallel() {
   detail::watch_attention(was_watched_);
   std::erase(detail::context_state.get().open, scope_.get());
   const c10::NoGradGuard no_grad;
-  for (const auto& [tensor, whole] : scope_->buffers) {
-    tensor.set_data(whole);
+  for (const auto& [tensor, unsharded] : scope_->buffers) {
+    tensor.set_data(unsharded);
   }
 }
 
@@ -233,19 +233,19 @@ namespace {
 constexpr const char* kUnshard = "context_parallel_unshard";
 
 void check_part_of(
-    const at::Tensor& whole,
+    const at::Tensor& unsharded,
     const at::Tensor& part,
     int64_t dim,
     const Intervals& tokens) {
   DTENSOR_CHECK_VALUE(
       part.size(dim) == total_size(tokens),
-      "[{}] a local shard has {} tokens along dimension {}, but in a scope "
-      "this rank has {} of {}. Pass the local shard of each rank of the mesh.",
+      "[{}] a local shard has {} along dimension {}, but in a scope this rank "
+      "has {} of {}. Pass the local shard of each rank of the mesh.",
       kUnshard,
-      part.size(dim),
+      detail::pluralize(part.size(dim), "token"),
       dim,
       total_size(tokens),
-      whole.size(dim));
+      unsharded.size(dim));
 }
 
 // Gathers all shards. After a balanced scope, restores the order of the
@@ -275,9 +275,9 @@ void check_unshard(
     const std::vector<int64_t>& seq_dims) {
   DTENSOR_CHECK_VALUE(
       buffers.size() == seq_dims.size(),
-      "[{}] got {} buffers and {} seq_dims. Pass one dimension per buffer.",
+      "[{}] got {} and {} seq_dims. Pass one dimension per buffer.",
       kUnshard,
-      buffers.size(),
+      detail::pluralize(buffers.size(), "buffer"),
       seq_dims.size());
   for (const auto& buffer : buffers) {
     DTENSOR_CHECK_VALUE(

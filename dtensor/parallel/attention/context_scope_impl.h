@@ -14,7 +14,7 @@ struct ContextScope {
   /// Tensor of the program that is replaced by its shard during the scope.
   struct Buffer {
     at::Tensor tensor;
-    at::Tensor whole;
+    at::Tensor unsharded;
   };
 
   DeviceMesh mesh; // 1-D

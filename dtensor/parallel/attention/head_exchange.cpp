@@ -93,7 +93,7 @@ at::Tensor gathered_tokens(
     const Sizes& lengths);
 
 at::Tensor scattered_tokens(
-    const at::Tensor& whole,
+    const at::Tensor& gathered,
     const ContextRanks& ranks,
     const Sizes& lengths);
 
@@ -129,17 +129,17 @@ at::Tensor gathered_tokens(
 
 // Reduce-scatters the tokens: sums over ranks, and shards.
 at::Tensor scattered_tokens(
-    const at::Tensor& whole,
+    const at::Tensor& gathered,
     const ContextRanks& ranks,
     const Sizes& lengths) {
   at::Tensor result;
   {
     const c10::NoGradGuard no_grad;
     result = get_group(ranks.mesh, ranks.dim)
-                 .reduce_scatter(whole, kTokens, ReduceOp::kSum, lengths);
+                 .reduce_scatter(gathered, kTokens, ReduceOp::kSum, lengths);
   }
   return with_step(
-      result, "ScatterTokensBackward", whole, ScatterStep{ranks, lengths});
+      result, "ScatterTokensBackward", gathered, ScatterStep{ranks, lengths});
 }
 
 // Computes attention with LibTorch's operator. The math fallback handles empty

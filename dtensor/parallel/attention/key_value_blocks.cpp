@@ -31,7 +31,7 @@ class GatheredSource final : public KeyValueSource {
         pending_(
             group.all_gather_async(in_a_buffer(mine), 0, shapes_.counts())) {}
 
-  KeyValue take(int64_t step) override {
+  KeyValue take_block(int64_t step) override {
     if (step == 0) {
       return std::exchange(mine_, {});
     }
@@ -57,7 +57,7 @@ class RingSource final : public KeyValueSource {
         shapes_(std::move(shapes)),
         mine_(mine) {}
 
-  KeyValue take(int64_t step) override {
+  KeyValue take_block(int64_t step) override {
     at::Tensor here;
     if (step > 0) {
       here = pending_->wait();
@@ -104,7 +104,7 @@ class ScatteringSink final : public KeyValueSink {
 
   void end(int64_t /*step*/) override {}
 
-  KeyValue take() override {
+  KeyValue own_gradients() override {
     const auto sum = group_.reduce_scatter(
         std::exchange(all_, {}), 0, ReduceOp::kSum, shapes_.counts());
     return shapes_.views(sum, group_.rank());
@@ -146,7 +146,7 @@ class RingSink final : public KeyValueSink {
     }
   }
 
-  KeyValue take() override {
+  KeyValue own_gradients() override {
     if (pending_ != nullptr) {
       own_ += pending_->wait();
     }

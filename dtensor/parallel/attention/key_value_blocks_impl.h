@@ -53,7 +53,7 @@ class KeyValueSource {
  public:
   virtual ~KeyValueSource() = default;
   /// Returns the block of `step`. Must be called once for each of 0, 1, ...
-  virtual KeyValue take(int64_t step) = 0;
+  virtual KeyValue take_block(int64_t step) = 0;
 };
 std::unique_ptr<KeyValueSource> key_value_source(
     Group& group,
@@ -74,7 +74,7 @@ class KeyValueSink {
   /// ...
   virtual void end(int64_t step) = 0;
   /// Returns the gradients of this rank's own block.
-  virtual KeyValue take() = 0;
+  virtual KeyValue own_gradients() = 0;
 };
 std::unique_ptr<KeyValueSink> key_value_sink(
     Group& group,

@@ -77,12 +77,12 @@ AttentionRows ring_forward(
   const auto source = key_value_source(group, shapes, mine, call.method);
   MergedRows rows(query, mine.value.size(-1));
   for (int64_t step = 0; step < group.size(); ++step) {
-    const auto held = source->take(step);
+    const auto held = source->take_block(step);
     for (const auto& piece : pieces_in(call, shapes, query, step)) {
       rows.add(piece.queries, attend(block_of(query, held, piece, call.scale)));
     }
   }
-  return rows.take();
+  return rows.take_rows();
 }
 
 // Sum of the gradients of this rank's queries.
@@ -101,7 +101,7 @@ class QueryGradient {
     }
     rows_of(sum_, rows).add_(more);
   }
-  at::Tensor take() const {
+  at::Tensor take_sum() const {
     return sum_.defined() ? sum_.to(query_.scalar_type())
                           : at::zeros_like(query_);
   }
@@ -151,7 +151,7 @@ variable_list ring_backward(
       wants_keys ? sink_for(group, shapes, mine.key, call.method) : nullptr;
   QueryGradient of_query(query);
   for (int64_t step = 0; step < group.size(); ++step) {
-    const auto held = source->take(step);
+    const auto held = source->take_block(step);
     for (const auto& piece : pieces_in(call, shapes, query, step)) {
       const auto more = gradients_of(
           block_of(query, held, piece, call.scale),
@@ -167,11 +167,11 @@ variable_list ring_backward(
     }
   }
   if (sink == nullptr) {
-    return {of_query.take(), {}, {}};
+    return {of_query.take_sum(), {}, {}};
   }
-  const auto own = sink->take();
+  const auto own = sink->own_gradients();
   const auto dtype = mine.key.scalar_type();
-  return {of_query.take(), own.key.to(dtype), own.value.to(dtype)};
+  return {of_query.take_sum(), own.key.to(dtype), own.value.to(dtype)};
 }
 
 struct RingAttentionBackward final : Node {

@@ -52,7 +52,7 @@ void release(const void* object) {
 
 void check_tensor(const char* where, const at::Tensor& t) {
   if (t.defined() && is_dtensor(t)) {
-    check_mine(where, *spec_of(t));
+    check_owned_by_this_rank(where, *spec_of(t));
   }
 }
 

@@ -22,12 +22,12 @@ void check_may_share(
   DTENSOR_CHECK(
       other.module() != &target.module,
       "[parallelize_module] {} has a style already. Style a module once.",
-      describe(target));
+      describe_module(target));
   DTENSOR_CHECK(
       other.layouts() == layouts && other.where() == style_mesh(target),
       "[parallelize_module] {} is tied to module \"{}\" and styled "
       "differently. Give both the same style.",
-      describe(target),
+      describe_module(target),
       other.module_name());
 }
 
@@ -72,7 +72,7 @@ void PlanChanges::distribute(
         "[parallelize_module] {}: its {} is already a DTensor, {}, but the "
         "style requires {} on {}. Give tied parameters one layout, and style "
         "a module once.",
-        describe(target),
+        describe_module(target),
         what,
         *spec,
         to_string(placement),
@@ -132,7 +132,7 @@ void PlanChanges::hook(
   DTENSOR_CHECK(
       is_new && !hooks.has_style(style),
       "[parallelize_module] {} has the style {} already. Style a module once.",
-      describe(target),
+      describe_module(target),
       style);
   hooks_.push_back(
       {&hooks,
@@ -174,7 +174,7 @@ std::string PlanChanges::describe_style(
   const auto text = [](const Placement& p) { return to_string(p); };
   return detail::format_text(
       "{} ({}weight {}, input {}{})",
-      describe(target),
+      describe_module(target),
       target.style.empty() ? "" : target.style + ": ",
       spec == nullptr ? "plain"
                       : text(spec->placements()[static_cast<size_t>(
@@ -229,7 +229,7 @@ void PlanChanges::carry_out() {
     note_styled(*module, kind, std::move(boundary));
   }
   for (auto& [hooks, style, layouts, module_name, before, after] : hooks_) {
-    hooks->mark_styled(style, module_name, layouts);
+    hooks->record_style(style, module_name, layouts);
     if (before) {
       hooks->add_forward_pre_hook(std::move(before));
     }

@@ -189,8 +189,8 @@ class Known final : public KnownOptimizer {
 } // namespace
 
 at::Tensor number_tensor(const StateNumber& number) {
-  if (auto* const* whole = std::get_if<int64_t*>(&number)) {
-    return at::scalar_tensor(**whole, at::kLong);
+  if (auto* const* integer = std::get_if<int64_t*>(&number)) {
+    return at::scalar_tensor(**integer, at::kLong);
   }
   return at::scalar_tensor(*std::get<double*>(number), at::kDouble);
 }

@@ -78,7 +78,7 @@ class Reader {
     const auto fields = kind_.fields(*made);
     bool is_there = false;
     for (const auto& [field, value] : fields.tensors) {
-      if (const auto* found = take(state_key(name, field))) {
+      if (const auto* found = take_tensor(state_key(name, field))) {
         is_there = true;
         if (detail::fits_state(parameter, *found)) {
           const auto placed = detail::redistribute_like(parameter, *found);
@@ -103,7 +103,7 @@ class Reader {
     bool is_there = read_numbers(name, fields);
     for (const auto& [field, value] : fields.tensors) {
       const auto key = state_key(name, field);
-      if (const auto* found = take(key)) {
+      if (const auto* found = take_tensor(key)) {
         is_there = true;
         *value = read_vector(key, *found, parameter, elements);
       }
@@ -117,7 +117,7 @@ class Reader {
   void read_options(const std::string& name, OptimizerParamGroup& group) {
     for (const auto& [option, place] : kind_.options(group.options())) {
       const auto key = option_key(name, option);
-      const auto* found = take(key);
+      const auto* found = take_tensor(key);
       if (found == nullptr) {
         continue;
       }
@@ -172,15 +172,15 @@ class Reader {
     bool is_there = false;
     for (const auto& [field, value] : fields.numbers) {
       const auto key = state_key(name, field);
-      const auto* found = take(key);
+      const auto* found = take_tensor(key);
       if (found == nullptr) {
         continue;
       }
       is_there = true;
       if (!found->defined() || found->numel() != 1) {
         problems_.has_other_shape(key, at::scalar_tensor(0, at::kLong), *found);
-      } else if (auto* const* whole = std::get_if<int64_t*>(&value)) {
-        **whole = found->item<int64_t>();
+      } else if (auto* const* integer = std::get_if<int64_t*>(&value)) {
+        **integer = found->item<int64_t>();
       } else {
         *std::get<double*>(value) = found->item<double>();
       }
@@ -217,7 +217,7 @@ class Reader {
       std::vector<std::string> missing;
       for (const auto& [field, list] : fields.lists) {
         const auto key = list_key(name, field, i);
-        if (const auto* found = take(key)) {
+        if (const auto* found = take_tensor(key)) {
           list->push_back(read_vector(key, *found, parameter, elements));
         } else {
           missing.push_back(key);
@@ -232,7 +232,7 @@ class Reader {
     }
   }
 
-  const at::Tensor* take(const std::string& key) {
+  const at::Tensor* take_tensor(const std::string& key) {
     const auto* found = state_.find(key);
     if (found != nullptr) {
       known_.insert(key);

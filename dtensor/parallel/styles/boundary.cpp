@@ -28,7 +28,7 @@ void attach_boundary(
       !parameters.empty() && parameters[0].defined(),
       "[attach_boundary] the boundary of {} has no parameter to attach to. "
       "Pass the weight of the module.",
-      detail::describe(target));
+      detail::describe_module(target));
   const auto& weight = parameters[0];
   const bool knows_features =
       kind == BoundaryKind::kLinear && weight.dim() == 2;

@@ -102,7 +102,7 @@ void check_unit(
       "fused projection of queries, keys and values, to 1 for a single "
       "projection.",
       style,
-      detail::describe(target),
+      detail::describe_module(target),
       size,
       pieces);
   DTENSOR_CHECK_VALUE(
@@ -111,7 +111,7 @@ void check_unit(
       "multiple_of = {}. Set multiple_of to a divisor of it, such as the "
       "features of a head.",
       style,
-      detail::describe(target),
+      detail::describe_module(target),
       size / pieces,
       unit);
 }
@@ -124,19 +124,19 @@ void check_shared_units(
   DTENSOR_CHECK_VALUE(
       options.num_query_heads > 0 && count > 0 &&
           options.num_query_heads % count == 0,
-      "[ColwiseParallel] {} has {} key/value heads of {} features, which "
-      "num_query_heads = {} cannot share evenly. Set num_query_heads to a "
-      "multiple of {}: the number of query heads.",
-      detail::describe(target),
-      count,
-      options.multiple_of,
+      "[ColwiseParallel] {} has {} of {}, which num_query_heads = {} cannot "
+      "share evenly. Set num_query_heads to a multiple of {}: the number of "
+      "query heads.",
+      detail::describe_module(target),
+      detail::pluralize(count, "key/value head"),
+      detail::pluralize(options.multiple_of, "feature"),
       options.num_query_heads,
       count);
   DTENSOR_CHECK_VALUE(
       options.fused_projections == 1,
       "[ColwiseParallel] {} has fused_projections = {} and num_query_heads. "
       "Leave out either.",
-      detail::describe(target),
+      detail::describe_module(target),
       options.fused_projections);
   const bool is_local = options.use_local_output && !target.keep_dtensors;
   DTENSOR_CHECK_VALUE(
@@ -145,7 +145,7 @@ void check_shared_units(
       "tensor of the heads that this rank needs, not {}{}. Leave out either "
       "num_query_heads or that layout; attention on DTensors in R selects the "
       "heads itself.",
-      detail::describe(target),
+      detail::describe_module(target),
       is_local ? "" : "a DTensor in ",
       to_string(options.output_layouts));
 }

@@ -31,7 +31,7 @@ void check_lengths(
   for (size_t i = 0; i < now.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         now[i].has_value() == desired[i].has_value(),
-        "[{}] {} {} has only one of its two layouts. Give both, or nullopt for "
+        "[{}] {} {} has only one of its two layouts. Pass both, or nullopt for "
         "both.",
         style,
         what,
@@ -88,12 +88,12 @@ void change_layouts(
     const std::vector<at::Tensor*>& tensors) {
   DTENSOR_CHECK_VALUE(
       tensors.size() == change.tensors.size(),
-      "[{}] {} has {} tensor {}s, but got layouts for {}. Pass one layout per "
-      "tensor, nullopt to leave a tensor unchanged.",
+      "[{}] {} has {}, but got layouts for {}. Pass one layout per tensor, "
+      "nullopt to leave a tensor unchanged.",
       change.style,
       change.module,
-      tensors.size(),
-      kind == kInput ? "input" : "output",
+      detail::pluralize(
+          tensors.size(), kind == kInput ? "tensor input" : "tensor output"),
       change.tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto& converter = change.tensors[i];
@@ -127,7 +127,7 @@ void PrepareModuleInput::apply(const StyleTarget& target) const {
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     const Change change{
         "PrepareModuleInput",
-        detail::describe(target),
+        detail::describe_module(target),
         converters(
             target,
             options_.input_layouts,
@@ -161,7 +161,7 @@ void PrepareModuleOutput::apply(const StyleTarget& target) const {
   auto& hooks = detail::hooks_of(target, "PrepareModuleOutput");
   const Change change{
       "PrepareModuleOutput",
-      detail::describe(target),
+      detail::describe_module(target),
       converters(
           target,
           options_.output_layouts,

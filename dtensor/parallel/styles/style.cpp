@@ -47,12 +47,12 @@ StyleMesh style_mesh(const StyleTarget& target) {
       : StyleMesh(target.mesh);
 }
 
-std::string describe(const StyleTarget& target) {
+std::string describe_module(const StyleTarget& target) {
   return describe_module(target.name);
 }
 
 std::string describe_typed(const StyleTarget& target) {
-  return describe(target) + " of type " + target.module.name();
+  return describe_module(target) + " of type " + target.module.name();
 }
 
 ModuleHooks& hooks_of(const StyleTarget& target, const char* style) {

@@ -13,9 +13,9 @@ namespace dtensor::detail {
 /// Returns the mesh of the module's tensors: the target's root mesh, if any.
 StyleMesh style_mesh(const StyleTarget& target);
 
-/// Returns the module's name for messages, like describe_module().
-std::string describe(const StyleTarget& target);
-/// Like describe(), with the type: "module \"w1\" of type
+/// Returns the module's name for messages.
+std::string describe_module(const StyleTarget& target);
+/// Like describe_module(), with the type: "module \"w1\" of type
 /// torch::nn::LinearImpl".
 std::string describe_typed(const StyleTarget& target);
 

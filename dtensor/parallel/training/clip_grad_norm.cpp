@@ -103,10 +103,10 @@ void add_distributed(
     return;
   }
   if (spec->has_partial()) {
-    const auto whole =
+    const auto reduced =
         spec->with_placements(detail::without_partial(spec->placements()));
-    local = redistribute_local(local, spec, whole);
-    spec = whole;
+    local = redistribute_local(local, spec, reduced);
+    spec = reduced;
   }
   auto& bucket = bucket_of(buckets, spec->mesh(), cut_dims(*spec));
   bucket.value = norm.together(bucket.value, norm.of(local));

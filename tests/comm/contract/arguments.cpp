@@ -10,7 +10,11 @@ using namespace test;
 
 std::string in_group(const Group& group) {
   return c10::str(
-      "\"", group.label(), "\", which has ", group.size(), " ranks");
+      "\"",
+      group.label(),
+      "\", which has ",
+      group.size(),
+      group.size() == 1 ? " rank" : " ranks");
 }
 
 CONTRACT_CASE(ErrorsNameTheDtypeAndTheOp, Needs::kNothing) {
@@ -37,8 +41,8 @@ CONTRACT_CASE(ErrorsNameTheDtypeAndTheOp, Needs::kNothing) {
 CONTRACT_CASE(ErrorsNameTheDimension, Needs::kNothing) {
   EXPECT_EQ(
       error_of<c10::IndexError>([&] { group.all_gather(full({2}, 1), 1); }),
-      "[all_gather] no dimension 1 in a tensor of 1 dimensions. Use one from "
-      "-1 to 0.");
+      "[all_gather] no dimension 1 in a tensor of 1 dimension. Use one from -1 "
+      "to 0.");
   const at::Tensor x = full({2, 2}, 1);
   EXPECT_EQ(
       error_of<c10::IndexError>([&] { group.shard_dim_alltoall(x, 0, 2); }),
@@ -74,11 +78,11 @@ CONTRACT_CASE(ErrorsDescribeTheInputs, Needs::kNothing) {
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { group.all_to_all({full({2}, 1)}); }),
       c10::str(
-          "[all_to_all] needs one tensor for each of the ",
-          group.size(),
-          " ranks of \"",
+          "[all_to_all] needs one tensor for each rank of \"",
           group.label(),
-          "\": got 1. Pass empty tensors where nothing is sent."));
+          "\", which has ",
+          group.size(),
+          " ranks: got 1. Pass empty tensors where nothing is sent."));
   std::vector<at::Tensor> sent(static_cast<size_t>(group.size()), full({2}, 1));
   sent.back() = full({2}, 1, at::kLong);
   EXPECT_EQ(

@@ -327,7 +327,7 @@ TEST(Torch20AttentionTest, WrongSizesAreErrors) {
       test::error_of<c10::ValueError>(
           [] { TensorParallelMultiheadAttention(10, 4); }),
       "[TensorParallelMultiheadAttention] embed_dim 10 is not divisible by "
-      "num_heads 4. Give every head the same number of features.");
+      "num_heads 4. Pass an embed_dim that is a multiple of num_heads.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] {
         TensorParallelMultiheadAttention(8, 4, AttentionOptions{.tp_size = 0});
@@ -342,8 +342,8 @@ TEST(Torch20AttentionTest, WrongInputsAreErrors) {
   const auto x = uniform({2, 5, kWidth}, 3);
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { self(x[0]); }),
-      "[TensorParallelMultiheadAttention] an input has 2 dimensions. Pass "
-      "(batch, sequence, embed_dim).");
+      "[TensorParallelMultiheadAttention] the number of dimensions of an input "
+      "is 2. Pass (batch, sequence, embed_dim).");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { self(x, x.clone(), x); }),
       "[TensorParallelMultiheadAttention] self-attention got different "
@@ -351,8 +351,8 @@ TEST(Torch20AttentionTest, WrongInputsAreErrors) {
       "false.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([&] { other(x, x); }),
-      "[TensorParallelMultiheadAttention] an input has 0 dimensions. Pass "
-      "(batch, sequence, embed_dim) for query, key and value each.");
+      "[TensorParallelMultiheadAttention] the number of dimensions of an input "
+      "is 0. Pass (batch, sequence, embed_dim) for query, key and value each.");
 }
 
 TEST(Torch20AttentionTest, CopiesOfSomethingElseAreErrors) {

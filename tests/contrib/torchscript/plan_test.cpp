@@ -371,15 +371,15 @@ TEST(ScriptPlans, RefuseModulesWithoutForward) {
   EXPECT_EQ(
       error_of([&] { find_tp_plan(two, {rows()}); }),
       takes +
-          "got 1 sample inputs. Pass one for each argument that has no "
-          "default.");
+          "but the number of sample inputs is 1. Pass one for each argument "
+          "that has no default.");
   EXPECT_EQ(
       error_of([&] {
         find_tp_plan(two, {rows(), 2, 3});
       }),
       takes +
-          "got 3 sample inputs. Pass one for each argument that has no "
-          "default.");
+          "but the number of sample inputs is 3. Pass one for each argument "
+          "that has no default.");
   EXPECT_EQ(
       error_of([&] {
         find_tp_plan(two, {rows(), 2.5});
