@@ -65,9 +65,8 @@ def read_version(compiler: Compiler) -> str:
 
 def configure(compiler: Compiler, *options: str) -> None:
     configured = compiler.run("build", [
-        *("cmake", "--preset", "dev", "-B", compiler.folder / "build"),
+        *("cmake", "--preset", "dev", "--fresh", "-B", compiler.folder / "build"),
         f"-DCMAKE_CXX_COMPILER={compiler.name}",
-        "-DCMAKE_UNITY_BUILD_BATCH_SIZE=48",
         "-DDTENSOR_CHECKS=OFF",
         "-DDTENSOR_EXAMPLES=OFF",
         "-DDTENSOR_TEST_EACH=OFF",
@@ -95,6 +94,7 @@ def syntax_commands(build: Path) -> list[list[str]]:
 
 def check_syntax(compiler: Compiler, jobs: int) -> None:
     configure(compiler, "-DDTENSOR_TESTS=OFF", "-DCCACHE=OFF",
+              "-DCMAKE_UNITY_BUILD_BATCH_SIZE=48",
               "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON")
     commands = syntax_commands(compiler.folder / "build")
     with ThreadPoolExecutor(jobs) as pool:
