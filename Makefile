@@ -6,6 +6,8 @@
 # make tsan    the tests of layout and comm under the thread sanitizer
 # make sweep   the long runs of the randomized tests in tests/randomized, about an hour
 # make matrix  the library and its tests with each LibTorch, in one table
+# make compilers  the library and a suite with each g++ and clang++, in one table
+# make lints   the lints alone, without a build
 # make bench   the benchmarks and their anchors, alternately, in one table
 # make bench-instructions  instruction counts of warm operators, exactly repeatable
 # make models  download SmolLM2-135M for tests and examples/llama
@@ -17,6 +19,7 @@
 # DEMO_STEPS=n shortens the demo, JOBS=n builds with n processes.
 # BENCH="--only gpt --rounds 5" are options of tools/bench.py.
 # VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
+# COMPILERS="g++-13 clang++-16" are the compilers of tools/compilers.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
@@ -25,7 +28,7 @@ TEST_JOBS = $(shell expr $(JOBS) + 1)
 DOCS = build/docs/venv/bin
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix bench bench-instructions bench-build models pictures docs clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix compilers lints bench bench-instructions bench-build models pictures docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -66,6 +69,13 @@ sweep: setup
 
 matrix: setup
 	tools/matrix.py --versions $(VERSIONS) --suites $(SUITES) --jobs $(JOBS)
+
+compilers: setup
+	tools/compilers.py --compilers $(COMPILERS) --jobs $(JOBS)
+
+lints: setup
+	cmake --preset dev
+	ctest --preset dev --label-regex lint
 
 bench: bench-build
 	tools/bench.py $(BENCH)

@@ -2,7 +2,7 @@
 # compiles every public header alone.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-foreach(lint layers headers prose)
+foreach(lint layers headers prose workflows)
   add_test(NAME lint.${lint}
     COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_${lint}.py)
   set_tests_properties(lint.${lint} PROPERTIES LABELS lint)

@@ -5,5 +5,5 @@
 
 /// One number of the version.
 #define DTENSOR_VERSION_MAJOR 0
-#define DTENSOR_VERSION_MINOR 1
+#define DTENSOR_VERSION_MINOR 2
 #define DTENSOR_VERSION_PATCH 0

@@ -23,7 +23,7 @@ LEFT_OUT = re.compile(r"EXCLUDE +=((?:.*\\\n)*.*)")
 CAPTIONS = {"docs": "About", "docs/concepts": "Concepts", "docs/guides": "Guides",
             "docs/reference": "Reference"}
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".json": "json"}
-DOCUMENTS = [Path("CONTRIBUTING.md"), Path("CHANGELOG.md"),
+DOCUMENTS = [*map(Path, ("CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md")),
              *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/**/*.md")))]
 # Link or image outside of code. A target that does not exist stays as it is.
 LINK = re.compile(r"(\]\()([^()\s#]+)((?:#[^()\s]*)?\))")
@@ -149,7 +149,7 @@ class Site:
         """Adds README.md as the start page, with the sidebar."""
         text = (ROOT / "README.md").read_text()
         groups: dict[str, list[str]] = {}
-        for page in dict.fromkeys(re.findall(r"\]\(([\w/]+\.md)\)", text)):
+        for page in dict.fromkeys(re.findall(r"\]\(([\w./]+\.md)\)", text)):
             caption = CAPTIONS.get(os.path.dirname(page), "About")
             groups.setdefault("Start" if page == "docs/tutorial.md" else caption, []).append(page)
         order = ["Start", "Guides", "Concepts", "Reference", "About"]

@@ -159,7 +159,7 @@ def write_rendezvous():
     assumed = reduction[:-24] + longs(
         5, 1, 1, 1, 8, 1, 4, 4) + b"S(0)" + longs(6, 0)
     for name, message in {
-            "greeting": b"0dtensor 0.1.0\njob \n2 ranks\n" + end,
+            "greeting": b"0dtensor 0.2.0\njob \n2 ranks\n" + end,
             "rest_of_greeting": b"1" + end,
             "address": b"2oak:29500",
             "address_6": b"2[::1]:80",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of tools/check_layers.py, tools/check_headers.py and tools/check_prose.py:
-constructed sources that they must reject, and similar ones that they must accept.
-Also tests the scripts of the documentation site in docs/site."""
+"""Tests of tools/check_layers.py, tools/check_headers.py, tools/check_prose.py and
+tools/check_workflows.py: constructed files that they must reject, and similar ones
+that they must accept. Also tests the scripts of the documentation site in docs/site."""
 
 import sys
 import tempfile
@@ -17,6 +17,7 @@ import check_headers  # noqa: E402
 import check_layers  # noqa: E402
 import check_links  # noqa: E402
 import check_prose  # noqa: E402
+import check_workflows  # noqa: E402
 import doxygen_filter  # noqa: E402
 
 RULE = "dtensor/ops/rules/made_up.cpp"
@@ -37,6 +38,25 @@ SOURCES = {
     "dtensor/layout/d.cpp": "#include <torch/csrc/jit/ir/ir.h>\n",
 }
 TESTS = "TEST(TorchInternals, StockKernels) {\n"
+WORKFLOW = """name: ci
+on: [push]
+permissions:
+  contents: read
+concurrency:
+  group: ci
+jobs:
+  test:
+    timeout-minutes: 20
+    steps:
+      - uses: actions/checkout@v6
+      - uses: ./.github/actions/prepare
+      - run: make test | tee log
+  docs:
+    timeout-minutes: 20
+    steps:
+      - run: |
+          make docs
+"""
 HEADERS = {
     "dtensor/layout/knot.h": "class Knot {\n  bool tie();\n};\nbool is_tied();\n",
     "dtensor/layout/rope.h": "int length();  // of which knots take some\n",
@@ -239,6 +259,47 @@ class Prose(unittest.TestCase):
         self.assertEqual([e.split('"')[1] for e in errors], ["Nobody", "anew"])
         self.assertTrue(errors[0].startswith("a.md:2: name the subject"))
         self.assertEqual(check_prose.check_persons({"a.md": "A kind of skin."}), [])
+
+
+class Workflows(unittest.TestCase):
+    def found(self, old: str, new: str) -> list[str]:
+        text = WORKFLOW.replace(old, new)
+        return [error.removeprefix("a.yml: ")
+                for error in check_workflows.check_workflow("a.yml", text)
+                + check_workflows.check_actions("a.yml", text)
+                + check_workflows.check_targets("a.yml", text, ".PHONY: test docs\n")]
+
+    def test_have_least_privileges_and_limits(self):
+        self.assertEqual(self.found("", ""), [])
+        wide = "permissions are not exactly contents: read"
+        for old, new in (("contents: read", "contents: write"),
+                         ("  contents: read\n", "  contents: read\n  packages: write\n"),
+                         ("  test:\n", "  test:\n    permissions: write-all\n")):
+            self.assertEqual(self.found(old, new), [wide], new)
+        self.assertEqual(self.found("concurrency", "env"), ["has no concurrency group"])
+        self.assertEqual(self.found("  docs:\n    timeout-minutes: 20\n", "  docs:\n"),
+                         ["job docs has no timeout-minutes"])
+
+    def test_pin_actions_to_major_versions(self):
+        for name in ("actions/checkout@main", "actions/checkout", "actions/checkout@v6.1"):
+            self.assertEqual(self.found("actions/checkout@v6", name),
+                             [f"{name} is not pinned to a major version"])
+
+    def test_call_targets_of_the_makefile(self):
+        for target in ("test", "docs"):
+            self.assertEqual(self.found(f"make {target}", "make rope"),
+                             ["the Makefile has no target rope"])
+
+    def test_the_container_has_what_setup_installs(self):
+        setup = 'apt_install g++ \\\n  cmake "$@"\n  has && apt_install python3; fi\n'
+        makefile = "\t@tools/setup.sh clang clang-tidy\n\t@tools/setup.sh --docs\n"
+        container = "RUN apt-get install g++ cmake python3 clang clang-tidy \\\n"
+        check = check_workflows.check_container
+        self.assertEqual(check(container, setup, makefile), [])
+        for package in ("g++", "cmake", "python3", "clang-tidy"):
+            rest = container.replace(f" {package} ", " ")
+            self.assertEqual(check(rest, setup, makefile), [
+                f"packaging/Containerfile: does not install {package}"])
 
 
 class Comments(unittest.TestCase):
