@@ -104,16 +104,19 @@ class Version:
 
 
 def pip_install(version: Version, venv: Path, wanted: str) -> bool:
-    """Runs pip as it is configured. If that fails, takes a CPU build from
-    PyTorch's index, and a CUDA build from PyPI without pip's configuration,
-    which may exclude the version."""
+    """Runs pip as it is configured, then with PyTorch's index of CPU builds, then
+    without its configuration, which may exclude the version."""
     install = [venv / "bin/python", "-m", "pip", "install", wanted]
+    attempts = [install]
     if version.kind == "CPU":
-        last = [*install, "--index-url", CPU_INDEX, "--timeout", "15", "--retries", "1"]
-    else:
-        # The file replaces all configuration files, the option the variables.
-        last = ["env", f"PIP_CONFIG_FILE={os.devnull}", *install, "--isolated"]
-    return any(version.run("fetch", command) == 0 for command in (install, last))
+        index = ["--index-url", CPU_INDEX, "--timeout", "15", "--retries", "1"]
+        attempts.append([*install, *index])
+    # The variable replaces the files of the configuration, and the option other
+    # variables.
+    attempts.append(
+        ["env", f"PIP_CONFIG_FILE={os.devnull}", *attempts[-1], "--isolated"]
+    )
+    return any(version.run("fetch", command) == 0 for command in attempts)
 
 
 def fetch(version: Version) -> None:
