@@ -1,6 +1,7 @@
 # Finds the LibTorch that find_package(Torch) would use, and reports problems
-# with it before LibTorch's own files fail. Used by this build and by
-# find_package(dtensor).
+# with it before LibTorch's own files fail. Lets a LibTorch for CUDA be used
+# without a CUDA toolkit. Used by this build and by find_package(dtensor).
+include(FindPackageMessage)
 
 # dtensor_find_torch(<oldest>): looks without loading anything, or at the target
 # torch if it exists, and sets
@@ -69,14 +70,18 @@ function(dtensor_torch_kind_of out root)
   set(${out} ${kind} PARENT_SCOPE)
 endfunction()
 
-# dtensor_cuda_problem(<out>): why CMake cannot use the LibTorch found above;
-# empty if it can. A LibTorch for CUDA requires the CUDA toolkit. CMake looks
-# for the toolkit beside the first nvcc, which may be a script that calls an
-# nvcc elsewhere. Therefore this function finds the toolkit's real folder and
-# sets it.
+# dtensor_cuda_problem(<out>): prepares CMake for the LibTorch found above, and
+# returns why that is impossible; empty if it is possible. The CMake files of a
+# LibTorch for CUDA load the CUDA toolkit, unless the target torch::cudart
+# exists. With a toolkit of the same major version, this function sets its
+# folder. (CMake looks for the toolkit beside the first nvcc, which may be a
+# script that calls an nvcc elsewhere.) Otherwise it sets dtensor_cudart, the
+# libcudart that LibTorch came with, for dtensor_define_cudart().
 function(dtensor_cuda_problem out)
   set(${out} "" PARENT_SCOPE)
-  if(NOT dtensor_torch_kind MATCHES "^CUDA" OR TARGET torch)
+  set(dtensor_cudart "" PARENT_SCOPE)
+  if(NOT dtensor_torch_kind MATCHES "^CUDA" OR TARGET torch
+      OR TARGET torch::cudart)
     return()
   endif()
   dtensor_find_toolkit()
@@ -96,16 +101,49 @@ function(dtensor_cuda_problem out)
     endif()
     return()
   endif()
+  # Packages of pip, or the libraries of a LibTorch archive.
+  file(GLOB libraries
+    ${dtensor_torch_root}/../nvidia/*/lib/libcudart*.so.${major}*
+    ${dtensor_torch_root}/lib/libcudart*.so.${major}*)
+  if(libraries)
+    list(GET libraries 0 library)
+    cmake_path(NORMAL_PATH library)
+    set(dtensor_cudart ${library} PARENT_SCOPE)
+    find_package_message(dtensor_cuda
+      "[dtensor] LibTorch's own ${library} is used without a CUDA toolkit: ${found}"
+      "${library} ${found}")
+    return()
+  endif()
   string(CONCAT problem
     "[dtensor] LibTorch ${dtensor_torch_version} in ${dtensor_torch_root} is "
-    "built for ${dtensor_torch_kind}, so CMake needs the CUDA toolkit of that version: "
+    "built for ${dtensor_torch_kind}, but has no libcudart of that version, neither "
+    "in its lib folder nor in an nvidia package beside it. CMake therefore needs "
+    "the CUDA toolkit of that version: "
     "${found}. Install it and set CUDA_HOME, or get a LibTorch for the "
     "CPU (pip install torch==${dtensor_torch_version}+cpu, from PyTorch's index "
     "of CPU builds) and add that to CMAKE_PREFIX_PATH.")
   set(${out} "${problem}" PARENT_SCOPE)
 endfunction()
 
-# Sets nvcc, toolkit_version, and toolkit, the folder with nvcc's own headers.
+# Defines torch::cudart from dtensor_cudart, if that is set. LibTorch's own files
+# define all other targets. The linker and the loader find the libraries that
+# libtorch_cuda needs by its run path.
+function(dtensor_define_cudart)
+  if(NOT dtensor_cudart OR TARGET torch::cudart)
+    return()
+  endif()
+  add_library(torch::cudart SHARED IMPORTED GLOBAL)
+  set_target_properties(torch::cudart PROPERTIES
+    IMPORTED_LOCATION ${dtensor_cudart})
+  cmake_path(SET include NORMALIZE ${dtensor_cudart}/../../include)
+  if(EXISTS ${include}/cuda_runtime_api.h)
+    set_target_properties(torch::cudart PROPERTIES
+      INTERFACE_INCLUDE_DIRECTORIES ${include})
+  endif()
+endfunction()
+
+# Sets nvcc, toolkit_version, and toolkit, the folder with nvcc's own headers and
+# libcudart.
 function(dtensor_find_toolkit)
   set(given ${CMAKE_CUDA_COMPILER})
   if(NOT given)
@@ -136,7 +174,9 @@ function(dtensor_find_toolkit)
     string(REGEX REPLACE "/$" "" root ${root})
     file(GLOB headers ${root}/include/cuda_runtime.h
       ${root}/targets/*/include/cuda_runtime.h)
-    if(headers)
+    file(GLOB libraries ${root}/lib*/libcudart.so ${root}/lib/*/libcudart.so
+      ${root}/targets/*/lib/libcudart.so)
+    if(headers AND libraries)
       set(toolkit ${root} PARENT_SCOPE)
     endif()
   endforeach()

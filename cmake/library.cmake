@@ -118,10 +118,15 @@ dtensor_layers(core LAYERS ${dtensor_core_layers})
 # Torch is PUBLIC because our headers use it.
 target_link_libraries(dtensor_core PUBLIC torch)
 # The library calls libc10_cuda itself, but programs that link it need not link
-# libc10_cuda. An installed library finds it without help.
+# libc10_cuda. An installed library finds it, and LibTorch's own libcudart,
+# without help.
 if(dtensor_torch_kind MATCHES "^CUDA")
-  set_target_properties(dtensor_core PROPERTIES
-    INSTALL_RPATH "${TORCH_INSTALL_PREFIX}/lib")
+  set(run_path ${TORCH_INSTALL_PREFIX}/lib)
+  if(dtensor_cudart)
+    cmake_path(GET dtensor_cudart PARENT_PATH cudart_folder)
+    list(APPEND run_path ${cudart_folder})
+  endif()
+  set_target_properties(dtensor_core PROPERTIES INSTALL_RPATH "${run_path}")
   # LibTorch 2.11 for CUDA exports parts of std::filesystem with a remove_all()
   # that crashes. Linking the standard library first makes programs that link us
   # use the correct one.

@@ -7,7 +7,7 @@
 // compile or link. The indented lines below an entry list the identifiers that
 // our sources use of the part, and further users. tools/check_headers.py
 // compares the table with the sources. `make matrix` checks every supported
-// LibTorch, 2.11 to 2.13.
+// LibTorch, 2.11 to 2.15.
 //
 // what                                             where      test
 // the dispatch keys below                          all        asserted here

@@ -23,7 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MATRIX = ROOT / "build/matrix"
-VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
+NUMBERS = ["2.15.0", "2.14.1", "2.13.0", "2.12.1", "2.11.0"]
+VERSIONS = [number + kind for number in NUMBERS for kind in ("", "+cuda")]
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # Targets of the suites without a target dtensor_<suite>_tests.
 TARGETS = {
     "drawn_calls": ["dtensor_op_samples"],
@@ -101,6 +103,22 @@ class Version:
         return f"CUDA {cuda[1]}" if cuda else "CPU"
 
 
+def pip_install(version: Version, venv: Path, wanted: str) -> bool:
+    """Runs pip as it is configured, then with PyTorch's index of CPU builds, then
+    without its configuration, which may exclude the version."""
+    install = [venv / "bin/python", "-m", "pip", "install", wanted]
+    attempts = [install]
+    if version.kind == "CPU":
+        index = ["--index-url", CPU_INDEX, "--timeout", "15", "--retries", "1"]
+        attempts.append([*install, *index])
+    # The variable replaces the files of the configuration, and the option other
+    # variables.
+    attempts.append(
+        ["env", f"PIP_CONFIG_FILE={os.devnull}", *attempts[-1], "--isolated"]
+    )
+    return any(version.run("fetch", command) == 0 for command in attempts)
+
+
 def fetch(version: Version) -> None:
     """Installs the version with pip, unless it is installed. A CPU build has a
     suffix in its version, a CUDA build may have one, and `===` accepts only the
@@ -110,9 +128,8 @@ def fetch(version: Version) -> None:
         wanted = wanted.get(version.label, f"==={version.name}")
         note(f"{version.name}: pip install torch{wanted}")
         venv = version.folder / "venv"
-        pip = [venv / "bin/python", "-m", "pip", "install", f"torch{wanted}"]
         made = version.run("fetch", [sys.executable, "-m", "venv", venv])
-        if made != 0 or version.run("fetch", pip) != 0:
+        if made != 0 or not pip_install(version, venv, f"torch{wanted}"):
             shutil.rmtree(venv, ignore_errors=True)
             raise Failure(f"not fetched: pip cannot get torch{wanted}")
     kind = version.has_kind()

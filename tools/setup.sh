@@ -5,13 +5,15 @@
 # the distribution. `tools/setup.sh --docs` installs only what `make docs` needs.
 #
 # LibTorch is the first of: CMAKE_PREFIX_PATH; the torch package of python3, if
-# it is 2.11 or newer; the project's own .venv, created here. A build for CUDA
-# counts only if there is an nvcc of its version. Its folder is written to
+# it is 2.11 or newer; the project's own .venv, created here with PyTorch's build
+# for the CPU if its index can be reached, and otherwise with pip's own torch. A
+# build for CUDA needs no CUDA toolkit. The folder of LibTorch is written to
 # build/torch_prefix, which CMake reads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly torch_version=2.13.0 oldest_torch=2.11
+readonly oldest_torch=2.11 torch_range='torch>=2.11,<2.16'
+readonly cpu_index=https://download.pytorch.org/whl/cpu
 say() { echo "setup: $*"; }
 die() { say "$*" >&2; exit 1; }
 
@@ -79,8 +81,7 @@ torch_of_prefix_path() {
   return 1
 }
 
-# Prints the torch of a python command, if it is new enough and CMake can use
-# it.
+# Prints the torch of a python command, if it is new enough.
 torch_of() {
   local prefix
   prefix=$("$@" - "$oldest_torch" 2>/dev/null <<'PYTHON'
@@ -92,20 +93,15 @@ print(os.path.dirname(importlib.util.find_spec("torch").origin))
 PYTHON
   ) || return 1
   [[ -f $prefix/share/cmake/Torch/TorchConfig.cmake ]] || return 1
-  # A LibTorch built for CUDA requires the CUDA toolkit in CMake.
-  if [[ -e $prefix/lib/libtorch_cuda.so ]] && ! has_nvcc_for "$prefix"; then
-    return 1
-  fi
   echo "$prefix"
 }
 
-# cmake/dtensorTorch.cmake has more details.
-has_nvcc_for() {
-  local cuda nvcc
-  cuda=$(sed -nE "s/^cuda.*'([0-9]+)\..*'/\1/p" "$1/version.py")
-  nvcc=$(PATH="${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin" \
-    nvcc --version 2>/dev/null) || return 1
-  [[ $nvcc == *"release $cuda"* ]]
+# Prints the version and the kind of the torch in .venv, and the size of .venv.
+describe_venv() {
+  local file=$1/version.py version cuda
+  version=$(sed -nE "s/^__version__ = '([^']+)'/\1/p" "$file")
+  cuda=$(sed -nE "s/^cuda.*'([0-9.]+)'/\1/p" "$file")
+  echo "torch $version, built for ${cuda:+CUDA }${cuda:-the CPU}, $(du -sh .venv | cut -f1)B"
 }
 
 make_venv() {
@@ -113,11 +109,18 @@ make_venv() {
     command -v apt-get >/dev/null || die "python3 has no venv module: install it"
     apt_install python3 python3-venv
   fi
-  say "making .venv with torch $torch_version (some minutes)"
+  say "making .venv with $torch_range (some minutes)"
   python3 -m venv .venv
   local pip=(.venv/bin/python -m pip install --quiet)
-  "${pip[@]}" "torch==$torch_version+cpu" 2>/dev/null ||
-    "${pip[@]}" "torch==$torch_version"
+  # Does not wait long for an index that a firewall hides.
+  "${pip[@]}" --timeout 15 --retries 1 --index-url "$cpu_index" "$torch_range" 2>/dev/null || {
+    say "no build for the CPU from $cpu_index: installing pip's own torch (up to 6 GB)"
+    "${pip[@]}" "$torch_range"
+    # NCCL also needs the headers in crt (1 MB).
+    if .venv/bin/python -m pip show --quiet cuda-toolkit 2>/dev/null; then
+      "${pip[@]}" 'cuda-toolkit[crt]' || say "NCCL is disabled without its headers"
+    fi
+  }
 }
 
 if prefix=$(torch_of_prefix_path); then
@@ -129,8 +132,8 @@ else
   if ! prefix=$(torch_of .venv/bin/python -I); then
     make_venv
     prefix=$(torch_of .venv/bin/python -I) ||
-      die "CMake cannot use the torch in .venv: it is built for CUDA and there is" \
-        "no nvcc, or .venv is broken. Name a LibTorch in CMAKE_PREFIX_PATH."
+      die "no usable torch in .venv. Name a LibTorch in CMAKE_PREFIX_PATH."
+    say "installed $(describe_venv "$prefix")"
   fi
 fi
 

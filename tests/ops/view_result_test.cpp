@@ -202,7 +202,7 @@ TEST(ViewResult, ExplainsWhatIsOutOfDate) {
     EXPECT_EQ(error_of([&] { DTensor(v).to_local(); }), text);
     EXPECT_EQ(error_of([&] { DTensor(v).full_tensor(); }), text);
     EXPECT_EQ(error_of([&] { DTensor(v).redistribute({Replicate()}); }), text);
-    EXPECT_EQ(error_of([&] { c10::str(DTensor(v)); }), text);
+    EXPECT_EQ(error_of([&] { return c10::str(DTensor(v)); }), text);
     EXPECT_NO_THROW(kept + 1);
     EXPECT_NO_THROW(x.select(0, 1) + 1);
   });

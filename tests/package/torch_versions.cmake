@@ -47,7 +47,8 @@ function(expect_cuda_problem name toolkit wanted)
   dtensor_find_torch(0)
   dtensor_cuda_problem(problem)
   expect_equal("${name} with ${toolkit}" "${problem}" "${wanted}")
-  set(toolkit_root ${CUDA_TOOLKIT_ROOT_DIR} PARENT_SCOPE)
+  set(toolkit_root "${CUDA_TOOLKIT_ROOT_DIR}" PARENT_SCOPE)
+  set(cudart "${dtensor_cudart}" PARENT_SCOPE)
   foreach(name CUDA_TOOLKIT_ROOT_DIR CMAKE_CUDA_COMPILER)
     unset(${name} CACHE)
   endforeach()
@@ -74,23 +75,53 @@ unset(Torch_DIR CACHE)
 
 # Problems with the CUDA toolkit.
 string(CONCAT needs "[dtensor] LibTorch 2.12.1 in ${work}/cuda is built for CUDA "
-  "13.0, so CMake needs the CUDA toolkit of that version: ")
+  "13.0, but has no libcudart of that version, neither in its lib folder nor in "
+  "an nvidia package beside it. CMake therefore needs the CUDA toolkit of that "
+  "version: ")
 string(CONCAT remedy ". Install it and set CUDA_HOME, or get a LibTorch "
   "for the CPU (pip install torch==2.12.1+cpu, from PyTorch's index of CPU "
   "builds) and add that to CMAKE_PREFIX_PATH.")
 make_toolkit(older 12.4)
 make_toolkit(bare 13.0)
+make_toolkit(headers 13.0)
+file(WRITE ${work}/headers_top/include/cuda_runtime.h "")
 make_toolkit(whole 13.1)
 file(WRITE ${work}/whole_top/include/cuda_runtime.h "")
+file(WRITE ${work}/whole_top/lib64/libcudart.so "")
 expect_cuda_problem(cpu none "")
 expect_cuda_problem(cuda none
   "${needs}nvcc not found in CUDACXX, CUDA_HOME, PATH or /usr/local/cuda${remedy}")
 expect_cuda_problem(cuda older
   "${needs}${work}/older/bin/nvcc belongs to CUDA 12.4${remedy}")
-expect_cuda_problem(cuda bare
-  "${needs}cuda_runtime.h and libcudart not found for ${work}/bare/bin/nvcc${remedy}")
+foreach(toolkit bare headers)
+  expect_cuda_problem(cuda ${toolkit}
+    "${needs}cuda_runtime.h and libcudart not found for ${work}/${toolkit}/bin/nvcc${remedy}")
+endforeach()
 expect_cuda_problem(cuda whole "")
 expect_equal("the toolkit" "${toolkit_root}" ${work}/whole_top)
+expect_equal("libcudart beside the toolkit" "${cudart}" "")
+
+# LibTorch's own libcudart replaces the toolkit. Packages of another CUDA version
+# are ignored.
+file(WRITE ${work}/nvidia/cuda_runtime/lib/libcudart.so.12 "")
+expect_cuda_problem(cuda older
+  "${needs}${work}/older/bin/nvcc belongs to CUDA 12.4${remedy}")
+file(WRITE ${work}/nvidia/cu13/lib/libcudart.so.13 "")
+foreach(toolkit none older bare)
+  expect_cuda_problem(cuda ${toolkit} "")
+  expect_equal("libcudart with ${toolkit}"
+    "${cudart}" ${work}/nvidia/cu13/lib/libcudart.so.13)
+  expect_equal("the toolkit ${toolkit}" "${toolkit_root}" "")
+endforeach()
+expect_cuda_problem(cuda whole "")
+expect_equal("a toolkit that fits" "${toolkit_root} ${cudart}" "${work}/whole_top ")
+expect_cuda_problem(cpu none "")
+expect_equal("libcudart for the CPU" "${cudart}" "")
+file(REMOVE_RECURSE ${work}/nvidia)
+file(WRITE ${work}/archive/lib/libcudart-1234.so.12 "")
+expect_cuda_problem(archive none "")
+expect_equal("libcudart of an archive"
+  "${cudart}" ${work}/archive/lib/libcudart-1234.so.12)
 
 # Expects this error for a dtensor built for one LibTorch and used with another.
 function(expect_mismatch version kind torch wanted)
