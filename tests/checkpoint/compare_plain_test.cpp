@@ -67,7 +67,8 @@ TEST(ComparePlain, RefusesValuesOfExtraThatDiffer) {
         {"seed", rank}, {"step", int64_t{3}}, {"state", of_rank(rank, {2})}};
     const auto error =
         error_of([&] { save_checkpoint(folder / "run", {.extra = &extra}); });
-    EXPECT_THAT(error, testing::HasSubstr("extra.state is not distributed"));
+    EXPECT_THAT(
+        error, testing::HasSubstr("\"extra.state\" is not distributed"));
     EXPECT_THAT(error, testing::HasSubstr("(further tensors that differ: 1)"));
     save_checkpoint(
         folder / "run", {.extra = &extra}, {.allow_differences = true});
@@ -99,7 +100,7 @@ TEST(ComparePlain, RefusesWhatIsSavedMeanwhile) {
     AsyncSaver saver;
     EXPECT_THAT(
         error_of([&] { saver.save(folder / "run", {.tensors = &state}); }),
-        testing::HasSubstr("stats is not distributed and differs"));
+        testing::HasSubstr("\"stats\" is not distributed and differs"));
   });
 }
 
