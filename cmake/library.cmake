@@ -68,6 +68,10 @@ function(dtensor_library name)
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     POSITION_INDEPENDENT_CODE ON)
+  if(NOT DTENSOR_EXPORT_INTERNALS)
+    set_target_properties(${target} PROPERTIES
+      CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  endif()
   set_property(GLOBAL APPEND PROPERTY dtensor_public_headers ${arg_HEADERS})
   dtensor_warnings(${target})
 endfunction()

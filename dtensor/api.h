@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTENSOR_API marks declarations that a shared build of the library exports.
+// Symbols of the shared libraries. A symbol without a mark is hidden, unless
+// the build sets DTENSOR_EXPORT_INTERNALS for tests of internal functions.
 #pragma once
 
+// Marks what a program may use.
 #define DTENSOR_API __attribute__((visibility("default")))
+
+// Marks what another library of this project uses: dtensor::dtensor,
+// dtensor::testing and the backends of MPI link these symbols of dtensor::core.
+// Every release may change them.
+#define DTENSOR_INTERNAL_API __attribute__((visibility("default")))

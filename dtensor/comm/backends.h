@@ -41,7 +41,7 @@
 namespace dtensor {
 
 /// Rendezvous of the members of a new group.
-struct RendezvousInfo {
+struct DTENSOR_API RendezvousInfo {
   /// Store whose keys belong to this group alone. A member may wait for keys,
   /// but not longer than `timeout`.
   c10::intrusive_ptr<c10d::Store> store;

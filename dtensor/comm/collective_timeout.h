@@ -45,7 +45,8 @@ constexpr std::chrono::milliseconds kLongestTimeout =
     std::chrono::hours(24 * 365);
 
 /// Returns the timeout of the innermost CollectiveTimeout, else `otherwise`.
-std::chrono::milliseconds timeout_or(std::chrono::milliseconds otherwise);
+DTENSOR_INTERNAL_API std::chrono::milliseconds timeout_or(
+    std::chrono::milliseconds otherwise);
 
 /// Wraps `backend` so that its collectives have this timeout, unless a
 /// CollectiveTimeout overrides it. Throws ValueError unless `timeout` is

@@ -2,6 +2,8 @@
 // Default generators of ranks that are threads; see rank_generator.h.
 #pragma once
 
+#include <dtensor/api.h>
+
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
@@ -14,7 +16,7 @@ namespace dtensor::detail {
 /// with the proxy's state, so existing handles to it stay valid. Other threads
 /// of the program must not draw from the default generator while the first one
 /// starts or the last one ends.
-class GeneratorSwap {
+class DTENSOR_INTERNAL_API GeneratorSwap {
  public:
   explicit GeneratorSwap(bool wanted = true);
   ~GeneratorSwap();
@@ -32,7 +34,7 @@ bool intercept_random_ops(bool watched);
 
 /// Makes `own` the default generator of this thread's rank, while both this and
 /// a GeneratorSwap live. Undefined: the process's generator.
-class RankGeneratorScope {
+class DTENSOR_INTERNAL_API RankGeneratorScope {
  public:
   explicit RankGeneratorScope(at::Generator own);
   ~RankGeneratorScope();
@@ -54,8 +56,8 @@ bool is_default_generator(const at::Generator& generator);
 
 /// Return a copy of the default generator, and set the default generator to a
 /// given state.
-at::Generator copy_of_default_generator();
-void set_default_generator(const at::Generator& state);
+DTENSOR_INTERNAL_API at::Generator copy_of_default_generator();
+DTENSOR_INTERNAL_API void set_default_generator(const at::Generator& state);
 
 /// Marks code with results that must be equal on all ranks: drawing from the
 /// rank's default generator then throws an error that names `what`.

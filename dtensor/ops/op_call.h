@@ -6,6 +6,7 @@
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
 #include <optional>
@@ -47,7 +48,7 @@ struct OutputMeta {
   }
 };
 
-class OpCall {
+class DTENSOR_API OpCall {
  public:
   OpCall(
       const c10::FunctionSchema& op_schema,

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
+#include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
 #include <cstdint>
@@ -26,8 +27,8 @@ Draw next_draw(const DeviceMesh& mesh);
 
 /// Return the next position without advancing the stream; set the next
 /// position.
-Draw peek_draw();
-void set_next_draw(Draw draw);
+DTENSOR_INTERNAL_API Draw peek_draw();
+DTENSOR_INTERNAL_API void set_next_draw(Draw draw);
 
 /// Calls visit(global, local, count) for every run of local elements that are
 /// consecutive in both the global and the local tensor. Both indices are

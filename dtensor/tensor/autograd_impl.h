@@ -14,6 +14,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
 #include <optional>
@@ -47,7 +48,7 @@ struct RedistributeMode {
 /// `mode` requires a node. An asynchronous redistribution copies data that
 /// other ranks read, unless the caller holds the only reference to `dtensor`
 /// (moved in) or to its local tensor.
-at::Tensor redistribute_autograd(
+DTENSOR_INTERNAL_API at::Tensor redistribute_autograd(
     at::Tensor dtensor,
     const SpecPtr& to,
     const RedistributeMode& mode = {});

@@ -17,12 +17,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtensor/api.h>
 #include <dtensor/torch_internals.h>
 
 namespace dtensor::detail {
 
 /// Adds kInterceptKey to `t`.
-void add_intercept_key(const at::Tensor& t);
+DTENSOR_INTERNAL_API void add_intercept_key(const at::Tensor& t);
 /// Removes it.
 void remove_intercept_key(const at::Tensor& t);
 

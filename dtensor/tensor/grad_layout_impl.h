@@ -5,6 +5,8 @@
 // collective.
 #pragma once
 
+#include <dtensor/api.h>
+
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -14,7 +16,7 @@ namespace dtensor::detail {
 
 /// Redistributes gradients of this leaf DTensor to its own layout from now on.
 /// May be called repeatedly.
-void keep_gradient_in_layout(const at::Tensor& parameter);
+DTENSOR_INTERNAL_API void keep_gradient_in_layout(const at::Tensor& parameter);
 
 /// Hook that runs before the hook of keep_gradient_in_layout() and decides when
 /// to call it.
@@ -24,6 +26,8 @@ struct HookBefore : torch::autograd::PostAccumulateGradHook {
 
 /// Throws ValueError for a parameter with a HookBefore, which depends on the
 /// layout that the parameter has now.
-void check_not_replicated(const at::Tensor& parameter, const char* where);
+DTENSOR_INTERNAL_API void check_not_replicated(
+    const at::Tensor& parameter,
+    const char* where);
 
 } // namespace dtensor::detail

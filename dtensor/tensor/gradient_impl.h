@@ -8,6 +8,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
 #include <vector>
@@ -17,10 +18,12 @@ namespace dtensor::detail {
 /// Converts a gradient of a DTensor of `spec` to a DTensor. A plain tensor with
 /// one element has the same meaning on every rank and is replicated. Throws
 /// TypeError for other plain tensors, except under implicit replication.
-at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec);
+DTENSOR_INTERNAL_API at::Tensor gradient_as_dtensor(
+    const at::Tensor& grad,
+    const Spec& spec);
 
 /// Throws TypeError if the gradient of a local tensor is a DTensor.
-void check_plain_gradient(const at::Tensor& grad);
+DTENSOR_INTERNAL_API void check_plain_gradient(const at::Tensor& grad);
 
 /// Installs a hook on the leaf `dtensor` that applies gradient_as_dtensor() to
 /// every accumulated gradient.

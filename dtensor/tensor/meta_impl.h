@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <dtensor/api.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/tensor/copied_view_impl.h>
@@ -34,7 +35,8 @@ struct Attachment {
   virtual ~Attachment() = default;
 };
 
-struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
+struct DTENSOR_INTERNAL_API DTensorMeta final : c10::BackendMeta,
+                                                Pooled<DTensorMeta> {
   DTensorMeta(at::Tensor local, SpecPtr tensor_spec)
       : spec(std::move(tensor_spec)),
         local_(std::move(local)) {}
@@ -129,7 +131,7 @@ inline CopiedFrom* copied_from(const at::Tensor& t) {
 }
 
 /// Throws if `t` is a view that is a copy and out of date.
-void check_up_to_date(const at::Tensor& t);
+DTENSOR_INTERNAL_API void check_up_to_date(const at::Tensor& t);
 
 /// Returns the local tensor. Throws for a copied view that is out of date.
 inline const at::Tensor& local_of(const at::Tensor& t) {

@@ -3,6 +3,8 @@
 // optimizers that hold the tensor keep the same TensorImpl.
 #pragma once
 
+#include <dtensor/api.h>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
@@ -24,21 +26,25 @@ struct MetaShardNote final : c10::BackendMeta {
 
 /// Returns the plain meta tensor that `t`, a meta tensor, is or was distributed
 /// from; undefined if unknown.
-at::Tensor plain_meta_of(const at::Tensor& t);
+DTENSOR_INTERNAL_API at::Tensor plain_meta_of(const at::Tensor& t);
 
 /// Replaces the contents of `self` by those of `other`: DTensor or plain, on
 /// the same device or another. Gradients, hooks and parallel styles of `self`
 /// are kept, except for a gradient on the meta device.
-void replace_tensor_impl(const at::Tensor& self, const at::Tensor& other);
+DTENSOR_INTERNAL_API void replace_tensor_impl(
+    const at::Tensor& self,
+    const at::Tensor& other);
 
 /// Returns an empty tensor of the same shape, strides and dtype on `device`.
-at::Tensor empty_twin(const at::Tensor& t, c10::Device device);
+DTENSOR_INTERNAL_API at::Tensor empty_twin(
+    const at::Tensor& t,
+    c10::Device device);
 
 /// Returns an uninitialized tensor like the meta tensor `self`. For a DTensor
 /// it is the local shard on the device type of its mesh.
-at::Tensor allocated(const at::Tensor& self);
+DTENSOR_INTERNAL_API at::Tensor allocated(const at::Tensor& self);
 
 /// Replaces the meta tensor `self` by allocated(self), in place.
-void allocate(const at::Tensor& self);
+DTENSOR_INTERNAL_API void allocate(const at::Tensor& self);
 
 } // namespace dtensor::detail

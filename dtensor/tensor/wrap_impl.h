@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/tensor/dtensor.h>
@@ -12,10 +13,11 @@ namespace dtensor::detail {
 
 /// Returns a DTensor of `spec` with local tensor `local` (shape
 /// spec->local_sizes()), without autograd history.
-at::Tensor wrap(at::Tensor local, SpecPtr spec);
+DTENSOR_INTERNAL_API at::Tensor wrap(at::Tensor local, SpecPtr spec);
 
 /// The overload for a local tensor in flight, on the device of `like`.
-at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
+DTENSOR_INTERNAL_API at::Tensor
+wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
 
 /// Replaces local tensor and spec of `self`. For in-place operators that change
 /// the shape.

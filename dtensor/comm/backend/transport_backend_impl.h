@@ -3,6 +3,7 @@
 // completes them later. A derived class begins primitives (decompose_impl.h).
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/comm/group_backend.h>
 
 #include <exception>
@@ -12,8 +13,9 @@
 
 namespace dtensor::detail {
 
-class TransportBackend : public GroupBackend,
-                         public std::enable_shared_from_this<TransportBackend> {
+class DTENSOR_INTERNAL_API TransportBackend
+    : public GroupBackend,
+      public std::enable_shared_from_this<TransportBackend> {
  public:
   using GroupBackend::GroupBackend;
 

@@ -19,6 +19,8 @@
 // map.
 #pragma once
 
+#include <dtensor/api.h>
+
 #include <c10/macros/Macros.h>
 
 #include <array>
@@ -68,12 +70,12 @@ struct ThisThread {
 };
 // Read in each collective and mesh check, hence in static TLS: access needs no
 // function call.
-[[gnu::tls_model(
-    "initial-exec")]] extern constinit thread_local ThisThread this_thread;
+extern DTENSOR_INTERNAL_API constinit thread_local ThisThread this_thread
+    [[gnu::tls_model("initial-exec")]];
 
 /// Returns the value in `slot` (0: the RankLocal has no slot yet) for the rank
 /// that this thread works for.
-void* find_rank_local(
+DTENSOR_INTERNAL_API void* find_rank_local(
     std::atomic<size_t>& slot,
     RankState::Make make,
     RankState::Drop drop);

@@ -2,6 +2,7 @@
 // Selection of the kernels of an operator according to its rule.
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/ops/path/op_info_impl.h>
 
 #include <torch/library.h>
@@ -21,7 +22,7 @@ struct Kernels {
 bool is_composite(const c10::OperatorHandle& op);
 
 /// Returns true if LibTorch's own kernels work: they call other operators.
-bool keeps_its_kernel(const c10::OperatorHandle& op);
+DTENSOR_INTERNAL_API bool keeps_its_kernel(const c10::OperatorHandle& op);
 
 /// Makes the kernels for the current rules; empty where LibTorch's own kernels
 /// work.
@@ -45,7 +46,8 @@ void reinstall_kernels(const c10::OperatorHandle& op);
 /// Returns the OpInfo of the operator's kernels. For an operator that keeps
 /// LibTorch's kernels, it is the OpInfo that its own kernels would have.
 /// Callable from any thread.
-std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op);
+DTENSOR_INTERNAL_API std::shared_ptr<const OpInfo> info_of(
+    const c10::OperatorHandle& op);
 
 // Operators for which LibTorch's formula creates a gradient from sizes and
 // dtype alone: a plain tensor of zeros, even for a DTensor.

@@ -3,6 +3,7 @@
 // layouts of the results.
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/ops/path/decision_cache_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/propagate.h>
@@ -23,7 +24,7 @@ std::shared_ptr<const Decision> decide(
 /// Makes the decision of decide() without looking at or changing the cache. The
 /// first DTensor among `args` provides the mesh. `choices`: see propagate(); if
 /// this throws, it holds the choices made until then.
-std::shared_ptr<const Decision> decide_uncached(
+DTENSOR_INTERNAL_API std::shared_ptr<const Decision> decide_uncached(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,
     std::vector<Choice>* choices = nullptr);

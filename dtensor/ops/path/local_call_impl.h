@@ -4,6 +4,7 @@
 // (ops/path/region.cpp).
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/strategy.h>
 
@@ -29,7 +30,7 @@ at::Tensor placed_plain(
 /// Returns a meta tensor with this rank's local shape in that layout.
 at::Tensor local_without_data(const Spec& spec);
 /// Returns the DTensor of such a meta tensor.
-at::Tensor without_data(const SpecPtr& spec);
+DTENSOR_INTERNAL_API at::Tensor without_data(const SpecPtr& spec);
 
 /// Runs the operator, or its rule's local kernel, on the local tensors on the
 /// stack, with the arguments of the decision.

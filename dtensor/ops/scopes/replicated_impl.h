@@ -6,6 +6,7 @@
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
+#include <dtensor/api.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 
@@ -23,7 +24,7 @@ at::Tensor place_plain(const at::Tensor& plain, const Spec& like);
 
 /// Returns true if an operator takes and returns tensors, writes none, and
 /// returns none that may alias an argument according to its schema.
-bool is_functional(const c10::FunctionSchema& schema);
+DTENSOR_INTERNAL_API bool is_functional(const c10::FunctionSchema& schema);
 
 /// Returns true if a call draws random numbers. Operators with dropout do not
 /// if there is nothing to drop.

@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <dtensor/api.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 
 namespace dtensor::detail {
@@ -15,11 +16,11 @@ using Interceptor = void (*)(
 
 /// Sets the handler of operators on threads that include the key. Only one
 /// layer may set it.
-void set_interceptor(Interceptor sees);
+DTENSOR_INTERNAL_API void set_interceptor(Interceptor sees);
 
 /// Redispatches as if the key did not exist and the bit of the meta device did
 /// not outrank the bit of DTensors.
-void go_on(
+DTENSOR_INTERNAL_API void go_on(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);

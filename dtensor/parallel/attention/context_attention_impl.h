@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>
+#include <dtensor/api.h>
 #include <dtensor/parallel/attention/context_scope_impl.h>
 #include <dtensor/parallel/attention/ring_attention_impl.h>
 
@@ -44,7 +45,7 @@ std::optional<int64_t> dim_of_tokens(
     const ContextScope& scope);
 
 /// True if a scope of this rank computes this call of an operator on DTensors.
-bool is_computed_in_context(
+DTENSOR_INTERNAL_API bool is_computed_in_context(
     const c10::OperatorName& op,
     c10::ArrayRef<c10::IValue> args);
 

@@ -8,6 +8,8 @@
 // registered under their names (module_members_impl.h).
 #pragma once
 
+#include <dtensor/api.h>
+
 #include <ATen/core/Tensor.h>
 
 namespace torch::nn {
@@ -16,7 +18,7 @@ class Module;
 
 namespace dtensor::detail {
 
-class ModuleClaim {
+class DTENSOR_INTERNAL_API ModuleClaim {
  public:
   /// Both throw RuntimeError if another rank holds the claim, or if a parameter
   /// is a DTensor of another rank. The first one also throws if a member is not

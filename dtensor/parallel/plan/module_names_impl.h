@@ -3,6 +3,8 @@
 // tables, and patterns that match names.
 #pragma once
 
+#include <dtensor/api.h>
+
 #include <string>
 #include <string_view>
 
@@ -18,7 +20,9 @@ inline std::string full_name(
 
 /// True if `name` matches: Python's fnmatch.fnmatchcase, with *, ?, [seq] and
 /// [!seq]. The time is at most proportional to the product of the lengths.
-bool matches_glob(std::string_view pattern, std::string_view name);
+DTENSOR_INTERNAL_API bool matches_glob(
+    std::string_view pattern,
+    std::string_view name);
 
 /// True if `pattern` may match a name other than itself.
 inline bool has_wildcards(std::string_view pattern) {

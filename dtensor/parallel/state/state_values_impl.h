@@ -3,6 +3,7 @@
 // model, and the names of tensors that several modules share.
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/parallel/state_dict.h>
 
 #include <functional>
@@ -15,7 +16,7 @@ namespace dtensor::detail {
 /// Returns the module's own tensors: parameters, then buffers, without
 /// undefined ones. Throws RuntimeError if a member of a module is not the
 /// tensor registered under its name. `where` begins the message.
-StateDict tensors_of(
+DTENSOR_INTERNAL_API StateDict tensors_of(
     const char* where,
     const torch::nn::Module& module,
     bool frozen_too = true);
@@ -47,7 +48,7 @@ at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source);
 /// Performs the checks of set_optimizer_state_dict(), and returns a function
 /// that sets the state. `takes`: the optimizer keeps tensors that have the
 /// layout of their parameter already, instead of copies.
-std::function<void()> prepare_optimizer_state_dict(
+DTENSOR_INTERNAL_API std::function<void()> prepare_optimizer_state_dict(
     const torch::nn::Module& module,
     torch::optim::Optimizer& optimizer,
     const StateDict& state,
@@ -55,13 +56,13 @@ std::function<void()> prepare_optimizer_state_dict(
     bool takes);
 
 /// Returns "f32[4, 2]", or the layout of a DTensor.
-std::string state_text(const at::Tensor& value);
+DTENSOR_INTERNAL_API std::string state_text(const at::Tensor& value);
 
 /// Broadcasts the dictionary of rank 0.
 StateDict broadcast_state(const StateDict& state);
 
 /// Appends "<what><names>" to a list of problems, unless `names` is empty.
-void add_names(
+DTENSOR_INTERNAL_API void add_names(
     std::string& text,
     const char* what,
     const std::vector<std::string>& names);
@@ -93,7 +94,7 @@ class StateProblems {
 
 /// Names of tensors that several modules share. Files store such a tensor once,
 /// under its first name, like Python's safetensors.torch.save_model.
-class TiedNames {
+class DTENSOR_INTERNAL_API TiedNames {
  public:
   TiedNames() = default;
   explicit TiedNames(const StateDict& tensors);
@@ -112,6 +113,8 @@ class TiedNames {
 };
 
 /// True if two tensors of one shape have equal elements; NaN equals NaN.
-bool have_same_values(const at::Tensor& a, const at::Tensor& b);
+DTENSOR_INTERNAL_API bool have_same_values(
+    const at::Tensor& a,
+    const at::Tensor& b);
 
 } // namespace dtensor::detail

@@ -2,6 +2,7 @@
 // Helpers of styles: their mesh, names for messages, and the module's hooks.
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/ops/boundary/converter_impl.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/style.h>
@@ -22,6 +23,8 @@ std::string describe_typed(const StyleTarget& target);
 /// Returns the module's hooks. Throws NotImplementedError, with the line to
 /// change, if the module is not declared with DTENSOR_MODULE. `style` begins
 /// the message.
-ModuleHooks& hooks_of(const StyleTarget& target, const char* style);
+DTENSOR_INTERNAL_API ModuleHooks& hooks_of(
+    const StyleTarget& target,
+    const char* style);
 
 } // namespace dtensor::detail

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares the symbols that shared libraries export with tests/package/exports.txt.
+
+Lists classes and functions of the namespace dtensor, without their members and
+overloads. Fails if a library exports another name, or does not export a listed
+one. With DTENSOR_UPDATE_GOLDEN=1 in the environment: writes the list.
+"""
+import argparse
+import difflib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIST = ROOT / "tests/package/exports.txt"
+# Constructors, vtables and the like stand for their class.
+PREFIX = re.compile(
+    r"^(vtable|VTT|typeinfo|typeinfo name|guard variable|TLS init function"
+    r"|TLS wrapper function) for |^(non-virtual|virtual) thunk to ")
+
+
+def name_of(symbol: str) -> str:
+    """Returns `comm::Group` for `vtable for dtensor::comm::Group`."""
+    symbol = PREFIX.sub("", symbol)
+    symbol = re.sub(r"\[abi:\w+\]", "", symbol)
+    if not symbol.startswith("dtensor::"):
+        return symbol
+    name = []
+    for part in re.split(r"[(<]", symbol)[0].split("::")[1:]:
+        name.append(part)
+        if part[:1].isupper():  # a class
+            break
+    return "::".join(name)
+
+
+def exported(library: Path) -> list[str]:
+    """Names of strong symbols. Weak ones are inline functions and templates."""
+    lines = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", "--demangle", library],
+        check=True, capture_output=True, text=True).stdout.splitlines()
+    strong = (line.split(" ", 2) for line in lines)
+    return sorted({name_of(s[2]) for s in strong if s[1] in "TDBRG"})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("libraries", type=Path, nargs="+", metavar="library.so")
+    found = []
+    for library in parser.parse_args().libraries:
+        found += [f"{library.name}:"] + [f"  {n}" for n in exported(library)]
+    if os.environ.get("DTENSOR_UPDATE_GOLDEN") == "1":
+        LIST.write_text("\n".join(found) + "\n")
+        return 0
+    listed = LIST.read_text().splitlines()
+    changes = list(difflib.unified_diff(listed, found, str(LIST), "built", "", "", 0))
+    print("\n".join(changes or [f"{len(found)} exported names as listed"]))
+    return bool(changes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
