@@ -27,6 +27,13 @@ set_target_properties(${targets} PROPERTIES INSTALL_RPATH $ORIGIN)
 if(TARGET dtensor_run)
   set_target_properties(dtensor_run PROPERTIES INSTALL_RPATH $ORIGIN/../lib)
 endif()
+# The library calls libc10_cuda. A program links it too, so that its own run path
+# finds it.
+if(dtensor_torch_kind MATCHES "^CUDA")
+  string(CONCAT option "SHELL:LINKER:--push-state,--no-as-needed "
+    "$<TARGET_FILE:c10_cuda> LINKER:--pop-state")
+  target_link_options(dtensor_core INTERFACE "$<INSTALL_INTERFACE:${option}>")
+endif()
 
 # Names: dtensor-0.2.0-torch2.13-linux-x86_64.tar.gz and
 # libdtensor-torch2.13-dev_0.2.0_amd64.deb; torch2.13-cuda for CUDA.

@@ -47,6 +47,7 @@ class DtensorRecipe(ConanFile):
             self.options.torch = self._torch_version()
 
     def layout(self):
+        self.folders.root = "../.."
         cmake_layout(self)
 
     def validate(self):
@@ -64,6 +65,7 @@ class DtensorRecipe(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
+        toolchain.user_presets_path = False
         toolchain.cache_variables.update({
             "CMAKE_INSTALL_LIBDIR": "lib",
             "CMAKE_PREFIX_PATH": str(self._torch()),
