@@ -22,8 +22,9 @@ foreach(target ${package_targets})
     CXX_COMPILER_LAUNCHER "${package_launcher}")
 endforeach()
 
-# An archive that is unpacked into LibTorch's folder finds LibTorch beside it.
-set_target_properties(${targets} PROPERTIES INSTALL_RPATH $ORIGIN)
+# An archive that is unpacked into LibTorch's folder finds LibTorch beside it. An
+# MPI is found by the loader.
+set_target_properties(${package_targets} PROPERTIES INSTALL_RPATH $ORIGIN)
 if(TARGET dtensor_run)
   set_target_properties(dtensor_run PROPERTIES INSTALL_RPATH $ORIGIN/../lib)
 endif()
@@ -63,8 +64,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER ${CPACK_PACKAGE_VENDOR})
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
-  "${PROJECT_DESCRIPTION}
-Libraries, headers, CMake files and the launcher dtensor-run, for
+  "Libraries, headers, CMake files and the launcher dtensor-run, for
 LibTorch ${dtensor_torch_version} (${dtensor_torch_kind}), which is not part of Debian: from
 pytorch.org or Python's package torch. MPI is loaded if a program asks for it.")
 foreach(field PROVIDES CONFLICTS REPLACES)

@@ -12,10 +12,12 @@ file(GLOB binaries ${root}/bin/* ${root}/lib/libdtensor*.so.${CPACK_PACKAGE_VERS
 set(work ${CPACK_TOPLEVEL_DIRECTORY}/depends)
 file(WRITE ${work}/debian/control "Source: dtensor\n\nPackage: dtensor\nArchitecture: any\n")
 execute_process(
-  COMMAND ${CPACK_PACKAGE_SHLIBDEPS} --ignore-missing-info --warnings=0
+  COMMAND ${CPACK_PACKAGE_SHLIBDEPS} --ignore-missing-info
     -l${root}/lib -l${CPACK_PACKAGE_TORCH} -O ${binaries}
   WORKING_DIRECTORY ${work}
-  OUTPUT_VARIABLE depends
-  COMMAND_ERROR_IS_FATAL ANY)
+  OUTPUT_VARIABLE depends ERROR_VARIABLE warnings RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "dpkg-shlibdeps: ${warnings}")
+endif()
 string(REGEX REPLACE "^shlibs:Depends=|\n" "" CPACK_DEBIAN_PACKAGE_DEPENDS "${depends}")
 message(STATUS "Dependencies of the .deb: ${CPACK_DEBIAN_PACKAGE_DEPENDS}")

@@ -14,7 +14,9 @@ class DtensorTest(ConanFile):
         cmake_layout(self)
 
     def generate(self):
-        CMakeToolchain(self).generate()
+        toolchain = CMakeToolchain(self)
+        toolchain.user_presets_path = False
+        toolchain.generate()
 
     def build(self):
         cmake = CMake(self)
