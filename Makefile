@@ -12,6 +12,8 @@
 # make bench-instructions  instruction counts of warm operators, exactly repeatable
 # make models  download SmolLM2-135M for tests and examples/llama
 # make pictures  regenerate the pictures of docs/concepts/debugging.md
+# make package  the library as a tar.gz and a .deb, in build/packages
+# make package-test  install these on a clean Debian 12 and use them (as root)
 # make docs    the documentation site, in build/docs/html, and its links checked
 # make format  clang-format every source
 # make clean   remove the build folders
@@ -28,7 +30,7 @@ TEST_JOBS = $(shell expr $(JOBS) + 1)
 DOCS = build/docs/venv/bin
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix compilers lints bench bench-instructions bench-build models pictures docs clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -36,7 +38,7 @@ demo: setup
 	tools/demo.sh build/release/examples/gpt_train
 
 # For each MPI: its launcher, and the package to build its backend with.
-test asan tidy: mpi
+test asan tidy package: mpi
 mpi:
 	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
 
@@ -100,6 +102,15 @@ pictures: setup
 	mkdir -p build/pictures
 	build/release/examples/05_debugging build/pictures
 	tools/pictures.py build/pictures docs/images
+
+# For the LibTorch in CMAKE_PREFIX_PATH, else the one that setup finds.
+package: setup
+	cmake --fresh --preset package
+	cmake --build --preset package --parallel $(JOBS)
+	cpack --preset package
+
+package-test:
+	tools/package_test.sh
 
 # Warnings of Doxygen and Sphinx are errors: a public name without a comment, a
 # link or an anchor without a target.

@@ -27,3 +27,8 @@ install(FILES
     ${PROJECT_BINARY_DIR}/dtensorConfig.cmake
     ${PROJECT_BINARY_DIR}/dtensorConfigVersion.cmake
   DESTINATION ${package_dir})
+
+option(DTENSOR_PACKAGE "Build packages for other machines (cmake/package.cmake)" OFF)
+if(DTENSOR_PACKAGE)
+  include(cmake/package.cmake)
+endif()
