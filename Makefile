@@ -3,6 +3,7 @@
 # make asan    the tests under the address and undefined behaviour sanitizers
 # make fuzz    fuzz every reader of files and messages, FUZZ_SECONDS each
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
+# make coverage  the lines of the library that no test reaches, by folder
 # make tsan    the tests of layout and comm under the thread sanitizer
 # make sweep   the long runs of the randomized tests in tests/randomized, about an hour
 # make matrix  the library and its tests with each LibTorch, in one table
@@ -28,9 +29,10 @@ FUZZ_SECONDS ?= 60
 # One more than JOBS, because some tests mostly wait for failed ranks.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
 DOCS = build/docs/venv/bin
+LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test docs clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan coverage sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -38,11 +40,11 @@ demo: setup
 	tools/demo.sh build/release/examples/gpt_train
 
 # For each MPI: its launcher, and the package to build its backend with.
-test asan tidy package: mpi
+test asan tidy coverage package: mpi
 mpi:
 	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
 
-asan fuzz tidy: clang
+asan fuzz tidy coverage: clang
 clang:
 	@tools/setup.sh clang clang-tidy libclang-rt-dev
 
@@ -56,6 +58,14 @@ fuzz: setup
 	cmake --preset asan
 	cmake --build --preset asan --parallel $(JOBS) --target dtensor_fuzz
 	tools/fuzz.py --build build/asan --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
+
+coverage: setup
+	@tools/setup.sh llvm
+	cmake --preset coverage
+	cmake --build --preset coverage --parallel $(JOBS)
+	rm -rf build/coverage/profiles
+	ctest --preset coverage --parallel $(TEST_JOBS)
+	tools/coverage.py --build build/coverage
 
 # Checks the sources with the compile commands of `make asan`.
 tidy:
@@ -107,6 +117,7 @@ pictures: setup
 package: setup
 	cmake --fresh --preset package
 	cmake --build --preset package --parallel $(JOBS)
+	tools/check_exports.py $(LIBRARIES:%=build/package/lib%.so)
 	cpack --preset package
 
 package-test:
