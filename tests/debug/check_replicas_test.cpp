@@ -168,6 +168,43 @@ TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
   });
 }
 
+TEST(CheckReplicas, FindsALossThatIsADTensor) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    Mlp mlp(kWidth, 8);
+    CheckReplicas check(*mlp);
+    const at::Tensor x =
+        distribute_tensor(uniform({3, kWidth}, 1), mesh).requires_grad_();
+    const auto loss = x.sum();
+    add_to_local(loss, static_cast<double>(get_rank()));
+    EXPECT_THAT(
+        error_of([&] { loss.backward(); }),
+        testing::StartsWith("[CheckReplicas] the loss differs between the "
+                            "ranks of mesh dimension \"tp\": "));
+  });
+}
+
+// Other scalars may differ: with a given gradient, without a backward pass, or
+// in a pass inside another one.
+TEST(CheckReplicas, IgnoresScalarsThatAreNoLoss) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh, Shard(-1));
+    model->eval();
+    CheckReplicas check(*model, mesh);
+    const auto loss = loss_of(model(ids_of(0)), kClasses / kRanks);
+    EXPECT_EQ(at::ones_like(loss).item<double>(), 1);
+    const auto weight = at::ones({2}).requires_grad_();
+    auto outer = (weight * 2).sum();
+    outer.register_hook([&](const at::Tensor&) {
+      const auto rank = static_cast<double>(get_rank());
+      (at::ones({2}).requires_grad_() * rank).sum().backward();
+    });
+    outer.backward();
+    loss.backward(at::ones_like(loss));
+  });
+}
+
 TEST(CheckReplicas, AcceptsDifferentLossesIfDisabled) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
