@@ -57,8 +57,8 @@
 // gradient edges can be read and set               tensor     EdgesAreGiven
 //   gradient_edge, set_gradient_edge               ops, data_parallel
 // the graph task's id, -1 outside a pass           tensor     PassesHaveNumbers
-//   get_current_graph_task_id, graph_task          data_parallel, debug
-// a node's profiler range opens before its hooks   debug      CheckReplicas.*
+//   get_current_graph_task_id, graph_task          data_parallel
+// backward() makes its gradient with ones_like     debug      CheckReplicas.*
 // a rank's backward passes stay in its thread      comm       PassesInThreads
 //   set_multithreading_enabled
 // the math kernel of attention                     ops        PlainAttention
@@ -114,10 +114,11 @@ static_assert(
     c10::toBackendComponent(kUnusedAutogradKey));
 
 /// The key that intercepts calls for their rank: random operators on plain
-/// tensors then use the rank's generator, and attention uses the rank's
-/// context_parallel scope. LibTorch reserves the key for deferred
-/// initialization, which it does not implement; DeferredInit does not use the
-/// key. The key is above autograd, so each call is intercepted only once.
+/// tensors then use the rank's generator, attention uses the rank's
+/// context_parallel scope, and ones_like notifies the rank's LossWatch.
+/// LibTorch reserves the key for deferred initialization, which it does not
+/// implement; DeferredInit does not use the key. The key is above autograd, so
+/// each call is intercepted only once.
 constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 

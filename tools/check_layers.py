@@ -92,6 +92,7 @@ LISTED = {
         {
             "contrib/torchscript/read_script.cpp": "modules, and questions about a tensor",
             "contrib/torchscript/script_modules.cpp": "modules that a script calls",
+            "debug/loss_watch.cpp": "ones_like, which backward() calls",
             "debug/operator_log.cpp": "views that a log leaves out",
             "deferred/deferred_init.cpp": "factories of a tape",
             "deferred/play.cpp": "factories of a tape",

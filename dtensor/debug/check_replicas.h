@@ -37,8 +37,8 @@ struct CheckReplicasOptions {
   /// Patterns of full names ("experts.*.weight") of plain parameters that
   /// differ between ranks on purpose. *, ?, [seq] and [!seq] also match dots.
   std::vector<std::string> local_parameters = {};
-  /// Compares the loss, the tensor on which backward() is called, between ranks
-  /// with replicated inputs.
+  /// Compares the loss, the scalar on which backward() is called without a
+  /// gradient, between ranks with replicated inputs.
   bool losses = true;
   /// Compares get_random_state() between ranks with replicated inputs, at each
   /// module.

@@ -1,42 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LossWatch: detects the root tensor of a backward pass. LibTorch has no
-// callback for it. LossWatch therefore keeps the last recorded scalars, and
-// looks up the one that a backward pass starts from.
+// LossWatch: detects the loss of a backward pass. LibTorch has no callback for
+// it, but backward() makes the gradient of its scalar with ones_like. A kernel
+// of ones_like therefore receives the loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <dtensor/debug/operator_observer_impl.h>
-#include <dtensor/torch_nodes_impl.h>
 
-#include <array>
-#include <cstddef>
 #include <functional>
-#include <memory>
 
 namespace dtensor::detail {
 
-class LossWatch final : public OperatorObserver {
+/// Watches the backward passes of this rank while the object lives. Ignores
+/// passes inside a module or another pass, and passes with a given gradient.
+class LossWatch {
  public:
-  /// Receives the loss, possibly a DTensor, without history. May throw, which
-  /// ends the backward pass with that error.
+  /// Receives the loss, possibly a DTensor, before the pass begins. May throw,
+  /// which backward() rethrows.
   using OnLoss = std::function<void(const at::Tensor&)>;
 
   explicit LossWatch(OnLoss on_loss);
+  ~LossWatch();
+  LossWatch(const LossWatch&) = delete;
+  LossWatch& operator=(const LossWatch&) = delete;
 
-  void on_begin(const at::RecordFunction& call) override;
-  void on_end(const at::RecordFunction& call) override;
+  void notify(const at::Tensor& loss) const {
+    on_loss_(loss);
+  }
 
  private:
-  struct Number {
-    WeakNode node{NodePtr()};
-    at::Tensor value;
-  };
-
-  std::shared_ptr<OnLoss> on_loss_; // null in hooks that outlive the object
-  std::array<Number, 16> numbers_;  // ring buffer of the last scalars
-  size_t next_ = 0;
-  int last_pass_ = -1;
-  OperatorObserverGuard guard_{*this, ObservedEvents::kOutputs};
+  OnLoss on_loss_;
 };
 
 } // namespace dtensor::detail

@@ -31,7 +31,7 @@ struct Listeners {
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
 };
 
-RankLocal<std::array<Listeners, 4>> listeners;
+RankLocal<std::array<Listeners, 3>> listeners;
 
 Listeners& listeners_to(ObservedEvents heard) {
   return listeners.get()[static_cast<size_t>(heard)];
@@ -49,9 +49,7 @@ bool is_operator(std::string_view name) {
 
 template <ObservedEvents heard>
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
-  const bool hears_all =
-      heard == ObservedEvents::kRanges || heard == ObservedEvents::kOutputs;
-  if (!hears_all && !is_operator(call.name())) {
+  if (heard != ObservedEvents::kRanges && !is_operator(call.name())) {
     return nullptr;
   }
   for (auto* observer : listeners_to(heard).observers) {
@@ -84,11 +82,6 @@ at::RecordFunctionCallback callback_for(ObservedEvents heard) {
       return RecordFunctionCallback(
                  begin<ObservedEvents::kResults>, end<ObservedEvents::kResults>)
           .needsInputs(true)
-          .needsOutputs(true)
-          .scopes({RecordScope::FUNCTION});
-    case ObservedEvents::kOutputs:
-      return RecordFunctionCallback(
-                 begin<ObservedEvents::kOutputs>, end<ObservedEvents::kOutputs>)
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION});
     default:

@@ -27,7 +27,6 @@ c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& call);
 enum class ObservedEvents : uint8_t {
   kOperators, // operators, with inputs
   kResults,   // as kOperators, and outputs at the end; none if the call threw
-  kOutputs,   // operators and autograd nodes, with outputs at the end
   kRanges,    // autograd nodes, collectives, and ranges of programs
 };
 

@@ -102,11 +102,18 @@ at::Tensor get_random_state() {
   const auto& s = stream_now();
   const std::array<uint64_t, 2> draw = {s.seed, s.position};
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  const auto plain = generator.get_state();
+  at::Tensor plain;
+  {
+    // All ranks of the process share the mutex, so it is held briefly.
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    plain = generator.get_state();
+  }
   auto state = at::empty({plain.numel() + kDrawBytes}, at::kByte);
   std::memcpy(state.data_ptr(), draw.data(), kDrawBytes);
-  state.narrow(0, kDrawBytes, plain.numel()).copy_(plain);
+  std::memcpy(
+      state.data_ptr<uint8_t>() + kDrawBytes,
+      plain.const_data_ptr(),
+      plain.nbytes());
   return state;
 }
 

@@ -168,6 +168,36 @@ TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
   });
 }
 
+TEST(CheckReplicas, FindsALossThatIsADTensor) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    Mlp mlp(kWidth, 8);
+    CheckReplicas check(*mlp);
+    const at::Tensor x =
+        distribute_tensor(uniform({3, kWidth}, 1), mesh).requires_grad_();
+    const auto loss = x.sum();
+    add_to_local(loss, static_cast<double>(get_rank()));
+    EXPECT_THAT(
+        error_of([&] { loss.backward(); }),
+        testing::StartsWith("[CheckReplicas] the loss differs between the "
+                            "ranks of mesh dimension \"tp\": "));
+  });
+}
+
+// Neither a call of ones_like by the program nor a given gradient reveals the
+// loss.
+TEST(CheckReplicas, IgnoresALossWithAGivenGradient) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh, Shard(-1));
+    model->eval();
+    CheckReplicas check(*model, mesh);
+    const auto loss = loss_of(model(ids_of(0)), kClasses / kRanks);
+    loss.backward(at::ones_like(loss));
+    check.finish();
+  });
+}
+
 TEST(CheckReplicas, AcceptsDifferentLossesIfDisabled) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
