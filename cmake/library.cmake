@@ -153,10 +153,12 @@ else()
   set_target_properties(dtensor_dtensor PROPERTIES
     OUTPUT_NAME dtensor INSTALL_RPATH $ORIGIN)
   target_link_libraries(dtensor_dtensor PUBLIC dtensor_core)
-  # Checksums of checkpoints, header-only.
+  # Digests of tensors and checksums of checkpoints, header-only.
   find_path(dtensor_xxhash xxhash.h REQUIRED)
-  target_include_directories(dtensor_dtensor PRIVATE
-    $<BUILD_INTERFACE:${dtensor_xxhash}>)
+  foreach(target dtensor_core dtensor_dtensor)
+    target_include_directories(${target} PRIVATE
+      $<BUILD_INTERFACE:${dtensor_xxhash}>)
+  endforeach()
   if(dtensor_kind STREQUAL STATIC)
     dtensor_link_operators(dtensor_core)
   endif()
