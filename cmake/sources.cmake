@@ -533,6 +533,7 @@ set(DTENSOR_PARALLEL_SOURCES
 )
 
 set(DTENSOR_DATA_PARALLEL_HEADERS
+  dtensor/data_parallel/fsdp_module.h
   dtensor/data_parallel/fully_shard.h
   dtensor/data_parallel/replicate.h
 )

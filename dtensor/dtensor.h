@@ -26,6 +26,7 @@
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/run_world.h>
 #include <dtensor/comm/world.h>
+#include <dtensor/data_parallel/fsdp_module.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/check_replicas.h>

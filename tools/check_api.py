@@ -3,8 +3,9 @@
 """Checks docs/reference/api.md: every public name and option of Python's modules,
 its counterpart in C++, and a test of it.
 
-The names are those of the torch package of the Python that runs this tool. Fails
-if a Python name has no row or a row no Python name, or if a test does not exist.
+The names are those of the torch package of the Python that runs this tool, 2.13 or
+newer. A section "MODULE, since 2.14" has the names that this version added. Fails if
+a Python name has no row or a row no Python name, or if a test does not exist.
 With --names: prints only the names.
 """
 import argparse
@@ -26,7 +27,7 @@ MODULES = (
 # C++ constructors, which have no signature in Python.
 WITHOUT_SIGNATURE = {"Shard": ["dim"], "Partial": ["reduce_op"]}
 NOT_YET = "not yet"
-VERSION = "2.13"  # version of the rows
+VERSIONS = ("2.13", "2.14", "2.15")  # versions that the rows are for
 SKIPPED = 77  # exit code
 
 
@@ -92,17 +93,25 @@ def tests_that_exist() -> set[str]:
     return found
 
 
-def problems_of(sections: dict) -> list[str]:
+def rows_of(sections: dict, module: str, version: str) -> list[str]:
+    """Returns the names of a module that have a row, up to that version of torch."""
+    rows = list(sections.get(module, {}))
+    for since in VERSIONS[1 : VERSIONS.index(version) + 1]:
+        rows += sections.get(f"{module}, since {since}", {})
+    return rows
+
+
+def problems_of(sections: dict, version: str) -> list[str]:
     problems = []
     for module in MODULES:
         names = names_of(module)
-        rows = sections.get(module, {})
+        rows = rows_of(sections, module, version)
         problems += [f"{module}: missing row for {n}" for n in names if n not in rows]
         problems += [f"{module}: {n} does not exist in Python" for n in rows if n not in names]
     tests = tests_that_exist()
     for section, rows in sections.items():
         for name, (cpp, test) in rows.items():
-            if cpp != NOT_YET and test not in tests:
+            if not cpp.startswith(NOT_YET) and test not in tests:
                 problems.append(f"{section}: {name}: test {test} does not exist")
     return problems
 
@@ -117,10 +126,11 @@ def main() -> None:
         return
     import torch
 
-    if not torch.__version__.startswith(VERSION):
-        print(f"the rows are for torch {VERSION}, but torch {torch.__version__} is installed")
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in VERSIONS:
+        print(f"the rows are for torch {', '.join(VERSIONS)}, not for {torch.__version__}")
         sys.exit(SKIPPED)
-    problems = problems_of(read_rows())
+    problems = problems_of(read_rows(), version)
     if problems:
         sys.exit("\n".join(problems))
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/data_parallel/flat_layout_impl.h>
 
+#include <ATen/ops/empty.h>
+
 #include <cstring>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
+
+// Alignment of tensors in a buffer of bytes: a multiple of every element size.
+constexpr int64_t kAlignment = 16;
 
 // True if each shard is one contiguous range of the tensor.
 bool is_range(const ShardedSizes& tensor) {
@@ -58,22 +63,56 @@ FlatLayout::FlatLayout(
     size_t ranks,
     int64_t header)
     : tensors_(std::move(tensors)),
-      header_(header),
-      begins_(ranks) {
+      header_(header) {
+  lay_out(ranks);
+}
+
+FlatLayout::FlatLayout(
+    std::vector<ShardedSizes> tensors,
+    size_t ranks,
+    std::vector<at::ScalarType> dtypes)
+    : tensors_(std::move(tensors)),
+      dtypes_(std::move(dtypes)) {
+  lay_out(ranks);
+}
+
+void FlatLayout::lay_out(size_t ranks) {
+  begins_.resize(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    int64_t begin = header;
-    for (const auto& tensor : tensors_) {
+    int64_t begin = header_;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
       begins_[rank].push_back(begin);
-      begin += numel(tensor.shard_sizes(rank));
+      begin += space_for(i, numel(tensors_[i].shard_sizes(rank)));
     }
     rank_begins_.push_back(size_);
     rank_sizes_.push_back(begin);
     size_ += begin;
   }
-  for (const auto& tensor : tensors_) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
     unsharded_begins_.push_back(unsharded_size_);
-    unsharded_size_ += numel(tensor.sizes);
+    unsharded_size_ += space_for(i, numel(tensors_[i].sizes));
   }
+}
+
+// Returns the size of so many elements of a tensor in the buffer.
+int64_t FlatLayout::space_for(size_t tensor, int64_t elements) const {
+  if (!is_in_bytes()) {
+    return elements;
+  }
+  const auto bytes =
+      elements * static_cast<int64_t>(c10::elementSize(dtypes_[tensor]));
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Return the buffer as elements of a tensor, and an offset in them.
+at::Tensor FlatLayout::typed(const at::Tensor& buffer, size_t tensor) const {
+  return is_in_bytes() ? buffer.view(dtypes_[tensor]) : buffer;
+}
+
+int64_t FlatLayout::elements_at(int64_t offset, size_t tensor) const {
+  return is_in_bytes()
+      ? offset / static_cast<int64_t>(c10::elementSize(dtypes_[tensor]))
+      : offset;
 }
 
 at::Tensor FlatLayout::header(const at::Tensor& buffer, size_t rank) const {
@@ -96,17 +135,20 @@ void FlatLayout::for_each_part(const Copy& copy) const {
 // than a strided copy.
 void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList unsharded)
     const {
-  for_each_part([&](size_t i, size_t rank, int64_t begin) {
+  for_each_part([&](size_t i, size_t rank, int64_t offset) {
     const auto& t = tensors_[i];
     const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);
     const auto count = numel(sizes);
+    const auto elements = typed(buffer, i);
+    const auto begin = elements_at(offset, i);
     if (is_range(t)) {
-      copy_range(unsharded[i], shard.begin * row_size(t), buffer, begin, count);
+      copy_range(
+          unsharded[i], shard.begin * row_size(t), elements, begin, count);
     } else {
       unsharded[i]
           .narrow(t.dim, shard.begin, shard.size())
-          .copy_(buffer.narrow(0, begin, count).view(sizes));
+          .copy_(elements.narrow(0, begin, count).view(sizes));
     }
   });
 }
@@ -129,6 +171,18 @@ void FlatLayout::pack(at::TensorList unsharded, const at::Tensor& buffer)
           .copy_(tensor.narrow(t.dim, shard.begin, shard.size()));
     }
   });
+}
+
+at::Tensor FlatLayout::section(at::TensorList shards, size_t rank) const {
+  const auto bytes =
+      at::empty({rank_sizes_[rank]}, shards[0].options().dtype(at::kByte));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto begin = elements_at(begins_[rank][i], i);
+    typed(bytes, i)
+        .narrow(0, begin, shards[i].numel())
+        .copy_(shards[i].reshape({-1}));
+  }
+  return bytes;
 }
 
 } // namespace dtensor::detail

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // FlatLayout: the offsets of the shards of several tensors in one flat buffer.
 // The buffer is ordered by rank, and within a rank by tensor, as collectives
-// expect.
+// expect. It has the dtype of the tensors; tensors of different dtypes share a
+// buffer of bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,16 +29,25 @@ class FlatLayout {
       std::vector<ShardedSizes> tensors,
       size_t ranks,
       int64_t header = 0);
+  /// Lays out a buffer of bytes for tensors of these dtypes.
+  FlatLayout(
+      std::vector<ShardedSizes> tensors,
+      size_t ranks,
+      std::vector<at::ScalarType> dtypes);
 
-  /// Element counts: per rank (header included), and of the buffer.
+  /// True for a buffer of bytes. All sizes and offsets below are in bytes then,
+  /// in elements otherwise.
+  bool is_in_bytes() const {
+    return !dtypes_.empty();
+  }
+  /// Sizes: per rank (header included), and of the buffer.
   const Sizes& rank_sizes() const {
     return rank_sizes_;
   }
   int64_t size() const {
     return size_;
   }
-  /// Element count of all tensors unsharded, and the offset of each tensor in
-  /// them.
+  /// Size of all tensors unsharded, and the offset of each tensor in them.
   int64_t unsharded_size() const {
     return unsharded_size_;
   }
@@ -59,16 +69,24 @@ class FlatLayout {
   at::Tensor header(const at::Tensor& buffer, size_t rank) const;
 
   /// Copy between the buffer and contiguous unsharded tensors, casting where
-  /// dtypes differ. pack() writes zeros for an undefined tensor.
+  /// dtypes differ. pack() writes zeros for an undefined tensor, and needs a
+  /// buffer of elements.
   void unpack(const at::Tensor& buffer, at::TensorList unsharded) const;
   void pack(at::TensorList unsharded, const at::Tensor& buffer) const;
+  /// Returns the section of a rank in a buffer of bytes, from its shards.
+  at::Tensor section(at::TensorList shards, size_t rank) const;
 
  private:
+  void lay_out(size_t ranks);
+  int64_t space_for(size_t tensor, int64_t elements) const;
+  at::Tensor typed(const at::Tensor& buffer, size_t tensor) const;
+  int64_t elements_at(int64_t offset, size_t tensor) const;
   template <class Copy>
   void for_each_part(const Copy& copy) const;
 
   std::vector<ShardedSizes> tensors_;
-  int64_t header_;
+  std::vector<at::ScalarType> dtypes_; // empty: a buffer of elements
+  int64_t header_ = 0;
   Sizes rank_sizes_;
   Sizes rank_begins_;
   std::vector<std::vector<int64_t>> begins_; // [rank][tensor]

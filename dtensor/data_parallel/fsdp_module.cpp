@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/data_parallel/fsdp_module.h>
+
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/error.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
+
+#include <functional>
+#include <utility>
 
 namespace dtensor {
 namespace {
@@ -17,7 +22,28 @@ detail::Unit::Units units_of(
   return all;
 }
 
+detail::Schedule& root_schedule(const detail::Unit& unit, const char* where) {
+  DTENSOR_CHECK(
+      unit.outer() == nullptr,
+      "[{}] unit \"{}\" is nested in unit \"{}\". Call it on the outermost "
+      "unit.",
+      where,
+      unit.name(),
+      unit.outer()->name());
+  return *unit.schedule();
+}
+
 } // namespace
+
+GradientReductionHandle::GradientReductionHandle(
+    std::shared_ptr<detail::Unit> unit)
+    : unit_(std::move(unit)) {}
+
+void GradientReductionHandle::wait() {
+  if (const auto unit = std::exchange(unit_, nullptr)) {
+    unit->schedule()->finish();
+  }
+}
 
 FSDPModule::FSDPModule(const torch::nn::Module& module)
     : unit_(detail::unit_of_module(module)) {
@@ -84,6 +110,12 @@ void FSDPModule::set_reshard_after_backward(bool reshards, bool recurse) {
   }
 }
 
+void FSDPModule::set_keep_unsharded_storage(bool keep, bool recurse) {
+  for (const auto& unit : units(recurse)) {
+    unit->set_keep_unsharded_storage(keep);
+  }
+}
+
 void FSDPModule::set_gradient_divide_factor(double factor) {
   DTENSOR_CHECK_VALUE(
       factor > 0,
@@ -104,6 +136,46 @@ void FSDPModule::set_modules_to_backward_prefetch(
     const std::vector<FSDPModule>& units) {
   unit_->set_backward_prefetch(
       units_of(units, [](const FSDPModule& m) { return m.unit_; }));
+}
+
+void FSDPModule::set_manual_backward_finalization(bool enabled) {
+  constexpr const char* kWhere = "set_manual_backward_finalization";
+  auto& schedule = root_schedule(*unit_, kWhere);
+  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1 ||
+      (schedule.is_manual() && schedule.awaits_finish());
+  DTENSOR_CHECK(
+      enabled == schedule.is_manual() || !in_backward,
+      "[{}] a backward pass of unit \"{}\" has begun. Call "
+      "finalize_backward() first.",
+      kWhere,
+      unit_->name());
+  schedule.set_manual_finalization(enabled);
+}
+
+GradientReductionHandle FSDPModule::finalize_backward(bool async_op) {
+  constexpr const char* kWhere = "finalize_backward";
+  auto& schedule = root_schedule(*unit_, kWhere);
+  DTENSOR_CHECK(
+      schedule.is_manual(),
+      "[{}] unit \"{}\" finalizes backward passes itself. Call "
+      "set_manual_backward_finalization(true) before the backward pass.",
+      kWhere,
+      unit_->name());
+  DTENSOR_CHECK(
+      !schedule.is_finalizing(),
+      "[{}] unit \"{}\" still reduces gradients. Wait for the handle of the "
+      "last call first.",
+      kWhere,
+      unit_->name());
+  for (const auto& unit : units(/*recurse=*/true)) {
+    unit->reduce_unreduced();
+  }
+  if (async_op) {
+    schedule.begin_finalizing();
+    return GradientReductionHandle(unit_);
+  }
+  schedule.finish();
+  return GradientReductionHandle(nullptr);
 }
 
 } // namespace dtensor

@@ -115,6 +115,31 @@ void check_dtypes(
   }
 }
 
+// Returns, for each parameter, whether its unsharded form keeps the parameter's
+// dtype although the policy has another one.
+std::vector<bool> kept_dtypes(
+    const detail::NamedParameters& parameters,
+    const MixedPrecisionPolicy& policy) {
+  std::vector<bool> kept;
+  for (const auto& [name, parameter] : parameters) {
+    const auto own = parameter.scalar_type();
+    const auto other = policy.param_dtype.value_or(own);
+    const auto chosen = policy.param_dtype_override_fn
+        ? policy.param_dtype_override_fn(parameter).value_or(other)
+        : other;
+    DTENSOR_CHECK_VALUE(
+        chosen == own || chosen == other,
+        "[{}] param_dtype_override_fn returned {} for parameter \"{}\" of "
+        "dtype {}. Return the parameter's own dtype, or nullopt.",
+        kFullyShard,
+        chosen,
+        name,
+        own);
+    kept.push_back(chosen != other);
+  }
+  return kept;
+}
+
 // Lets deferred initialization find the origin of a local shard on the meta
 // device.
 void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
@@ -279,6 +304,7 @@ FSDPModule fully_shard(
       module.name());
   const auto parameters = parameters_for(module, options);
   check_dtypes(parameters, options.mp_policy);
+  const auto kept = kept_dtypes(parameters, options.mp_policy);
   auto layouts = layouts_for(parameters, mesh, options);
   const auto unit = std::make_shared<Unit>(
       &module,
@@ -294,7 +320,8 @@ FSDPModule fully_shard(
         {parameter.unsafeGetTensorImpl(),
          name,
          std::move(layouts[i]),
-         std::move(unsharded)});
+         std::move(unsharded),
+         kept[i]});
   }
   unit->set_parameters(std::move(all));
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -24,13 +24,13 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <dtensor/api.h>
+#include <dtensor/data_parallel/fsdp_module.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
 
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -39,10 +39,6 @@ class Module;
 }
 
 namespace dtensor {
-
-namespace detail {
-class Unit;
-}
 
 /// Option for the unsharded parameters that a unit keeps between forward and
 /// backward pass.
@@ -79,7 +75,8 @@ struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype = std::nullopt;
   /// Dtype in which gradients are reduced over ranks. Unreduced gradients of
   /// several backward passes are accumulated in it too. Default: the dtype of
-  /// the gradient.
+  /// the gradients, promoted if they differ. (Python before 2.15; since then
+  /// the dtype of the parameters.)
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// Dtype of the module's floating-point outputs. The module must be declared
   /// with DTENSOR_MODULE (parallel/module_hooks.h).
@@ -88,6 +85,12 @@ struct MixedPrecisionPolicy {
   /// param_dtype, and the arguments of a module that is declared with
   /// DTENSOR_MODULE.
   bool cast_forward_inputs = true;
+  /// Chooses the dtype of single unsharded parameters: returns the parameter's
+  /// own dtype to keep it, or nullopt for param_dtype. Called once for each
+  /// parameter; must return the same on all ranks. Operators on a parameter
+  /// that keeps its dtype do not cast their other operands.
+  std::function<std::optional<at::ScalarType>(const at::Tensor&)>
+      param_dtype_override_fn = nullptr;
 };
 
 /// Keeps sharded parameters, gradients and optimizer states in CPU memory.
@@ -115,44 +118,6 @@ struct FullyShardOptions {
   std::vector<at::Tensor> ignored_params = {};
 };
 
-/// Handle to a unit made by fully_shard, including its nested units.
-/// Python: torch.distributed.fsdp.FSDPModule (there, the module itself).
-class DTENSOR_API FSDPModule {
- public:
-  /// Makes a handle to the unit of `module`. Throws ValueError if there is
-  /// none.
-  explicit FSDPModule(const torch::nn::Module& module);
-  explicit FSDPModule(std::shared_ptr<detail::Unit> unit);
-
-  /// Gathers the parameters before their use. `async_op`: returns while the
-  /// all-gather is in flight, as far as the backend supports this.
-  void unshard(bool async_op = false);
-  /// Frees the unsharded parameters.
-  void reshard();
-
-  /// false: the next backward passes accumulate unreduced gradients locally,
-  /// until a pass with true reduces their sum. For gradient accumulation.
-  void set_requires_gradient_sync(bool requires_sync, bool recurse = true);
-  /// Like set_requires_gradient_sync, for the all-reduce of HSDP only.
-  void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
-  /// Replaces FullyShardOptions::reshard_after_forward.
-  void set_reshard_after_forward(bool reshards, bool recurse = true);
-  /// false: the backward pass leaves the unsharded parameters in memory.
-  void set_reshard_after_backward(bool reshards, bool recurse = true);
-  /// Sums gradients over ranks and divides by `factor`. Default: averages.
-  void set_gradient_divide_factor(double factor);
-  /// Sets the units whose parameters are gathered ahead when this unit begins
-  /// its forward (backward) pass. Default: the unit that came next in the
-  /// previous step.
-  void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& units);
-  void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& units);
-
- private:
-  std::vector<std::shared_ptr<detail::Unit>> units(bool recurse) const;
-
-  std::shared_ptr<detail::Unit> unit_;
-};
-
 /// Makes one unit of those parameters of `module` that have no unit yet, so
 /// call it for inner modules first. Plain parameters must have the same values
 /// on all ranks. Existing gradients are sharded too.
@@ -170,8 +135,8 @@ class DTENSOR_API FSDPModule {
 /// throw NotImplementedError.
 /// Throws ValueError for a mesh of more than two dimensions, a mesh that a
 /// parameter is already on, a module that is already a unit, a placement other
-/// than Shard(d), and parameters of different dtypes without
-/// mp_policy.param_dtype.
+/// than Shard(d), parameters of different dtypes without mp_policy.param_dtype,
+/// and any other dtype from mp_policy.param_dtype_override_fn.
 /// Throws NotImplementedError for output_dtype of a module without hooks.
 /// Python: torch.distributed.fsdp.fully_shard.
 DTENSOR_API FSDPModule

@@ -17,8 +17,12 @@ namespace {
 // Returns a tensor over the elements from `begin` on. It shares the storage but
 // is not a view for autograd: a write to it leaves the version counters of the
 // others as they are.
-at::Tensor over(const at::Tensor& elements, int64_t begin, SizesRef sizes) {
-  auto t = at::empty({0}, elements.options());
+at::Tensor over(
+    const at::Tensor& elements,
+    at::ScalarType dtype,
+    int64_t begin,
+    SizesRef sizes) {
+  auto t = at::empty({0}, elements.options().dtype(dtype));
   auto* impl = t.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(elements.storage());
   impl->set_storage_offset(begin);
@@ -26,23 +30,36 @@ at::Tensor over(const at::Tensor& elements, int64_t begin, SizesRef sizes) {
   return t;
 }
 
+bool any_requires_grad(const ParameterStates& states) {
+  return std::any_of(states.begin(), states.end(), [](const auto& state) {
+    return state.requires_grad;
+  });
+}
+
 } // namespace
 
 Gathering::Gathering(
     const FlatLayout& layout,
-    const at::TensorOptions& options,
+    c10::ArrayRef<at::ScalarType> dtypes,
+    c10::Device device,
     ParameterStates of)
     : of_(std::move(of)),
-      any_requires_grad_(
-          std::any_of(of_.begin(), of_.end(), [](const auto& state) {
-            return state.requires_grad;
-          })) {
+      any_requires_grad_(any_requires_grad(of_)) {
   const c10::InferenceMode normal(false);
-  elements_ = at::empty({layout.unsharded_size()}, options);
+  elements_ = at::empty(
+      {layout.unsharded_size()},
+      at::TensorOptions()
+          .dtype(layout.is_in_bytes() ? at::kByte : dtypes[0])
+          .device(device));
   bytes_ = static_cast<int64_t>(elements_.nbytes());
   for (size_t i = 0; i < layout.count(); ++i) {
-    parts_.push_back(
-        over(elements_, layout.unsharded_offset(i), layout.tensor(i).sizes));
+    const auto offset = layout.unsharded_offset(i);
+    const auto item = static_cast<int64_t>(c10::elementSize(dtypes[i]));
+    parts_.push_back(over(
+        elements_,
+        dtypes[i],
+        layout.is_in_bytes() ? offset / item : offset,
+        layout.tensor(i).sizes));
   }
   release();
 }
@@ -52,7 +69,8 @@ Gathering::Gathering(
 at::Tensor Gathering::bare(size_t i, const UnshardedLayout& layout) const {
   const c10::InferenceMode normal(false);
   const auto& part = parts_[i];
-  auto unsharded = over(elements_, part.storage_offset(), part.sizes());
+  auto unsharded =
+      over(elements_, part.scalar_type(), part.storage_offset(), part.sizes());
   if (layout.spec != nullptr) {
     unsharded =
         wrap(std::move(unsharded), layout.spec->with_dtype(part.scalar_type()));
@@ -91,7 +109,8 @@ void Gathering::record(
 // over that storage (`parts_`, and tensors that graphs have saved) is valid
 // again, as tensors refer to the storage and not to its memory.
 void Gathering::allocate_memory() {
-  if (is_here_) {
+  is_here_ = true;
+  if (std::exchange(has_memory_, true)) {
     return;
   }
   const auto fresh = at::empty({elements_.numel()}, elements_.options());
@@ -100,7 +119,14 @@ void Gathering::allocate_memory() {
   to->set_data_ptr_noswap(from->set_data_ptr(at::DataPtr()));
   to->set_nbytes(static_cast<size_t>(bytes_));
   from->set_nbytes(0);
-  is_here_ = true;
+}
+
+void Gathering::free_memory() {
+  if (std::exchange(has_memory_, false)) {
+    auto* storage = elements_.storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, elements_.device()));
+    storage->set_nbytes(0);
+  }
 }
 
 void Gathering::fill(const FlatLayout& layout, const at::Tensor& gathered) {
@@ -121,13 +147,39 @@ bool Gathering::release() {
   if (is_shared_) {
     return false;
   }
-  if (is_here_) {
-    auto* storage = elements_.storage().unsafeGetStorageImpl();
-    storage->set_data_ptr_noswap(at::DataPtr(nullptr, elements_.device()));
-    storage->set_nbytes(0);
-    is_here_ = false;
+  is_here_ = false;
+  if (!keeps_memory_) {
+    free_memory();
   }
   return true;
+}
+
+void Gathering::set_keeps_memory(bool keeps) {
+  keeps_memory_ = keeps;
+  if (!keeps && !is_here_) {
+    free_memory();
+  }
+}
+
+bool Gathering::can_restart(c10::ArrayRef<at::ScalarType> dtypes) const {
+  const auto own_tensors = 1 + parts_.size(); // elements_ and parts_
+  return keeps_memory_ && !is_shared_ &&
+      elements_.storage().use_count() == own_tensors &&
+      std::equal(
+             parts_.begin(),
+             parts_.end(),
+             dtypes.begin(),
+             dtypes.end(),
+             [](const at::Tensor& part, at::ScalarType dtype) {
+               return part.scalar_type() == dtype;
+             });
+}
+
+void Gathering::restart(ParameterStates of) {
+  of_ = std::move(of);
+  any_requires_grad_ = any_requires_grad(of_);
+  node_ = WeakNode(NodePtr());
+  is_here_ = false;
 }
 
 void Gathering::keep_memory_if_shared(const at::Tensor& t) {

@@ -32,10 +32,12 @@ struct UnshardedLayout {
 
 class Gathering {
  public:
-  /// Allocates no memory yet.
+  /// Makes tensors of these dtypes, one per parameter, on `device`. Allocates
+  /// no memory yet.
   Gathering(
       const FlatLayout& layout,
-      const at::TensorOptions& options,
+      c10::ArrayRef<at::ScalarType> dtypes,
+      c10::Device device,
       ParameterStates of);
 
   /// States of the unit's parameters that this gathering has the values of.
@@ -68,8 +70,14 @@ class Gathering {
   const at::Tensor& elements() const {
     return elements_;
   }
-  /// Frees the memory unless it is shared. Returns true if the memory is freed.
+  /// Frees the memory unless it is shared. Returns false if it is shared.
   bool release();
+  /// true: release() only marks the memory as free, and fill() reuses it.
+  void set_keeps_memory(bool keeps);
+  /// Returns true if kept memory has no other user, and the tensors have these
+  /// dtypes: restart() may reuse it for other values of the parameters.
+  bool can_restart(c10::ArrayRef<at::ScalarType> dtypes) const;
+  void restart(ParameterStates of);
 
   /// Keeps the memory if `t` shares it, as `t` may be read at any time.
   void keep_memory_if_shared(const at::Tensor& t);
@@ -80,6 +88,7 @@ class Gathering {
 
  private:
   void allocate_memory();
+  void free_memory();
   void record(
       const at::Tensor& unsharded,
       size_t i,
@@ -93,6 +102,8 @@ class Gathering {
   int64_t bytes_ = 0;
   bool is_here_ = true;
   bool is_shared_ = false;
+  bool has_memory_ = true;
+  bool keeps_memory_ = false;
 };
 
 } // namespace dtensor::detail

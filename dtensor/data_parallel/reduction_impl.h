@@ -58,6 +58,12 @@ class Reduction {
         !requires_all_reduce_ || shard_reduced_.defined();
   }
 
+  /// True if the next call of run() reduces gradients of earlier backward
+  /// passes.
+  bool has_unreduced() const {
+    return requires_sync_ && !unreduced_gradients_.empty();
+  }
+
   /// Setters of FSDPModule.
   void set_requires_gradient_sync(bool requires_sync) {
     requires_sync_ = requires_sync;

@@ -26,7 +26,8 @@ bool in_backward_pass() {
 
 void Schedule::begin_forward(Unit& unit, std::optional<size_t> parameter) {
   // Recomputation inside a backward pass is not recorded.
-  const bool begins = forward_ != &unit && !in_backward_pass();
+  const bool begins =
+      (forward_ != &unit || pass_is_over_) && !in_backward_pass();
   if (begins) {
     begin_pass();
     release_others(unit, /*in_backward=*/false);
@@ -52,6 +53,7 @@ void Schedule::begin_pass() {
   if (pass_is_over_) {
     last_pass_ = std::exchange(pass_, {});
     pass_is_over_ = false;
+    backward_ = nullptr;
   }
 }
 
@@ -163,9 +165,9 @@ void Schedule::note_gathered(Unit& unit) {
   }
 }
 
-// Queues finish() once per backward pass. The callback runs outside of any
-// node, maybe on a thread that belongs to no rank. Therefore it captures the
-// world.
+// Queues finish() once per backward pass, unless the program calls it. The
+// callback runs outside of any node, maybe on a thread that belongs to no rank.
+// Therefore it captures the world.
 void Schedule::finish_at_end() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == task_) {
@@ -173,6 +175,10 @@ void Schedule::finish_at_end() {
   }
   task_ = task;
   backward_at_ = pass_.size();
+  awaits_finish_ = true;
+  if (is_manual_) {
+    return;
+  }
   torch::autograd::Engine::get_default_engine().queue_callback(
       [self = weak_from_this(), world = this_world()] {
         const WorldScope scope(world);
@@ -198,6 +204,8 @@ void Schedule::finish() {
   forward_ = nullptr;
   backward_ = nullptr;
   task_ = -1;
+  awaits_finish_ = false;
+  is_finalizing_ = false;
 }
 
 } // namespace dtensor::detail

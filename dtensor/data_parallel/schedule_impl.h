@@ -34,6 +34,28 @@ class Schedule : public std::enable_shared_from_this<Schedule> {
   /// Called when all gradients of a unit are computed.
   void end_backward();
 
+  /// true: backward passes leave finish() to FSDPModule::finalize_backward().
+  void set_manual_finalization(bool enabled) {
+    is_manual_ = enabled;
+  }
+  bool is_manual() const {
+    return is_manual_;
+  }
+  /// True after a backward pass that finish() has not followed yet.
+  bool awaits_finish() const {
+    return awaits_finish_;
+  }
+  /// Mark the time from finalize_backward() until finish().
+  void begin_finalizing() {
+    is_finalizing_ = true;
+  }
+  bool is_finalizing() const {
+    return is_finalizing_;
+  }
+  /// Waits for the reduction and frees the parameters that still are unsharded.
+  /// Ends the backward pass.
+  void finish();
+
   /// Keep track of the one reduction in flight. A new one starts after the
   /// previous one ends, so that only one unit's gradients use memory for it.
   void follow(PendingPtr reduction);
@@ -48,7 +70,6 @@ class Schedule : public std::enable_shared_from_this<Schedule> {
   void gather_next(const Unit& unit);
   void gather_previous(Unit& unit);
   void finish_at_end();
-  void finish();
 
   std::vector<std::weak_ptr<Unit>> gathered_;
   // Order of units in this forward pass and the last one.
@@ -59,6 +80,9 @@ class Schedule : public std::enable_shared_from_this<Schedule> {
   size_t backward_at_ = 0; // position of the backward pass in `pass_`
   bool pass_is_over_ = false;
   int task_ = -1; // backward pass that calls finish() at its end
+  bool is_manual_ = false;
+  bool awaits_finish_ = false;
+  bool is_finalizing_ = false;
   PendingPtr reduction_;
 };
 

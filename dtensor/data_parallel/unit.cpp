@@ -7,6 +7,7 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -194,14 +195,17 @@ void Unit::gather() {
     return;
   }
   auto now = states();
-  if (current_ != nullptr && current_->of() != now) {
-    current_ = nullptr;
+  if (current_ == nullptr || current_->of() != now) {
     kept_ = at::Tensor();
-  }
-  if (current_ == nullptr) {
     note_dtypes();
-    current_ = std::make_shared<Gathering>(
-        *layout_, unsharded_options(), std::move(now));
+    const auto dtypes = unsharded_dtypes();
+    if (current_.use_count() == 1 && current_->can_restart(dtypes)) {
+      current_->restart(std::move(now));
+    } else {
+      current_ = std::make_shared<Gathering>(
+          *layout_, dtypes, device(), std::move(now));
+      current_->set_keeps_memory(keeps_unsharded_storage_);
+    }
   }
   if (!current_->is_here()) {
     bring(*current_);
@@ -293,6 +297,17 @@ void Unit::check_reduces(const variable_list& gradients, bool keeps_none)
       name_);
 }
 
+std::vector<ReducedParameter> Unit::reduced_parameters() const {
+  const auto all = parameters();
+  std::vector<ReducedParameter> targets;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].requires_grad()) {
+      targets.push_back({i, &parameters_[i].layout});
+    }
+  }
+  return targets;
+}
+
 variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   schedule_->end_backward();
   awaits_gradients_ = false;
@@ -303,18 +318,67 @@ variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   if (reshards_after_backward_) {
     release(/*after_forward=*/false);
   }
-  const auto all = parameters();
-  std::vector<ReducedParameter> targets;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].requires_grad()) {
-      targets.push_back({i, &parameters_[i].layout});
-    }
-  }
-  const auto dtype = mixed_precision_.reduce_dtype.value_or(
-      c10::typeMetaToScalarType(unsharded_options().dtype()));
-  auto [results, under_way] = reduction_->run(targets, gradients, dtype);
+  auto [results, under_way] =
+      reduction_->run(reduced_parameters(), gradients, reduce_dtype());
   schedule_->follow(std::move(under_way));
   return results;
+}
+
+void Unit::reduce_unreduced() {
+  if (reduction_ == std::nullopt || !reduction_->has_unreduced()) {
+    return;
+  }
+  auto results = [&] {
+    const c10::NoGradGuard no_grad;
+    const ModuleScope scope(name_, /*backward=*/true);
+    schedule_->wait_for_reduction();
+    auto [sums, under_way] = reduction_->run(
+        reduced_parameters(),
+        variable_list(parameters_.size()),
+        reduce_dtype());
+    schedule_->follow(std::move(under_way));
+    return sums;
+  }();
+  // The nodes that accumulate gradients of backward() take the results.
+  torch::autograd::edge_list edges;
+  variable_list gradients;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined()) {
+      edges.push_back(torch::autograd::impl::gradient_edge(parameter(i)));
+      gradients.push_back(std::move(results[i]));
+    }
+  }
+  if (!edges.empty()) {
+    torch::autograd::Engine::get_default_engine().execute(
+        edges,
+        gradients,
+        /*keep_graph=*/false,
+        /*create_graph=*/false,
+        /*accumulate_grad=*/true);
+  }
+}
+
+void Unit::set_reshard_after_forward(ReshardAfterForward reshards) {
+  reshard_after_forward_ = reshards;
+}
+
+void Unit::set_reshard_after_backward(bool reshards) {
+  reshards_after_backward_ = reshards;
+}
+
+void Unit::set_forward_prefetch(Units units) {
+  forward_prefetch_ = std::move(units);
+}
+
+void Unit::set_backward_prefetch(Units units) {
+  backward_prefetch_ = std::move(units);
+}
+
+void Unit::set_keep_unsharded_storage(bool keeps) {
+  keeps_unsharded_storage_ = keeps;
+  if (current_ != nullptr) {
+    current_->set_keeps_memory(keeps);
+  }
 }
 
 } // namespace dtensor::detail

@@ -36,7 +36,8 @@ struct UnitParameter {
   std::string name;
   ParameterLayout layout;
   UnshardedLayout unsharded;
-  uint64_t replaced = 0; // see ParameterState
+  bool keeps_dtype = false; // see MixedPrecisionPolicy::param_dtype_override_fn
+  uint64_t replaced = 0;    // see ParameterState
 };
 
 class Unit : public std::enable_shared_from_this<Unit> {
@@ -93,9 +94,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   bool is_open() const {
     return open_ > 0;
   }
-  const MixedPrecisionPolicy& mixed_precision() const {
-    return mixed_precision_;
-  }
+  /// Returns the dtype to which operators on a parameter cast other operands.
+  std::optional<at::ScalarType> operand_dtype(size_t parameter) const;
 
   // Called by Schedule.
   void gather();
@@ -127,18 +127,13 @@ class Unit : public std::enable_shared_from_this<Unit> {
       bool keeps_none);
 
   // Called by FSDPModule.
-  void set_reshard_after_forward(ReshardAfterForward reshards) {
-    reshard_after_forward_ = reshards;
-  }
-  void set_reshard_after_backward(bool reshards) {
-    reshards_after_backward_ = reshards;
-  }
-  void set_forward_prefetch(Units units) {
-    forward_prefetch_ = std::move(units);
-  }
-  void set_backward_prefetch(Units units) {
-    backward_prefetch_ = std::move(units);
-  }
+  void set_reshard_after_forward(ReshardAfterForward reshards);
+  void set_reshard_after_backward(bool reshards);
+  void set_forward_prefetch(Units units);
+  void set_backward_prefetch(Units units);
+  void set_keep_unsharded_storage(bool keeps);
+  /// Adds gradients that earlier backward passes left unreduced to grad().
+  void reduce_unreduced();
   /// Returns null for a unit without parameters.
   Reduction* reduction() {
     return reduction_ ? &*reduction_ : nullptr;
@@ -152,7 +147,11 @@ class Unit : public std::enable_shared_from_this<Unit> {
   at::Tensor parameter(size_t i) const;
   ParameterStates states() const;
   void note_dtypes();
-  at::TensorOptions unsharded_options() const;
+  at::ScalarType unsharded_dtype(size_t parameter) const;
+  std::vector<at::ScalarType> unsharded_dtypes() const;
+  c10::Device device() const;
+  std::vector<ReducedParameter> reduced_parameters() const;
+  at::ScalarType reduce_dtype() const;
   at::Tensor all_gather_input() const;
   NodePtr make_node();
   void bring(Gathering& gathering);
@@ -165,6 +164,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   bool offloads_; // local shards stay on the CPU
   std::optional<ReshardAfterForward> reshard_after_forward_;
   bool reshards_after_backward_ = true;
+  bool keeps_unsharded_storage_ = false;
   Units forward_prefetch_;
   Units backward_prefetch_;
 

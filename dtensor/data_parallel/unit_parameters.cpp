@@ -22,7 +22,7 @@ void Unit::set_parameters(std::vector<UnitParameter> parameters) {
   if (parameters_.empty()) {
     return;
   }
-  const auto device = unsharded_options().device().type();
+  const auto device = this->device().type();
   reduction_.emplace(
       groups_.shard, groups_.repeat, device, offloads_ ? c10::kCPU : device);
 }
@@ -89,7 +89,8 @@ void Unit::check_replacement_data(size_t i, const at::Tensor& data) {
   note_change();
 }
 
-// Updates dtypes after a cast, as by Module::to().
+// Updates dtypes after a cast, as by Module::to(). Lays out bytes if the
+// unsharded dtypes differ.
 void Unit::note_dtypes() {
   const auto all = parameters();
   for (size_t i = 0; i < all.size(); ++i) {
@@ -107,13 +108,50 @@ void Unit::note_dtypes() {
         parameters_[i].name,
         all[i].scalar_type());
   }
+  const auto dtypes = unsharded_dtypes();
+  const bool is_mixed = dtypes != std::vector(dtypes.size(), dtypes[0]);
+  if (is_mixed || layout_->is_in_bytes()) {
+    std::vector<ShardedSizes> sharded;
+    for (const auto& p : parameters_) {
+      sharded.push_back(p.layout.sharded);
+    }
+    const auto ranks = static_cast<size_t>(groups_.shard->size());
+    is_mixed ? layout_.emplace(sharded, ranks, dtypes)
+             : layout_.emplace(sharded, ranks);
+  }
 }
 
-at::TensorOptions Unit::unsharded_options() const {
-  const auto& spec = parameters_[0].layout.spec;
-  return at::TensorOptions()
-      .dtype(mixed_precision_.param_dtype.value_or(spec->dtype()))
-      .device(spec->mesh().device_type());
+at::ScalarType Unit::unsharded_dtype(size_t i) const {
+  const auto& p = parameters_[i];
+  const auto own = p.layout.spec->dtype();
+  return p.keeps_dtype ? own : mixed_precision_.param_dtype.value_or(own);
+}
+
+std::vector<at::ScalarType> Unit::unsharded_dtypes() const {
+  std::vector<at::ScalarType> dtypes;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    dtypes.push_back(unsharded_dtype(i));
+  }
+  return dtypes;
+}
+
+// Returns the dtype in which gradients are reduced: one for all parameters.
+at::ScalarType Unit::reduce_dtype() const {
+  auto dtype = unsharded_dtype(0);
+  for (size_t i = 1; i < parameters_.size(); ++i) {
+    dtype = c10::promoteTypes(dtype, unsharded_dtype(i));
+  }
+  return mixed_precision_.reduce_dtype.value_or(dtype);
+}
+
+std::optional<at::ScalarType> Unit::operand_dtype(size_t i) const {
+  return mixed_precision_.cast_forward_inputs && !parameters_[i].keeps_dtype
+      ? mixed_precision_.param_dtype
+      : std::nullopt;
+}
+
+c10::Device Unit::device() const {
+  return c10::Device(parameters_[0].layout.spec->mesh().device_type());
 }
 
 // Returns this rank's input of the all-gather.
@@ -128,9 +166,12 @@ at::Tensor Unit::all_gather_input() const {
         kFullyShard,
         parameters_[parts.size()].name,
         name_);
-    parts.push_back(part.reshape({-1}).to(unsharded_options()));
+    const auto dtype = unsharded_dtype(parts.size());
+    parts.push_back(part.reshape({-1}).to(device(), dtype));
   }
-  return at::cat(parts); // a copy
+  return layout_->is_in_bytes()
+      ? layout_->section(parts, static_cast<size_t>(groups_.shard->rank()))
+      : at::cat(parts); // a copy
 }
 
 void Unit::check_unchanged(const Gathering& gathering, size_t i) const {

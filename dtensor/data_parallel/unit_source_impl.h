@@ -35,8 +35,7 @@ class UnitParameterSource final : public UnshardedSource {
     unit_->give_back(index_, results);
   }
   std::optional<at::ScalarType> operand_dtype() const override {
-    const auto& policy = unit_->mixed_precision();
-    return policy.cast_forward_inputs ? policy.param_dtype : std::nullopt;
+    return unit_->operand_dtype(index_);
   }
   ParameterState state() const override {
     return unit_->state(index_);

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/factories.h>
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
 #include <dtensor/comm/mesh_scope.h>
@@ -11,6 +16,7 @@
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -85,6 +91,90 @@ at::ScalarType dtype_of(const at::Scalar& value) {
                            : c10::get_default_dtype_as_scalartype();
 }
 
+at::ScalarType spaced_dtype(
+    const at::Scalar& start,
+    const at::Scalar& end,
+    const FactoryOptions& options,
+    const char* where) {
+  const bool is_complex = start.isComplex() || end.isComplex();
+  const auto dtype = options.dtype.value_or(
+      is_complex ? c10::get_default_complex_dtype().toScalarType()
+                 : c10::get_default_dtype_as_scalartype());
+  DTENSOR_CHECK_TYPE(
+      dtype != at::kBool,
+      "[{}] the dtype is bool, which has no evenly spaced values. Use a "
+      "numeric dtype.",
+      where);
+  return dtype;
+}
+
+// Returns the global indices of this rank's elements of a 1-D tensor.
+at::Tensor local_indices(const Spec& spec) {
+  const auto options =
+      at::TensorOptions().dtype(at::kDouble).device(spec.mesh().device_type());
+  std::vector<at::Tensor> runs = {at::empty({0}, options)};
+  for (const Interval& run : local_intervals(spec, 0)) {
+    runs.push_back(at::arange(run.begin, run.end, options));
+  }
+  return at::cat(runs);
+}
+
+// Returns this rank's values in f64 or c128. They count from both ends towards
+// the middle, as in at::linspace.
+at::Tensor spaced_values(
+    const at::Scalar& start,
+    const at::Scalar& end,
+    const Spec& spec) {
+  const auto steps = spec.sizes()[0];
+  const bool is_complex = at::isComplexType(spec.dtype());
+  const auto options = at::TensorOptions()
+                           .dtype(is_complex ? at::kComplexDouble : at::kDouble)
+                           .device(spec.mesh().device_type());
+  const auto first = at::scalar_tensor(start, options);
+  if (steps < 2) {
+    return first.expand(spec.local_sizes());
+  }
+  const auto last = at::scalar_tensor(end, options);
+  const auto step = last.sub(first).div(static_cast<double>(steps - 1));
+  const auto indices = local_indices(spec);
+  return at::where(
+      indices.lt(steps / 2),
+      indices.mul(step).add(first),
+      indices.sub(static_cast<double>(steps - 1)).mul(step).add(last));
+}
+
+// Truncates an end point as at::linspace does for an integral result.
+at::Scalar end_point(const at::Scalar& value, at::ScalarType dtype) {
+  return at::isIntegralType(dtype, /*includeBool=*/false)
+      ? at::Scalar(value.toLong())
+      : value;
+}
+
+SpecPtr spaced_spec(
+    const at::Scalar& start,
+    const at::Scalar& end,
+    int64_t steps,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options,
+    const char* where) {
+  auto spec = new_spec(
+      {steps},
+      mesh,
+      placements,
+      spaced_dtype(start, end, options, where),
+      where);
+  refuse_partial(*spec, where);
+  return spec;
+}
+
+at::Tensor finish_spaced(
+    const at::Tensor& values,
+    const SpecPtr& spec,
+    const FactoryOptions& options) {
+  return finish(values.to(spec->dtype()).contiguous(), spec, options);
+}
+
 } // namespace
 
 at::Tensor zeros(
@@ -132,6 +222,41 @@ at::Tensor full(
       options,
       options.dtype.value_or(dtype_of(value)),
       "full");
+}
+
+at::Tensor linspace(
+    const at::Scalar& start,
+    const at::Scalar& end,
+    int64_t steps,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  const auto spec =
+      spaced_spec(start, end, steps, mesh, placements, options, "linspace");
+  const auto dtype = spec->dtype();
+  return finish_spaced(
+      spaced_values(end_point(start, dtype), end_point(end, dtype), *spec),
+      spec,
+      options);
+}
+
+// at::logspace truncates the exponents of an integral result, except for a
+// single value.
+at::Tensor logspace(
+    const at::Scalar& start,
+    const at::Scalar& end,
+    int64_t steps,
+    double base,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  const auto spec =
+      spaced_spec(start, end, steps, mesh, placements, options, "logspace");
+  const auto truncated = [&](const at::Scalar& value) {
+    return steps == 1 ? value : end_point(value, spec->dtype());
+  };
+  const auto exponents = spaced_values(truncated(start), truncated(end), *spec);
+  return finish_spaced(at::pow(base, exponents), spec, options);
 }
 
 } // namespace dtensor

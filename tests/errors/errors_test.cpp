@@ -593,6 +593,10 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) { ones({4}, mesh, {Partial()}); }},
       {"a negative size",
        [](const DeviceMesh& mesh) { zeros({-4}, mesh, {Shard(0)}); }},
+      {"a linspace of booleans",
+       [](const DeviceMesh& mesh) {
+         linspace(0, 1, 4, mesh, {Shard(0)}, {.dtype = at::kBool});
+       }},
       // Operators.
       {"a plain number next to a partial sum",
        [](const DeviceMesh& mesh) { partial(mesh) + at::ones({}); }},
@@ -952,6 +956,43 @@ const std::map<std::string, Provocation>& provocations() {
          fully_shard(
              module,
              {.mesh = mesh, .mp_policy = {.param_dtype = at::kBFloat16}});
+       }},
+      {"a dtype for a parameter that is not its own",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         const auto half = [](const at::Tensor&) {
+           return std::optional(at::kHalf);
+         };
+         fully_shard(
+             mlp, {.mesh = mesh, .mp_policy = {.param_dtype_override_fn = half}});
+       }},
+      {"a nested unit to finalize",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         auto up = fully_shard(*mlp.up, {.mesh = mesh});
+         fully_shard(mlp, {.mesh = mesh});
+         up.finalize_backward();
+       }},
+      {"a unit that finalizes itself",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh}).finalize_backward();
+       }},
+      {"a unit that finalizes itself from now on",
+       [](const DeviceMesh& mesh) {
+         torch::nn::Linear linear(4, 4);
+         auto unit = fully_shard(*linear, {.mesh = mesh});
+         unit.set_manual_backward_finalization(true);
+         linear(at::ones({2, 4})).sum().backward();
+         unit.set_manual_backward_finalization(false);
+       }},
+      {"a unit that is being finalized",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         auto unit = fully_shard(mlp, {.mesh = mesh});
+         unit.set_manual_backward_finalization(true);
+         const auto handle = unit.finalize_backward(/*async_op=*/true);
+         unit.finalize_backward();
        }},
       {"a reshard_after_forward that does not divide the ranks",
        [](const DeviceMesh& mesh) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// zeros, ones, empty, full, rand and randn: each rank creates its local shard
-// without communication.
+// zeros, ones, empty, full, linspace, logspace, rand and randn: each rank
+// creates its local shard without communication.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/factories.h>
@@ -113,6 +113,65 @@ TEST(Factories, MakeLeaves) {
   });
 }
 
+struct Ends {
+  at::Scalar start;
+  at::Scalar end;
+  int64_t steps;
+};
+
+const std::vector<Ends> kEnds = {
+    {0, 1, 7},
+    {0.5, 3.7, 5},
+    {3, -7, 12},
+    {0.9, 5, 1},
+    {0, 1, 0},
+    {0.9, 4.9, 2}};
+
+void expect_close(const at::Tensor& actual, const at::Tensor& expected) {
+  EXPECT_EQ(actual.scalar_type(), expected.scalar_type());
+  EXPECT_TRUE(at::allclose(actual, expected)) << actual << expected;
+}
+
+TEST(Factories, SpaceValuesEvenly) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = mesh_of({ranks});
+      for (const Placement& p :
+           {Shard(0), Replicate(), Shard(0, 2), StridedShard(0, 2)}) {
+        for (const auto& [start, end, steps] : kEnds) {
+          for (const auto dtype : {at::kFloat, at::kDouble, at::kLong}) {
+            const CommDebugMode comm;
+            const auto x = dtensor::linspace(
+                start, end, steps, mesh, {p}, {.dtype = dtype});
+            const auto y = dtensor::logspace(
+                start, end, steps, 2.5, mesh, {p}, {.dtype = dtype});
+            EXPECT_EQ(comm.get_total_counts(), 0);
+            EXPECT_EQ(to_local(x).sizes(), DTensor(x).spec()->local_sizes());
+            expect_close(
+                full_tensor(x), at::linspace(start, end, steps, dtype));
+            expect_close(
+                full_tensor(y), at::logspace(start, end, steps, 2.5, dtype));
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(Factories, SpaceComplexValues) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const c10::complex<double> end(3, -4);
+    expect_close(
+        full_tensor(dtensor::linspace(1, end, 5, mesh, {Shard(0)})),
+        at::linspace(1, end, 5));
+    const auto leaf = dtensor::logspace(
+        0, 3, 4, 10.0, mesh, {Shard(0)}, {.requires_grad = true});
+    EXPECT_TRUE(leaf.is_leaf() && leaf.requires_grad());
+    expect_close(full_tensor(leaf.detach()), at::logspace(0, 3, 4));
+  });
+}
+
 TEST(Factories, SayWhatIsWrong) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
@@ -124,6 +183,12 @@ TEST(Factories, SayWhatIsWrong) {
             [&] { dtensor::ones({2}, mesh, {Partial()}); }),
         "[ones] the values of a partial tensor are reduced over ranks: P(sum). "
         "Use Replicate in place of Partial.");
+    EXPECT_EQ(
+        error_of<c10::TypeError>([&] {
+          dtensor::linspace(0, 1, 4, mesh, {}, {.dtype = at::kBool});
+        }),
+        "[linspace] the dtype is bool, which has no evenly spaced values. Use "
+        "a numeric dtype.");
   });
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // to_local, full_tensor and redistribute: values, gradients and collectives.
 // The tests of plans cover every pair of layouts.
+#include <dtensor/debug/comm_debug_mode.h>
+
 #include "support.h"
 
 namespace dtensor {
@@ -237,6 +239,25 @@ TEST(Redistribute, IsOutOfPlace) {
     shards.zero_();
     expect_same(whole(d), counting({4}));
   });
+}
+
+// Python has this change since 2.14.
+TEST(Redistribute, PadsAShardToATermOfASum) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = mesh_of({ranks});
+      const auto full = counting({4, 5});
+      const auto d = placed(full, mesh, {Shard(1)}).requires_grad_();
+      const CommDebugMode comm;
+      const auto padded = redistribute(d, {Partial()});
+      EXPECT_EQ(comm.get_total_counts(), 0);
+      EXPECT_EQ(to_local(padded).sizes(), full.sizes());
+      expect_same(whole(padded), full);
+      (padded * 3).sum().backward();
+      expect_same(whole(d.grad()), at::full_like(full, 3));
+      EXPECT_EQ(DTensor(d.grad()).placements()[0], Shard(1));
+    });
+  }
 }
 
 TEST(RedistributeDtypes, CastBeforeCommunicating) {
