@@ -114,13 +114,15 @@ pictures: setup
 	tools/pictures.py build/pictures docs/images
 
 # For the LibTorch in CMAKE_PREFIX_PATH, else the one that setup finds.
-package: setup
+package:
+	@tools/setup.sh dpkg-dev
 	cmake --fresh --preset package
 	cmake --build --preset package --parallel $(JOBS)
 	tools/check_exports.py $(LIBRARIES:%=build/package/lib%.so)
 	cpack --preset package
 
 package-test:
+	@tools/setup.sh debootstrap
 	tools/package_test.sh
 
 # Warnings of Doxygen and Sphinx are errors: a public name without a comment, a

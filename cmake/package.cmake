@@ -28,8 +28,8 @@ set_target_properties(${package_targets} PROPERTIES INSTALL_RPATH $ORIGIN)
 if(TARGET dtensor_run)
   set_target_properties(dtensor_run PROPERTIES INSTALL_RPATH $ORIGIN/../lib)
 endif()
-# The library calls libc10_cuda. A program links it too, so that its own run path
-# finds it.
+# The library calls libc10_cuda. A program links it too, first, so that its own
+# run path finds it, and that of libc10_cuda finds libcudart.
 if(dtensor_torch_kind MATCHES "^CUDA")
   string(CONCAT option "SHELL:LINKER:--push-state,--no-as-needed "
     "$<TARGET_FILE:c10_cuda> LINKER:--pop-state")

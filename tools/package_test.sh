@@ -17,8 +17,9 @@ die() { say "$*" >&2; exit 1; }
 # and on two processes.
 build_and_run() {
   cmake -G Ninja -S /work/installed -B /work/build -D program=/work/hello.cpp \
-    -D CMAKE_PREFIX_PATH="$1" | grep -E 'Found dtensor|Error'
-  cmake --build /work/build >/work/build.log || die "$(tail -n 20 /work/build.log)"
+    -D CMAKE_PREFIX_PATH="$1" >/work/build.log 2>&1 || die "$(cat /work/build.log)"
+  grep 'Found dtensor' /work/build.log
+  cmake --build /work/build >/work/build.log || die "$(cat /work/build.log)"
   (set -x && /work/build/hello)
   (set -x && LD_LIBRARY_PATH=/opt/libtorch/lib "$2" -n 2 /work/build/hello)
   rm -rf /work/build

@@ -1,6 +1,7 @@
 # Configures a project that gets dtensor's source archive by FetchContent, and
-# compiles the program of README.md. It does not link, because that would build
-# the library again. The archive has the folders that the library needs.
+# compiles the program of README.md. It does not link (target run_hello), because
+# that would build the library again. The archive has the folders that the library
+# needs.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
