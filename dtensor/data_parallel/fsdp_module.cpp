@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -167,7 +168,12 @@ GradientReductionHandle FSDPModule::finalize_backward(bool async_op) {
       "last call first.",
       kWhere,
       unit_->name());
-  for (const auto& unit : units(/*recurse=*/true)) {
+  auto all = units(/*recurse=*/true);
+  // Ranks need one order of collectives; nested units are in no fixed order.
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a->name() < b->name();
+  });
+  for (const auto& unit : all) {
     unit->reduce_unreduced();
   }
   if (async_op) {
