@@ -138,8 +138,8 @@ TEST(ManualFinalization, ChecksTheOrderOfCalls) {
 
 // Returns the address of the unsharded parameter.
 const void* address(const at::Tensor& parameter) {
-  auto* source = detail::whole_source_of(parameter);
-  const auto unsharded = source->take();
+  auto* source = detail::unsharded_source_of(parameter);
+  const auto unsharded = source->take_unsharded();
   source->give_back({});
   return unsharded.const_data_ptr();
 }
