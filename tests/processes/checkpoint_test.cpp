@@ -129,7 +129,7 @@ TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
     EXPECT_NE(
         error_of([&] {
           save_checkpoint(folder + "/two", {.tensors = &other});
-        }).find("arguments differ between ranks: rank 0 has ours"),
+        }).find("arguments differ between ranks: rank 0 has \"ours\""),
         std::string::npos);
     StateDict partial;
     partial.insert(
