@@ -132,12 +132,18 @@ def text_of(lines):
 
 
 def uncovered(made):
-    """Returns rows of the API table that no case covers and no reason exempts."""
+    """Returns rows of the API table that no case covers and no reason exempts.
+
+    Cases are those of PyTorch 2.13, so rows of later versions need none."""
     known = {row for case in made for row in case["rows"]}
     rows = set()
+    is_later = False
     for line in (ROOT / "docs/reference/api.md").read_text().splitlines():
+        if line.startswith("## "):
+            is_later = ", since " in line
         cells = [cell.strip(" |`") for cell in line.split(" | ")]
-        if line.startswith("| `") and cells[1] != "not yet":
+        if (line.startswith("| `") and not cells[1].startswith("not yet")
+                and not is_later and ", since " not in cells[0]):
             rows.add(cells[0])
     excepted = {row for row in rows - known if reasons.is_excepted(row)}
     return sorted(rows - known - excepted), sorted(known - rows)
