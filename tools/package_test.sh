@@ -13,16 +13,16 @@ die() { say "$*" >&2; exit 1; }
 
 # --- in the clean root -------------------------------------------------------
 
-# Builds the program in /work with a CMAKE_PREFIX_PATH, and runs it on threads
+# Builds the program in /test with a CMAKE_PREFIX_PATH, and runs it on threads
 # and on two processes.
 build_and_run() {
-  cmake -G Ninja -S /work/installed -B /work/build -D program=/work/hello.cpp \
-    -D CMAKE_PREFIX_PATH="$1" >/work/build.log 2>&1 || die "$(cat /work/build.log)"
-  grep 'Found dtensor' /work/build.log
-  cmake --build /work/build >/work/build.log || die "$(cat /work/build.log)"
-  (set -x && /work/build/hello)
-  (set -x && LD_LIBRARY_PATH=/opt/libtorch/lib "$2" -n 2 /work/build/hello)
-  rm -rf /work/build
+  cmake -G Ninja -S /test/installed -B /test/build -D program=/test/hello.cpp \
+    -D CMAKE_PREFIX_PATH="$1" >/test/build.log 2>&1 || die "$(cat /test/build.log)"
+  grep 'Found dtensor' /test/build.log
+  cmake --build /test/build >/test/build.log || die "$(cat /test/build.log)"
+  (set -x && /test/build/hello)
+  (set -x && LD_LIBRARY_PATH=/opt/libtorch/lib "$2" -n 2 /test/build/hello)
+  rm -rf /test/build
 }
 
 # Expects the loader's error for a launcher without LibTorch.
@@ -114,21 +114,21 @@ for package in "${packages[@]}"; do
   say "$name: $(du -sh --apparent-size "$work/files" | cut -f1) installed, no path of this machine"
   rm -r "$work/files"
   cp "$package" "$work/packages"
-  inside+=("/work/packages/$name")
+  inside+=("/test/packages/$name")
 done
 cp -r tests/package/installed "$work"
 cp "$0" "$work/package_test.sh"
 cmake -D source="$PWD" -D path="$work/hello.cpp" -P tests/package/write_readme_program.cmake
 
-mkdir -p "$root/work" "$root/opt/libtorch"
+mkdir -p "$root/test" "$root/opt/libtorch"
 unshare --mount --pid --fork bash -euc '
   root=$1; mount --make-rprivate /
-  mount --bind "$2" "$root/work"
+  mount --bind "$2" "$root/test"
   mount --bind "$3" "$root/opt/libtorch"
   mount -o remount,bind,ro "$root/opt/libtorch"
   mount -t proc proc "$root/proc"
   mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
   exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C \
-    bash /work/package_test.sh --inside "${@:4}"' \
+    bash /test/package_test.sh --inside "${@:4}"' \
   _ "$root" "$work" "$torch" "${inside[@]}"
 say "passed: ${#packages[@]} packages"
