@@ -174,7 +174,7 @@ void FlatLayout::pack(at::TensorList unsharded, const at::Tensor& buffer)
 }
 
 at::Tensor FlatLayout::section(at::TensorList shards, size_t rank) const {
-  const auto bytes =
+  auto bytes =
       at::empty({rank_sizes_[rank]}, shards[0].options().dtype(at::kByte));
   for (size_t i = 0; i < shards.size(); ++i) {
     const auto begin = elements_at(begins_[rank][i], i);
