@@ -42,7 +42,8 @@ def exported(library: Path) -> list[str]:
         ["nm", "--dynamic", "--defined-only", "--demangle", library],
         check=True, capture_output=True, text=True).stdout.splitlines()
     strong = (line.split(" ", 2) for line in lines)
-    return sorted({name_of(s[2]) for s in strong if s[1] in "TDBRG"})
+    names = {name_of(s[2]) for s in strong if s[1] in "TDBRG"}
+    return sorted(names - {"__bss_start", "_edata", "_end"})  # the linker's own
 
 
 def main() -> int:
