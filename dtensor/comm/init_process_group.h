@@ -49,7 +49,7 @@ struct ProcessGroupOptions {
   /// differ, all ranks throw ValueError. Costs a message per call. The
   /// environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL enables it, too.
   bool checks = false;
-  /// As RunRanksOptions::keep_freed_memory, while this process is a rank.
+  /// Same as RunRanksOptions::keep_freed_memory, while this process is a rank.
   bool keep_freed_memory = true;
 };
 
