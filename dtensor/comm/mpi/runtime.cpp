@@ -68,7 +68,6 @@ void MpiRuntime::start_mpi() {
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
         "MPI_Comm_set_errhandler");
   }
-  serializes_calls_ = level < MPI_THREAD_MULTIPLE;
   // A helper thread is not allowed below MPI_THREAD_SERIALIZED.
   if (level >= MPI_THREAD_SERIALIZED) {
     helper_ = std::thread([this] { help(); });
@@ -110,8 +109,7 @@ void MpiRuntime::check_place(int64_t rank, int64_t size) const {
 }
 
 std::unique_lock<std::mutex> MpiRuntime::turn() {
-  return serializes_calls_ ? std::unique_lock(turns_)
-                           : std::unique_lock<std::mutex>();
+  return std::unique_lock(turns_);
 }
 
 void MpiRuntime::fail() noexcept {

@@ -41,9 +41,10 @@ class MpiRuntime {
   void begin(int64_t rank, int64_t size);
   void end(bool has_failed);
 
-  /// Lock to hold during each MPI call. Empty if MPI serves several threads at
-  /// once. Ranks' backward passes and the helper thread call from threads of
-  /// their own.
+  /// Lock to hold during each MPI call: one thread calls at a time, also under
+  /// MPI_THREAD_MULTIPLE. Open MPI 4.1 sometimes never ends a non-blocking
+  /// collective if two threads progress thousands of them at once. Ranks'
+  /// backward passes and the helper thread call from threads of their own.
   std::unique_lock<std::mutex> turn();
 
   /// Records a failure: MPI is not finalized then, as other ranks may never
@@ -82,7 +83,6 @@ class MpiRuntime {
   static void end_at_exit();
 
   std::mutex turns_;
-  bool serializes_calls_ = false; // MPI serves one thread at a time
   bool begun_ = false;
   bool is_ours_ = false; // MPI was initialized here, not by the program
   int last_tag_ = 0;
