@@ -366,6 +366,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
+  dtensor/ops/kernels/convolution.cpp
   dtensor/ops/kernels/cross_entropy.cpp
   dtensor/ops/kernels/cross_entropy_impl.h
   dtensor/ops/kernels/cross_entropy_local.cpp
@@ -414,9 +415,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
+  dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
   dtensor/ops/rules/embedding.cpp
+  dtensor/ops/rules/fold.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/loss.cpp
   dtensor/ops/rules/matmul.cpp
@@ -433,6 +436,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/slicing.cpp
+  dtensor/ops/rules/spatial.cpp
+  dtensor/ops/rules/spatial_impl.h
   dtensor/ops/rules/view.cpp
   dtensor/ops/scopes/decomposition.cpp
   dtensor/ops/scopes/decomposition_impl.h

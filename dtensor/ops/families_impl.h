@@ -15,11 +15,13 @@
   family(attention) \
   family(composite) \
   family(concat) \
+  family(convolution) \
   family(copy) \
   family(creation) \
   family(cross_entropy) \
   family(dropout) \
   family(embedding) \
+  family(fold) \
   family(fused) \
   family(indexing) \
   family(loss) \
@@ -39,6 +41,7 @@
   family(scan) \
   family(shape) \
   family(slicing) \
+  family(spatial) \
   family(squeeze) \
   family(triangle) \
   family(value) \

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/ops/rule_calls.h"
 
+#include "tests/ops/spatial_calls.h"
+
 #include <dtensor/ops/path/stack_impl.h>
 #include <torch/torch.h>
 
@@ -217,6 +219,7 @@ const Table& special_arguments() {
     add_norms_and_losses(all);
     add_kernels(all);
     add_others(all);
+    add_spatial_calls(all);
     return all;
   }();
   return table;

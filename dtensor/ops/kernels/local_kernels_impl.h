@@ -29,6 +29,14 @@ LocalKernelFunction nll_local;
 /// Computes addmv with nothing to multiply, where LibTorch does not broadcast.
 LocalKernelFunction addmv_local;
 
+/// Compute a convolution and its gradients, even if an operand is empty.
+LocalKernelFunction convolution_local;
+LocalKernelFunction convolution_backward_local;
+
+/// Runs the operator, or returns zeros if its first operand is empty. For
+/// operators that LibTorch refuses to run without samples or channels.
+LocalKernelFunction zeros_if_empty;
+
 /// Dimensions over which a normalization computes joint statistics.
 enum class ChannelNorm : uint8_t { kBatch, kInstance };
 /// Returns the name of the argument that is true if the input's statistics are

@@ -38,7 +38,7 @@ bool is_number(const at::Tensor& t) {
 }
 
 // Facts about the operands of a call.
-struct Operands {
+struct CallOperands {
   bool any_source = false;
   bool writes = false; // to a tensor with a source
   bool open = false;
@@ -48,10 +48,10 @@ struct Operands {
   const DeviceMesh* mesh = nullptr;
 };
 
-Operands look_at(
+CallOperands look_at(
     const c10::FunctionSchema& schema,
     c10::ArrayRef<c10::IValue> args) {
-  Operands found;
+  CallOperands found;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     if (!is_dtensor(t)) {
       return;
@@ -77,7 +77,7 @@ Operands look_at(
 // Returns true for a plain tensor, and for a DTensor on another mesh than the
 // parameter's. A plain tensor without dimensions counts only if it requires a
 // gradient, or would become a term of a sum over ranks.
-bool is_foreign_to(const Operands& operands, const at::Tensor& t) {
+bool is_foreign_to(const CallOperands& operands, const at::Tensor& t) {
   if (is_dtensor(t)) {
     return meta_of(t).unsharded_source == nullptr &&
         spec_of(t)->mesh().identity() != operands.mesh->identity();
@@ -89,7 +89,9 @@ bool is_foreign_to(const Operands& operands, const at::Tensor& t) {
 // Returns true if the call needs unsharded operands. An operator that writes to
 // a parameter, or has no operands besides parameters (as in an optimizer), uses
 // the local shards.
-bool wants_wholes(const Operands& operands, c10::ArrayRef<c10::IValue> args) {
+bool wants_wholes(
+    const CallOperands& operands,
+    c10::ArrayRef<c10::IValue> args) {
   if (!operands.any_source || operands.writes) {
     return false;
   }
@@ -140,7 +142,7 @@ bool has_source(const c10::IValue& arg) {
 // still request the unsharded value of the view.
 bool is_view_of_parts(
     const c10::OperatorHandle& op,
-    const Operands& operands,
+    const CallOperands& operands,
     c10::ArrayRef<c10::IValue> args,
     bool wants) {
   return has_source(args[0]) && is_view_of_first(op.schema()) &&
@@ -149,7 +151,9 @@ bool is_view_of_parts(
 
 // Returns true if all operands are parameters, results of operators on them,
 // and numbers. Calls made by gradient formulas are not recorded.
-bool can_be_repeated(const c10::OperatorHandle& op, const Operands& operands) {
+bool can_be_repeated(
+    const c10::OperatorHandle& op,
+    const CallOperands& operands) {
   return !operands.others && !draws(op) &&
       (!in_backward() || c10::GradMode::is_enabled());
 }
@@ -235,7 +239,7 @@ bool stands_for_parameter(const at::Tensor& t) {
 // module.
 void call_on_shards(
     const c10::OperatorHandle& op,
-    const Operands& operands,
+    const CallOperands& operands,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   const auto count = op.schema().arguments().size();
@@ -260,7 +264,7 @@ void call_on_shards(
 // Runs an operator that writes to a tensor with a source.
 void write_to_parts(
     const c10::OperatorHandle& op,
-    const Operands& operands,
+    const CallOperands& operands,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   const auto& schema = op.schema();

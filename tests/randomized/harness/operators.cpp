@@ -16,7 +16,7 @@ namespace {
 // Gradient formulas do not check their shapes; they are tested through their
 // forward operators.
 bool is_drawable(const std::string& op) {
-  static const std::set<std::string> without_values = {
+  static const std::set<std::string> excluded = {
       "empty_like",
       "new_empty",
       "new_empty_strided",
@@ -24,6 +24,10 @@ bool is_drawable(const std::string& op) {
       "record_stream",
       "_reshape_alias", // meaningless strides
       "is_same_size",
+      // LibTorch writes outside of the gradient if a dilated window lies in the
+      // padding.
+      "max_pool2d_with_indices",
+      "max_pool3d_with_indices",
       "_debug_has_internal_overlap"};
   const auto handle =
       c10::Dispatcher::singleton().findSchema(parse_operator_name(op));
@@ -34,8 +38,7 @@ bool is_drawable(const std::string& op) {
   const auto base = schema.name().substr(6);
   return schema.name().starts_with("aten::") && !schema.arguments().empty() &&
       !handle->hasTag(at::Tag::nondeterministic_seeded) &&
-      without_values.count(base) == 0 &&
-      base.find("backward") == std::string::npos &&
+      excluded.count(base) == 0 && base.find("backward") == std::string::npos &&
       base.find("dropout") == std::string::npos;
 }
 

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Convolutions of (samples, channels, space...), transposed ones included.
+// Samples, output channels, input channels and groups may be sharded; space is
+// unsharded.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
+#include <dtensor/ops/rules/spatial_impl.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+using namespace detail;
+
+/// Channels of a convolution. The weight is (out, in / groups, space...), and
+/// (in, out / groups, space...) if transposed.
+struct Channels {
+  explicit Channels(const OpCall& call)
+      : groups(call.int_arg("groups")),
+        transposed(call.bool_arg("transposed")),
+        weight(call.input("weight")->sizes()) {}
+
+  int64_t in() const {
+    return transposed ? weight[0] : weight[1] * groups;
+  }
+  int64_t out() const {
+    return transposed ? weight[1] * groups : weight[0];
+  }
+
+  int64_t groups;
+  bool transposed;
+  SizesRef weight;
+};
+
+/// Placements of the forward operands and of the result.
+struct Split {
+  Placement input;
+  Placement weight;
+  Placement bias;
+  Placement output;
+};
+
+// Returns the ways of splitting the work between ranks without communication.
+// Channels of several groups are split between groups.
+std::vector<Split> splits(const Channels& channels) {
+  const Placement all = Replicate();
+  std::vector<Split> ways{{Shard(0), all, all, Shard(0)}};
+  if (channels.groups == 1) {
+    const int64_t out = channels.transposed ? 1 : 0;
+    ways.push_back({all, Shard(out), Shard(0), Shard(1)});
+    ways.push_back({Shard(1), Shard(1 - out), partial_sum(), partial_sum()});
+  } else {
+    const auto in_group = [&](int64_t size) { return size / channels.groups; };
+    ways.push_back(
+        {Shard(1, in_group(channels.in())),
+         Shard(0, in_group(channels.weight[0])),
+         Shard(0, in_group(channels.out())),
+         Shard(1, in_group(channels.out()))});
+  }
+  return ways;
+}
+
+Strategies convolution_rule(const OpCall& call, int64_t) {
+  const bool has_bias = call.inputs.size() > 2;
+  Strategies all;
+  for (const auto& way : splits(Channels(call))) {
+    all.push_back({{way.output}, {way.input, way.weight}});
+    if (has_bias) {
+      all.back().inputs.push_back(way.bias);
+    }
+  }
+  if (has_bias) {
+    all.push_back(
+        {{partial_sum()}, {partial_sum(), Replicate(), partial_sum()}});
+    all.push_back(
+        {{partial_sum()}, {Replicate(), partial_sum(), partial_sum()}});
+  } else {
+    all.push_back({{partial_sum()}, {partial_sum(), Replicate()}});
+    all.push_back({{partial_sum()}, {Replicate(), partial_sum()}});
+  }
+  return all;
+}
+
+// Returns the placement of the gradient of a tensor. The gradient of a
+// replicated tensor is a sum over ranks, and a partial tensor's is replicated.
+Placement gradient_of(const Placement& p) {
+  if (p.is_replicate()) {
+    return partial_sum();
+  }
+  return p.is_partial() ? Placement(Replicate()) : p;
+}
+
+// Returns the strategies for grad_output, input, weight.
+Strategies convolution_backward_rule(const OpCall& call, int64_t) {
+  Strategies all;
+  for (const auto& way : splits(Channels(call))) {
+    all.push_back(
+        {{gradient_of(way.input),
+          gradient_of(way.weight),
+          gradient_of(way.bias)},
+         {gradient_of(way.output), way.input, way.weight}});
+  }
+  all.push_back(
+      {{partial_sum(), partial_sum(), partial_sum()},
+       {partial_sum(), Replicate(), Replicate()}});
+  return all;
+}
+
+/// Geometry of one spatial dimension.
+struct KernelWindow {
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t dilation = 1;
+  int64_t output_padding = 0;
+
+  int64_t result(int64_t size, bool transposed) const {
+    const int64_t reach = dilation * (kernel - 1);
+    return transposed
+        ? (size - 1) * stride - 2 * padding + reach + output_padding + 1
+        : (size + 2 * padding - reach - 1 + stride) / stride;
+  }
+};
+
+void check_operands(const OpCall& call, const Channels& channels) {
+  const auto& input = *call.input("input")->spec;
+  const auto& weight = *call.input("weight")->spec;
+  DTENSOR_CHECK(
+      input.dim() >= 3 && input.dim() == weight.dim() &&
+          input.sizes()[1] == channels.in() && channels.groups > 0 &&
+          channels.weight[0] % channels.groups == 0,
+      "[{}] an input of {} does not fit a weight of {} in {}. Pass (samples, "
+      "channels, space...) with the weight's number of input channels.",
+      call.name(),
+      input,
+      weight,
+      pluralize(channels.groups, "group"));
+  const auto* bias = call.has_arg("bias") ? call.input("bias") : nullptr;
+  DTENSOR_CHECK(
+      bias == nullptr ||
+          (bias->dim() == 1 && bias->sizes()[0] == channels.out()),
+      "[{}] the bias, {}, must have {}. Pass one number for each output "
+      "channel.",
+      call.name(),
+      bias == nullptr ? input : *bias->spec,
+      pluralize(channels.out(), "element"));
+}
+
+std::vector<OutputMeta> convolution_meta(const OpCall& call) {
+  const Channels channels(call);
+  check_operands(call, channels);
+  const auto& input = *call.input("input")->spec;
+  const auto stride = call.ints_arg("stride");
+  const auto padding = call.ints_arg("padding");
+  const auto dilation = call.ints_arg("dilation");
+  const auto output_padding = call.ints_arg("output_padding");
+  Sizes sizes{input.sizes()[0], channels.out()};
+  for (size_t d = 2; d < channels.weight.size(); ++d) {
+    const KernelWindow window{
+        channels.weight[d],
+        element_for(stride, d - 2),
+        element_for(padding, d - 2),
+        element_for(dilation, d - 2),
+        channels.transposed ? element_for(output_padding, d - 2) : 0};
+    const auto size = window.result(input.sizes()[d], channels.transposed);
+    DTENSOR_CHECK(
+        window.stride > 0 && size > 0,
+        "[{}] a kernel of {} with padding {} and stride {} does not fit "
+        "dimension {} of {}. Use a smaller kernel or more padding.",
+        call.name(),
+        window.kernel,
+        window.padding,
+        window.stride,
+        d,
+        input);
+    sizes.push_back(size);
+  }
+  return {dense(sizes, input.dtype())};
+}
+
+std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
+  const auto mask = call.arg("output_mask").toBoolList();
+  const auto& input = *call.input("input")->spec;
+  const auto& weight = *call.input("weight")->spec;
+  const Sizes bias{Channels(call).out()};
+  return {
+      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
+      mask[1] ? dense(weight.sizes(), weight.dtype()) : undefined(),
+      mask[2] ? dense(bias, weight.dtype()) : undefined()};
+}
+
+bool all_sizes_positive(const Spec& layout) {
+  const auto sizes = layout.local_sizes();
+  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
+}
+
+// Passes the number of local groups, and marks calls whose operands all have
+// elements, which the operator itself can run.
+void localize_groups(const OpCall& call, Decision& decision) {
+  const Channels channels(call);
+  const auto weight = static_cast<size_t>(call.input_index("weight"));
+  const auto in_group = channels.weight[0] / channels.groups;
+  if (channels.groups > 1 && in_group > 0) {
+    const auto local = decision.layout_of(call, weight).local_sizes();
+    decision.args.emplace_back(
+        call.arg_index("groups"), local.empty() ? 0 : local[0] / in_group);
+  }
+  decision.is_plain_call = true;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    decision.is_plain_call = decision.is_plain_call &&
+        all_sizes_positive(decision.layout_of(call, i));
+  }
+}
+
+void localize_backward(const OpCall& call, Decision& decision) {
+  localize_groups(call, decision);
+  const auto grad_output = decision.layout_of(call, 0).local_sizes();
+  if (!call.arg("bias_sizes").isNone() && !grad_output.empty()) {
+    decision.args.emplace_back(
+        call.arg_index("bias_sizes"), std::vector<int64_t>{grad_output[1]});
+  }
+}
+
+} // namespace
+
+DTENSOR_RULES(convolution) {
+  for (const auto* name : {"convolution", "_convolution"}) {
+    rules.dim_rule(name, convolution_rule)
+        .with_meta(convolution_meta)
+        .with_localize(localize_groups)
+        .with_local_kernel(detail::convolution_local);
+  }
+  rules.dim_rule("convolution_backward", convolution_backward_rule)
+      .with_meta(convolution_backward_meta)
+      .with_localize(localize_backward)
+      .with_local_kernel(detail::convolution_backward_local);
+}
+
+} // namespace dtensor

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators on (samples..., channels, space...) that compute each channel by
+// itself: pooling, upsampling and padding. Space is unsharded.
+#include <dtensor/ops/rules/spatial_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
+
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+namespace dtensor {
+namespace {
+
+// Returns the number of windows along a dimension. In ceil mode the last one
+// may reach over the end, but starts inside the input or its left padding.
+int64_t count_windows(
+    int64_t size,
+    int64_t reach,
+    int64_t stride,
+    int64_t padding,
+    bool ceil_mode) {
+  const auto span = size + 2 * padding - reach;
+  auto count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  if (ceil_mode && (count - 1) * stride >= size + padding) {
+    --count;
+  }
+  return count;
+}
+
+} // namespace
+
+Strategy detail::all_alike(const OpCall& call, const Placement& p) {
+  Strategy s;
+  s.outputs.resize(call.outputs.size(), p);
+  s.inputs.resize(call.inputs.size(), p);
+  return s;
+}
+
+void detail::add_linear_in_first(const OpCall& call, Strategies& strategies) {
+  if (c10::isIntegralType(call.inputs[0].spec->dtype(), true)) {
+    return;
+  }
+  auto s = all_alike(call, Replicate());
+  s.inputs[0] = partial_sum();
+  s.outputs.assign(call.outputs.size(), partial_sum());
+  strategies.push_back(std::move(s));
+}
+
+std::vector<int64_t>
+detail::windows_of(const OpCall& call, SizesRef space, bool ceil_mode) {
+  const auto kernel = call.ints_arg("kernel_size");
+  auto stride = call.ints_arg("stride");
+  stride = stride.empty() ? kernel : stride;
+  const auto padding = call.ints_arg("padding");
+  const auto dilation = call.ints_arg("dilation");
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < space.size(); ++i) {
+    const auto reach =
+        element_for(dilation, i) * (element_for(kernel, i) - 1) + 1;
+    DTENSOR_CHECK(
+        element_for(stride, i) > 0 &&
+            space[i] + 2 * element_for(padding, i) >= reach,
+        "[{}] a kernel of {} with padding {} and stride {} does not fit "
+        "dimension {} of the space of {}. Use a smaller kernel or more "
+        "padding.",
+        call.name(),
+        element_for(kernel, i),
+        element_for(padding, i),
+        element_for(stride, i),
+        i,
+        *call.inputs[0].spec);
+    counts.push_back(count_windows(
+        space[i],
+        reach,
+        element_for(stride, i),
+        element_for(padding, i),
+        ceil_mode));
+  }
+  return counts;
+}
+
+OpRule& detail::add_spatial(
+    RuleRegistry& rules,
+    const std::string& name,
+    DimRule rule) {
+  return rules.dim_rule(name, std::move(rule))
+      .with_local_kernel(detail::zeros_if_empty);
+}
+
+namespace {
+
+using namespace detail;
+
+/// Linearity of an operator in its first operand.
+enum class Linear : uint8_t { kNo, kInFirst };
+
+// Returns the rule of an operator whose last `space` dimensions are unsharded.
+// All operands and results have the other dimensions.
+DimRule before_space(int64_t space, Linear linear = Linear::kNo) {
+  return [space, linear](const OpCall& call, int64_t) {
+    Strategies all;
+    for (int64_t d = 0; d < call.inputs[0].dim() - space; ++d) {
+      all.push_back(all_alike(call, Shard(d)));
+    }
+    if (linear == Linear::kInFirst) {
+      add_linear_in_first(call, all);
+    }
+    return all;
+  };
+}
+
+// Returns the strategies of fractional pooling. Its random samples always have
+// a dimension of samples, (samples, channels, coordinates).
+DimRule fractional_max_pool(int64_t space) {
+  return [space](const OpCall& call, int64_t) {
+    const auto before = call.inputs[0].dim() - space;
+    Strategies all;
+    for (int64_t d = 0; d < before; ++d) {
+      all.push_back({{Shard(d), Shard(d)}, {Shard(d), Shard(d + 2 - before)}});
+    }
+    return all;
+  };
+}
+
+// --- shapes -----------------------------------------------------------------
+
+// Returns the shape of the first operand with other last dimensions.
+Sizes with_space(const OpCall& call, const std::vector<int64_t>& space) {
+  const auto sizes = call.inputs[0].sizes();
+  DTENSOR_CHECK(
+      sizes.size() > space.size(),
+      "[{}] needs {} of space after the channels, got {}. Pass (samples, "
+      "channels, space...).",
+      call.name(),
+      detail::pluralize(space.size(), "dimension"),
+      *call.inputs[0].spec);
+  Sizes result(
+      sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(space.size()));
+  result.append(space.begin(), space.end());
+  return result;
+}
+
+// Returns the shape of self, a later operand of a backward operator.
+std::vector<OutputMeta> dense_like_self(const OpCall& call) {
+  const auto& self = *call.input("self")->spec;
+  return {dense(self.sizes(), self.dtype())};
+}
+
+std::vector<OutputMeta> sized_by_output_size(const OpCall& call) {
+  return {dense(
+      with_space(call, call.ints_arg("output_size")),
+      call.inputs[0].spec->dtype())};
+}
+
+// Checks what max_pool3d_with_indices checks before it looks at any element.
+void check_max_pool3d(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      self.dim() == 4 || self.dim() == 5,
+      "[{}] needs (samples, channels, space...) with three dimensions of "
+      "space, got {}. Reshape it.",
+      call.name(),
+      self);
+  const auto sizes = self.sizes();
+  const auto kernel = call.ints_arg("kernel_size");
+  const auto dilation = call.ints_arg("dilation");
+  const auto padding = call.ints_arg("padding");
+  bool fits = true;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto reach =
+        element_for(dilation, i) * (element_for(kernel, i) - 1) + 1;
+    fits = fits && sizes[sizes.size() - 3 + i] > 0 &&
+        element_for(padding, i) * 2 <= reach;
+  }
+  DTENSOR_CHECK(
+      fits && sizes[sizes.size() - 4] > 0,
+      "[{}] {} has no channels or no space, or padding {} is more than half of "
+      "the kernel {}. Use less padding.",
+      call.name(),
+      self,
+      c10::IntArrayRef(padding),
+      c10::IntArrayRef(kernel));
+}
+
+std::vector<OutputMeta> max_pool3d_meta(const OpCall& call) {
+  check_max_pool3d(call);
+  const auto& self = *call.inputs[0].spec;
+  const auto sizes = with_space(
+      call,
+      windows_of(
+          call,
+          self.sizes().slice(self.sizes().size() - 3),
+          call.bool_arg("ceil_mode")));
+  return {dense(sizes, self.dtype()), dense(sizes, at::kLong)};
+}
+
+std::vector<OutputMeta> reflection_pad2d_meta(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  const auto pad = call.ints_arg("padding"); // left, right, top, bottom
+  const auto height = self.sizes()[self.sizes().size() - 2];
+  const auto width = self.sizes().back();
+  DTENSOR_CHECK(
+      pad.size() == 4 && pad[0] < width && pad[1] < width && pad[2] < height &&
+          pad[3] < height,
+      "[{}] cannot reflect {} around {}: padding must be less than the size. "
+      "Use less padding.",
+      call.name(),
+      c10::IntArrayRef(pad),
+      self);
+  return {dense(
+      with_space(call, {height + pad[2] + pad[3], width + pad[0] + pad[1]}),
+      self.dtype())};
+}
+
+// Adds a backward operator of grad_output and self. Its own gradient for self
+// is zero.
+void add_backward(RuleRegistry& rules, const std::string& name, int64_t space) {
+  add_spatial(rules, name, before_space(space, Linear::kInFirst))
+      .with_meta(dense_like_self)
+      .with_traits({.gradient_from_sizes_only = true});
+}
+
+void add_pooling(RuleRegistry& rules) {
+  for (const int64_t space : {2, 3}) {
+    const auto d = std::to_string(space) + "d";
+    const auto linear = before_space(space, Linear::kInFirst);
+    add_spatial(rules, "avg_pool" + d, linear);
+    add_spatial(rules, "_adaptive_avg_pool" + d, linear)
+        .with_meta(sized_by_output_size);
+    add_spatial(rules, "adaptive_max_pool" + d, before_space(space));
+    add_spatial(rules, "fractional_max_pool" + d, fractional_max_pool(space));
+    add_spatial(rules, "max_unpool" + d, linear)
+        .with_meta(sized_by_output_size);
+    for (const std::string& name :
+         {"avg_pool" + d,
+          "_adaptive_avg_pool" + d,
+          "adaptive_max_pool" + d,
+          "fractional_max_pool" + d,
+          "max_pool" + d + "_with_indices"}) {
+      add_backward(rules, name + "_backward", space);
+    }
+  }
+  add_spatial(rules, "max_pool2d_with_indices", before_space(2));
+  add_spatial(rules, "max_pool3d_with_indices", before_space(3))
+      .with_meta(max_pool3d_meta);
+}
+
+void add_upsampling(RuleRegistry& rules) {
+  const auto add_both = [&](const std::string& name, int64_t space) {
+    const auto linear = before_space(space, Linear::kInFirst);
+    add_spatial(rules, name, linear);
+    add_spatial(rules, name + "_backward", linear)
+        .with_traits({.size_arg = "input_size"});
+  };
+  for (const int64_t space : {1, 2, 3}) {
+    const auto d = std::to_string(space) + "d";
+    add_both("upsample_nearest" + d, space);
+    add_both("_upsample_nearest_exact" + d, space);
+  }
+  add_both("upsample_linear1d", 1);
+  add_both("upsample_trilinear3d", 3);
+  for (const auto* name :
+       {"upsample_bilinear2d",
+        "upsample_bicubic2d",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa"}) {
+    add_both(name, 2);
+  }
+}
+
+void add_padding(RuleRegistry& rules) {
+  for (const std::string kind : {"reflection_pad", "replication_pad"}) {
+    for (const int64_t space : {1, 2, 3}) {
+      const auto name = kind + std::to_string(space) + "d";
+      const auto linear = before_space(space, Linear::kInFirst);
+      auto& forward = add_spatial(rules, name, linear);
+      if (name == "reflection_pad2d") {
+        forward.with_meta(reflection_pad2d_meta);
+      }
+      add_backward(rules, name + "_backward", space);
+    }
+  }
+}
+
+} // namespace
+
+DTENSOR_RULES(spatial) {
+  add_pooling(rules);
+  add_upsampling(rules);
+  add_padding(rules);
+}
+
+} // namespace dtensor

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Parts of the rules of operators on (samples..., channels, space...), in which
+// samples and channels may be sharded.
+#pragma once
+
+#include <dtensor/ops/registry.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+
+inline Placement partial_sum() {
+  return Partial(ReduceOp::kSum);
+}
+
+/// Returns element `i` of an argument that has one element for each dimension
+/// of space, or a single one for all.
+inline int64_t element_for(const std::vector<int64_t>& list, size_t i) {
+  return list.size() == 1 ? list[0] : list.at(i);
+}
+
+/// Returns the strategy with one placement for all results and operands.
+Strategy all_alike(const OpCall& call, const Placement& p);
+
+/// Adds the strategy of an operator that is linear in its first operand, which
+/// is a partial sum. Averages of integers are rounded, and so not linear.
+void add_linear_in_first(const OpCall& call, Strategies& strategies);
+
+/// Returns the numbers of windows along the dimensions of `space`, by the
+/// arguments kernel_size, stride, padding and dilation. In ceil mode the last
+/// window may reach over the end.
+std::vector<int64_t>
+windows_of(const OpCall& call, SizesRef space, bool ceil_mode);
+
+/// Adds an operator that runs locally unless the rank has no samples or no
+/// channels.
+OpRule& add_spatial(RuleRegistry& rules, const std::string& name, DimRule rule);
+
+} // namespace dtensor::detail
