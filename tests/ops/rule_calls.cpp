@@ -202,10 +202,10 @@ void add_kernels(Table& table) {
 
 // Adds linear algebra on batches of matrices, and Fourier transforms.
 void add_linear_algebra(Table& table) {
-  const auto a = at::eye(3).repeat({4, 1, 1});
-  const auto b = floats({4, 3, 2});
-  const auto tall = at::eye(5, 3).repeat({4, 1, 1});
-  const auto pivots = at::arange(1, 4, at::kInt).repeat({4, 1});
+  const auto a = at::eye(5).repeat({4, 1, 1});
+  const auto b = floats({4, 5, 2});
+  const auto tall = at::eye(6, 5).repeat({4, 1, 1});
+  const auto pivots = at::arange(1, 6, at::kInt).repeat({4, 1});
   for (const auto* name :
        {"linalg_cholesky_ex",
         "linalg_inv_ex",
@@ -227,17 +227,17 @@ void add_linear_algebra(Table& table) {
     table[name] = {tall};
   }
   table["lu_unpack"] = {a, pivots};
-  table["linalg_householder_product"] = {tall, floats({4, 3})};
-  table["ormqr"] = {tall, floats({4, 3}), floats({4, 5, 2})};
+  table["linalg_householder_product"] = {tall, floats({4, 5})};
+  table["ormqr"] = {tall, floats({4, 5}), floats({4, 6, 2})};
   table["_linalg_solve_ex"] = {a, b};
   table["linalg_solve_triangular"] = {a, b, true};
   table["cholesky_solve"] = table["triangular_solve"] = {b, a};
   table["_cholesky_solve_helper"] = {b, a, false};
   table["linalg_lu_solve"] = table["linalg_ldl_solve"] = {a, pivots, b};
   table["linalg_cross"] = {floats({4, 6, 3}), floats({4, 6, 3}), 2};
-  table["cdist"] = table["_cdist_forward"] = {b, floats({4, 5, 2}), 2.0, 2};
+  table["cdist"] = table["_cdist_forward"] = {b, floats({4, 3, 2}), 2.0, 2};
   table["_cdist_backward"] = {
-      floats({4, 3, 5}), b, floats({4, 5, 2}), 2.0, floats({4, 3, 5})};
+      floats({4, 5, 3}), b, floats({4, 3, 2}), 2.0, floats({4, 5, 3})};
   table["_linalg_check_errors"] = {at::zeros({4}, at::kInt), "linalg.inv"};
   const auto z = at::zeros({4, 6}, at::kComplexFloat);
   table["_fft_c2c"] = {z, Ints{1}, 0, true};
