@@ -374,9 +374,12 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
+  dtensor/ops/kernels/fft.cpp
   dtensor/ops/kernels/fused.cpp
   dtensor/ops/kernels/kernel_args_impl.h
+  dtensor/ops/kernels/linalg.cpp
   dtensor/ops/kernels/local_kernels_impl.h
+  dtensor/ops/kernels/lookup.cpp
   dtensor/ops/kernels/loss.cpp
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
@@ -419,8 +422,13 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
   dtensor/ops/rules/embedding.cpp
+  dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
   dtensor/ops/rules/indexing.cpp
+  dtensor/ops/rules/linalg.cpp
+  dtensor/ops/rules/linalg_impl.h
+  dtensor/ops/rules/linalg_shapes.cpp
+  dtensor/ops/rules/lookup.cpp
   dtensor/ops/rules/loss.cpp
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/normalization.cpp

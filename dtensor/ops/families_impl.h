@@ -21,9 +21,14 @@
   family(cross_entropy) \
   family(dropout) \
   family(embedding) \
+  family(fft) \
   family(fold) \
   family(fused) \
   family(indexing) \
+  family(linalg) \
+  family(linalg_kernels) \
+  family(lookup) \
+  family(lookup_kernels) \
   family(loss) \
   family(matmul) \
   family(matmul_kernels) \

@@ -213,11 +213,13 @@ TEST(Explain, TakesOtherArgumentsByName) {
 TEST(Explain, ReportsHowCallsAreDecided) {
   const auto whole = layout("f32[4, 6] on (tp=2): R");
   const auto rows = layout("f32[4, 6] on (tp=2): S(0)");
-  EXPECT_EQ(explain("trace", {whole}).by, DecidedBy::kReplicatedOperands);
-  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kUnsupported);
   EXPECT_EQ(
-      explain("trace", {rows}).note,
-      "[aten::trace] no sharding rule; the operands are f32[4, 6] on (tp=2): "
+      explain("_pdist_forward", {whole}).by, DecidedBy::kReplicatedOperands);
+  EXPECT_EQ(explain("_pdist_forward", {rows}).by, DecidedBy::kUnsupported);
+  EXPECT_EQ(
+      explain("_pdist_forward", {rows}).note,
+      "[aten::_pdist_forward] no sharding rule; the operands are f32[4, 6] on "
+      "(tp=2): "
       "S(0). Redistribute them to Replicate first.");
   EXPECT_EQ(explain("nonzero", {rows}).by, DecidedBy::kKernel);
   EXPECT_EQ(explain("rot90", {rows}).by, DecidedBy::kOperators);
@@ -227,7 +229,8 @@ TEST(Explain, ReportsHowCallsAreDecided) {
   EXPECT_TRUE(view.mesh_dims.empty());
   EXPECT_EQ(to_string(*view.results.at(0)), "f32[24] on (tp=2): S(0)");
   const auto scope = on_missing_rule(Replicate());
-  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kReplicatedFallback);
+  EXPECT_EQ(
+      explain("_pdist_forward", {rows}).by, DecidedBy::kReplicatedFallback);
 }
 
 TEST(Explain, RefusesWhatLibTorchDoesNotHave) {
@@ -539,7 +542,7 @@ TEST(ExplainMode, AnErrorIsExplained) {
     const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
     auto b = distribute_tensor(uniform({4, 6}, 1), mesh, {Replicate()});
     const ExplainMode mode;
-    const auto error = message([&] { a.trace(); });
+    const auto error = message([&] { at::_pdist_forward(a); });
     EXPECT_EQ(only(mode).by, DecidedBy::kUnsupported);
     EXPECT_EQ(only(mode).note, error);
     EXPECT_TRUE(only(mode).results.empty());

@@ -757,7 +757,7 @@ const std::map<std::string, Provocation>& provocations() {
              "mm", [](const OpCall&, int64_t) { return Strategies(); });
        }},
       {"an operator without a rule",
-       [](const DeviceMesh& mesh) { at::cholesky_inverse(rows(mesh)); }},
+       [](const DeviceMesh& mesh) { at::_pdist_forward(rows(mesh)); }},
       {"an out argument and a gradient",
        [](const DeviceMesh& mesh) {
          at::Tensor out = rows(mesh, Replicate());

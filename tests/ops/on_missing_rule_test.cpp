@@ -62,7 +62,10 @@ void expect_as_plain(std::vector<OpCase> cases) {
 
 TEST(OnMissingRule, OperatorsWithAKernelRunReplicated) {
   expect_as_plain({
-      unary("trace", numbers({5, 4}, 1), [](auto& t) { return at::trace(t); }),
+      unary(
+          "pdist",
+          numbers({5, 4}, 1),
+          [](auto& t) { return at::_pdist_forward(t); }),
       unary(
           "conv2d",
           numbers({3, 2, 4, 5}, 1),
@@ -179,15 +182,17 @@ TEST(OnMissingRule, EndsWithItsScope) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
     const auto text =
-        "[aten::trace] no sharding rule; the operands are f64[4, 4] on (2): "
+        "[aten::_pdist_forward] no sharding rule; the operands are f64[4, 4] "
+        "on (2): "
         "S(0). Redistribute them to Replicate first.";
     for (int again = 0; again < 2; ++again) {
-      EXPECT_EQ(error_of([&] { at::trace(x); }), text);
+      EXPECT_EQ(error_of([&] { at::_pdist_forward(x); }), text);
       const auto whole = on_missing_rule(Replicate());
       EXPECT_TRUE(same(
-          DTensor(at::trace(x)).full_tensor(), at::trace(numbers({4, 4}, 1))));
+          DTensor(at::_pdist_forward(x)).full_tensor(),
+          at::_pdist_forward(numbers({4, 4}, 1))));
     }
-    EXPECT_EQ(error_of([&] { at::trace(x); }), text);
+    EXPECT_EQ(error_of([&] { at::_pdist_forward(x); }), text);
   });
 }
 
@@ -198,19 +203,19 @@ TEST(OnMissingRule, CountsItsCollectives) {
     const at::Tensor all = place(numbers({4, 4}, 1), mesh, {Replicate()});
     CommDebugMode comm;
     const auto outer = on_missing_rule(Replicate());
-    at::trace(x);
+    at::_pdist_forward(x);
     {
       const auto inner = on_missing_rule(Replicate());
-      at::trace(x);
-      at::trace(all); // replicated operands need no scope
-      at::trace(leaf(x));
+      at::_pdist_forward(x);
+      at::_pdist_forward(all); // replicated operands need no scope
+      at::_pdist_forward(leaf(x));
       x.exp(); // has a rule
-      const auto& cost = inner.costs().at("aten::trace");
+      const auto& cost = inner.costs().at("aten::_pdist_forward");
       EXPECT_EQ(cost.calls, 2);
       EXPECT_EQ(cost.collectives, 2);
       EXPECT_EQ(inner.costs().size(), 1U);
     }
-    const auto& cost = outer.costs().at("aten::trace");
+    const auto& cost = outer.costs().at("aten::_pdist_forward");
     EXPECT_EQ(cost.calls, 3);
     EXPECT_EQ(cost.collectives, comm.get_total_counts());
     EXPECT_EQ(cost.wire_bytes, comm.total().wire_bytes);
@@ -258,11 +263,12 @@ TEST(OnMissingRule, IsImplicitRedistribution) {
     const auto whole = on_missing_rule(Replicate());
     const ExplicitRedistributionContext only_explicit;
     const auto text =
-        "[aten::trace] implicit redistribution of argument \"self\" from "
+        "[aten::_pdist_forward] implicit redistribution of argument \"self\" "
+        "from "
         "f64[4, 4] on (2): S(0) to R. Redistribute before the call, or allow "
         "it there by an ExplicitRedistributionContext with enable = false.";
-    EXPECT_EQ(error_of([&] { at::trace(x); }), text);
-    EXPECT_EQ(error_of([&] { at::trace(leaf(x)); }), text);
+    EXPECT_EQ(error_of([&] { at::_pdist_forward(x); }), text);
+    EXPECT_EQ(error_of([&] { at::_pdist_forward(leaf(x)); }), text);
     EXPECT_TRUE(whole.costs().empty());
   });
 }
@@ -278,7 +284,7 @@ TEST(OnMissingRule, AcceptsReplicateOnly) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
     EXPECT_THROW(OnMissingRule{Partial()}, c10::ValueError);
-    EXPECT_THROW(at::trace(x), c10::NotImplementedError);
+    EXPECT_THROW(at::_pdist_forward(x), c10::NotImplementedError);
   });
 }
 

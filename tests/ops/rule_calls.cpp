@@ -202,10 +202,62 @@ void add_kernels(Table& table) {
       list, floats({1}), floats({1})};
 }
 
+// Adds linear algebra on batches of matrices, and Fourier transforms.
+void add_linear_algebra(Table& table) {
+  const auto a = at::eye(5).repeat({4, 1, 1});
+  const auto b = floats({4, 5, 2});
+  const auto tall = at::eye(6, 5).repeat({4, 1, 1});
+  const auto pivots = at::arange(1, 6, at::kInt).repeat({4, 1});
+  for (const auto* name :
+       {"linalg_cholesky_ex",
+        "linalg_inv_ex",
+        "linalg_lu_factor_ex",
+        "linalg_ldl_factor_ex",
+        "linalg_lu",
+        "cholesky",
+        "cholesky_inverse",
+        "linalg_matrix_exp",
+        "linalg_eig",
+        "_linalg_eigvals",
+        "_linalg_eigh",
+        "_linalg_det",
+        "_linalg_slogdet"}) {
+    table[name] = {a};
+  }
+  for (const auto* name :
+       {"linalg_qr", "geqrf", "_linalg_svd", "linalg_pinv.atol_rtol_tensor"}) {
+    table[name] = {tall};
+  }
+  table["lu_unpack"] = {a, pivots};
+  table["linalg_householder_product"] = {tall, floats({4, 5})};
+  table["ormqr"] = {tall, floats({4, 5}), floats({4, 6, 2})};
+  table["_linalg_solve_ex"] = {a, b};
+  table["linalg_solve_triangular"] = {a, b, true};
+  table["cholesky_solve"] = table["triangular_solve"] = {b, a};
+  table["_cholesky_solve_helper"] = {b, a, false};
+  table["linalg_lu_solve"] = table["linalg_ldl_solve"] = {a, pivots, b};
+  table["linalg_cross"] = {floats({4, 6, 3}), floats({4, 6, 3}), 2};
+  table["cdist"] = table["_cdist_forward"] = {b, floats({4, 3, 2}), 2.0, 2};
+  table["_cdist_backward"] = {
+      floats({4, 5, 3}), b, floats({4, 3, 2}), 2.0, floats({4, 5, 3})};
+  table["_linalg_check_errors"] = {at::zeros({4}, at::kInt), "linalg.inv"};
+  const auto z = at::zeros({4, 6}, at::kComplexFloat);
+  table["_fft_c2c"] = {z, Ints{1}, 0, true};
+  table["_fft_r2c"] = {floats({4, 6}), Ints{1}, 0, true};
+  table["_fft_c2r"] = {z, Ints{1}, 0, 10};
+}
+
 void add_others(Table& table) {
   const auto x = floats({4, 6});
   table["clamp"] = {x, 0.25};
   table["clamp.Tensor"] = {x, x};
+  table["glu_backward"] = {floats({4, 3}), x, 1};
+  table["bucketize.Tensor"] = {x, floats({5})};
+  table["searchsorted.Tensor"] = {floats({4, 5}), x};
+  table["take"] = {x, indices({3})};
+  table["histc"] = {x, 5, 0, 1};
+  table["bincount"] = {indices({4})};
+  table["isin.Tensor_Tensor"] = {x, floats({5})};
   table["_softmax_backward_data"] = table["_log_softmax_backward_data"] = {
       x, x, 1, static_cast<int64_t>(at::kFloat)};
 }
@@ -218,6 +270,7 @@ const Table& special_arguments() {
     add_products(all);
     add_norms_and_losses(all);
     add_kernels(all);
+    add_linear_algebra(all);
     add_others(all);
     add_spatial_calls(all);
     return all;

@@ -122,14 +122,14 @@ TEST(SameAsPlain, NamesMissingAndExtraResults) {
 
 TEST(SameAsPlain, NamesTheLayoutThatAnOperatorRefuses) {
   const auto refuses = [](const Tensors& x) {
-    return Tensors{at::cholesky_inverse(x[0])};
+    return Tensors{at::_pdist_forward(x[0])};
   };
   SameAsPlainOptions options = rows_on_two();
   EXPECT_THAT(
       test_text::error_of<c10::Error>([&] {
         expect_same_as_plain(refuses, {variable({3, 3}, 1).detach()}, options);
       }),
-      HasSubstr("on a mesh of 2 in [S(0)]: [aten::cholesky_inverse] "));
+      HasSubstr("on a mesh of 2 in [S(0)]: [aten::_pdist_forward] "));
   options.placements = {{Replicate()}, {Replicate()}};
   EXPECT_EQ(
       error_of_trial(refuses, options),

@@ -65,6 +65,21 @@ LocalKernelFunction argmin_local;
 LocalKernelFunction cumprod_local;
 LocalKernelFunction running_extreme_local;
 
+/// Runs an operator that returns "info" last and checks it on request. Gathers
+/// the info, so that a check fails on all ranks or on none.
+LocalKernelFunction check_errors_local;
+/// Computes cholesky, which fails on all ranks or on none.
+LocalKernelFunction cholesky_local;
+/// Computes products of Householder matrices. The gradient of an empty shard
+/// depends on the same tensors as on other ranks.
+LocalKernelFunction householder_local;
+/// Adds the elements of the global diagonal that the local matrix has.
+LocalKernelFunction trace_local;
+
+/// Computes Fourier transforms, also of an empty shard. The result is
+/// row-major, whatever memory order the library of transforms prefers.
+LocalKernelFunction fft_local;
+
 /// Splits an empty local dimension into as many tensors as the global one has,
 /// all of them empty. LibTorch would compute their number from the split size.
 LocalKernelFunction empty_split_local;

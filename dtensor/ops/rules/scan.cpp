@@ -18,6 +18,11 @@ std::vector<OutputMeta> scanned_and_indices(const OpCall& call) {
   return {dense(self.sizes(), self.dtype()), dense(self.sizes(), at::kLong)};
 }
 
+std::vector<OutputMeta> like_second(const OpCall& call) {
+  const auto& self = *call.inputs[1].spec;
+  return {dense(self.sizes(), self.dtype())};
+}
+
 // Returns the strategies of renorm, which scales each slice along `dim` by its
 // own norm.
 Strategies renorm_rule(const OpCall& call, int64_t) {
@@ -51,6 +56,8 @@ DTENSOR_RULES(scan) {
       .with_local_kernel(cumprod_local)
       .as_region();
   rules.dim_rule("renorm", renorm_rule);
+  rules.dim_rule("glu", unsharded_dim_rule);
+  rules.dim_rule("glu_backward", along_dim_rule({0})).with_meta(like_second);
   // Operators that pick elements scatter into plain zeros in the backward pass,
   // so they run with the autograd of the local operator.
   for (const auto* name : {"sort", "sort.stable", "topk"}) {

@@ -26,7 +26,7 @@ namespace dtensor::detail {
 namespace {
 
 // Query, key and value.
-using Operands = std::array<at::Tensor, 3>;
+using QueryKeyValue = std::array<at::Tensor, 3>;
 using Layouts = std::array<Placements, 3>;
 
 constexpr int64_t kTokensFromEnd = 2;
@@ -42,14 +42,14 @@ std::optional<int64_t> dim_of(const DeviceMesh& mesh, const DeviceMesh& scope) {
   return std::nullopt;
 }
 
-bool share_a_mesh(const Operands& all) {
+bool share_a_mesh(const QueryKeyValue& all) {
   return std::all_of(all.begin(), all.end(), [&](const at::Tensor& t) {
     return is_dtensor(t) && spec_of(t)->mesh() == spec_of(all[0])->mesh() &&
         t.dim() >= 2;
   });
 }
 
-bool cuts_tokens(const Operands& all, int64_t mesh_dim) {
+bool cuts_tokens(const QueryKeyValue& all, int64_t mesh_dim) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& t) {
     return spec_of(t)->placements()[static_cast<size_t>(mesh_dim)].is_sharded(
         t.dim() - kTokensFromEnd);
@@ -63,7 +63,7 @@ int64_t size_from_end(const at::Tensor& t, int64_t place) {
 // Chooses layouts of query, key and value, one mesh dimension after the other.
 class LayoutsFor {
  public:
-  LayoutsFor(const Operands& all, bool grouped, int64_t tokens_dim)
+  LayoutsFor(const QueryKeyValue& all, bool grouped, int64_t tokens_dim)
       : all_(all),
         grouped_(grouped),
         tokens_dim_(tokens_dim) {}
@@ -146,12 +146,12 @@ class LayoutsFor {
     return false;
   }
 
-  const Operands& all_;
+  const QueryKeyValue& all_;
   bool grouped_;
   int64_t tokens_dim_;
 };
 
-// Operands that are replicated where the query is sharded serve only some
+// QueryKeyValue that are replicated where the query is sharded serve only some
 // queries on each rank, so their gradients are Partial.
 Placements gradient_layout(const Placements& layout, const Placements& query) {
   Placements result = layout;
@@ -197,8 +197,8 @@ std::optional<std::vector<int64_t>> picked_heads(
   return in_groups ? std::nullopt : std::optional(std::move(places));
 }
 
-Operands brought_to(const Operands& all, const Layouts& layouts) {
-  Operands result;
+QueryKeyValue brought_to(const QueryKeyValue& all, const Layouts& layouts) {
+  QueryKeyValue result;
   for (size_t i = 0; i < all.size(); ++i) {
     result[i] = redistribute_autograd(
         all[i], spec_of(all[i])->with_placements(layouts[i]));
@@ -206,7 +206,7 @@ Operands brought_to(const Operands& all, const Layouts& layouts) {
   return result;
 }
 
-AttentionArgs local_args(const AttentionArgs& args, const Operands& all) {
+AttentionArgs local_args(const AttentionArgs& args, const QueryKeyValue& all) {
   AttentionArgs local = args;
   std::array<at::Tensor*, 3> parts = {&local.query, &local.key, &local.value};
   const Placements of_query(spec_of(all[0])->placements());
@@ -226,7 +226,7 @@ AttentionArgs local_args(const AttentionArgs& args, const Operands& all) {
 }
 
 // Returns the layout of the operator's result, that of the query.
-SpecPtr output_spec(const Operands& all, bool grouped) {
+SpecPtr output_spec(const QueryKeyValue& all, bool grouped) {
   const auto& query = all[0];
   int64_t dim = 0;
   for (const auto& t : all) {
@@ -259,7 +259,7 @@ SpecPtr output_spec(const Operands& all, bool grouped) {
 std::optional<int64_t> dim_of_tokens(
     const AttentionArgs& args,
     const ContextScope& scope) {
-  const Operands all = {args.query, args.key, args.value};
+  const QueryKeyValue all = {args.query, args.key, args.value};
   if (!share_a_mesh(all)) {
     return std::nullopt;
   }
@@ -270,7 +270,7 @@ std::optional<int64_t> dim_of_tokens(
 std::optional<at::Tensor> attend_dtensors(
     const AttentionArgs& args,
     const ContextScope& scope) {
-  const Operands given = {args.query, args.key, args.value};
+  const QueryKeyValue given = {args.query, args.key, args.value};
   const auto& mesh = spec_of(args.query)->mesh();
   const auto m = dim_of_tokens(args, scope);
   if (!m) {

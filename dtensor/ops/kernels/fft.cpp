@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Fourier transforms of local shards.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+
+#include <ATen/ops/real.h>
+
+namespace dtensor::detail {
+
+void fft_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  const auto& result = *decision.outputs[0];
+  if (self.numel() > 0 || result.numel() == 0) {
+    op.callBoxed(stack);
+    stack->back() = stack->back().toTensor().contiguous();
+    return;
+  }
+  // Libraries of transforms refuse an empty shard.
+  const bool is_real = !at::isComplexType(result.dtype());
+  const auto converted = is_real ? at::real(self) : self.to(result.dtype());
+  args.returns(converted.reshape(result.local_sizes()));
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Fourier transforms. Dimensions that are not transformed may be sharded, and a
+// sharded dimension that is transformed becomes unsharded, by an all_to_all if
+// another dimension can be sharded. Transforms are linear over the real
+// numbers, which is enough for sums over ranks.
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
+
+#include <c10/core/ScalarType.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+using detail::dense;
+
+// Returns the transformed dimensions; none if the list is empty.
+std::vector<int64_t> transformed(const OpCall& call) {
+  auto dims = call.ints_arg("dim");
+  for (auto& d : dims) {
+    d = c10::maybe_wrap_dim(d, call.inputs[0].dim());
+  }
+  return dims;
+}
+
+Strategies transform(const OpCall& call, int64_t mesh_dim) {
+  const auto dims = transformed(call);
+  Strategies strategies;
+  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) {
+      strategies.push_back({{Shard(d)}, {Shard(d)}});
+    }
+  }
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial(ReduceOp::kSum) || now.is_partial(ReduceOp::kAvg)) {
+    strategies.push_back({{now}, {now}});
+  }
+  return strategies;
+}
+
+// Returns the result with this size in the last transformed dimension, which
+// may be the only half of it that the other half does not determine.
+std::vector<OutputMeta>
+with_last_size(const OpCall& call, int64_t size, at::ScalarType dtype) {
+  const auto& self = *call.inputs[0].spec;
+  const auto dims = transformed(call);
+  Sizes sizes(self.sizes().begin(), self.sizes().end());
+  if (!dims.empty()) {
+    sizes[static_cast<size_t>(dims.back())] = size;
+  }
+  return {dense(sizes, dtype)};
+}
+
+int64_t last_size(const OpCall& call) {
+  const auto dims = transformed(call);
+  return dims.empty()
+      ? 0
+      : call.inputs[0].sizes()[static_cast<size_t>(dims.back())];
+}
+
+std::vector<OutputMeta> r2c_meta(const OpCall& call) {
+  const auto size = last_size(call);
+  return with_last_size(
+      call,
+      call.bool_arg("onesided") ? size / 2 + 1 : size,
+      c10::toComplexType(call.inputs[0].spec->dtype()));
+}
+
+std::vector<OutputMeta> c2r_meta(const OpCall& call) {
+  return with_last_size(
+      call,
+      call.int_arg("last_dim_size"),
+      c10::toRealValueType(call.inputs[0].spec->dtype()));
+}
+
+} // namespace
+
+DTENSOR_RULES(fft) {
+  const std::pair<const char*, MetaRule> transforms[] = {
+      {"_fft_c2c", detail::dense_like_first},
+      {"_fft_r2c", r2c_meta},
+      {"_fft_c2r", c2r_meta}};
+  for (const auto& [name, meta] : transforms) {
+    rules.dim_rule(name, transform)
+        .with_meta(meta)
+        .with_local_kernel(detail::fft_local)
+        .as_region();
+  }
+}
+
+} // namespace dtensor

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Batches of matrices: strategies and result shapes of linear algebra.
+#pragma once
+
+#include <dtensor/ops/strategy.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Numbers of dimensions at the end of each tensor that are not batches: 2 for
+/// matrices, 1 for vectors, 0 for numbers.
+struct Batched {
+  std::vector<int64_t> inputs;
+  std::vector<int64_t> outputs;
+  /// Inputs in which the first result is linear. The other results do not
+  /// depend on them.
+  std::vector<size_t> linear = {};
+};
+
+/// Returns the strategies that shard a batch dimension in all tensors that have
+/// it. A tensor that is broadcast there is replicated.
+Strategies
+batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim);
+
+/// Adds, for each input of `linear`, the strategy with its partial sum or
+/// average: the first result is partial, and all else replicated.
+void add_linear(
+    const OpCall& call,
+    const std::vector<size_t>& linear,
+    int64_t mesh_dim,
+    Strategies& strategies);
+
+// Result shapes of operators that have no meta kernel in C++.
+
+/// One column-major matrix like the (square) first input.
+std::vector<OutputMeta> square_meta(const OpCall& call);
+std::vector<OutputMeta> matrix_exp_meta(const OpCall& call);
+std::vector<OutputMeta> geqrf_meta(const OpCall& call);
+std::vector<OutputMeta> householder_meta(const OpCall& call);
+std::vector<OutputMeta> ormqr_meta(const OpCall& call);
+std::vector<OutputMeta> eig_meta(const OpCall& call);
+std::vector<OutputMeta> eigvals_meta(const OpCall& call);
+std::vector<OutputMeta> pinv_meta(const OpCall& call);
+/// The solution of a system with broadcast batches.
+std::vector<OutputMeta> solved_meta(const OpCall& call);
+std::vector<OutputMeta> cholesky_solved_meta(const OpCall& call);
+std::vector<OutputMeta> cdist_meta(const OpCall& call);
+std::vector<OutputMeta> cdist_backward_meta(const OpCall& call);
+
+} // namespace dtensor::detail

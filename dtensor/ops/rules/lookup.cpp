@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Look-ups: places in sorted numbers, membership, elements by flat index, and
+// counts. What is looked up may be sharded; where it is looked up is
+// replicated.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
+
+namespace dtensor {
+namespace {
+
+using detail::dense;
+
+// Adds the strategies that shard input `i` like the result, and nothing else.
+void add_sharded_input(const OpCall& call, size_t i, Strategies& strategies) {
+  for (int64_t d = 0; d < call.inputs[i].dim(); ++d) {
+    Strategy s{{Shard(d)}, Placements(call.inputs.size(), Replicate())};
+    s.inputs[i] = Shard(d);
+    strategies.push_back(std::move(s));
+  }
+}
+
+// Returns the rule of an operator that looks up each element of input `i`.
+DimRule lookup(size_t i) {
+  return [i](const OpCall& call, int64_t) {
+    Strategies strategies;
+    add_sharded_input(call, i, strategies);
+    return strategies;
+  };
+}
+
+// Returns the strategies of (sorted_sequence, self, sorter?). The sequence is a
+// vector, or has a vector for each row of self.
+Strategies searchsorted(const OpCall& call, int64_t) {
+  Strategies strategies;
+  if (call.inputs[0].dim() == 1) {
+    add_sharded_input(call, 1, strategies);
+    return strategies;
+  }
+  const auto last = call.inputs[0].dim() - 1;
+  for (int64_t d = 0; d < last; ++d) {
+    strategies.push_back(
+        {{Shard(d)}, Placements(call.inputs.size(), Shard(d))});
+  }
+  Strategy s{{Shard(last)}, Placements(call.inputs.size(), Replicate())};
+  s.inputs[1] = Shard(last);
+  strategies.push_back(std::move(s));
+  return strategies;
+}
+
+at::ScalarType place_dtype(const OpCall& call) {
+  return call.bool_arg("out_int32") ? at::kInt : at::kLong;
+}
+
+std::vector<OutputMeta> bucketize_meta(const OpCall& call) {
+  return {dense(call.inputs[0].sizes(), place_dtype(call))};
+}
+
+// Checks global shapes: local ones could fit where these do not.
+std::vector<OutputMeta> searchsorted_meta(const OpCall& call) {
+  const auto& sequence = *call.inputs[0].spec;
+  const auto& self = *call.inputs[1].spec;
+  const auto ndim = static_cast<size_t>(sequence.dim());
+  const bool rows_fit = ndim > 0 && sequence.dim() == self.dim() &&
+      sequence.sizes().slice(0, ndim - 1) == self.sizes().slice(0, ndim - 1);
+  const bool sorter_fits =
+      call.inputs.size() < 3 || call.inputs[2].sizes() == sequence.sizes();
+  DTENSOR_CHECK(
+      (ndim == 1 || rows_fit) && sorter_fits,
+      "[{}] needs a sorted vector, or one for each row of the values, got {} "
+      "for {}. Reshape the sequence, and its sorter.",
+      call.name(),
+      sequence,
+      self);
+  return {dense(self.sizes(), place_dtype(call))};
+}
+
+std::vector<OutputMeta> take_meta(const OpCall& call) {
+  return {dense(call.inputs[1].sizes(), call.inputs[0].spec->dtype())};
+}
+
+// Returns the strategies of histc: the counts of all shards add up, if the
+// limits of the bins are given. Otherwise they are those of the elements.
+Strategies histc(const OpCall& call, int64_t) {
+  const auto low = call.arg("min").toScalar().toDouble();
+  const auto high = call.arg("max").toScalar().toDouble();
+  Strategies strategies;
+  for (int64_t d = 0; low != high && d < call.inputs[0].dim(); ++d) {
+    strategies.push_back({{Partial(ReduceOp::kSum)}, {Shard(d)}});
+  }
+  return strategies;
+}
+
+std::vector<OutputMeta> histc_meta(const OpCall& call) {
+  return {dense({call.int_arg("bins")}, call.inputs[0].spec->dtype())};
+}
+
+} // namespace
+
+DTENSOR_RULES(lookup) {
+  rules.dim_rule("bucketize.Tensor", lookup(0)).with_meta(bucketize_meta);
+  rules.dim_rule("searchsorted.Tensor", searchsorted)
+      .with_meta(searchsorted_meta);
+  for (const auto* name : {"isin.Tensor_Tensor", "isin.Tensor_Scalar"}) {
+    rules.dim_rule(name, lookup(0));
+  }
+  // The gradient formula adds to plain zeros.
+  rules.dim_rule("take", lookup(1)).with_meta(take_meta).as_region();
+  rules.dim_rule("histc", histc).with_meta(histc_meta).scalar_values();
+}
+
+} // namespace dtensor
