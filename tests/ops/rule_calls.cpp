@@ -204,6 +204,7 @@ void add_others(Table& table) {
   const auto x = floats({4, 6});
   table["clamp"] = {x, 0.25};
   table["clamp.Tensor"] = {x, x};
+  table["quantile"] = table["nanquantile"] = {x, floats({2}), 1};
   table["_softmax_backward_data"] = table["_log_softmax_backward_data"] = {
       x, x, 1, static_cast<int64_t>(at::kFloat)};
 }

@@ -56,6 +56,8 @@ LocalKernelFunction argmin_local;
 /// on other ranks.
 LocalKernelFunction cumprod_local;
 LocalKernelFunction running_extreme_local;
+/// Computes quantiles. Those of an empty shard are an empty result.
+LocalKernelFunction quantile_local;
 
 /// Splits an empty local dimension into as many tensors as the global one has,
 /// all of them empty. LibTorch would compute their number from the split size.
