@@ -15,8 +15,5 @@ constexpr bool torch_since(int minor) {
 /// True if LibTorch has a gradient formula for aminmax.
 constexpr bool kAminmaxHasGradient = torch_since(12);
 constexpr bool kNextafterHasGradient = torch_since(13);
-/// True if quantile() and nanquantile() read the data of their input, which a
-/// sharded DTensor does not have.
-constexpr bool kQuantileReadsData = torch_since(14);
 
 } // namespace dtensor::testing

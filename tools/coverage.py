@@ -36,6 +36,7 @@ def merge_profiles(build):
 def lines_of_files(build, profile):
     """Returns {path: (number of lines with code, number of those that ran)}."""
     libraries = [build / f"libdtensor{name}.so" for name in INSTRUMENTED]
+    libraries = [library for library in libraries if library.exists()]
     objects = [part for library in libraries[1:] for part in ("--object", library)]
     exported = subprocess.run(
         ["llvm-cov", "export", "--summary-only", "--instr-profile", profile,

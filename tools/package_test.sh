@@ -4,7 +4,8 @@
 # runs the first program of README.md with each of them. Needs to be root.
 # Arguments are the packages (default: those of build/packages). The root is
 # build/package_root, made with debootstrap; PACKAGE_ROOT names another. LibTorch
-# is the one of build/torch_prefix, or TORCH; the root sees it as /opt/libtorch.
+# is the one of build/torch_prefix, or TORCH; the root sees it as /opt/libtorch, and
+# the CUDA libraries that pip installs beside it as /opt/nvidia.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,6 +72,7 @@ fi
 # --- on this machine ---------------------------------------------------------
 
 torch=${TORCH:-$(cat build/torch_prefix)}
+nvidia=$(dirname "$torch")/nvidia
 root=${PACKAGE_ROOT:-build/package_root}
 packages=("$@")
 if ((${#packages[@]} == 0)); then
@@ -82,7 +84,7 @@ fi
 # that is not relative.
 check_relocatable() {
   local file found
-  if found=$(grep -rlF -e "$PWD" -e "$torch" "$1"); then
+  if found=$(grep -rlF -e "$PWD" -e "$torch" -e "$nvidia" "$1"); then
     die "paths of this machine in: $found"
   fi
   while read -r file; do
@@ -120,15 +122,19 @@ cp -r tests/package/installed "$work"
 cp "$0" "$work/package_test.sh"
 cmake -D source="$PWD" -D path="$work/hello.cpp" -P tests/package/write_readme_program.cmake
 
-mkdir -p "$root/test" "$root/opt/libtorch"
+mkdir -p "$root/test" "$root/opt/libtorch" "$root/opt/nvidia"
 unshare --mount --pid --fork bash -euc '
   root=$1; mount --make-rprivate /
   mount --bind "$2" "$root/test"
   mount --bind "$3" "$root/opt/libtorch"
   mount -o remount,bind,ro "$root/opt/libtorch"
+  if [[ -d $4 ]]; then
+    mount --bind "$4" "$root/opt/nvidia"
+    mount -o remount,bind,ro "$root/opt/nvidia"
+  fi
   mount -t proc proc "$root/proc"
   mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
   exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C \
-    bash /test/package_test.sh --inside "${@:4}"' \
-  _ "$root" "$work" "$torch" "${inside[@]}"
+    bash /test/package_test.sh --inside "${@:5}"' \
+  _ "$root" "$work" "$torch" "$nvidia" "${inside[@]}"
 say "passed: ${#packages[@]} packages"

@@ -165,6 +165,9 @@ std::vector<Function> whole_reductions() {
   each_dim(all, "kthvalue", [](T x, int64_t d, bool k) {
     return x.kthvalue(1, d, k);
   });
+  each_dim(all, "quantile", [](T x, int64_t d, bool k) {
+    return at::quantile(x, 0.3, d, k);
+  });
   each_dim(
       all, "var", [](T x, int64_t d, bool k) { return x.var(d, false, k); });
   each_dim(
@@ -173,6 +176,37 @@ std::vector<Function> whole_reductions() {
     return x.logsumexp(d, k);
   });
   return all;
+}
+
+std::vector<Function> quantiles() {
+  using T = const at::Tensor&;
+  const auto with_nan = [](T x) {
+    return at::where(x > 0.5, x, at::full_like(x, std::nan("")));
+  };
+  return {
+      one("quantile", [](T x) { return at::quantile(x, 0.3); }),
+      one("quantile nearest",
+          [](T x) { return at::quantile(x, 0.3, 1, false, "nearest"); }),
+      one(
+          "quantile out",
+          [](T x) {
+            auto out = at::empty_like(x.select(1, 0));
+            return at::quantile_out(out, x.detach(), 0.3, 1);
+          },
+          false),
+      one(
+          "nanquantile",
+          [=](T x) { return at::nanquantile(with_nan(x), 0.3, 0); },
+          false),
+      // The gradient reaches the quantiles, too.
+      one("quantiles in a tensor",
+          [](T x) { return at::quantile(x, x.select(1, 0).sigmoid(), 1); }),
+      one("quantiles in a tensor, kept",
+          [](T x) {
+            return at::quantile(x, x.select(1, 0).sigmoid(), 0, true);
+          }),
+      one("one quantile in a tensor",
+          [](T x) { return at::nanquantile(x, x.mean().sigmoid(), 1); })};
 }
 
 std::vector<Function> norms() {
@@ -302,6 +336,31 @@ TEST(Reduction, SumsAndExtremesAreThoseOfTheFullTensor) {
 
 TEST(Reduction, WhatDoesNotComposeIsComputedOnWholeDimensions) {
   check_all(whole_reductions());
+}
+
+TEST(Reduction, QuantilesAreThoseOfTheFullTensor) {
+  check_all(quantiles());
+}
+
+TEST(Reduction, QuantilesKeepTheShardsOfOtherDimensions) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto plain = uniform({2, 5}, 1);
+    const auto x = place(plain, mesh, Shard(0)); // the last rank has no row
+    const auto q = place(at::tensor({0.2, 0.7}), mesh, Replicate());
+    const auto layout = [](const at::Tensor& t) {
+      return DTensor(t).placements()[0];
+    };
+    const ExplicitRedistributionContext no_communication;
+    EXPECT_EQ(layout(at::quantile(x, 0.5, 1)), Shard(0));
+    EXPECT_EQ(layout(at::quantile(x, q, 1)), Shard(1));
+    const auto kept = at::nanquantile(x, q, -1, /*keepdim=*/true);
+    EXPECT_EQ(layout(kept), Shard(1));
+    EXPECT_EQ(kept.sizes(), at::IntArrayRef({2, 2, 1}));
+    EXPECT_THROW(at::quantile(x, 1.5, 1), c10::Error);
+    EXPECT_THROW(at::quantile(x, q.view({1, 2}), 1), c10::Error);
+    EXPECT_THROW(at::quantile(x.slice(1, 0, 0), 0.5, 0), c10::Error);
+  });
 }
 
 TEST(Reduction, NormsOfEveryOrder) {

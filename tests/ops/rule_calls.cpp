@@ -258,6 +258,7 @@ void add_others(Table& table) {
   table["histc"] = {x, 5, 0, 1};
   table["bincount"] = {indices({4})};
   table["isin.Tensor_Tensor"] = {x, floats({5})};
+  table["quantile"] = table["nanquantile"] = {x, floats({2}), 1};
   table["_softmax_backward_data"] = table["_log_softmax_backward_data"] = {
       x, x, 1, static_cast<int64_t>(at::kFloat)};
 }

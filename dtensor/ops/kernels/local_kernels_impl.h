@@ -64,6 +64,8 @@ LocalKernelFunction argmin_local;
 /// on other ranks.
 LocalKernelFunction cumprod_local;
 LocalKernelFunction running_extreme_local;
+/// Computes quantiles. Those of an empty shard are an empty result.
+LocalKernelFunction quantile_local;
 
 /// Runs an operator that returns "info" last and checks it on request. Gathers
 /// the info, so that a check fails on all ranks or on none.

@@ -162,4 +162,24 @@ void running_extreme_local(
   });
 }
 
+// Runs the operator on an element in place of none, so that all ranks check the
+// arguments and record the same autograd graph.
+void quantile_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  auto& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
+  const auto local = self.toTensor();
+  if (local.numel() > 0) {
+    op.callBoxed(stack);
+    return;
+  }
+  auto sizes = local.sizes().vec();
+  std::replace(sizes.begin(), sizes.end(), int64_t{0}, int64_t{1});
+  self = local.sum().expand(sizes);
+  op.callBoxed(stack);
+  const auto result = torch::jit::pop(*stack).toTensor();
+  stack->emplace_back(result.sum().expand(decision.outputs[0]->local_sizes()));
+}
+
 } // namespace dtensor::detail

@@ -211,6 +211,53 @@ void add_picking(RuleRegistry& rules) {
   }
 }
 
+// Returns the strategies of quantile and nanquantile. A tensor `q` of several
+// quantiles is replicated, and adds a first dimension to the result.
+Strategies quantile_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  if (call.inputs.size() > 1) {
+    for (auto& strategy : strategies) {
+      const auto dim = strategy.outputs[0].dim();
+      strategy.outputs[0] = Shard(call.inputs[1].dim() > 0 ? dim + 1 : dim);
+      strategy.inputs.push_back(Replicate());
+    }
+  }
+  return strategies;
+}
+
+std::vector<OutputMeta> quantile_meta(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      self.numel() > 0,
+      "[{}] {} is empty, so it has no quantiles. Pass a non-empty tensor.",
+      call.name(),
+      self);
+  auto result =
+      dense(reduced_of(call).result_sizes(self.sizes()), self.dtype());
+  if (call.inputs.size() > 1 && call.inputs[1].dim() > 0) {
+    // In memory, the quantiles of an element are neighbours.
+    const auto count = call.inputs[1].sizes()[0];
+    for (auto& stride : result.strides) {
+      stride *= std::max<int64_t>(count, 1);
+    }
+    result.sizes.insert(result.sizes.begin(), count);
+    result.strides.insert(result.strides.begin(), 1);
+  }
+  return {result};
+}
+
+// Adds quantiles. LibTorch composes them of operators that make plain tensors,
+// and since 2.14 of reads of memory.
+void add_quantiles(RuleRegistry& rules) {
+  for (const auto* name :
+       {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {
+    rules.dim_rule(name, quantile_rule)
+        .with_meta(quantile_meta)
+        .with_local_kernel(quantile_local)
+        .as_region();
+  }
+}
+
 // Returns the strategies of argmax and argmin. If "dim" is a sharded dimension,
 // ranks compare their local results.
 Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
@@ -287,6 +334,7 @@ DTENSOR_RULES(reduction) {
       .with_localize(localize_place)
       .with_local_kernel(argmin_local);
   add_picking(rules);
+  add_quantiles(rules);
   add_whole(rules);
 }
 
