@@ -9,11 +9,23 @@
 namespace dtensor::detail {
 namespace {
 
-at::Tensor meta_tensor(const Spec& spec) {
-  return at::empty_strided(
+// Returns a tensor of the operand's global shape that has no data. A wrapped
+// number stays on the CPU, as LibTorch passes wrapped numbers to kernels of
+// every device. PyTorch's Meta kernels written in Python accept no other.
+at::Tensor without_data(const at::Tensor& operand, const Spec& spec) {
+  const bool wrapped = operand.unsafeGetTensorImpl()->is_wrapped_number();
+  auto result = at::empty_strided(
       spec.sizes(),
       spec.strides(),
-      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+      at::TensorOptions()
+          .dtype(spec.dtype())
+          .device(wrapped ? c10::kCPU : c10::kMeta));
+  if (wrapped) {
+    // Wrapped numbers do not determine the dtype of the result.
+    result.zero_();
+    result.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return result;
 }
 
 OutputMeta output_meta(const at::Tensor& t) {
@@ -66,12 +78,7 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
   }
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
-    auto meta = meta_tensor(*call.inputs[i].spec);
-    // Wrapped numbers do not determine the dtype of the result.
-    if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
-      meta.unsafeGetTensorImpl()->set_wrapped_number(true);
-    }
-    return meta;
+    return without_data(t, *call.inputs[i].spec);
   });
   replace_devices(stack);
   try {

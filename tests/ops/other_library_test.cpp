@@ -2,6 +2,8 @@
 // Tests of operators that another library registers for CPU and Meta only.
 #include "tests/ops/against_plain.h"
 
+#include <ATen/ScalarOps.h>
+#include <dtensor/ops/register_sharding.h>
 #include <torch/library.h>
 
 namespace dtensor {
@@ -20,6 +22,17 @@ at::Tensor& add_one_(at::Tensor& t) {
 }
 at::Tensor noisy(const at::Tensor& t) {
   return t + at::rand_like(t);
+}
+
+// Multiplies by a number, with a Meta kernel that is as strict as those that
+// PyTorch writes in Python: a wrapped number must be on the CPU.
+at::Tensor scaled(const at::Tensor& t, const at::Tensor& number) {
+  return t * number;
+}
+at::Tensor scaled_meta(const at::Tensor& t, const at::Tensor& number) {
+  TORCH_CHECK(number.unsafeGetTensorImpl()->is_wrapped_number());
+  TORCH_CHECK(number.is_cpu(), "the wrapped number is on ", number.device());
+  return at::empty(t.sizes(), t.options().dtype(at::result_type(t, number)));
 }
 
 struct Cube : torch::autograd::Function<Cube> {
@@ -48,16 +61,19 @@ TORCH_LIBRARY(other_library, m) {
   m.def("cube(Tensor t) -> Tensor");
   m.def("noisy(Tensor t) -> Tensor");
   m.def("add_one_(Tensor(a!) t) -> Tensor(a!)");
+  m.def("scaled(Tensor t, Tensor number) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(other_library, CPU, m) {
   m.impl("twice", twice);
   m.impl("cube", cube_cpu);
   m.impl("noisy", noisy);
   m.impl("add_one_", add_one_);
+  m.impl("scaled", scaled);
 }
 TORCH_LIBRARY_IMPL(other_library, Meta, m) {
   m.impl("twice", twice_meta);
   m.impl("cube", twice_meta);
+  m.impl("scaled", scaled_meta);
 }
 TORCH_LIBRARY_IMPL(other_library, AutogradCPU, m) {
   m.impl("cube", cube_autograd);
@@ -68,6 +84,31 @@ at::Tensor call(const char* name, const at::Tensor& t) {
       .findSchemaOrThrow(name, "")
       .typed<at::Tensor(const at::Tensor&)>()
       .call(t);
+}
+
+// A wrapped number stays on the CPU, and does not determine the dtype.
+TEST(OtherLibrary, MetaKernelsGetWrappedNumbersOnTheCpu) {
+  register_sharding("other_library::scaled", [](const OpCall&, int64_t) {
+    return Strategies{
+        {.outputs = {Shard(0)}, .inputs = {Shard(0), Replicate()}}};
+  });
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const torch::NoGradGuard no_grad;
+    const auto full = numbers({3, 2}, 1).to(at::kHalf);
+    const auto scale =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow("other_library::scaled", "")
+            .typed<at::Tensor(const at::Tensor&, const at::Tensor&)>();
+    for (int warm = 0; warm < 2; ++warm) {
+      const auto y = scale.call(
+          place(full, mesh, {Shard(0)}),
+          at::native::wrapped_scalar_tensor(2.5));
+      EXPECT_EQ(DTensor(y).placements()[0], Shard(0));
+      EXPECT_EQ(y.scalar_type(), at::kHalf);
+      EXPECT_TRUE(same(full * 2.5, DTensor(y).full_tensor()));
+    }
+  });
 }
 
 TEST(OtherLibrary, OperatorsComputeOnReplicatedTensors) {

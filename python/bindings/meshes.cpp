@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Conversions of meshes and specs. PyTorch's meshes and the engine's are kept
+// in pairs until their world ends.
+#include "convert.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace dtensor::python {
+namespace {
+
+struct PythonMesh {
+  py::object object;
+  const World* world;
+};
+/// Meshes by identity(). The Python object keeps the engine's mesh alive, so no
+/// other mesh gets its identity.
+std::unordered_map<const void*, PythonMesh>& python_meshes() {
+  static auto* const meshes = new std::unordered_map<const void*, PythonMesh>;
+  return *meshes;
+}
+
+struct PythonSpec {
+  py::object object;
+  const World* world;
+};
+/// DTensorSpecs by Spec::id(), which no later spec gets.
+std::unordered_map<uint64_t, PythonSpec>& python_specs() {
+  static auto* const specs = new std::unordered_map<uint64_t, PythonSpec>;
+  return *specs;
+}
+/// Larger tables of specs start anew, so that programs with ever new shapes do
+/// not grow.
+constexpr size_t kMaxSpecs = 4096;
+
+const Mesh* kept_mesh(py::handle device_mesh) {
+  static auto* const name = new py::object(interned("_dt_mesh"));
+  PyObject* const found = PyObject_GetAttr(device_mesh.ptr(), name->ptr());
+  if (found == nullptr) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  // The DeviceMesh still refers to the mesh.
+  return py::reinterpret_steal<py::object>(found).cast<const Mesh*>();
+}
+
+} // namespace
+
+const DeviceMesh& to_mesh(py::handle device_mesh) {
+  const Mesh* const kept = kept_mesh(device_mesh);
+  if (kept != nullptr && kept->world == &current_world()) {
+    return kept->mesh;
+  }
+  const py::object made = python_names().engine_mesh(device_mesh);
+  // engine_mesh() keeps the result for the rank, and so it outlives `made`.
+  const auto& mesh = made.cast<const Mesh&>().mesh;
+  python_meshes().try_emplace(
+      mesh.identity(),
+      PythonMesh{
+          py::reinterpret_borrow<py::object>(device_mesh), &current_world()});
+  return mesh;
+}
+
+py::object to_python(const DeviceMesh& mesh) {
+  const auto found = python_meshes().find(mesh.identity());
+  TORCH_CHECK(
+      found != python_meshes().end(),
+      "[device_mesh] the mesh was not made from a Python DeviceMesh, or its "
+      "process group was destroyed. Make tensors after init_process_group().");
+  return found->second.object;
+}
+
+py::object to_python(const SpecPtr& spec) {
+  auto& specs = python_specs();
+  const auto found = specs.find(spec->id());
+  if (found != specs.end()) {
+    return found->second.object;
+  }
+  if (specs.size() >= kMaxSpecs) {
+    const auto dropped = std::exchange(specs, {});
+  }
+  py::object made = python_names().make_spec(
+      to_python(spec->mesh()),
+      to_python(spec->placements()),
+      py::cast(
+          std::vector<int64_t>(spec->sizes().begin(), spec->sizes().end())),
+      py::cast(
+          std::vector<int64_t>(spec->strides().begin(), spec->strides().end())),
+      py::cast(spec->dtype()));
+  return specs.emplace(spec->id(), PythonSpec{made, &current_world()})
+      .first->second.object;
+}
+
+void forget_world(const World& world) {
+  // Objects are destroyed once the tables are consistent: a destructor may let
+  // another thread run.
+  std::vector<py::object> forgotten;
+  const auto take = [&](auto& table) {
+    for (auto entry = table.begin(); entry != table.end();) {
+      if (entry->second.world == &world) {
+        forgotten.push_back(std::move(entry->second.object));
+        entry = table.erase(entry);
+      } else {
+        ++entry;
+      }
+    }
+  };
+  take(python_specs());
+  take(python_meshes());
+}
+
+} // namespace dtensor::python

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parts of the Python module dtensor._C, one per source file.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace dtensor::python {
+
+/// set_python_names(): what the conversions need of Python.
+void bind_names(pybind11::module_& module);
+/// Worlds, meshes, and the c10d backend over the engine's groups.
+void bind_worlds(pybind11::module_& module);
+/// Functions of DTensor: from_local(), to_local(), redistribute(), ...
+void bind_tensors(pybind11::module_& module);
+/// Factories: zeros(), rand(), ...
+void bind_factories(pybind11::module_& module);
+/// Scopes: loss_parallel(), observers of collectives, ...
+void bind_scopes(pybind11::module_& module);
+/// register_sharding().
+void bind_sharding_rules(pybind11::module_& module);
+/// run_ranks(): Python functions on threads.
+void bind_threads(pybind11::module_& module);
+
+} // namespace dtensor::python

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Conversions of placements.
+#include "convert.h"
+
+#include <c10/util/Exception.h>
+#include <dtensor/layout/text.h>
+#include <pybind11/stl.h>
+
+#include <unordered_map>
+
+namespace dtensor::python {
+namespace {
+
+struct PlacementsHash {
+  size_t operator()(const Placements& placements) const {
+    size_t hash = 0;
+    for (const Placement& p : placements) {
+      hash = hash * 31 + p.hash();
+    }
+    return hash;
+  }
+};
+
+py::object one_to_python(const Placement& p) {
+  const PythonNames& names = python_names();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      p.unit() == 1,
+      "[placements] no Python placement shards between units: ",
+      p,
+      ". Redistribute the tensor in C++ first.");
+  switch (p.kind()) {
+    case Placement::Kind::kShard:
+      return names.shard(p.dim());
+    case Placement::Kind::kStridedShard:
+      return names.strided_shard(
+          p.dim(), py::arg("split_factor") = p.split_factor());
+    case Placement::Kind::kPartial:
+      return names.partial(std::string(to_string(p.reduce_op())));
+    case Placement::Kind::kReplicate:
+      break;
+  }
+  return names.replicate_value;
+}
+
+} // namespace
+
+PythonNames& python_names() {
+  static auto* const names = new PythonNames; // outlives the interpreter
+  return *names;
+}
+
+py::object interned(const char* text) {
+  return py::reinterpret_steal<py::object>(PyUnicode_InternFromString(text));
+}
+
+Placement to_placement(py::handle placement) {
+  static auto* const dim = new py::object(interned("dim"));
+  static auto* const split_factor = new py::object(interned("split_factor"));
+  static auto* const reduce_op = new py::object(interned("reduce_op"));
+  const PythonNames& names = python_names();
+  const py::handle type = py::type::handle_of(placement);
+  if (type.is(names.shard)) {
+    return Shard(placement.attr(*dim).cast<int64_t>());
+  }
+  if (type.is(names.replicate)) {
+    return Replicate();
+  }
+  if (type.is(names.partial)) {
+    return Partial(placement.attr(*reduce_op).cast<std::string>());
+  }
+  if (type.is(names.strided_shard)) {
+    return StridedShard(
+        placement.attr(*dim).cast<int64_t>(),
+        placement.attr(*split_factor).cast<int64_t>());
+  }
+  throw py::type_error(
+      "[placements] expected Shard, Replicate or Partial, got " +
+      py::repr(placement).cast<std::string>() + ".");
+}
+
+Placements to_placements(py::handle placements) {
+  Placements result;
+  if (!placements.is_none()) {
+    for (py::handle p : py::reinterpret_borrow<py::iterable>(placements)) {
+      result.push_back(to_placement(p));
+    }
+  }
+  return result;
+}
+
+std::optional<Placements> to_optional_placements(py::handle placements) {
+  if (placements.is_none()) {
+    return std::nullopt;
+  }
+  return to_placements(placements);
+}
+
+py::object to_python(PlacementsRef placements) {
+  using Tuples = std::unordered_map<Placements, py::object, PlacementsHash>;
+  static auto* const tuples = new Tuples; // outlives the interpreter
+  py::object& tuple =
+      (*tuples)[Placements(placements.begin(), placements.end())];
+  if (!tuple) {
+    py::tuple made(placements.size());
+    for (size_t i = 0; i < placements.size(); ++i) {
+      made[i] = one_to_python(placements[i]);
+    }
+    tuple = made;
+  }
+  return tuple;
+}
+
+} // namespace dtensor::python

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Scopes of a rank, as objects that Python's context managers enter and leave.
+#include "parts.h"
+
+#include "convert.h"
+
+#include <dtensor/comm/observer.h>
+#include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/ops/implicit_replication.h>
+#include <dtensor/ops/on_missing_rule.h>
+#include <dtensor/parallel/loss_parallel.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace dtensor::python {
+namespace {
+
+/// Holds a C++ scope between enter() and leave(). Enters nest.
+template <class Scope>
+class HeldScope {
+ public:
+  template <class... Options>
+  void enter(const Options&... options) {
+    scopes_.push_back(std::make_unique<Scope>(options...));
+  }
+  void leave() {
+    scopes_.pop_back();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Scope>> scopes_;
+};
+
+template <class Scope>
+void bind_scope(py::module_& module, const char* name) {
+  py::class_<HeldScope<Scope>>(module, name)
+      .def(py::init<>())
+      .def("enter", [](HeldScope<Scope>& held) { held.enter(); })
+      .def("leave", &HeldScope<Scope>::leave);
+}
+
+void bind_explicit_redistribution(py::module_& module) {
+  using Held = HeldScope<ExplicitRedistributionContext>;
+  using Mode = ExplicitRedistributionOptions::Mode;
+  py::class_<Held>(module, "ExplicitRedistribution")
+      .def(py::init<>())
+      .def(
+          "enter",
+          [](Held& held, bool enable, bool strict, bool raises) {
+            held.enter(ExplicitRedistributionOptions{
+                .enable = enable,
+                .strict = strict,
+                .mode = raises ? Mode::kRaise : Mode::kWarn});
+          })
+      .def("leave", &Held::leave);
+}
+
+void bind_on_missing_rule(py::module_& module) {
+  using Held = HeldScope<OnMissingRule>;
+  py::class_<Held>(module, "OnMissingRule")
+      .def(py::init<>())
+      .def("enter", [](Held& held) { held.enter(Replicate()); })
+      .def("leave", &Held::leave);
+}
+
+/// Records the collectives that this rank enters.
+class CollectiveRecorder final : public CommObserver {
+ public:
+  void on_collective(const CollectiveEvent& event) override {
+    const std::lock_guard lock(mutex_);
+    kinds_.emplace_back(to_string(event.kind));
+  }
+  std::vector<std::string> take_kinds() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(kinds_, {});
+  }
+  void enter() {
+    guard_ = std::make_unique<CommObserverGuard>(*this);
+  }
+  void leave() {
+    guard_.reset();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> kinds_;
+  std::unique_ptr<CommObserverGuard> guard_;
+};
+
+} // namespace
+
+void bind_scopes(py::module_& module) {
+  bind_scope<LossParallel>(module, "LossParallel");
+  bind_scope<ImplicitReplication>(module, "ImplicitReplication");
+  bind_explicit_redistribution(module);
+  bind_on_missing_rule(module);
+  py::class_<CollectiveRecorder>(module, "CollectiveRecorder")
+      .def(py::init<>())
+      .def("enter", &CollectiveRecorder::enter)
+      .def("leave", &CollectiveRecorder::leave)
+      .def("take_kinds", &CollectiveRecorder::take_kinds);
+}
+
+} // namespace dtensor::python

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// without_gil: runs C++ that computes or communicates.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <utility>
+
+namespace dtensor::python {
+
+/// Calls `f` without the GIL, and turns LibTorch's warnings into Python's.
+/// Other Python ranks of this process can run meanwhile. `f` must not use
+/// Python objects.
+template <class F>
+auto without_gil(F&& f) {
+  torch::PyWarningHandler warnings;
+  try {
+    const pybind11::gil_scoped_release release;
+    return std::forward<F>(f)();
+  } catch (...) {
+    warnings.set_in_exception();
+    throw;
+  }
+}
+
+} // namespace dtensor::python

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Worlds of a Python process: one whose groups are torch.distributed's process
+// groups, or one of the engine, which torch.distributed can use as a backend.
+#include "parts.h"
+
+#include "convert.h"
+#include "without_gil.h"
+
+#include <dtensor/comm/c10d_backend.h>
+#include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/init_process_group.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <algorithm>
+
+namespace dtensor::python {
+namespace {
+
+using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+GroupBackendPtr backend_over(
+    const ProcessGroupPtr& process_group,
+    GroupMembers members,
+    c10::Device device) {
+  return c10d_group(
+      process_group->getBackend(device.type()), std::move(members), device);
+}
+
+/// The world that torch.distributed's process groups carry.
+class TorchWorld final : public World {
+ public:
+  TorchWorld(int64_t rank, int64_t size)
+      : World(rank, size, "torch.distributed") {}
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    const py::gil_scoped_acquire gil;
+    const auto process_group =
+        python_names().new_group(members.ranks).cast<ProcessGroupPtr>();
+    return backend_over(process_group, std::move(members), c10::kCPU);
+  }
+};
+
+/// Makes the calling thread a rank of a world, until leave().
+class EnteredWorld {
+ public:
+  explicit EnteredWorld(std::shared_ptr<World> world)
+      : scope_(std::move(world)) {}
+
+ private:
+  WorldScope scope_;
+};
+
+GroupPtr group_over(
+    const ProcessGroupPtr& process_group,
+    GroupMembers members,
+    c10::Device device) {
+  if (members.ranks.size() == 1) {
+    return std::make_shared<Group>(std::move(members));
+  }
+  const std::string label = members.label;
+  return std::make_shared<Group>(
+      backend_over(process_group, std::move(members), device), label);
+}
+
+/// Makes the engine's mesh over the process groups of a DeviceMesh, one for
+/// each mesh dimension. Without process groups, makes groups of this world.
+Mesh make_mesh(
+    c10::Device device,
+    const std::vector<int64_t>& shape,
+    const std::vector<int64_t>& ranks,
+    const std::vector<std::string>& names,
+    const std::vector<std::pair<ProcessGroupPtr, std::vector<int64_t>>>&
+        process_groups) {
+  if (process_groups.empty()) {
+    return {
+        without_gil([&] {
+          return make_device_mesh(device.type(), shape, ranks, names);
+        }),
+        &current_world()};
+  }
+  std::vector<GroupPtr> groups;
+  for (const auto& [process_group, members] : process_groups) {
+    const size_t dim = groups.size();
+    const auto here = std::find(members.begin(), members.end(), get_rank());
+    groups.push_back(group_over(
+        process_group,
+        {members,
+         here - members.begin(),
+         names.empty() ? std::to_string(dim) : names[dim]},
+        device));
+  }
+  return {
+      from_group(groups, device.type(), shape, ranks, names), &current_world()};
+}
+
+/// Makes this process a rank of the engine's own world, whose ranks meet in
+/// `store`.
+void join_world(
+    const std::string& backend,
+    const c10::intrusive_ptr<c10d::Store>& store,
+    int64_t rank,
+    int64_t size) {
+  ProcessGroupOptions options;
+  options.backend = backend;
+  options.rank = rank;
+  options.world_size = size;
+  options.store = store;
+  without_gil([&] { init_process_group(options); });
+}
+
+} // namespace
+
+void bind_worlds(py::module_& module) {
+  py::class_<Mesh>(module, "Mesh");
+  py::class_<TorchWorld, std::shared_ptr<TorchWorld>>(module, "TorchWorld")
+      .def(py::init<int64_t, int64_t>(), py::arg("rank"), py::arg("size"))
+      .def("end", [](TorchWorld& world) {
+        forget_world(world);
+        world.end();
+      });
+  py::class_<EnteredWorld>(module, "EnteredWorld")
+      .def(py::init([](const std::shared_ptr<TorchWorld>& world) {
+        return std::make_unique<EnteredWorld>(world);
+      }));
+  module.def("join_world", &join_world);
+  module.def("leave_world", [] {
+    forget_world(current_world());
+    without_gil([] { destroy_process_group(); });
+  });
+  module.def("forget_world", [] { forget_world(current_world()); });
+  module.def("in_own_world", [] { return is_initialized(); });
+  module.def("get_rank", &get_rank);
+  module.def("get_world_size", &get_world_size);
+  module.def("make_mesh", &make_mesh);
+  module.def("c10d_backend", [](const std::vector<int64_t>& ranks) {
+    return without_gil([&] { return c10d_backend(new_group(ranks, "c10d")); });
+  });
+}
+
+void bind_names(py::module_& module) {
+  module.def("set_python_names", [](const py::dict& given) {
+    PythonNames& names = python_names();
+    names.shard = given["Shard"];
+    names.replicate = given["Replicate"];
+    names.partial = given["Partial"];
+    names.strided_shard = given["StridedShard"];
+    names.replicate_value = names.replicate();
+    names.engine_mesh = given["engine_mesh"];
+    names.new_group = given["new_group"];
+    names.make_spec = given["make_spec"];
+  });
+}
+
+} // namespace dtensor::python

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a program for torch.distributed.tensor on dtensor.
+
+    python -m dtensor program.py arguments
+    torchrun --nproc-per-node 2 -m dtensor program.py arguments
+    python -m dtensor -m package.module arguments
+"""
+
+import os
+import runpy
+import sys
+
+import dtensor.as_torch  # noqa: F401
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["-m"] and len(arguments) > 1:
+        sys.argv = arguments[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif arguments and arguments[0] != "-m":
+        sys.argv = arguments
+        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+        runpy.run_path(arguments[0], run_name="__main__")
+    else:
+        sys.exit("usage: python -m dtensor (program.py | -m module) [arguments]")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""run_world(): a function on ranks that are threads of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.distributed as dist
+
+from dtensor import _C
+
+
+@contextlib.contextmanager
+def _groups_per_thread() -> Iterator[None]:
+    """Gives each thread process groups of its own, as PyTorch's tests do."""
+    from torch._C._distributed_c10d import _set_thread_isolation_mode
+    from torch.distributed import distributed_c10d as c10d
+    from torch.testing._internal.distributed.multi_threaded_pg import (
+        ThreadLocalWorld,
+    )
+
+    outer, excepthook = c10d._world, sys.excepthook
+    c10d._world = ThreadLocalWorld()
+    _set_thread_isolation_mode(True)
+    try:
+        yield
+    finally:
+        _set_thread_isolation_mode(False)
+        c10d._world = outer
+        sys.excepthook = excepthook  # init_process_group() replaces it
+
+
+class _Results:
+    """What each rank returned, and the first exception."""
+
+    def __init__(self, ranks: int):
+        self.values: list[Any] = [None] * ranks
+        self._failure: tuple[int, BaseException] | None = None
+        self._lock = threading.Lock()
+
+    def fail(self, rank: int, error: BaseException) -> None:
+        with self._lock:
+            if self._failure is None:
+                self._failure = (rank, error)
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            rank, error = self._failure
+            if hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(f"[run_world] raised by rank {rank}")
+            raise error
+
+
+def run_world(
+    ranks: int, function: Callable[..., Any], *args: Any
+) -> list[Any]:
+    """Runs ``function(*args)`` on each rank of a world, and returns its results.
+
+    Without a launcher the ranks are threads of this process, and the list has
+    the results of all ranks. Under ``torchrun`` this process is one rank,
+    ``ranks`` is ignored, and the list has the result of this rank.
+    ``torch.distributed`` is initialized inside ``function``.
+
+    If a rank raises an exception, the other ranks end, and the exception of
+    the first rank that failed is raised here.
+    """
+    import dtensor.as_torch  # noqa: F401
+
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        dist.init_process_group("dtensor")
+        try:
+            return [function(*args)]
+        finally:
+            dist.destroy_process_group()
+    if dist.is_initialized():
+        raise RuntimeError(
+            "[run_world] this process is a rank of torch.distributed already. "
+            "Call run_world() instead of init_process_group()."
+        )
+    return _run_threads(ranks, function, args)
+
+
+def _run_threads(ranks: int, function: Callable[..., Any], args: tuple) -> list:
+    from dtensor import worlds
+
+    results = _Results(ranks)
+    store = dist.HashStore()
+
+    def run_rank(rank: int) -> None:
+        worlds.set_rank_thread(True)
+        try:
+            dist.init_process_group(
+                "dtensor", store=store, rank=rank, world_size=ranks
+            )
+            results.values[rank] = function(*args)
+            dist.destroy_process_group()
+        except BaseException as error:
+            results.fail(rank, error)
+            raise
+        finally:
+            _C.forget_world()
+            worlds.set_rank_thread(False)
+
+    try:
+        with _groups_per_thread():
+            _C.run_ranks(ranks, run_rank)
+    except RuntimeError:
+        results.raise_failure()
+        raise
+    return results.values

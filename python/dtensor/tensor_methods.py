@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Methods of distributed tensors, put on torch.Tensor and nn.Parameter.
+
+Plain tensors keep their behaviour: a method or attribute that only DTensors
+have raises AttributeError for them, so hasattr() is right.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dtensor import _C, checkpoints
+
+
+class _OnlyDistributed:
+    """A method that plain tensors do not have."""
+
+    def __init__(self, function: Callable, name: str):
+        self.function, self.name = function, name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self.function
+        if not _C.is_dtensor(instance):
+            raise AttributeError(f"'Tensor' object has no attribute '{self.name}'")
+        return types.MethodType(self.function, instance)
+
+
+def _state(tensor: torch.Tensor) -> tuple:
+    """Returns the arguments of rebuild()."""
+    return (
+        _C.local_tensor(tensor),
+        _C.device_mesh(tensor),
+        _C.placements(tensor),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.requires_grad,
+        isinstance(tensor, torch.nn.Parameter),
+    )
+
+
+def rebuild(local, mesh, placements, shape, stride, requires_grad, is_parameter):
+    """Makes a DTensor again from its pickled state."""
+    tensor = _C.from_spec(
+        local, mesh, placements, list(shape), list(stride), None, requires_grad
+    )
+    return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor
+
+
+def _repr(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
+    text = (
+        f"DTensor(local_tensor={_C.local_tensor(self)}, "
+        f"device_mesh={_C.device_mesh(self)}, placements={_C.placements(self)})"
+    )
+    if isinstance(self, torch.nn.Parameter):
+        return "Parameter containing:\n" + text
+    return text
+
+
+def _reduce_ex(self: torch.Tensor, protocol: int) -> tuple:
+    return rebuild, _state(self)
+
+
+def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        raise RuntimeError(
+            "[deepcopy] Only Tensors created explicitly by the user (graph "
+            "leaves) support the deepcopy protocol at the moment. Use detach()."
+        )
+    local, *layout = _state(self)
+    with torch.no_grad():
+        result = rebuild(local.clone(), *layout)
+    if self.grad is not None:
+        result.grad = copy.deepcopy(self.grad, memo)
+    memo[id(self)] = result
+    return result
+
+
+def _replace_for_dtensors(owner: type, name: str, distributed: Callable) -> None:
+    """Makes owner.name call `distributed` for DTensors."""
+    plain = getattr(owner, name)
+
+    def method(self, *args, **kwargs):
+        if _C.is_dtensor(self):
+            return distributed(self, *args, **kwargs)
+        return plain(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = plain.__doc__
+    setattr(owner, name, method)
+
+
+def install() -> None:
+    """Gives torch.Tensor what only distributed tensors have."""
+    only_distributed = {
+        "to_local": _C.to_local,
+        "full_tensor": _C.full_tensor,
+        "redistribute": _C.redistribute,
+        "__create_write_items__": checkpoints.create_write_items,
+        "__create_chunk_list__": checkpoints.create_chunk_list,
+        "__get_tensor_shard__": checkpoints.get_tensor_shard,
+    }
+    for name, function in only_distributed.items():
+        setattr(torch.Tensor, name, _OnlyDistributed(function, name))
+    for name, function in {
+        "placements": _C.placements,
+        "device_mesh": _C.device_mesh,
+        "_local_tensor": _C.local_tensor,
+        "_spec": _C.spec,
+    }.items():
+        setattr(torch.Tensor, name, property(function))
+    # Parameter first: it may inherit a method that torch.Tensor gets.
+    for owner in (torch.nn.Parameter, torch.Tensor):
+        for name, function in {
+            "__repr__": _repr,
+            "__reduce_ex__": _reduce_ex,
+            "__deepcopy__": _deepcopy,
+        }.items():
+            _replace_for_dtensors(owner, name, function)
+    torch.serialization.add_safe_globals([rebuild])

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The engine's view of torch.distributed: this rank's world and its meshes.
+
+Process groups and meshes are PyTorch's. The engine communicates over the
+process groups, or over its own backend if ``DTENSOR_BACKEND`` names one
+(``auto``, ``shm``, ``gloo``); the ranks then meet in PyTorch's store.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
+
+from dtensor import _C, random_numbers
+
+
+@dataclass
+class World:
+    """The world of one default process group."""
+
+    group: Any
+    #: The engine's world over the process groups; None for the engine's own.
+    over_groups: _C.TorchWorld | None
+    #: The engine's meshes, by everything that equal DeviceMeshes share.
+    meshes: dict[tuple, _C.Mesh] = field(default_factory=dict)
+
+
+class _ThreadState(threading.local):
+    is_rank: bool = False
+    world: World | None = None
+    entered: _C.EnteredWorld | None = None
+
+
+_thread = _ThreadState()
+_lock = threading.Lock()
+#: Worlds of processes, which all threads share.
+_process_world: World | None = None
+
+
+def _make_world(group: Any) -> World:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if dist.get_backend(group) == "dtensor":
+        return World(group, None)
+    backend = os.environ.get("DTENSOR_BACKEND", "")
+    if backend:
+        store = dist.PrefixStore("dtensor", c10d._get_default_store())
+        _C.join_world(backend, store, rank, size)
+        return World(group, None)
+    return World(group, _C.TorchWorld(rank, size))
+
+
+def in_rank_thread() -> bool:
+    """Returns whether this thread is a rank of run_world()."""
+    return _thread.is_rank
+
+
+def set_rank_thread(is_rank: bool) -> None:
+    _thread.is_rank = is_rank
+    _thread.world = None
+
+
+def enter_world() -> World:
+    """Makes this thread the rank that torch.distributed says it is."""
+    global _process_world
+    group = c10d._get_default_group()
+    world = _thread.world
+    if world is not None and world.group is group:
+        return world
+    if in_rank_thread():
+        world = World(group, None)
+    else:
+        with _lock:
+            is_new = _process_world is None or _process_world.group is not group
+            if is_new:
+                _process_world = _make_world(group)
+            world = _process_world
+        _thread.entered = None
+        if world.over_groups is not None:
+            _thread.entered = _C.EnteredWorld(world.over_groups)
+            if is_new and dist.get_backend(group) != "fake":
+                random_numbers.share_seed(c10d._get_default_store())
+    _thread.world = world
+    return world
+
+
+def leave_world() -> None:
+    """Ends this rank's world. DTensors made in it must not be used again."""
+    global _process_world
+    world = _thread.world
+    _thread.world = None
+    _thread.entered = None
+    if world is None or in_rank_thread():
+        return
+    if world.over_groups is not None:
+        world.over_groups.end()
+    elif _C.in_own_world():
+        _C.leave_world()
+    if _process_world is world:
+        _process_world = None
+
+
+def new_group(ranks: list[int]) -> Any:
+    """Makes the process group of a group that the engine needs."""
+    return dist.new_group(list(ranks), use_local_synchronization=True)
+
+
+def current_mesh(device_mesh: DeviceMesh | None) -> DeviceMesh:
+    """Returns the mesh, by default that of ``with device_mesh:``."""
+    if device_mesh is None:
+        device_mesh = _mesh_resources.get_current_mesh()
+    if not isinstance(device_mesh, DeviceMesh):
+        raise TypeError(
+            f"[device_mesh] expected a DeviceMesh, got {type(device_mesh)}."
+        )
+    return device_mesh
+
+
+def _engine_device(device_type: str) -> torch.device:
+    if device_type == "cpu":
+        return torch.device("cpu")
+    return torch.device(device_type, torch.accelerator.current_device_index())
+
+
+def engine_mesh(device_mesh: DeviceMesh) -> _C.Mesh:
+    """Returns the engine's mesh of a DeviceMesh; equal meshes share one."""
+    device_mesh = current_mesh(device_mesh)
+    world = enter_world()
+    ranks = device_mesh.mesh
+    shape, members = tuple(ranks.shape), tuple(ranks.flatten().tolist())
+    names = tuple(device_mesh.mesh_dim_names or ())
+    groups: list[Any] = []
+    if world.over_groups is not None and device_mesh.get_coordinate() is not None:
+        groups = [device_mesh.get_group(d) for d in range(device_mesh.ndim)]
+    key = (
+        device_mesh.device_type,
+        shape,
+        members,
+        names,
+        tuple(group.group_name for group in groups),
+    )
+    mesh = world.meshes.get(key)
+    if mesh is None:
+        mesh = _C.make_mesh(
+            _engine_device(device_mesh.device_type),
+            shape,
+            members,
+            names,
+            [(group, dist.get_process_group_ranks(group)) for group in groups],
+        )
+        world.meshes[key] = mesh
+    device_mesh._dt_mesh = mesh
+    return mesh
+
+
+def make_spec(mesh, placements, shape, stride, dtype):
+    """Makes PyTorch's description of a DTensor's layout."""
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+    meta = TensorMeta(torch.Size(shape), tuple(stride), dtype)
+    return DTensorSpec(mesh, placements, tensor_meta=meta)
+
+
+def _without_engine_mesh(getstate):
+    """Keeps the engine's mesh out of pickles and copies of a DeviceMesh."""
+
+    def __getstate__(self):
+        state = getstate(self) if getstate is not None else self.__dict__
+        return {k: v for k, v in state.items() if k != "_dt_mesh"}
+
+    return __getstate__
+
+
+def _leaving(destroy):
+    def destroy_process_group(group=None):
+        if group is None or group is dist.group.WORLD:
+            leave_world()
+        destroy(group)
+
+    destroy_process_group.__doc__ = destroy.__doc__
+    return destroy_process_group
+
+
+def _entering(init):
+    def init_process_group(*args, **kwargs):
+        init(*args, **kwargs)
+        enter_world()
+
+    init_process_group.__doc__ = init.__doc__
+    return init_process_group
+
+
+def install() -> None:
+    """Connects the engine to PyTorch's meshes and process groups."""
+    from torch.distributed.tensor import placement_types
+
+    _C.set_python_names(
+        {
+            "Shard": placement_types.Shard,
+            "Replicate": placement_types.Replicate,
+            "Partial": placement_types.Partial,
+            "StridedShard": placement_types._StridedShard,
+            "engine_mesh": engine_mesh,
+            "new_group": new_group,
+            "make_spec": make_spec,
+        }
+    )
+    getstate = DeviceMesh.__dict__.get("__getstate__")
+    DeviceMesh.__getstate__ = _without_engine_mesh(getstate)
+    for name, wrapped in (
+        ("destroy_process_group", _leaving(dist.destroy_process_group)),
+        ("init_process_group", _entering(dist.init_process_group)),
+    ):
+        setattr(dist, name, wrapped)
+        setattr(c10d, name, wrapped)
+    if dist.is_initialized():
+        enter_world()

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tests of the DTensor object, against plain tensors."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+    empty,
+    full,
+    ones,
+    rand,
+    randn,
+    zeros,
+)
+
+FULL = torch.arange(35.0).view(7, 5)  # uneven on 2 and on 3 ranks
+LAYOUTS = [[Shard(0)], [Shard(1)], [Replicate()]]
+
+
+def mesh_of_all():
+    return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+
+
+def test_distribute_and_gather(run):
+    def check():
+        mesh = mesh_of_all()
+        for layout in LAYOUTS:
+            x = distribute_tensor(FULL, mesh, layout)
+            assert x.placements == tuple(layout) and x.device_mesh is mesh
+            assert x.shape == FULL.shape
+            assert torch.equal(x.full_tensor(), FULL)
+            for other in LAYOUTS:
+                y = x.redistribute(mesh, other)
+                assert y.placements == tuple(other)
+                assert torch.equal(y.full_tensor(), FULL)
+
+    run(check)
+
+
+def test_local_shards_are_those_of_chunk(run):
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
+        chunks = FULL.chunk(dist.get_world_size(), 0)
+        assert torch.equal(x.to_local(), chunks[dist.get_rank()])
+
+    run(check)
+
+
+def test_more_ranks_than_rows_leaves_empty_shards(run):
+    def check():
+        one_row = torch.arange(3.0).view(1, 3)
+        x = distribute_tensor(one_row, mesh_of_all(), [Shard(0)])
+        assert x.to_local().shape[0] == (1 if dist.get_rank() == 0 else 0)
+        assert torch.equal((x * 2).full_tensor(), one_row * 2)
+
+    run(check)
+
+
+def test_partial_becomes_a_sum(run):
+    def check():
+        rank, size = dist.get_rank(), dist.get_world_size()
+        local = torch.full((4, 3), float(rank + 1))
+        x = DTensor.from_local(local, mesh_of_all(), [Partial()])
+        total = torch.full((4, 3), size * (size + 1) / 2)
+        assert torch.equal(x.full_tensor(), total)
+        assert torch.equal(x.redistribute(placements=[Shard(0)]).full_tensor(), total)
+
+    run(check)
+
+
+def test_gradients_through_all_conversions(run):
+    def check():
+        mesh = mesh_of_all()
+        weight = torch.linspace(-1, 1, 35).view(7, 5)
+        plain = FULL.clone().requires_grad_()
+        (plain * weight).pow(2).sum().backward()
+        x = distribute_tensor(FULL, mesh, [Shard(0)]).requires_grad_()
+        y = x.redistribute(placements=[Shard(1)])
+        y = y * distribute_tensor(weight, mesh, [Shard(1)])
+        y.full_tensor().pow(2).sum().backward()
+        assert x.grad.placements == (Shard(0),)
+        assert torch.equal(x.grad.full_tensor(), plain.grad)
+        local = x.detach().to_local().requires_grad_()
+        z = DTensor.from_local(
+            local, mesh, [Shard(0)], shape=FULL.shape, stride=FULL.stride()
+        )
+        z.pow(2).sum().full_tensor().backward()
+        assert torch.equal(local.grad, local.detach() * 2)
+
+    run(check)
+
+
+def test_objects_are_tensors_that_isinstance_recognizes():
+    import dtensor
+
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
+        assert isinstance(x, DTensor) and type(x) is torch.Tensor
+        parameter = nn.Parameter(x)
+        assert isinstance(parameter, DTensor)
+        assert type(parameter) is nn.Parameter
+        assert "Shard(dim=0)" in repr(x)
+        assert repr(parameter).startswith("Parameter containing:\nDTensor(")
+        assert x._spec is x._spec and x._spec.shape == FULL.shape
+
+    dtensor.run_world(2, check)
+    plain = torch.ones(2)
+    assert not isinstance(plain, DTensor)
+    for name in ("placements", "device_mesh", "to_local", "full_tensor", "_spec"):
+        assert not hasattr(plain, name)
+    assert repr(plain) == "tensor([1., 1.])"
+    assert torch.equal(pickle.loads(pickle.dumps(plain)), plain)
+    assert torch.equal(copy.deepcopy(nn.Parameter(plain)), plain)
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+def test_saved_and_copied(run, weights_only):
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
+        parameter = nn.Parameter(x)
+        file = io.BytesIO()
+        torch.save({"x": x, "parameter": parameter}, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=weights_only)
+        copied = copy.deepcopy({"x": x, "parameter": parameter})
+        for kept in (loaded, copied):
+            assert kept["x"].placements == (Shard(0),)
+            assert torch.equal(kept["x"].full_tensor(), FULL)
+            assert type(kept["parameter"]) is nn.Parameter
+            assert kept["parameter"].requires_grad
+        pickled = pickle.loads(pickle.dumps(x))
+        assert torch.equal(pickled.to_local(), x.to_local())
+        assert pickled.to_local().data_ptr() != x.to_local().data_ptr()
+
+    run(check)
+
+
+def test_factories(run):
+    def check():
+        mesh = mesh_of_all()
+        for make, plain in ((zeros, torch.zeros), (ones, torch.ones)):
+            x = make(7, 5, device_mesh=mesh, placements=[Shard(0)])
+            assert torch.equal(x.full_tensor(), plain(7, 5))
+        for value in (2, 1.5, True, 1 + 2j):
+            x = full((7, 5), value, device_mesh=mesh, placements=[Shard(1)])
+            expected = torch.full((7, 5), value)
+            assert x.dtype == expected.dtype
+            assert torch.equal(x.full_tensor(), expected)
+        x = empty(7, 5, dtype=torch.int32, device_mesh=mesh)
+        assert x.dtype == torch.int32 and x.placements == (Replicate(),)
+        x = rand(7, 5, device_mesh=mesh, requires_grad=True)
+        assert x.requires_grad
+        with mesh:
+            assert zeros(3).device_mesh is mesh
+
+    run(check)
+
+
+def test_random_numbers_follow_torch_manual_seed(run):
+    def check():
+        mesh = mesh_of_all()
+        values = []
+        for layout in (*LAYOUTS, LAYOUTS[0]):
+            torch.manual_seed(3)
+            x = randn(7, 5, device_mesh=mesh, placements=layout)
+            values.append(x.full_tensor())
+        return values, torch.rand(2)
+
+    results = run(check)
+    first = results[0][0][0]
+    for values, plain in results:
+        assert all(torch.equal(value, first) for value in values)
+        assert torch.equal(plain, results[0][1])
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(2), results[0][1])
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (IndexError, lambda x: x.redistribute(placements=[Shard(5)])),
+        (ValueError, lambda x: x.redistribute(placements=[Shard(0), Shard(0)])),
+        (TypeError, lambda x: x.redistribute(placements=["S(0)"])),
+        (RuntimeError, lambda x: x.redistribute(placements=[Partial()])),
+        (RuntimeError, lambda x: x.redistribute()),
+        (RuntimeError, lambda x: x + torch.ones(7, 5)),
+        (RuntimeError, lambda x: DTensor.from_local(x)),
+        (RuntimeError, lambda x: x.data_ptr()),
+        (NotImplementedError, lambda x: torch.linalg.svd(x)),
+        (TypeError, lambda x: distribute_tensor(x, "mesh")),
+    ],
+)
+def test_errors_have_the_types_of_python(error, call):
+    import dtensor
+
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
+        with pytest.raises(error):
+            call(x)
+
+    dtensor.run_world(2, check)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_fake_tensors_are_refused_in_words(compiled):
+    import dtensor
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
+        with pytest.raises(Exception, match="torch.compiler.disable"):
+            if compiled:
+                torch.compile(lambda t: t * 2, backend="eager")(x)
+            else:
+                FakeTensorMode().from_tensor(x)
+        fake = FakeTensorMode().from_tensor(torch.ones(2))
+        assert fake.shape == (2,)
+
+    dtensor.run_world(1, check)
+
+
+def test_no_memory_stays_behind():
+    import dtensor
+    from dtensor import _C
+
+    def check():
+        mesh = mesh_of_all()
+        x = distribute_tensor(FULL, mesh, [Shard(0)]).requires_grad_()
+        counts = []
+        for _ in range(3):
+            for _ in range(50):
+                (x * 2).sum().backward()
+                x.grad.full_tensor()
+                x._spec  # noqa: B018  (kept in a table)
+            counts.append(_C.live_specs())
+        assert counts[0] == counts[1] == counts[2]
+
+    dtensor.run_world(1, check)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tests of training with PyTorch's own styles and optimizers, against the same
+model on plain tensors."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+import dtensor
+
+INPUT = torch.linspace(-1, 1, 32).view(4, 8)
+
+
+def mesh_of_all():
+    return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net1 = nn.Linear(8, 18)  # 18 is even on 1, 2 and 3 ranks
+        self.net2 = nn.Linear(18, 8)
+
+    def forward(self, x):
+        return self.net2(torch.relu(self.net1(x)))
+
+
+def parallel_mlp():
+    plan = {"net1": ColwiseParallel(), "net2": RowwiseParallel()}
+    return parallelize_module(MLP(), mesh_of_all(), plan)
+
+
+def assert_same_parameters(model, plain):
+    for (name, p), q in zip(model.named_parameters(), plain.parameters()):
+        full = p.full_tensor() if isinstance(p, DTensor) else p
+        torch.testing.assert_close(full, q, msg=name)
+
+
+OPTIMIZERS = [
+    (name, options)
+    for name in (
+        *("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "NAdam"),
+        *("RAdam", "Adamax", "ASGD", "Rprop"),
+    )
+    for options in ({"foreach": False}, {"foreach": True})
+] + [("Adam", {"fused": True}), ("AdamW", {"fused": True})]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_optimizers(name, options):
+    def check():
+        model, plain = parallel_mlp(), MLP()
+        for trained in (model, plain):
+            optimizer = getattr(torch.optim, name)(
+                trained.parameters(), lr=0.01, **options
+            )
+            for _ in range(3):
+                optimizer.zero_grad()
+                trained(INPUT).pow(2).sum().backward()
+                optimizer.step()
+        assert_same_parameters(model, plain)
+
+    dtensor.run_world(2, check)
+
+
+def test_training_on_any_number_of_ranks(run):
+    def check():
+        model, plain = parallel_mlp(), MLP()
+        assert model.net1.weight.placements == (Shard(0),)
+        for trained in (model, plain):
+            optimizer = torch.optim.AdamW(trained.parameters(), lr=0.1)
+            for _ in range(5):
+                optimizer.zero_grad()
+                trained(INPUT).pow(2).sum().backward()
+                norm = nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+                optimizer.step()
+        full_norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        assert full_norm.full_tensor() <= norm + 1
+        assert_same_parameters(model, plain)
+
+    run(check)
+
+
+def test_sequence_parallel_block(run):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(8)
+            self.mlp = MLP()
+
+        def forward(self, x):
+            return self.mlp(self.norm(x))
+
+    def check():
+        mesh = mesh_of_all()
+        plain = Block()
+        model = parallelize_module(
+            copy.deepcopy(plain),
+            mesh,
+            {
+                "norm": SequenceParallel(),
+                "mlp": PrepareModuleInput(
+                    input_layouts=Shard(1), desired_input_layouts=Replicate()
+                ),
+                "mlp.net1": ColwiseParallel(),
+                "mlp.net2": RowwiseParallel(
+                    output_layouts=Shard(1), use_local_output=False
+                ),
+            },
+        )
+        x = torch.linspace(-1, 1, 96).view(2, 6, 8)
+        y = model(distribute_tensor(x, mesh, [Shard(1)]))
+        y.pow(2).sum().backward()
+        expected = plain(x)
+        expected.pow(2).sum().backward()
+        torch.testing.assert_close(y.full_tensor(), expected)
+        for p, q in zip(model.parameters(), plain.parameters()):
+            torch.testing.assert_close(p.grad.full_tensor(), q.grad)
+
+    run(check)
+
+
+def test_hooks_that_communicate(run):
+    def check():
+        model, plain = parallel_mlp(), MLP()
+        plain(INPUT).sum().backward()
+        expected = plain.net1.weight.grad
+        seen = []
+        model.register_forward_pre_hook(lambda *_: seen.append("before"))
+        model.register_forward_hook(lambda *_: seen.append("after"))
+        model.register_full_backward_hook(lambda *_: seen.append("backward"))
+        model.net1.weight.register_hook(
+            lambda grad: seen.append(torch.allclose(grad.full_tensor(), expected))
+        )
+        model.net1.weight.register_post_accumulate_grad_hook(
+            lambda p: seen.append(torch.allclose(p.grad.full_tensor(), expected))
+        )
+        model(INPUT.clone().requires_grad_()).sum().backward()
+        assert seen == ["before", "after", True, True, "backward"]
+
+    run(check)
+
+
+class _SquareOfFull(torch.autograd.Function):
+    """Communicates in both directions."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.redistribute(placements=[Replicate()]) ** 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        grad = grad.redistribute(placements=[Replicate()])
+        return 2 * x * grad.redistribute(placements=x.placements)
+
+
+def test_autograd_functions_and_second_derivatives(run):
+    def check():
+        full = torch.arange(15.0).view(5, 3)
+        x = distribute_tensor(full, mesh_of_all(), [Shard(0)]).requires_grad_()
+        _SquareOfFull.apply(x).sum().backward()
+        assert torch.equal(x.grad.full_tensor(), 2 * full)
+        (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        torch.testing.assert_close(second.full_tensor(), 6 * full)
+
+    run(check)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_activation_checkpoints(use_reentrant):
+    def check():
+        model, plain = parallel_mlp(), MLP()
+        x = INPUT.clone().requires_grad_()
+        y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=use_reentrant)
+        y.pow(2).sum().backward()
+        plain(INPUT).pow(2).sum().backward()
+        for p, q in zip(model.parameters(), plain.parameters()):
+            torch.testing.assert_close(p.grad.full_tensor(), q.grad)
+
+    dtensor.run_world(2, check)
+
+
+def test_state_dicts_copies_and_dtypes():
+    def check():
+        model, plain = parallel_mlp(), MLP()
+        other = parallel_mlp()
+        with torch.no_grad():
+            for p in other.parameters():
+                p.zero_()
+        other.load_state_dict(model.state_dict())
+        assert_same_parameters(other, plain)
+        assert_same_parameters(copy.deepcopy(model), plain)
+        assert model.to(torch.bfloat16).net1.weight.placements == (Shard(0),)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert other(INPUT).dtype == torch.bfloat16
+        with torch.inference_mode():
+            torch.testing.assert_close(other(INPUT), plain(INPUT))
+        torch.testing.assert_close(
+            torch.func.functional_call(other, dict(other.named_parameters()), INPUT),
+            plain(INPUT),
+        )
+
+    dtensor.run_world(2, check)
