@@ -97,7 +97,7 @@ Strategies cross(const OpCall& call, int64_t mesh_dim) {
             operand_shard(call.inputs[1].sizes(), sizes, d)}});
     }
   }
-  add_linear(call, {0, 1}, mesh_dim, strategies);
+  add_linear(call, {0, 1}, sum_ops(), mesh_dim, strategies);
   return strategies;
 }
 
@@ -106,7 +106,7 @@ Strategies trace(const OpCall& call, int64_t mesh_dim) {
   Strategies strategies{
       {{Partial(ReduceOp::kSum)}, {Shard(0)}},
       {{Partial(ReduceOp::kSum)}, {Shard(1)}}};
-  add_linear(call, {0}, mesh_dim, strategies);
+  add_linear(call, {0}, sum_ops(), mesh_dim, strategies);
   return strategies;
 }
 

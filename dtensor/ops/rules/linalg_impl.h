@@ -14,8 +14,8 @@ namespace dtensor::detail {
 struct Batched {
   std::vector<int64_t> inputs;
   std::vector<int64_t> outputs;
-  /// Inputs in which the first result is linear. The other results do not
-  /// depend on them.
+  /// Inputs in which the first result is linear, kept as partial sums. The
+  /// other results do not depend on them.
   std::vector<size_t> linear = {};
 };
 
@@ -24,11 +24,13 @@ struct Batched {
 Strategies
 batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim);
 
-/// Adds, for each input of `linear`, the strategy with its partial sum or
-/// average: the first result is partial, and all else replicated.
+/// Adds, for each input of `linear` that is partial with one of `reductions`,
+/// the strategy that keeps it: the first result is partial, and all else
+/// replicated.
 void add_linear(
     const OpCall& call,
     const std::vector<size_t>& linear,
+    const std::vector<ReduceOp>& reductions,
     int64_t mesh_dim,
     Strategies& strategies);
 

@@ -122,18 +122,25 @@ batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim) {
     }
     strategies.push_back(std::move(s));
   }
-  add_linear(call, ranks.linear, mesh_dim, strategies);
+  // The gradient of a replicated operand beside an average would be an average,
+  // and regions take it for a sum.
+  add_linear(call, ranks.linear, {ReduceOp::kSum}, mesh_dim, strategies);
   return strategies;
 }
 
 void add_linear(
     const OpCall& call,
     const std::vector<size_t>& linear,
+    const std::vector<ReduceOp>& reductions,
     int64_t mesh_dim,
     Strategies& strategies) {
   for (const size_t i : linear) {
     const auto& now = call.inputs[i].placement(mesh_dim);
-    if ((now.is_partial(ReduceOp::kSum) || now.is_partial(ReduceOp::kAvg)) &&
+    const bool kept = std::any_of(
+        reductions.begin(), reductions.end(), [&](const ReduceOp op) {
+          return now.is_partial(op);
+        });
+    if (kept &&
         keeps_partial_dtype(
             call.inputs[i].spec->dtype(), call.outputs[0].dtype)) {
       Strategy s;
