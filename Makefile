@@ -15,6 +15,7 @@
 # make pictures  regenerate the pictures of docs/concepts/debugging.md
 # make package  the library as a tar.gz and a .deb, in build/packages
 # make package-test  install these on a clean Debian 12 and use them (as root)
+# make wheel   the wheel of the Python package, in build/wheel/dist, tested
 # make docs    the documentation site, in build/docs/html, and its links checked
 # make format  clang-format every source
 # make clean   remove the build folders
@@ -32,7 +33,7 @@ DOCS = build/docs/venv/bin
 LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan coverage sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test docs clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan coverage sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -134,6 +135,12 @@ docs:
 	$(DOCS)/sphinx-build --quiet --jobs auto --fail-on-warning --keep-going \
 	  --conf-dir docs/site --doctree-dir build/docs/doctrees build/docs/source build/docs/html
 	python3 docs/site/check_links.py build/docs/html
+
+wheel: setup
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS)
+	cmake --install build/release --prefix build/wheel/library
+	tools/wheel.sh build/wheel/library
 
 format: setup
 	git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format -i

@@ -41,7 +41,8 @@ set_tests_properties(lint.api PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
 # may be long.
 dtensor_lint_by(lizard functions --languages cpp --length 40 --CCN 23
   --warnings_only --whitelist ${PROJECT_SOURCE_DIR}/tools/long_functions.txt
-  ${PROJECT_SOURCE_DIR}/dtensor ${PROJECT_SOURCE_DIR}/launcher)
+  ${PROJECT_SOURCE_DIR}/dtensor ${PROJECT_SOURCE_DIR}/launcher
+  ${PROJECT_SOURCE_DIR}/python)
 
 # Checks that every source is formatted as by `make format`. Versions of
 # clang-format differ, so the version that tools/setup.sh installs is used.
@@ -50,6 +51,7 @@ file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/dtensor/*.cpp ${PROJECT_SOURCE_DIR}/dtensor/*.h
   ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h
   ${PROJECT_SOURCE_DIR}/launcher/*.cpp ${PROJECT_SOURCE_DIR}/launcher/*.h
+  ${PROJECT_SOURCE_DIR}/python/*.cpp ${PROJECT_SOURCE_DIR}/python/*.h
   ${PROJECT_SOURCE_DIR}/tests/*.cpp ${PROJECT_SOURCE_DIR}/tests/*.h)
 dtensor_lint_by(clang-format format --dry-run -Werror ${formatted})
 

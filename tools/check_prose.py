@@ -17,7 +17,7 @@ OPENERS = {"what", "whether", "of", "those", "who", "how", "where", "which", "wh
            "that", "as", "by"}
 PERSONS = re.compile(r"\b((?i:nobody|somebody|whoever|anew)|[Kk]in)\b")
 FOLDERS = ["dtensor", "launcher", "tests", "examples", "benchmarks", "tools", "cmake",
-           "docs"]
+           "docs", "python"]
 EXEMPT = {"tools/check_prose.py", "tests/lints/lints_test.py"}  # list the words
 MARK = {".h": "//", ".cpp": "//", ".py": "#", ".cmake": "#", ".sh": "#", ".txt": "#"}
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')

@@ -32,8 +32,8 @@ std::unordered_map<uint64_t, PythonSpec>& python_specs() {
   static auto* const specs = new std::unordered_map<uint64_t, PythonSpec>;
   return *specs;
 }
-/// Larger tables of specs start anew, so that programs with ever new shapes do
-/// not grow.
+/// Larger tables of specs are emptied, so that a program with ever new shapes
+/// does not grow.
 constexpr size_t kMaxSpecs = 4096;
 
 const Mesh* kept_mesh(py::handle device_mesh) {

@@ -150,6 +150,22 @@ at::Tensor distribute(
       [&] { return distribute_tensor(tensor, mesh, layout, src_data_rank); });
 }
 
+void bind_attributes(py::module_& module) {
+  module.def("placements", [](py::handle self) {
+    return to_python(distributed(self, "placements").placements());
+  });
+  module.def("device_mesh", [](py::handle self) {
+    return to_python(distributed(self, "device_mesh").device_mesh());
+  });
+  module.def("spec", [](py::handle self) {
+    return to_python(distributed(self, "_spec").spec());
+  });
+  module.def("layout", [](py::handle self) {
+    return to_string(*distributed(self, "layout").spec());
+  });
+  module.def("live_specs", &live_specs);
+}
+
 } // namespace
 
 void bind_tensors(py::module_& module) {
@@ -182,19 +198,7 @@ void bind_tensors(py::module_& module) {
       py::arg("forward_dtype") = none,
       py::arg("backward_dtype") = none);
   module.def("distribute_tensor", &distribute);
-  module.def("placements", [](py::handle self) {
-    return to_python(distributed(self, "placements").placements());
-  });
-  module.def("device_mesh", [](py::handle self) {
-    return to_python(distributed(self, "device_mesh").device_mesh());
-  });
-  module.def("spec", [](py::handle self) {
-    return to_python(distributed(self, "_spec").spec());
-  });
-  module.def("layout", [](py::handle self) {
-    return to_string(*distributed(self, "layout").spec());
-  });
-  module.def("live_specs", &live_specs);
+  bind_attributes(module);
 }
 
 } // namespace dtensor::python

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of ranks that are threads of this process."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -90,6 +92,15 @@ def test_the_process_is_as_before():
 def test_inside_a_rank_is_an_error():
     with pytest.raises(RuntimeError, match="already"):
         dtensor.run_world(2, lambda: dtensor.run_world(2, gather))
+
+
+def test_the_program_of_the_guide(capsys):
+    page = Path(__file__).parents[2] / "docs/guides/python.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    (program,) = [block for block in blocks if "run_world(4" in block]
+    exec(program, {})
+    printed = capsys.readouterr().out.strip()
+    assert printed and program.rstrip().endswith("# " + printed)
 
 
 def test_many_worlds():
