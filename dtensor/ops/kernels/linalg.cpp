@@ -124,6 +124,20 @@ void detail::householder_local(
   args.returns(input * args.tensor("tau").sum());
 }
 
+void detail::ormqr_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  detail::KernelArgs args(op, *stack);
+  const auto other = args.tensor("input3");
+  if (other.numel() > 0 || decision.outputs[0]->numel() == 0) {
+    op.callBoxed(stack);
+    return;
+  }
+  args.returns(
+      other * (args.tensor("self").sum() + args.tensor("input2").sum()));
+}
+
 void detail::trace_local(
     const c10::OperatorHandle& op,
     const Decision& decision,

@@ -72,9 +72,10 @@ LocalKernelFunction quantile_local;
 LocalKernelFunction check_errors_local;
 /// Computes cholesky, which fails on all ranks or on none.
 LocalKernelFunction cholesky_local;
-/// Computes products of Householder matrices. The gradient of an empty shard
+/// Compute products of Householder matrices. The gradient of an empty shard
 /// depends on the same tensors as on other ranks.
 LocalKernelFunction householder_local;
+LocalKernelFunction ormqr_local;
 /// Adds the elements of the global diagonal that the local matrix has.
 LocalKernelFunction trace_local;
 

@@ -260,6 +260,7 @@ void add_solvers(RuleRegistry& rules) {
   }
   rules.dim_rule("ormqr", solver({.inputs = {2, 1, 2}, .outputs = {2}}, 2))
       .with_meta(ormqr_meta)
+      .with_local_kernel(ormqr_local)
       .as_region();
   add_batched(rules, "triangular_solve", {.inputs = {2, 2}, .outputs = {2, 2}});
 }
