@@ -24,18 +24,32 @@ int64_t size_from_end(SizesRef sizes, int64_t from_end) {
   return sizes[sizes.size() - static_cast<size_t>(from_end)];
 }
 
-// Returns the broadcast batch dimensions of the inputs; empty if an input has
-// too few dimensions.
+// Returns the broadcast batch dimensions of the inputs. Throws if they do not
+// broadcast.
 std::vector<int64_t> common_batch(const OpCall& call, const Batched& ranks) {
   std::vector<int64_t> batch;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (call.inputs[i].dim() < ranks.inputs[i]) {
-      return {};
-    }
     batch = at::infer_size(
         batch, batch_of(call.inputs[i].sizes(), ranks.inputs[i]));
   }
   return batch;
+}
+
+// Returns true if the batches of the inputs broadcast. An operator may ignore
+// an operand that does not fit, such as the pivots of lu_unpack.
+bool have_common_batch(const OpCall& call, const Batched& ranks) {
+  std::vector<int64_t> batch;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].dim() < ranks.inputs[i]) {
+      return false;
+    }
+    const auto own = batch_of(call.inputs[i].sizes(), ranks.inputs[i]);
+    if (!at::are_expandable(batch, own)) {
+      return false;
+    }
+    batch = at::infer_size(batch, own);
+  }
+  return true;
 }
 
 // Returns the placement of a tensor when batch dimension `d` is sharded.
@@ -108,6 +122,9 @@ std::vector<OutputMeta> solved(const OpCall& call, size_t rhs) {
 
 Strategies
 batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim) {
+  if (!have_common_batch(call, ranks)) {
+    return {};
+  }
   const auto batch = common_batch(call, ranks);
   Strategies strategies;
   for (int64_t d = 0; d < static_cast<int64_t>(batch.size()); ++d) {
@@ -200,7 +217,6 @@ std::vector<OutputMeta> eig_meta(const OpCall& call) {
 std::vector<OutputMeta> pinv_meta(const OpCall& call) {
   const auto& self = checked(call, 0, 2);
   const auto sizes = self.sizes();
-  common_batch(call, {.inputs = {2, 0, 0}, .outputs = {2}}); // may throw
   return {dense(
       with_end(
           batch_of(sizes, 2),
