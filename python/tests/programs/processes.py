@@ -72,4 +72,4 @@ for p, q in zip(model.parameters(), plain.parameters()):
     torch.testing.assert_close(p.full_tensor(), q)
 
 dist.destroy_process_group()
-print("trained on", size)
+sys.stdout.write(f"trained on {size}\n")  # one write, as ranks share the pipe

@@ -545,7 +545,7 @@ def mixed_cases():
         op("y", "add.Tensor", "$a", "$b")])
     case("an operator without a rule", "DTensor", [
         tensor("t", [4, 6]), distribute("d", "t", ["S(0)"]),
-        op("y", "histc", "$d", 3), show("y")])
+        op("y", "_pdist_forward", "$d", 2), show("y")])
     case("sizes that do not fit", "DTensor", [
         tensor("t", [4, 6]), tensor("u", [5, 6]),
         distribute("a", "t", ["S(0)"]), distribute("b", "u", ["S(0)"]),
