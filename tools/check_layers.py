@@ -74,7 +74,7 @@ ROOMS = {
 # at:: is an operator, unless it is a helper for shapes and types.
 UNFIT = {
     "dtensor/ops/rules/": re.compile(
-        r"\b(Dispatcher|callBoxed|\w*autograd\w*|at::(?!(?:IntArrayRef|infer_size|"
+        r"\b(Dispatcher|callBoxed|\w*autograd\w*|at::(?!(?:IntArrayRef|are_expandable|infer_size|"
         r"isComplexType|isFloatingType|isIntegralType)\b)\w+(?=\s*\())"
     ),
     # The library's internals.

@@ -113,9 +113,6 @@ REASONS = [
     ("Plain tensors between modules that are parts of unlike sizes: Python takes "
      "the parts of all ranks to be as large as this one's, and fails",
      r"^parts of layers that are cut by columns, then rows, uneven$", r"^error$"),
-    # Not supported in C++ yet.
-    ("Not there yet: Python computes it piece by piece",
-     r"^an operator without a rule", r"^error$"),
 ]
 
 # Rows of docs/reference/api.md without a case, with the reason.
