@@ -67,6 +67,9 @@ Strategies blocks_of_channels(
     const Placement& in,
     const Placement& out) {
   Strategies all;
+  if (call.inputs[0].spec->numel() == 0) {
+    return all;
+  }
   add_linear_in_first(call, all);
   for (int64_t d = 0; d < channels; ++d) {
     all.push_back({{Shard(d)}, {Shard(d)}});
@@ -83,6 +86,13 @@ Strategies im2col(const OpCall& call, int64_t) {
 Strategies col2im(const OpCall& call, int64_t) {
   const auto c = call.inputs[0].dim() - 2;
   return blocks_of_channels(call, c, Shard(c, kernel_elements(call)), Shard(c));
+}
+
+// Returns the shape of an empty operand, which LibTorch returns unchanged.
+// Other shapes are LibTorch's.
+std::vector<OutputMeta> unchanged_if_empty(const OpCall& call) {
+  return call.inputs[0].spec->numel() == 0 ? dense_like_first(call)
+                                           : std::vector<OutputMeta>{};
 }
 
 Strategies pixel_shuffle(const OpCall& call, int64_t) {
@@ -166,8 +176,10 @@ std::vector<OutputMeta> grid_sampler_backward_meta(const OpCall& call) {
 DTENSOR_RULES(fold) {
   add_spatial(rules, "im2col", im2col).with_meta(im2col_meta);
   add_spatial(rules, "col2im", col2im).with_meta(col2im_meta);
-  add_spatial(rules, "pixel_shuffle", pixel_shuffle);
-  add_spatial(rules, "pixel_unshuffle", pixel_unshuffle);
+  add_spatial(rules, "pixel_shuffle", pixel_shuffle)
+      .with_meta(unchanged_if_empty);
+  add_spatial(rules, "pixel_unshuffle", pixel_unshuffle)
+      .with_meta(unchanged_if_empty);
   add_spatial(rules, "channel_shuffle", channel_shuffle)
       .with_meta(dense_like_first);
   for (const std::string name : {"grid_sampler_2d", "grid_sampler_3d"}) {

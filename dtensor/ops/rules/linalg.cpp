@@ -172,6 +172,20 @@ void localize_cdist(const OpCall& call, Decision& decision) {
   }
 }
 
+// Returns the strategies of lu_unpack. LibTorch ignores pivots that it need not
+// unpack, so they may have other batches.
+Strategies lu_unpack(const OpCall& call, int64_t mesh_dim) {
+  const auto matrices = call.inputs[0].sizes();
+  const auto pivots = call.inputs[1].sizes();
+  const bool same_batches = matrices.size() == pivots.size() + 1 &&
+      matrices.slice(0, matrices.size() - 2) ==
+          pivots.slice(0, pivots.size() - 1);
+  return same_batches
+      ? batch_strategies(
+            call, {.inputs = {2, 1}, .outputs = {2, 2, 2}}, mesh_dim)
+      : Strategies{};
+}
+
 void add_batched(
     RuleRegistry& rules,
     const char* name,
@@ -202,7 +216,7 @@ void add_factorizations(RuleRegistry& rules) {
       .with_local_kernel(cholesky_local)
       .as_region();
   add_batched(rules, "linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});
-  add_batched(rules, "lu_unpack", {.inputs = {2, 1}, .outputs = {2, 2, 2}});
+  rules.dim_rule("lu_unpack", lu_unpack).as_region();
   add_batched(rules, "linalg_qr", {.inputs = {2}, .outputs = {2, 2}});
   add_batched(rules, "geqrf", {.inputs = {2}, .outputs = {2, 1}}, geqrf_meta);
   rules
