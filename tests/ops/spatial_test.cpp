@@ -222,6 +222,10 @@ TEST(SpaceToChannels, PixelShuffle) {
            "pixel_unshuffle",
            kPicture,
            [](const auto& x) { return at::pixel_unshuffle(x, 2); }),
+       unary(
+           "pixel_unshuffle of an empty picture",
+           numbers({2, 4, 0}, 6),
+           [](const auto& x) { return at::pixel_unshuffle(x, 2); }),
        unary("channel_shuffle", kPicture, [](const auto& x) {
          return at::channel_shuffle(x, 2);
        })});

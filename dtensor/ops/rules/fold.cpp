@@ -88,17 +88,17 @@ Strategies col2im(const OpCall& call, int64_t) {
   return blocks_of_channels(call, c, Shard(c, kernel_elements(call)), Shard(c));
 }
 
-// Returns the shape of an empty operand, which LibTorch returns unchanged.
-// Other shapes are LibTorch's.
-std::vector<OutputMeta> unchanged_if_empty(const OpCall& call) {
-  return call.inputs[0].spec->numel() == 0 ? dense_like_first(call)
-                                           : std::vector<OutputMeta>{};
-}
-
 Strategies pixel_shuffle(const OpCall& call, int64_t) {
   const auto c = call.inputs[0].dim() - 3;
   const auto factor = call.int_arg("upscale_factor");
   return blocks_of_channels(call, c, Shard(c, factor * factor), Shard(c));
+}
+
+// Returns the shape of an empty operand, which pixel_unshuffle returns
+// unchanged. Other shapes are those of its Meta kernel.
+std::vector<OutputMeta> unchanged_if_empty(const OpCall& call) {
+  return call.inputs[0].spec->numel() == 0 ? dense_like_first(call)
+                                           : std::vector<OutputMeta>{};
 }
 
 Strategies pixel_unshuffle(const OpCall& call, int64_t) {
@@ -176,8 +176,7 @@ std::vector<OutputMeta> grid_sampler_backward_meta(const OpCall& call) {
 DTENSOR_RULES(fold) {
   add_spatial(rules, "im2col", im2col).with_meta(im2col_meta);
   add_spatial(rules, "col2im", col2im).with_meta(col2im_meta);
-  add_spatial(rules, "pixel_shuffle", pixel_shuffle)
-      .with_meta(unchanged_if_empty);
+  add_spatial(rules, "pixel_shuffle", pixel_shuffle);
   add_spatial(rules, "pixel_unshuffle", pixel_unshuffle)
       .with_meta(unchanged_if_empty);
   add_spatial(rules, "channel_shuffle", channel_shuffle)
