@@ -27,24 +27,13 @@ at::Tensor first_tensor(
   return torch::jit::peek(stack, 0, op.schema().arguments().size()).toTensor();
 }
 
-bool all_have_elements(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& stack) {
-  const auto num_args = op.schema().arguments().size();
-  const auto args = torch::jit::last(stack, num_args);
-  return std::all_of(args.begin(), args.end(), [](const c10::IValue& arg) {
-    return !arg.isTensor() || !arg.toTensor().defined() ||
-        arg.toTensor().numel() > 0;
-  });
-}
-
 } // namespace
 
 void detail::convolution_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (all_have_elements(op, *stack)) {
+  if (decision.is_plain_call) {
     op.callBoxed(stack);
     return;
   }
@@ -62,7 +51,7 @@ void detail::convolution_backward_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (all_have_elements(op, *stack)) {
+  if (decision.is_plain_call) {
     op.callBoxed(stack);
     return;
   }

@@ -17,6 +17,7 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/ExpandUtils.h>
 
@@ -230,11 +231,6 @@ Strategies attention(const OpCall& call, int64_t mesh_dim) {
   return all;
 }
 
-bool has_elements(const Spec& layout) {
-  const auto sizes = layout.local_sizes();
-  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
-}
-
 bool picks_keys(const OpCall& call, const Decision& decision) {
   for (int64_t m = 0; is_grouped(call) && m < call.mesh.ndim(); ++m) {
     if (has_more_keys(call, [&](size_t i) {
@@ -281,8 +277,8 @@ void note_plain_call(const OpCall& call, Decision& decision) {
     }
   }
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
-      has_elements(decision.layout_of(call, 0)) &&
-      has_elements(decision.layout_of(call, 1));
+      detail::has_local_elements(decision.layout_of(call, 0)) &&
+      detail::has_local_elements(decision.layout_of(call, 1));
   if (decision.is_plain_call && is_fused(call)) {
     note_fused_gradients(call, decision);
   }

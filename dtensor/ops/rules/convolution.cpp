@@ -194,11 +194,6 @@ std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
       mask[2] ? dense(bias, weight.dtype()) : undefined()};
 }
 
-bool all_sizes_positive(const Spec& layout) {
-  const auto sizes = layout.local_sizes();
-  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
-}
-
 // Passes the number of local groups, and marks calls whose operands all have
 // elements, which the operator itself can run.
 void localize_groups(const OpCall& call, Decision& decision) {
@@ -213,7 +208,7 @@ void localize_groups(const OpCall& call, Decision& decision) {
   decision.is_plain_call = true;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     decision.is_plain_call = decision.is_plain_call &&
-        all_sizes_positive(decision.layout_of(call, i));
+        has_local_elements(decision.layout_of(call, i));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/op_call.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace dtensor::detail {
@@ -22,6 +23,12 @@ inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
 inline std::vector<OutputMeta> dense_like_first(const OpCall& call) {
   const auto& first = *call.inputs[0].spec;
   return {dense(first.sizes(), first.dtype())};
+}
+
+/// Returns true if this rank has elements of a tensor in this layout.
+inline bool has_local_elements(const Spec& layout) {
+  const auto sizes = layout.local_sizes();
+  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
 }
 
 /// Returns a result that is an undefined tensor.
