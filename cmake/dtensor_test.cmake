@@ -19,7 +19,8 @@ dtensor_precompiled(dtensor_test_headers
 target_link_libraries(dtensor_test_headers PUBLIC dtensor::dtensor GTest::gmock)
 # With sanitizers, clang takes 56 s for a test source at -O1, and 16 s at -O0.
 # The library is compiled as the preset says.
-target_compile_options(dtensor_test_headers PUBLIC $<$<CONFIG:Debug>:-O0>)
+target_compile_options(dtensor_test_headers PUBLIC
+  $<$<CONFIG:Debug>:-O0> ${DTENSOR_TEST_FLAGS})
 if(TARGET dtensor_testing)
   target_link_libraries(dtensor_test_headers PUBLIC dtensor::testing)
 endif()
