@@ -57,11 +57,14 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/init_device_mesh.h
   dtensor/comm/init_process_group.h
   dtensor/comm/mesh_scope.h
+  dtensor/comm/mpi_module.h
   dtensor/comm/observer.h
   dtensor/comm/pending.h
   dtensor/comm/rank_generator.h
   dtensor/comm/ranks.h
   dtensor/comm/run_world.h
+  dtensor/comm/spin.h
+  dtensor/comm/transport_backend.h
   dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
@@ -86,8 +89,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/backend/reduce_impl.h
   dtensor/comm/backend/reduce_loops.cpp
   dtensor/comm/backend/reduce_loops_impl.h
-  dtensor/comm/backend/transport_backend.cpp
-  dtensor/comm/backend/transport_backend_impl.h
   dtensor/comm/backends.cpp
   dtensor/comm/buffer_backend.cpp
   dtensor/comm/c10d_backend.cpp
@@ -117,7 +118,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/in_flight.cpp
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/mesh_scope.cpp
-  dtensor/comm/mpi/module_impl.h
   dtensor/comm/observer.cpp
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
@@ -178,8 +178,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/rank/rank_memory_impl.h
   dtensor/comm/rank/small_memory.cpp
   dtensor/comm/rank/small_memory_impl.h
-  dtensor/comm/rank/spin.cpp
-  dtensor/comm/rank/spin_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/shared_memory/rows_impl.h
@@ -229,23 +227,25 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/thread_hub_impl.h
   dtensor/comm/threads/thread_meeting_impl.h
   dtensor/comm/threads/thread_rank_impl.h
+  dtensor/comm/spin.cpp
+  dtensor/comm/transport_backend.cpp
   dtensor/comm/world.cpp
   dtensor/comm/world_impl.h
 )
 
 # Sources of the modules that cmake/mpi.cmake defines.
 set(DTENSOR_MPI_SOURCES
-  dtensor/comm/mpi/channel.cpp
-  dtensor/comm/mpi/channel_impl.h
-  dtensor/comm/mpi/module.cpp
-  dtensor/comm/mpi/mpi_group.cpp
-  dtensor/comm/mpi/mpi_group_impl.h
-  dtensor/comm/mpi/runtime.cpp
-  dtensor/comm/mpi/runtime_impl.h
-  dtensor/comm/mpi/transfer.cpp
-  dtensor/comm/mpi/transfer_impl.h
-  dtensor/comm/mpi/types.cpp
-  dtensor/comm/mpi/types_impl.h
+  dtensor/contrib/mpi/channel.cpp
+  dtensor/contrib/mpi/channel_impl.h
+  dtensor/contrib/mpi/module.cpp
+  dtensor/contrib/mpi/mpi_group.cpp
+  dtensor/contrib/mpi/mpi_group_impl.h
+  dtensor/contrib/mpi/runtime.cpp
+  dtensor/contrib/mpi/runtime_impl.h
+  dtensor/contrib/mpi/transfer.cpp
+  dtensor/contrib/mpi/transfer_impl.h
+  dtensor/contrib/mpi/types.cpp
+  dtensor/contrib/mpi/types_impl.h
 )
 
 # One of these for a LibTorch with NCCL, the other without.

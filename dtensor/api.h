@@ -6,7 +6,7 @@
 // Marks what a program may use.
 #define DTENSOR_API __attribute__((visibility("default")))
 
-// Marks what another library of this project uses: dtensor::dtensor,
-// dtensor::testing and the backends of MPI link these symbols of dtensor::core.
-// Every release may change them.
+// Marks what another library of this project uses: dtensor::dtensor and
+// dtensor::testing link these symbols of dtensor::core. Every release may
+// change them.
 #define DTENSOR_INTERNAL_API __attribute__((visibility("default")))

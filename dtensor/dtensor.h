@@ -20,11 +20,14 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/mesh_scope.h>
+#include <dtensor/comm/mpi_module.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/run_world.h>
+#include <dtensor/comm/spin.h>
+#include <dtensor/comm/transport_backend.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/data_parallel/fsdp_module.h>
 #include <dtensor/data_parallel/fully_shard.h>

@@ -48,8 +48,8 @@ CONTRIB = "contrib"
 # of several processes with threads, and tests may name it.
 THREADS = "dtensor/comm/threads/"
 HYBRID = "dtensor/comm/hybrid/"
-# Modules linked with an MPI, and their interface for the library.
-MPI, MPI_INTERFACE = "dtensor/comm/mpi/", "dtensor/comm/mpi/module_impl.h"
+# The modules linked with an MPI.
+MPI = "dtensor/contrib/mpi/"
 # Header that includes every public header of the library.
 UMBRELLA = "dtensor/dtensor.h"
 KNOWN = {*LAYERS, *LEAVES, TESTING, CONTRIB}
@@ -122,7 +122,7 @@ LISTED = {
             "comm/rank/rank_local.cpp": "the state of a thread that is not a rank",
             "comm/rank/rank_local_impl.h": "which rank the thread is",
             "comm/group/redistribution_scope_impl.h": "follows the calls: the innermost",
-            "comm/rank/spin.cpp": "saves time: until when not to yield the core",
+            "comm/spin.cpp": "saves time: until when not to yield the core",
             "comm/threads/exit_guard.cpp": "whether exit() begins in a rank's function",
             "comm/world.cpp": "which rank the thread is",
             "deferred/deferred_init.cpp": "the tape of a scope, which is a thread's",
@@ -185,8 +185,7 @@ def check_include(name: str, quote: str, target: str) -> str:
         return "the library never includes its umbrella"
     if not may_enter(name, target):
         return f"{name.rpartition('/')[0]} may not include {target}"
-    of_mpi = target == "mpi.h" or target.startswith(MPI) and target != MPI_INTERFACE
-    if of_mpi and not name.startswith(MPI):
+    if target == "mpi.h" and not name.startswith(MPI):
         return f"only {MPI} may include {target}"
     if not target.startswith("dtensor/") or name == UMBRELLA:
         return ""

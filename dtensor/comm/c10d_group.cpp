@@ -78,7 +78,7 @@ std::vector<int64_t> byte_counts(SizesRef counts, int64_t item) {
 template <class Options>
 Options limited() {
   Options options;
-  options.timeout = timeout_or(options.timeout);
+  options.timeout = CollectiveTimeout::in_effect(options.timeout);
   return options;
 }
 
@@ -224,8 +224,7 @@ InFlight C10dGroup::begin_all_reduce(const Collective& c) {
   if (!reduces(c.input(), c.op)) {
     return begin_combined_all_reduce(c);
   }
-  const at::Tensor result =
-      is_sole_owner(c.input()) ? c.input() : c.input().clone();
+  const at::Tensor result = c.owns_input() ? c.input() : c.input().clone();
   Tensors buffers{result.is_complex() ? at::view_as_real(result) : result};
   auto options = limited<c10d::AllreduceOptions>();
   options.reduceOp = c10d_op(c.op);

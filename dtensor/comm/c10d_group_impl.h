@@ -2,8 +2,8 @@
 // C10dGroup: the backend that c10d_group() returns.
 #pragma once
 
-#include <dtensor/comm/backend/transport_backend_impl.h>
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/transport_backend.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <memory>

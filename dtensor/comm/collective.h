@@ -78,6 +78,10 @@ struct DTENSOR_API Collective {
   const at::Tensor& input() const {
     return inputs.front();
   }
+  /// Returns true if no other code can read or write the first input, so that a
+  /// backend may overwrite it. Memory that LibTorch did not allocate
+  /// (from_blob) counts as shared, as its owner is unknown.
+  bool owns_input() const;
   /// Returns the tensor that determines dtype and device: an input, else
   /// `like`, which may be undefined.
   const at::Tensor& example() const {

@@ -23,10 +23,10 @@ class TimedBackend final : public detail::BackendLayer {
         timeout_(timeout) {}
 
   InFlight submit(Collective&& collective) override {
-    const CollectiveTimeout mine(detail::timeout_or(timeout_));
+    const CollectiveTimeout mine(CollectiveTimeout::in_effect(timeout_));
     return BackendLayer::submit(std::move(collective))
         .around([timeout = timeout_](const InFlight::Wait& wait) {
-          const CollectiveTimeout its(detail::timeout_or(timeout));
+          const CollectiveTimeout its(CollectiveTimeout::in_effect(timeout));
           return wait();
         });
   }
@@ -55,7 +55,7 @@ CollectiveTimeout::~CollectiveTimeout() {
   limit = outer_;
 }
 
-milliseconds detail::timeout_or(milliseconds otherwise) {
+milliseconds CollectiveTimeout::in_effect(milliseconds otherwise) {
   return limit.count() > 0 ? limit : otherwise;
 }
 

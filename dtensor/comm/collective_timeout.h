@@ -34,6 +34,11 @@ class DTENSOR_API CollectiveTimeout {
   CollectiveTimeout(const CollectiveTimeout&) = delete;
   CollectiveTimeout& operator=(const CollectiveTimeout&) = delete;
 
+  /// Returns the timeout of this thread's innermost scope, else `otherwise`. A
+  /// backend passes the timeout of its group.
+  static std::chrono::milliseconds in_effect(
+      std::chrono::milliseconds otherwise);
+
  private:
   std::chrono::milliseconds outer_;
 };
@@ -43,10 +48,6 @@ namespace detail {
 /// Timeout longer than any program runs; adding it to a time does not overflow.
 constexpr std::chrono::milliseconds kLongestTimeout =
     std::chrono::hours(24 * 365);
-
-/// Returns the timeout of the innermost CollectiveTimeout, else `otherwise`.
-DTENSOR_INTERNAL_API std::chrono::milliseconds timeout_or(
-    std::chrono::milliseconds otherwise);
 
 /// Wraps `backend` so that its collectives have this timeout, unless a
 /// CollectiveTimeout overrides it. Throws ValueError unless `timeout` is

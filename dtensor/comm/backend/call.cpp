@@ -10,6 +10,14 @@
 
 #include <algorithm>
 
+namespace dtensor {
+
+bool Collective::owns_input() const {
+  return detail::is_sole_owner(input());
+}
+
+} // namespace dtensor
+
 namespace dtensor::detail {
 namespace {
 

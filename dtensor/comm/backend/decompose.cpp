@@ -87,7 +87,7 @@ class Decomposition {
 
   // Returns true if the input may change before the result is ready.
   bool may_change() const {
-    return c_.is_async && !is_sole_owner(input());
+    return c_.is_async && !c_.owns_input();
   }
   Sizes known_sizes() const {
     return c_.sizes.empty()

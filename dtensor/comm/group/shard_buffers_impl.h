@@ -22,12 +22,12 @@ std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);
 Sizes chunk_sizes(int64_t size, int64_t parts);
 
 /// Returns true if all sizes are equal.
-DTENSOR_INTERNAL_API bool all_equal(SizesRef sizes);
+bool all_equal(SizesRef sizes);
 
 /// Returns true if only the caller can read or write this tensor. Memory that
 /// LibTorch did not allocate (from_blob) counts as shared: its owner is
 /// unknown.
-DTENSOR_INTERNAL_API bool is_sole_owner(const at::Tensor& tensor);
+bool is_sole_owner(const at::Tensor& tensor);
 
 /// Returns the number of elements of each shape.
 Sizes counts_of(c10::ArrayRef<Sizes> shapes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/mpi_impl.h>
 
-#include <dtensor/comm/mpi/module_impl.h>
+#include <dtensor/comm/mpi_module.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
@@ -51,7 +51,9 @@ fs::path own_folder() {
   return fs::absolute(info.dli_fname).parent_path();
 }
 
-MpiEntry entry_of(const std::string& implementation) {
+using Entry = decltype(&dtensor_mpi_module);
+
+Entry entry_of(const std::string& implementation) {
   const fs::path folder = own_folder();
   const fs::path file = folder / ("libdtensor_" + implementation + ".so");
   DTENSOR_CHECK(
@@ -74,7 +76,7 @@ MpiEntry entry_of(const std::string& implementation) {
       kMpi,
       file.string(),
       why);
-  return reinterpret_cast<MpiEntry>(dlsym(module, kMpiEntry));
+  return reinterpret_cast<Entry>(dlsym(module, "dtensor_mpi_module"));
 }
 
 // The MPI module of this process, never unloaded.

@@ -6,7 +6,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/rank/spin_impl.h>
+#include <dtensor/comm/spin.h>
 #include <dtensor/error.h>
 
 #include <linux/futex.h>
@@ -62,7 +62,7 @@ void SharedChannel::wait(c10::function_ref<bool()> ready, Missing missing) {
 }
 
 void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
-  const auto timeout = timeout_or(timeout_);
+  const auto timeout = CollectiveTimeout::in_effect(timeout_);
   const auto deadline = Clock::now() + timeout;
   auto next_look = Clock::now() + kLookAfter;
   while (true) {

@@ -4,7 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/rank/fork_count_impl.h>
-#include <dtensor/comm/rank/spin_impl.h>
+#include <dtensor/comm/spin.h>
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/error.h>
 
@@ -72,7 +72,7 @@ void ThreadHub::wait(Wait& wait) {
 }
 
 void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
-  const auto timeout = timeout_or(timeout_);
+  const auto timeout = CollectiveTimeout::in_effect(timeout_);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   bool in_time = true;
   while (!wait.ready()) {

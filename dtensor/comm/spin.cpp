@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/rank/spin_impl.h>
+#include <dtensor/comm/spin.h>
 
 #include <chrono>
 #include <thread>
@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace dtensor::detail {
+namespace dtensor {
 namespace {
 
 void pause_briefly() {
@@ -75,4 +75,4 @@ bool spin(bool fits, c10::function_ref<bool()> done) {
   return done();
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/mpi/module_impl.h>
+#include <dtensor/comm/mpi_module.h>
 
-#include <dtensor/comm/mpi/mpi_group_impl.h>
+#include <dtensor/contrib/mpi/mpi_group_impl.h>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 namespace {
 
 GroupBackendPtr make(GroupMembers members, const RendezvousInfo& place) {
@@ -18,8 +18,8 @@ constexpr MpiModule kModule{
     .make = make};
 
 } // namespace
-} // namespace dtensor::detail
+} // namespace dtensor::mpi
 
-extern "C" DTENSOR_API const dtensor::detail::MpiModule* dtensor_mpi_module() {
-  return &dtensor::detail::kModule;
+extern "C" DTENSOR_API const dtensor::MpiModule* dtensor_mpi_module() {
+  return &dtensor::mpi::kModule;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/backend/transport_backend_impl.h>
+#include <dtensor/comm/transport_backend.h>
 
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/backend/decompose_impl.h>
@@ -10,14 +10,14 @@
 
 #include <ATen/ops/empty_like.h>
 
-namespace dtensor::detail {
+namespace dtensor {
 namespace {
 
 // Combines the rows of `terms` in order.
 at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
   const auto rows = terms.unbind(0);
   at::Tensor result = at::empty_like(rows.front());
-  reduce_into(result, rows, op);
+  detail::reduce_into(result, rows, op);
   return result;
 }
 
@@ -28,9 +28,10 @@ InFlight TransportBackend::submit(Collective&& collective) {
   const bool is_async = collective.is_async;
   InFlight result = collective.kind == CollectiveKind::kBarrier
       ? begin_named(std::move(collective))
-      : decompose(std::move(collective), *this, [this](Collective&& primitive) {
-          return begin_named(std::move(primitive));
-        });
+      : detail::decompose(
+            std::move(collective), *this, [this](Collective&& primitive) {
+              return begin_named(std::move(primitive));
+            });
   if (is_async) {
     result.progress_in_background();
   }
@@ -85,8 +86,8 @@ void TransportBackend::fail(
       name,
       carrier(),
       label(),
-      rank_list(members().ranks),
-      message_of(error));
+      detail::rank_list(members().ranks),
+      detail::message_of(error));
 }
 
 InFlight TransportBackend::begin_reduce_scatter(const Collective& c) {
@@ -113,7 +114,7 @@ InFlight TransportBackend::begin_combined_all_reduce(
 InFlight TransportBackend::begin_scattered_all_reduce(
     const Collective& primitive) {
   const at::Tensor& input = primitive.input();
-  const Sizes counts = chunk_sizes(input.numel(), size());
+  const Sizes counts = detail::chunk_sizes(input.numel(), size());
   InFlight part = TransportBackend::begin_reduce_scatter(
       {.kind = CollectiveKind::kReduceScatter,
        .op = primitive.op,
@@ -141,4 +142,4 @@ InFlight TransportBackend::begin_gathered_all_reduce(
       });
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor

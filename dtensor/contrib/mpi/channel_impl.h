@@ -3,12 +3,12 @@
 #pragma once
 
 #include <dtensor/comm/backends.h>
-#include <dtensor/comm/mpi/runtime_impl.h>
+#include <dtensor/contrib/mpi/runtime_impl.h>
 
 #include <c10/util/FunctionRef.h>
 #include <mpi.h>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 
 class MpiChannel final : public MpiFailureListener {
  public:
@@ -42,4 +42,4 @@ class MpiChannel final : public MpiFailureListener {
   MPI_Comm communicator_ = MPI_COMM_NULL;
 };
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

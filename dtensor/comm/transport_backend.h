@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TransportBackend: base of backends whose transport begins collectives and
-// completes them later. A derived class begins primitives (decompose_impl.h).
+// TransportBackend: a backend whose transport begins collectives and completes
+// them later. All other collectives are built on the eight functions that a
+// derived class implements; each returns an InFlight with the Transfer to wait
+// for. For a transport whose functions wait, BufferBackend
+// (comm/buffer_backend.h) is simpler. The module for MPI (dtensor/contrib/mpi)
+// is an example.
 #pragma once
 
 #include <dtensor/api.h>
@@ -11,9 +15,9 @@
 #include <string>
 #include <string_view>
 
-namespace dtensor::detail {
+namespace dtensor {
 
-class DTENSOR_INTERNAL_API TransportBackend
+class DTENSOR_API TransportBackend
     : public GroupBackend,
       public std::enable_shared_from_this<TransportBackend> {
  public:
@@ -22,9 +26,10 @@ class DTENSOR_INTERNAL_API TransportBackend
   InFlight submit(Collective&& collective) override;
 
  protected:
-  // Functions that begin a primitive, or a barrier.
+  // Functions that begin a primitive, or a barrier. Inputs, results and counts
+  // are those of the functions of BufferBackend.
 
-  /// May overwrite its input if is_sole_owner() returns true for it.
+  /// May overwrite its input if c.owns_input().
   virtual InFlight begin_all_reduce(const Collective& c) = 0;
   virtual InFlight begin_all_gather(const Collective& c) = 0;
   virtual InFlight begin_all_to_all(const Collective& c) = 0;
@@ -42,7 +47,7 @@ class DTENSOR_INTERNAL_API TransportBackend
   /// the group.
   InFlight begin_combined_all_reduce(const Collective& primitive);
 
-  /// Name of the transport in messages.
+  /// Returns the name of the transport in messages.
   virtual std::string carrier() const = 0;
   /// Throws if the transport cannot carry `collective`.
   virtual void check(const Collective& /*collective*/) const {}
@@ -59,4 +64,4 @@ class DTENSOR_INTERNAL_API TransportBackend
   [[noreturn]] void fail(std::string_view name, const std::exception& error);
 };
 
-} // namespace dtensor::detail
+} // namespace dtensor

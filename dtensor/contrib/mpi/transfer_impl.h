@@ -2,15 +2,15 @@
 // MpiTransfer: outstanding MPI calls, and the memory that they use.
 #pragma once
 
-#include <dtensor/comm/backend/transport_backend_impl.h>
-#include <dtensor/comm/mpi/channel_impl.h>
+#include <dtensor/comm/transport_backend.h>
+#include <dtensor/contrib/mpi/channel_impl.h>
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 
 /// MPI requests, and the memory that MPI reads and writes until all are done.
 class MpiRequests final : public MpiWork {
@@ -85,4 +85,4 @@ class MpiTransfer final : public Transfer {
   bool is_watched_ = false;
 };
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/mpi/channel_impl.h>
+#include <dtensor/contrib/mpi/channel_impl.h>
 
-#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/processes/where_impl.h>
-#include <dtensor/comm/rank/spin_impl.h>
+#include <dtensor/comm/spin.h>
 #include <dtensor/error.h>
 
 #include <c10/util/StringUtil.h>
@@ -12,9 +10,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <thread>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -71,14 +70,16 @@ void MpiChannel::meet(const GroupMembers& members) {
     store_->set(keys[static_cast<size_t>(members.rank)], "");
     store_->wait(keys, timeout_);
   } catch (const std::exception& error) {
+    const std::string_view text = error.what();
     DTENSOR_THROW(
-        "[{}] timed out after {} ms waiting for the {} ranks of \"{}\" to make "
+        "[mpi] timed out after {} ms waiting for the {} ranks of \"{}\" to "
+        "make "
         "the group: {}. Make the group on every rank, or raise the timeout.",
-        kMpi,
         timeout_.count(),
         members.ranks.size(),
         members.label,
-        std::string(message_of(error)).substr(0, 200));
+        // Without LibTorch's backtrace.
+        text.substr(0, std::min<size_t>(text.find('\n'), 200)));
   }
 }
 
@@ -100,7 +101,7 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
   constexpr std::chrono::milliseconds kLookAfter(100);
   auto now = Clock::now();
   const auto begin = now;
-  const auto timeout = timeout_or(timeout_);
+  const auto timeout = CollectiveTimeout::in_effect(timeout_);
   const auto deadline = begin + timeout;
   auto next_look = begin + kLookAfter;
   if (spin(one_core_per_member_, done)) {
@@ -118,11 +119,10 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
     if ((!is_over && now < deadline) || done()) {
       continue;
     }
-    DTENSOR_CHECK(!is_over, "[{}] another rank of the group failed", kMpi);
+    DTENSOR_CHECK(!is_over, "[mpi] another rank of the group failed");
     DTENSOR_THROW(
-        "[{}] timed out after {} ms. Call the same collectives on every rank, "
+        "[mpi] timed out after {} ms. Call the same collectives on every rank, "
         "or raise the timeout",
-        kMpi,
         timeout.count());
   }
 }
@@ -135,4 +135,4 @@ void MpiChannel::tell_failure() noexcept {
   }
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

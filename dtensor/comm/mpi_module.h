@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Interface of a module for one implementation of MPI. The library loads the
-// module (comm/processes/mpi_impl.h) and is not itself linked with any MPI.
+// MpiModule: interface of a module for one implementation of MPI. The library
+// loads the module libdtensor_<implementation>.so from its own folder, and is
+// not itself linked with any MPI. dtensor/contrib/mpi is built as the modules
+// for OpenMPI and MPICH.
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/comm/backends.h>
 
 #include <cstdint>
 
-namespace dtensor::detail {
+namespace dtensor {
 
-struct MpiModule {
+struct DTENSOR_API MpiModule {
   /// Initializes MPI unless the program has done so. All ranks call it. Throws
   /// RuntimeError if MPI assigns this process another rank or size.
   void (*begin)(int64_t rank, int64_t size);
@@ -20,8 +23,7 @@ struct MpiModule {
   GroupBackendPtr (*make)(GroupMembers members, const RendezvousInfo& place);
 };
 
-/// Name of the only symbol that a module exports for the library.
-inline constexpr const char* kMpiEntry = "dtensor_mpi_module";
-using MpiEntry = const MpiModule* (*)();
+} // namespace dtensor
 
-} // namespace dtensor::detail
+/// The one function that a module exports. The library finds it by name.
+extern "C" DTENSOR_API const dtensor::MpiModule* dtensor_mpi_module();

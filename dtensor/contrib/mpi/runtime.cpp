@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/mpi/runtime_impl.h>
+#include <dtensor/contrib/mpi/runtime_impl.h>
 
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 #include <climits>
 #include <cstdlib>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 namespace {
 
 // Returns the first line of the version text, which names the implementation.
@@ -98,9 +97,9 @@ void MpiRuntime::check_place(int64_t rank, int64_t size) const {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &mpi_size), "MPI_Comm_size");
   DTENSOR_CHECK(
       mpi_rank == rank && mpi_size == size,
-      "[{}] this process is rank {} of {}, but {} reports rank {} of {}. Start "
+      "[mpi] this process is rank {} of {}, but {} reports rank {} of {}. "
+      "Start "
       "all ranks with the mpirun of this MPI, or use \"gloo\".",
-      kMpi,
       rank,
       size,
       library_version(),
@@ -206,4 +205,4 @@ void MpiRuntime::end_at_exit() {
   }
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/mpi/transfer_impl.h>
+#include <dtensor/contrib/mpi/transfer_impl.h>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 
 // Tests requests in order; testing one request lets MPI progress all of them.
 bool MpiRequests::test() noexcept {
@@ -40,4 +40,4 @@ MpiTransfer::~MpiTransfer() {
   }
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

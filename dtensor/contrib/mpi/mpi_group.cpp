@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/mpi/mpi_group_impl.h>
+#include <dtensor/contrib/mpi/mpi_group_impl.h>
 
-#include <dtensor/comm/group/shard_buffers_impl.h>
-#include <dtensor/comm/mpi/types_impl.h>
+#include <dtensor/contrib/mpi/types_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/TensorOperators.h>
@@ -10,9 +9,10 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <cstring>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 namespace {
 
 // Returns the tensor's memory. A Span has no const; MPI's own functions take
@@ -64,8 +64,7 @@ InFlight MpiGroup::begin_all_reduce(const Collective& c) {
   if (!reduction) {
     return begin_combined_all_reduce(c);
   }
-  const at::Tensor result =
-      is_sole_owner(c.input()) ? c.input() : c.input().clone();
+  const at::Tensor result = c.owns_input() ? c.input() : c.input().clone();
   const int64_t item = result.element_size();
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
@@ -121,26 +120,28 @@ void MpiGroup::begin_gather(
     offset += bytes.back();
   }
   const int mine = bytes[static_cast<size_t>(rank())];
+  const bool are_equal =
+      std::count(counts.begin(), counts.end(), counts.front()) == size();
   transfer.begin("MPI_Iallgatherv", [&](MPI_Comm group, MPI_Request* request) {
-    return all_equal(counts) ? MPI_Iallgather(
-                                   memory_of(input),
-                                   mine,
-                                   MPI_BYTE,
-                                   memory_of(result),
-                                   mine,
-                                   MPI_BYTE,
-                                   group,
-                                   request)
-                             : MPI_Iallgatherv(
-                                   memory_of(input),
-                                   mine,
-                                   MPI_BYTE,
-                                   memory_of(result),
-                                   bytes.data(),
-                                   offsets.data(),
-                                   MPI_BYTE,
-                                   group,
-                                   request);
+    return are_equal ? MPI_Iallgather(
+                           memory_of(input),
+                           mine,
+                           MPI_BYTE,
+                           memory_of(result),
+                           mine,
+                           MPI_BYTE,
+                           group,
+                           request)
+                     : MPI_Iallgatherv(
+                           memory_of(input),
+                           mine,
+                           MPI_BYTE,
+                           memory_of(result),
+                           bytes.data(),
+                           offsets.data(),
+                           MPI_BYTE,
+                           group,
+                           request);
   });
 }
 
@@ -283,4 +284,4 @@ InFlight MpiGroup::begin_recv(const Collective& c) {
   return {transfer, [=] { return result; }};
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

@@ -3,13 +3,13 @@
 // non-blocking calls internally, so that the group's timeout holds.
 #pragma once
 
-#include <dtensor/comm/mpi/transfer_impl.h>
+#include <dtensor/contrib/mpi/transfer_impl.h>
 
 #include <memory>
 #include <utility>
 #include <vector>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 
 class MpiGroup final : public TransportBackend {
  public:
@@ -52,4 +52,4 @@ class MpiGroup final : public TransportBackend {
   std::shared_ptr<MpiChannel> channel_;
 };
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

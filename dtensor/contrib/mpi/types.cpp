@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/mpi/types_impl.h>
+#include <dtensor/contrib/mpi/types_impl.h>
 
 #include <c10/util/Exception.h>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 namespace {
 
 MPI_Datatype mpi_type(at::ScalarType dtype) {
@@ -75,4 +75,4 @@ std::optional<MpiReduction> mpi_reduction(at::ScalarType dtype, ReduceOp op) {
   return MpiReduction{type, mpi_op(meant(dtype, op))};
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

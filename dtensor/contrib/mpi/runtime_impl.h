@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 
 /// Throws RuntimeError, "[call] MPI's error text", if `code` is an error.
 void check_mpi(int code, const char* call);
@@ -98,4 +98,4 @@ class MpiRuntime {
   std::thread helper_;
 };
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-namespace dtensor::detail {
+namespace dtensor::mpi {
 
 struct MpiReduction {
   MPI_Datatype type;
@@ -19,4 +19,4 @@ struct MpiReduction {
 /// different result: its minimum and maximum lose NaN.
 std::optional<MpiReduction> mpi_reduction(at::ScalarType dtype, ReduceOp op);
 
-} // namespace dtensor::detail
+} // namespace dtensor::mpi
