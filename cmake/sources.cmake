@@ -262,8 +262,10 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
 )
 set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/execute.cpp
+  dtensor/redistribute/joint_steps.cpp
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
+  dtensor/redistribute/options.cpp
   dtensor/redistribute/plan.cpp
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp

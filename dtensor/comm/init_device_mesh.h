@@ -18,14 +18,20 @@ struct MeshOptions {
   /// Per-dimension group options, keyed by dimension name (or by index, "0", if
   /// unnamed): {{"tp", {.backend = "gloo"}}}.
   std::map<std::string, GroupOptions> backend_override = {};
+  /// Modelled cost of collectives per dimension, with the same keys:
+  /// {{"dp", {.latency_us = 30, .gigabytes_per_s = 12}}}. Plans of
+  /// redistributions depend on it (redistribute/plan.h), so all ranks must pass
+  /// the same numbers. By default typical numbers of the backend
+  /// (World::link_cost).
+  std::map<std::string, LinkCost> cost = {};
 };
 
 /// Makes a mesh of `mesh_shape` over ranks 0, 1, ... of this world in row-major
 /// order, with one group per dimension. All ranks of the world must call it;
 /// ranks beyond the mesh get a mesh that does not contain them.
 /// Throws ValueError if the shape is empty, a size is not positive, the mesh is
-/// larger than the world, the number of names is wrong, a name repeats, or a
-/// key of backend_override is not a dimension.
+/// larger than the world, the number of names is wrong, a name repeats, a key
+/// of backend_override or cost is not a dimension, or a cost is not positive.
 /// Python: torch.distributed.init_device_mesh.
 DTENSOR_API DeviceMesh init_device_mesh(
     c10::DeviceType device_type,

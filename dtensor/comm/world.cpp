@@ -177,6 +177,13 @@ void World::end() {
   detail::state_of(*this).clear();
 }
 
+LinkCost World::link_cost(
+    const std::vector<int64_t>&,
+    c10::DeviceType,
+    const std::string&) const {
+  return {};
+}
+
 GroupBackendPtr World::make_chosen_backend(
     // NOLINTNEXTLINE(performance-unnecessary-value-param): worlds keep it.
     GroupMembers members,

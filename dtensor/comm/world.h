@@ -26,6 +26,7 @@
 #include <dtensor/api.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
+#include <dtensor/layout/cost.h>
 
 #include <atomic>
 #include <chrono>
@@ -95,6 +96,15 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   virtual int64_t node_local_rank() const {
     return 0;
   }
+  /// Returns the modelled cost of collectives among these global ranks, for
+  /// tensors on `device` and the backend `backend` (GroupOptions::backend). The
+  /// result must be the same on every rank of the world, member or not. The
+  /// default is the cost between threads.
+  virtual LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const;
+
   /// Returns an address that is equal for all ranks of the world in this
   /// process.
   virtual const void* shared() const {

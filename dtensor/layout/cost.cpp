@@ -3,7 +3,9 @@
 
 #include <dtensor/error.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace dtensor {
 namespace {
@@ -52,6 +54,19 @@ double wire_bytes(CollectiveKind kind, int64_t n, double buffer) {
 int64_t
 elements_sent_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer) {
   return ring_rounds(kind, n) * buffer;
+}
+
+LinkCost slower_of(const LinkCost& a, const LinkCost& b) {
+  return {
+      std::max(a.latency_us, b.latency_us),
+      std::min(a.gigabytes_per_s, b.gigabytes_per_s)};
+}
+
+int64_t picoseconds(const LinkCost& link, double bytes) {
+  constexpr double kPerMicrosecond = 1e6;
+  constexpr double kPerByte = 1e3; // at 1 GB/s
+  return std::llround(link.latency_us * kPerMicrosecond) +
+      std::llround(bytes * kPerByte / link.gigabytes_per_s);
 }
 
 } // namespace dtensor

@@ -48,4 +48,25 @@ DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 DTENSOR_API int64_t
 elements_sent_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer);
 
+/// Modelled speed of the collectives along a mesh dimension: a collective takes
+/// latency_us + bytes sent / bandwidth. The defaults are those of ranks that
+/// are threads of one process.
+struct LinkCost {
+  /// Microseconds that a collective of few bytes takes.
+  double latency_us = 2;
+  /// Bandwidth of a rank in GB/s (10^9 bytes per second).
+  double gigabytes_per_s = 10;
+
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
+};
+
+/// Returns the cost of a collective over two links: the larger latency and the
+/// smaller bandwidth.
+DTENSOR_API LinkCost slower_of(const LinkCost& a, const LinkCost& b);
+
+/// Returns the modelled time of a collective in picoseconds, if a rank sends
+/// `bytes`. Times are integers, so sums of times compare exactly and are equal
+/// on all ranks.
+DTENSOR_API int64_t picoseconds(const LinkCost& link, double bytes);
+
 } // namespace dtensor

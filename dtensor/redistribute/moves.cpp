@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/moves_impl.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace dtensor::detail {
 namespace {
 
@@ -89,45 +92,6 @@ bool shards_blocks_evenly(
   return true;
 }
 
-bool is_linear(ReduceOp op) {
-  return op == ReduceOp::kSum || op == ReduceOp::kAvg;
-}
-
-// True if P(op) on `mesh_dim` commutes with the other reductions of the layout.
-bool goes_with_other_partials(
-    PlacementsRef placements,
-    size_t mesh_dim,
-    ReduceOp op) {
-  for (size_t i = 0; i < placements.size(); ++i) {
-    const Placement& p = placements[i];
-    if (i != mesh_dim && p.is_partial() && p.reduce_op() != op &&
-        !(is_linear(op) && is_linear(p.reduce_op()))) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// True for ops that have a neutral element in every dtype.
-bool can_pad(ReduceOp op) {
-  return op == ReduceOp::kSum || op == ReduceOp::kProduct ||
-      op == ReduceOp::kBor || op == ReduceOp::kBxor;
-}
-
-// True if a reduce-scatter to `to` is possible. Strided shards must be equal.
-bool can_reduce_scatter(
-    const Frame& frame,
-    PlacementsRef before,
-    size_t mesh_dim,
-    const Placement& to,
-    const Placement& as_last) {
-  if (as_last.is_shard()) {
-    return true;
-  }
-  const auto size = even_size_at(frame, before, mesh_dim, to.dim());
-  return size && makes_equal_shards(*size, to, frame.mesh_shape[mesh_dim]);
-}
-
 } // namespace
 
 std::optional<Placement> last_sharding(
@@ -155,6 +119,56 @@ std::optional<Placement> last_sharding(
   return last.with_unit(sharding.unit());
 }
 
+bool are_last_shardings(
+    const Frame& frame,
+    Placements placements,
+    MeshDims mesh_dims) {
+  while (!mesh_dims.empty()) {
+    const auto last = std::find_if(
+        mesh_dims.rbegin(), mesh_dims.rend(), [&](int64_t mesh_dim) {
+          const Placement& p = placements[static_cast<size_t>(mesh_dim)];
+          return last_sharding(frame, placements, mesh_dim, p).has_value();
+        });
+    if (last == mesh_dims.rend()) {
+      return false;
+    }
+    placements[static_cast<size_t>(*last)] = Replicate();
+    mesh_dims.erase(std::next(last).base());
+  }
+  return true;
+}
+
+bool is_linear(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kAvg;
+}
+
+bool goes_with_other_partials(
+    PlacementsRef placements,
+    int64_t mesh_dim,
+    ReduceOp op) {
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const Placement& p = placements[i];
+    if (i != static_cast<size_t>(mesh_dim) && p.is_partial() &&
+        p.reduce_op() != op && !(is_linear(op) && is_linear(p.reduce_op()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool can_pad(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kProduct ||
+      op == ReduceOp::kBor || op == ReduceOp::kBxor;
+}
+
+int64_t ranks_over(const Frame& frame, const MeshDims& mesh_dims) {
+  int64_t n = 1;
+  for (const int64_t mesh_dim : mesh_dims) {
+    n *= frame.mesh_shape[static_cast<size_t>(mesh_dim)];
+  }
+  return n;
+}
+
 std::optional<StepKind> step_kind(
     const Frame& frame,
     PlacementsRef before,
@@ -167,7 +181,7 @@ std::optional<StepKind> step_kind(
   }
   if (to.is_partial()) {
     const ReduceOp op = to.reduce_op();
-    if (from.is_partial() || !goes_with_other_partials(before, at, op) ||
+    if (from.is_partial() || !goes_with_other_partials(before, mesh_dim, op) ||
         (from.is_sharded() && !can_pad(op))) {
       return std::nullopt;
     }
@@ -176,20 +190,13 @@ std::optional<StepKind> step_kind(
   if (to.is_replicate()) {
     return from.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather;
   }
-  const auto as_last = last_sharding(frame, before, mesh_dim, to);
-  if (!as_last) {
+  if (!last_sharding(frame, before, mesh_dim, to)) {
     return std::nullopt;
   }
   if (from.is_replicate()) {
     return StepKind::kSlice;
   }
-  if (from.is_sharded()) {
-    return StepKind::kAllToAll;
-  }
-  if (!can_reduce_scatter(frame, before, at, to, *as_last)) {
-    return std::nullopt;
-  }
-  return StepKind::kReduceScatter;
+  return from.is_sharded() ? StepKind::kAllToAll : StepKind::kReduceScatter;
 }
 
 int64_t largest_numel(const Frame& frame, PlacementsRef placements) {
@@ -218,16 +225,33 @@ bool has_equal_shards(const Spec& spec) {
       Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
 }
 
-int64_t elements_sent_times_ranks(
-    StepKind kind,
-    int64_t n,
-    int64_t before,
-    int64_t after) {
-  const auto collective = collective_of(kind);
-  return collective
-      ? dtensor::elements_sent_times_ranks(
-            *collective, n, kind == StepKind::kAllGather ? after : before)
-      : 0;
+bool is_permutation(const Step& step) {
+  const auto& dims = step.mesh_dims;
+  for (size_t i = 0; i < step.before.size(); ++i) {
+    const bool is_own =
+        std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) !=
+        dims.end();
+    const bool fits = is_own
+        ? step.before[i].is_sharded() && step.after[i].is_sharded()
+        : step.before[i] == step.after[i];
+    if (!fits) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int64_t elements_sent_times_ranks(const Frame& frame, const Step& step) {
+  const auto collective = collective_of(step.kind);
+  if (!collective) {
+    return 0;
+  }
+  const bool counts_result = step.kind == StepKind::kAllGather ||
+      (step.kind == StepKind::kAllToAll && !is_permutation(step));
+  return dtensor::elements_sent_times_ranks(
+      *collective,
+      ranks_over(frame, step.mesh_dims),
+      largest_numel(frame, counts_result ? step.after : step.before));
 }
 
 } // namespace dtensor::detail

@@ -38,6 +38,14 @@ std::optional<Placement> last_sharding(
     int64_t mesh_dim,
     const Placement& sharding);
 
+/// True if the shardings of `mesh_dims` can be undone one after the other, in
+/// some order, so that the ranks over `mesh_dims` together hold what each rank
+/// holds if those mesh dims are R.
+bool are_last_shardings(
+    const Frame& frame,
+    Placements placements,
+    MeshDims mesh_dims);
+
 /// Returns the kind of the single step that changes `mesh_dim` of the layout
 /// `before` to `to`, a different placement; empty if no single step does.
 std::optional<StepKind> step_kind(
@@ -45,6 +53,23 @@ std::optional<StepKind> step_kind(
     PlacementsRef before,
     int64_t mesh_dim,
     const Placement& to);
+
+/// Returns true if P(op) on `mesh_dim` commutes with the other reductions of
+/// the layout.
+bool goes_with_other_partials(
+    PlacementsRef placements,
+    int64_t mesh_dim,
+    ReduceOp op);
+
+/// True for the ops that have a neutral element in every dtype, so that a shard
+/// can be padded to P(op).
+bool can_pad(ReduceOp op);
+
+/// True for sum and avg, which mix in one layout.
+bool is_linear(ReduceOp op);
+
+/// Returns the number of ranks over several mesh dimensions.
+int64_t ranks_over(const Frame& frame, const MeshDims& mesh_dims);
 
 /// Returns the number of elements of the largest local tensor, which is the
 /// first rank's.
@@ -54,14 +79,12 @@ int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 bool has_equal_shards(const Frame& frame, PlacementsRef placements);
 bool has_equal_shards(const Spec& spec);
 
-/// Returns the number of elements that a rank sends in a step over `n` ranks,
-/// times n. The product is an integer, so costs compare exactly. `before` and
-/// `after` are the numbers of elements of the local tensor before and after the
-/// step.
-int64_t elements_sent_times_ranks(
-    StepKind kind,
-    int64_t n,
-    int64_t before,
-    int64_t after);
+/// True if a step only permutes the shards of its mesh dimensions: these are
+/// sharded before and after, and no other mesh dimension changes.
+bool is_permutation(const Step& step);
+
+/// Returns the number of elements that a rank sends in a step, times the number
+/// of ranks of its group. The product is an integer, so costs compare exactly.
+int64_t elements_sent_times_ranks(const Frame& frame, const Step& step);
 
 } // namespace dtensor::detail

@@ -8,6 +8,7 @@
 #include <dtensor/redistribute/plan_impl.h>
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <array>
@@ -139,74 +140,57 @@ Placements start_of(const Spec& from, const Spec& to) {
 }
 
 using Steps = std::vector<Step>;
-using MeshDims = c10::SmallVector<size_t, 4>;
 
-// Changes the mesh dimensions in `order`, each by a single step of an `allowed`
-// kind. Empty if that is impossible.
-template <typename Allowed>
-std::optional<Steps> direct_steps(
-    const detail::Frame& frame,
-    Placements at,
-    PlacementsRef goal,
-    const MeshDims& order,
-    Allowed allowed) {
-  Steps steps;
-  steps.reserve(order.size());
-  for (const size_t i : order) {
-    const auto mesh_dim = static_cast<int64_t>(i);
-    const auto kind = detail::step_kind(frame, at, mesh_dim, goal[i]);
-    if (!kind || !allowed(*kind)) {
-      return std::nullopt;
-    }
-    steps.push_back({*kind, mesh_dim, at[i], goal[i], at});
-    at[i] = goal[i];
-  }
-  return steps;
-}
-
-// Plans that need no search: a single step; steps that send nothing; and
-// all-gathers of equal shards, which receive no element twice in any order.
+// Plans that need no search: steps that send nothing, and the single step of a
+// mesh with one dimension.
 std::optional<Steps> obvious_steps(
     const detail::Frame& frame,
     const Placements& start,
     PlacementsRef goal) {
-  MeshDims changed;
+  const auto is_shared = [](int64_t n) { return n > 1; };
+  const bool is_1d =
+      std::count_if(
+          frame.mesh_shape.begin(), frame.mesh_shape.end(), is_shared) == 1;
+  Steps steps;
+  Placements at = start;
   for (size_t i = 0; i < start.size(); ++i) {
-    if (start[i] != goal[i]) {
-      changed.push_back(i);
+    if (at[i] == goal[i]) {
+      continue;
     }
+    const auto mesh_dim = static_cast<int64_t>(i);
+    const auto kind = detail::step_kind(frame, at, mesh_dim, goal[i]);
+    if (!kind || (collective_of(*kind) && !is_1d)) {
+      return std::nullopt;
+    }
+    const Placements before = at;
+    at[i] = goal[i];
+    steps.push_back({*kind, {mesh_dim}, before, at});
   }
-  if (changed.size() == 1) {
-    return direct_steps(
-        frame, start, goal, changed, [](StepKind) { return true; });
-  }
-  if (auto steps = direct_steps(frame, start, goal, changed, [](StepKind kind) {
-        return !collective_of(kind);
-      })) {
-    return steps;
-  }
-  if (!detail::has_equal_shards(frame, start)) {
-    return std::nullopt;
-  }
-  std::reverse(changed.begin(), changed.end());
-  return direct_steps(frame, start, goal, changed, [](StepKind kind) {
-    return kind == StepKind::kAllGather;
-  });
+  return steps;
 }
 
+// Returns the bytes that a rank sends in a step.
 double
 bytes_of(const detail::Frame& frame, const Step& step, double item_size) {
-  const auto at = static_cast<size_t>(step.mesh_dim);
-  const int64_t n = frame.mesh_shape[at];
-  Placements after = step.before;
-  after[at] = step.to;
-  const int64_t elements_times_n = detail::elements_sent_times_ranks(
-      step.kind,
-      n,
-      detail::largest_numel(frame, step.before),
-      detail::largest_numel(frame, after));
-  return static_cast<double>(elements_times_n) * item_size /
-      static_cast<double>(n);
+  return static_cast<double>(detail::elements_sent_times_ranks(frame, step)) *
+      item_size /
+      static_cast<double>(detail::ranks_over(frame, step.mesh_dims));
+}
+
+// Adds the costs of the steps to the plan.
+void add_costs(Plan& plan, const Spec& spec, const detail::Links& links) {
+  constexpr double kPicosecondsPerMicrosecond = 1e6;
+  const detail::Frame frame{spec.sizes(), spec.mesh().shape()};
+  const auto item_size = static_cast<double>(c10::elementSize(spec.dtype()));
+  int64_t time = 0;
+  for (const Step& step : plan.steps) {
+    if (collective_of(step.kind)) {
+      const double bytes = bytes_of(frame, step, item_size);
+      plan.wire_bytes += bytes;
+      time += picoseconds(links.over(step.mesh_dims), bytes);
+    }
+  }
+  plan.microseconds = static_cast<double>(time) / kPicosecondsPerMicrosecond;
 }
 
 PlanPtr make_plan(const Spec& from, const Spec& to) {
@@ -217,41 +201,73 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
   if (PlacementsRef(start) == goal) {
     return plan;
   }
+  const detail::Links links(from.mesh());
   if (auto steps = obvious_steps(frame, start, goal)) {
     plan->steps = std::move(*steps);
   } else {
     plan->steps = detail::cheapest_path(
-        frame, start, goal, detail::options_between(frame, start, goal));
+        {frame,
+         links,
+         static_cast<int64_t>(c10::elementSize(from.dtype())),
+         detail::options_between(frame, start, goal)},
+        start,
+        goal);
   }
-  const auto item_size = static_cast<double>(c10::elementSize(from.dtype()));
-  for (const Step& step : plan->steps) {
-    plan->wire_bytes += bytes_of(frame, step, item_size);
-  }
+  add_costs(*plan, from, links);
   return plan;
 }
 
-// Returns the tensor dimensions of a step: " dim 0 to 1".
+// Returns the tensor dimensions that a step takes from, or moves to, in one of
+// its layouts.
+std::vector<int64_t> sharded_dims(const Step& step, PlacementsRef placements) {
+  const auto& own = step.mesh_dims;
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const Placement& p = placements[i];
+    const bool takes_part = step.before[i] != step.after[i] ||
+        std::find(own.begin(), own.end(), static_cast<int64_t>(i)) != own.end();
+    if (p.is_sharded() && takes_part &&
+        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
+      dims.push_back(p.dim());
+    }
+  }
+  return dims;
+}
+
+// Returns the tensor dimensions of a step: " dim 0 to 1", " dims 0, 1".
 std::string dims_of(const Step& step) {
   std::string text;
-  for (const Placement& p : {step.from, step.to}) {
-    if (p.is_sharded()) {
-      text += (text.empty() ? " dim " : " to ") + std::to_string(p.dim());
+  for (const Placements& placements : {step.before, step.after}) {
+    const auto dims = sharded_dims(step, placements);
+    if (!dims.empty()) {
+      text += !text.empty() ? " to " : dims.size() == 1 ? " dim " : " dims ";
+      text += c10::Join(", ", dims);
     }
   }
   return text;
 }
 
-std::string line_of(const Step& step, const DeviceMesh& mesh) {
-  Placements after = step.before;
-  after[static_cast<size_t>(step.mesh_dim)] = step.to;
+// Returns the mesh dimensions of a step: `on "tp"`, `on mesh dims 0, 1`.
+std::string place_of(const Step& step, const DeviceMesh& mesh) {
+  std::vector<std::string> labels;
+  for (const int64_t dim : step.mesh_dims) {
+    labels.push_back(mesh.dim_label(dim));
+  }
+  const char* const numbered = labels.size() == 1 ? "mesh dim " : "mesh dims ";
   return detail::format_text(
-      "{}{}{}{}: {} -> {}",
+      "on {}{}",
+      mesh.mesh_dim_names().empty() ? numbered : "",
+      c10::Join(", ", labels));
+}
+
+std::string line_of(const Step& step, const DeviceMesh& mesh) {
+  return detail::format_text(
+      "{}{} {}: {} -> {}",
       to_string(step.kind),
       dims_of(step),
-      mesh.mesh_dim_names().empty() ? " on mesh dim " : " on ",
-      mesh.dim_label(step.mesh_dim),
+      place_of(step, mesh),
       to_string(PlacementsRef(step.before)),
-      to_string(PlacementsRef(after)));
+      to_string(PlacementsRef(step.after)));
 }
 
 } // namespace
@@ -320,7 +336,7 @@ bool can_redistribute(const SpecPtr& from, const SpecPtr& to) {
 }
 
 double redistribute_cost(const SpecPtr& from, const SpecPtr& to) {
-  return can_redistribute(from, to) ? plan(from, to)->wire_bytes
+  return can_redistribute(from, to) ? plan(from, to)->microseconds
                                     : std::numeric_limits<double>::infinity();
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Plan: the steps from one layout to another, as a printable value.
 //
-//   plan(from, to)   // from S(0) R to S(1) S(0) on (dp=2, tp=2):
-//   // all_to_all dim 0 to 1 on "dp": S(0) R -> S(1) R
-//   // slice dim 0 on "tp": S(1) R -> S(1) S(0)
+//   plan(from, to)   // from S(0) P(sum) to R R on (dp=2, tp=2):
+//   // all_reduce on "tp": S(0) P(sum) -> S(0) R
+//   // all_gather dim 0 on "dp": S(0) R -> R R
+//   plan(from, to)   // from P(sum) P(sum) to R R:
+//   // all_reduce on "dp", "tp": P(sum) P(sum) -> R R
 //
 // Planning is pure, deterministic and identical on every rank; execute.h
 // executes plans. docs/concepts/redistribute.md describes how a plan is chosen.
@@ -21,12 +23,13 @@
 
 namespace dtensor {
 
-/// The kinds of step, with the placements before and after.
+/// The kinds of step, with the placements before and after on each of the
+/// step's mesh dimensions. Collectives may be over several mesh dimensions.
 enum class StepKind : uint8_t {
   kSlice,         // R -> S(d), SS(d): keep the local shard; sends nothing
   kAllGather,     // S(d), SS(d) -> R
-  kAllToAll,      // S(a), SS(a) -> S(b), SS(b)
-  kReduceScatter, // P(op) -> S(d), or SS(d) with equal shards
+  kAllToAll,      // S(a), SS(a) -> S(b), SS(b); and see Step
+  kReduceScatter, // P(op) -> S(d), SS(d)
   kAllReduce,     // P(op) -> R
   kPartition,     // R -> P(op): make local values that reduce to the input
   kPad,           // S(d), SS(d) -> P(sum, product, bor, bxor): pad the shard
@@ -40,14 +43,20 @@ DTENSOR_API std::string_view to_string(StepKind kind);
 /// nothing.
 DTENSOR_API std::optional<CollectiveKind> collective_of(StepKind kind);
 
-/// A change of the placement on one mesh dimension.
+/// A set of mesh dimensions, in mesh order.
+using MeshDims = c10::SmallVector<int64_t, 4>;
+
+/// A change from one layout to another by one local operation or collective.
 struct DTENSOR_API Step {
   StepKind kind = StepKind::kSlice;
-  int64_t mesh_dim = 0;
-  Placement from;
-  Placement to;
-  /// The full layout before this step. After the step only `mesh_dim` differs.
+  /// Mesh dimensions of the collective. Placements on other mesh dimensions
+  /// stay. There is one exception, an all_to_all in which ranks send only what
+  /// others need: its mesh dimensions may also stay, or change to R, and other
+  /// mesh dimensions may change from R to a shard.
+  MeshDims mesh_dims;
+  /// The full layouts before and after this step.
   Placements before;
+  Placements after;
 
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -59,17 +68,21 @@ struct DTENSOR_API Plan {
   /// shards all count as large as the largest, so every rank computes the same
   /// number.
   double wire_bytes = 0;
+  /// Modelled time of the collectives in microseconds (LinkCost in
+  /// layout/cost.h); equal on all ranks.
+  double microseconds = 0;
 
   /// Returns the number of steps that communicate.
   int64_t collectives() const;
 };
 
 /// Returns the steps from the layout of `from` to that of `to`. Both must
-/// describe the same tensor on the same mesh. If a single mesh dimension
-/// changes and one step suffices, the plan is that step. Otherwise the plan is
-/// a sequence with the fewest wire bytes, then collectives, then steps. A mesh
-/// dimension with the same placement, R or P(op), in both layouts keeps it in
-/// every step. Mesh dimensions of size 1 need no step. Throws ValueError for
+/// describe the same tensor on the same mesh. Among all sequences of steps, the
+/// plan has the least modelled time, then the fewest collectives, then the
+/// fewest steps. Few bytes therefore get the fewest collectives, many bytes the
+/// fewest bytes. A step may change any mesh dimension, also one with the same
+/// placement in both layouts. Mesh dimensions of size 1 need no step. Throws
+/// ValueError for
 /// different meshes, sizes or dtypes, and for different reductions on one mesh
 /// dimension:
 ///   [redistribute] cannot go from [P(sum)] to [P(max)] on mesh dim "tp": ...
@@ -81,11 +94,14 @@ DTENSOR_API std::shared_ptr<const Plan> plan(
 /// True if plan(from, to) exists.
 DTENSOR_API bool can_redistribute(const SpecPtr& from, const SpecPtr& to);
 
-/// Returns the wire bytes of plan(from, to); infinity if no plan exists.
+/// Returns the modelled microseconds of plan(from, to); infinity if no plan
+/// exists. Costs are zero between equal layouts and obey the triangle
+/// inequality.
 DTENSOR_API double redistribute_cost(const SpecPtr& from, const SpecPtr& to);
 
 /// Prints one line per step, or "nothing to do" for an empty plan:
 ///   slice dim 0 on "tp": S(1) R -> S(1) S(0)
+///   all_gather dims 0, 1 on "dp", "tp": S(0) S(1) -> R R
 DTENSOR_API std::string to_string(const Plan& plan, const DeviceMesh& mesh);
 
 } // namespace dtensor

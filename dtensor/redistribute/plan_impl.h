@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dtensor/api.h>
+#include <dtensor/layout/cost.h>
 #include <dtensor/redistribute/moves_impl.h>
 #include <dtensor/redistribute/plan.h>
 
@@ -22,29 +23,51 @@ std::shared_ptr<const Plan> plan_for_this_rank(
 DTENSOR_API size_t cached_plans();
 DTENSOR_API size_t plan_cache_capacity();
 
-// Search for the cheapest path through layouts, which changes one mesh
-// dimension per step.
+/// Costs of the collectives of a mesh.
+class Links {
+ public:
+  explicit Links(const DeviceMesh& mesh);
+
+  /// Returns the cost of collectives over several mesh dimensions: that of the
+  /// slowest of them.
+  LinkCost over(const MeshDims& mesh_dims) const;
+  /// True if one group can join these mesh dimensions.
+  bool can_join(const MeshDims& mesh_dims) const;
+
+ private:
+  c10::SmallVector<LinkCost, 4> costs_;
+  // For each mesh dimension, the first one that it can be joined with.
+  MeshDims classes_;
+};
+
+// Search for the cheapest path through layouts.
 
 /// Candidate placements of each mesh dimension. A mesh dimension with a single
 /// option does not change.
 using Options = std::vector<c10::SmallVector<Placement, 8>>;
 
-/// Options for the path between two layouts: R, the placements at both ends,
-/// and shardings of up to three tensor dimensions. The tensor dimensions are
-/// those that either end shards, then the largest others. Shardings are
-/// Shard(d), and each StridedShard(d, sf) that can be applied after even
-/// shardings further right. Strided options are dropped if there would be more
-/// than a few hundred layouts, and further options beyond a few thousand.
+/// Options for the path between two layouts: the placements at both ends, R,
+/// shardings of up to three tensor dimensions, and P(op) where a reduction with
+/// other mesh dimensions is possible. The tensor dimensions are those that
+/// either end shards, then the largest others. Shardings are Shard(d), and each
+/// StridedShard(d, sf) that can be applied after even shardings further right.
+/// Strided options are dropped if there would be more than a few thousand
+/// layouts, then further options.
 Options
 options_between(const Frame& frame, PlacementsRef from, PlacementsRef to);
 
-/// Returns a path of least (wire, collectives, steps) from `from` to `to`
-/// within `options`. Deterministic. No mesh dimension may change from one
-/// reduction to another.
-std::vector<Step> cheapest_path(
-    const Frame& frame,
-    PlacementsRef from,
-    PlacementsRef to,
-    const Options& options);
+/// The graph that cheapest_path() searches: layouts, and steps between them.
+struct SearchSpace {
+  Frame frame;
+  const Links& links;
+  int64_t item_size; // bytes of an element
+  Options options;
+};
+
+/// Returns a path of least (modelled time, collectives, steps) from `from` to
+/// `to`. Deterministic. No mesh dimension may change from one reduction to
+/// another.
+std::vector<Step>
+cheapest_path(const SearchSpace& space, PlacementsRef from, PlacementsRef to);
 
 } // namespace dtensor::detail

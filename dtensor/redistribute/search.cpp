@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Search for the cheapest path between two layouts: A*, whose bound is the time
+// of one more collective where one is needed.
 #include <dtensor/redistribute/plan_impl.h>
+
+#include <dtensor/comm/group/mesh_groups_impl.h>
 
 #include <c10/util/Exception.h>
 
@@ -7,147 +11,116 @@
 #include <compare>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <queue>
 
 namespace dtensor::detail {
 namespace {
 
-constexpr size_t kUsefulDims = 3;
-constexpr size_t kMaxLayouts = 1 << 13;
-constexpr size_t kMaxLayoutsWithStrided = 300;
-
-using Dims = c10::SmallVector<int64_t, 8>;
-
-void add_cut_dims(Dims& dims, PlacementsRef placements) {
-  for (const Placement& p : placements) {
-    if (p.is_sharded() &&
-        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
-      dims.push_back(p.dim());
-    }
-  }
-}
-
-// Adds the largest dimensions as intermediate shardings: S(0) S(0) -> S(1) S(0)
-// passes through S(0) S(1), for example. Sharding a large dimension wastes
-// least when shards are uneven.
-void add_largest_dims(Dims& dims, SizesRef sizes) {
-  while (dims.size() < kUsefulDims) {
-    int64_t largest = -1;
-    for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
-      const int64_t size = sizes[static_cast<size_t>(d)];
-      if (size > 1 && std::find(dims.begin(), dims.end(), d) == dims.end() &&
-          (largest < 0 || size > sizes[static_cast<size_t>(largest)])) {
-        largest = d;
-      }
-    }
-    if (largest < 0) {
-      return;
-    }
-    dims.push_back(largest);
-  }
-}
-
-template <typename List>
-void add_new(List& list, const Placement& p) {
-  if (std::find(list.begin(), list.end(), p) == list.end()) {
-    list.push_back(p);
-  }
-}
-
-// Adds the strided shardings of `dim` that a mesh dimension can apply, or undo,
-// after mesh dimensions of the sizes `later` on its right have sharded `dim`.
-// With them S(0) S(1) can become S(1) S(0) without an all-gather.
-template <typename List>
-void add_strided(
-    List& list,
-    int64_t dim,
-    int64_t size,
-    int64_t ranks,
-    const Dims& later) {
-  for (size_t subset = 1; subset < size_t{1} << later.size(); ++subset) {
-    int64_t parts = 1;
-    for (size_t i = 0; i < later.size(); ++i) {
-      parts *= (subset >> i & 1) != 0 ? later[i] : 1;
-    }
-    if (size > 0 && size % (parts * ranks) == 0) {
-      add_new(list, StridedShard(dim, parts));
-    }
-  }
-}
-
-Options make_options(
-    const Frame& frame,
-    PlacementsRef from,
-    PlacementsRef to,
-    const Dims& dims,
-    bool with_strided) {
-  Options options(from.size());
-  Dims later; // sizes of the mesh dimensions further right that may change
-  for (size_t i = from.size(); i-- > 0;) {
-    auto& list = options[i];
-    list.push_back(from[i]);
-    if (from[i] == to[i] && !from[i].is_sharded()) {
-      continue; // fixed
-    }
-    const int64_t ranks = frame.mesh_shape[i];
-    add_new(list, to[i]);
-    add_new(list, Replicate());
-    if (to[i].is_sharded() || !from[i].is_replicate()) {
-      for (const int64_t d : dims) {
-        add_new(list, Shard(d));
-        if (with_strided) {
-          const int64_t size = frame.sizes[static_cast<size_t>(d)];
-          add_strided(list, d, size, ranks, later);
-        }
-      }
-      later.push_back(ranks);
-    }
-  }
-  return options;
-}
-
-size_t count_layouts(const Options& options) {
-  size_t count = 1;
-  for (const auto& list : options) {
-    count *= list.size();
-  }
-  return count;
-}
+// Collectives over several mesh dimensions are tried on meshes of up to this
+// many dimensions of more than one rank.
+constexpr size_t kMaxJoinedDims = 5;
 
 // The cost of a path, compared lexicographically as in plan().
 struct Cost {
-  int64_t wire = std::numeric_limits<int64_t>::max();
+  int64_t picoseconds = std::numeric_limits<int64_t>::max();
   int64_t collectives = 0;
   int64_t steps = 0;
   auto operator<=>(const Cost&) const = default;
 };
 
-// Dijkstra's algorithm. A layout is numbered by the options that it uses, in a
-// mixed radix with one digit per mesh dimension, so tables are arrays.
+// A set of mesh dimensions of more than one rank, which one collective may be
+// over.
+struct DimSet {
+  MeshDims dims;
+  uint64_t mask = 0; // one bit per dimension
+  int64_t ranks = 1;
+  LinkCost link;
+};
+
+uint64_t bit_of(int64_t mesh_dim) {
+  return uint64_t{1} << mesh_dim;
+}
+
+// Returns the mesh dimensions that have a choice of placements.
+MeshDims movable_dims(const Options& options) {
+  MeshDims movable;
+  for (size_t i = 0; i < options.size(); ++i) {
+    if (options[i].size() > 1) {
+      movable.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return movable;
+}
+
+// Returns the sets that one collective may be over; single dimensions first.
+std::vector<DimSet> joinable_sets(
+    const SearchSpace& space,
+    const MeshDims& movable) {
+  std::vector<DimSet> sets;
+  const auto add = [&](const MeshDims& dims) {
+    if (space.links.can_join(dims)) {
+      DimSet& set = sets.emplace_back();
+      set.dims = dims;
+      set.ranks = ranks_over(space.frame, dims);
+      set.link = space.links.over(dims);
+      for (const int64_t dim : dims) {
+        set.mask |= bit_of(dim);
+      }
+    }
+  };
+  for (const int64_t dim : movable) {
+    add({dim});
+  }
+  if (movable.size() > kMaxJoinedDims) {
+    return sets;
+  }
+  for (size_t subset = 1; subset < size_t{1} << movable.size(); ++subset) {
+    MeshDims dims;
+    for (size_t i = 0; i < movable.size(); ++i) {
+      if ((subset >> i & 1) != 0) {
+        dims.push_back(movable[i]);
+      }
+    }
+    if (dims.size() > 1) {
+      add(dims);
+    }
+  }
+  return sets;
+}
+
+// A layout is numbered by the options that it uses, in a mixed radix with one
+// digit per mesh dimension, so tables are arrays.
 class Search {
  public:
-  Search(
-      const Frame& frame,
-      PlacementsRef from,
-      PlacementsRef to,
-      const Options& options)
-      : frame_(frame),
-        to_(to),
-        options_(options) {
+  Search(const SearchSpace& space, PlacementsRef from, PlacementsRef to)
+      : space_(space),
+        options_(space.options),
+        goal_placements_(to),
+        movable_(movable_dims(options_)),
+        sets_(joinable_sets(space, movable_)) {
     size_t stride = 1;
-    for (size_t i = 0; i < from.size(); ++i) {
+    for (const auto& list : options_) {
       strides_.push_back(stride);
-      stride *= options[i].size();
-      common_ = std::lcm(common_, frame.mesh_shape[i]);
+      stride *= list.size();
     }
     nodes_.resize(stride);
     start_ = number_of(from);
     goal_ = number_of(to);
+    for (const DimSet& set : sets_) {
+      fastest_.latency_us = std::min(fastest_.latency_us, set.link.latency_us);
+      fastest_.gigabytes_per_s =
+          std::max(fastest_.gigabytes_per_s, set.link.gigabytes_per_s);
+    }
+    for (const auto& list : options_) {
+      for (const Placement& p : list) {
+        has_partial_ |= p.is_partial();
+      }
+    }
   }
 
   std::vector<Step> run() {
-    relax(start_, start_, {0, 0, 0});
+    known(goal_);
+    relax(start_, start_, {0, 0, 0}, StepKind::kSlice, 0);
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
       queue_.pop();
@@ -165,9 +138,19 @@ class Search {
   struct Node {
     Cost cost;
     size_t previous = 0;
+    StepKind kind = StepKind::kSlice; // of the step from `previous`
+    size_t set = 0;                   // mesh dimensions of that step
+    bool is_known = false;            // the fields below are valid
+    bool needs_collective = false;
+    int64_t numel = 0;
+    // One bit for each mask of mesh dimensions: whether their shardings are
+    // the last ones, and whether that is known.
+    uint64_t last = 0;
+    uint64_t last_is_known = 0;
   };
 
   struct Entry {
+    int64_t bound = 0; // least time of a path through this layout
     Cost cost;
     size_t number = 0;
     auto operator<=>(const Entry&) const = default;
@@ -192,101 +175,283 @@ class Search {
     return placements;
   }
 
-  // Prunes moves: a placement becomes P(op) only if the goal has that P(op),
-  // and R becomes a shard only on a mesh dimension that is sharded at the goal.
-  bool worth_trying(size_t i, const Placement& p, const Placement& next) const {
-    if (p == next || (p.is_partial() && p == to_[i])) {
+  // Returns the number of the layout with option `option` on mesh dimension
+  // `i`.
+  size_t changed(size_t number, size_t i, size_t option) const {
+    const size_t now = number / strides_[i] % options_[i].size();
+    return number + strides_[i] * option - strides_[i] * now;
+  }
+
+  size_t changed(size_t number, size_t i, const Placement& p) const {
+    const auto& list = options_[i];
+    const auto found = std::find(list.begin(), list.end(), p);
+    return changed(number, i, static_cast<size_t>(found - list.begin()));
+  }
+
+  // True if a mesh dimension at `now` cannot get to `goal` by local steps.
+  static bool needs_collective(const Placement& now, const Placement& goal) {
+    if (now == goal || now.is_replicate()) {
       return false;
     }
-    if (next.is_partial()) {
-      return next == to_[i];
+    return now.is_partial() || !goal.is_partial() || !can_pad(goal.reduce_op());
+  }
+
+  Node& known(size_t number) {
+    Node& node = nodes_[number];
+    if (!node.is_known) {
+      const Placements placements = placements_of(number);
+      node.is_known = true;
+      node.numel = largest_numel(space_.frame, placements);
+      for (size_t i = 0; i < placements.size(); ++i) {
+        node.needs_collective |=
+            needs_collective(placements[i], goal_placements_[i]);
+      }
     }
-    return !p.is_replicate() || to_[i].is_sharded();
+    return node;
+  }
+
+  // True if the shardings of the mesh dimensions in `mask` are the last ones.
+  bool are_last(size_t number, uint64_t mask) {
+    constexpr uint64_t kMasks = 64;
+    if (mask >= kMasks) {
+      return compute_are_last(number, mask);
+    }
+    Node& node = nodes_[number];
+    const uint64_t bit = uint64_t{1} << mask;
+    if ((node.last_is_known & bit) == 0) {
+      node.last_is_known |= bit;
+      node.last |= compute_are_last(number, mask) ? bit : 0;
+    }
+    return (node.last & bit) != 0;
+  }
+
+  bool compute_are_last(size_t number, uint64_t mask) const {
+    MeshDims dims;
+    for (const int64_t dim : movable_) {
+      if ((mask & bit_of(dim)) != 0) {
+        dims.push_back(dim);
+      }
+    }
+    return are_last_shardings(space_.frame, placements_of(number), dims);
   }
 
   void expand(size_t number) {
     const Placements before = placements_of(number);
-    const int64_t before_numel = largest_numel(frame_, before);
-    for (size_t i = 0; i < before.size(); ++i) {
-      const size_t rest =
-          number - strides_[i] * (number / strides_[i] % options_[i].size());
-      for (size_t j = 0; j < options_[i].size(); ++j) {
-        const Placement& next = options_[i][j];
-        if (!worth_trying(i, before[i], next)) {
-          continue;
-        }
-        const auto mesh_dim = static_cast<int64_t>(i);
-        if (const auto kind = step_kind(frame_, before, mesh_dim, next)) {
-          relax(
-              rest + strides_[i] * j,
-              number,
-              cost_after(number, before, before_numel, *kind, i, next));
-        }
+    for (size_t set = 0; set < sets_.size(); ++set) {
+      const auto& dims = sets_[set].dims;
+      const auto all = [&](auto predicate) {
+        return std::all_of(dims.begin(), dims.end(), [&](int64_t i) {
+          return predicate(before[static_cast<size_t>(i)]);
+        });
+      };
+      if (all([](const Placement& p) { return p.is_partial(); })) {
+        try_reductions(number, set);
+      } else if (
+          all([](const Placement& p) { return p.is_sharded(); }) &&
+          are_last(number, sets_[set].mask)) {
+        try_exchanges({number, number, set}, before, 0);
+      }
+      if (dims.size() == 1) {
+        try_local_steps(number, before, set);
       }
     }
   }
 
-  Cost cost_after(
-      size_t number,
-      const Placements& before,
-      int64_t before_numel,
-      StepKind kind,
-      size_t mesh_dim,
-      const Placement& next) const {
-    int64_t after_numel = 0;
-    if (kind == StepKind::kAllGather) {
-      Placements after = before;
-      after[mesh_dim] = next;
-      after_numel = largest_numel(frame_, after);
+  // Tries the steps of one mesh dimension that send nothing.
+  void try_local_steps(size_t number, const Placements& before, size_t set) {
+    const auto i = static_cast<size_t>(sets_[set].dims[0]);
+    const auto& list = options_[i];
+    for (size_t option = 0; option < list.size(); ++option) {
+      if (list[option] == before[i] || before[i].is_partial() ||
+          list[option].is_replicate() ||
+          (before[i].is_sharded() && list[option].is_sharded())) {
+        continue;
+      }
+      const auto kind = step_kind(
+          space_.frame, before, static_cast<int64_t>(i), list[option]);
+      if (kind) {
+        Cost cost = nodes_[number].cost;
+        cost.steps += 1;
+        relax(changed(number, i, option), number, cost, *kind, set);
+      }
     }
-    const int64_t n = frame_.mesh_shape[mesh_dim];
-    Cost cost = nodes_[number].cost;
-    cost.wire += common_ / n *
-        elements_sent_times_ranks(kind, n, before_numel, after_numel);
-    cost.collectives += collective_of(kind) ? 1 : 0;
+  }
+
+  // Tries the steps that reduce a set.
+  void try_reductions(size_t number, size_t set) {
+    size_t reduced = number;
+    for (const int64_t dim : sets_[set].dims) {
+      reduced = changed(reduced, static_cast<size_t>(dim), Replicate());
+    }
+    const int64_t numel = known(number).numel;
+    relax(
+        reduced,
+        number,
+        cost_after(number, StepKind::kAllReduce, set, numel),
+        StepKind::kAllReduce,
+        set);
+    const Cost cost = cost_after(number, StepKind::kReduceScatter, set, numel);
+    if (cost < nodes_[goal_].cost) {
+      try_shardings(number, number, 0, cost, set);
+    }
+  }
+
+  // Tries the reduce_scatter of a set to all shardings of its dimensions from
+  // number `d` on. The cost does not depend on the shardings.
+  void try_shardings(
+      size_t number,
+      size_t previous,
+      size_t d,
+      const Cost& cost,
+      size_t set) {
+    const DimSet& over = sets_[set];
+    if (d == over.dims.size()) {
+      if (cost < nodes_[number].cost && are_last(number, over.mask)) {
+        relax(number, previous, cost, StepKind::kReduceScatter, set);
+      }
+      return;
+    }
+    const auto i = static_cast<size_t>(over.dims[d]);
+    for (size_t option = 0; option < options_[i].size(); ++option) {
+      if (options_[i][option].is_sharded()) {
+        try_shardings(changed(number, i, option), previous, d + 1, cost, set);
+      }
+    }
+  }
+
+  // An all_gather or all_to_all, while its result is chosen.
+  struct Exchange {
+    size_t number = 0;   // the result
+    size_t previous = 0; // the layout before
+    size_t set = 0;
+    bool gathers_all = true; // all dimensions of the set become R
+    bool gathers = false;    // some dimension does
+    bool slices = false;     // a dimension outside of the set becomes sharded
+    uint64_t sharded = 0;    // sharded dimensions that the step may change
+  };
+
+  // Chooses the placements of movable dimensions from number `d` on: those of
+  // the set become sharded or R, others may change from R to sharded.
+  void
+  try_exchanges(const Exchange& exchange, const Placements& before, size_t d) {
+    if (d == movable_.size()) {
+      try_exchange(exchange);
+      return;
+    }
+    const int64_t dim = movable_[d];
+    const auto i = static_cast<size_t>(dim);
+    const bool is_in_set = (sets_[exchange.set].mask & bit_of(dim)) != 0;
+    const bool may_slice =
+        before[i].is_replicate() && movable_.size() <= kMaxJoinedDims;
+    if (!is_in_set && !may_slice) {
+      try_exchanges(exchange, before, d + 1);
+      return;
+    }
+    for (size_t option = 0; option < options_[i].size(); ++option) {
+      const Placement& next = options_[i][option];
+      if (next.is_partial()) {
+        continue;
+      }
+      Exchange with = exchange;
+      with.number = changed(exchange.number, i, option);
+      with.gathers_all &= !is_in_set || next.is_replicate();
+      with.gathers |= is_in_set && next.is_replicate();
+      with.slices |= !is_in_set && next.is_sharded();
+      with.sharded |= next.is_sharded() ? bit_of(dim) : 0;
+      try_exchanges(with, before, d + 1);
+    }
+  }
+
+  void try_exchange(const Exchange& exchange) {
+    if (exchange.number == exchange.previous) {
+      return;
+    }
+    const StepKind kind = exchange.gathers_all && !exchange.slices
+        ? StepKind::kAllGather
+        : StepKind::kAllToAll;
+    const bool permutes = !exchange.gathers && !exchange.slices;
+    const Cost cost = cost_after(
+        exchange.previous,
+        kind,
+        exchange.set,
+        known(permutes ? exchange.previous : exchange.number).numel);
+    if (cost < nodes_[exchange.number].cost && cost < nodes_[goal_].cost &&
+        are_last(exchange.number, exchange.sharded)) {
+      relax(exchange.number, exchange.previous, cost, kind, exchange.set);
+    }
+  }
+
+  // Returns the cost of a path through `previous` and a collective that moves a
+  // buffer of `numel` elements.
+  Cost cost_after(size_t previous, StepKind kind, size_t set, int64_t numel)
+      const {
+    const DimSet& over = sets_[set];
+    const auto bytes = static_cast<double>(dtensor::elements_sent_times_ranks(
+                           *collective_of(kind), over.ranks, numel)) *
+        static_cast<double>(space_.item_size) / static_cast<double>(over.ranks);
+    Cost cost = nodes_[previous].cost;
+    cost.picoseconds += picoseconds(over.link, bytes);
+    cost.collectives += 1;
     cost.steps += 1;
     return cost;
   }
 
-  void relax(size_t number, size_t previous, const Cost& cost) {
-    Node& node = nodes_[number];
-    if (cost < node.cost) {
-      node = {cost, previous};
-      queue_.push({cost, number});
+  // Returns the least time from a layout to the goal. A rank must receive what
+  // it does not hold, unless steps may pad.
+  int64_t time_left(const Node& node) const {
+    constexpr int64_t kRounding = 64; // of the times of all steps
+    if (!node.needs_collective) {
+      return 0;
     }
+    const int64_t missing = has_partial_ ? 0 : nodes_[goal_].numel - node.numel;
+    const auto bytes =
+        static_cast<double>(std::max<int64_t>(0, missing) * space_.item_size);
+    return std::max<int64_t>(0, picoseconds(fastest_, bytes) - kRounding);
+  }
+
+  void relax(
+      size_t number,
+      size_t previous,
+      const Cost& cost,
+      StepKind kind,
+      size_t set) {
+    if (!(cost < nodes_[number].cost)) {
+      return;
+    }
+    Node& node = known(number);
+    const int64_t bound = cost.picoseconds + time_left(node);
+    if (bound > nodes_[goal_].cost.picoseconds) {
+      return;
+    }
+    node.cost = cost;
+    node.previous = previous;
+    node.kind = kind;
+    node.set = set;
+    queue_.push({bound, cost, number});
   }
 
   std::vector<Step> path() const {
     std::vector<Step> steps;
     for (size_t at = goal_; at != start_; at = nodes_[at].previous) {
-      steps.push_back(step_between(nodes_[at].previous, at));
+      const Node& node = nodes_[at];
+      steps.push_back(
+          {node.kind,
+           sets_[node.set].dims,
+           placements_of(node.previous),
+           placements_of(at)});
     }
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
 
-  Step step_between(size_t number, size_t next) const {
-    Step step;
-    step.before = placements_of(number);
-    const Placements after = placements_of(next);
-    size_t i = 0;
-    while (step.before[i] == after[i]) {
-      ++i;
-    }
-    step.mesh_dim = static_cast<int64_t>(i);
-    step.from = step.before[i];
-    step.to = after[i];
-    step.kind = *step_kind(frame_, step.before, step.mesh_dim, step.to);
-    return step;
-  }
-
-  const Frame& frame_;
-  PlacementsRef to_;
+  const SearchSpace& space_;
   const Options& options_;
+  PlacementsRef goal_placements_;
+  MeshDims movable_;
+  std::vector<DimSet> sets_;
   c10::SmallVector<size_t, 4> strides_;
-  // A common multiple of all mesh sizes, so that wire costs in units of 1 /
-  // common_ elements are integers.
-  int64_t common_ = 1;
+  LinkCost fastest_{std::numeric_limits<double>::infinity(), 0};
+  bool has_partial_ = false;
   size_t start_ = 0;
   size_t goal_ = 0;
   std::vector<Node> nodes_;
@@ -295,32 +460,35 @@ class Search {
 
 } // namespace
 
-Options
-options_between(const Frame& frame, PlacementsRef from, PlacementsRef to) {
-  Dims dims;
-  add_cut_dims(dims, from);
-  add_cut_dims(dims, to);
-  Dims more = dims;
-  add_largest_dims(more, frame.sizes);
-  Options options = make_options(frame, from, to, more, true);
-  if (count_layouts(options) > kMaxLayoutsWithStrided) {
-    options = make_options(frame, from, to, more, false);
+Links::Links(const DeviceMesh& mesh) {
+  for (int64_t i = 0; i < mesh.ndim(); ++i) {
+    costs_.push_back(link_cost(mesh, i));
+    int64_t first = 0;
+    while (first != i && !detail::can_join(mesh, first, i)) {
+      ++first;
+    }
+    classes_.push_back(first);
   }
-  if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(frame, from, to, dims, false);
-  }
-  if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(frame, from, to, {}, false);
-  }
-  return options;
 }
 
-std::vector<Step> cheapest_path(
-    const Frame& frame,
-    PlacementsRef from,
-    PlacementsRef to,
-    const Options& options) {
-  return Search(frame, from, to, options).run();
+LinkCost Links::over(const MeshDims& mesh_dims) const {
+  LinkCost link = costs_[static_cast<size_t>(mesh_dims[0])];
+  for (const int64_t dim : mesh_dims) {
+    link = slower_of(link, costs_[static_cast<size_t>(dim)]);
+  }
+  return link;
+}
+
+bool Links::can_join(const MeshDims& mesh_dims) const {
+  const auto first = static_cast<size_t>(mesh_dims[0]);
+  return std::all_of(mesh_dims.begin(), mesh_dims.end(), [&](int64_t dim) {
+    return classes_[static_cast<size_t>(dim)] == classes_[first];
+  });
+}
+
+std::vector<Step>
+cheapest_path(const SearchSpace& space, PlacementsRef from, PlacementsRef to) {
+  return Search(space, from, to).run();
 }
 
 } // namespace dtensor::detail

@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// One step of a plan on this rank.
+// A step over one mesh dimension on this rank.
 struct Move {
   const Spec& spec;
   const Step& step;
@@ -22,29 +22,40 @@ struct Move {
   const DeviceMesh& mesh() const {
     return spec.mesh();
   }
+  size_t at() const {
+    return static_cast<size_t>(step.mesh_dims[0]);
+  }
+  const Placement& from() const {
+    return step.before[at()];
+  }
+  const Placement& to() const {
+    return step.after[at()];
+  }
   int64_t my_rank() const {
-    return (*mesh().get_coordinate())[static_cast<size_t>(step.mesh_dim)];
+    return (*mesh().get_coordinate())[at()];
   }
   Group& group() const {
-    return get_group(mesh(), step.mesh_dim);
+    return get_group(mesh(), step.mesh_dims[0]);
   }
 
   /// Returns the distribution over the group of the dimension that `placement`
-  /// shards. `placement` is the step's `from` or `to`.
+  /// shards. `placement` is `from()` or `to()`.
   DimSharding sharing(const Placement& placement) const {
-    const auto at = static_cast<size_t>(step.mesh_dim);
     const auto as_last = detail::last_sharding(
-        {spec.sizes(), mesh().shape()}, step.before, step.mesh_dim, placement);
+        {spec.sizes(), mesh().shape()},
+        step.before,
+        step.mesh_dims[0],
+        placement);
     TORCH_INTERNAL_ASSERT(as_last, "redistribute: a cut below another one");
     Placements gathered = step.before;
-    gathered[at] = Replicate();
+    gathered[at()] = Replicate();
     const int64_t size = total_size(local_intervals(
         spec.sizes()[static_cast<size_t>(placement.dim())],
         placement.dim(),
         mesh().shape(),
         gathered,
         *mesh().get_coordinate()));
-    return {*as_last, size, mesh().shape()[at]};
+    return {*as_last, size, mesh().shape()[at()]};
   }
 };
 
@@ -54,9 +65,9 @@ Sizes exchanged_sizes(const Group& group, const DimSharding& parts) {
 }
 
 // Returns the shard sizes for reduce_scatter, if they are not those of
-// torch.chunk. Shards that are not consecutive are equal.
+// torch.chunk.
 Sizes reduce_scatter_sizes(const DimSharding& parts) {
-  return parts.in_units() ? parts.sizes() : Sizes();
+  return parts.is_chunk() ? Sizes() : parts.sizes();
 }
 
 // Returns the sizes of `part`, with `size` in dimension `dim`.
@@ -67,24 +78,24 @@ Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
 }
 
 at::Tensor slice(const Move& move, const at::Tensor& local) {
-  const DimSharding to = move.sharing(move.step.to);
+  const DimSharding to = move.sharing(move.to());
   return select_positions(local, to.dim(), to.shard(move.my_rank()));
 }
 
 at::Tensor all_gather(const Move& move, const at::Tensor& local) {
-  const DimSharding from = move.sharing(move.step.from);
+  const DimSharding from = move.sharing(move.from());
   Group& group = move.group();
   return from.put_back(
       group.all_gather(local, from.dim(), exchanged_sizes(group, from)));
 }
 
 at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
-  const DimSharding to = move.sharing(move.step.to);
+  const DimSharding to = move.sharing(move.to());
   const at::Tensor parts = to.in_order()
       ? local
       : select_positions(local, to.dim(), to.all_positions());
   return move.group().reduce_scatter(
-      parts, to.dim(), move.step.from.reduce_op(), reduce_scatter_sizes(to));
+      parts, to.dim(), move.from().reduce_op(), reduce_scatter_sizes(to));
 }
 
 // Sends each rank's `from` shard, sharded again by `to`, to the new owners.
@@ -157,8 +168,8 @@ at::Tensor exchange_within_dim(
 }
 
 at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
-  const DimSharding from = move.sharing(move.step.from);
-  const DimSharding to = move.sharing(move.step.to);
+  const DimSharding from = move.sharing(move.from());
+  const DimSharding to = move.sharing(move.to());
   return from.dim() == to.dim() ? exchange_within_dim(move, local, from, to)
                                 : exchange_dims(move, local, from, to);
 }
@@ -168,7 +179,7 @@ double neutral_element(ReduceOp op) {
 }
 
 at::Tensor partition(const Move& move, const at::Tensor& local) {
-  switch (const ReduceOp op = move.step.to.reduce_op()) {
+  switch (const ReduceOp op = move.to().reduce_op()) {
     case ReduceOp::kSum:
     case ReduceOp::kProduct:
     case ReduceOp::kBxor:
@@ -185,11 +196,11 @@ at::Tensor partition(const Move& move, const at::Tensor& local) {
 }
 
 at::Tensor pad(const Move& move, const at::Tensor& local) {
-  const DimSharding from = move.sharing(move.step.from);
+  const DimSharding from = move.sharing(move.from());
   Sizes sizes(local.sizes().begin(), local.sizes().end());
   sizes[static_cast<size_t>(from.dim())] = from.size();
-  at::Tensor padded = at::full(
-      sizes, neutral_element(move.step.to.reduce_op()), local.options());
+  at::Tensor padded =
+      at::full(sizes, neutral_element(move.to().reduce_op()), local.options());
   int64_t offset = 0;
   for (const Interval& interval : from.shard(move.my_rank())) {
     padded.narrow(from.dim(), interval.begin, interval.size())
@@ -199,10 +210,33 @@ at::Tensor pad(const Move& move, const at::Tensor& local) {
   return padded;
 }
 
+// Starts an all_to_all of shards of equal shapes; returns null for others.
+PendingPtr enter_exchange(const Move& move, at::Tensor&& local) {
+  const DimSharding from = move.sharing(move.from());
+  const DimSharding to = move.sharing(move.to());
+  return from.dim() != to.dim() && from.in_order() && to.is_chunk()
+      ? move.group().shard_dim_alltoall_async(
+            std::move(local),
+            from.dim(),
+            to.dim(),
+            exchanged_sizes(move.group(), from))
+      : nullptr;
+}
+
+// True for steps over several mesh dimensions, and for an all_to_all that
+// changes others than its own.
+bool is_joint(const Step& step) {
+  return step.mesh_dims.size() > 1 ||
+      (step.kind == StepKind::kAllToAll && !is_permutation(step));
+}
+
 } // namespace
 
 at::Tensor
 execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
+  if (is_joint(step)) {
+    return JointStep(from, step).execute(local);
+  }
   const Move move{from, step};
   switch (step.kind) {
     case StepKind::kSlice:
@@ -214,7 +248,8 @@ execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
     case StepKind::kReduceScatter:
       return reduce_scatter(move, local.contiguous());
     case StepKind::kAllReduce:
-      return move.group().all_reduce(local.contiguous(), step.from.reduce_op());
+      return move.group().all_reduce(
+          local.contiguous(), move.from().reduce_op());
     case StepKind::kPartition:
       return partition(move, local);
     case StepKind::kPad:
@@ -224,39 +259,33 @@ execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
 }
 
 PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
+  if (is_joint(step)) {
+    return JointStep(from, step).enter(std::move(local));
+  }
   const Move move{from, step};
   switch (step.kind) {
     case StepKind::kAllGather: {
-      const DimSharding parts = move.sharing(step.from);
+      const DimSharding parts = move.sharing(move.from());
       Group& group = move.group();
       return group.exchanges_sizes()
           ? group.all_gather_async(std::move(local), parts.dim(), parts.sizes())
           : group.all_gather_async(std::move(local), parts.dim(), parts.size());
     }
     case StepKind::kReduceScatter: {
-      const DimSharding to = move.sharing(step.to);
+      const DimSharding to = move.sharing(move.to());
       return move.group().reduce_scatter_async(
           to.in_order() ? std::move(local)
                         : select_positions(local, to.dim(), to.all_positions()),
           to.dim(),
-          step.from.reduce_op(),
+          move.from().reduce_op(),
           /*out=*/{},
           reduce_scatter_sizes(to));
     }
     case StepKind::kAllReduce:
       return move.group().all_reduce_async(
-          std::move(local), step.from.reduce_op());
-    case StepKind::kAllToAll: {
-      const DimSharding old = move.sharing(step.from);
-      const DimSharding to = move.sharing(step.to);
-      return old.dim() != to.dim() && old.in_order() && to.is_chunk()
-          ? move.group().shard_dim_alltoall_async(
-                std::move(local),
-                old.dim(),
-                to.dim(),
-                exchanged_sizes(move.group(), old))
-          : nullptr;
-    }
+          std::move(local), move.from().reduce_op());
+    case StepKind::kAllToAll:
+      return enter_exchange(move, std::move(local));
     default:
       return nullptr;
   }
@@ -264,8 +293,12 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
 
 at::Tensor
 finish_step(const Spec& from, const Step& step, const at::Tensor& received) {
+  if (is_joint(step)) {
+    return JointStep(from, step).finish(received);
+  }
+  const Move move{from, step};
   return step.kind == StepKind::kAllGather
-      ? Move{from, step}.sharing(step.from).put_back(received)
+      ? move.sharing(move.from()).put_back(received)
       : received;
 }
 

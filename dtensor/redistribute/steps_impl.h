@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/comm/group.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/shard_math.h>
@@ -75,6 +76,58 @@ class DimSharding {
   Placement sharding_;
   int64_t size_;
   int64_t ranks_;
+};
+
+/// A step over several mesh dimensions, on this rank. Each rank's local tensor
+/// is a box: the product of the indices that the rank holds of each tensor
+/// dimension. The step sends the intersections of the boxes before and after
+/// it, so it needs no rules about shardings.
+class JointStep {
+ public:
+  JointStep(const Spec& spec, const Step& step);
+
+  /// Returns the local tensor after the step.
+  at::Tensor execute(const at::Tensor& local) const;
+
+  /// Split execute() in two: start the collective, and compute the local tensor
+  /// from the received data.
+  PendingPtr enter(at::Tensor&& local) const;
+  at::Tensor finish(const at::Tensor& received) const;
+
+ private:
+  /// Indices of each tensor dimension.
+  using Box = c10::SmallVector<Intervals, 5>;
+  /// Input of an all_gather or reduce_scatter along `dim`, and the members'
+  /// sizes.
+  struct Payload {
+    at::Tensor sent;
+    int64_t dim;
+    Sizes sizes;
+  };
+
+  /// Return the indices of one or all tensor dimensions that a member holds in
+  /// a layout.
+  Intervals indices(PlacementsRef placements, int64_t member, int64_t dim)
+      const;
+  Box box_of(PlacementsRef placements, int64_t member) const;
+  ReduceOp reduce_op() const;
+  at::Tensor scaled(const at::Tensor& reduced) const;
+  Payload payload_of(const at::Tensor& local) const;
+  /// Returns the tensor dimension along which the members' shards lie one after
+  /// the other, in the order of the members; -1 if there is none.
+  int64_t dim_in_order(PlacementsRef sharded) const;
+  Sizes sizes_along(int64_t dim, PlacementsRef sharded) const;
+  Sizes numels(PlacementsRef placements) const;
+  /// Returns what this rank sends to each member.
+  std::vector<at::Tensor> parts_to_send(const at::Tensor& local) const;
+  /// Returns the shapes that this rank receives from each member.
+  std::vector<Sizes> shapes_to_receive() const;
+  at::Tensor assemble(const std::vector<at::Tensor>& parts) const;
+  at::Tensor assemble(const at::Tensor& flat) const;
+
+  const Spec& spec_;
+  const Step& step_;
+  Group& group_;
 };
 
 /// Returns the local tensor after `step` of a plan from layout `from`. The

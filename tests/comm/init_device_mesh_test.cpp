@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/group/mesh_groups_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
@@ -285,6 +286,48 @@ TEST(BackendOverride, AppliesToSingleDimensions) {
         {.backend_override = {{"tp", {.timeout = std::chrono::hours(1)}}}});
     EXPECT_EQ(sum_of_ranks(get_group(patient)), 1);
     EXPECT_NE(patient, init_device_mesh(at::kCPU, {2}, {"tp"}));
+  });
+}
+
+TEST(MeshCost, IsSetPerDimension) {
+  run_ranks(2, [] {
+    const auto with = [](const std::string& dim, LinkCost cost) {
+      return init_device_mesh(
+          at::kCPU, {1, 2}, {"dp", "tp"}, {.cost = {{dim, cost}}});
+    };
+    const auto mesh = with("tp", {.latency_us = 7, .gigabytes_per_s = 3});
+    EXPECT_EQ(detail::link_cost(mesh, 1), (LinkCost{7, 3}));
+    EXPECT_EQ(detail::link_cost(mesh, 0), LinkCost());
+    EXPECT_EQ(detail::link_cost(mesh["tp"], 0), (LinkCost{7, 3}));
+    EXPECT_NE(mesh, init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { with("pp", {}); }),
+        "[init_device_mesh] cost has an unknown mesh dimension \"pp\": the "
+        "dimensions are dp, tp. Use one of them.");
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] {
+          with("tp", {7, 0});
+        }),
+        "[init_device_mesh] the cost of mesh dim \"tp\" is not positive: 7 us, "
+        "0 GB/s. Pass a latency in microseconds and a bandwidth in GB/s.");
+  });
+}
+
+TEST(JointGroup, CommunicatesOverSeveralDimensions) {
+  run_ranks(12, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 3, 2}, {"a", "b", "c"});
+    Group& group = detail::joint_group(mesh, {0, 2});
+    EXPECT_EQ(group.label(), "a_c");
+    EXPECT_EQ(&group, &detail::joint_group(mesh, {0, 2}));
+    const int64_t b = mesh.get_local_rank("b");
+    EXPECT_EQ(
+        group.ranks(),
+        (std::vector<int64_t>{2 * b, 2 * b + 1, 2 * b + 6, 2 * b + 7}));
+    EXPECT_EQ(sum_of_ranks(group), 8 * b + 14) << rank;
+    EXPECT_TRUE(detail::can_join(mesh, 0, 2));
+    const auto given =
+        from_group(get_all_groups(mesh), at::kCPU, {2, 3, 2}, mesh.ranks());
+    EXPECT_FALSE(detail::can_join(given, 0, 2));
   });
 }
 

@@ -287,6 +287,15 @@ const std::map<std::string, Provocation>& provocations() {
       // Meshes.
       {"a mesh larger than the world",
        [](const DeviceMesh&) { init_device_mesh(at::kCPU, {4}, {"tp"}); }},
+      {"a cost of a mesh that is not positive",
+       [](const DeviceMesh&) {
+         init_device_mesh(
+             at::kCPU, {2}, {"tp"}, {.cost = {{"tp", {.latency_us = 0}}}});
+       }},
+      {"a cost of an unknown mesh dimension",
+       [](const DeviceMesh&) {
+         init_device_mesh(at::kCPU, {2}, {"tp"}, {.cost = {{"dp", {}}}});
+       }},
       {"a duplicate mesh name",
        [](const DeviceMesh&) {
          init_device_mesh(at::kCPU, {1, 2}, {"tp", "tp"});

@@ -11,7 +11,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace dtensor {
@@ -22,10 +26,35 @@ namespace {
 /// Group along one mesh dimension.
 struct DimGroup {
   GroupPtr group;     // null on a rank outside the mesh
-  std::string choice; // text of its options; empty: defaults
+  std::string choice; // text of its options and cost; empty: defaults
+  LinkCost cost;
+  // Options for groups over this dimension and others; nullopt if the group is
+  // not from this world's new_group().
+  std::optional<GroupOptions> options;
 };
 
-/// Groups of this rank, one per mesh dimension.
+// Returns the ranks of `mesh` whose coordinates differ from this rank's only in
+// `dims`, in row-major order.
+std::vector<int64_t> ranks_over(
+    const DeviceMesh& mesh,
+    c10::ArrayRef<int64_t> dims) {
+  auto here = *mesh.get_coordinate();
+  std::vector<int64_t> ranks;
+  for (int64_t i = 0; i < mesh.size(); ++i) {
+    const auto there = mesh.coordinate_of(i);
+    for (const int64_t dim : dims) {
+      const auto at = static_cast<size_t>(dim);
+      here[at] = there[at];
+    }
+    if (here == there) {
+      ranks.push_back(mesh.ranks()[static_cast<size_t>(i)]);
+    }
+  }
+  return ranks;
+}
+
+/// Groups of this rank, one per mesh dimension, and groups over several mesh
+/// dimensions that were needed so far.
 class Groups final : public MeshGroups {
  public:
   explicit Groups(
@@ -37,8 +66,8 @@ class Groups final : public MeshGroups {
         std::any_of(groups_.begin(), groups_.end(), [](const auto& g) {
           return !g.choice.empty();
         });
-    for (const auto& [group, choice] : groups_) {
-      choice_ += is_chosen ? choice + ";" : "";
+    for (const auto& g : groups_) {
+      choice_ += is_chosen ? g.choice + ";" : "";
     }
   }
 
@@ -75,14 +104,33 @@ class Groups final : public MeshGroups {
     return choice_;
   }
 
-  const GroupPtr& group(int64_t dim) const {
-    return groups_.at(static_cast<size_t>(dim)).group;
+  const DimGroup& along(int64_t dim) const {
+    return groups_.at(static_cast<size_t>(dim));
+  }
+
+  /// Returns the group over several dimensions of `mesh`, the mesh of these
+  /// groups, and makes it on first use.
+  Group& joint(const DeviceMesh& mesh, c10::ArrayRef<int64_t> dims) const {
+    const std::lock_guard lock(mutex_);
+    auto& group = joint_[dims.vec()];
+    if (group == nullptr) {
+      std::vector<std::string> names;
+      for (const int64_t dim : dims) {
+        names.push_back(dim_name(mesh, static_cast<size_t>(dim)));
+      }
+      const auto& options = along(dims.front()).options;
+      group = new_group(
+          ranks_over(mesh, dims), c10::Join("_", names), options.value());
+    }
+    return *group;
   }
 
  private:
   std::vector<DimGroup> groups_;
   std::shared_ptr<World> world_;
   std::string choice_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::vector<int64_t>, GroupPtr> joint_;
 };
 
 std::string text_of(const GroupOptions& options) {
@@ -92,19 +140,84 @@ std::string text_of(const GroupOptions& options) {
       : options.backend;
 }
 
-void check_overrides(const DeviceMesh& mesh, const MeshOptions& options) {
+std::string text_of(const LinkCost& cost) {
+  return detail::format_text(
+      "{} us, {} GB/s", cost.latency_us, cost.gigabytes_per_s);
+}
+
+// Throws unless every key of `options` is a mesh dimension. `field` is the name
+// of the field of MeshOptions.
+template <typename T>
+void check_keys(
+    const DeviceMesh& mesh,
+    const std::map<std::string, T>& options,
+    const char* field) {
   std::vector<std::string> labels;
   for (size_t dim = 0; dim < mesh.shape().size(); ++dim) {
     labels.push_back(dim_name(mesh, dim));
   }
-  for (const auto& [name, group] : options.backend_override) {
+  for (const auto& [name, value] : options) {
     DTENSOR_CHECK_VALUE(
         std::find(labels.begin(), labels.end(), name) != labels.end(),
-        "[init_device_mesh] backend_override has an unknown mesh dimension "
-        "\"{}\": the dimensions are {}. Use one of them.",
+        "[init_device_mesh] {} has an unknown mesh dimension \"{}\": the "
+        "dimensions are {}. Use one of them.",
+        field,
         name,
         c10::Join(", ", labels));
   }
+}
+
+void check_options(const DeviceMesh& mesh, const MeshOptions& options) {
+  check_keys(mesh, options.backend_override, "backend_override");
+  check_keys(mesh, options.cost, "cost");
+  for (const auto& [name, cost] : options.cost) {
+    DTENSOR_CHECK_VALUE(
+        cost.latency_us > 0 && cost.gigabytes_per_s > 0,
+        "[init_device_mesh] the cost of mesh dim \"{}\" is not positive: {}. "
+        "Pass a latency in microseconds and a bandwidth in GB/s.",
+        name,
+        text_of(cost));
+  }
+}
+
+// Returns the cost along `dim`: that of the slowest of the groups along `dim`,
+// so that all ranks of the mesh get the same.
+LinkCost
+cost_along(const DeviceMesh& mesh, size_t dim, const GroupOptions& options) {
+  LinkCost slowest{0, std::numeric_limits<double>::infinity()};
+  for (int64_t i = 0; i < mesh.size(); ++i) {
+    if (mesh.coordinate_of(i)[dim] == 0) {
+      slowest = slower_of(
+          slowest,
+          current_world().link_cost(
+              ranks_along(mesh, dim, i), mesh.device_type(), options.backend));
+    }
+  }
+  return slowest;
+}
+
+DimGroup
+dim_group(const DeviceMesh& mesh, size_t dim, const MeshOptions& options) {
+  const auto label = dim_name(mesh, dim);
+  const auto said = options.backend_override.find(label);
+  DimGroup made;
+  made.options =
+      said == options.backend_override.end() ? GroupOptions() : said->second;
+  made.choice = text_of(*made.options);
+  const auto cost = options.cost.find(label);
+  if (cost == options.cost.end()) {
+    made.cost = cost_along(mesh, dim, *made.options);
+  } else {
+    made.cost = cost->second;
+    made.choice += " " + text_of(made.cost);
+  }
+  return made;
+}
+
+// Returns null for a pure mesh. Groups is the only implementation of
+// MeshGroups.
+const Groups* groups_in(const DeviceMesh& mesh) {
+  return static_cast<const Groups*>(mesh_groups(mesh).get());
 }
 
 } // namespace
@@ -128,19 +241,17 @@ ranks_along(const DeviceMesh& mesh, size_t dim, int64_t mine) {
 std::shared_ptr<MeshGroups> groups_of(
     const DeviceMesh& mesh,
     const MeshOptions& options) {
-  check_overrides(mesh, options);
+  check_options(mesh, options);
   const auto& ranks = mesh.ranks();
   const auto mine = std::find(ranks.begin(), ranks.end(), get_rank());
-  std::vector<DimGroup> groups(mesh.shape().size());
-  for (size_t dim = 0; dim < groups.size(); ++dim) {
-    const auto label = dim_name(mesh, dim);
-    const auto said = options.backend_override.find(label);
-    const auto chosen =
-        said == options.backend_override.end() ? GroupOptions() : said->second;
-    groups[dim].choice = text_of(chosen);
+  std::vector<DimGroup> groups;
+  for (size_t dim = 0; dim < mesh.shape().size(); ++dim) {
+    auto& made = groups.emplace_back(dim_group(mesh, dim, options));
     if (mine != ranks.end()) {
-      groups[dim].group = new_group(
-          ranks_along(mesh, dim, mine - ranks.begin()), label, chosen);
+      made.group = new_group(
+          ranks_along(mesh, dim, mine - ranks.begin()),
+          dim_name(mesh, dim),
+          *made.options);
     }
   }
   return std::make_shared<Groups>(std::move(groups));
@@ -149,9 +260,35 @@ std::shared_ptr<MeshGroups> groups_of(
 std::shared_ptr<MeshGroups> groups_of(const std::vector<GroupPtr>& given) {
   std::vector<DimGroup> groups;
   for (const auto& group : given) {
-    groups.push_back({group, c10::str(static_cast<const void*>(group.get()))});
+    groups.push_back(
+        {group, c10::str(static_cast<const void*>(group.get())), {}, {}});
   }
   return std::make_shared<Groups>(std::move(groups));
+}
+
+LinkCost link_cost(const DeviceMesh& mesh, int64_t dim) {
+  const auto* groups = groups_in(mesh);
+  return groups == nullptr ? LinkCost() : groups->along(dim).cost;
+}
+
+bool can_join(const DeviceMesh& mesh, int64_t a, int64_t b) {
+  const auto* groups = groups_in(mesh);
+  if (groups == nullptr) {
+    return true;
+  }
+  const auto& one = groups->along(a).options;
+  const auto& other = groups->along(b).options;
+  return one && other && one->backend == other->backend &&
+      one->timeout == other->timeout;
+}
+
+Group& joint_group(const DeviceMesh& mesh, c10::ArrayRef<int64_t> dims) {
+  const auto* groups = groups_in(mesh);
+  TORCH_INTERNAL_ASSERT(
+      groups != nullptr && mesh.contains_this_rank(),
+      "joint_group: this rank has no groups");
+  return dims.size() == 1 ? *groups->along(dims[0]).group
+                          : groups->joint(mesh, dims);
 }
 
 } // namespace detail
@@ -159,15 +296,13 @@ std::shared_ptr<MeshGroups> groups_of(const std::vector<GroupPtr>& given) {
 namespace {
 
 const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
-  // Groups is the only implementation of MeshGroups.
-  const auto* groups =
-      static_cast<const detail::Groups*>(detail::mesh_groups(mesh).get());
+  const auto* groups = detail::groups_in(mesh);
   DTENSOR_CHECK(
       groups != nullptr,
       "[get_group] this mesh has no process groups. Make it with "
       "init_device_mesh.");
   const GroupPtr& group =
-      groups->group(detail::wrap_mesh_dim(mesh.ndim(), dim, "get_group"));
+      groups->along(detail::wrap_mesh_dim(mesh.ndim(), dim, "get_group")).group;
   DTENSOR_CHECK(
       group != nullptr,
       "[get_group] rank {} is outside the mesh. Check contains_this_rank() "

@@ -31,6 +31,10 @@ class HybridRank final : public World {
   int64_t node_local_rank() const override {
     return membership_->local_rank();
   }
+  LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const override;
   const void* shared() const override {
     return hub_.get();
   }

@@ -74,6 +74,20 @@ GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
                  : membership_->backend(members);
 }
 
+LinkCost HybridRank::link_cost(
+    const std::vector<int64_t>& ranks,
+    c10::DeviceType device,
+    const std::string& backend) const {
+  const int64_t per_process = hub_->here().count;
+  const bool is_one_process =
+      std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
+        return rank / per_process == ranks.front() / per_process;
+      });
+  return is_one_process && backend.empty()
+      ? World::link_cost(ranks, device, backend)
+      : membership_->link_cost(ranks, device, backend);
+}
+
 void run_hybrid(
     int64_t here,
     const std::function<void()>& fn,

@@ -168,6 +168,33 @@ bool are_fake(const ChosenBackends& chosen) {
   });
 }
 
+// The numbers are rounded from docs/performance.md and benchmarks of typical
+// networks; programs set their own in MeshOptions::cost.
+LinkCost typical_cost(
+    const ChosenBackends& chosen,
+    c10::DeviceType device,
+    bool is_on_one_host) {
+  constexpr LinkCost kShmCost{2, 5};
+  constexpr LinkCost kTcpCost{200, 1};
+  constexpr LinkCost kMpiCost{10, 5};
+  constexpr LinkCost kGpuCost{15, 100};
+  const auto carries = [&](const ChosenBackend& one) {
+    return !one.device || one.device == device;
+  };
+  const auto found = std::find_if(chosen.begin(), chosen.end(), carries);
+  const std::string name = found == chosen.end() ? "" : found->name;
+  if (name == kNccl) {
+    return kGpuCost;
+  }
+  if (name == "gloo") {
+    return kTcpCost;
+  }
+  if (is_on_one_host) {
+    return kShmCost;
+  }
+  return uses_mpi(name) ? kMpiCost : kTcpCost;
+}
+
 GroupBackendPtr make_chosen(
     const ChosenBackends& chosen,
     GroupMembers members,

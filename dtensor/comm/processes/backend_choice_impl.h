@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dtensor/comm/backends.h>
+#include <dtensor/layout/cost.h>
 
 #include <optional>
 #include <string>
@@ -29,6 +30,13 @@ ChosenBackends choose_backends(const std::string& text);
 
 /// Returns true if `chosen` is the fake backend, which does not communicate.
 bool are_fake(const ChosenBackends& chosen);
+
+/// Returns the typical cost of the backend that carries tensors on `device`,
+/// for a group on one host or on several hosts.
+LinkCost typical_cost(
+    const ChosenBackends& chosen,
+    c10::DeviceType device,
+    bool is_on_one_host);
 
 /// Creates the chosen backend, or a backend that dispatches by device if
 /// several are chosen.

@@ -133,6 +133,24 @@ GroupBackendPtr Membership::backend(
   return backends_.emplace(key, make_backend(members, name)).first->second;
 }
 
+LinkCost Membership::link_cost(
+    const std::vector<int64_t>& ranks,
+    c10::DeviceType device,
+    const std::string& backend) const {
+  if (are_fake(chosen_)) {
+    return {};
+  }
+  const auto& host = following_.peers->host(ranks.front());
+  const bool is_on_one_host =
+      std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
+        return following_.peers->host(rank) == host;
+      });
+  return typical_cost(
+      backend.empty() ? chosen_ : choose_backends(backend),
+      device,
+      is_on_one_host);
+}
+
 GroupBackendPtr Membership::make_backend(
     const GroupMembers& members,
     const std::string& name) const {

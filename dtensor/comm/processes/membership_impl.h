@@ -32,6 +32,12 @@ class Membership {
       const GroupMembers& members,
       const std::string& name = "");
 
+  /// Implements World::link_cost().
+  LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const;
+
   /// Announces that this rank leaves the world. The rank that hosts the store
   /// blocks until all ranks have announced it.
   void leave();

@@ -23,6 +23,12 @@ class ProcessWorld final : public World {
   int64_t node_local_rank() const override {
     return membership_.local_rank();
   }
+  LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const override {
+    return membership_.link_cost(ranks, device, backend);
+  }
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override {

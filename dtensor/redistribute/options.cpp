@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The layouts that a plan may pass through.
+#include <dtensor/redistribute/plan_impl.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr size_t kUsefulDims = 3;
+constexpr size_t kMaxLayouts = 1 << 12;
+
+using Dims = c10::SmallVector<int64_t, 8>;
+
+void add_cut_dims(Dims& dims, PlacementsRef placements) {
+  for (const Placement& p : placements) {
+    if (p.is_sharded() &&
+        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
+      dims.push_back(p.dim());
+    }
+  }
+}
+
+// Adds the largest dimensions as intermediate shardings: S(0) S(0) -> R S(0) of
+// an odd size passes through S(1) S(0), for example. Sharding a large dimension
+// wastes least when shards are uneven.
+void add_largest_dims(Dims& dims, SizesRef sizes) {
+  while (dims.size() < kUsefulDims) {
+    int64_t largest = -1;
+    for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
+      const int64_t size = sizes[static_cast<size_t>(d)];
+      if (size > 1 && std::find(dims.begin(), dims.end(), d) == dims.end() &&
+          (largest < 0 || size > sizes[static_cast<size_t>(largest)])) {
+        largest = d;
+      }
+    }
+    if (largest < 0) {
+      return;
+    }
+    dims.push_back(largest);
+  }
+}
+
+template <typename List>
+void add_new(List& list, const Placement& p) {
+  if (std::find(list.begin(), list.end(), p) == list.end()) {
+    list.push_back(p);
+  }
+}
+
+// Adds the strided shardings of `dim` that a mesh dimension can apply, or undo,
+// after mesh dimensions of the sizes `later` on its right have sharded `dim`.
+template <typename List>
+void add_strided(
+    List& list,
+    int64_t dim,
+    int64_t size,
+    int64_t ranks,
+    const Dims& later) {
+  for (size_t subset = 1; subset < size_t{1} << later.size(); ++subset) {
+    int64_t parts = 1;
+    for (size_t i = 0; i < later.size(); ++i) {
+      parts *= (subset >> i & 1) != 0 ? later[i] : 1;
+    }
+    if (size > 0 && size % (parts * ranks) == 0) {
+      add_new(list, StridedShard(dim, parts));
+    }
+  }
+}
+
+// Returns the placement that a mesh dimension can enter without communication
+// to be reduced together with a Partial dimension of `from`, if any.
+std::optional<Placement> shared_reduction(PlacementsRef from) {
+  for (const Placement& p : from) {
+    if (p.is_partial()) {
+      const ReduceOp op =
+          is_linear(p.reduce_op()) ? ReduceOp::kSum : p.reduce_op();
+      return can_pad(op) ? std::optional(Partial(op)) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+Options make_options(
+    const Frame& frame,
+    PlacementsRef from,
+    PlacementsRef to,
+    const Dims& dims,
+    bool with_strided) {
+  Options options(from.size());
+  const auto reduction = shared_reduction(from);
+  Dims later; // sizes of the mesh dimensions further right
+  for (size_t i = from.size(); i-- > 0;) {
+    auto& list = options[i];
+    list.push_back(from[i]);
+    const int64_t ranks = frame.mesh_shape[i];
+    if (ranks == 1) {
+      continue;
+    }
+    add_new(list, to[i]);
+    add_new(list, Replicate());
+    for (const int64_t d : dims) {
+      add_new(list, Shard(d));
+      if (with_strided) {
+        const int64_t size = frame.sizes[static_cast<size_t>(d)];
+        add_strided(list, d, size, ranks, later);
+      }
+    }
+    if (reduction) {
+      add_new(list, *reduction);
+    }
+    later.push_back(ranks);
+  }
+  return options;
+}
+
+size_t count_layouts(const Options& options) {
+  size_t count = 1;
+  for (const auto& list : options) {
+    count *= list.size();
+  }
+  return count;
+}
+
+} // namespace
+
+Options
+options_between(const Frame& frame, PlacementsRef from, PlacementsRef to) {
+  Dims dims;
+  add_cut_dims(dims, from);
+  add_cut_dims(dims, to);
+  Dims more = dims;
+  add_largest_dims(more, frame.sizes);
+  Options options = make_options(frame, from, to, more, true);
+  if (count_layouts(options) > kMaxLayouts) {
+    options = make_options(frame, from, to, more, false);
+  }
+  if (count_layouts(options) > kMaxLayouts) {
+    options = make_options(frame, from, to, dims, false);
+  }
+  if (count_layouts(options) > kMaxLayouts) {
+    options = make_options(frame, from, to, {}, false);
+  }
+  return options;
+}
+
+} // namespace dtensor::detail
