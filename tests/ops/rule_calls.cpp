@@ -138,6 +138,14 @@ void add_norms_and_losses(Table& table) {
   table["native_group_norm_backward"] = {
       y, y, groups, groups, w, 4, 6, 5, 2, mask};
   table["batch_norm"] = {y, w, w, w, w, false, 0.1, 1e-5, false};
+  table["native_batch_norm"] =
+      table["_native_batch_norm_legit"] = {y, w, w, w, w, true, 0.1, 1e-5};
+  table["_native_batch_norm_legit.no_stats"] = {y, w, w, true, 0.1, 1e-5};
+  table["_batch_norm_with_update"] =
+      table["_batch_norm_no_update"] = {y, w, w, w, w, 0.1, 1e-5};
+  table["native_batch_norm_backward"] =
+      table["batch_norm_backward"] = {y, y, w, w, w, w, w, true, 1e-5, mask};
+  table["batch_norm_backward"].emplace_back(at::zeros({0}, at::kByte));
   table["instance_norm"] = {y, w, w, kNone, kNone, true, 0.1, 1e-5, false};
   const auto logits = floats({4, 6});
   const auto target = indices({4});
