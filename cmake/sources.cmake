@@ -367,6 +367,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
   dtensor/ops/kernels/batch_norm.cpp
+  dtensor/ops/kernels/batch_norm_autograd.cpp
   dtensor/ops/kernels/batch_norm_impl.h
   dtensor/ops/kernels/convolution.cpp
   dtensor/ops/kernels/cross_entropy.cpp
@@ -390,6 +391,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
+  dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp

@@ -12,17 +12,14 @@
 #include <dtensor/error.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <array>
@@ -35,9 +32,9 @@
 namespace dtensor {
 namespace {
 
+using detail::BatchNormGradients;
+using detail::BatchNormResult;
 using detail::KernelArgs;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 bool shares_channels_on(const Spec& layout, int64_t mesh_dim) {
   const auto& p = layout.placements()[static_cast<size_t>(mesh_dim)];
@@ -55,32 +52,36 @@ void for_sharing_groups(
   }
 }
 
-at::Tensor summed_over_ranks(at::Tensor local, const Spec& layout) {
+} // namespace
+
+at::Tensor detail::summed_over_ranks(at::Tensor local, const Spec& layout) {
   for_sharing_groups(layout, [&](Group& group) {
     local = group.all_reduce(local, ReduceOp::kSum);
   });
   return local;
 }
 
-// Returns the number of elements of a channel on all ranks.
-double channel_count(const Spec& layout) {
+double detail::channel_count(const Spec& layout) {
   const auto channels = std::max<int64_t>(layout.sizes()[1], 1);
   return static_cast<double>(layout.numel() / channels);
 }
 
-std::vector<int64_t> all_but_channels(const at::Tensor& input) {
+std::vector<int64_t> detail::all_but_channels(const at::Tensor& input) {
   std::vector<int64_t> dims(static_cast<size_t>(input.dim()));
   std::iota(dims.begin(), dims.end(), 0);
   dims.erase(dims.begin() + 1);
   return dims;
 }
 
-// Returns a vector of one number per channel in the shape of `input`.
-at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input) {
+at::Tensor detail::per_channel(
+    const at::Tensor& vector,
+    const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = vector.numel();
   return vector.view(shape);
 }
+
+namespace {
 
 // --- statistics --------------------------------------------------------------
 
@@ -93,7 +94,7 @@ at::Tensor local_moments(const at::Tensor& input) { // (3, channels)
   }
   const auto wide = input.to(at::promoteTypes(input.scalar_type(), at::kFloat));
   const auto [variance, mean] =
-      at::var_mean(wide, all_but_channels(input), /*correction=*/0);
+      at::var_mean(wide, detail::all_but_channels(input), /*correction=*/0);
   const auto count = static_cast<double>(input.numel() / channels);
   return at::stack(
       {at::full_like(mean, count, options),
@@ -123,7 +124,7 @@ Statistics joint_statistics(const at::Tensor& input, const Spec& layout) {
   for_sharing_groups(layout, [&](Group& group) {
     moments = combined_moments(group.all_gather(moments.unsqueeze(0), 0));
   });
-  return {moments[1], moments[2] / channel_count(layout), moments[2]};
+  return {moments[1], moments[2] / detail::channel_count(layout), moments[2]};
 }
 
 void update_running(
@@ -135,14 +136,9 @@ void update_running(
   }
 }
 
-struct Normalized {
-  at::Tensor output;
-  at::Tensor mean;
-  at::Tensor inverse_std;
-};
+} // namespace
 
-// Computes the local output and the statistics, in double precision.
-Normalized normalize(
+detail::BatchNormResult detail::normalize_batch(
     const KernelArgs& args,
     const at::Tensor& input,
     const at::Tensor& weight,
@@ -155,7 +151,7 @@ Normalized normalize(
     update_running(args.tensor("running_mean"), statistics.mean, momentum);
     update_running(
         args.tensor("running_var"),
-        statistics.deviations / (channel_count(layout) - 1),
+        statistics.deviations / (detail::channel_count(layout) - 1),
         momentum);
   }
   const auto& like = weight.defined() ? weight : bias.defined() ? bias : input;
@@ -176,20 +172,16 @@ Normalized normalize(
       std::move(output), statistics.mean, (statistics.variance + eps).rsqrt()};
 }
 
+namespace {
+
 // --- gradients ---------------------------------------------------------------
 
-struct Gradients {
-  at::Tensor input;
-  at::Tensor weight; // of this rank's elements
-  at::Tensor bias;   // of this rank's elements
-};
-
 // Returns the gradients of a normalization by constants.
-Gradients gradients_of_constants(
+BatchNormGradients gradients_of_constants(
     const at::Tensor& grad,
     const at::Tensor& input,
     const at::Tensor& weight,
-    const Normalized& of) {
+    const BatchNormResult& of) {
   const auto dtype = of.mean.scalar_type();
   if (input.numel() == 0) {
     const auto zeros = at::zeros_like(of.mean);
@@ -209,143 +201,28 @@ Gradients gradients_of_constants(
   return {of_input, of_weight.to(dtype), of_bias.to(dtype)};
 }
 
+} // namespace
+
 // Adds the dependence of the statistics on the input.
-Gradients gradients(
+detail::BatchNormGradients detail::batch_norm_gradients(
     const at::Tensor& grad,
     const at::Tensor& input,
     const at::Tensor& weight,
-    const Normalized& of,
+    const BatchNormResult& of,
     const Spec& layout) {
   auto local = gradients_of_constants(grad, input, weight, of);
   const auto means =
-      summed_over_ranks(at::stack({local.bias, local.weight}), layout) /
-      channel_count(layout);
+      detail::summed_over_ranks(at::stack({local.bias, local.weight}), layout) /
+      detail::channel_count(layout);
   const auto scale =
       weight.defined() ? of.inverse_std * weight : of.inverse_std;
-  const auto deviations = input - per_channel(of.mean, input);
-  const auto through_statistics = per_channel(means[0] * scale, input) +
-      deviations * per_channel(means[1] * scale * of.inverse_std, input);
+  const auto deviations = input - detail::per_channel(of.mean, input);
+  const auto through_statistics = detail::per_channel(means[0] * scale, input) +
+      deviations *
+          detail::per_channel(means[1] * scale * of.inverse_std, input);
   local.input = (local.input - through_statistics).to(input.scalar_type());
   return local;
 }
-
-} // namespace
-
-// --- differentiable form -----------------------------------------------------
-
-namespace {
-
-struct LayoutHolder : torch::CustomClassHolder {
-  explicit LayoutHolder(SpecPtr l) : layout(std::move(l)) {}
-  SpecPtr layout;
-};
-
-void save_layout(AutogradContext* ctx, const SpecPtr& layout) {
-  ctx->saved_data["layout"] =
-      c10::IValue::make_capsule(c10::make_intrusive<LayoutHolder>(layout));
-}
-
-const SpecPtr& saved_layout(AutogradContext* ctx) {
-  return static_cast<LayoutHolder*>(ctx->saved_data["layout"].toCapsule().get())
-      ->layout;
-}
-
-// A sum over ranks. Its gradient is the sum of the gradients of all ranks.
-struct SumOverRanks : torch::autograd::Function<SumOverRanks> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& local,
-      const SpecPtr& layout) {
-    save_layout(ctx, layout);
-    return summed_over_ranks(local.clone(), *layout);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {apply(grads[0], saved_layout(ctx)), at::Tensor()};
-  }
-};
-
-// Returns the gradients of input, weight and bias as functions of all operands
-// that can be differentiated again.
-variable_list recorded_gradients(
-    const at::Tensor& grad,
-    const at::Tensor& input,
-    const at::Tensor& weight,
-    double eps,
-    const SpecPtr& layout) {
-  const auto dims = all_but_channels(input);
-  const auto mean_over_ranks = [&](const at::Tensor& t) {
-    return SumOverRanks::apply(t, layout) / channel_count(*layout);
-  };
-  const auto deviations =
-      input - per_channel(mean_over_ranks(input.sum(dims)), input);
-  const auto inverse_std =
-      (mean_over_ranks(deviations.square().sum(dims)) + eps).rsqrt();
-  const auto normalized = deviations * per_channel(inverse_std, input);
-  const auto of_bias = grad.sum(dims);
-  const auto of_weight = (grad * normalized).sum(dims);
-  const auto of_input =
-      (grad - per_channel(mean_over_ranks(of_bias), input) -
-       normalized * per_channel(mean_over_ranks(of_weight), input)) *
-      per_channel(inverse_std * weight, input);
-  return {of_input, of_weight, of_bias};
-}
-
-struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& input,
-      const at::Tensor& weight,
-      const at::Tensor& bias,
-      const KernelArgs* args,
-      const SpecPtr& layout) {
-    auto result = normalize(*args, input, weight, bias, *layout);
-    ctx->save_for_backward(
-        {input,
-         weight,
-         result.mean.to(weight.scalar_type()),
-         result.inverse_std.to(weight.scalar_type())});
-    save_layout(ctx, layout);
-    ctx->saved_data["eps"] = args->real("eps");
-    return result.output;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto saved = ctx->get_saved_variables();
-    const auto& layout = saved_layout(ctx);
-    variable_list result;
-    if (c10::GradMode::is_enabled()) {
-      const auto eps = ctx->saved_data["eps"].toDouble();
-      result = recorded_gradients(grads[0], saved[0], saved[1], eps, layout);
-    } else {
-      const Normalized of{{}, saved[2], saved[3]};
-      auto all = gradients(grads[0], saved[0], saved[1], of, *layout);
-      result = {all.input, all.weight, all.bias};
-    }
-    result.resize(5);
-    return result;
-  }
-};
-
-// Returns a vector argument, or one of equal numbers if there is none.
-at::Tensor vector_or(
-    const KernelArgs& args,
-    const char* name,
-    double number,
-    const at::Tensor& input) {
-  const auto vector = args.tensor(name);
-  if (vector.defined()) {
-    return vector;
-  }
-  const auto other =
-      args.tensor(std::string_view(name) == "weight" ? "bias" : "weight");
-  return at::ones(
-             {input.size(1)},
-             input.options().dtype(
-                 other.defined() ? other.scalar_type() : input.scalar_type())) *
-      number;
-}
-
-} // namespace
 
 bool detail::shares_channels(const Spec& layout) {
   for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
@@ -354,18 +231,6 @@ bool detail::shares_channels(const Spec& layout) {
     }
   }
   return false;
-}
-
-at::Tensor detail::shared_batch_norm(
-    const KernelArgs& args,
-    const SpecPtr& layout) {
-  const auto input = args.tensor("input");
-  return SharedBatchNorm::apply(
-      input,
-      vector_or(args, "weight", 1, input),
-      vector_or(args, "bias", 0, input),
-      &args,
-      layout);
 }
 
 void detail::check_running_statistics(
@@ -439,7 +304,7 @@ void detail::batch_norm_local(
     }
     return;
   }
-  const auto result = normalize(
+  const auto result = normalize_batch(
       args, input, args.tensor("weight"), args.tensor("bias"), layout);
   const auto dtype = decision.outputs[1]->dtype();
   torch::jit::drop(*stack, op.schema().arguments().size());
@@ -473,7 +338,7 @@ void detail::batch_norm_backward_local(
   }
   const bool renamed = args.find("save_var") >= 0;
   const auto saved = args.tensor(renamed ? "save_var" : "save_invstd");
-  const auto result = gradients(
+  const auto result = batch_norm_gradients(
       args.tensor("grad_out"),
       input,
       args.tensor("weight"),

@@ -49,6 +49,9 @@ LocalKernel channel_norm_local(ChannelNorm norm);
 LocalKernelFunction batch_norm_local;
 LocalKernelFunction batch_norm_backward_local;
 
+/// Computes recurrent layers. Dropout between them is by global index.
+LocalKernelFunction recurrent_layers_local;
+
 /// Runs an operator that writes the number in its last argument. In a partial
 /// sum, one rank writes the number and the others write zero.
 LocalKernelFunction write_number_once;

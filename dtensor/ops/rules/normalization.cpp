@@ -2,10 +2,10 @@
 // Normalizations. Dimensions that are normalized together are unsharded. The
 // other dimensions may be sharded; the gradients of weight and bias are then
 // sums over ranks.
-#include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/registry.h>
 
 #include <algorithm>
 
