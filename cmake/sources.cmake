@@ -368,6 +368,9 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
+  dtensor/ops/kernels/batch_norm.cpp
+  dtensor/ops/kernels/batch_norm_autograd.cpp
+  dtensor/ops/kernels/batch_norm_impl.h
   dtensor/ops/kernels/convolution.cpp
   dtensor/ops/kernels/cross_entropy.cpp
   dtensor/ops/kernels/cross_entropy_impl.h
@@ -390,6 +393,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
+  dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
@@ -418,6 +422,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/registry.cpp
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
+  dtensor/ops/rules/batch_norm.cpp
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp

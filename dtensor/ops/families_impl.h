@@ -13,6 +13,7 @@
 #define DTENSOR_FAMILIES(family) \
   family(as_strided) \
   family(attention) \
+  family(batch_norm) \
   family(composite) \
   family(concat) \
   family(convolution) \

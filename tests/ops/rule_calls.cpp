@@ -92,6 +92,24 @@ void add_indexing(Table& table) {
   table["masked_fill.Tensor"] = {x, all.to(at::kBool), floats({})};
 }
 
+// Adds recurrent layers of (time, samples, features) and of packed elements.
+void add_layers(Table& table) {
+  const auto state = floats({1, 4, 5});
+  const auto sizes = at::full({3}, 4, at::kLong);
+  for (const auto& [name, gates] : std::map<std::string, int64_t>{
+           {"gru", 3}, {"lstm", 4}, {"rnn_relu", 1}, {"rnn_tanh", 1}}) {
+    const c10::IValue hx = name == "lstm"
+        ? c10::IValue(std::vector<at::Tensor>{state, state})
+        : c10::IValue(state);
+    const std::vector<at::Tensor> weights{
+        floats({5 * gates, 6}), floats({5 * gates, 5})};
+    table[name + ".input"] = {
+        floats({3, 4, 6}), hx, weights, false, 1, 0.0, false, false, false};
+    table[name + ".data"] = {
+        floats({12, 6}), sizes, hx, weights, false, 1, 0.0, false, false};
+  }
+}
+
 void add_products(Table& table) {
   const auto a = floats({4, 8});
   const auto b = floats({8, 6});
@@ -119,6 +137,7 @@ void add_products(Table& table) {
       floats({20, 5})};
   table["rnn_relu_cell"] = table["rnn_tanh_cell"] = {
       x, floats({4, 5}), floats({5, 6}), floats({5, 5})};
+  add_layers(table);
 }
 
 void add_norms_and_losses(Table& table) {
@@ -138,6 +157,14 @@ void add_norms_and_losses(Table& table) {
   table["native_group_norm_backward"] = {
       y, y, groups, groups, w, 4, 6, 5, 2, mask};
   table["batch_norm"] = {y, w, w, w, w, false, 0.1, 1e-5, false};
+  table["native_batch_norm"] =
+      table["_native_batch_norm_legit"] = {y, w, w, w, w, true, 0.1, 1e-5};
+  table["_native_batch_norm_legit.no_stats"] = {y, w, w, true, 0.1, 1e-5};
+  table["_batch_norm_with_update"] =
+      table["_batch_norm_no_update"] = {y, w, w, w, w, 0.1, 1e-5};
+  table["native_batch_norm_backward"] =
+      table["batch_norm_backward"] = {y, y, w, w, w, w, w, true, 1e-5, mask};
+  table["batch_norm_backward"].emplace_back(at::zeros({0}, at::kByte));
   table["instance_norm"] = {y, w, w, kNone, kNone, true, 0.1, 1e-5, false};
   const auto logits = floats({4, 6});
   const auto target = indices({4});
@@ -257,6 +284,9 @@ void add_others(Table& table) {
   table["take"] = {x, indices({3})};
   table["histc"] = {x, 5, 0, 1};
   table["bincount"] = {indices({4})};
+  table["repeat_interleave.Tensor"] = {at::ones({4}, at::kLong)};
+  table["_pack_padded_sequence"] = {
+      floats({3, 4, 6}), at::full({4}, 3, at::kLong), false};
   table["isin.Tensor_Tensor"] = {x, floats({5})};
   table["quantile"] = table["nanquantile"] = {x, floats({2}), 1};
   table["_softmax_backward_data"] = table["_log_softmax_backward_data"] = {

@@ -44,6 +44,13 @@ enum class ChannelNorm : uint8_t { kBatch, kInstance };
 const char* training_flag(ChannelNorm norm);
 /// Computes a channel normalization, even if the local input is empty.
 LocalKernel channel_norm_local(ChannelNorm norm);
+/// Compute the operators below batch_norm, which return statistics, and their
+/// gradients. Ranks that share channels compute joint statistics.
+LocalKernelFunction batch_norm_local;
+LocalKernelFunction batch_norm_backward_local;
+
+/// Computes recurrent layers. Dropout between them is by global index.
+LocalKernelFunction recurrent_layers_local;
 
 /// Runs an operator that writes the number in its last argument. In a partial
 /// sum, one rank writes the number and the others write zero.

@@ -4,8 +4,7 @@
 // depend on the same inputs in the same way.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/error.h>
-#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/batch_norm_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -57,30 +56,6 @@ at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
   return args.tensor("input").is_same(output) ? output.clone() : output;
 }
 
-// Checks that running statistics, which are updated in place, need no
-// redistribution.
-void check_running(
-    const detail::KernelArgs& args,
-    const Decision& decision,
-    ChannelNorm norm) {
-  size_t index = 0;
-  for (const char* name :
-       {"input", "weight", "bias", "running_mean", "running_var"}) {
-    if (!args.tensor(name).defined()) {
-      continue;
-    }
-    const bool running = std::string_view(name).starts_with("running");
-    DTENSOR_CHECK(
-        !running || !args.flag(detail::training_flag(norm)) ||
-            decision.inputs[index] == nullptr,
-        "[{}] the layout of {} differs from that of the input's channels, so "
-        "it cannot be updated in place. Shard both alike, or replicate both.",
-        args.name(),
-        name);
-    ++index;
-  }
-}
-
 } // namespace
 
 const char* detail::training_flag(ChannelNorm norm) {
@@ -93,14 +68,21 @@ LocalKernel detail::channel_norm_local(ChannelNorm norm) {
              const Decision& decision,
              torch::jit::Stack* stack) {
     const detail::KernelArgs args(op, *stack);
-    check_running(args, decision, norm);
+    const bool training = args.flag(training_flag(norm));
+    check_running_statistics(args, decision, training);
     const auto input = args.tensor("input");
-    if (input.numel() > 0 || input.dim() < 2) {
+    const auto& layout = decision.outputs[0];
+    if (norm == ChannelNorm::kBatch && training && layout->numel() > 0 &&
+        shares_channels(*layout) && !input.is_meta()) {
+      auto output = shared_batch_norm(args, layout);
+      torch::jit::drop(*stack, op.schema().arguments().size());
+      stack->emplace_back(std::move(output));
+    } else if (input.numel() > 0 || input.dim() < 2) {
       op.callBoxed(stack);
-    } else if (decision.outputs[0]->numel() > 0) {
+    } else if (layout->numel() > 0) {
       on_padded(op, stack);
     } else {
-      auto empty = scaled_and_shifted(args).to(decision.outputs[0]->dtype());
+      auto empty = scaled_and_shifted(args).to(layout->dtype());
       torch::jit::drop(*stack, op.schema().arguments().size());
       stack->emplace_back(std::move(empty));
     }

@@ -102,7 +102,7 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 }
 
 // Runs the operator on replicated arguments: the number of result elements
-// depends on all values. The result is replicated.
+// depends on all values. The results are replicated.
 void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   const auto num_args = op.schema().arguments().size();
@@ -111,8 +111,10 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return whole_argument(op, t, op.schema().arguments()[i].name().c_str());
   });
   op.callBoxed(stack);
-  const auto result = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(wrap(result, replicated_spec(*spec, result)));
+  map_results(stack, op.schema().returns().size(), [&](at::Tensor t, size_t) {
+    auto layout = replicated_spec(*spec, t);
+    return wrap(std::move(t), std::move(layout));
+  });
 }
 
 // Redistributes the result of masked_scatter to the layout of self. It was
@@ -174,8 +176,18 @@ void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(value) {
-  rules.kernel("nonzero", on_whole);
-  rules.kernel("masked_select", on_whole);
+  for (const auto* name :
+       {"nonzero",
+        "masked_select",
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "unique_dim_consecutive",
+        "repeat_interleave.Tensor",
+        "_pack_padded_sequence"}) {
+    rules.kernel(name, on_whole);
+  }
   rules.kernel("masked_scatter", masked_scatter);
   rules.kernel("_local_scalar_dense", item);
   rules.kernel("equal", equal);

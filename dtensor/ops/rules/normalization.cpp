@@ -2,26 +2,34 @@
 // Normalizations. Dimensions that are normalized together are unsharded. The
 // other dimensions may be sharded; the gradients of weight and bias are then
 // sums over ranks.
-#include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
-#include <dtensor/error.h>
-#include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/local_kernels_impl.h>
-
-#include <c10/core/ScalarType.h>
+#include <dtensor/ops/registry.h>
 
 #include <algorithm>
 
 namespace dtensor {
+
+std::vector<OutputMeta> detail::norm_backward_meta(
+    const OpCall& call,
+    SizesRef parameter_sizes) {
+  const auto mask = call.arg("output_mask").toBoolList();
+  const auto& input = *call.input("input")->spec;
+  const auto* weight = call.input("weight");
+  const auto dtype = weight ? weight->spec->dtype() : input.dtype();
+  const auto parameter = dense(parameter_sizes, dtype);
+  return {
+      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
+      mask[1] ? parameter : undefined(),
+      mask[2] ? parameter : undefined()};
+}
+
 namespace {
 
-using detail::channel_norm_local;
-using detail::ChannelNorm;
 using detail::dense;
 using detail::dense_like_first;
-using detail::undefined;
+using detail::norm_backward_meta;
 
 // Returns the number of dimensions of `input` before those of normalized_shape.
 int64_t leading_dims(const OpCall& call) {
@@ -88,22 +96,6 @@ std::vector<OutputMeta> layer_norm_meta(const OpCall& call) {
       dense(statistics, dtype)};
 }
 
-// Returns the shapes of the gradients of input, weight and bias that
-// output_mask selects.
-std::vector<OutputMeta> norm_backward_meta(
-    const OpCall& call,
-    SizesRef parameter_sizes) {
-  const auto mask = call.arg("output_mask").toBoolList();
-  const auto& input = *call.input("input")->spec;
-  const auto* weight = call.input("weight");
-  const auto dtype = weight ? weight->spec->dtype() : input.dtype();
-  const auto parameter = dense(parameter_sizes, dtype);
-  return {
-      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
-      mask[1] ? parameter : undefined(),
-      mask[2] ? parameter : undefined()};
-}
-
 std::vector<OutputMeta> layer_norm_backward_meta(const OpCall& call) {
   return norm_backward_meta(call, call.ints_arg("normalized_shape"));
 }
@@ -142,99 +134,6 @@ void localize_samples(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(call.arg_index("N"), spec->local_sizes()[0]);
 }
 
-// --- batch_norm: channels are independent --------------------------------
-
-// --- instance_norm: channels and samples are independent ------------------
-
-// Returns true for an input that LibTorch returns unchanged, whatever its
-// channels.
-bool has_no_channels(const Spec& input) {
-  return input.dim() == 1 && input.numel() == 0;
-}
-
-// Returns the dtype of an empty input after scaling. LibTorch multiplies such
-// an input by a single weight and adds a bias, and both promote dtypes as
-// numbers.
-at::ScalarType scaled_by(at::ScalarType dtype, at::ScalarType number) {
-  const bool becomes_complex =
-      c10::isComplexType(number) && !c10::isComplexType(dtype);
-  const bool becomes_real =
-      c10::isFloatingType(number) && c10::isIntegralType(dtype, true);
-  return becomes_complex || becomes_real ? c10::promoteTypes(dtype, number)
-                                         : dtype;
-}
-
-// Checks global shapes, then infers the result. Shards of too long vectors
-// could fit the local channels.
-std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
-  const auto& input = *call.inputs[0].spec;
-  if (has_no_channels(input)) {
-    return dense_like_first(call);
-  }
-  DTENSOR_CHECK(
-      input.dim() >= 2,
-      "[{}] needs an input of two dimensions or more, got {}. Pass (samples, "
-      "channels, ...).",
-      call.name(),
-      input);
-  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
-    const auto* vector = call.input(name);
-    DTENSOR_CHECK(
-        vector == nullptr || vector->spec->numel() == input.sizes()[1],
-        "[{}] {}, {}, must have {}, one per channel of {}. Pass such a "
-        "tensor.",
-        call.name(),
-        name,
-        vector == nullptr ? input : *vector->spec,
-        detail::pluralize(input.sizes()[1], "element"),
-        input);
-  }
-  auto outputs = dense_like_first(call);
-  for (const auto* name : {"weight", "bias"}) {
-    const auto* operand = call.input(name);
-    if (input.numel() == 0 && operand != nullptr) {
-      outputs[0].dtype = scaled_by(outputs[0].dtype, operand->spec->dtype());
-    }
-  }
-  return outputs;
-}
-
-// Returns true if ranks that shard dimension `d` need no communication.
-bool may_cut(
-    const OpCall& call,
-    ChannelNorm norm,
-    int64_t d,
-    int64_t mesh_dim) {
-  const auto* running = call.input("running_mean");
-  const bool training = call.bool_arg(detail::training_flag(norm));
-  if (!training && running != nullptr) {
-    return true;
-  }
-  if (training && running != nullptr) {
-    // Running statistics are updated in place, with means over samples.
-    return d == 1 && running->placement(mesh_dim).is_sharded(0);
-  }
-  return d == 1 || (norm == ChannelNorm::kInstance && d == 0);
-}
-
-DimRule channel_norm(ChannelNorm norm) {
-  return [norm](const OpCall& call, int64_t mesh_dim) {
-    Strategies all;
-    const auto dims =
-        has_no_channels(*call.inputs[0].spec) ? 0 : call.inputs[0].dim();
-    for (int64_t d = 0; d < dims; ++d) {
-      if (may_cut(call, norm, d, mesh_dim)) {
-        Strategy s;
-        s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
-        s.inputs[0] = Shard(d);
-        s.outputs = {Shard(d)};
-        all.push_back(std::move(s));
-      }
-    }
-    return all;
-  };
-}
-
 } // namespace
 
 DTENSOR_RULES(normalization) {
@@ -257,12 +156,6 @@ DTENSOR_RULES(normalization) {
   rules.dim_rule("native_group_norm_backward", group_norm_backward)
       .with_meta(group_norm_backward_meta)
       .with_localize(localize_samples);
-  rules.dim_rule("batch_norm", channel_norm(ChannelNorm::kBatch))
-      .with_meta(channel_norm_meta)
-      .with_local_kernel(channel_norm_local(ChannelNorm::kBatch));
-  rules.dim_rule("instance_norm", channel_norm(ChannelNorm::kInstance))
-      .with_meta(channel_norm_meta)
-      .with_local_kernel(channel_norm_local(ChannelNorm::kInstance));
 }
 
 } // namespace dtensor

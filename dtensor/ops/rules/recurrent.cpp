@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cells of recurrent networks: samples are independent. LibTorch decomposes
-// them into operators that write in place, which is wrong for a partial sum.
+// Cells and layers of recurrent networks: samples are independent. LibTorch
+// decomposes them into operators that write in place, which is wrong for a
+// partial sum. Packed sequences mix samples and time, so they are replicated.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <algorithm>
 #include <string>
@@ -35,6 +40,66 @@ Strategies cell(const OpCall& call, int64_t) {
   return {std::move(samples)};
 }
 
+// Returns the number of states: hidden and cell states of an LSTM.
+size_t state_count(const OpCall& call) {
+  return call.schema.returns().size() - 1;
+}
+
+bool is_packed(const OpCall& call) {
+  return call.has_arg("batch_sizes");
+}
+
+// Returns the dimension of samples of input and output. States have samples in
+// dimension 1.
+int64_t sample_dim(const OpCall& call) {
+  return call.bool_arg("batch_first") ? 0 : 1;
+}
+
+// Returns the strategies of (input, state..., parameters...) -> output,
+// state...
+Strategies layers(const OpCall& call, int64_t) {
+  if (is_packed(call)) {
+    return {};
+  }
+  const auto states = static_cast<std::ptrdiff_t>(state_count(call));
+  Strategy samples;
+  samples.outputs.resize(call.outputs.size(), Shard(1));
+  samples.outputs[0] = Shard(sample_dim(call));
+  samples.inputs.resize(call.inputs.size(), Replicate());
+  std::fill_n(samples.inputs.begin() + 1, states, Shard(1));
+  samples.inputs[0] = Shard(sample_dim(call));
+  return {std::move(samples)};
+}
+
+// Returns the shapes of the results. LibTorch's output is a transposed view if
+// samples come first.
+std::vector<OutputMeta> layers_meta(const OpCall& call) {
+  const auto& input = *call.inputs[0].spec;
+  const size_t first_state = is_packed(call) ? 2 : 1;
+  const auto& hidden = *call.inputs[first_state].spec;
+  DTENSOR_CHECK(
+      input.dim() == (is_packed(call) ? 2 : 3) && hidden.dim() == 3,
+      "[{}] needs an input of (time, samples, features), or of (elements, "
+      "features) if it is packed, and states of three dimensions, got {} and "
+      "{}. Add dimensions of size 1.",
+      call.name(),
+      input,
+      hidden);
+  const int64_t directions = call.bool_arg("bidirectional") ? 2 : 1;
+  Sizes sizes(input.sizes().begin(), input.sizes().end());
+  sizes.back() = hidden.sizes()[2] * directions;
+  std::vector<OutputMeta> outputs{detail::dense(sizes, input.dtype())};
+  if (!is_packed(call) && sample_dim(call) == 0) {
+    outputs[0].strides = {
+        sizes[2], std::max<int64_t>(sizes[0], 1) * sizes[2], 1};
+  }
+  for (size_t i = 0; i < state_count(call); ++i) {
+    const auto& state = *call.inputs[first_state + i].spec;
+    outputs.push_back(detail::dense(state.sizes(), input.dtype()));
+  }
+  return outputs;
+}
+
 } // namespace
 
 DTENSOR_RULES(recurrent) {
@@ -43,8 +108,12 @@ DTENSOR_RULES(recurrent) {
     rules.dim_rule(name, cell).with_traits({.module_created_arg = "hx"});
   }
   for (const std::string name : {"gru", "lstm", "rnn_relu", "rnn_tanh"}) {
-    rules.traits(name + ".input", {.module_created_arg = "hx"});
-    rules.traits(name + ".data", {.module_created_arg = "hx"});
+    for (const auto& form : {name + ".input", name + ".data"}) {
+      rules.dim_rule(form, layers)
+          .with_meta(layers_meta)
+          .with_local_kernel(detail::recurrent_layers_local)
+          .with_traits({.module_created_arg = "hx"});
+    }
   }
 }
 

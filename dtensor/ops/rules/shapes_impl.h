@@ -36,6 +36,12 @@ inline OutputMeta undefined() {
   return {{}, {}, at::kFloat, false};
 }
 
+/// Returns the shapes of the gradients of input, weight and bias that
+/// output_mask selects.
+std::vector<OutputMeta> norm_backward_meta(
+    const OpCall& call,
+    SizesRef parameter_sizes);
+
 /// Returns the dimensions of size 1 among `dims`, which squeeze drops.
 std::vector<int64_t> squeezed(SizesRef sizes, const std::vector<int64_t>& dims);
 

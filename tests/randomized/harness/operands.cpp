@@ -176,7 +176,8 @@ const Family& norms_and_losses() {
       {"group_norm", group_norm},
       {"batch_norm", batch_norm},
       {"native_batch_norm", batch_norm},
-      {"_native_batch_norm_legit", batch_norm},
+      {"_batch_norm_with_update", batch_norm},
+      {"_batch_norm_no_update", batch_norm},
       {"nll_loss_forward", losses},
       {"nll_loss", losses},
       {"cross_entropy_loss", losses}};

@@ -25,8 +25,10 @@ bool is_drawable(const std::string& op) {
       "_reshape_alias", // meaningless strides
       "is_same_size",
       // LibTorch reads outside of operands that do not fit: matrices that are
-      // not square, random samples above 1, dilated windows in the padding.
+      // not square, random samples above 1, dilated windows in the padding,
+      // missing statistics.
       "_cholesky_solve_helper",
+      "_native_batch_norm_legit",
       "fractional_max_pool2d",
       "fractional_max_pool3d",
       "max_pool2d_with_indices",

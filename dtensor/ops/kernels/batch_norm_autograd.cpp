@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Autograd of a batch_norm with joint statistics. The first derivative uses the
+// fused kernels. If it is recorded, it consists of operators and sums over
+// ranks that can be differentiated again.
+#include <dtensor/ops/kernels/batch_norm_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <string_view>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::BatchNormResult;
+using detail::KernelArgs;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct LayoutHolder : torch::CustomClassHolder {
+  explicit LayoutHolder(SpecPtr l) : layout(std::move(l)) {}
+  SpecPtr layout;
+};
+
+void save_layout(AutogradContext* ctx, const SpecPtr& layout) {
+  ctx->saved_data["layout"] =
+      c10::IValue::make_capsule(c10::make_intrusive<LayoutHolder>(layout));
+}
+
+const SpecPtr& saved_layout(AutogradContext* ctx) {
+  return static_cast<LayoutHolder*>(ctx->saved_data["layout"].toCapsule().get())
+      ->layout;
+}
+
+// A sum over ranks. Its gradient is the sum of the gradients of all ranks.
+struct SumOverRanks : torch::autograd::Function<SumOverRanks> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& local,
+      const SpecPtr& layout) {
+    save_layout(ctx, layout);
+    return detail::summed_over_ranks(local.clone(), *layout);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {apply(grads[0], saved_layout(ctx)), at::Tensor()};
+  }
+};
+
+// Returns the gradients of input, weight and bias as functions of all operands
+// that can be differentiated again.
+variable_list recorded_gradients(
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    double eps,
+    const SpecPtr& layout) {
+  const auto dims = detail::all_but_channels(input);
+  const auto mean_over_ranks = [&](const at::Tensor& t) {
+    return SumOverRanks::apply(t, layout) / detail::channel_count(*layout);
+  };
+  const auto deviations =
+      input - detail::per_channel(mean_over_ranks(input.sum(dims)), input);
+  const auto inverse_std =
+      (mean_over_ranks(deviations.square().sum(dims)) + eps).rsqrt();
+  const auto normalized = deviations * detail::per_channel(inverse_std, input);
+  const auto of_bias = grad.sum(dims);
+  const auto of_weight = (grad * normalized).sum(dims);
+  const auto of_input =
+      (grad - detail::per_channel(mean_over_ranks(of_bias), input) -
+       normalized * detail::per_channel(mean_over_ranks(of_weight), input)) *
+      detail::per_channel(inverse_std * weight, input);
+  return {of_input, of_weight, of_bias};
+}
+
+struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& input,
+      const at::Tensor& weight,
+      const at::Tensor& bias,
+      const KernelArgs* args,
+      const SpecPtr& layout) {
+    auto result = detail::normalize_batch(*args, input, weight, bias, *layout);
+    ctx->save_for_backward(
+        {input,
+         weight,
+         result.mean.to(weight.scalar_type()),
+         result.inverse_std.to(weight.scalar_type())});
+    save_layout(ctx, layout);
+    ctx->saved_data["eps"] = args->real("eps");
+    return result.output;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto& layout = saved_layout(ctx);
+    variable_list result;
+    if (c10::GradMode::is_enabled()) {
+      const auto eps = ctx->saved_data["eps"].toDouble();
+      result = recorded_gradients(grads[0], saved[0], saved[1], eps, layout);
+    } else {
+      const BatchNormResult of{{}, saved[2], saved[3]};
+      auto all = detail::batch_norm_gradients(
+          grads[0], saved[0], saved[1], of, *layout);
+      result = {all.input, all.weight, all.bias};
+    }
+    result.resize(5);
+    return result;
+  }
+};
+
+// Returns a vector argument, or one of equal numbers if there is none.
+at::Tensor vector_or(
+    const KernelArgs& args,
+    const char* name,
+    double number,
+    const at::Tensor& input) {
+  const auto vector = args.tensor(name);
+  if (vector.defined()) {
+    return vector;
+  }
+  const auto other =
+      args.tensor(std::string_view(name) == "weight" ? "bias" : "weight");
+  return at::ones(
+             {input.size(1)},
+             input.options().dtype(
+                 other.defined() ? other.scalar_type() : input.scalar_type())) *
+      number;
+}
+
+} // namespace
+
+at::Tensor detail::shared_batch_norm(
+    const KernelArgs& args,
+    const SpecPtr& layout) {
+  const auto input = args.tensor("input");
+  return SharedBatchNorm::apply(
+      input,
+      vector_or(args, "weight", 1, input),
+      vector_or(args, "bias", 0, input),
+      &args,
+      layout);
+}
+
+} // namespace dtensor
