@@ -150,6 +150,7 @@ void bind_names(py::module_& module) {
     names.strided_shard = given["StridedShard"];
     names.replicate_value = names.replicate();
     names.engine_mesh = given["engine_mesh"];
+    names.current_mesh = given["current_mesh"];
     names.new_group = given["new_group"];
     names.make_spec = given["make_spec"];
   });

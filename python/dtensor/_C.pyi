@@ -52,14 +52,16 @@ def c10d_backend(ranks: Sequence[int]) -> Any: ...
 def run_ranks(ranks: int, function: Callable[[int], None]) -> None: ...
 def is_dtensor(x: object, /) -> bool: ...
 def from_local(
-    local: torch.Tensor,
-    device_mesh: DeviceMesh,
-    placements: _Layout,
-    run_check: bool,
-    shape: Sequence[int] | None,
-    stride: Sequence[int] | None,
-    grad_placements: _Layout,
+    local_tensor: torch.Tensor,
+    device_mesh: DeviceMesh | None = None,
+    placements: _Layout = None,
+    *,
+    run_check: bool = False,
+    shape: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+    grad_placements: _Layout = None,
 ) -> torch.Tensor: ...
+def add_attributes(tensor_class: type, dtensor_class: type) -> None: ...
 def from_spec(
     local: torch.Tensor,
     device_mesh: DeviceMesh,
@@ -69,31 +71,12 @@ def from_spec(
     dtype: torch.dtype | None,
     requires_grad: bool,
 ) -> torch.Tensor: ...
-def to_local(
-    self: torch.Tensor, *, grad_placements: _Layout = None
-) -> torch.Tensor: ...
-def full_tensor(
-    self: torch.Tensor, *, grad_placements: _Layout = None
-) -> torch.Tensor: ...
-def local_tensor(self: torch.Tensor) -> torch.Tensor: ...
-def redistribute(
-    self: torch.Tensor,
-    device_mesh: DeviceMesh | None = None,
-    placements: _Layout = None,
-    *,
-    async_op: bool = False,
-    forward_dtype: torch.dtype | None = None,
-    backward_dtype: torch.dtype | None = None,
-) -> torch.Tensor: ...
 def distribute_tensor(
     tensor: torch.Tensor,
     device_mesh: DeviceMesh,
     placements: _Layout,
     src_data_rank: int | None,
 ) -> torch.Tensor: ...
-def placements(self: torch.Tensor) -> tuple[Placement, ...]: ...
-def device_mesh(self: torch.Tensor) -> DeviceMesh: ...
-def spec(self: torch.Tensor) -> Any: ...
 def layout(self: torch.Tensor) -> str: ...
 def live_specs() -> int: ...
 def zeros(

@@ -207,6 +207,7 @@ def install() -> None:
             "Partial": placement_types.Partial,
             "StridedShard": placement_types._StridedShard,
             "engine_mesh": engine_mesh,
+            "current_mesh": current_mesh,
             "new_group": new_group,
             "make_spec": make_spec,
         }
