@@ -10,21 +10,21 @@ import os
 import runpy
 import sys
 
-import dtensor.as_torch  # noqa: F401
-
 
 def main() -> None:
     arguments = sys.argv[1:]
-    if arguments[:1] == ["-m"] and len(arguments) > 1:
+    if not arguments or arguments == ["-m"]:
+        sys.exit("usage: python -m dtensor (program.py | -m module) [arguments]")
+    import dtensor.as_torch  # noqa: F401
+
+    if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    elif arguments and arguments[0] != "-m":
+    else:
         sys.argv = arguments
         sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
         runpy.run_path(arguments[0], run_name="__main__")
-    else:
-        sys.exit("usage: python -m dtensor (program.py | -m module) [arguments]")
 
 
 if __name__ == "__main__":
