@@ -4,6 +4,10 @@
     python -m dtensor program.py arguments
     torchrun --nproc-per-node 2 -m dtensor program.py arguments
     python -m dtensor -m package.module arguments
+
+Prints CMAKE_PREFIX_PATH for C++ programs, of the library and of LibTorch:
+
+    python -m dtensor --cmake-prefix-path
 """
 
 import os
@@ -11,10 +15,28 @@ import runpy
 import sys
 
 
+def cmake_prefix_path() -> str:
+    """Returns where find_package(dtensor) finds the library and LibTorch."""
+    import torch
+
+    import dtensor
+
+    folder = dtensor.__path__[0]
+    if not os.path.exists(os.path.join(folder, "lib", "cmake", "dtensor")):
+        sys.exit(
+            f"[dtensor] {folder} has no C++ headers: it is not an installed "
+            "wheel. Use the folder that the library was installed in."
+        )
+    return f"{folder};{torch.utils.cmake_prefix_path}"
+
+
 def main() -> None:
     arguments = sys.argv[1:]
     if not arguments or arguments == ["-m"]:
         sys.exit("usage: python -m dtensor (program.py | -m module) [arguments]")
+    if arguments == ["--cmake-prefix-path"]:
+        print(cmake_prefix_path())
+        return
     import dtensor.as_torch  # noqa: F401
 
     if arguments[0] == "-m":

@@ -18,6 +18,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from dtensor import _C
+
 DATA = torch.linspace(-1, 1, 32).view(4, 8)
 
 
@@ -78,9 +80,12 @@ def check_checkpoint(plain, model):
     assert_same(plain, model)
 
 
-for backend, transport in (("gloo", ""), ("gloo", "shm"), ("dtensor", "")):
+for backend, transport in (
+    *(("gloo", ""), ("gloo", "torch"), ("gloo", "shm"), ("dtensor", "")),
+):
     os.environ["DTENSOR_BACKEND"] = transport
     dist.init_process_group(backend)
+    assert _C.in_own_world() == (transport != "torch")
     size = dist.get_world_size()
     mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
     check_random_numbers(mesh)
