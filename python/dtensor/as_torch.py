@@ -28,6 +28,12 @@ _NAMES = {
     "_random": {"random_numbers": ("manual_seed",)},
     "_utils": {"scopes": ("ExplicitRedistributionContext",)},
     "debug._comm_mode": {"comm_debug_mode": ("CommDebugMode",)},
+    "experimental._context_parallel._attention": {
+        "context_parallel": (
+            *("context_parallel", "context_parallel_unshard"),
+            "set_rotate_method",
+        )
+    },
     "experimental": {"scopes": ("implicit_replication",)},
     "experimental._register_sharding": {"scopes": ("register_sharding",)},
     "parallel.loss": {"scopes": ("loss_parallel",)},

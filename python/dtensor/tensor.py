@@ -70,6 +70,11 @@ def distribute_tensor(
         src_data_rank: rank in each mesh dimension whose data all ranks get.
             None: each rank shards its own data, without communication.
     """
-    return _C.distribute_tensor(
-        tensor, current_mesh(device_mesh), placements, src_data_rank
-    )
+    mesh = current_mesh(device_mesh)
+    if placements is not None and len(placements) != mesh.ndim:
+        raise ValueError(
+            "[distribute_tensor] `placements` must have the same length as "
+            f"`device_mesh.ndim`! Found placements length: {len(placements)}, and "
+            f"device_mesh.ndim: {mesh.ndim}."
+        )
+    return _C.distribute_tensor(tensor, mesh, placements, src_data_rank)

@@ -188,6 +188,37 @@ def test_comm_debug_mode_knows_the_modules_of_its_rank():
     dtensor.run_world(3, check)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("length", [12, 7])  # 7 is uneven
+def test_context_parallel(run, length, is_causal):
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import (
+        context_parallel_unshard,
+        set_rotate_method,
+    )
+
+    attention = F.scaled_dot_product_attention
+    full = torch.linspace(-1, 1, 2 * 3 * length * 4).view(2, 3, length, 4).sin()
+    expected = full.clone().requires_grad_()
+    attention(expected, expected, expected, is_causal=is_causal).pow(2).sum().backward()
+
+    def check():
+        mesh = mesh_of_all()
+        for method in ("allgather", "alltoall"):
+            set_rotate_method(method)
+            x = full.clone()
+            with context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]):
+                shard = x.clone().requires_grad_()
+                y = attention(shard, shard, shard, is_causal=is_causal)
+                y.pow(2).sum().backward()
+                (grad,) = context_parallel_unshard(mesh, [shard.grad], [2])
+            assert torch.equal(x, full)
+            torch.testing.assert_close(grad, expected.grad)
+        set_rotate_method("allgather")
+
+    run(check)
+
+
 def test_fully_shard_of_torch(run):
     from torch.distributed.fsdp import fully_shard
 

@@ -250,6 +250,21 @@ def test_errors_have_the_types_of_python(error, call):
     dtensor.run_world(2, check)
 
 
+def test_errors_that_have_the_words_of_python():
+    mesh_and_words = (
+        (lambda mesh: distribute_tensor(FULL, mesh, [Shard(0)] * 2), "the same length"),
+        (lambda mesh: DTensor.from_local(FULL, mesh, shape=FULL.shape), "Found shape"),
+        (lambda mesh: zeros(3, device_mesh=mesh).redistribute(), "is needed"),
+    )
+
+    def check():
+        for call, words in mesh_and_words:
+            with pytest.raises((ValueError, RuntimeError), match=words):
+                call(mesh_of_all())
+
+    dtensor.run_world(1, check)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_fake_tensors_are_refused_in_words(compiled):
     from torch._subclasses.fake_tensor import FakeTensorMode
