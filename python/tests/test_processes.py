@@ -15,8 +15,9 @@ def test_training(torchrun):
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_programs_like_those_of_the_documentation(forked, ranks):
-    assert forked("documentation.py", ranks) == ["correct\n"] * ranks
+@pytest.mark.parametrize("program", ["documentation.py", "docstrings.py"])
+def test_examples_of_the_documentation(forked, ranks, program):
+    assert forked(program, ranks) == ["correct\n"] * ranks
 
 
 def test_same_layouts_and_values_as_pytorch(forked, torchrun):
