@@ -37,6 +37,9 @@ def test_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["dtensor"])
     with pytest.raises(SystemExit, match="usage"):
         main()
+    monkeypatch.setattr(sys, "argv", ["dtensor", "--cmake-prefix-path"])
+    with pytest.raises(SystemExit, match="not an installed wheel"):
+        main()
     monkeypatch.setattr(sys, "argv", ["dtensor", "-m", "this"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     main()
