@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import dtensor.as_torch  # noqa: F401
@@ -92,15 +93,17 @@ def run_rank(command: list[str], output: Path, settings: dict[str, str]) -> None
 @pytest.fixture
 def forked(tmp_path):
     """Runs a program on processes that are forked from this one, which has
-    imported everything already; returns the ranks' outputs."""
+    imported everything already; returns the ranks' outputs. `codes` are the exit
+    codes to expect."""
 
-    def run_program(program: str, ranks: int, *args: str, **env: str) -> list[str]:
+    def run_program(
+        program: str, ranks: int, *args: str, codes: Sequence[int] | None = None
+    ) -> list[str]:
         settings = {
             "GLOO_SOCKET_IFNAME": "lo",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
             "WORLD_SIZE": str(ranks),
-            **env,
         }
         command = [str(PROGRAMS / program), *args]
         children = []
@@ -110,9 +113,10 @@ def forked(tmp_path):
             if child == 0:
                 run_rank(command, output, {**settings, "RANK": str(rank)})
             children.append((child, output))
-        codes = [os.waitpid(child, 0)[1] for child, _ in children]
+        ended = [os.waitpid(child, 0)[1] for child, _ in children]
         texts = [output.read_text() for _, output in children]
-        assert codes == [0] * ranks, "".join(texts)
+        exits = [os.waitstatus_to_exitcode(status) for status in ended]
+        assert exits == list(codes or [0] * ranks), "".join(texts)
         return texts
 
     return run_program

@@ -29,8 +29,17 @@ def test_same_layouts_and_values_as_pytorch(forked, torchrun):
 
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])
 def test_a_failing_rank_ends_the_others(forked, backend):
-    with pytest.raises(AssertionError, match="ValueError: rank 1 stops"):
-        forked("failing.py", 2, backend)
+    texts = forked("failing.py", 2, backend, codes=[1, 1])
+    assert "ValueError: rank 1 stops" in texts[1]
+    assert "RuntimeError" in texts[0] and "rank 1" in texts[0]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "dtensor"])
+def test_long_training_keeps_its_memory_and_can_be_interrupted(forked, backend):
+    texts = forked("long_training.py", 2, "200", backend, codes=[0, 1])
+    assert all("grew by" in text for text in texts)
+    assert "KeyboardInterrupt" in texts[1]
+    assert "told: " in texts[0] and "rank 1" in texts[0]
 
 
 def test_command_line(monkeypatch, capsys):
