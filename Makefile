@@ -137,9 +137,9 @@ docs:
 	python3 docs/site/check_links.py build/docs/html
 
 wheel: setup
-	cmake --preset release
-	cmake --build --preset release --parallel $(JOBS)
-	cmake --install build/release --prefix build/wheel/library
+	cmake --preset package
+	cmake --build --preset package --parallel $(JOBS)
+	cmake --install build/package --prefix build/wheel/library
 	tools/wheel.sh build/wheel/library
 
 format: setup

@@ -30,6 +30,7 @@ PROGRAMS = {
     "warm_ops": ("warm/",),
     "cold": ("cold/",),
     "mlp": ("mlp/",),
+    "python": ("python/",),
     "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
     "processes": ("processes/",),
     "gloo": ("gloo/",),
@@ -111,6 +112,13 @@ def on_two_hosts(backend: str) -> list[str]:
     ]
 
 
+def on_the_package(program: str) -> list[str]:
+    """Returns the command for an anchor on the Python package dtensor."""
+    python = str(ROOT / ".venv/bin/python")
+    module = [python, "-m", "dtensor", str(ANCHORS / f"{program}.py")]
+    return ["env", f"PYTHONPATH={BUILD / 'python'}", *module]
+
+
 def on_two_processes(program: str, backend: str) -> list[str]:
     return [
         "env",
@@ -129,6 +137,8 @@ def sides(program: str, options) -> dict[str, list[str]]:
     if program == "overlap_gloo" and binary_of("overlap"):
         return {"ours": on_two_processes("overlap", "gloo")}
     commands = {}
+    if program == "python" and any(BUILD.glob("python/dtensor/_C*")):
+        commands["ours"] = on_the_package(program)
     if binary := binary_of(program):
         commands["ours"] = [str(binary)]
     if options.python:

@@ -28,14 +28,19 @@ def train(mlp, x):
     mlp(x).sum().backward()
 
 
-def run_world(world_size, options):
-    plain = MLP()
+def make_models(mesh):
+    """Returns a plain and a tensor-parallel MLP."""
     parallel = parallelize_module(
         MLP(),
-        init_device_mesh("cpu", (world_size,)),
+        mesh,
         {"w1": ColwiseParallel(), "w2": RowwiseParallel()},
         src_data_rank=None,
     )
+    return MLP(), parallel
+
+
+def run_world(world_size, options):
+    plain, parallel = make_models(init_device_mesh("cpu", (world_size,)))
     x = torch.randn(SIDE, SIDE)
     with torch.no_grad():
         harness.run_pair(

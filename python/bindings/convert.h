@@ -26,6 +26,8 @@ struct PythonNames {
   py::object replicate_value;
   /// engine_mesh(DeviceMesh) -> Mesh
   py::object engine_mesh;
+  /// current_mesh(None) -> DeviceMesh of the innermost `with device_mesh:`
+  py::object current_mesh;
   /// new_group(ranks) -> ProcessGroup
   py::object new_group;
   /// make_spec(mesh, placements, shape, stride, dtype) -> DTensorSpec
@@ -51,7 +53,8 @@ struct Mesh {
   /// World of the rank that made the mesh; `mesh` keeps it alive.
   const World* world = nullptr;
 };
-/// Returns the engine's mesh of PyTorch's DeviceMesh, for this rank.
+/// Returns the engine's mesh of PyTorch's DeviceMesh, for this rank; None is
+/// the current mesh.
 const DeviceMesh& to_mesh(py::handle device_mesh);
 /// Returns PyTorch's DeviceMesh of a mesh that to_mesh() returned.
 py::object to_python(const DeviceMesh& mesh);

@@ -50,6 +50,9 @@ const Mesh* kept_mesh(py::handle device_mesh) {
 } // namespace
 
 const DeviceMesh& to_mesh(py::handle device_mesh) {
+  if (device_mesh.is_none()) {
+    return to_mesh(python_names().current_mesh(device_mesh));
+  }
   const Mesh* const kept = kept_mesh(device_mesh);
   if (kept != nullptr && kept->world == &current_world()) {
     return kept->mesh;

@@ -3,13 +3,16 @@
 #include "parts.h"
 
 #include "convert.h"
+#include "without_gil.h"
 
 #include <dtensor/comm/observer.h>
 #include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/ops/on_missing_rule.h>
+#include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/loss_parallel.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <memory>
 #include <mutex>
@@ -66,6 +69,41 @@ void bind_on_missing_rule(py::module_& module) {
       .def("leave", &Held::leave);
 }
 
+void bind_context_parallel(py::module_& module) {
+  using Held = HeldScope<ContextParallel>;
+  py::class_<Held>(module, "ContextParallel")
+      .def(py::init<>())
+      .def(
+          "enter",
+          [](Held& held,
+             py::handle mesh,
+             const std::vector<at::Tensor>& buffers,
+             const std::vector<int64_t>& seq_dims,
+             const std::vector<at::Tensor>& no_restore_buffers,
+             std::optional<bool> load_balance) {
+            held.enter(
+                to_mesh(mesh),
+                ContextParallelOptions{
+                    .buffers = buffers,
+                    .buffer_seq_dims = seq_dims,
+                    .no_restore_buffers = no_restore_buffers,
+                    .load_balance = load_balance});
+          })
+      .def("leave", &Held::leave);
+  module.def("set_rotate_method", [](const std::string& method) {
+    set_rotate_method(method);
+  });
+  module.def(
+      "context_parallel_unshard",
+      [](py::handle device_mesh,
+         const std::vector<at::Tensor>& buffers,
+         const std::vector<int64_t>& seq_dims) {
+        const DeviceMesh& mesh = to_mesh(device_mesh);
+        return without_gil(
+            [&] { return context_parallel_unshard(mesh, buffers, seq_dims); });
+      });
+}
+
 /// Records the collectives that this rank enters.
 class CollectiveRecorder final : public CommObserver {
  public:
@@ -97,6 +135,7 @@ void bind_scopes(py::module_& module) {
   bind_scope<ImplicitReplication>(module, "ImplicitReplication");
   bind_explicit_redistribution(module);
   bind_on_missing_rule(module);
+  bind_context_parallel(module);
   py::class_<CollectiveRecorder>(module, "CollectiveRecorder")
       .def(py::init<>())
       .def("enter", &CollectiveRecorder::enter)

@@ -10,6 +10,7 @@
 #include <dtensor/comm/c10d_group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
+#include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -103,12 +104,14 @@ void join_world(
     const std::string& backend,
     const c10::intrusive_ptr<c10d::Store>& store,
     int64_t rank,
-    int64_t size) {
+    int64_t size,
+    std::chrono::milliseconds timeout) {
   ProcessGroupOptions options;
   options.backend = backend;
   options.rank = rank;
   options.world_size = size;
   options.store = store;
+  options.timeout = timeout;
   without_gil([&] { init_process_group(options); });
 }
 
@@ -150,6 +153,7 @@ void bind_names(py::module_& module) {
     names.strided_shard = given["StridedShard"];
     names.replicate_value = names.replicate();
     names.engine_mesh = given["engine_mesh"];
+    names.current_mesh = given["current_mesh"];
     names.new_group = given["new_group"];
     names.make_spec = given["make_spec"];
   });

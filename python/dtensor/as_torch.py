@@ -16,52 +16,39 @@ from typing import Any
 
 import torch
 
-# Modules that hold names to replace, besides those that programs have loaded.
-_MODULES = (
-    "torch.distributed._functional_collectives",
-    "torch.distributed.checkpoint",
-    "torch.distributed.checkpoint.state_dict",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.debug",
-    "torch.distributed.tensor.experimental",
-    "torch.distributed.tensor.experimental._func_map",
-    "torch.distributed.tensor.experimental._register_sharding",
-    "torch.distributed.tensor.parallel",
-)
+from dtensor import imports
+
+#: Modules of PyTorch that define names to replace, under torch.distributed.tensor,
+#: and the modules of this package that have these names.
+_NAMES = {
+    "_api": {
+        "tensor": ("DTensor", "distribute_tensor"),
+        "factories": ("zeros", "ones", "empty", "full", "rand", "randn"),
+    },
+    "_random": {"random_numbers": ("manual_seed",)},
+    "_utils": {"scopes": ("ExplicitRedistributionContext",)},
+    "debug._comm_mode": {"comm_debug_mode": ("CommDebugMode",)},
+    "experimental._context_parallel._attention": {
+        "context_parallel": (
+            *("context_parallel", "context_parallel_unshard"),
+            "set_rotate_method",
+        )
+    },
+    "experimental": {"scopes": ("implicit_replication",)},
+    "experimental._register_sharding": {"scopes": ("register_sharding",)},
+    "parallel.loss": {"scopes": ("loss_parallel",)},
+}
 
 
-def _replacements() -> list[tuple[Any, Any]]:
-    """Returns pairs of PyTorch's objects and this package's."""
-    import torch.distributed.tensor._api as api
-    import torch.distributed.tensor._random as random
-    import torch.distributed.tensor._utils as utils
-    import torch.distributed.tensor.experimental as experimental
-    import torch.distributed.tensor.parallel.loss as loss
-    from torch.distributed.tensor.debug import _comm_mode
-
-    from dtensor import (
-        comm_debug_mode,
-        factories,
-        random_numbers,
-        scopes,
-        tensor,
-    )
-
-    pairs = [
-        (api.DTensor, tensor.DTensor),
-        (api.distribute_tensor, tensor.distribute_tensor),
-        (loss.loss_parallel, scopes.loss_parallel),
-        (experimental.implicit_replication, scopes.implicit_replication),
-        (experimental.register_sharding, scopes.register_sharding),
-        (
-            utils.ExplicitRedistributionContext,
-            scopes.ExplicitRedistributionContext,
-        ),
-        (_comm_mode.CommDebugMode, comm_debug_mode.CommDebugMode),
-        (random.manual_seed, random_numbers.manual_seed),
-    ]
-    for name in ("zeros", "ones", "empty", "full", "rand", "randn"):
-        pairs.append((getattr(api, name), getattr(factories, name)))
+def _replacements(module: Any, names: dict) -> list[tuple[Any, Any]]:
+    """Returns pairs of a module's objects and this package's."""
+    pairs = []
+    for source, exported in names.items():
+        ours = importlib.import_module("dtensor." + source)
+        for name in exported:
+            original, replacement = getattr(module, name), getattr(ours, name)
+            replacement.__module__ = original.__module__
+            pairs.append((original, replacement))
     return pairs
 
 
@@ -82,7 +69,26 @@ def _replace(pairs: list[tuple[Any, Any]]) -> None:
             _replace_in(module, table)
 
 
+def _replace_names() -> None:
+    """Replaces what loaded modules define, and the rest when it is imported."""
+    loaded = []
+    for name, names in _NAMES.items():
+        path = "torch.distributed.tensor." + name
+        if path in sys.modules:
+            loaded += _replacements(sys.modules[path], names)
+        else:
+            imports.after_import(
+                path,
+                lambda module, names=names: _replace(_replacements(module, names)),
+            )
+    _replace(loaded)
+
+
 def _install() -> None:
+    imports.defer_rules()
+    import torch.distributed.tensor
+    import torch.distributed.tensor._api as api
+
     from dtensor import (
         limits,
         process_groups,
@@ -92,20 +98,14 @@ def _install() -> None:
         worlds,
     )
 
-    for name in _MODULES:
-        importlib.import_module(name)
-    pairs = _replacements()
-    theirs = pairs[0][0]
     # PyTorch's modules look up their own dispatcher here.
-    tensor.DTensor._op_dispatcher = theirs._op_dispatcher
-    for original, ours in pairs:
-        ours.__module__ = original.__module__
-    pairs.append((torch.default_generator, random_numbers.rank_generator()))
+    tensor.DTensor._op_dispatcher = api.DTensor._op_dispatcher
+    _replace([(torch.default_generator, random_numbers.rank_generator())])
     worlds.install()
     process_groups.install()
     tensor_methods.install()
     limits.install()
-    _replace(pairs)
+    _replace_names()
 
 
 if "_installed" not in globals():

@@ -11,7 +11,7 @@ from dtensor import _C
 
 
 def _refuse_partial(tensor: torch.Tensor) -> None:
-    if any(p.is_partial() for p in _C.placements(tensor)):
+    if any(p.is_partial() for p in tensor.placements):
         raise ValueError(
             "[checkpoint] Any checkpointing related operations are not "
             "supported for DTensor with partial placements! Redistribute it first."
@@ -34,4 +34,4 @@ def create_chunk_list(self: torch.Tensor) -> list[Any]:
 
 def get_tensor_shard(self: torch.Tensor, index: Any) -> torch.Tensor:
     _refuse_partial(self)
-    return _C.to_local(self)
+    return self.to_local()

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +30,34 @@ def _operator(kind: str) -> Any:
     return getattr(torch.ops.c10d, kind + "_", kind)
 
 
+def _of_this_thread(hook: Callable) -> Callable:
+    """Ignores the modules of other ranks of this process."""
+
+    @functools.wraps(hook)
+    def checked(self, *args: Any) -> Any:
+        if threading.get_ident() == self._thread:
+            return hook(self, *args)
+        return None
+
+    return checked
+
+
+class _Tracker(_comm_mode._CommModeModuleTracker):
+    """Tracks the modules that the rank runs. Its hooks are for all modules of
+    the process, and so run on all ranks that are threads."""
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        super().__enter__()
+
+    _fw_pre_hook = _of_this_thread(_comm_mode._CommModeModuleTracker._fw_pre_hook)
+    _fw_post_hook = _of_this_thread(_comm_mode._CommModeModuleTracker._fw_post_hook)
+    _fw_set_module_hook = _of_this_thread(
+        _comm_mode._CommModeModuleTracker._fw_set_module_hook
+    )
+    _bw_hook = _of_this_thread(_comm_mode._CommModeModuleTracker._bw_hook)
+
+
 class CommDebugMode(_comm_mode.CommDebugMode):
     """Counts collectives, by the operators that PyTorch would call for them.
 
@@ -36,6 +67,7 @@ class CommDebugMode(_comm_mode.CommDebugMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.advanced_module_tracker = _Tracker()
         self._recorder = _C.CollectiveRecorder()
 
     def __enter__(self) -> CommDebugMode:

@@ -15,16 +15,22 @@ import torch.distributed as dist
 from dtensor import _C, worlds
 
 
+def _engine_backend() -> str:
+    chosen = os.environ.get("DTENSOR_BACKEND", "")
+    return "auto" if chosen in ("", "torch") else chosen
+
+
 def _make_backend(options, _):
     ranks = list(options.global_ranks_in_group)
     if not ranks:  # the default group
         ranks = list(range(options.group_size))
         if not worlds.in_rank_thread() and not _C.in_own_world():
             _C.join_world(
-                os.environ.get("DTENSOR_BACKEND", "auto"),
+                _engine_backend(),
                 options.store,
                 options.group_rank,
                 options.group_size,
+                options.timeout,
             )
     return _C.c10d_backend(ranks)
 

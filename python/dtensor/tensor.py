@@ -49,46 +49,7 @@ class DTensor(torch.Tensor, metaclass=_DTensorMeta):
 
     __slots__ = ()
 
-    @staticmethod
-    def from_local(
-        local_tensor: torch.Tensor,
-        device_mesh: DeviceMesh | None = None,
-        placements: Sequence[Placement] | None = None,
-        *,
-        run_check: bool = False,
-        shape: Sequence[int] | None = None,
-        stride: Sequence[int] | None = None,
-        grad_placements: Sequence[Placement] | None = None,
-    ) -> torch.Tensor:
-        """Returns the DTensor of which ``local_tensor`` is this rank's shard.
-
-        Args:
-            local_tensor: plain tensor of this rank.
-            device_mesh: mesh; by default that of ``with device_mesh:``.
-            placements: one for each mesh dimension; by default Replicate.
-            run_check: compares shapes, and broadcasts replicas.
-            shape, stride: of the full tensor, if the shards are uneven.
-            grad_placements: layout of the local tensor's gradient.
-        """
-        if _C.is_dtensor(local_tensor):
-            raise RuntimeError(
-                "[from_local] the local_tensor argument only accepts "
-                "torch.Tensor but got DTensor value."
-            )
-        if (shape is None) != (stride is None):
-            raise RuntimeError(
-                f"[from_local] Found shape:{shape}, stride:{stride}. Please "
-                "pass both shape and stride at the same time."
-            )
-        return _C.from_local(
-            local_tensor,
-            current_mesh(device_mesh),
-            placements,
-            run_check,
-            shape,
-            stride,
-            grad_placements,
-        )
+    from_local = _C.from_local
 
 
 def distribute_tensor(
@@ -109,6 +70,11 @@ def distribute_tensor(
         src_data_rank: rank in each mesh dimension whose data all ranks get.
             None: each rank shards its own data, without communication.
     """
-    return _C.distribute_tensor(
-        tensor, current_mesh(device_mesh), placements, src_data_rank
-    )
+    mesh = current_mesh(device_mesh)
+    if placements is not None and len(placements) != mesh.ndim:
+        raise ValueError(
+            "[distribute_tensor] `placements` must have the same length as "
+            f"`device_mesh.ndim`! Found placements length: {len(placements)}, and "
+            f"device_mesh.ndim: {mesh.ndim}."
+        )
+    return _C.distribute_tensor(tensor, mesh, placements, src_data_rank)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dtensor import _C, checkpoints
+from dtensor.tensor import DTensor
 
 
 class _OnlyDistributed:
@@ -34,9 +35,9 @@ class _OnlyDistributed:
 def _state(tensor: torch.Tensor) -> tuple:
     """Returns the arguments of rebuild()."""
     return (
-        _C.local_tensor(tensor),
-        _C.device_mesh(tensor),
-        _C.placements(tensor),
+        tensor._local_tensor,
+        tensor.device_mesh,
+        tensor.placements,
         tuple(tensor.shape),
         tensor.stride(),
         tensor.requires_grad,
@@ -54,8 +55,8 @@ def rebuild(local, mesh, placements, shape, stride, requires_grad, is_parameter)
 
 def _repr(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
     text = (
-        f"DTensor(local_tensor={_C.local_tensor(self)}, "
-        f"device_mesh={_C.device_mesh(self)}, placements={_C.placements(self)})"
+        f"DTensor(local_tensor={self._local_tensor}, "
+        f"device_mesh={self.device_mesh}, placements={self.placements})"
     )
     if isinstance(self, torch.nn.Parameter):
         return "Parameter containing:\n" + text
@@ -100,22 +101,13 @@ def _replace_for_dtensors(owner: type, name: str, distributed: Callable) -> None
 def install() -> None:
     """Gives torch.Tensor what only distributed tensors have."""
     only_distributed = {
-        "to_local": _C.to_local,
-        "full_tensor": _C.full_tensor,
-        "redistribute": _C.redistribute,
         "__create_write_items__": checkpoints.create_write_items,
         "__create_chunk_list__": checkpoints.create_chunk_list,
         "__get_tensor_shard__": checkpoints.get_tensor_shard,
     }
     for name, function in only_distributed.items():
         setattr(torch.Tensor, name, _OnlyDistributed(function, name))
-    for name, function in {
-        "placements": _C.placements,
-        "device_mesh": _C.device_mesh,
-        "_local_tensor": _C.local_tensor,
-        "_spec": _C.spec,
-    }.items():
-        setattr(torch.Tensor, name, property(function))
+    _C.add_attributes(torch.Tensor, DTensor)
     # Parameter first: it may inherit a method that torch.Tensor gets.
     for owner in (torch.nn.Parameter, torch.Tensor):
         for name, function in {

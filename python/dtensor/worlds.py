@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The engine's view of torch.distributed: this rank's world and its meshes.
 
-Process groups and meshes are PyTorch's. The engine communicates over the
-process groups, or over its own backend if ``DTENSOR_BACKEND`` names one
-(``auto``, ``shm``, ``gloo``); the ranks then meet in PyTorch's store.
+Process groups and meshes are PyTorch's. The engine communicates over its own
+shared memory if all ranks are processes of one host and their backend is gloo,
+otherwise over the process groups. ``DTENSOR_BACKEND`` chooses: ``torch`` is the
+process groups, ``auto``, ``shm`` and ``gloo`` are the engine's backends. The
+ranks of the engine's backends meet in PyTorch's store.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -42,16 +46,56 @@ _thread = _ThreadState()
 _lock = threading.Lock()
 #: Worlds of processes, which all threads share.
 _process_world: World | None = None
+#: Worlds that this process has made; ranks make them in the same order.
+_worlds_made = 0
+
+
+def _this_host() -> str:
+    """Returns a text that is equal for processes that can share memory."""
+    boot = ""
+    if os.path.exists("/proc/sys/kernel/random/boot_id"):
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    memory = os.stat("/dev/shm").st_dev if os.path.exists("/dev/shm") else 0
+    return f"{socket.gethostname()} {boot} {memory}"
+
+
+def _on_one_host(store: dist.Store, rank: int, size: int) -> bool:
+    if rank == 0:
+        store.set("host", _this_host())
+    if store.get("host").decode() == _this_host():
+        store.add("ranks_there", 1)
+    if store.add("ranks", 1) == size:
+        store.set("is_one", str(store.add("ranks_there", 0) == size))
+    return store.get("is_one") == b"True"
+
+
+def _choose_backend(group: Any, store: dist.Store) -> str:
+    backend = os.environ.get("DTENSOR_BACKEND", "")
+    if backend:
+        return backend
+    size = dist.get_world_size()
+    may_share = dist.get_backend(group) == "gloo" and size > 1
+    if may_share and not torch.accelerator.is_available():
+        return "auto" if _on_one_host(store, dist.get_rank(), size) else "torch"
+    return "torch"
+
+
+def _timeout_of(group: Any) -> timedelta:
+    backend = group._get_backend(torch.device("cpu"))
+    return getattr(backend.options, "_timeout", c10d.default_pg_timeout)
 
 
 def _make_world(group: Any) -> World:
+    global _worlds_made
+    _worlds_made += 1
     rank, size = dist.get_rank(), dist.get_world_size()
     if dist.get_backend(group) == "dtensor":
         return World(group, None)
-    backend = os.environ.get("DTENSOR_BACKEND", "")
-    if backend:
-        store = dist.PrefixStore("dtensor", c10d._get_default_store())
-        _C.join_world(backend, store, rank, size)
+    store = dist.PrefixStore(f"dtensor/{_worlds_made}", c10d._get_default_store())
+    backend = _choose_backend(group, store)
+    if backend != "torch":
+        _C.join_world(backend, store, rank, size, _timeout_of(group))
         return World(group, None)
     return World(group, _C.TorchWorld(rank, size))
 
@@ -207,6 +251,7 @@ def install() -> None:
             "Partial": placement_types.Partial,
             "StridedShard": placement_types._StridedShard,
             "engine_mesh": engine_mesh,
+            "current_mesh": current_mesh,
             "new_group": new_group,
             "make_spec": make_spec,
         }

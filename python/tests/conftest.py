@@ -2,8 +2,13 @@
 """Helpers of the tests: ranks as threads, and programs under torchrun."""
 
 import os
+import runpy
+import signal
+import socket
 import subprocess
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import dtensor.as_torch  # noqa: F401
@@ -53,5 +58,65 @@ def torchrun():
         # PyTorch's own process groups sometimes abort at exit, after all output.
         assert done.returncode == 0 or not on_dtensor, done.stdout + done.stderr
         return done.stdout
+
+    return run_program
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run_rank(command: list[str], output: Path, settings: dict[str, str]) -> None:
+    """Runs a program in this process, a forked one, and ends the process."""
+    code = 1
+    signal.alarm(60)
+    try:
+        with output.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.environ.update(settings)
+        sys.stdout = open(1, "w", closefd=False)
+        sys.stderr = open(2, "w", closefd=False)
+        sys.argv = command
+        runpy.run_path(command[0], run_name="__main__")
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+@pytest.fixture
+def forked(tmp_path):
+    """Runs a program on processes that are forked from this one, which has
+    imported everything already; returns the ranks' outputs. `codes` are the exit
+    codes to expect."""
+
+    def run_program(
+        program: str, ranks: int, *args: str, codes: Sequence[int] | None = None
+    ) -> list[str]:
+        settings = {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(ranks),
+        }
+        command = [str(PROGRAMS / program), *args]
+        children = []
+        for rank in range(ranks):
+            output = tmp_path / f"{rank}.txt"
+            child = os.fork()
+            if child == 0:
+                run_rank(command, output, {**settings, "RANK": str(rank)})
+            children.append((child, output))
+        ended = [os.waitpid(child, 0)[1] for child, _ in children]
+        texts = [output.read_text() for _, output in children]
+        exits = [os.waitstatus_to_exitcode(status) for status in ended]
+        assert exits == list(codes or [0] * ranks), "".join(texts)
+        return texts
 
     return run_program

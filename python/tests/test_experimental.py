@@ -20,7 +20,12 @@ from torch.distributed.tensor.experimental import (
     local_map,
     register_sharding,
 )
-from torch.distributed.tensor.parallel import loss_parallel
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
 
 import dtensor
 
@@ -162,6 +167,56 @@ def test_comm_debug_mode():
         assert comm.get_total_counts() == 3
 
     dtensor.run_world(2, check)
+
+
+def test_comm_debug_mode_knows_the_modules_of_its_rank():
+    def check():
+        rank = dist.get_rank()
+        torch.manual_seed(0)
+        model = nn.Sequential(*[nn.Linear(6, 6) for _ in range(rank + 2)])
+        plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+        parallelize_module(model, mesh_of_all(), plan)
+        for _ in range(20):
+            comm = CommDebugMode()
+            with comm:
+                model(torch.ones(4, 6)).sum().backward()
+            assert comm.get_comm_counts()[torch.ops.c10d_functional.all_reduce] == 1
+            names = {f"Sequential.{i}" for i in range(rank + 2)}
+            assert set(comm.advanced_module_tracker.parent_dict["Sequential"]) == names
+        assert comm.get_sharding_info()["Sequential.1.weight"] == (Shard(1),)
+
+    dtensor.run_world(3, check)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("length", [12, 7])  # 7 is uneven
+def test_context_parallel(run, length, is_causal):
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import (
+        context_parallel_unshard,
+        set_rotate_method,
+    )
+
+    attention = F.scaled_dot_product_attention
+    full = torch.linspace(-1, 1, 2 * 3 * length * 4).view(2, 3, length, 4).sin()
+    expected = full.clone().requires_grad_()
+    attention(expected, expected, expected, is_causal=is_causal).pow(2).sum().backward()
+
+    def check():
+        mesh = mesh_of_all()
+        for method in ("allgather", "alltoall"):
+            set_rotate_method(method)
+            x = full.clone()
+            with context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]):
+                shard = x.clone().requires_grad_()
+                y = attention(shard, shard, shard, is_causal=is_causal)
+                y.pow(2).sum().backward()
+                (grad,) = context_parallel_unshard(mesh, [shard.grad], [2])
+            assert torch.equal(x, full)
+            torch.testing.assert_close(grad, expected.grad)
+        set_rotate_method("allgather")
+
+    run(check)
 
 
 def test_fully_shard_of_torch(run):

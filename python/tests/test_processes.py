@@ -1,47 +1,88 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of ranks that torchrun starts as processes."""
+"""Tests of ranks that are processes. Imports take most of the time of a new
+process, so most programs run on forked ones."""
 
 import subprocess
 import sys
 
 import pytest
-from conftest import PROGRAMS
+from dtensor.__main__ import main
 
 
-@pytest.mark.parametrize(
-    ("backend", "transport"),
-    [("gloo", ""), ("gloo", "shm"), ("dtensor", "")],
-)
-def test_training(torchrun, backend, transport):
-    output = torchrun("processes.py", backend, DTENSOR_BACKEND=transport)
+def test_training(torchrun):
+    output = torchrun("processes.py")
     assert output.splitlines() == ["trained on 2"] * 2
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_programs_like_those_of_the_documentation(torchrun, ranks):
-    output = torchrun("documentation.py", ranks=ranks)
-    assert output.splitlines() == ["correct"] * ranks
+@pytest.mark.parametrize("program", ["documentation.py", "docstrings.py"])
+def test_examples_of_the_documentation(forked, ranks, program):
+    assert forked(program, ranks) == ["correct\n"] * ranks
 
 
-def test_same_layouts_and_values_as_pytorch(torchrun):
-    ours = torchrun("parity.py")
+def test_same_layouts_and_values_as_pytorch(forked, torchrun):
+    ours, _ = forked("parity.py", 2)
     theirs = torchrun("parity.py", on_dtensor=False)
     assert len(ours.splitlines()) == 19
     assert ours == theirs
 
 
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])
-def test_a_failing_rank_ends_the_others(torchrun, backend):
-    with pytest.raises(AssertionError, match="ValueError: rank 1 stops"):
-        torchrun("failing.py", backend)
+def test_a_failing_rank_ends_the_others(forked, backend):
+    texts = forked("failing.py", 2, backend, codes=[1, 1])
+    assert "ValueError: rank 1 stops" in texts[1]
+    assert "RuntimeError" in texts[0] and "rank 1" in texts[0]
 
 
-def test_command_line():
-    module = [sys.executable, "-m", "dtensor"]
-    done = subprocess.run(module, capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0 and "usage" in done.stderr
-    done = subprocess.run(
-        [*module, "-m", "this"], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0 and "Zen" in done.stdout
-    assert (PROGRAMS / "parity.py").exists()
+@pytest.mark.parametrize("backend", ["gloo", "dtensor"])
+def test_long_training_keeps_its_memory_and_can_be_interrupted(forked, backend):
+    texts = forked("long_training.py", 2, "200", backend, codes=[0, 1])
+    assert all("grew by" in text for text in texts)
+    assert "KeyboardInterrupt" in texts[1]
+    assert "told: " in texts[0] and "rank 1" in texts[0]
+
+
+def test_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dtensor"])
+    with pytest.raises(SystemExit, match="usage"):
+        main()
+    monkeypatch.setattr(sys, "argv", ["dtensor", "--cmake-prefix-path"])
+    with pytest.raises(SystemExit, match="not an installed wheel"):
+        main()
+    monkeypatch.setattr(sys, "argv", ["dtensor", "-m", "this"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    main()
+    assert "Zen" in capsys.readouterr().out
+
+
+DEFERRED = """
+import sys
+import torch
+import dtensor.as_torch
+
+assert "torch.distributed.tensor._ops._pointwise_ops" not in sys.modules
+assert "torch._dynamo" not in sys.modules
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.experimental import register_sharding
+from torch.distributed.tensor.parallel import loss_parallel
+from dtensor import comm_debug_mode, scopes, tensor
+
+assert DTensor is tensor.DTensor
+assert CommDebugMode is comm_debug_mode.CommDebugMode
+assert register_sharding is scopes.register_sharding
+assert loss_parallel is scopes.loss_parallel
+import torch.distributed.tensor._ops as rules
+
+assert not hasattr(rules, "no_such_rule")  # runs all of it
+assert "torch.distributed.tensor._ops._pointwise_ops" in sys.modules
+assert rules.auto_register_op_variants
+"""
+
+
+def test_rules_of_pytorch_are_imported_when_they_are_used(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(DEFERRED)
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

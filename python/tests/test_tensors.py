@@ -24,6 +24,8 @@ from torch.distributed.tensor import (
     zeros,
 )
 
+import dtensor
+
 FULL = torch.arange(35.0).view(7, 5)  # uneven on 2 and on 3 ranks
 LAYOUTS = [[Shard(0)], [Shard(1)], [Replicate()]]
 
@@ -102,8 +104,6 @@ def test_gradients_through_all_conversions(run):
 
 
 def test_objects_are_tensors_that_isinstance_recognizes():
-    import dtensor
-
     def check():
         x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
         assert isinstance(x, DTensor) and type(x) is torch.Tensor
@@ -122,6 +122,46 @@ def test_objects_are_tensors_that_isinstance_recognizes():
     assert repr(plain) == "tensor([1., 1.])"
     assert torch.equal(pickle.loads(pickle.dumps(plain)), plain)
     assert torch.equal(copy.deepcopy(nn.Parameter(plain)), plain)
+
+
+def test_arguments_by_position_and_name():
+    def check():
+        mesh = mesh_of_all()
+        with mesh:
+            x = DTensor.from_local(FULL, placements=(Shard(0),))
+        assert x.device_mesh is mesh and x.placements == (Shard(0),)
+        assert torch.equal(DTensor.to_local(x), x.to_local())
+        y = x.redistribute(mesh, [Replicate()], forward_dtype=torch.float64)
+        assert y.dtype == torch.float64 and y.placements == (Replicate(),)
+        assert y.redistribute(**{"place" + "ments": [Shard(1)]}).placements == (
+            Shard(1),
+        )
+        for call, words in (
+            (lambda: x.redistribute(mesh, device_mesh=mesh), "two values"),
+            (lambda: x.redistribute(layout=[Shard(0)]), "unexpected.*'layout'"),
+            (lambda: x.redistribute(mesh, [Shard(0)], True), "too many positional"),
+            (lambda: x.to_local([Shard(0)]), "too many positional"),
+            (lambda: DTensor.from_local(mesh), "expected a torch.Tensor"),
+        ):
+            with pytest.raises(TypeError, match=words):
+                call()
+
+    dtensor.run_world(2, check)
+
+
+def test_local_tensor_is_one_object_while_it_is_held(run):
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)]).requires_grad_()
+        local = x._local_tensor
+        assert x._local_tensor is local and not local.requires_grad
+        with torch.no_grad():
+            x.add_(1)
+        assert x._local_tensor is local and torch.equal(local, x.detach().to_local())
+        x.data = x.data * 2  # other memory
+        assert x._local_tensor is not local
+        assert torch.equal(x._local_tensor, 2 * local)
+
+    run(check)
 
 
 @pytest.mark.parametrize("weights_only", [False, True])
@@ -202,8 +242,6 @@ def test_random_numbers_follow_torch_manual_seed(run):
     ],
 )
 def test_errors_have_the_types_of_python(error, call):
-    import dtensor
-
     def check():
         x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
         with pytest.raises(error):
@@ -212,9 +250,23 @@ def test_errors_have_the_types_of_python(error, call):
     dtensor.run_world(2, check)
 
 
+def test_errors_that_have_the_words_of_python():
+    mesh_and_words = (
+        (lambda mesh: distribute_tensor(FULL, mesh, [Shard(0)] * 2), "the same length"),
+        (lambda mesh: DTensor.from_local(FULL, mesh, shape=FULL.shape), "Found shape"),
+        (lambda mesh: zeros(3, device_mesh=mesh).redistribute(), "is needed"),
+    )
+
+    def check():
+        for call, words in mesh_and_words:
+            with pytest.raises((ValueError, RuntimeError), match=words):
+                call(mesh_of_all())
+
+    dtensor.run_world(1, check)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_fake_tensors_are_refused_in_words(compiled):
-    import dtensor
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     def check():
@@ -231,7 +283,6 @@ def test_fake_tensors_are_refused_in_words(compiled):
 
 
 def test_no_memory_stays_behind():
-    import dtensor
     from dtensor import _C
 
     def check():

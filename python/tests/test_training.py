@@ -57,6 +57,11 @@ OPTIMIZERS = [
     )
     for options in ({"foreach": False}, {"foreach": True})
 ] + [("Adam", {"fused": True}), ("AdamW", {"fused": True})]
+OPTIMIZERS += [
+    ("SGD", {"fused": True}),
+    ("SGD", {"fused": True, "momentum": 0.9}),
+    ("Adagrad", {"fused": True}),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS)

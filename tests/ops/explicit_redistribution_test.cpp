@@ -31,7 +31,7 @@ class ExplicitRedistribution : public ::testing::Test {
 };
 
 const char* const kAddOfColumns =
-    "[aten::add.Tensor] implicit redistribution of argument \"other\" from "
+    "[aten::add.Tensor] Implicit redistribution of argument \"other\" from "
     "f64[4, 4] on (tp=2): S(1) to S(0). Redistribute before the call, or allow "
     "it there by an ExplicitRedistributionContext with enable = false.";
 
@@ -60,7 +60,7 @@ TEST_F(ExplicitRedistribution, ThatSendsNothingIsOnlySoIfStrict) {
     const Scope strict({.strict = true});
     EXPECT_EQ(
         error_of([&] { rows + all; }),
-        "[aten::add.Tensor] implicit redistribution of argument \"other\" from "
+        "[aten::add.Tensor] Implicit redistribution of argument \"other\" from "
         "f64[4, 4] on (tp=2): R to S(0). Redistribute before the call, or "
         "allow it there by an ExplicitRedistributionContext with enable = "
         "false.");
@@ -117,7 +117,7 @@ TEST_F(ExplicitRedistribution, NamesModuleAndPass) {
     });
     EXPECT_EQ(
         text.substr(0, text.find(" of argument")),
-        "[aten::mul.Tensor] implicit redistribution in module \"mlp.up\" in a "
+        "[aten::mul.Tensor] Implicit redistribution in module \"mlp.up\" in a "
         "backward pass");
   });
 }
@@ -194,7 +194,7 @@ TEST_F(ExplicitRedistribution, RegionsSayIt) {
       const auto text =
           error_of([&] { at::layer_norm(x, {4}, bias, std::nullopt); });
       EXPECT_NE(
-          text.find("implicit redistribution of argument \"weight\" from "
+          text.find("Implicit redistribution of argument \"weight\" from "
                     "f64[4] on (tp=2): P(sum) to R"),
           text.npos)
           << text;

@@ -263,7 +263,7 @@ TEST(OnMissingRule, IsImplicitRedistribution) {
     const auto whole = on_missing_rule(Replicate());
     const ExplicitRedistributionContext only_explicit;
     const auto text =
-        "[aten::_pdist_forward] implicit redistribution of argument \"self\" "
+        "[aten::_pdist_forward] Implicit redistribution of argument \"self\" "
         "from "
         "f64[4, 4] on (2): S(0) to R. Redistribute before the call, or allow "
         "it there by an ExplicitRedistributionContext with enable = false.";

@@ -227,7 +227,7 @@ TEST(Optimizer, ClipGradValueAndZeroGrad) {
   });
 }
 
-void fused_step(const Params& params, const Params& averages) {
+void fused_adamw(const Params& params, const Params& averages) {
   Params grads, firsts, seconds, steps;
   for (size_t i = 0; i < params.size(); ++i) {
     grads.push_back(params[i].grad());
@@ -252,8 +252,42 @@ void fused_step(const Params& params, const Params& averages) {
       /*maximize=*/false);
 }
 
-TEST(Optimizer, FusedAdamWStep) {
-  run_ranks(3, [] {
+// SGD uses the first of a parameter's two averages as its momentum, Adagrad as
+// its sum of squares.
+void fused_sgd_and_adagrad(const Params& params, const Params& averages) {
+  Params grads, firsts, seconds, steps;
+  for (size_t i = 0; i < params.size(); ++i) {
+    grads.push_back(params[i].grad());
+    firsts.push_back(averages[2 * i]);
+    seconds.push_back(averages[2 * i + 1]);
+    steps.push_back(at::ones({}));
+  }
+  torch::NoGradGuard no_grad;
+  at::_fused_sgd_(
+      params,
+      grads,
+      firsts,
+      /*weight_decay=*/0.1,
+      /*momentum=*/0.9,
+      /*lr=*/0.01,
+      /*dampening=*/0.2,
+      /*nesterov=*/false,
+      /*maximize=*/false,
+      /*is_first_step=*/false);
+  at::_fused_adagrad_(
+      params,
+      grads,
+      seconds,
+      steps,
+      /*lr=*/0.01,
+      /*lr_decay=*/0.1,
+      /*weight_decay=*/0.1,
+      /*eps=*/1e-8,
+      /*maximize=*/false);
+}
+
+void expect_same_fused_step(void (*step)(const Params&, const Params&)) {
+  run_ranks(3, [=] {
     const auto mesh = init_device_mesh(at::kCPU, {3});
     const auto plain = plain_params();
     const auto placed = placed_params(mesh);
@@ -265,13 +299,18 @@ TEST(Optimizer, FusedAdamWStep) {
       placed_state.push_back(
           place(uniform(kSizes[i / 2], i), mesh, kLayouts[i / 2]));
     }
-    fused_step(plain, plain_state);
-    fused_step(placed, placed_state);
+    step(plain, plain_state);
+    step(placed, placed_state);
     for (size_t i = 0; i < plain.size(); ++i) {
       EXPECT_TRUE(at::allclose(
           full(placed[i].detach()), plain[i].detach(), 1e-12, 1e-12));
     }
   });
+}
+
+TEST(Optimizer, FusedSteps) {
+  expect_same_fused_step(fused_adamw);
+  expect_same_fused_step(fused_sgd_and_adagrad);
 }
 
 TEST(Optimizer, AnInfinityInOneShardIsFoundOnEveryRank) {

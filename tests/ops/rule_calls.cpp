@@ -225,6 +225,14 @@ void add_kernels(Table& table) {
     table[name + std::string(".tensor_lr")] = table[name];
     table[name + std::string(".tensor_lr")][6] = floats({});
   }
+  table["_fused_sgd_"] = {
+      list, list, list, 0.5, 0.5, 0.5, 0.5, false, false, false};
+  table["_fused_sgd_.tensor_lr"] = table["_fused_sgd_"];
+  table["_fused_sgd_.tensor_lr"][5] = floats({});
+  table["_fused_adagrad_"] = {
+      list, list, list, steps, 0.5, 0.5, 0.5, 0.5, false};
+  table["_fused_adagrad_.tensor_lr"] = table["_fused_adagrad_"];
+  table["_fused_adagrad_.tensor_lr"][4] = floats({});
   table["_amp_foreach_non_finite_check_and_unscale_"] = {
       list, floats({1}), floats({1})};
 }

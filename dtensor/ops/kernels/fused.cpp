@@ -122,17 +122,25 @@ void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 DTENSOR_RULES(fused) {
   for (const auto* name :
-       {"_fused_adam_",
+       {"_fused_adagrad_",
+        "_fused_adagrad_.tensor_lr",
+        "_fused_adam_",
         "_fused_adam_.tensor_lr",
         "_fused_adamw_",
-        "_fused_adamw_.tensor_lr"}) {
+        "_fused_adamw_.tensor_lr",
+        "_fused_sgd_",
+        "_fused_sgd_.tensor_lr"}) {
     rules.kernel(name, on_locals);
   }
   for (const auto* name :
-       {"_fused_adam",
+       {"_fused_adagrad",
+        "_fused_adagrad.tensor_lr",
+        "_fused_adam",
         "_fused_adam.tensor_lr",
         "_fused_adamw",
-        "_fused_adamw.tensor_lr"}) {
+        "_fused_adamw.tensor_lr",
+        "_fused_sgd",
+        "_fused_sgd.tensor_lr"}) {
     rules.keep_composite(name);
   }
   rules.kernel("_amp_foreach_non_finite_check_and_unscale_", unscale);

@@ -71,8 +71,9 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   // Values of meta tensors are unknown, so only a tensor and itself are equal.
   // Attention modules compare a tensor with itself.
   const bool same_without_data = self.is_meta() && self.is_same(other);
+  // A rank outside the mesh has no elements that differ.
   stack->emplace_back(
-      same_without_data ||
+      same_without_data || is_outside_mesh(self) || is_outside_mesh(other) ||
       (self.sizes() == other.sizes() &&
        at::_local_scalar_dense(full_value(op, at::eq(self, other).all()))
            .toBool()));

@@ -57,7 +57,7 @@ void report_moves(
     const std::string& moves) {
   scope.report(
       op,
-      "implicit redistribution" + cause_text() + " of " + moves +
+      "Implicit redistribution" + cause_text() + " of " + moves +
           ". Redistribute before the call, or allow it there by an "
           "ExplicitRedistributionContext with enable = false.");
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Trains over processes, whose hooks communicate, and saves a checkpoint."""
 
+import os
 import sys
 import tempfile
 
@@ -17,19 +18,21 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-dist.init_process_group(sys.argv[1])
-rank, size = dist.get_rank(), dist.get_world_size()
-mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
+from dtensor import _C
 
-# Draws agree between ranks without a seed, and follow torch.manual_seed().
-x = rand(3, device_mesh=mesh, placements=[Replicate()]).to_local()
-drawn = [torch.empty(3) for _ in range(size)]
-dist.all_gather(drawn, x)
-assert all(torch.equal(d, x) for d in drawn)
-torch.manual_seed(0)
-expected = torch.rand(2)
-torch.manual_seed(0)
-assert torch.equal(torch.rand(2), expected)
+DATA = torch.linspace(-1, 1, 32).view(4, 8)
+
+
+def check_random_numbers(mesh):
+    """Draws agree between ranks without a seed, and follow torch.manual_seed()."""
+    x = rand(3, device_mesh=mesh, placements=[Replicate()]).to_local()
+    drawn = [torch.empty(3) for _ in range(mesh.size())]
+    dist.all_gather(drawn, x)
+    assert all(torch.equal(d, x) for d in drawn)
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    assert torch.equal(torch.rand(2), expected)
 
 
 def mlp():
@@ -37,39 +40,58 @@ def mlp():
     return nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 8))
 
 
-plain = mlp()
-model = mlp()
-parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-assert isinstance(model[0].weight, DTensor)
-sums = []
-model[0].weight.register_hook(lambda grad: sums.append(grad.full_tensor().sum()))
-data = torch.linspace(-1, 1, 32).view(4, 8)
-for trained in (plain, model):
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        trained(data).pow(2).sum().backward()
-        optimizer.step()
-assert len(sums) == 3
-comm = CommDebugMode()
-with comm:
-    model(data)
-counts = comm.get_comm_counts()
-assert counts[torch.ops.c10d_functional.all_reduce] == 1, counts
-for p, q in zip(model.parameters(), plain.parameters()):
-    torch.testing.assert_close(p.full_tensor(), q)
+def train(mesh):
+    """Returns a plain model and a parallel one, trained alike."""
+    plain, model = mlp(), mlp()
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert isinstance(model[0].weight, DTensor)
+    sums = []
+    model[0].weight.register_hook(lambda grad: sums.append(grad.full_tensor().sum()))
+    for trained in (plain, model):
+        optimizer = torch.optim.AdamW(trained.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            trained(DATA).pow(2).sum().backward()
+            optimizer.step()
+    assert len(sums) == 3
+    comm = CommDebugMode()
+    with comm:
+        model(DATA)
+    counts = comm.get_comm_counts()
+    assert counts[torch.ops.c10d_functional.all_reduce] == 1, counts
+    return plain, model
 
-# Rank 0's folder holds the checkpoint.
-folder = [tempfile.mkdtemp() if rank == 0 else None]
-dist.broadcast_object_list(folder, src=0)
-state = {"model": model.state_dict()}
-checkpoint.save(state, checkpoint_id=folder[0])
-with torch.no_grad():
-    for p in model.parameters():
-        p.zero_()
-checkpoint.load(state, checkpoint_id=folder[0])
-for p, q in zip(model.parameters(), plain.parameters()):
-    torch.testing.assert_close(p.full_tensor(), q)
 
-dist.destroy_process_group()
+def assert_same(plain, model):
+    for p, q in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(p.full_tensor(), q)
+
+
+def check_checkpoint(plain, model):
+    """Saves and loads in a folder of rank 0."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder, src=0)
+    state = {"model": model.state_dict()}
+    checkpoint.save(state, checkpoint_id=folder[0])
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    checkpoint.load(state, checkpoint_id=folder[0])
+    assert_same(plain, model)
+
+
+for backend, transport in (
+    *(("gloo", ""), ("gloo", "torch"), ("gloo", "shm"), ("dtensor", "")),
+):
+    os.environ["DTENSOR_BACKEND"] = transport
+    dist.init_process_group(backend)
+    assert _C.in_own_world() == (transport != "torch")
+    size = dist.get_world_size()
+    mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
+    check_random_numbers(mesh)
+    plain, model = train(mesh)
+    assert_same(plain, model)
+    check_checkpoint(plain, model)
+    del plain, model
+    dist.destroy_process_group()
 sys.stdout.write(f"trained on {size}\n")  # one write, as ranks share the pipe

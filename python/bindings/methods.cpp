@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Methods and attributes of distributed tensors, as attributes of torch.Tensor.
+// Plain tensors do not have them: the getters raise AttributeError.
+#include "parts.h"
+
+#include "calls.h"
+#include "convert.h"
+#include "without_gil.h"
+
+#include <dtensor/tensor/dtensor.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace dtensor::python {
+namespace {
+
+using OptionalSizes = std::optional<std::vector<int64_t>>;
+using OptionalDtype = std::optional<at::ScalarType>;
+
+const at::Tensor* as_dtensor(PyObject* self) {
+  if (!THPVariable_Check(self)) {
+    return nullptr;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(self);
+  return is_dtensor(tensor) ? &tensor : nullptr;
+}
+
+const at::Tensor& distributed(PyObject* self, const char* name) {
+  const at::Tensor* const tensor = as_dtensor(self);
+  if (tensor == nullptr) {
+    throw py::attribute_error(
+        std::string("'Tensor' object has no attribute '") + name + "'");
+  }
+  return *tensor;
+}
+
+bool to_bool(py::handle value) {
+  return !value.is_none() && value.cast<bool>();
+}
+
+// --- methods -----------------------------------------------------------------
+
+using LocalCall =
+    at::Tensor (DTensor::*)(const std::optional<Placements>&) const;
+
+/// to_local() and full_tensor().
+template <LocalCall call>
+PyObject* local_call(
+    PyObject* self,
+    const Signature<1>& signature,
+    PyObject* const* given,
+    Py_ssize_t count,
+    PyObject* keywords) {
+  return guarded([&] {
+    const DTensor tensor(distributed(self, signature.function));
+    std::optional<Placements> layout;
+    if (count != 0 || keywords != nullptr) {
+      const Arguments arguments(signature, given, count, keywords);
+      layout = to_optional_placements(arguments[0]);
+    }
+    return THPVariable_Wrap(
+        without_gil([&] { return (tensor.*call)(layout); }));
+  });
+}
+
+PyObject* to_local(
+    PyObject* self,
+    PyObject* const* given,
+    Py_ssize_t count,
+    PyObject* keywords) {
+  static const Signature<1> signature("to_local", 0, {"grad_placements"});
+  return local_call<&DTensor::to_local>(
+      self, signature, given, count, keywords);
+}
+
+PyObject* full_tensor(
+    PyObject* self,
+    PyObject* const* given,
+    Py_ssize_t count,
+    PyObject* keywords) {
+  static const Signature<1> signature("full_tensor", 0, {"grad_placements"});
+  return local_call<&DTensor::full_tensor>(
+      self, signature, given, count, keywords);
+}
+
+/// Refuses a new Partial, as Python does: a Partial is the result of an
+/// operator.
+void check_reachable(PlacementsRef from, PlacementsRef to) {
+  for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+    TORCH_CHECK(
+        !to[i].is_partial() || to[i] == from[i],
+        "[redistribute] Can not redistribute from ",
+        from[i],
+        " to ",
+        to[i],
+        ", redistributing to Partial is for internal use only!");
+  }
+}
+
+at::Tensor redistributed(const DTensor& tensor, const Arguments<5>& arguments) {
+  TORCH_CHECK(
+      !arguments[1].is_none(),
+      "[redistribute] placements is needed for redistribute!");
+  const auto layout = to_placements(arguments[1]);
+  check_reachable(tensor.placements(), layout);
+  RedistributeOptions options;
+  options.async_op = to_bool(arguments[2]);
+  if (!arguments[3].is_none()) {
+    options.forward_dtype = arguments[3].cast<OptionalDtype>();
+  }
+  if (!arguments[4].is_none()) {
+    options.backward_dtype = arguments[4].cast<OptionalDtype>();
+  }
+  if (arguments[0].is_none()) {
+    return without_gil([&] { return tensor.redistribute(layout, options); });
+  }
+  const DeviceMesh& mesh = to_mesh(arguments[0]);
+  return without_gil(
+      [&] { return tensor.redistribute(mesh, layout, options); });
+}
+
+PyObject* redistribute(
+    PyObject* self,
+    PyObject* const* given,
+    Py_ssize_t count,
+    PyObject* keywords) {
+  static const Signature<5> signature(
+      "redistribute",
+      2,
+      {"device_mesh",
+       "placements",
+       "async_op",
+       "forward_dtype",
+       "backward_dtype"});
+  return guarded([&] {
+    const DTensor tensor(distributed(self, signature.function));
+    const Arguments arguments(signature, given, count, keywords);
+    return THPVariable_Wrap(redistributed(tensor, arguments));
+  });
+}
+
+// --- from_local --------------------------------------------------------------
+
+const at::Tensor& plain_tensor(py::handle local) {
+  if (!THPVariable_Check(local.ptr())) {
+    throw py::type_error(
+        "[from_local] expected a torch.Tensor, got " +
+        py::repr(py::type::handle_of(local)).cast<std::string>() + ".");
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(local.ptr());
+  TORCH_CHECK(
+      !is_dtensor(tensor),
+      "[from_local] the local_tensor argument only accepts torch.Tensor but "
+      "got DTensor value.");
+  return tensor;
+}
+
+FromLocalOptions from_local_options(const Arguments<7>& arguments) {
+  FromLocalOptions options;
+  options.run_check = to_bool(arguments[3]);
+  TORCH_CHECK(
+      arguments[4].is_none() == arguments[5].is_none(),
+      "[from_local] Found shape:",
+      py::str(arguments[4]).cast<std::string>(),
+      ", stride:",
+      py::str(arguments[5]).cast<std::string>(),
+      ". Please pass both shape and stride at the same time.");
+  if (!arguments[4].is_none()) {
+    options.shape = arguments[4].cast<OptionalSizes>();
+    options.stride = arguments[5].cast<OptionalSizes>();
+  }
+  options.grad_placements = to_optional_placements(arguments[6]);
+  return options;
+}
+
+constexpr const char* kFromLocalDoc =
+    "from_local(local_tensor, device_mesh=None, placements=None, *, "
+    "run_check=False, shape=None, stride=None, grad_placements=None)\n--\n\n"
+    "Returns the DTensor of which ``local_tensor`` is this rank's shard.\n\n"
+    "Args:\n"
+    "    local_tensor: plain tensor of this rank.\n"
+    "    device_mesh: mesh; by default that of ``with device_mesh:``.\n"
+    "    placements: one for each mesh dimension; by default Replicate.\n"
+    "    run_check: compares shapes, and broadcasts replicas.\n"
+    "    shape, stride: of the full tensor, if the shards are uneven.\n"
+    "    grad_placements: layout of the local tensor's gradient.";
+
+PyObject* from_local(
+    PyObject*,
+    PyObject* const* given,
+    Py_ssize_t count,
+    PyObject* keywords) {
+  static const Signature<7> signature(
+      "from_local",
+      3,
+      {"local_tensor",
+       "device_mesh",
+       "placements",
+       "run_check",
+       "shape",
+       "stride",
+       "grad_placements"});
+  return guarded([&] {
+    const Arguments arguments(signature, given, count, keywords);
+    const at::Tensor& local = plain_tensor(arguments[0]);
+    const DeviceMesh& mesh = to_mesh(arguments[1]);
+    const auto layout = to_placements(arguments[2]);
+    const auto options = from_local_options(arguments);
+    return THPVariable_Wrap(without_gil(
+        [&] { return DTensor::from_local(local, mesh, layout, options); }));
+  });
+}
+
+// --- attributes --------------------------------------------------------------
+
+PyObject* get_placements(PyObject* self, void*) {
+  return guarded([&] {
+    const DTensor tensor(distributed(self, "placements"));
+    return to_python(tensor.placements()).release().ptr();
+  });
+}
+
+PyObject* get_device_mesh(PyObject* self, void*) {
+  return guarded([&] {
+    const DTensor tensor(distributed(self, "device_mesh"));
+    return to_python(tensor.device_mesh()).release().ptr();
+  });
+}
+
+PyObject* get_spec(PyObject* self, void*) {
+  return guarded([&] {
+    const DTensor tensor(distributed(self, "_spec"));
+    return to_python(tensor.spec()).release().ptr();
+  });
+}
+
+/// Returns the local tensor without a gradient.
+at::Tensor detached_local(const DTensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return without_gil([&] { return tensor.to_local(); });
+}
+
+bool are_same_view(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
+      a.sizes() == b.sizes() && a.strides() == b.strides() &&
+      a.dtype() == b.dtype() && a.requires_grad() == b.requires_grad();
+}
+
+/// Returns the object that the last access returned, if the program still
+/// holds it and it still is the local tensor.
+PyObject* get_local_tensor(PyObject* self, void*) {
+  static auto* const name = new py::object(interned("_dt_local"));
+  return guarded([&] {
+    const at::Tensor local =
+        detached_local(DTensor(distributed(self, "_local_tensor")));
+    const auto attributes =
+        py::reinterpret_steal<py::dict>(PyObject_GenericGetDict(self, nullptr));
+    PyObject* const reference = PyDict_GetItem(attributes.ptr(), name->ptr());
+    if (reference != nullptr) {
+      const py::object last = py::reinterpret_borrow<py::object>(reference)();
+      if (THPVariable_Check(last.ptr()) &&
+          are_same_view(THPVariable_Unpack(last.ptr()), local)) {
+        return last.inc_ref().ptr();
+      }
+    }
+    py::object made = py::cast(local);
+    attributes[*name] = py::weakref(made);
+    return made.release().ptr();
+  });
+}
+
+constexpr const char* kRedistributeDoc =
+    "redistribute(device_mesh=None, placements=None, *, async_op=False, "
+    "forward_dtype=None, backward_dtype=None)\n--\n\n"
+    "Returns the same tensor in another layout.";
+constexpr const char* kToLocalDoc =
+    "to_local(*, grad_placements=None)\n--\n\n"
+    "Returns this rank's shard, which shares the DTensor's memory.";
+constexpr const char* kFullTensorDoc =
+    "full_tensor(*, grad_placements=None)\n--\n\n"
+    "Returns the full tensor on every rank.";
+
+enum Method { kToLocal, kFullTensor, kRedistribute, kFromLocal };
+PyMethodDef methods[] = {
+    fast_method("to_local", &to_local, kToLocalDoc),
+    fast_method("full_tensor", &full_tensor, kFullTensorDoc),
+    fast_method("redistribute", &redistribute, kRedistributeDoc),
+    fast_method("from_local", &from_local, kFromLocalDoc)};
+
+template <Method method>
+PyObject* get_method(PyObject* self, void*) {
+  return guarded([&] {
+    distributed(self, methods[method].ml_name);
+    return PyCFunction_New(&methods[method], self);
+  });
+}
+
+PyGetSetDef attributes[] = {
+    {"placements", &get_placements, nullptr, "Layout of a DTensor.", nullptr},
+    {"device_mesh", &get_device_mesh, nullptr, "Mesh of a DTensor.", nullptr},
+    {"_spec", &get_spec, nullptr, nullptr, nullptr},
+    {"_local_tensor", &get_local_tensor, nullptr, nullptr, nullptr},
+    {"to_local", &get_method<kToLocal>, nullptr, kToLocalDoc, nullptr},
+    {"full_tensor", &get_method<kFullTensor>, nullptr, kFullTensorDoc, nullptr},
+    {"redistribute",
+     &get_method<kRedistribute>,
+     nullptr,
+     kRedistributeDoc,
+     nullptr}};
+
+/// Gives the class torch.Tensor the attributes, and the class DTensor, which
+/// has no instances, the methods as functions: DTensor.to_local(x).
+void add_attributes(py::handle tensor_class, py::handle dtensor_class) {
+  auto* const tensor_type = reinterpret_cast<PyTypeObject*>(tensor_class.ptr());
+  for (const auto method : {kToLocal, kFullTensor, kRedistribute}) {
+    py::setattr(
+        dtensor_class,
+        methods[method].ml_name,
+        py::reinterpret_steal<py::object>(
+            PyDescr_NewMethod(tensor_type, &methods[method])));
+  }
+  for (PyGetSetDef& attribute : attributes) {
+    const auto descriptor = py::reinterpret_steal<py::object>(
+        PyDescr_NewGetSet(tensor_type, &attribute));
+    py::setattr(tensor_class, attribute.name, descriptor);
+  }
+}
+
+} // namespace
+
+void bind_methods(py::module_& module) {
+  module.attr("from_local") = py::reinterpret_steal<py::object>(
+      PyCFunction_New(&methods[kFromLocal], nullptr));
+  module.def("add_attributes", &add_attributes);
+}
+
+} // namespace dtensor::python
