@@ -8,7 +8,9 @@
 //
 // gpt_small is the GPT of `make demo`, where overhead is larger. In tp_checked
 // and sp_checked, every other step is in a scope of CheckReplicas;
-// extra_percent is its extra time over the step before it.
+// extra_percent is its extra time over the step before it, and
+// extra_cpu_percent is its extra processor time, which depends less on other
+// programs.
 #include "forked.h"
 #include "harness.h"
 #include "profile.h"
@@ -16,6 +18,7 @@
 #include <examples/gpt/model.h>
 #include <examples/gpt/plan.h>
 
+#include <ctime>
 #include <optional>
 
 namespace {
@@ -121,8 +124,13 @@ void spread(gpt::GPT& model, const Mode& mode, const DeviceMesh& mesh) {
 
 struct Result {
   std::vector<double> seconds;
+  std::vector<double> cpu_seconds; // of this process
   double loss = 0;
 };
+
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
 
 // Runs on every rank.
 Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
@@ -147,6 +155,7 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
       profile->start();
     }
     const double begin = bench::now();
+    const double cpu_begin = cpu_seconds();
     std::optional<CheckReplicas> check;
     if (mode.is_checked && i % 2 == 1) {
       check.emplace(*model, mesh);
@@ -157,6 +166,7 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
       check->finish();
     }
     result.seconds.push_back(bench::now() - begin);
+    result.cpu_seconds.push_back(cpu_seconds() - cpu_begin);
   }
   if (shares > 1) {
     result.loss = get_group(mesh)
@@ -186,12 +196,15 @@ train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
 void report_pairs(const Mode& mode, const Result& result) {
   std::vector<double> us;
   std::vector<double> extra;
+  std::vector<double> extra_cpu;
+  const auto percent = [](const std::vector<double>& all, size_t i) {
+    return 100 * (all[i + 1] - all[i]) / all[i];
+  };
   for (size_t i = 0; i + 1 < result.seconds.size(); i += 2) {
-    const double alone = result.seconds[i];
-    const double compared = result.seconds[i + 1];
     if (i >= kWarmUp || result.seconds.size() == 2) {
-      us.push_back(compared * 1e6);
-      extra.push_back(100 * (compared - alone) / alone);
+      us.push_back(result.seconds[i + 1] * 1e6);
+      extra.push_back(percent(result.seconds, i));
+      extra_cpu.push_back(percent(result.cpu_seconds, i));
     }
   }
   const double figure = bench::median(us);
@@ -199,6 +212,7 @@ void report_pairs(const Mode& mode, const Result& result) {
       mode.name,
       {{"us", figure},
        {"extra_percent", bench::median(extra)},
+       {"extra_cpu_percent", bench::median(extra_cpu)},
        {"spread", bench::spread(us, figure)}});
 }
 

@@ -2,6 +2,7 @@
 // Internal functions about the rank of a thread.
 #pragma once
 
+#include <dtensor/api.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/world.h>
 
@@ -37,6 +38,6 @@ void set_default_world(World* world);
 /// If set, wraps the backend of each group that this rank makes; for programs
 /// that observe groups (benchmarks/profile.cpp).
 using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
-extern RankLocal<BackendWrapper> backend_wrapper;
+extern DTENSOR_INTERNAL_API RankLocal<BackendWrapper> backend_wrapper;
 
 } // namespace dtensor::detail

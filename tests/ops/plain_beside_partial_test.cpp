@@ -143,6 +143,56 @@ TEST(PlainBesidePartial, IsTakenWhereAllRanksHaveIt) {
   });
 }
 
+std::vector<NamedCall> writing_calls() {
+  using T = const at::Tensor&;
+  return {
+      {"copy_", [](at::Tensor p, T x) { return p.copy_(x); }},
+      {"fill_", [](at::Tensor p, T x) { return p.fill_(x); }},
+      {"a row", [](at::Tensor p, T x) { return p.index_put_({1}, x); }},
+      {"rows",
+       [](at::Tensor p, T x) {
+         return p.index_put_({at::indexing::Slice(1, 3)}, x);
+       }},
+      {"a column",
+       [](at::Tensor p, T x) {
+         return p.index_put_({at::indexing::Slice(), 0}, x);
+       }},
+      {"a view", [](T p, T x) { return p.select(0, 1).fill_(x), p; }},
+      {"an element", [](T p, T x) { return p[0][1].copy_(x), p; }},
+  };
+}
+
+// Writing an equal number gives the plain result; a different number is
+// refused by all ranks, and writes nothing.
+TEST(PlainBesidePartial, IsComparedWhereItIsWritten) {
+  run_ranks(3, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
+    const auto start = numbers({4, 3}, 1);
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kMax}) {
+      for (const auto& [name, call] : writing_calls()) {
+        const auto sum = DTensor::from_local(
+            op == ReduceOp::kMax || rank == 0 ? start.clone()
+                                              : at::zeros_like(start),
+            mesh,
+            {Partial(op)});
+        const auto mine = at::full({}, 0.5 + static_cast<double>(rank));
+        EXPECT_NE(
+            error_of([&] { call(sum, mine); }).find("differs between ranks"),
+            std::string::npos)
+            << name;
+        EXPECT_TRUE(at::equal(full_tensor(sum), start)) << name;
+        const auto same = at::full({}, 0.5);
+        EXPECT_TRUE(
+            at::equal(full_tensor(call(sum, same)), call(start.clone(), same)))
+            << name;
+      }
+    }
+    auto sum = partial_ones(mesh, {4, 3});
+    sum.index_put_({1}, 7.); // LibTorch makes a tensor of the number
+    EXPECT_TRUE(full_tensor(sum)[1].eq(7).all().item<bool>());
+  });
+}
+
 // Plain numbers from gradient formulas are accepted, since they are equal on
 // all ranks.
 TEST(PlainBesidePartial, IsTakenInGradients) {

@@ -34,6 +34,10 @@ GroupBackendPtr make_gloo(GroupMembers members, const RendezvousInfo& place) {
         static_cast<int>(members.rank),
         static_cast<int>(members.ranks.size()),
         std::move(options));
+    // Waits until all ranks are connected. Otherwise a rank could drop the
+    // group, and close its connections while another rank still waits for them
+    // in the constructor ("Connection closed by peer").
+    gloo->barrier()->wait();
     return c10d_group(std::move(gloo), std::move(members));
   } catch (const std::exception& error) {
     DTENSOR_THROW(

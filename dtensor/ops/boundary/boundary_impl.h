@@ -187,11 +187,17 @@ void note_styled(
 
 /// Returns the style of a Linear or an Embedding that has `parameter` as its
 /// weight now but had another one when styled; null if there is none. Throws
-/// RuntimeError if such styles differ from each other or from `known` (may be
-/// null).
-BoundaryPtr style_of_tied(
-    const at::Tensor& parameter,
-    BoundaryKind kind,
-    const Boundary* known);
+/// RuntimeError if such styles differ from each other. Reads all styled
+/// modules.
+BoundaryPtr style_of_tied(const at::Tensor& parameter, BoundaryKind kind);
+
+/// Throws RuntimeError if a module was tied to a weight that has another style,
+/// such as `parameter`, an argument of the current call. Returns false if it
+/// checked nothing: a call reads few modules on average, although one check
+/// reads all of them.
+bool check_tied_styles(const at::Tensor& parameter);
+
+/// Returns how many modules both functions have read on this rank; for tests.
+size_t styled_modules_read();
 
 } // namespace dtensor::detail

@@ -110,6 +110,25 @@ bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   return may;
 }
 
+// Compares the numbers that a program writes to a sum over ranks. Rank 0 writes
+// its number, and the other ranks write 0, so a number that differs between
+// ranks would be lost.
+void check_written_numbers(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> args,
+    const Spec& written) {
+  if (may_split_plain() || !written.mesh().contains_this_rank() ||
+      mesh_groups(written.mesh()) == nullptr) {
+    return;
+  }
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    if (!is_dtensor(t) && t.numel() == 1 && !t.is_meta() &&
+        !t.unsafeGetTensorImpl()->is_wrapped_number()) {
+      check_same_on_ranks(schema, t, arg, written);
+    }
+  });
+}
+
 // Returns true for a list of tensors, as of cat and stack, but not for indices.
 bool is_list_of_tensors(const c10::Argument& argument) {
   return argument.type()->kind() == c10::TypeKind::ListType &&
@@ -215,10 +234,13 @@ void check_plain_is_not_split(
 
 void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   const c10::ArrayRef<c10::IValue> all(args, info.num_args);
+  const auto like = first_spec(all);
+  if (like != nullptr && like->has_partial()) {
+    check_written_numbers(info.op.schema(), all, *like);
+  }
   if (!has_plain(all)) {
     return;
   }
-  const auto like = first_spec(all);
   if (like == nullptr || !may_place_plain(all, *like)) {
     return;
   }

@@ -37,7 +37,8 @@ void check_plain_is_not_split(
 /// arguments are all replicated: turns the plain tensors that would be refused
 /// into DTensors, after the ranks of the mesh have compared them. Throws
 /// ValueError if they differ. Leaves tensors to check_plain_operand() if one
-/// requires a gradient, or if a gradient formula makes the call.
+/// requires a gradient, or if a gradient formula makes the call. Also compares
+/// numbers that are written to a sum over ranks.
 void distribute_equal_plain(const OpInfo& info, c10::IValue* args);
 
 } // namespace dtensor::detail
