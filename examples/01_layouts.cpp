@@ -42,7 +42,7 @@ void interned() {
   CHECK_THAT(a == b);
 }
 
-// A plan is a sequence of steps between two layouts that sends few bytes.
+// A plan is a sequence of steps between two layouts that takes little time.
 void plans() {
   const auto from = parse_spec("f32[8, 8] on (dp=2, tp=2): S(0) S(1)").spec();
   const auto to = from->with_placements({Shard(1), Shard(0)});

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Plan: the steps from one layout to another, as a printable value.
 //
-//   plan(from, to)   // from S(0) P(sum) to R R on (dp=2, tp=2):
-//   // all_reduce on "tp": S(0) P(sum) -> S(0) R
-//   // all_gather dim 0 on "dp": S(0) R -> R R
-//   plan(from, to)   // from P(sum) P(sum) to R R:
-//   // all_reduce on "dp", "tp": P(sum) P(sum) -> R R
+//   plan(from, to)   // f32[4096, 4096], S(0) P(sum) to R R on (dp=2, tp=2):
+//   // reduce_scatter dim 0 on "tp": S(0) P(sum) -> S(0) S(0)
+//   // all_gather dim 0 on "dp", "tp": S(0) S(0) -> R R
 //
 // Planning is pure, deterministic and identical on every rank; execute.h
 // executes plans. docs/concepts/redistribute.md describes how a plan is chosen.

@@ -102,9 +102,9 @@ TEST(CommDebugModeTest, WithoutModules) {
     to_local(x.redistribute({Replicate(), Shard(1)})).sum().backward();
     EXPECT_EQ(lines(comm), (Lines{"- forward all_gather dp 1 32 32"}));
     const auto y = x.redistribute({Replicate(), Replicate()});
-    EXPECT_EQ(comm.get_total_counts(), 3);
-    EXPECT_EQ(comm.total({.mesh_dim = "tp"}).count, 1);
-    EXPECT_EQ(comm.total({.mesh_dim = "dp"}).count, 2);
+    EXPECT_EQ(comm.get_total_counts(), 2);
+    EXPECT_EQ(comm.total({.mesh_dim = "dp"}).count, 1);
+    EXPECT_EQ(comm.total({.mesh_dim = "dp_tp"}).count, 1);
   });
 }
 

@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <string>
 
 namespace dtensor {
@@ -23,6 +22,7 @@ using dtensor::testing::all_pairs;
 using dtensor::testing::cut_directly;
 using dtensor::testing::expect_right;
 using dtensor::testing::Pair;
+using dtensor::testing::sends_unevenly;
 using dtensor::testing::some_pairs;
 
 // Options of a mesh on which even small tensors get the plans of the fewest
@@ -215,16 +215,6 @@ class Ledger : public CommObserver {
   double wire_bytes = 0;
 };
 
-// True if ranks may send more or less than the others in a step.
-bool sends_unevenly(const Step& step) {
-  size_t changes = 0;
-  for (size_t i = 0; i < step.before.size(); ++i) {
-    changes += step.before[i] == step.after[i] ? 0 : 1;
-  }
-  return step.kind == StepKind::kAllToAll &&
-      (step.mesh_dims.size() > 1 || changes > 1);
-}
-
 TEST(Execute, SendsTheBytesOfThePlan) {
   const auto pairs = all_pairs(all_layouts(
       2,
@@ -242,8 +232,7 @@ TEST(Execute, SendsTheBytesOfThePlan) {
       }
       const auto steps = plan(from, to);
       EXPECT_EQ(ledger.collectives, steps->collectives());
-      const auto& all = steps->steps;
-      if (std::none_of(all.begin(), all.end(), sends_unevenly)) {
+      if (!sends_unevenly(steps->steps)) {
         EXPECT_DOUBLE_EQ(ledger.wire_bytes, steps->wire_bytes);
       }
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All layouts, or a sample of layouts, for tests.
+// All layouts, or a sample of layouts, and their plans, for tests.
 #pragma once
 
 #include <dtensor/layout/spec.h>
+#include <dtensor/redistribute/plan.h>
 
 #include <random>
 #include <vector>
@@ -65,6 +66,22 @@ inline std::vector<Pair> some_pairs(
     pairs.push_back({from, layouts[random() % layouts.size()]});
   }
   return pairs;
+}
+
+/// True if in one of the steps ranks may send more or less than the plan
+/// counts.
+inline bool sends_unevenly(const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    size_t changes = 0;
+    for (size_t i = 0; i < step.before.size(); ++i) {
+      changes += step.before[i] == step.after[i] ? 0 : 1;
+    }
+    if (step.kind == StepKind::kAllToAll &&
+        (step.mesh_dims.size() > 1 || changes > 1)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 } // namespace dtensor::testing
