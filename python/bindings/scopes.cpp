@@ -12,6 +12,7 @@
 #include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/loss_parallel.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
@@ -109,11 +110,14 @@ class CollectiveRecorder final : public CommObserver {
  public:
   void on_collective(const CollectiveEvent& event) override {
     const std::lock_guard lock(mutex_);
-    kinds_.emplace_back(to_string(event.kind));
+    const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+    collectives_.emplace_back(to_string(event.kind), in_backward);
   }
-  std::vector<std::string> take_kinds() {
+  /// Returns the kinds of the collectives since the last call, and whether a
+  /// backward pass entered them.
+  std::vector<std::pair<std::string, bool>> take() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(kinds_, {});
+    return std::exchange(collectives_, {});
   }
   void enter() {
     guard_ = std::make_unique<CommObserverGuard>(*this);
@@ -124,7 +128,7 @@ class CollectiveRecorder final : public CommObserver {
 
  private:
   std::mutex mutex_;
-  std::vector<std::string> kinds_;
+  std::vector<std::pair<std::string, bool>> collectives_;
   std::unique_ptr<CommObserverGuard> guard_;
 };
 
@@ -140,7 +144,7 @@ void bind_scopes(py::module_& module) {
       .def(py::init<>())
       .def("enter", &CollectiveRecorder::enter)
       .def("leave", &CollectiveRecorder::leave)
-      .def("take_kinds", &CollectiveRecorder::take_kinds);
+      .def("take", &CollectiveRecorder::take);
 }
 
 } // namespace dtensor::python

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ def _of_this_thread(hook: Callable) -> Callable:
     @functools.wraps(hook)
     def checked(self, *args: Any) -> Any:
         if threading.get_ident() == self._thread:
+            self._before_change()
             return hook(self, *args)
         return None
 
@@ -44,7 +46,14 @@ def _of_this_thread(hook: Callable) -> Callable:
 
 class _Tracker(_comm_mode._CommModeModuleTracker):
     """Tracks the modules that the rank runs. Its hooks are for all modules of
-    the process, and so run on all ranks that are threads."""
+    the process, and so run on all ranks that are threads.
+
+    Calls ``before_change`` before another module becomes the current one.
+    """
+
+    def __init__(self, before_change: Callable[[], None]):
+        super().__init__()
+        self._before_change = before_change
 
     def __enter__(self) -> None:
         self._thread = threading.get_ident()
@@ -67,13 +76,13 @@ class CommDebugMode(_comm_mode.CommDebugMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.advanced_module_tracker = _Tracker()
         self._recorder = _C.CollectiveRecorder()
+        self.advanced_module_tracker = _Tracker(self._count)
 
     def __enter__(self) -> CommDebugMode:
         if dist.is_initialized():
             worlds.enter_world()
-        self._recorder.take_kinds()
+        self._recorder.take()
         self._recorder.enter()
         return super().__enter__()
 
@@ -83,8 +92,18 @@ class CommDebugMode(_comm_mode.CommDebugMode):
         super().__exit__(*error)
 
     def _count(self) -> None:
-        for kind in self._recorder.take_kinds():
+        """Counts the engine's collectives since the last call, which the
+        current module entered."""
+        tracker = self.advanced_module_tracker
+        parents = tracker.module_parents_dict.get(tracker.name, ())
+        for kind, in_backward in self._recorder.take():
             self.comm_counts[_operator(kind)] += 1
+            phase = "backward" if in_backward else "forward"
+            for name in {tracker.name, *parents}:
+                counts = self.comm_module_counts.setdefault(
+                    name, {"forward": defaultdict(int), "backward": defaultdict(int)}
+                )
+                counts[phase][_operator(kind)] += 1
 
     def get_comm_counts(self) -> dict[Any, int]:
         self._count()

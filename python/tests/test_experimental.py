@@ -183,6 +183,11 @@ def test_comm_debug_mode_knows_the_modules_of_its_rank():
             assert comm.get_comm_counts()[torch.ops.c10d_functional.all_reduce] == 1
             names = {f"Sequential.{i}" for i in range(rank + 2)}
             assert set(comm.advanced_module_tracker.parent_dict["Sequential"]) == names
+            assert "all_reduce: 1" in comm.generate_comm_debug_tracing_table(0)
+            for name in ("Global", "Sequential", "Sequential.1"):
+                counts = comm.comm_module_counts[name]
+                assert sum(counts["forward"].values()) == 1
+            assert "Sequential.0" not in comm.comm_module_counts
         assert comm.get_sharding_info()["Sequential.1.weight"] == (Shard(1),)
 
     dtensor.run_world(3, check)

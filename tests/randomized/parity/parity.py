@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs the same programs in Python and in C++, and explains their differences.
 
-parity.py RUNNER [--only REGEX] [--update]
+parity.py RUNNER [--package FOLDER] [--only REGEX] [--update]
 
 Runs the cases of cases.py with torch.distributed.tensor and with RUNNER
 (dtensor_parity). Compares placements, local shapes, strides, values, gradients,
 counts of collectives and classes of errors. Every difference must be listed in
 differences.txt, with a reason from reasons.py. --update writes that file again.
+With --package, runs the Python programs on our Python package in FOLDER, too, and
+compares with C++; package_differences.txt lists the differences.
 Exits with 77 without a Python that has the package.
 """
 
 import argparse
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -26,6 +29,7 @@ import reasons
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 DIFFERENCES = HERE / "differences.txt"
+PACKAGE_DIFFERENCES = HERE / "package_differences.txt"
 
 # Strides of gradients are not compared.
 IS_GRADIENT = re.compile(r"^g[abwxg]?$|^h$|\.grad$")
@@ -111,21 +115,21 @@ def differences_of(python, ours):
     return [(facet, *values) for facet, values in found.items()]
 
 
-def by_reason(all_differences):
+def by_reason(all_differences, reason_of=reasons.reason_of):
     """Returns reason -> its lines; None -> lines without a reason."""
     lines = {}
     for name, found in all_differences.items():
         for facet, python, ours in found:
-            why = reasons.reason_of(name, facet, python, ours)
+            why = reason_of(name, facet, python, ours)
             lines.setdefault(why, []).append(
                 f"{name} | {facet} | {python} | {ours}")
     return lines
 
 
-def text_of(lines):
+def text_of(lines, ordered_reasons):
     parts = ["# case | what differs | in Python | here. Written by parity.py "
              "--update;\n# the reasons are those of reasons.py.\n"]
-    for why in reasons.all_reasons():
+    for why in ordered_reasons:
         if why in lines:
             parts.append(f"\n## {why}\n" + "\n".join(lines[why]) + "\n")
     return "".join(parts)
@@ -164,13 +168,27 @@ def results_of(runner, made):
         return python, json.loads(pathlib.Path(results).read_text())
 
 
-def report(lines, only):
+def run_package(folder, made):
+    """Returns the results of the Python programs on our package."""
+    with tempfile.TemporaryDirectory() as work:
+        given, results = f"{work}/cases.json", f"{work}/results.json"
+        pathlib.Path(given).write_text(json.dumps(made))
+        # A case with an error on some ranks leaves collectives in flight, which
+        # our own backend would report.
+        settings = {"PYTHONPATH": folder, "DTENSOR_BACKEND": "torch"}
+        subprocess.run(
+            [sys.executable, str(HERE / "package_side.py"), given, results],
+            check=True, env={**os.environ, **settings})
+        return json.loads(pathlib.Path(results).read_text())
+
+
+def report(lines, only, listed=DIFFERENCES):
     """Prints the problems. Returns true if there are any."""
     wrong = False
     for line in lines.get(None, []):
         print(f"parity: no reason is listed for: {line}")
         wrong = True
-    before = [line for line in DIFFERENCES.read_text().splitlines()
+    before = [line for line in listed.read_text().splitlines()
               if " | " in line and not line.startswith("#")
               and re.search(only, line.split(" | ")[0])]
     now = [line for why, some in lines.items() if why for line in some]
@@ -183,9 +201,24 @@ def report(lines, only):
     return wrong
 
 
+def compare_package(options, made, ours):
+    """Prints the problems of our Python package. Returns true if there are any."""
+    package = run_package(options.package, made)
+    lines = by_reason({
+        case["name"]: differences_of(package[case["name"]], ours[case["name"]])
+        for case in made}, reasons.package_reason_of)
+    if options.update and not options.only:
+        PACKAGE_DIFFERENCES.write_text(
+            text_of(lines, [why for why, _ in reasons.PACKAGE_REASONS]))
+    differing = sum(map(len, lines.values()))
+    print(f"parity: the package has {differing} differences from C++")
+    return report(lines, options.only, PACKAGE_DIFFERENCES)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runner")
+    parser.add_argument("--package", help="the folder of the Python package")
     parser.add_argument("--only", default="")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
@@ -197,8 +230,10 @@ def main():
         case["name"]: differences_of(python[case["name"]], ours[case["name"]])
         for case in made})
     if options.update and not options.only:
-        DIFFERENCES.write_text(text_of(lines))
+        DIFFERENCES.write_text(text_of(lines, reasons.all_reasons()))
     wrong = report(lines, options.only)
+    if options.package:
+        wrong |= compare_package(options, made, ours)
     missing, unknown = uncovered(everything)
     for row in missing:
         print(f"parity: no case is about {row}")

@@ -115,6 +115,30 @@ REASONS = [
      r"^parts of layers that are cut by columns, then rows, uneven$", r"^error$"),
 ]
 
+# (reason, regex of the line) of differences of our Python package from C++. What
+# surrounds DTensor is PyTorch's there.
+PACKAGE_REASONS = [
+    ("Meshes and process groups are PyTorch's, which sorts the ranks of a group",
+     r"^a mesh of (the|some) ranks \[+[23]"),
+    ("The package raises PyTorch's class of the error",
+     r"\| error \| \w+ at (\w+) \| \w+ at \1$"),
+    ("The package refuses what PyTorch refuses, and C++ does not: a new Partial, "
+     "a shape without strides, a module distributed twice",
+     r"^(redistribute .*(P\(sum\)|partial sum)|from_local with a shape alone|"
+     r"a module distributed twice)"),
+    ("Styles are PyTorch's: conversions are collectives of their own, parameters "
+     "of LayerNorm are not distributed anew, and shards are taken to be even",
+     r"^(colwise|rowwise|a LayerNorm|a pattern that matches nothing|"
+     r"parts of layers that are cut by columns, then rows, uneven)"),
+    ("fully_shard is PyTorch's, which gathers in backward what forward used last",
+     r"^parts (that are left|of layers of a stack)"),
+    ("The gradients of max, min and prod have another formula in LibTorch while a "
+     "dispatch mode such as CommDebugMode is active",
+     r"^(max|min|prod) of S"),
+    ("Inside CommDebugMode, PyTorch prints warnings of C++ instead of raising "
+     "Python's", r"^explicit .*warned"),
+]
+
 # Rows of docs/reference/api.md without a case, with the reason.
 EXCEPTED = [
     # Ranks that are threads have one backend: tests/comm/init_device_mesh_test.cpp.
@@ -147,6 +171,14 @@ def reason_of(name, facet, python, ours):
             return BAD_ARGUMENT
     for why, case, what in REASONS:
         if re.search(case, name) and re.search(what, facet):
+            return why
+    return None
+
+
+def package_reason_of(*parts):
+    line = " | ".join(parts)
+    for why, pattern in PACKAGE_REASONS:
+        if re.search(pattern, line):
             return why
     return None
 
