@@ -261,6 +261,7 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
   dtensor/redistribute/plan.h
 )
 set(DTENSOR_REDISTRIBUTE_SOURCES
+  dtensor/redistribute/dim_sets.cpp
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/joint_steps.cpp
   dtensor/redistribute/moves.cpp

@@ -64,6 +64,31 @@ struct SearchSpace {
   Options options;
 };
 
+/// Collectives over several mesh dimensions are tried on meshes of up to this
+/// many dimensions of more than one rank.
+inline constexpr size_t kMaxJoinedDims = 5;
+
+/// A set of mesh dimensions of more than one rank, which one collective may be
+/// over.
+struct DimSet {
+  MeshDims dims;
+  uint64_t mask = 0; // mesh_dim_bit() each dimension
+  int64_t ranks = 1;
+  LinkCost link;
+};
+
+constexpr uint64_t mesh_dim_bit(int64_t mesh_dim) {
+  return uint64_t{1} << mesh_dim;
+}
+
+/// Returns the mesh dimensions that have a choice of placements.
+MeshDims movable_dims(const Options& options);
+
+/// Returns the sets that one collective may be over; single dimensions first.
+std::vector<DimSet> joinable_sets(
+    const SearchSpace& space,
+    const MeshDims& movable);
+
 /// Returns a path of least (modelled time, collectives, steps) from `from` to
 /// `to`. Deterministic. No mesh dimension may change from one reduction to
 /// another.

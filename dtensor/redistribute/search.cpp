@@ -3,8 +3,6 @@
 // of one more collective where one is needed.
 #include <dtensor/redistribute/plan_impl.h>
 
-#include <dtensor/comm/group/mesh_groups_impl.h>
-
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -16,10 +14,6 @@
 namespace dtensor::detail {
 namespace {
 
-// Collectives over several mesh dimensions are tried on meshes of up to this
-// many dimensions of more than one rank.
-constexpr size_t kMaxJoinedDims = 5;
-
 // The cost of a path, compared lexicographically as in plan().
 struct Cost {
   int64_t picoseconds = std::numeric_limits<int64_t>::max();
@@ -27,66 +21,6 @@ struct Cost {
   int64_t steps = 0;
   auto operator<=>(const Cost&) const = default;
 };
-
-// A set of mesh dimensions of more than one rank, which one collective may be
-// over.
-struct DimSet {
-  MeshDims dims;
-  uint64_t mask = 0; // one bit per dimension
-  int64_t ranks = 1;
-  LinkCost link;
-};
-
-uint64_t bit_of(int64_t mesh_dim) {
-  return uint64_t{1} << mesh_dim;
-}
-
-// Returns the mesh dimensions that have a choice of placements.
-MeshDims movable_dims(const Options& options) {
-  MeshDims movable;
-  for (size_t i = 0; i < options.size(); ++i) {
-    if (options[i].size() > 1) {
-      movable.push_back(static_cast<int64_t>(i));
-    }
-  }
-  return movable;
-}
-
-// Returns the sets that one collective may be over; single dimensions first.
-std::vector<DimSet> joinable_sets(
-    const SearchSpace& space,
-    const MeshDims& movable) {
-  std::vector<DimSet> sets;
-  const auto add = [&](const MeshDims& dims) {
-    if (space.links.can_join(dims)) {
-      DimSet& set = sets.emplace_back();
-      set.dims = dims;
-      set.ranks = ranks_over(space.frame, dims);
-      set.link = space.links.over(dims);
-      for (const int64_t dim : dims) {
-        set.mask |= bit_of(dim);
-      }
-    }
-  };
-  for (const int64_t dim : movable) {
-    add({dim});
-  }
-  if (movable.size() > kMaxJoinedDims) {
-    return sets;
-  }
-  for (size_t subset = 1; subset < size_t{1} << movable.size(); ++subset) {
-    MeshDims dims;
-    for (size_t i = 0; i < movable.size(); ++i) {
-      if ((subset >> i & 1) != 0) {
-        dims.push_back(movable[i]);
-      }
-    }
-    if (dims.size() > 1) {
-      add(dims);
-    }
-  }
-  return sets;
-}
 
 // A layout is numbered by the options that it uses, in a mixed radix with one
 // digit per mesh dimension, so tables are arrays.
@@ -159,9 +93,7 @@ class Search {
   size_t number_of(PlacementsRef placements) const {
     size_t number = 0;
     for (size_t i = 0; i < placements.size(); ++i) {
-      const auto& list = options_[i];
-      const auto found = std::find(list.begin(), list.end(), placements[i]);
-      number += strides_[i] * static_cast<size_t>(found - list.begin());
+      number = changed(number, i, placements[i]);
     }
     return number;
   }
@@ -228,7 +160,7 @@ class Search {
   bool compute_are_last(size_t number, uint64_t mask) const {
     MeshDims dims;
     for (const int64_t dim : movable_) {
-      if ((mask & bit_of(dim)) != 0) {
+      if ((mask & mesh_dim_bit(dim)) != 0) {
         dims.push_back(dim);
       }
     }
@@ -340,7 +272,7 @@ class Search {
     }
     const int64_t dim = movable_[d];
     const auto i = static_cast<size_t>(dim);
-    const bool is_in_set = (sets_[exchange.set].mask & bit_of(dim)) != 0;
+    const bool is_in_set = (sets_[exchange.set].mask & mesh_dim_bit(dim)) != 0;
     const bool may_slice =
         before[i].is_replicate() && movable_.size() <= kMaxJoinedDims;
     if (!is_in_set && !may_slice) {
@@ -357,7 +289,7 @@ class Search {
       with.gathers_all &= !is_in_set || next.is_replicate();
       with.gathers |= is_in_set && next.is_replicate();
       with.slices |= !is_in_set && next.is_sharded();
-      with.sharded |= next.is_sharded() ? bit_of(dim) : 0;
+      with.sharded |= next.is_sharded() ? mesh_dim_bit(dim) : 0;
       try_exchanges(with, before, d + 1);
     }
   }
@@ -459,32 +391,6 @@ class Search {
 };
 
 } // namespace
-
-Links::Links(const DeviceMesh& mesh) {
-  for (int64_t i = 0; i < mesh.ndim(); ++i) {
-    costs_.push_back(link_cost(mesh, i));
-    int64_t first = 0;
-    while (first != i && !detail::can_join(mesh, first, i)) {
-      ++first;
-    }
-    classes_.push_back(first);
-  }
-}
-
-LinkCost Links::over(const MeshDims& mesh_dims) const {
-  LinkCost link = costs_[static_cast<size_t>(mesh_dims[0])];
-  for (const int64_t dim : mesh_dims) {
-    link = slower_of(link, costs_[static_cast<size_t>(dim)]);
-  }
-  return link;
-}
-
-bool Links::can_join(const MeshDims& mesh_dims) const {
-  const auto first = static_cast<size_t>(mesh_dims[0]);
-  return std::all_of(mesh_dims.begin(), mesh_dims.end(), [&](int64_t dim) {
-    return classes_[static_cast<size_t>(dim)] == classes_[first];
-  });
-}
 
 std::vector<Step>
 cheapest_path(const SearchSpace& space, PlacementsRef from, PlacementsRef to) {

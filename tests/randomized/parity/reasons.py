@@ -106,6 +106,9 @@ REASONS = [
      r"^(softmax|log_softmax|layer_norm|split|chunk|slice|select|flip|roll|"
      r"constant_pad_nd|cat|index_select|gather|topk|sort|cumsum|var)\b|^var\.|"
      r"^constant_pad_nd", r"placements|counts"),
+    ("Several mesh dimensions change by one collective over all of them; Python "
+     "takes one collective after the other", r"^redistribute S\(\d\) S\(\d\) to",
+     r"^counts$"),
     ("What forward has used last is kept until backward, which begins with it: "
      "one gather less",
      r"^parts that are left after forward: (True|2)$|^parts of layers of a stack",
