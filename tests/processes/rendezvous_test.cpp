@@ -121,7 +121,7 @@ bool is_removed(const FileEntries& entries, const std::string& end = "") {
     }
     file << end;
   }
-  detail::remove_finished_meeting_file(path, 3);
+  dtensor::detail::remove_finished_meeting_file(path, 3);
   return !std::filesystem::remove(path);
 }
 
