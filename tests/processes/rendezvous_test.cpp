@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Admission of ranks to a world, and the time that the others wait for them.
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/processes/meeting_file_impl.h>
 #include <dtensor/version.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,13 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace TEST_SOURCE {
 
@@ -92,6 +99,49 @@ TEST(Rendezvous, AcceptsARankOfItsJob) {
 TEST(Rendezvous, WaitsAsLongAsPythonByDefault) {
   EXPECT_EQ(ProcessGroupOptions().timeout, std::chrono::minutes(30));
   EXPECT_EQ(ProcessGroupOptions().timeout, kBackendDefaultTimeout);
+}
+
+using FileEntries = std::vector<std::pair<std::string, std::string>>;
+
+// Writes a file as c10d::FileStore does, and returns true if it is removed as
+// that of three finished ranks.
+bool is_removed(const FileEntries& entries, const std::string& end = "") {
+  const auto path =
+      ::testing::TempDir() + "dtensor_meeting_" + std::to_string(::getpid());
+  {
+    std::ofstream file(path, std::ios::binary);
+    const auto put = [&](const std::string& text) {
+      const auto length = static_cast<uint32_t>(text.size());
+      file.write(reinterpret_cast<const char*>(&length), sizeof(length));
+      file << text;
+    };
+    for (const auto& [key, value] : entries) {
+      put(key);
+      put(value);
+    }
+    file << end;
+  }
+  dtensor::detail::remove_finished_meeting_file(path, 3);
+  return !std::filesystem::remove(path);
+}
+
+// The last two entries of a FileStore whose ranks 1 and 2 ended together are
+// those of rank 2, which counted itself as finished before rank 1 did.
+TEST(Rendezvous, RemovesTheFileOfRanksThatEndTogether) {
+  const FileEntries ended = {
+      {"refcount/", "3"},
+      {"/dtensor", "some value"},
+      {"cleanup/", "1"},
+      {"refcount/", "2"},
+      {"cleanup/", "2"},
+      {"cleanup/", "3"},
+      {"refcount/", "1"},
+      {"refcount/", "0"}};
+  EXPECT_TRUE(is_removed(ended));
+  EXPECT_FALSE(is_removed({ended.begin(), ended.end() - 1})); // one is open
+  EXPECT_FALSE(is_removed({{"refcount/", "0"}, {"cleanup/", "2"}}));
+  EXPECT_FALSE(is_removed(ended, "no entry"));
+  EXPECT_FALSE(is_removed({}));
 }
 
 } // namespace TEST_SOURCE

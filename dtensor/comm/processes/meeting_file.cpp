@@ -13,8 +13,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <map>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,10 +30,14 @@ namespace fs = std::filesystem;
 // Lock on the open file, taken in the same way as c10d::FileStore does.
 class FileLock {
  public:
-  FileLock(const Descriptor& file, const std::string& path, Deadline deadline)
+  FileLock(
+      const Descriptor& file,
+      const std::string& path,
+      int kind,
+      Deadline deadline)
       : file_(file.get()) {
     constexpr auto kLockAgain = std::chrono::milliseconds(10);
-    while (flock(file_, LOCK_SH | LOCK_NB) != 0) {
+    while (flock(file_, kind | LOCK_NB) != 0) {
       DTENSOR_CHECK(
           errno == EINTR || errno == EWOULDBLOCK,
           "[{}] the file {} cannot be locked: {}. Use a file system with "
@@ -73,16 +81,23 @@ bool can_make(const std::string& path) {
   return access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
 }
 
-void check_content(const Descriptor& file, const std::string& path) {
-  constexpr size_t kMost = size_t{64} << 20;
+// Stops reading after the largest size that a meeting file may have.
+constexpr size_t kMostBytes = size_t{64} << 20;
+
+std::string read_content(const Descriptor& file) {
   std::string content;
   std::vector<char> part(size_t{64} << 10);
   ssize_t got = 1;
-  while (got > 0 && content.size() < kMost) {
+  while (got > 0 && content.size() < kMostBytes) {
     got = read(file.get(), part.data(), part.size());
     content.append(part.data(), static_cast<size_t>(std::max<ssize_t>(got, 0)));
   }
-  const std::string objection = content.size() >= kMost
+  return content;
+}
+
+void check_content(const Descriptor& file, const std::string& path) {
+  const std::string content = read_content(file);
+  const std::string objection = content.size() >= kMostBytes
       ? "it has more than 64 MB"
       : invalid_store_file_reason(content);
   DTENSOR_CHECK_VALUE(
@@ -92,6 +107,41 @@ void check_content(const Descriptor& file, const std::string& path) {
       kInitProcessGroup,
       quoted(path),
       objection);
+}
+
+// Returns the last value of each key of a valid file.
+std::map<std::string_view, std::string_view> last_values(
+    std::string_view content) {
+  const auto take = [&] {
+    uint32_t length = 0;
+    std::memcpy(&length, content.data(), sizeof(length));
+    const auto text = content.substr(sizeof(length), length);
+    content.remove_prefix(sizeof(length) + length);
+    return text;
+  };
+  std::map<std::string_view, std::string_view> values;
+  while (!content.empty()) {
+    const auto key = take();
+    values[key] = take();
+  }
+  return values;
+}
+
+// Returns true if all `ranks` have opened and closed their stores.
+bool is_finished(std::string_view content, int64_t ranks) {
+  if (!invalid_store_file_reason(content).empty()) {
+    return false;
+  }
+  auto values = last_values(content);
+  return values["refcount/"] == "0" &&
+      std::atoll(std::string(values["cleanup/"]).c_str()) >= ranks;
+}
+
+bool is_still_at(const Descriptor& file, const std::string& path) {
+  struct stat opened {};
+  struct stat now {};
+  return fstat(file.get(), &opened) == 0 && stat(path.c_str(), &now) == 0 &&
+      opened.st_dev == now.st_dev && opened.st_ino == now.st_ino;
 }
 
 } // namespace
@@ -117,8 +167,28 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
       quoted(path),
       std::strerror(errno));
   if (exists) {
-    const FileLock lock(file, path, deadline);
+    const FileLock lock(file, path, LOCK_SH, deadline);
     check_content(file, path);
+  }
+}
+
+void remove_finished_meeting_file(
+    const std::string& path,
+    int64_t ranks) noexcept {
+  constexpr auto kLongest = std::chrono::seconds(1);
+  try {
+    const Descriptor file(
+        ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    if (file.get() < 0) {
+      return;
+    }
+    const FileLock lock(
+        file, path, LOCK_EX, std::chrono::steady_clock::now() + kLongest);
+    if (is_finished(read_content(file), ranks) && is_still_at(file, path)) {
+      unlink(path.c_str());
+    }
+  } catch (const std::exception&) {
+    // The file stays. The next job that uses it gets an error.
   }
 }
 

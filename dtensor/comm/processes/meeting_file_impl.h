@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/processes/sockets_impl.h>
 
+#include <cstdint>
 #include <string>
 
 namespace dtensor::detail {
@@ -14,5 +15,14 @@ namespace dtensor::detail {
 /// the deadline, and its content is that of a FileStore. Throws ValueError, or
 /// RuntimeError if another process is the cause.
 void check_meeting_file(const std::string& path, Deadline deadline);
+
+/// Removes the file at `path` if the stores of all `ranks` have been destroyed.
+/// c10d::FileStore leaves the file if two ranks destroy their stores at the
+/// same moment: it counts a store twice, first as finished and then as closed,
+/// and the rank that closes last need not be the one that finished last. To be
+/// called after a rank's own store has been destroyed.
+void remove_finished_meeting_file(
+    const std::string& path,
+    int64_t ranks) noexcept;
 
 } // namespace dtensor::detail

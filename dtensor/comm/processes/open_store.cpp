@@ -174,9 +174,10 @@ int port_of(const c10d::Store& store) {
   return tcp == nullptr ? 0 : tcp->getPort();
 }
 
-bool is_file(const c10d::Store& store) {
-  return dynamic_cast<const c10d::FileStore*>(&without_prefixes(store)) !=
-      nullptr;
+std::string file_of(const c10d::Store& store) {
+  const auto* file =
+      dynamic_cast<const c10d::FileStore*>(&without_prefixes(store));
+  return file == nullptr ? "" : file->getPath();
 }
 
 StorePtr open_store(

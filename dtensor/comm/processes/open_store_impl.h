@@ -29,8 +29,9 @@ StorePtr open_store(
 /// Returns the port of a TCPStore, looking through PrefixStores; 0 for other
 /// stores.
 int port_of(const c10d::Store& store);
-/// Returns true if the store, looking through PrefixStores, is a FileStore.
-bool is_file(const c10d::Store& store);
+/// Returns the path of a FileStore, looking through PrefixStores; "" for other
+/// stores.
+std::string file_of(const c10d::Store& store);
 
 /// Describes the store for errors: "the store at oak:29500".
 std::string store_text(

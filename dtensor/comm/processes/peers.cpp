@@ -4,6 +4,8 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/processes/connections_impl.h>
+#include <dtensor/comm/processes/meeting_file_impl.h>
+#include <dtensor/comm/processes/open_store_impl.h>
 #include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/format_text.h>
 
@@ -51,6 +53,16 @@ void try_briefly(std::chrono::milliseconds longest, std::function<void()> fn) {
 Peers::Peers(int64_t rank, Rendezvous rendezvous)
     : rank_(rank),
       rendezvous_(std::move(rendezvous)) {}
+
+Peers::~Peers() {
+  if (rendezvous_.store != nullptr) {
+    const auto path = file_of(*rendezvous_.store);
+    rendezvous_.store = nullptr;
+    if (!path.empty()) {
+      remove_finished_meeting_file(path, size());
+    }
+  }
+}
 
 std::string Peers::name(int64_t rank) const {
   return detail::format_text(

@@ -15,6 +15,9 @@ namespace dtensor::detail {
 class Peers : public std::enable_shared_from_this<Peers> {
  public:
   Peers(int64_t rank, Rendezvous rendezvous);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
 
   /// Returns the number of ranks, including this rank.
   int64_t size() const {

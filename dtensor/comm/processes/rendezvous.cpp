@@ -248,7 +248,7 @@ Rendezvous meet(const LaunchEnv& env, const ProcessGroupOptions& given) {
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   Rendezvous result{.store = open_store(env, options, deadline)};
   result.peers = greet_in_time(result.store, env, options);
-  result.keeps_store = env.keeps_store() && !is_file(*result.store);
+  result.keeps_store = env.keeps_store() && file_of(*result.store).empty();
   result.store_port = port_of(*result.store);
   return result;
 }
