@@ -130,7 +130,7 @@ PACKAGE_REASONS = [
      r"^(redistribute .*(P\(sum\)|partial sum)|from_local with a shape alone|"
      r"a module distributed twice)"),
     ("Styles are PyTorch's: conversions are collectives of their own, parameters "
-     "of LayerNorm are not distributed anew, and shards are taken to be even",
+     "of LayerNorm are not broadcast, and shards are taken to be even",
      r"^(colwise|rowwise|a LayerNorm|a pattern that matches nothing|"
      r"parts of layers that are cut by columns, then rows, uneven)"),
     ("fully_shard is PyTorch's, which gathers in backward what forward used last",
