@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Shared weights: tied by tie_weights(), and rejected where an assignment has
 // changed only the member.
-#include <dtensor/ops/boundary/boundary_impl.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/state_dict.h>
@@ -138,63 +137,6 @@ TEST(TieParameter, AnUndefinedOneRemovesABias) {
   EXPECT_EQ(linear->parameters().size(), 1);
   const auto x = at::ones({2, 6});
   EXPECT_TRUE(at::equal(linear(x), at::linear(x, linear->weight)));
-}
-
-using Layers = std::vector<torch::nn::Linear>;
-
-Layers styled_layers(const DeviceMesh& mesh, size_t count) {
-  Layers layers;
-  for (size_t i = 0; i < count; ++i) {
-    layers.emplace_back(torch::nn::LinearOptions(2, 2));
-    parallelize_module(*layers.back(), mesh, ColwiseParallel());
-  }
-  return layers;
-}
-
-// The first call of each weight, and calls after a change of its reference
-// count, look for modules that were tied.
-TEST(TieWeights, LookingForOtherStylesIsLinear) {
-  run_ranks(1, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
-    const size_t count = 300;
-    const auto layers = styled_layers(mesh, count);
-    const auto x = at::ones({1, 2});
-    const auto reads_of = [&](auto&& call) {
-      const auto before = detail::styled_modules_read();
-      for (auto layer : layers) {
-        call(layer);
-      }
-      return detail::styled_modules_read() - before;
-    };
-    EXPECT_LE(reads_of([&](auto& layer) { layer(x); }), 2 * count);
-    std::vector<at::Tensor> graphs; // hold references to weights
-    for (int pass = 0; pass < 3; ++pass) {
-      const auto reads = reads_of([&](auto& layer) {
-        graphs.push_back(layer(x));
-        graphs.push_back(layer(graphs.back()));
-      });
-      EXPECT_LE(reads, 2 * count * 16 + count) << pass;
-    }
-  });
-}
-
-TEST(TieWeights, AnotherStyleIsFoundAmongManyModules) {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
-    auto layers = styled_layers(mesh, 300);
-    const auto x = at::ones({1, 2});
-    for (auto layer : layers) {
-      layer(x);
-    }
-    torch::nn::Linear other(2, 2);
-    parallelize_module(*other, mesh, RowwiseParallel());
-    other->weight = layers[200]->weight;
-    for (int call = 0; call < 2; ++call) {
-      EXPECT_NE(
-          error_of([&] { layers[200](x); }).find("is styled differently"),
-          std::string::npos);
-    }
-  });
 }
 
 // Calls `call` with a model whose head was tied by an assignment.

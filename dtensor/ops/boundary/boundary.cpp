@@ -117,20 +117,12 @@ void Boundary::refresh(const at::Tensor& parameter, BoundaryKind kind) const {
   if (known == this && seen == now) {
     return;
   }
-  // Only weights are tied, and these have two dimensions.
-  if (known != nullptr && parameter.dim() == 2 &&
-      !check_tied_styles(parameter)) {
-    return;
-  }
   if (seen_[0].parameter == nullptr) {
     seen_[0] = now;
   } else {
     seen = now;
   }
-  if (known != nullptr) {
-    return;
-  }
-  if (auto tied = style_of_tied(parameter, kind)) {
+  if (auto tied = style_of_tied(parameter, kind, known)) {
     auto all = std::make_shared<Boundaries>(*meta.boundaries);
     all->set(kind, std::move(tied));
     meta.boundaries = std::move(all);

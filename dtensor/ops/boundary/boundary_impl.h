@@ -178,7 +178,8 @@ at::Tensor to_output_layout(
     bool use_local);
 
 /// Registers, on this rank, `boundary` as the style of `module`, for modules
-/// that are tied after styling. Ignores a module not held by a shared_ptr.
+/// that are tied after styling. Ignores a module that is not held by a
+/// shared_ptr.
 void note_styled(
     torch::nn::Module& module,
     BoundaryKind kind,
@@ -186,15 +187,11 @@ void note_styled(
 
 /// Returns the style of a Linear or an Embedding that has `parameter` as its
 /// weight now but had another one when styled; null if there is none. Throws
-/// RuntimeError if such styles differ. Reads all styled modules.
-BoundaryPtr style_of_tied(const at::Tensor& parameter, BoundaryKind kind);
-
-/// Throws RuntimeError if a module was tied to a weight of another style, such
-/// as `parameter`, an argument of the current call. Returns false if it checked
-/// nothing: a check reads all modules, but a call reads few on average.
-bool check_tied_styles(const at::Tensor& parameter);
-
-/// Returns how many modules these functions have read on this rank; for tests.
-size_t styled_modules_read();
+/// RuntimeError if such styles differ from each other or from `known` (may be
+/// null).
+BoundaryPtr style_of_tied(
+    const at::Tensor& parameter,
+    BoundaryKind kind,
+    const Boundary* known);
 
 } // namespace dtensor::detail
