@@ -198,7 +198,7 @@ TEST(RecurrentTest, ModulesOnShardedSamplesCommunicateNothing) {
   });
 }
 
-TEST(RecurrentTest, PackedSequencesAreReplicated) {
+TEST(RecurrentTest, PackedSequencesOfReplicatedTensors) {
   namespace rnn = torch::nn::utils::rnn;
   const auto fn = [](const Tensors& t, const at::Tensor& lengths) {
     const auto packed = rnn::pack_padded_sequence(t[0], lengths, true);
@@ -222,8 +222,6 @@ TEST(RecurrentTest, PackedSequencesAreReplicated) {
   const auto lengths = at::tensor({4, 2, 1}, at::kLong);
   all.push_back(lengths);
   SameAsPlainOptions options;
-  options.layouts = 8;
-  options.placements = {kAll, kAll};
   options.placements.resize(all.size(), {Replicate()});
   EXPECT_NO_THROW(expect_same_as_plain(
       [&](const Tensors& t) { return fn(t, t[6]); }, all, options));

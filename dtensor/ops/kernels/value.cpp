@@ -185,8 +185,7 @@ DTENSOR_RULES(value) {
         "unique_dim",
         "unique_consecutive",
         "unique_dim_consecutive",
-        "repeat_interleave.Tensor",
-        "_pack_padded_sequence"}) {
+        "repeat_interleave.Tensor"}) {
     rules.kernel(name, on_whole);
   }
   rules.kernel("masked_scatter", masked_scatter);

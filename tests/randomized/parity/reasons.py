@@ -125,6 +125,9 @@ PACKAGE_REASONS = [
      r"^a mesh of (the|some) ranks \[+[23]"),
     ("The package raises PyTorch's class of the error",
      r"\| error \| \w+ at (\w+) \| \w+ at \1$"),
+    ("Collectives over several mesh dimensions need groups of this library; the "
+     "package's are PyTorch's",
+     r"^redistribute S\(\d\) S\(\d\) to .*\| counts"),
     ("The package refuses what PyTorch refuses, and C++ does not: a new Partial, "
      "a shape without strides, a module distributed twice",
      r"^(redistribute .*(P\(sum\)|partial sum)|from_local with a shape alone|"
