@@ -9,9 +9,16 @@ import pytest
 from dtensor.__main__ import main
 
 
-def test_training(torchrun):
-    output = torchrun("processes.py")
+def test_training_under_torchrun(torchrun):
+    output = torchrun("processes.py", "gloo", "")
     assert output.splitlines() == ["trained on 2"] * 2
+
+
+@pytest.mark.parametrize(
+    "backend, transport", [("gloo", "torch"), ("gloo", "shm"), ("dtensor", "")]
+)
+def test_training(forked, backend, transport):
+    assert forked("processes.py", 2, backend, transport) == ["trained on 2\n"] * 2
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
