@@ -176,9 +176,8 @@ TEST(PlainBesidePartial, IsComparedWhereItIsWritten) {
             mesh,
             {Partial(op)});
         const auto mine = at::full({}, 0.5 + static_cast<double>(rank));
-        EXPECT_NE(
-            error_of([&] { call(sum, mine); }).find("differs between ranks"),
-            std::string::npos)
+        const auto error = error_of([&, &write = call] { write(sum, mine); });
+        EXPECT_NE(error.find("differs between ranks"), std::string::npos)
             << name;
         EXPECT_TRUE(at::equal(full_tensor(sum), start)) << name;
         const auto same = at::full({}, 0.5);
