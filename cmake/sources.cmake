@@ -56,6 +56,7 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/in_flight.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/init_process_group.h
+  dtensor/comm/measure_costs.h
   dtensor/comm/mesh_scope.h
   dtensor/comm/mpi_module.h
   dtensor/comm/observer.h
@@ -117,6 +118,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/in_flight.cpp
   dtensor/comm/init_device_mesh.cpp
+  dtensor/comm/measure_costs.cpp
   dtensor/comm/mesh_scope.cpp
   dtensor/comm/observer.cpp
   dtensor/comm/processes/backend_choice.cpp
@@ -261,14 +263,18 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
   dtensor/redistribute/plan.h
 )
 set(DTENSOR_REDISTRIBUTE_SOURCES
+  dtensor/redistribute/containment.cpp
   dtensor/redistribute/dim_sets.cpp
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/joint_steps.cpp
+  dtensor/redistribute/layouts.cpp
+  dtensor/redistribute/layouts_impl.h
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
   dtensor/redistribute/options.cpp
   dtensor/redistribute/plan.cpp
   dtensor/redistribute/plan_impl.h
+  dtensor/redistribute/plan_text.cpp
   dtensor/redistribute/search.cpp
   dtensor/redistribute/sharing.cpp
   dtensor/redistribute/steps.cpp

@@ -19,6 +19,7 @@
 #include <dtensor/comm/in_flight.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/measure_costs.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/mpi_module.h>
 #include <dtensor/comm/observer.h>

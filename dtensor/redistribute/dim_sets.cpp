@@ -5,6 +5,7 @@
 #include <dtensor/comm/group/mesh_groups_impl.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace dtensor::detail {
 
@@ -17,6 +18,18 @@ Links::Links(const DeviceMesh& mesh) {
     }
     classes_.push_back(first);
   }
+}
+
+Links Links::priced(const LinkCost& cost) const {
+  Links links = *this;
+  std::fill(links.costs_.begin(), links.costs_.end(), cost);
+  return links;
+}
+
+Links Links::not_joined() const {
+  Links links = *this;
+  std::iota(links.classes_.begin(), links.classes_.end(), 0);
+  return links;
 }
 
 LinkCost Links::over(const MeshDims& mesh_dims) const {
@@ -54,6 +67,7 @@ std::vector<DimSet> joinable_sets(
       set.dims = dims;
       set.ranks = ranks_over(space.frame, dims);
       set.link = space.links.over(dims);
+      set.latency = picoseconds(set.link, 0);
       for (const int64_t dim : dims) {
         set.mask |= mesh_dim_bit(dim);
       }

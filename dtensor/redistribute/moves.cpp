@@ -27,13 +27,6 @@ bool makes_equal_shards(
   return largest_shard(size, sharding, parts) * parts == size;
 }
 
-// True if all blocks, and all shards of each block, have the same size.
-bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts) {
-  return parts == 1 ||
-      (size % (sharding.split_factor() * parts) == 0 &&
-       makes_equal_shards(size, sharding, parts));
-}
-
 // Returns the size of tensor dimension `dim` that is left for mesh dim
 // `mesh_dim`. Empty if the size differs between ranks because an earlier mesh
 // dim shards unevenly.
@@ -55,41 +48,11 @@ std::optional<int64_t> even_size_at(
   return size;
 }
 
-// Returns the number of shards that the mesh dims after `mesh_dim` make of
-// `dim`.
-int64_t parts_after(
-    const Frame& frame,
-    PlacementsRef placements,
-    size_t mesh_dim,
-    int64_t dim) {
-  int64_t parts = 1;
-  for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
-    if (placements[i].is_sharded(dim)) {
-      parts *= frame.mesh_shape[i];
-    }
-  }
-  return parts;
-}
-
-// True if the mesh dims after `mesh_dim` shard `blocks` equal blocks of `dim`
-// such that every rank gets exactly one block. Shards with a unit may split a
-// block.
-bool shards_blocks_evenly(
-    const Frame& frame,
-    PlacementsRef placements,
-    size_t mesh_dim,
-    int64_t dim,
-    int64_t blocks) {
-  for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
-    if (placements[i].is_sharded(dim)) {
-      if (placements[i].unit() != 1 ||
-          !shards_evenly(blocks, placements[i], frame.mesh_shape[i])) {
-        return false;
-      }
-      blocks /= frame.mesh_shape[i];
-    }
-  }
-  return true;
+bool is_rightmost(PlacementsRef placements, size_t mesh_dim, int64_t dim) {
+  const auto later = placements.slice(mesh_dim + 1);
+  return std::none_of(later.begin(), later.end(), [&](const Placement& p) {
+    return p.is_sharded(dim);
+  });
 }
 
 } // namespace
@@ -101,22 +64,30 @@ std::optional<Placement> last_sharding(
     const Placement& sharding) {
   const auto at = static_cast<size_t>(mesh_dim);
   const int64_t dim = sharding.dim();
-  const int64_t later = parts_after(frame, placements, at, dim);
-  if (later == 1) {
+  if (is_rightmost(placements, at, dim)) {
     return sharding;
   }
-  const int64_t factor = sharding.split_factor();
-  if (factor % later != 0) {
-    return std::nullopt;
+  Placements with(placements.begin(), placements.end());
+  with[at] = sharding;
+  const BlockCounts counts = block_counts(frame, with, dim);
+  with[at] = Replicate();
+  const BlockCounts others = block_counts(frame, with, dim);
+  int64_t blocks = counts[at];
+  for (size_t i = 0; i < with.size(); ++i) {
+    if (i == at || counts[i] == 0) {
+      continue;
+    }
+    if (counts[i] == kUneven || counts[i] != others[i]) {
+      return std::nullopt; // this mesh dim splits what `mesh_dim` left it
+    }
+    if (counts[i] < counts[at]) {
+      blocks /= frame.mesh_shape[i]; // it has split the blocks already
+    }
   }
-  const auto size = even_size_at(frame, placements, at, dim);
-  if (!size || !shards_evenly(*size, sharding, frame.mesh_shape[at]) ||
-      !shards_blocks_evenly(frame, placements, at, dim, later)) {
-    return std::nullopt;
+  if (blocks < 1) {
+    return std::nullopt; // uneven
   }
-  const Placement last =
-      factor == later ? Shard(dim) : StridedShard(dim, factor / later);
-  return last.with_unit(sharding.unit());
+  return blocks == 1 ? Shard(dim) : StridedShard(dim, blocks);
 }
 
 bool are_last_shardings(
@@ -136,6 +107,12 @@ bool are_last_shardings(
     mesh_dims.erase(std::next(last).base());
   }
   return true;
+}
+
+bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts) {
+  return parts == 1 ||
+      (size % (sharding.split_factor() * parts) == 0 &&
+       makes_equal_shards(size, sharding, parts));
 }
 
 bool is_linear(ReduceOp op) {

@@ -75,9 +75,44 @@ int64_t ranks_over(const Frame& frame, const MeshDims& mesh_dims);
 /// first rank's.
 int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
+/// True if all blocks of a dimension of `size`, and all `parts` shards of each
+/// block, have the same size.
+bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts);
+
 /// True if the layout's local shards have the same size on all ranks.
 bool has_equal_shards(const Frame& frame, PlacementsRef placements);
 bool has_equal_shards(const Spec& spec);
+
+/// For each mesh dimension that shards a tensor dimension, the number of equal
+/// blocks that it splits: 2 for mesh dim 1 of S(0) S(0) on (2, 2), and for mesh
+/// dim 0 of SS(0, sf=2) S(0). 0 for other mesh dimensions, and kUneven if the
+/// blocks are not all equal. A mesh dimension that splits as many blocks of the
+/// same tensor dimension in two layouts gives its ranks the same elements.
+using BlockCounts = c10::SmallVector<int64_t, 4>;
+inline constexpr int64_t kUneven = -1;
+BlockCounts block_counts(const Frame& frame, PlacementsRef placements);
+/// Counts only mesh dimensions that shard `dim`.
+BlockCounts
+block_counts(const Frame& frame, PlacementsRef placements, int64_t dim);
+
+/// A step in which the ranks over a set of mesh dimensions, all sharded before,
+/// send one another their elements.
+struct Exchange {
+  PlacementsRef before;
+  PlacementsRef after;
+  const BlockCounts& blocks_before;
+  const BlockCounts& blocks_after;
+  uint64_t mask; // mesh_dim_bit() of the set's dimensions
+};
+
+template <typename Index>
+constexpr uint64_t mesh_dim_bit(Index mesh_dim) {
+  return uint64_t{1} << mesh_dim;
+}
+
+/// True if each rank's elements afterwards are held by its group before.
+/// Uneven shards over more than 64 ranks count as not held.
+bool is_possible(const Frame& frame, const Exchange& exchange);
 
 /// True if a step only permutes the shards of its mesh dimensions: these are
 /// sharded before and after, and no other mesh dimension changes.

@@ -70,13 +70,18 @@ void add_strided(
 }
 
 // Returns the placement that a mesh dimension can enter without communication
-// to be reduced together with a Partial dimension of `from`, if any.
-std::optional<Placement> shared_reduction(PlacementsRef from) {
-  for (const Placement& p : from) {
-    if (p.is_partial()) {
-      const ReduceOp op =
-          is_linear(p.reduce_op()) ? ReduceOp::kSum : p.reduce_op();
-      return can_pad(op) ? std::optional(Partial(op)) : std::nullopt;
+// to be reduced together with others, if either layout has such a reduction.
+// Other paths stay clear of reductions, which do not keep the sign of a zero.
+std::optional<Placement> shared_reduction(
+    PlacementsRef from,
+    PlacementsRef to) {
+  for (const PlacementsRef layout : {from, to}) {
+    for (const Placement& p : layout) {
+      if (p.is_partial()) {
+        const ReduceOp op =
+            is_linear(p.reduce_op()) ? ReduceOp::kSum : p.reduce_op();
+        return can_pad(op) ? std::optional(Partial(op)) : std::nullopt;
+      }
     }
   }
   return std::nullopt;
@@ -89,7 +94,7 @@ Options make_options(
     const Dims& dims,
     bool with_strided) {
   Options options(from.size());
-  const auto reduction = shared_reduction(from);
+  const auto reduction = shared_reduction(from, to);
   Dims later; // sizes of the mesh dimensions further right
   for (size_t i = from.size(); i-- > 0;) {
     auto& list = options[i];

@@ -8,7 +8,6 @@
 #include <dtensor/redistribute/plan_impl.h>
 
 #include <c10/core/ScalarType.h>
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <array>
@@ -193,7 +192,8 @@ void add_costs(Plan& plan, const Spec& spec, const detail::Links& links) {
   plan.microseconds = static_cast<double>(time) / kPicosecondsPerMicrosecond;
 }
 
-PlanPtr make_plan(const Spec& from, const Spec& to) {
+PlanPtr
+make_plan(const Spec& from, const Spec& to, const detail::Links& searched) {
   auto plan = std::make_shared<Plan>();
   const detail::Frame frame{from.sizes(), from.mesh().shape()};
   const Placements start = start_of(from, to);
@@ -201,96 +201,22 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
   if (PlacementsRef(start) == goal) {
     return plan;
   }
-  const detail::Links links(from.mesh());
   if (auto steps = obvious_steps(frame, start, goal)) {
     plan->steps = std::move(*steps);
   } else {
     plan->steps = detail::cheapest_path(
         {frame,
-         links,
+         searched,
          static_cast<int64_t>(c10::elementSize(from.dtype())),
          detail::options_between(frame, start, goal)},
         start,
         goal);
   }
-  add_costs(*plan, from, links);
+  add_costs(*plan, from, detail::Links(from.mesh()));
   return plan;
 }
 
-// Returns the tensor dimensions that a step takes from, or moves to, in one of
-// its layouts.
-std::vector<int64_t> sharded_dims(const Step& step, PlacementsRef placements) {
-  const auto& own = step.mesh_dims;
-  std::vector<int64_t> dims;
-  for (size_t i = 0; i < placements.size(); ++i) {
-    const Placement& p = placements[i];
-    const bool takes_part = step.before[i] != step.after[i] ||
-        std::find(own.begin(), own.end(), static_cast<int64_t>(i)) != own.end();
-    if (p.is_sharded() && takes_part &&
-        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
-      dims.push_back(p.dim());
-    }
-  }
-  return dims;
-}
-
-// Returns the tensor dimensions of a step: " dim 0 to 1", " dims 0, 1".
-std::string dims_of(const Step& step) {
-  std::string text;
-  for (const Placements& placements : {step.before, step.after}) {
-    const auto dims = sharded_dims(step, placements);
-    if (!dims.empty()) {
-      text += !text.empty() ? " to " : dims.size() == 1 ? " dim " : " dims ";
-      text += c10::Join(", ", dims);
-    }
-  }
-  return text;
-}
-
-// Returns the mesh dimensions of a step: `on "tp"`, `on mesh dims 0, 1`.
-std::string place_of(const Step& step, const DeviceMesh& mesh) {
-  std::vector<std::string> labels;
-  for (const int64_t dim : step.mesh_dims) {
-    labels.push_back(mesh.dim_label(dim));
-  }
-  const char* const numbered = labels.size() == 1 ? "mesh dim " : "mesh dims ";
-  return detail::format_text(
-      "on {}{}",
-      mesh.mesh_dim_names().empty() ? numbered : "",
-      c10::Join(", ", labels));
-}
-
-std::string line_of(const Step& step, const DeviceMesh& mesh) {
-  return detail::format_text(
-      "{}{} {}: {} -> {}",
-      to_string(step.kind),
-      dims_of(step),
-      place_of(step, mesh),
-      to_string(PlacementsRef(step.before)),
-      to_string(PlacementsRef(step.after)));
-}
-
 } // namespace
-
-std::string_view to_string(StepKind kind) {
-  switch (kind) {
-    case StepKind::kSlice:
-      return "slice";
-    case StepKind::kAllGather:
-      return "all_gather";
-    case StepKind::kAllToAll:
-      return "all_to_all";
-    case StepKind::kReduceScatter:
-      return "reduce_scatter";
-    case StepKind::kAllReduce:
-      return "all_reduce";
-    case StepKind::kPartition:
-      return "partition";
-    case StepKind::kPad:
-      return "pad";
-  }
-  return "?";
-}
 
 std::optional<CollectiveKind> collective_of(StepKind kind) {
   switch (kind) {
@@ -323,7 +249,7 @@ std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
   }
   check_same_tensor(*from, *to);
   check_reductions(*from, *to);
-  auto made = make_plan(*from, *to);
+  auto made = make_plan(*from, *to, detail::Links(from->mesh()));
   if (detail::is_owned_by_this_rank(from->mesh())) {
     cache.insert(from->id(), to->id(), made);
   }
@@ -340,17 +266,6 @@ double redistribute_cost(const SpecPtr& from, const SpecPtr& to) {
                                     : std::numeric_limits<double>::infinity();
 }
 
-std::string to_string(const Plan& plan, const DeviceMesh& mesh) {
-  if (plan.steps.empty()) {
-    return "nothing to do";
-  }
-  std::string text;
-  for (const Step& step : plan.steps) {
-    text += (text.empty() ? "" : "\n") + line_of(step, mesh);
-  }
-  return text;
-}
-
 namespace detail {
 
 std::shared_ptr<const Plan> plan_for_this_rank(
@@ -361,6 +276,13 @@ std::shared_ptr<const Plan> plan_for_this_rank(
   }
   check_owned_by_this_rank("redistribute", *from);
   return plan(from, to);
+}
+
+std::shared_ptr<const Plan>
+plan_over(const SpecPtr& from, const SpecPtr& to, const Links& links) {
+  check_same_tensor(*from, *to);
+  check_reductions(*from, *to);
+  return make_plan(*from, *to, links);
 }
 
 size_t cached_plans() {

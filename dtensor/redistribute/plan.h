@@ -102,4 +102,10 @@ DTENSOR_API double redistribute_cost(const SpecPtr& from, const SpecPtr& to);
 ///   all_gather dims 0, 1 on "dp", "tp": S(0) S(1) -> R R
 DTENSOR_API std::string to_string(const Plan& plan, const DeviceMesh& mesh);
 
+/// Prints plan(from, to) with its collectives, bytes and modelled time, and the
+/// cheapest plans under other prices, with the time that they would take: with
+/// the fewest collectives, with the fewest bytes, and with collectives over one
+/// mesh dimension at a time. Throws as plan() does.
+DTENSOR_API std::string explain_plan(const SpecPtr& from, const SpecPtr& to);
+
 } // namespace dtensor

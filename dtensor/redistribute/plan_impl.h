@@ -19,6 +19,13 @@ std::shared_ptr<const Plan> plan_for_this_rank(
     const SpecPtr& from,
     const SpecPtr& to);
 
+class Links;
+
+/// Returns the plan that is cheapest if collectives cost `links`. Its time is
+/// that of the mesh. Not cached.
+std::shared_ptr<const Plan>
+plan_over(const SpecPtr& from, const SpecPtr& to, const Links& links);
+
 /// Return the number of plans in this rank's cache, and the cache's capacity.
 DTENSOR_API size_t cached_plans();
 DTENSOR_API size_t plan_cache_capacity();
@@ -27,6 +34,11 @@ DTENSOR_API size_t plan_cache_capacity();
 class Links {
  public:
   explicit Links(const DeviceMesh& mesh);
+
+  /// Returns links of which each has the same cost.
+  Links priced(const LinkCost& cost) const;
+  /// Returns links over which no collective joins mesh dimensions.
+  Links not_joined() const;
 
   /// Returns the cost of collectives over several mesh dimensions: that of the
   /// slowest of them.
@@ -75,11 +87,8 @@ struct DimSet {
   uint64_t mask = 0; // mesh_dim_bit() each dimension
   int64_t ranks = 1;
   LinkCost link;
+  int64_t latency = 0; // picoseconds of a collective that sends nothing
 };
-
-constexpr uint64_t mesh_dim_bit(int64_t mesh_dim) {
-  return uint64_t{1} << mesh_dim;
-}
 
 /// Returns the mesh dimensions that have a choice of placements.
 MeshDims movable_dims(const Options& options);

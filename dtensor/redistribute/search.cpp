@@ -3,6 +3,8 @@
 // of one more collective where one is needed.
 #include <dtensor/redistribute/plan_impl.h>
 
+#include <dtensor/redistribute/layouts_impl.h>
+
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -22,8 +24,6 @@ struct Cost {
   auto operator<=>(const Cost&) const = default;
 };
 
-// A layout is numbered by the options that it uses, in a mixed radix with one
-// digit per mesh dimension, so tables are arrays.
 class Search {
  public:
   Search(const SearchSpace& space, PlacementsRef from, PlacementsRef to)
@@ -31,15 +31,11 @@ class Search {
         options_(space.options),
         goal_placements_(to),
         movable_(movable_dims(options_)),
-        sets_(joinable_sets(space, movable_)) {
-    size_t stride = 1;
-    for (const auto& list : options_) {
-      strides_.push_back(stride);
-      stride *= list.size();
-    }
-    nodes_.resize(stride);
-    start_ = number_of(from);
-    goal_ = number_of(to);
+        sets_(joinable_sets(space, movable_)),
+        layouts_(space),
+        start_(layouts_.number_of(from)),
+        goal_(layouts_.number_of(to)),
+        nodes_(layouts_.size()) {
     for (const DimSet& set : sets_) {
       fastest_.latency_us = std::min(fastest_.latency_us, set.link.latency_us);
       fastest_.gigabytes_per_s =
@@ -53,7 +49,6 @@ class Search {
   }
 
   std::vector<Step> run() {
-    known(goal_);
     relax(start_, start_, {0, 0, 0}, StepKind::kSlice, 0);
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
@@ -74,13 +69,7 @@ class Search {
     size_t previous = 0;
     StepKind kind = StepKind::kSlice; // of the step from `previous`
     size_t set = 0;                   // mesh dimensions of that step
-    bool is_known = false;            // the fields below are valid
-    bool needs_collective = false;
-    int64_t numel = 0;
-    // One bit for each mask of mesh dimensions: whether their shardings are
-    // the last ones, and whether that is known.
-    uint64_t last = 0;
-    uint64_t last_is_known = 0;
+    int64_t time_left = -1;           // a lower bound; negative if unknown
   };
 
   struct Entry {
@@ -90,36 +79,6 @@ class Search {
     auto operator<=>(const Entry&) const = default;
   };
 
-  size_t number_of(PlacementsRef placements) const {
-    size_t number = 0;
-    for (size_t i = 0; i < placements.size(); ++i) {
-      number = changed(number, i, placements[i]);
-    }
-    return number;
-  }
-
-  Placements placements_of(size_t number) const {
-    Placements placements;
-    for (const auto& list : options_) {
-      placements.push_back(list[number % list.size()]);
-      number /= list.size();
-    }
-    return placements;
-  }
-
-  // Returns the number of the layout with option `option` on mesh dimension
-  // `i`.
-  size_t changed(size_t number, size_t i, size_t option) const {
-    const size_t now = number / strides_[i] % options_[i].size();
-    return number + strides_[i] * option - strides_[i] * now;
-  }
-
-  size_t changed(size_t number, size_t i, const Placement& p) const {
-    const auto& list = options_[i];
-    const auto found = std::find(list.begin(), list.end(), p);
-    return changed(number, i, static_cast<size_t>(found - list.begin()));
-  }
-
   // True if a mesh dimension at `now` cannot get to `goal` by local steps.
   static bool needs_collective(const Placement& now, const Placement& goal) {
     if (now == goal || now.is_replicate()) {
@@ -128,49 +87,23 @@ class Search {
     return now.is_partial() || !goal.is_partial() || !can_pad(goal.reduce_op());
   }
 
-  Node& known(size_t number) {
-    Node& node = nodes_[number];
-    if (!node.is_known) {
-      const Placements placements = placements_of(number);
-      node.is_known = true;
-      node.numel = largest_numel(space_.frame, placements);
-      for (size_t i = 0; i < placements.size(); ++i) {
-        node.needs_collective |=
-            needs_collective(placements[i], goal_placements_[i]);
+  // True if a layout cannot get to the goal by local steps.
+  bool needs_collective(const Placements& placements) const {
+    for (size_t i = 0; i < placements.size(); ++i) {
+      if (needs_collective(placements[i], goal_placements_[i])) {
+        return true;
       }
     }
-    return node;
-  }
-
-  // True if the shardings of the mesh dimensions in `mask` are the last ones.
-  bool are_last(size_t number, uint64_t mask) {
-    constexpr uint64_t kMasks = 64;
-    if (mask >= kMasks) {
-      return compute_are_last(number, mask);
-    }
-    Node& node = nodes_[number];
-    const uint64_t bit = uint64_t{1} << mask;
-    if ((node.last_is_known & bit) == 0) {
-      node.last_is_known |= bit;
-      node.last |= compute_are_last(number, mask) ? bit : 0;
-    }
-    return (node.last & bit) != 0;
-  }
-
-  bool compute_are_last(size_t number, uint64_t mask) const {
-    MeshDims dims;
-    for (const int64_t dim : movable_) {
-      if ((mask & mesh_dim_bit(dim)) != 0) {
-        dims.push_back(dim);
-      }
-    }
-    return are_last_shardings(space_.frame, placements_of(number), dims);
+    return false;
   }
 
   void expand(size_t number) {
-    const Placements before = placements_of(number);
+    const Placements before = layouts_.placements_of(number);
     for (size_t set = 0; set < sets_.size(); ++set) {
       const auto& dims = sets_[set].dims;
+      if (dims.size() > 1 && !may_improve(goal_, number, set)) {
+        continue;
+      }
       const auto all = [&](auto predicate) {
         return std::all_of(dims.begin(), dims.end(), [&](int64_t i) {
           return predicate(before[static_cast<size_t>(i)]);
@@ -178,9 +111,7 @@ class Search {
       };
       if (all([](const Placement& p) { return p.is_partial(); })) {
         try_reductions(number, set);
-      } else if (
-          all([](const Placement& p) { return p.is_sharded(); }) &&
-          are_last(number, sets_[set].mask)) {
+      } else if (all([](const Placement& p) { return p.is_sharded(); })) {
         try_exchanges({number, number, set}, before, 0);
       }
       if (dims.size() == 1) {
@@ -204,7 +135,7 @@ class Search {
       if (kind) {
         Cost cost = nodes_[number].cost;
         cost.steps += 1;
-        relax(changed(number, i, option), number, cost, *kind, set);
+        relax(layouts_.changed(number, i, option), number, cost, *kind, set);
       }
     }
   }
@@ -213,9 +144,10 @@ class Search {
   void try_reductions(size_t number, size_t set) {
     size_t reduced = number;
     for (const int64_t dim : sets_[set].dims) {
-      reduced = changed(reduced, static_cast<size_t>(dim), Replicate());
+      reduced =
+          layouts_.changed(reduced, static_cast<size_t>(dim), Replicate());
     }
-    const int64_t numel = known(number).numel;
+    const int64_t numel = layouts_.numel(number);
     relax(
         reduced,
         number,
@@ -238,7 +170,7 @@ class Search {
       size_t set) {
     const DimSet& over = sets_[set];
     if (d == over.dims.size()) {
-      if (cost < nodes_[number].cost && are_last(number, over.mask)) {
+      if (cost < nodes_[number].cost && layouts_.are_last(number, over.mask)) {
         relax(number, previous, cost, StepKind::kReduceScatter, set);
       }
       return;
@@ -246,26 +178,26 @@ class Search {
     const auto i = static_cast<size_t>(over.dims[d]);
     for (size_t option = 0; option < options_[i].size(); ++option) {
       if (options_[i][option].is_sharded()) {
-        try_shardings(changed(number, i, option), previous, d + 1, cost, set);
+        try_shardings(
+            layouts_.changed(number, i, option), previous, d + 1, cost, set);
       }
     }
   }
 
   // An all_gather or all_to_all, while its result is chosen.
-  struct Exchange {
+  struct Candidate {
     size_t number = 0;   // the result
     size_t previous = 0; // the layout before
     size_t set = 0;
     bool gathers_all = true; // all dimensions of the set become R
     bool gathers = false;    // some dimension does
     bool slices = false;     // a dimension outside of the set becomes sharded
-    uint64_t sharded = 0;    // sharded dimensions that the step may change
   };
 
   // Chooses the placements of movable dimensions from number `d` on: those of
   // the set become sharded or R, others may change from R to sharded.
   void
-  try_exchanges(const Exchange& exchange, const Placements& before, size_t d) {
+  try_exchanges(const Candidate& exchange, const Placements& before, size_t d) {
     if (d == movable_.size()) {
       try_exchange(exchange);
       return;
@@ -284,18 +216,18 @@ class Search {
       if (next.is_partial()) {
         continue;
       }
-      Exchange with = exchange;
-      with.number = changed(exchange.number, i, option);
+      Candidate with = exchange;
+      with.number = layouts_.changed(exchange.number, i, option);
       with.gathers_all &= !is_in_set || next.is_replicate();
       with.gathers |= is_in_set && next.is_replicate();
       with.slices |= !is_in_set && next.is_sharded();
-      with.sharded |= next.is_sharded() ? mesh_dim_bit(dim) : 0;
       try_exchanges(with, before, d + 1);
     }
   }
 
-  void try_exchange(const Exchange& exchange) {
-    if (exchange.number == exchange.previous) {
+  void try_exchange(const Candidate& exchange) {
+    if (exchange.number == exchange.previous ||
+        !may_improve(exchange.number, exchange.previous, exchange.set)) {
       return;
     }
     const StepKind kind = exchange.gathers_all && !exchange.slices
@@ -306,11 +238,25 @@ class Search {
         exchange.previous,
         kind,
         exchange.set,
-        known(permutes ? exchange.previous : exchange.number).numel);
+        layouts_.numel(permutes ? exchange.previous : exchange.number));
     if (cost < nodes_[exchange.number].cost && cost < nodes_[goal_].cost &&
-        are_last(exchange.number, exchange.sharded)) {
+        is_possible(exchange, kind)) {
       relax(exchange.number, exchange.previous, cost, kind, exchange.set);
     }
+  }
+
+  bool is_possible(const Candidate& exchange, StepKind kind) {
+    const uint64_t mask = sets_[exchange.set].mask;
+    return kind == StepKind::kAllGather
+        ? layouts_.are_last(exchange.previous, mask)
+        : layouts_.can_exchange(exchange.previous, exchange.number, mask);
+  }
+
+  // False if a collective over a set after `previous` certainly costs more than
+  // the best path to `number`.
+  bool may_improve(size_t number, size_t previous, size_t set) const {
+    return nodes_[previous].cost.picoseconds + sets_[set].latency <=
+        nodes_[number].cost.picoseconds;
   }
 
   // Returns the cost of a path through `previous` and a collective that moves a
@@ -330,15 +276,19 @@ class Search {
 
   // Returns the least time from a layout to the goal. A rank must receive what
   // it does not hold, unless steps may pad.
-  int64_t time_left(const Node& node) const {
+  int64_t time_left(size_t number) {
     constexpr int64_t kRounding = 64; // of the times of all steps
-    if (!node.needs_collective) {
-      return 0;
+    int64_t& time = nodes_[number].time_left;
+    if (time < 0) {
+      const int64_t missing =
+          has_partial_ ? 0 : layouts_.numel(goal_) - layouts_.numel(number);
+      const auto bytes =
+          static_cast<double>(std::max<int64_t>(0, missing) * space_.item_size);
+      time = needs_collective(layouts_.placements_of(number))
+          ? std::max<int64_t>(0, picoseconds(fastest_, bytes) - kRounding)
+          : 0;
     }
-    const int64_t missing = has_partial_ ? 0 : nodes_[goal_].numel - node.numel;
-    const auto bytes =
-        static_cast<double>(std::max<int64_t>(0, missing) * space_.item_size);
-    return std::max<int64_t>(0, picoseconds(fastest_, bytes) - kRounding);
+    return time;
   }
 
   void relax(
@@ -350,11 +300,11 @@ class Search {
     if (!(cost < nodes_[number].cost)) {
       return;
     }
-    Node& node = known(number);
-    const int64_t bound = cost.picoseconds + time_left(node);
+    const int64_t bound = cost.picoseconds + time_left(number);
     if (bound > nodes_[goal_].cost.picoseconds) {
       return;
     }
+    Node& node = nodes_[number];
     node.cost = cost;
     node.previous = previous;
     node.kind = kind;
@@ -369,8 +319,8 @@ class Search {
       steps.push_back(
           {node.kind,
            sets_[node.set].dims,
-           placements_of(node.previous),
-           placements_of(at)});
+           layouts_.placements_of(node.previous),
+           layouts_.placements_of(at)});
     }
     std::reverse(steps.begin(), steps.end());
     return steps;
@@ -381,11 +331,11 @@ class Search {
   PlacementsRef goal_placements_;
   MeshDims movable_;
   std::vector<DimSet> sets_;
-  c10::SmallVector<size_t, 4> strides_;
+  Layouts layouts_;
   LinkCost fastest_{std::numeric_limits<double>::infinity(), 0};
   bool has_partial_ = false;
-  size_t start_ = 0;
-  size_t goal_ = 0;
+  size_t start_;
+  size_t goal_;
   std::vector<Node> nodes_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };

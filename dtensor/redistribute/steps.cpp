@@ -223,18 +223,32 @@ PendingPtr enter_exchange(const Move& move, at::Tensor&& local) {
       : nullptr;
 }
 
-// True for steps over several mesh dimensions, and for an all_to_all that
-// changes others than its own.
-bool is_joint(const Step& step) {
+// True if the step moves the last sharding of one mesh dimension.
+bool moves_last_sharding(const Spec& spec, const Step& step) {
+  const Move move{spec, step};
+  const auto is_last = [&](const Placement& placement) {
+    return last_sharding(
+               {spec.sizes(), spec.mesh().shape()},
+               step.before,
+               step.mesh_dims[0],
+               placement)
+        .has_value();
+  };
+  return is_permutation(step) && is_last(move.from()) && is_last(move.to());
+}
+
+// True for steps over several mesh dimensions, and for an all_to_all that does
+// more than to move the last sharding of one.
+bool is_joint(const Spec& spec, const Step& step) {
   return step.mesh_dims.size() > 1 ||
-      (step.kind == StepKind::kAllToAll && !is_permutation(step));
+      (step.kind == StepKind::kAllToAll && !moves_last_sharding(spec, step));
 }
 
 } // namespace
 
 at::Tensor
 execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
-  if (is_joint(step)) {
+  if (is_joint(from, step)) {
     return JointStep(from, step).execute(local);
   }
   const Move move{from, step};
@@ -259,7 +273,7 @@ execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
 }
 
 PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
-  if (is_joint(step)) {
+  if (is_joint(from, step)) {
     return JointStep(from, step).enter(std::move(local));
   }
   const Move move{from, step};
@@ -293,7 +307,7 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
 
 at::Tensor
 finish_step(const Spec& from, const Step& step, const at::Tensor& received) {
-  if (is_joint(step)) {
+  if (is_joint(from, step)) {
     return JointStep(from, step).finish(received);
   }
   const Move move{from, step};

@@ -7,6 +7,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/cost.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/layout/text.h>
 #include <tests/redistribute/layouts.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,10 +59,19 @@ class Exhaustive {
     return layouts_;
   }
 
-  /// Returns the least costs from a layout to all others.
-  std::vector<Cost> costs_from(size_t start) const {
-    std::vector<Cost> costs(
-        layouts_.size(), {std::numeric_limits<int64_t>::max(), 0});
+  /// The cheapest paths from one layout to all others.
+  struct Paths {
+    std::vector<Cost> costs;
+    std::vector<size_t> previous; // layout before the last step
+  };
+
+  /// `with_partial`: paths may pass through Partial placements.
+  Paths from(size_t start, bool with_partial) const {
+    Paths paths{
+        std::vector<Cost>(
+            layouts_.size(), {std::numeric_limits<int64_t>::max(), 0}),
+        std::vector<size_t>(layouts_.size(), start)};
+    auto& costs = paths.costs;
     std::set<std::pair<Cost, size_t>> open{{{0, 0}, start}};
     costs[start] = {0, 0};
     while (!open.empty()) {
@@ -68,14 +79,33 @@ class Exhaustive {
       open.erase(open.begin());
       for (const auto& [next, step] : steps_[at]) {
         const Cost sum{cost.first + step.first, cost.second + step.second};
-        if (sum < costs[next]) {
+        if (sum < costs[next] && (with_partial || !has_partial(next))) {
           open.erase({costs[next], next});
           costs[next] = sum;
+          paths.previous[next] = at;
           open.insert({sum, next});
         }
       }
     }
-    return costs;
+    return paths;
+  }
+
+  bool has_partial(size_t layout) const {
+    const auto placements = layouts_[layout]->placements();
+    return std::any_of(
+        placements.begin(), placements.end(), [](const Placement& p) {
+          return p.is_partial();
+        });
+  }
+
+  /// Prints the layouts on the path to `goal`, and their costs.
+  std::string text_of(const Paths& paths, size_t start, size_t goal) const {
+    std::string text;
+    for (size_t at = goal; at != start; at = paths.previous[at]) {
+      text = " -> " + to_string(layouts_[at]->placements()) + " (" +
+          std::to_string(paths.costs[at].first) + " ps)" + text;
+    }
+    return to_string(layouts_[start]->placements()) + text;
   }
 
  private:

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which elements the ranks over several mesh dimensions hold together.
+#include <dtensor/redistribute/moves_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// Blocks of a tensor dimension, finest last. Each splits those before it.
+struct Digit {
+  int64_t blocks; // equal blocks that the earlier digits make
+  int64_t parts;  // parts of each block
+};
+using Digits = c10::SmallVector<Digit, 4>;
+
+// Splits digits such that the first ones make `parts` parts, and returns their
+// number; -1 if that would divide a digit unevenly.
+int64_t split_off(Digits& digits, int64_t parts) {
+  size_t count = 0;
+  for (; parts > 1; ++count) {
+    if (count == digits.size()) {
+      return -1;
+    }
+    const Digit digit = digits[count];
+    if (parts % digit.parts == 0) {
+      parts /= digit.parts;
+      continue;
+    }
+    if (digit.parts % parts != 0) {
+      return -1;
+    }
+    digits[count].parts = parts;
+    const Digit rest{digit.blocks * parts, digit.parts / parts};
+    digits.insert(digits.begin() + static_cast<int64_t>(count) + 1, rest);
+    parts = 1;
+  }
+  return static_cast<int64_t>(count);
+}
+
+// Shards what is left of a tensor dimension into `parts` equal parts, and
+// returns the blocks that these split; kUneven if there is no single number.
+int64_t shard_digits(Digits& left, const Placement& sharding, int64_t parts) {
+  const int64_t first = split_off(left, sharding.split_factor());
+  if (first < 0) {
+    return kUneven;
+  }
+  Digits later(left.begin() + first, left.end());
+  if (split_off(later, parts) != 1) {
+    return kUneven;
+  }
+  left.resize(static_cast<size_t>(first));
+  left.insert(left.end(), later.begin() + 1, later.end());
+  return later[0].blocks;
+}
+
+// The exact test for one tensor dimension: compares the elements of all ranks.
+class ElementTest {
+ public:
+  ElementTest(const Frame& frame, const Exchange& exchange, int64_t dim)
+      : frame_(frame),
+        exchange_(exchange),
+        dim_(dim) {
+    for (size_t i = 0; i < frame.mesh_shape.size(); ++i) {
+      const bool was = exchange.before[i].is_sharded(dim);
+      if (was || exchange.after[i].is_sharded(dim)) {
+        dims_.push_back(i);
+      }
+      if (was && (exchange.mask & mesh_dim_bit(i)) != 0) {
+        own_dims_.push_back(i);
+      }
+    }
+  }
+
+  bool run() const {
+    constexpr int64_t kMaxRanks = 64;
+    int64_t ranks = 1;
+    for (const size_t i : dims_) {
+      ranks *= frame_.mesh_shape[i];
+    }
+    if (ranks > kMaxRanks) {
+      return false;
+    }
+    Sizes coordinate(frame_.mesh_shape.size(), 0);
+    do {
+      if (!receives_all(coordinate)) {
+        return false;
+      }
+    } while (advance(coordinate, dims_));
+    return true;
+  }
+
+ private:
+  using MeshIndices = c10::SmallVector<size_t, 4>;
+
+  // Moves on to the next coordinate along `dims`; false after the last one.
+  bool advance(Sizes& coordinate, const MeshIndices& dims) const {
+    for (const size_t i : dims) {
+      if (++coordinate[i] < frame_.mesh_shape[i]) {
+        return true;
+      }
+      coordinate[i] = 0;
+    }
+    return false;
+  }
+
+  Intervals held(PlacementsRef placements, const Sizes& coordinate) const {
+    return local_intervals(
+        frame_.sizes[static_cast<size_t>(dim_)],
+        dim_,
+        frame_.mesh_shape,
+        placements,
+        coordinate);
+  }
+
+  // True if the group of the rank at `coordinate` holds all that this rank
+  // holds afterwards. The members of a group hold different elements.
+  bool receives_all(const Sizes& coordinate) const {
+    const Intervals wanted = held(exchange_.after, coordinate);
+    int64_t missing = total_size(wanted);
+    Sizes member = coordinate;
+    for (const size_t i : own_dims_) {
+      member[i] = 0;
+    }
+    do {
+      for (const Interval& theirs : held(exchange_.before, member)) {
+        for (const Interval& mine : wanted) {
+          missing -= std::max<int64_t>(
+              0,
+              std::min(mine.end, theirs.end) -
+                  std::max(mine.begin, theirs.begin));
+        }
+      }
+    } while (advance(member, own_dims_));
+    return missing == 0;
+  }
+
+  const Frame& frame_;
+  const Exchange& exchange_;
+  int64_t dim_;
+  MeshIndices dims_;     // mesh dimensions that shard `dim_`
+  MeshIndices own_dims_; // of these, the group's
+};
+
+} // namespace
+
+BlockCounts
+block_counts(const Frame& frame, PlacementsRef placements, int64_t dim) {
+  BlockCounts counts(placements.size(), 0);
+  int64_t size = frame.sizes[static_cast<size_t>(dim)];
+  Digits left{{1, size}};
+  bool is_even = size > 0;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const int64_t parts = frame.mesh_shape[i];
+    if (!placements[i].is_sharded(dim) || parts == 1) {
+      continue;
+    }
+    is_even = is_even && shards_evenly(size, placements[i], parts);
+    counts[i] = is_even ? shard_digits(left, placements[i], parts) : kUneven;
+    is_even = counts[i] != kUneven;
+    size /= parts;
+  }
+  return counts;
+}
+
+BlockCounts block_counts(const Frame& frame, PlacementsRef placements) {
+  BlockCounts counts(placements.size(), 0);
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].is_sharded() && counts[i] == 0) {
+      const auto along = block_counts(frame, placements, placements[i].dim());
+      for (size_t j = 0; j < counts.size(); ++j) {
+        counts[j] += along[j];
+      }
+    }
+  }
+  return counts;
+}
+
+bool is_possible(const Frame& frame, const Exchange& exchange) {
+  const auto is_uneven = [&](int64_t dim) {
+    for (size_t i = 0; i < frame.mesh_shape.size(); ++i) {
+      if ((exchange.before[i].is_sharded(dim) &&
+           exchange.blocks_before[i] == kUneven) ||
+          (exchange.after[i].is_sharded(dim) &&
+           exchange.blocks_after[i] == kUneven)) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (size_t i = 0; i < frame.mesh_shape.size(); ++i) {
+    const Placement& before = exchange.before[i];
+    if ((exchange.mask & mesh_dim_bit(i)) != 0 || !before.is_sharded() ||
+        frame.mesh_shape[i] == 1) {
+      continue; // the group holds all parts of this mesh dimension
+    }
+    const int64_t dim = before.dim();
+    const bool has_all = is_uneven(dim)
+        ? ElementTest(frame, exchange, dim).run()
+        : exchange.after[i].is_sharded(dim) &&
+            exchange.blocks_before[i] == exchange.blocks_after[i];
+    if (!has_all) {
+      return false;
+    }
+  }
+  return true;
+}
+
+} // namespace dtensor::detail
