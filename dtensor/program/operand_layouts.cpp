@@ -208,7 +208,7 @@ OperandLayouts::OperandLayouts(const Graph& graph, GraphLayouts& seen)
   seen_.resize(graph.nodes.size());
 }
 
-// Redistributes the value to `to` with the least communication, starting from
+// Redistributes the value to `to` in the least modelled time, starting from
 // the value itself or from an earlier redistribution of it.
 at::Tensor
 OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
@@ -216,7 +216,7 @@ OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   const bool recorded = c10::GradMode::is_enabled();
   auto& all = made_[slot];
   auto from = t;
-  auto bytes = plan(spec_of(t), to)->wire_bytes;
+  auto least = redistribute_cost(spec_of(t), to);
   for (const auto& made : all) {
     if (!made.from.is_same(t) || made.version != version ||
         made.recorded != recorded) {
@@ -225,10 +225,10 @@ OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
     if (spec_of(made.value) == to) {
       return made.value;
     }
-    const auto other = plan(spec_of(made.value), to)->wire_bytes;
-    if (other < bytes) {
+    const auto other = redistribute_cost(spec_of(made.value), to);
+    if (other < least) {
       from = made.value;
-      bytes = other;
+      least = other;
     }
   }
   all.push_back({t, version, recorded, redistribute_autograd(from, to)});

@@ -87,9 +87,9 @@ class OperandLayouts {
 
 /// Returns the layouts that a value in layout `from` passes through on its way
 /// to `wanted[0]`, which is the last. The other layouts in `wanted` are
-/// included if an order through them communicates less in total: fewer bytes,
-/// or as many bytes in fewer collectives. With `both_ways`, the communication
-/// of gradients in the backward pass counts too.
+/// included if an order through them takes less modelled time in total, or as
+/// much in fewer collectives. With `both_ways`, the communication of gradients
+/// in the backward pass counts too.
 ///
 ///   from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, then a slice
 ///

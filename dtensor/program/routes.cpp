@@ -16,12 +16,12 @@ namespace {
 // rare, and the number of orders grows factorially.
 constexpr size_t kMostWanted = 4;
 
-// Compares lexicographically: bytes, then collectives.
+// Compares lexicographically: modelled time, then collectives.
 using Cost = std::pair<double, int64_t>;
 
 Cost cost_of(const SpecPtr& from, const SpecPtr& to) {
   const auto steps = plan(from, to);
-  return {steps->wire_bytes, steps->collectives()};
+  return {steps->microseconds, steps->collectives()};
 }
 
 Cost sum(const Cost& a, const Cost& b) {
