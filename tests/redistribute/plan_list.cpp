@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Prints the plans between layouts, one per line, for tools/plan_table.py:
+//
+//   dtensor_plan_list            all pairs of layouts on several meshes
+//   dtensor_plan_list measure    50 pairs on threads: modelled and measured
+//                                time, with costs from measure_costs()
+#include <dtensor/comm/measure_costs.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/redistribute/plan.h>
+#include <dtensor/testing/fake_world.h>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace dtensor;
+
+const std::vector<std::vector<int64_t>> kMeshes{
+    {4},
+    {2, 2},
+    {2, 3},
+    {2, 4},
+    {2, 2, 2}};
+const std::vector<std::vector<int64_t>> kSizes{{8, 8}, {5, 7}, {4096, 4096}};
+
+std::vector<SpecPtr> all_specs(const DeviceMesh& mesh, SizesRef sizes) {
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(1), Partial("sum")};
+  std::vector<Placements> layouts{{}};
+  for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
+    std::vector<Placements> longer;
+    for (const Placements& layout : layouts) {
+      for (const Placement& kind : kinds) {
+        longer.push_back(layout);
+        longer.back().push_back(kind);
+      }
+    }
+    layouts = std::move(longer);
+  }
+  std::vector<SpecPtr> specs;
+  for (const Placements& layout : layouts) {
+    specs.push_back(Spec::make(mesh, layout, sizes, at::kFloat));
+  }
+  return specs;
+}
+
+std::string joined(SizesRef numbers) {
+  std::string text;
+  for (const int64_t n : numbers) {
+    text += (text.empty() ? "" : "x") + std::to_string(n);
+  }
+  return text;
+}
+
+void print(const Spec& from, const Spec& to, const Plan& plan) {
+  std::cout << joined(from.mesh().shape()) << ';' << joined(from.sizes()) << ';'
+            << to_string(from.placements()) << ';' << to_string(to.placements())
+            << ';' << plan.collectives() << ';' << plan.wire_bytes << ';'
+            << plan.microseconds;
+}
+
+void list_plans() {
+  std::cout.precision(std::numeric_limits<double>::max_digits10);
+  for (const auto& shape : kMeshes) {
+    testing::with_fake_world(0, numel(shape), [&] {
+      const auto mesh = init_device_mesh(at::kCPU, shape);
+      for (const auto& sizes : kSizes) {
+        const auto specs = all_specs(mesh, sizes);
+        for (const SpecPtr& from : specs) {
+          for (const SpecPtr& to : specs) {
+            print(*from, *to, *plan(from, to));
+            std::cout << '\n';
+          }
+        }
+      }
+    });
+  }
+}
+
+// Returns the least microseconds of several executions.
+double measured(const SpecPtr& from, const SpecPtr& to) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kRuns = 9;
+  const auto local = at::ones(from->local_sizes(), at::kFloat);
+  Group& group = get_group(from->mesh(), 0);
+  double best = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < kRuns; ++run) {
+    group.barrier();
+    const auto begin = Clock::now();
+    redistribute_local(local, from, to);
+    const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+    best = std::min(best, time.count());
+  }
+  return best;
+}
+
+void measure_plans() {
+  constexpr size_t kPairs = 50;
+  run_ranks(4, [](int64_t rank) {
+    const std::vector<int64_t> shape{2, 2};
+    auto mesh = init_device_mesh(at::kCPU, shape);
+    mesh = init_device_mesh(at::kCPU, shape, {}, {.cost = measure_costs(mesh)});
+    std::mt19937 random(1);
+    const std::vector<int64_t> edges{8, 64, 256, 512, 1024, 2048};
+    for (size_t pairs = 0; pairs < kPairs;) {
+      const int64_t edge = edges[random() % edges.size()];
+      const auto specs = all_specs(mesh, {edge, edge});
+      const SpecPtr& from = specs[random() % specs.size()];
+      const SpecPtr& to = specs[random() % specs.size()];
+      const auto found = plan(from, to);
+      if (found->collectives() == 0) {
+        continue;
+      }
+      ++pairs;
+      const double time = measured(from, to);
+      if (rank == 0) {
+        print(*from, *to, *found);
+        std::cout << ';' << time << '\n';
+      }
+    }
+  });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "measure") {
+    measure_plans();
+  } else if (argc == 1) {
+    list_plans();
+  } else {
+    std::cerr << "usage: dtensor_plan_list [measure]\n";
+    return 2;
+  }
+  return 0;
+}
