@@ -48,11 +48,18 @@ std::optional<int64_t> even_size_at(
   return size;
 }
 
-bool is_rightmost(PlacementsRef placements, size_t mesh_dim, int64_t dim) {
-  const auto later = placements.slice(mesh_dim + 1);
-  return std::none_of(later.begin(), later.end(), [&](const Placement& p) {
-    return p.is_sharded(dim);
-  });
+// True if no mesh dimension further right shards `dim`.
+bool is_rightmost(
+    const Frame& frame,
+    PlacementsRef placements,
+    size_t mesh_dim,
+    int64_t dim) {
+  for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
+    if (placements[i].is_sharded(dim) && frame.mesh_shape[i] > 1) {
+      return false;
+    }
+  }
+  return true;
 }
 
 } // namespace
@@ -64,7 +71,7 @@ std::optional<Placement> last_sharding(
     const Placement& sharding) {
   const auto at = static_cast<size_t>(mesh_dim);
   const int64_t dim = sharding.dim();
-  if (is_rightmost(placements, at, dim)) {
+  if (is_rightmost(frame, placements, at, dim)) {
     return sharding;
   }
   Placements with(placements.begin(), placements.end());

@@ -3,6 +3,7 @@
 // of one more collective where one is needed.
 #include <dtensor/redistribute/plan_impl.h>
 
+#include <dtensor/layout/text.h>
 #include <dtensor/redistribute/layouts_impl.h>
 
 #include <c10/util/Exception.h>
@@ -60,7 +61,16 @@ class Search {
         expand(entry.number);
       }
     }
-    TORCH_INTERNAL_ASSERT(false, "redistribute: no path between two layouts");
+    TORCH_INTERNAL_ASSERT(
+        false,
+        "redistribute: no path from ",
+        to_string(layouts_.placements_of(start_)),
+        " to ",
+        to_string(goal_placements_),
+        " for ",
+        space_.frame.sizes,
+        " on ",
+        space_.frame.mesh_shape);
   }
 
  private:

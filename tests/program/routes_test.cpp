@@ -17,7 +17,7 @@ SpecPtr spec(int64_t ranks, const Placement& placement) {
   std::vector<int64_t> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   const DeviceMesh mesh(at::kCPU, {ranks}, std::move(all));
-  return Spec::make(mesh, {placement}, {12, 24}, at::kFloat);
+  return Spec::make(mesh, {placement}, {1200, 2400}, at::kFloat);
 }
 
 std::string route(
@@ -60,17 +60,20 @@ TEST(Routes, CountTheCostOfGradients) {
   EXPECT_EQ(route(3, Shard(0), {Shard(1), Replicate()}, true), "S(1)");
 }
 
-// Returns the bytes to make all layouts in `wanted`, one after the other, each
-// from the nearest earlier one. With `by_route`, the first is made by its
-// route.
-double
-bytes(const SpecPtr& from, const std::vector<SpecPtr>& wanted, bool by_route) {
+// Returns the modelled microseconds to make all layouts in `wanted`, one after
+// the other, each from the nearest earlier one. With `by_route`, the first is
+// made by its route.
+
+double time_of(
+    const SpecPtr& from,
+    const std::vector<SpecPtr>& wanted,
+    bool by_route) {
   double sum = 0;
   std::vector<SpecPtr> made = {from};
   const auto bring = [&](const SpecPtr& to) {
-    double least = plan(from, to)->wire_bytes;
+    double least = redistribute_cost(from, to);
     for (const auto& other : made) {
-      least = std::min(least, plan(other, to)->wire_bytes);
+      least = std::min(least, redistribute_cost(other, to));
     }
     sum += least;
     made.push_back(to);
@@ -105,8 +108,8 @@ TEST(Routes, NeverCostMoreThanSeparateRedistributions) {
                 wanted.push_back(to);
               }
             }
-            const auto chosen = bytes(spec(ranks, from), wanted, true);
-            const auto greedy = bytes(spec(ranks, from), wanted, false);
+            const auto chosen = time_of(spec(ranks, from), wanted, true);
+            const auto greedy = time_of(spec(ranks, from), wanted, false);
             EXPECT_LE(chosen, greedy + 1e-9)
                 << ranks << " ranks, from " << to_string(from) << " to "
                 << to_string(a) << ", " << to_string(b) << ", " << to_string(c);

@@ -74,7 +74,7 @@ void print(const Spec& from, const Spec& to, const Plan& plan) {
 void list_plans() {
   std::cout.precision(std::numeric_limits<double>::max_digits10);
   for (const auto& shape : kMeshes) {
-    testing::with_fake_world(0, numel(shape), [&] {
+    dtensor::testing::with_fake_world(0, numel(shape), [&] {
       const auto mesh = init_device_mesh(at::kCPU, shape);
       for (const auto& sizes : kSizes) {
         const auto specs = all_specs(mesh, sizes);
