@@ -43,8 +43,9 @@ DeviceMesh with_groups_of(
     const MeshState& origin,
     const DeviceMesh& pure,
     const char* where) {
-  return origin.groups ? with_groups(pure, origin.groups->make_for(pure, where))
-                       : pure;
+  return origin.groups
+      ? with_groups(pure, origin.groups->make_for(pure, origin.shape, where))
+      : pure;
 }
 
 } // namespace dtensor::detail

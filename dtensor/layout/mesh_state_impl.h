@@ -29,10 +29,12 @@ class DTENSOR_API MeshGroups {
   /// the dimensions of `others`.
   virtual std::shared_ptr<MeshGroups> joined_with(
       const MeshGroups& others) const = 0;
-  /// Creates groups for `pure`, a mesh of the same world without groups. All
-  /// ranks of `pure` must call it. `where` begins error messages.
+  /// Creates groups for `pure`, a mesh without groups that joins or splits the
+  /// dimensions of this mesh, of `shape`. Costs that this mesh was given carry
+  /// over. All ranks of `pure` must call it. `where` begins error messages.
   virtual std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
+      c10::ArrayRef<int64_t> shape,
       const char* where) const = 0;
   /// Address of the World (comm/world.h) of this rank. Never null, and not
   /// reused while these groups live. Meshes of different worlds are never

@@ -289,6 +289,27 @@ TEST(BackendOverride, AppliesToSingleDimensions) {
   });
 }
 
+TEST(MeshCost, CarriesOverToJoinedAndSplitDimensions) {
+  run_ranks(4, [] {
+    const LinkCost dp{30, 12};
+    const LinkCost tp{7, 3};
+    const auto mesh = init_device_mesh(
+        at::kCPU, {1, 4}, {"dp", "tp"}, {.cost = {{"dp", dp}, {"tp", tp}}});
+    EXPECT_EQ(detail::link_cost(mesh.flatten(), 0), tp);
+    const auto apart = mesh.unflatten("tp", {2, 2}, {"cp", "ep"});
+    EXPECT_EQ(detail::link_cost(apart, 1), tp);
+    EXPECT_EQ(detail::link_cost(apart, 2), tp);
+    const auto both = apart[{"cp", "ep"}].flatten("cp_ep");
+    EXPECT_EQ(detail::link_cost(both, 0), tp);
+    const auto half = init_device_mesh(
+        at::kCPU, {2, 2}, {"a", "b"}, {.cost = {{"a", {30, 12}}}});
+    const LinkCost slowest = slower_of({30, 12}, detail::link_cost(half, 1));
+    EXPECT_EQ(detail::link_cost(half.flatten(), 0), slowest);
+    const auto plain = init_device_mesh(at::kCPU, {2, 2}, {"a", "b"});
+    EXPECT_EQ(plain.flatten(), init_device_mesh(at::kCPU, {4}, {"a_b"}));
+  });
+}
+
 TEST(MeshCost, IsSetPerDimension) {
   run_ranks(2, [] {
     const auto with = [](const std::string& dim, LinkCost cost) {

@@ -10,11 +10,9 @@
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -28,6 +26,7 @@ struct DimGroup {
   GroupPtr group;     // null on a rank outside the mesh
   std::string choice; // text of its options and cost; empty: defaults
   LinkCost cost;
+  bool is_priced = false; // MeshOptions gave the cost
   // Options for groups over this dimension and others; nullopt if the group is
   // not from this world's new_group().
   std::optional<GroupOptions> options;
@@ -51,6 +50,12 @@ std::vector<int64_t> ranks_over(
     }
   }
   return ranks;
+}
+
+// Returns the number of ranks of a row-major mesh that differ only in
+// dimensions from number `first` on.
+int64_t ranks_within(c10::ArrayRef<int64_t> shape, size_t first) {
+  return numel(shape.slice(first));
 }
 
 /// Groups of this rank, one per mesh dimension, and groups over several mesh
@@ -91,10 +96,17 @@ class Groups final : public MeshGroups {
 
   std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
+      c10::ArrayRef<int64_t> shape,
       const char* where) const override {
     check_owner(
         where, [] { return "the mesh"; }, world_.get());
-    return groups_of(pure);
+    MeshOptions options;
+    for (size_t dim = 0; dim < pure.shape().size(); ++dim) {
+      if (const auto cost = given_cost(shape, pure.shape(), dim)) {
+        options.cost[dim_name(pure, dim)] = *cost;
+      }
+    }
+    return groups_of(pure, options);
   }
 
   const void* world() const override {
@@ -126,6 +138,28 @@ class Groups final : public MeshGroups {
   }
 
  private:
+  // Returns the cost of dimension `dim` of a mesh of `new_shape` over the ranks
+  // of this mesh, of `shape`: that of the slowest of the dimensions that it
+  // shares ranks with. Empty if none of them was given a cost.
+  std::optional<LinkCost> given_cost(
+      c10::ArrayRef<int64_t> shape,
+      c10::ArrayRef<int64_t> new_shape,
+      size_t dim) const {
+    const int64_t stride = ranks_within(new_shape, dim + 1);
+    std::optional<LinkCost> slowest;
+    bool is_priced = false;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const bool is_shared = stride < ranks_within(shape, i) &&
+          ranks_within(new_shape, dim) > ranks_within(shape, i + 1);
+      if (is_shared) {
+        const auto& along = groups_[i];
+        slowest = slowest ? slower_of(*slowest, along.cost) : along.cost;
+        is_priced |= along.is_priced;
+      }
+    }
+    return is_priced ? slowest : std::nullopt;
+  }
+
   std::vector<DimGroup> groups_;
   std::shared_ptr<World> world_;
   std::string choice_;
@@ -209,6 +243,7 @@ dim_group(const DeviceMesh& mesh, size_t dim, const MeshOptions& options) {
     made.cost = cost_along(mesh, dim, *made.options);
   } else {
     made.cost = cost->second;
+    made.is_priced = true;
     made.choice += " " + text_of(made.cost);
   }
   return made;
@@ -225,11 +260,7 @@ const Groups* groups_in(const DeviceMesh& mesh) {
 std::vector<int64_t>
 ranks_along(const DeviceMesh& mesh, size_t dim, int64_t mine) {
   const auto shape = mesh.shape();
-  const int64_t stride = std::accumulate(
-      shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1,
-      shape.end(),
-      int64_t{1},
-      std::multiplies<>());
+  const int64_t stride = ranks_within(shape, dim + 1);
   const int64_t first = mine - mine / stride % shape[dim] * stride;
   std::vector<int64_t> result;
   for (int64_t i = 0; i < shape[dim]; ++i) {
@@ -261,7 +292,11 @@ std::shared_ptr<MeshGroups> groups_of(const std::vector<GroupPtr>& given) {
   std::vector<DimGroup> groups;
   for (const auto& group : given) {
     groups.push_back(
-        {group, c10::str(static_cast<const void*>(group.get())), {}, {}});
+        {group,
+         c10::str(static_cast<const void*>(group.get())),
+         {},
+         false,
+         {}});
   }
   return std::make_shared<Groups>(std::move(groups));
 }
