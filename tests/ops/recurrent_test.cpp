@@ -257,5 +257,41 @@ TEST(RecurrentTest, DropoutBetweenLayersIsByGlobalIndex) {
   });
 }
 
+// The second layer passes on what it gets, so each result is zero or twice the
+// first layer's.
+TEST(RecurrentTest, DropoutBetweenLayersScalesWhatItKeeps) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    manual_seed(3);
+    const auto input = at::arange(1, 73, at::kDouble).view({4, 6, 3}) / 72;
+    const auto weight = at::arange(1, 10, at::kDouble).view({3, 3}) / 9;
+    const auto none = at::zeros({3}, at::kDouble);
+    const auto no_state = at::zeros({3, 3}, at::kDouble);
+    const auto pass = at::eye(3, at::kDouble);
+    const auto on_all = [&](const at::Tensor& t) {
+      return in_layout(t, mesh, {Replicate()});
+    };
+    Tensors parameters;
+    for (const auto& t :
+         {weight, no_state, none, none, pass, no_state, none, none}) {
+      parameters.push_back(on_all(t));
+    }
+    const auto result = full(std::get<0>(at::rnn_relu(
+        in_layout(input, mesh, {Shard(1)}),
+        on_all(at::zeros({2, 6, 3}, at::kDouble)),
+        parameters,
+        true,
+        2,
+        0.5,
+        true,
+        false,
+        false)));
+    const auto kept = at::isclose(result, 2 * input.matmul(weight.t()));
+    EXPECT_TRUE(kept.logical_or(result == 0).all().item<bool>());
+    EXPECT_TRUE(kept.any().item<bool>());
+    EXPECT_FALSE(kept.all().item<bool>());
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor
