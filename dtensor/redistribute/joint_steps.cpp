@@ -3,8 +3,8 @@
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <dtensor/comm/group/mesh_groups_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Scalar.h>
@@ -132,16 +132,6 @@ void put(
 
 at::Tensor flattened(const at::Tensor& t) {
   return t.contiguous().view({-1});
-}
-
-// Returns the elements of all tensors, in one dimension.
-at::Tensor joined(const std::vector<at::Tensor>& parts) {
-  std::vector<at::Tensor> flat;
-  flat.reserve(parts.size());
-  for (const at::Tensor& part : parts) {
-    flat.push_back(flattened(part));
-  }
-  return at::cat(flat);
 }
 
 } // namespace
@@ -281,14 +271,7 @@ at::Tensor JointStep::assemble(const std::vector<at::Tensor>& parts) const {
 }
 
 at::Tensor JointStep::assemble(const at::Tensor& flat) const {
-  std::vector<at::Tensor> parts;
-  int64_t offset = 0;
-  for (const Sizes& shape : shapes_to_receive()) {
-    const int64_t size = numel(shape);
-    parts.push_back(flat.narrow(0, offset, size).view(shape));
-    offset += size;
-  }
-  return assemble(parts);
+  return assemble(out_of_buffer(flat, shapes_to_receive()));
 }
 
 JointStep::Payload JointStep::payload_of(const at::Tensor& local) const {
@@ -298,7 +281,7 @@ JointStep::Payload JointStep::payload_of(const at::Tensor& local) const {
     return {local.contiguous(), dim, sizes_along(dim, sharded)};
   }
   return {
-      is_gather ? flattened(local) : joined(parts_to_send(local)),
+      is_gather ? flattened(local) : in_one_buffer(parts_to_send(local)),
       0,
       numels(sharded)};
 }
@@ -332,15 +315,10 @@ PendingPtr JointStep::enter(at::Tensor&& local) const {
       return group_.all_reduce_async(owned.contiguous(), reduce_op());
     case StepKind::kAllToAll: {
       const auto parts = parts_to_send(owned);
-      Sizes sent;
-      Sizes received;
-      for (const at::Tensor& part : parts) {
-        sent.push_back(part.numel());
-      }
-      for (const Sizes& shape : shapes_to_receive()) {
-        received.push_back(numel(shape));
-      }
-      return group_.all_to_all_async(joined(parts), sent, received);
+      return group_.all_to_all_async(
+          in_one_buffer(parts),
+          counts_of(shapes_of(parts)),
+          counts_of(shapes_to_receive()));
     }
     case StepKind::kAllGather: {
       Payload payload = payload_of(owned);
