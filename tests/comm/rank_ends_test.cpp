@@ -5,9 +5,9 @@
 #include <dtensor/comm/world.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <tests/exit_thread.h>
 #include <torch/torch.h>
 
-#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +26,7 @@ namespace dtensor {
 namespace TEST_SOURCE {
 
 using test::error_of;
+using test::exit_thread;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -72,7 +73,7 @@ TEST(EndOfARank, ByPthreadExitIsAFailure) {
       error_of([] {
         run_ranks(2, [](int64_t rank) {
           if (rank == 1) {
-            pthread_exit(nullptr);
+            exit_thread();
           }
           both()->barrier();
         });
@@ -94,7 +95,7 @@ TEST(EndOfARank, ByPthreadExitUnwindsItsStack) {
       error_of([&] {
         run_ranks(3, [&] {
           const Guard guard{destroyed};
-          pthread_exit(nullptr);
+          exit_thread();
         });
       }),
       HasSubstr("3 of 3 ranks failed. every rank: the thread of this rank was "
@@ -105,7 +106,7 @@ TEST(EndOfARank, ByPthreadExitUnwindsItsStack) {
 TEST(EndOfARank, ByPthreadExitEndsLivingRanks) {
   Ranks ranks(2);
   EXPECT_THAT(
-      error_of([&] { ranks.run([] { pthread_exit(nullptr); }); }),
+      error_of([&] { ranks.run([] { exit_thread(); }); }),
       HasSubstr("terminated by pthread_exit"));
   EXPECT_THAT(
       error_of([&] { ranks.run([] {}); }),

@@ -10,6 +10,7 @@
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/run_world.h>
 #include <tests/command_line.h>
+#include <tests/exit_thread.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -18,7 +19,6 @@
 #include <string>
 #include <thread>
 
-#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,7 +79,7 @@ void do_wrong(const Options& options, const dtensor::GroupPtr& group) {
   } else if (options.fault == "int") {
     throw 7;
   } else if (options.fault == "pthread_exit") {
-    pthread_exit(nullptr);
+    dtensor::test::exit_thread();
   } else if (options.fault == "stop") {
     std::raise(SIGSTOP);
   } else if (options.fault == "fork") {
