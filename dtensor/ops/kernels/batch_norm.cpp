@@ -63,7 +63,8 @@ at::Tensor detail::summed_over_ranks(at::Tensor local, const Spec& layout) {
 
 double detail::channel_count(const Spec& layout) {
   const auto channels = std::max<int64_t>(layout.sizes()[1], 1);
-  return static_cast<double>(layout.numel() / channels);
+  const int64_t count = layout.numel() / channels;
+  return static_cast<double>(count);
 }
 
 std::vector<int64_t> detail::all_but_channels(const at::Tensor& input) {
@@ -95,7 +96,8 @@ at::Tensor local_moments(const at::Tensor& input) { // (3, channels)
   const auto wide = input.to(at::promoteTypes(input.scalar_type(), at::kFloat));
   const auto [variance, mean] =
       at::var_mean(wide, detail::all_but_channels(input), /*correction=*/0);
-  const auto count = static_cast<double>(input.numel() / channels);
+  const int64_t elements = input.numel() / channels;
+  const auto count = static_cast<double>(elements);
   return at::stack(
       {at::full_like(mean, count, options),
        mean.to(at::kDouble),

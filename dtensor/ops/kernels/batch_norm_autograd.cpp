@@ -118,7 +118,7 @@ at::Tensor vector_or(
     const char* name,
     double number,
     const at::Tensor& input) {
-  const auto vector = args.tensor(name);
+  auto vector = args.tensor(name);
   if (vector.defined()) {
     return vector;
   }
