@@ -6,6 +6,7 @@ Copies the pages, at their paths, and adds to them what a reader on GitHub gets
 from a link:
 - a page for each public header, and one for each folder of headers
 - the texts of tests/golden, in the pages that introduce them
+- the documentation of the Python package, in the page that lists its names
 - a page for each other file or folder to which a page links, with its content
 
 The sidebar lists the pages in the order in which README.md links to them.
@@ -15,6 +16,7 @@ import re
 from pathlib import Path
 
 import golden
+import python_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build/docs/source"
@@ -143,7 +145,8 @@ class Site:
             text = (ROOT / page).read_text()
             if str(page) == HEADERS:
                 text += "\n" + toctree(folders)
-            self.add(page, golden.completed(ROOT, page, text))
+            text = golden.completed(ROOT, page, text)
+            self.add(page, python_reference.completed(page, text))
 
     def add_start(self) -> None:
         """Adds README.md as the start page, with the sidebar."""
