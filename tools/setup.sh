@@ -138,13 +138,13 @@ else
 fi
 
 # Packages for PyTorch's own samples (tests/randomized/op_samples), the length of
-# functions, and file formats. Without them these tests are skipped.
+# functions, file formats, and notebooks. Without them these tests are skipped.
 if [[ $origin == .venv ]] &&
-  ! { .venv/bin/python -c 'import expecttest, gguf, lizard, numpy, pytest, safetensors, sentencepiece' 2>/dev/null &&
+  ! { .venv/bin/python -c 'import expecttest, gguf, ipykernel, lizard, nbclient, numpy, pytest, safetensors, sentencepiece' 2>/dev/null &&
     [[ -x .venv/bin/clang-format ]]; }; then
-  say "installing numpy, expecttest, lizard, pytest, gguf, safetensors, sentencepiece and clang-format in .venv"
+  say "installing numpy, expecttest, lizard, pytest, gguf, safetensors, sentencepiece, nbclient, ipykernel and clang-format in .venv"
   .venv/bin/python -m pip install --quiet \
-    numpy expecttest pytest gguf safetensors sentencepiece lizard clang-format==14.0.6 ||
+    numpy expecttest pytest gguf safetensors sentencepiece nbclient ipykernel lizard clang-format==14.0.6 ||
     say "without them, lints and the test of operator samples are skipped"
 fi
 

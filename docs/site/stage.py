@@ -6,6 +6,8 @@ Copies the pages, at their paths, and adds to them what a reader on GitHub gets
 from a link:
 - a page for each public header, and one for each folder of headers
 - the texts of tests/golden, in the pages that introduce them
+- the documentation of the Python package, in the page that lists its names
+- a page for each notebook, with its outputs
 - a page for each other file or folder to which a page links, with its content
 
 The sidebar lists the pages in the order in which README.md links to them.
@@ -15,16 +17,19 @@ import re
 from pathlib import Path
 
 import golden
+import notebooks
+import python_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build/docs/source"
 HEADERS = "docs/reference/headers.md"  # lists the folders of headers
 LEFT_OUT = re.compile(r"EXCLUDE +=((?:.*\\\n)*.*)")
 CAPTIONS = {"docs": "About", "docs/concepts": "Concepts", "docs/guides": "Guides",
-            "docs/reference": "Reference"}
+            "docs/notebooks": "Guides", "docs/reference": "Reference"}
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".json": "json"}
 DOCUMENTS = [*map(Path, ("CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md")),
              *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/**/*.md")))]
+NOTEBOOKS = [path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/**/*.ipynb"))]
 # Link or image outside of code. A target that does not exist stays as it is.
 LINK = re.compile(r"(\]\()([^()\s#]+)((?:#[^()\s]*)?\))")
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
@@ -60,7 +65,7 @@ def folder_page(folder: Path, headers: list[Path]) -> str:
 
 def toctree(pages: list[str], caption: str = "") -> str:
     options = ":hidden:\n" + (f":caption: {caption}\n" if caption else "")
-    names = "\n".join(page.removesuffix(".md") for page in pages)
+    names = "\n".join(re.sub(r"\.(md|ipynb)$", "", page) for page in pages)
     return f"```{{toctree}}\n{options}\n{names}\n```\n"
 
 
@@ -101,6 +106,8 @@ class Site:
             return target
         if target in DOCUMENTS:
             return target
+        if target in NOTEBOOKS:
+            return target.with_suffix(".md")
         page = target / "index.md" if path.is_dir() else target.with_name(target.name + ".md")
         if page not in self.pages and path.exists():
             self.add(page, listing_page(target) if path.is_dir() else file_page(target))
@@ -143,13 +150,18 @@ class Site:
             text = (ROOT / page).read_text()
             if str(page) == HEADERS:
                 text += "\n" + toctree(folders)
-            self.add(page, golden.completed(ROOT, page, text))
+            text = golden.completed(ROOT, page, text)
+            self.add(page, python_reference.completed(page, text))
+
+    def add_notebooks(self) -> None:
+        for path in NOTEBOOKS:
+            self.add(path.with_suffix(".md"), notebooks.page_of((ROOT / path).read_text()))
 
     def add_start(self) -> None:
         """Adds README.md as the start page, with the sidebar."""
         text = (ROOT / "README.md").read_text()
         groups: dict[str, list[str]] = {}
-        for page in dict.fromkeys(re.findall(r"\]\(([\w./]+\.md)\)", text)):
+        for page in dict.fromkeys(re.findall(r"\]\(([\w./]+\.(?:md|ipynb))\)", text)):
             caption = CAPTIONS.get(os.path.dirname(page), "About")
             groups.setdefault("Start" if page == "docs/tutorial.md" else caption, []).append(page)
         order = ["Start", "Guides", "Concepts", "Reference", "About"]
@@ -173,6 +185,7 @@ def main() -> None:
     site = Site()
     folders = site.add_headers()
     site.add_documents(folders)
+    site.add_notebooks()
     site.add_start()
     site.write()
     print(f"{len(site.pages)} pages")

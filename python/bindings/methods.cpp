@@ -308,17 +308,9 @@ PyGetSetDef attributes[] = {
      kRedistributeDoc,
      nullptr}};
 
-/// Gives the class torch.Tensor the attributes, and the class DTensor, which
-/// has no instances, the methods as functions: DTensor.to_local(x).
-void add_attributes(py::handle tensor_class, py::handle dtensor_class) {
+/// Gives the class torch.Tensor the attributes.
+void add_attributes(py::handle tensor_class) {
   auto* const tensor_type = reinterpret_cast<PyTypeObject*>(tensor_class.ptr());
-  for (const auto method : {kToLocal, kFullTensor, kRedistribute}) {
-    py::setattr(
-        dtensor_class,
-        methods[method].ml_name,
-        py::reinterpret_steal<py::object>(
-            PyDescr_NewMethod(tensor_type, &methods[method])));
-  }
   for (PyGetSetDef& attribute : attributes) {
     const auto descriptor = py::reinterpret_steal<py::object>(
         PyDescr_NewGetSet(tensor_type, &attribute));

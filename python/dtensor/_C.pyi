@@ -68,7 +68,23 @@ def make_mesh(
 ) -> Mesh: ...
 def c10d_backend(ranks: Sequence[int]) -> Any: ...
 def run_ranks(ranks: int, function: Callable[[int], None]) -> None: ...
-def is_dtensor(x: object, /) -> bool: ...
+def is_dtensor(x: object, /) -> bool:
+    """Returns whether the object is a distributed tensor.
+
+    Corresponds to ``isinstance(x, DTensor)`` in ``torch.distributed.tensor``, and
+    costs less.
+
+    Args:
+        x: any object.
+
+    Example::
+
+        >>> dtensor.is_dtensor(zeros(8, device_mesh=mesh))
+        True
+        >>> dtensor.is_dtensor(torch.zeros(8))
+        False
+    """
+
 def from_local(
     local_tensor: torch.Tensor,
     device_mesh: DeviceMesh | None = None,
@@ -79,7 +95,7 @@ def from_local(
     stride: Sequence[int] | None = None,
     grad_placements: _Layout = None,
 ) -> torch.Tensor: ...
-def add_attributes(tensor_class: type, dtensor_class: type) -> None: ...
+def add_attributes(tensor_class: type) -> None: ...
 def from_spec(
     local: torch.Tensor,
     device_mesh: DeviceMesh,

@@ -3,7 +3,8 @@
 
 ``import dtensor.as_torch`` as the first line of a program, or
 ``python -m dtensor program.py``, replaces the DTensor of this process. Names
-of ``torch.distributed.tensor`` keep their meaning.
+of ``torch.distributed.tensor`` keep their meaning. The functions of this module are
+those that ``torch.distributed.tensor`` does not have.
 """
 
 import torch  # noqa: F401  (loads the libraries that _C needs)

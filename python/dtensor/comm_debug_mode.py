@@ -70,8 +70,18 @@ class _Tracker(_comm_mode._CommModeModuleTracker):
 class CommDebugMode(_comm_mode.CommDebugMode):
     """Counts collectives, by the operators that PyTorch would call for them.
 
-    The engine's collectives are counted, and those that Python code calls
-    itself, such as in local_map().
+    Corresponds to :class:`torch.distributed.tensor.debug.CommDebugMode`, a context
+    manager, and has its other methods too, such as
+    ``generate_comm_debug_tracing_table``. The engine's collectives are counted,
+    and those that Python code calls itself, such as in local_map().
+
+    Example::
+
+        >>> with CommDebugMode() as comm:
+        ...     y = model(batch)
+        >>> comm.get_total_counts()
+        1
+        >>> print(comm.generate_comm_debug_tracing_table(noise_level=0))
     """
 
     def __init__(self) -> None:
@@ -106,9 +116,23 @@ class CommDebugMode(_comm_mode.CommDebugMode):
                 counts[phase][_operator(kind)] += 1
 
     def get_comm_counts(self) -> dict[Any, int]:
+        """Returns the number of calls of each collective.
+
+        Example::
+
+            >>> comm.get_comm_counts()[torch.ops.c10d_functional.all_reduce]
+            1
+        """
         self._count()
         return super().get_comm_counts()
 
     def get_total_counts(self) -> int:
+        """Returns the number of calls of all collectives.
+
+        Example::
+
+            >>> comm.get_total_counts()
+            1
+        """
         self._count()
         return super().get_total_counts()

@@ -30,8 +30,27 @@ def context_parallel(
 ) -> Iterator[None]:
     """Shards buffers along their sequence, and attention with them.
 
-    See :func:`torch.distributed.tensor.experimental.context_parallel`. The
+    Corresponds to
+    :func:`torch.distributed.tensor.experimental.context_parallel`. Inside the
+    context, each buffer is this rank's shard, and
+    ``scaled_dot_product_attention`` attends to the sequence of all ranks. The
     sequence may have any length, and the backward pass may follow the context.
+
+    Args:
+        mesh: mesh of one dimension whose ranks share the sequence.
+        buffers: tensors to shard in place, such as inputs and labels. They are
+            full again after the context.
+        buffer_seq_dims: sequence dimension of each buffer.
+        no_restore_buffers: buffers that may stay sharded after the context.
+
+    Example::
+
+        >>> q.shape, k.shape, v.shape  # batch, heads, sequence, channels
+        (torch.Size([2, 4, 8, 16]), torch.Size([2, 4, 8, 16]), torch.Size([2, 4, 8, 16]))
+        >>> with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
+        ...     y = F.scaled_dot_product_attention(q, k, v)
+        >>> y.shape
+        torch.Size([2, 4, 2, 16])
     """
     scope = _C.ContextParallel()
     scope.enter(
@@ -55,7 +74,29 @@ def context_parallel_unshard(
 ) -> list[torch.Tensor]:
     """Returns the full tensors of local shards, in sequence order.
 
-    The order is that of the rank's latest :func:`context_parallel`.
+    Corresponds to ``context_parallel_unshard`` in
+    ``torch.distributed.tensor.experimental._attention``. The order is that of the
+    rank's latest :func:`context_parallel`.
+
+    Args:
+        mesh: mesh of the context.
+        buffers: plain tensors, each the shard of this rank.
+        seq_dims: sequence dimension of each buffer.
+        load_balancer: only None is supported.
+
+    Returns:
+        The full tensors, one for each buffer.
+
+    Raises:
+        NotImplementedError: if there is a ``load_balancer``.
+
+    Example::
+
+        >>> with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
+        ...     y = F.scaled_dot_product_attention(q, k, v)
+        >>> (full,) = context_parallel_unshard(mesh, [y], [2])
+        >>> torch.allclose(full, F.scaled_dot_product_attention(q, k, v), atol=1e-6)
+        True
     """
     if load_balancer is not None:
         raise NotImplementedError(
@@ -67,8 +108,17 @@ def context_parallel_unshard(
 
 
 def set_rotate_method(rotate_method: str) -> None:
-    """Sets how keys and values pass between ranks.
+    """Sets how :func:`context_parallel` passes keys and values between ranks.
 
-    "allgather" (the default), "alltoall", or "ulysses", which exchanges heads.
+    Corresponds to ``set_rotate_method`` in
+    ``torch.distributed.tensor.experimental._attention``.
+
+    Args:
+        rotate_method: "allgather" (the default), "alltoall", or "ulysses", which
+            exchanges heads and exists only here.
+
+    Example::
+
+        >>> set_rotate_method("alltoall")
     """
     _C.set_rotate_method(rotate_method)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,39 +22,186 @@ def _check_layout(layout: torch.layout, where: str) -> None:
         )
 
 
-def _factory(name: str) -> Callable[..., torch.Tensor]:
-    make = getattr(_C, name)
+def _arguments(size: Any, device_mesh: Any, *others: Any) -> tuple:
+    """Returns the arguments of the engine's function."""
+    return list(normalize_to_torch_size(size)), current_mesh(device_mesh), *others
 
-    def factory(
-        *size: Any,
-        dtype: torch.dtype | None = None,
-        layout: torch.layout = torch.strided,
-        requires_grad: bool = False,
-        device_mesh: DeviceMesh | None = None,
-        placements: Sequence[Placement] | None = None,
-    ) -> torch.Tensor:
-        _check_layout(layout, name)
-        return make(
-            list(normalize_to_torch_size(size)),
-            current_mesh(device_mesh),
-            placements,
-            dtype,
-            requires_grad,
-        )
 
-    factory.__name__ = factory.__qualname__ = name
-    factory.__doc__ = (
-        f"Like :func:`torch.{name}`, as a DTensor.\n\n"
-        f"See :func:`torch.distributed.tensor.{name}`."
+def zeros(
+    *size: Any,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requires_grad: bool = False,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+) -> torch.Tensor:
+    """Returns a DTensor of zeros.
+
+    Corresponds to :func:`torch.distributed.tensor.zeros`, and to
+    :func:`torch.zeros` for plain tensors.
+
+    Args:
+        size: shape of the full tensor: integers, or one list or tuple.
+        dtype: dtype; by default that of :func:`torch.get_default_dtype`.
+        layout: only ``torch.strided`` is supported.
+        requires_grad: whether operators record a gradient for the DTensor.
+        device_mesh: mesh; by default that of ``with device_mesh:``.
+        placements: one for each mesh dimension; by default Replicate.
+
+    Raises:
+        AssertionError: if ``layout`` is not ``torch.strided``.
+
+    Example::
+
+        >>> zeros(8, 3, device_mesh=mesh, placements=[Shard(0)]).to_local().shape
+        torch.Size([2, 3])
+    """
+    _check_layout(layout, "zeros")
+    return _C.zeros(
+        *_arguments(size, device_mesh, placements, dtype, requires_grad)
     )
-    return factory
 
 
-zeros = _factory("zeros")
-ones = _factory("ones")
-empty = _factory("empty")
-rand = _factory("rand")
-randn = _factory("randn")
+def ones(
+    *size: Any,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requires_grad: bool = False,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+) -> torch.Tensor:
+    """Returns a DTensor of ones.
+
+    Corresponds to :func:`torch.distributed.tensor.ones`, and to
+    :func:`torch.ones` for plain tensors.
+
+    Args:
+        size: shape of the full tensor: integers, or one list or tuple.
+        dtype: dtype; by default that of :func:`torch.get_default_dtype`.
+        layout: only ``torch.strided`` is supported.
+        requires_grad: whether operators record a gradient for the DTensor.
+        device_mesh: mesh; by default that of ``with device_mesh:``.
+        placements: one for each mesh dimension; by default Replicate.
+
+    Raises:
+        AssertionError: if ``layout`` is not ``torch.strided``.
+
+    Example::
+
+        >>> ones(8, device_mesh=mesh, placements=[Shard(0)]).to_local()
+        tensor([1., 1.])
+    """
+    _check_layout(layout, "ones")
+    return _C.ones(
+        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+    )
+
+
+def empty(
+    *size: Any,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requires_grad: bool = False,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+) -> torch.Tensor:
+    """Returns a DTensor with uninitialized elements.
+
+    Corresponds to :func:`torch.distributed.tensor.empty`, and to
+    :func:`torch.empty` for plain tensors.
+
+    Args:
+        size: shape of the full tensor: integers, or one list or tuple.
+        dtype: dtype; by default that of :func:`torch.get_default_dtype`.
+        layout: only ``torch.strided`` is supported.
+        requires_grad: whether operators record a gradient for the DTensor.
+        device_mesh: mesh; by default that of ``with device_mesh:``.
+        placements: one for each mesh dimension; by default Replicate.
+
+    Raises:
+        AssertionError: if ``layout`` is not ``torch.strided``.
+
+    Example::
+
+        >>> empty(8, 3, device_mesh=mesh, placements=[Shard(1)]).to_local().shape
+        torch.Size([8, 1])
+    """
+    _check_layout(layout, "empty")
+    return _C.empty(
+        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+    )
+
+
+def rand(
+    *size: Any,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requires_grad: bool = False,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+) -> torch.Tensor:
+    """Returns a DTensor of uniformly distributed numbers in [0, 1).
+
+    Corresponds to :func:`torch.distributed.tensor.rand`, and to
+    :func:`torch.rand` for plain tensors. The numbers do not
+    depend on the layout: the full tensor is the same in each.
+
+    Args:
+        size: shape of the full tensor: integers, or one list or tuple.
+        dtype: dtype; by default that of :func:`torch.get_default_dtype`.
+        layout: only ``torch.strided`` is supported.
+        requires_grad: whether operators record a gradient for the DTensor.
+        device_mesh: mesh; by default that of ``with device_mesh:``.
+        placements: one for each mesh dimension; by default Replicate.
+
+    Raises:
+        AssertionError: if ``layout`` is not ``torch.strided``.
+
+    Example::
+
+        >>> rand(8, 3, device_mesh=mesh, placements=[Shard(0)]).to_local().shape
+        torch.Size([2, 3])
+    """
+    _check_layout(layout, "rand")
+    return _C.rand(
+        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+    )
+
+
+def randn(
+    *size: Any,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requires_grad: bool = False,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+) -> torch.Tensor:
+    """Returns a DTensor of normally distributed numbers.
+
+    Corresponds to :func:`torch.distributed.tensor.randn`, and to
+    :func:`torch.randn` for plain tensors. The numbers do not
+    depend on the layout: the full tensor is the same in each.
+
+    Args:
+        size: shape of the full tensor: integers, or one list or tuple.
+        dtype: dtype; by default that of :func:`torch.get_default_dtype`.
+        layout: only ``torch.strided`` is supported.
+        requires_grad: whether operators record a gradient for the DTensor.
+        device_mesh: mesh; by default that of ``with device_mesh:``.
+        placements: one for each mesh dimension; by default Replicate.
+
+    Raises:
+        AssertionError: if ``layout`` is not ``torch.strided``.
+
+    Example::
+
+        >>> randn(8, 3, device_mesh=mesh, placements=[Shard(0)]).to_local().shape
+        torch.Size([2, 3])
+    """
+    _check_layout(layout, "randn")
+    return _C.randn(
+        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+    )
 
 
 def full(
@@ -67,9 +214,27 @@ def full(
     device_mesh: DeviceMesh | None = None,
     placements: Sequence[Placement] | None = None,
 ) -> torch.Tensor:
-    """Like :func:`torch.full`, as a DTensor.
+    """Returns a DTensor of which each element is ``fill_value``.
 
-    See :func:`torch.distributed.tensor.full`.
+    Corresponds to :func:`torch.distributed.tensor.full`, and to
+    :func:`torch.full` for plain tensors.
+
+    Args:
+        size: shape of the full tensor: a list or tuple of integers.
+        fill_value: number of all elements.
+        dtype: dtype; by default that of :func:`torch.full` for ``fill_value``.
+        layout: only ``torch.strided`` is supported.
+        requires_grad: whether operators record a gradient for the DTensor.
+        device_mesh: mesh; by default that of ``with device_mesh:``.
+        placements: one for each mesh dimension; by default Replicate.
+
+    Raises:
+        AssertionError: if ``layout`` is not ``torch.strided``.
+
+    Example::
+
+        >>> full((8,), 0.5, device_mesh=mesh, placements=[Shard(0)]).to_local()
+        tensor([0.5000, 0.5000])
     """
     _check_layout(layout, "full")
     return _C.full(

@@ -13,7 +13,22 @@ _SEED_BYTES = 8
 
 
 def manual_seed(seed: int, device_mesh: DeviceMesh) -> None:
-    """Seeds the random numbers of DTensors on this rank."""
+    """Seeds the random numbers of DTensors on this rank.
+
+    Corresponds to ``manual_seed`` in ``torch.distributed.tensor._random``. All
+    ranks of a mesh pass the same seed. :func:`torch.manual_seed` does so too.
+
+    Args:
+        seed: integer.
+        device_mesh: mesh that this rank belongs to.
+
+    Raises:
+        RuntimeError: if this rank is not in the mesh.
+
+    Example::
+
+        >>> manual_seed(0, mesh)
+    """
     if device_mesh.get_coordinate() is None:
         raise RuntimeError(
             "[manual_seed] manual_seed requires the current rank to be a part "

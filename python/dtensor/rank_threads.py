@@ -61,13 +61,35 @@ def run_world(
 ) -> list[Any]:
     """Runs ``function(*args)`` on each rank of a world, and returns its results.
 
-    Without a launcher the ranks are threads of this process, and the list has
-    the results of all ranks. Under ``torchrun`` this process is one rank,
-    ``ranks`` is ignored, and the list has the result of this rank.
-    ``torch.distributed`` is initialized inside ``function``.
+    Without a launcher the ranks are threads of this process, so that a model can
+    be tested in a notebook. ``torch.distributed`` is initialized inside
+    ``function``: each rank has process groups and a random generator of its own.
+    ``torch.distributed.tensor`` has no counterpart; ``run_world`` takes the place
+    of a launcher.
 
-    If a rank raises an exception, the other ranks end, and the exception of
-    the first rank that failed is raised here.
+    Args:
+        ranks: number of ranks. Under ``torchrun`` it is ignored: this process is
+            one of the launcher's ranks.
+        function: function that each rank calls.
+        args: arguments of the function; ranks that are threads share them.
+
+    Returns:
+        The results of all ranks, in rank order. Under ``torchrun``, a list with
+        the result of this rank.
+
+    Raises:
+        BaseException: the exception of the first rank that failed, with a note
+            that names the rank. The other ranks end.
+        RuntimeError: if this process or thread is a rank already.
+
+    Example::
+
+        >>> def function():
+        ...     mesh = init_device_mesh("cpu", (4,))
+        ...     x = distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])
+        ...     return x.to_local().tolist()
+        >>> dtensor.run_world(4, function)
+        [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
     """
     import dtensor.as_torch  # noqa: F401
 

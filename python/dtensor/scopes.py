@@ -24,7 +24,16 @@ def _entered(scope: Any) -> Iterator[None]:
 def loss_parallel() -> contextlib.AbstractContextManager[None]:
     """Computes cross_entropy of logits sharded over classes without a gather.
 
-    See :func:`torch.distributed.tensor.parallel.loss_parallel`.
+    Corresponds to :func:`torch.distributed.tensor.parallel.loss_parallel`.
+
+    Returns:
+        A context manager.
+
+    Example::
+
+        >>> with loss_parallel():
+        ...     loss = F.cross_entropy(logits, target)  # logits: Shard(1)
+        ...     loss.backward()
     """
     return _entered(_C.LossParallel())
 
@@ -32,7 +41,18 @@ def loss_parallel() -> contextlib.AbstractContextManager[None]:
 def implicit_replication() -> contextlib.AbstractContextManager[None]:
     """Treats plain tensors among the operands as replicated DTensors.
 
-    See :func:`torch.distributed.tensor.experimental.implicit_replication`.
+    Corresponds to
+    :func:`torch.distributed.tensor.experimental.implicit_replication`. Outside of
+    the scope, operators with DTensors and plain tensors raise an error.
+
+    Returns:
+        A context manager. Scopes may be nested, and the backward pass may run
+        outside.
+
+    Example::
+
+        >>> with implicit_replication():
+        ...     y = x + torch.ones(8, 8)  # x is a DTensor
     """
     return _entered(_C.ImplicitReplication())
 
@@ -40,7 +60,17 @@ def implicit_replication() -> contextlib.AbstractContextManager[None]:
 def on_missing_rule() -> contextlib.AbstractContextManager[None]:
     """Runs operators without a sharding rule on replicated operands.
 
-    The first call of each operator warns.
+    Outside of the scope, such an operator raises NotImplementedError. Inside,
+    each rank runs it on the full tensors, which costs memory and time; the first
+    call of each operator warns. ``torch.distributed.tensor`` has no counterpart.
+
+    Returns:
+        A context manager.
+
+    Example::
+
+        >>> with dtensor.on_missing_rule():
+        ...     y = torch.ops.mylib.scale(x, factors)
     """
     return _entered(_C.OnMissingRule())
 
@@ -48,10 +78,24 @@ def on_missing_rule() -> contextlib.AbstractContextManager[None]:
 class ExplicitRedistributionContext:
     """Reports redistributions that the program did not ask for.
 
+    Corresponds to ``ExplicitRedistributionContext`` in
+    ``torch.distributed.tensor._utils``, a context manager. An operator that would
+    redistribute an operand raises an error or warns, so that all communication is
+    by calls of ``redistribute``.
+
     Args:
         enable: False allows them again inside an outer context.
         strict: True also reports those that send nothing.
         mode: "raise" or "warn".
+
+    Raises:
+        RuntimeError: if ``mode`` is another text; inside the context, for a
+            redistribution that the program did not ask for.
+
+    Example::
+
+        >>> with ExplicitRedistributionContext():
+        ...     y = model(batch)
     """
 
     def __init__(
@@ -78,9 +122,25 @@ class ExplicitRedistributionContext:
 def register_sharding(op: Any) -> Callable[[Callable], Callable]:
     """Sets the sharding rule of an operator, or of each in a list.
 
-    See :func:`torch.distributed.tensor.experimental.register_sharding`. The
-    decorated function gets a DTensorSpec in place of each tensor. Call it
+    Corresponds to
+    :func:`torch.distributed.tensor.experimental.register_sharding`. Call it
     before ranks run.
+
+    Args:
+        op: operator, such as ``torch.ops.mylib.scale.default``, or a list.
+
+    Returns:
+        A decorator. The decorated function gets the arguments of the operator,
+        with a DTensorSpec in place of each tensor. It returns a list of pairs: the
+        placements of the results, and those of the arguments (None for arguments
+        that are no tensors). Its answer is cached for each combination of layouts
+        and shapes.
+
+    Example::
+
+        >>> @register_sharding(torch.ops.mylib.scale.default)
+        ... def scale_rule(x, factors):
+        ...     return [([Shard(0)], [Shard(0), Shard(0)])]
     """
 
     def register(function: Callable) -> Callable:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from dtensor import _C, checkpoints
-from dtensor.tensor import DTensor
 
 
 class _OnlyDistributed:
@@ -107,7 +106,7 @@ def install() -> None:
     }
     for name, function in only_distributed.items():
         setattr(torch.Tensor, name, _OnlyDistributed(function, name))
-    _C.add_attributes(torch.Tensor, DTensor)
+    _C.add_attributes(torch.Tensor)
     # Parameter first: it may inherit a method that torch.Tensor gets.
     for owner in (torch.nn.Parameter, torch.Tensor):
         for name, function in {
