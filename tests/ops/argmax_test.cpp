@@ -104,6 +104,26 @@ TEST(Argmax, OfTheLeastNumbersIsTheFirst) {
   });
 }
 
+TEST(Argmax, OfNoRowsIsEmptyOnAllRanks) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      const auto d = [&](const at::Tensor& whole, const Placement& p) {
+        return distribute_tensor(whole, mesh, {p}, std::nullopt);
+      };
+      const auto none = at::empty({2, 0, 3});
+      for (const auto& p : {Shard(0), Shard(2)}) {
+        const auto place = full_tensor(at::argmax(d(none, p), p.dim()));
+        EXPECT_EQ(place.sizes(), at::argmax(none, p.dim()).sizes());
+        EXPECT_EQ(
+            full_tensor(at::argmin(d(none, p), p.dim(), true)).sizes(),
+            at::argmin(none, p.dim(), true).sizes());
+      }
+      EXPECT_THROW(at::argmax(d(none, Shard(1)), 1), c10::Error);
+    });
+  }
+}
+
 TEST(Argmax, CostsOneSmallCollective) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {4}, {"tp"});

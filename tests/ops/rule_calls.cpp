@@ -291,6 +291,10 @@ void add_others(Table& table) {
   table["searchsorted.Tensor"] = {floats({4, 5}), x};
   table["take"] = {x, indices({3})};
   table["histc"] = {x, 5, 0, 1};
+  table["combinations"] = {floats({4})};
+  table["where.ScalarOther"] = {x > 0, x, 2.0};
+  table["where.ScalarSelf"] = {x > 0, 2.0, x};
+  table["masked_scatter_backward"] = {x, x > 0, Ints{4, 6}};
   table["bincount"] = {indices({4})};
   table["repeat_interleave.Tensor"] = {at::ones({4}, at::kLong)};
   table["_pack_padded_sequence"] = {

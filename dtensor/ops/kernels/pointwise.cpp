@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Helpers of pointwise operators.
+// Helpers and kernels of pointwise operators.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 
 namespace dtensor {
 namespace {
@@ -40,6 +47,53 @@ void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
       "[aten::rrelu_with_noise] draws random slopes in training, which every "
       "rank would draw differently. Use leaky_relu, or evaluation mode.");
   stack->emplace_back(at::leaky_relu(self, (lower + upper) / 2));
+}
+
+// Returns an operand of where(): a number becomes a tensor that is marked as
+// one, since a plain tensor beside a partial sum is refused.
+at::Tensor where_operand(
+    const c10::IValue& operand,
+    const at::Tensor& other,
+    at::ScalarType dtype) {
+  if (operand.isTensor()) {
+    return operand.toTensor().to(dtype);
+  }
+  auto number =
+      at::scalar_tensor(operand.toScalar(), other.options().dtype(dtype));
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return number;
+}
+
+// Kernel of where() with a tensor and a number.
+void where_number(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto other = torch::jit::pop(*stack);
+  const auto self = torch::jit::pop(*stack);
+  const auto condition = torch::jit::pop(*stack).toTensor();
+  const auto& tensor = self.isTensor() ? self.toTensor() : other.toTensor();
+  const auto dtype = at::result_type(
+      tensor, self.isTensor() ? other.toScalar() : self.toScalar());
+  stack->emplace_back(at::where(
+      condition,
+      where_operand(self, tensor, dtype),
+      where_operand(other, tensor, dtype)));
+}
+
+// Kernel of hinge_embedding_loss. LibTorch clamps in place, which would change
+// the layout of a partial sum.
+void hinge_embedding_loss(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  const auto target = args.tensor("target");
+  const auto apart = at::rsub(self, args.real("margin")).clamp_min(0);
+  const auto loss =
+      at::where(target.ne(1), apart, 0).add(at::where(target.ne(-1), self, 0));
+  const auto reduction = args.integer("reduction");
+  args.returns(
+      reduction == at::Reduction::Mean      ? loss.mean()
+          : reduction == at::Reduction::Sum ? loss.sum()
+                                            : loss);
 }
 
 // Returns a tensor of one element that determines the result dtype like the
@@ -97,6 +151,9 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
 
 DTENSOR_RULES(pointwise_kernels) {
   rules.kernel("rrelu_with_noise", rrelu);
+  rules.kernel("hinge_embedding_loss", hinge_embedding_loss);
+  rules.kernel("where.ScalarOther", where_number);
+  rules.kernel("where.ScalarSelf", where_number);
 }
 
 } // namespace dtensor

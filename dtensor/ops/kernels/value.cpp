@@ -180,6 +180,7 @@ DTENSOR_RULES(value) {
   for (const auto* name :
        {"nonzero",
         "masked_select",
+        "masked_scatter_backward",
         "_unique",
         "_unique2",
         "unique_dim",

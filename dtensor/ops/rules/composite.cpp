@@ -70,32 +70,12 @@ constexpr const char* kOtherNames[] = {
 
 // Operators that decompose into one operator with a rule and little else.
 constexpr const char* kShort[] = {
-    "__and__.Scalar",
-    "__and__.Tensor",
-    "__or__.Scalar",
-    "__or__.Tensor",
-    "__xor__.Scalar",
-    "__xor__.Tensor",
-    "conj_physical",
-    "dstack",
-    "hstack",
-    "inner",
-    "isclose",
-    "isfinite",
-    "isreal",
-    "l1_loss",
-    "log_sigmoid",
-    "nll_loss",
-    "nll_loss_nd",
-    "outer",
-    "relu6",
-    "selu",
-    "take_along_dim",
-    "tile",
-    "vstack",
-    "where.Scalar",
-    "where.ScalarOther",
-    "where.ScalarSelf",
+    "__and__.Scalar", "__and__.Tensor", "__or__.Scalar", "__or__.Tensor",
+    "__xor__.Scalar", "__xor__.Tensor", "conj_physical", "dstack",
+    "hstack",         "inner",          "isclose",       "isfinite",
+    "isreal",         "l1_loss",        "log_sigmoid",   "nll_loss",
+    "nll_loss_nd",    "outer",          "relu6",         "selu",
+    "take_along_dim", "tile",           "vstack",        "where.Scalar",
 };
 
 // Views whose schemas do not declare them as such.

@@ -8,6 +8,8 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
+#include <algorithm>
+
 namespace dtensor {
 namespace {
 
@@ -97,6 +99,39 @@ std::vector<OutputMeta> histc_meta(const OpCall& call) {
   return {dense({call.int_arg("bins")}, call.inputs[0].spec->dtype())};
 }
 
+// Returns the strategies of combinations: each contains elements of all shards.
+Strategies combinations(const OpCall&, int64_t) {
+  return {};
+}
+
+// Returns the number of ways to choose `r` of `n`.
+int64_t choose(int64_t n, int64_t r) {
+  int64_t ways = n < r ? 0 : 1;
+  for (int64_t i = 0; i < std::min(r, n - r); ++i) {
+    ways = ways * (n - i) / (i + 1);
+  }
+  return ways;
+}
+
+std::vector<OutputMeta> combinations_meta(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  const auto r = call.int_arg("r");
+  DTENSOR_CHECK(
+      self.dim() == 1 && r >= 0,
+      "[{}] needs a vector and a number of elements, got {} and {}. Flatten "
+      "the tensor.",
+      call.name(),
+      self,
+      r);
+  if (r == 0) {
+    return {dense({0}, self.dtype())};
+  }
+  const auto n = self.sizes()[0];
+  const auto rows =
+      choose(call.bool_arg("with_replacement") ? n + r - 1 : n, r);
+  return {dense({rows, r}, self.dtype())};
+}
+
 } // namespace
 
 DTENSOR_RULES(lookup) {
@@ -108,6 +143,9 @@ DTENSOR_RULES(lookup) {
   }
   // The gradient formula adds to plain zeros.
   rules.dim_rule("take", lookup(1)).with_meta(take_meta).as_region();
+  rules.dim_rule("combinations", combinations)
+      .with_meta(combinations_meta)
+      .as_region();
   rules.dim_rule("histc", histc).with_meta(histc_meta).scalar_values();
 }
 

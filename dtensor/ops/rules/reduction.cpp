@@ -272,8 +272,9 @@ Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
 void localize_place(const OpCall& call, Decision& decision) {
   const auto& spec = decision.layout_of(call, 0);
   const bool is_named = !call.arg("dim").isNone() && spec.dim() > 0;
-  decision.is_plain_call = !is_named || spec.numel() == 0 ||
-      !spec.is_sharded(call.dim_arg("dim", spec.dim()));
+  const auto dim = is_named ? call.dim_arg("dim", spec.dim()) : 0;
+  decision.is_plain_call = !is_named || !spec.is_sharded(dim) ||
+      spec.sizes()[static_cast<size_t>(dim)] == 0;
   if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
     decision.inputs[0] = call.inputs[0].spec;
   }

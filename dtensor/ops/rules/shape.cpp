@@ -162,6 +162,26 @@ DimMap diagonal_map(const OpCall& call) {
   return map;
 }
 
+// Returns the map of diag_embed, which replaces the last dimension by two.
+DimMap diag_embed_map(const OpCall& call) {
+  const auto ndim = call.inputs[0].dim();
+  const auto a = call.dim_arg("dim1", ndim + 1);
+  const auto b = call.dim_arg("dim2", ndim + 1);
+  DimMap map(static_cast<size_t>(ndim), -1);
+  size_t from = 0;
+  for (int64_t out = 0; out <= ndim && ndim > 0; ++out) {
+    if (out != a && out != b) {
+      map[from++] = out;
+    }
+  }
+  return map;
+}
+
+// Returns the strategies of diag_embed. It adds zeros, which only sums ignore.
+Strategies diag_embed_rule(const OpCall& call, int64_t mesh_dim) {
+  return linear_move_strategies(call, mesh_dim, diag_embed_map(call));
+}
+
 } // namespace
 
 DTENSOR_RULES(shape) {
@@ -181,6 +201,8 @@ DTENSOR_RULES(shape) {
   rules.dim_rule("roll", mapped(roll_map)).with_meta(like_first_input);
   rules.dim_rule("unfold", mapped(unfold_map));
   rules.dim_rule("diagonal", mapped(diagonal_map));
+  rules.dim_rule("diagonal_copy", mapped(diagonal_map));
+  rules.dim_rule("diag_embed", diag_embed_rule);
   rules.keep_composite("rot90");
 }
 

@@ -9,6 +9,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/write_through_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -74,6 +75,10 @@ void check_out(
       "or pass a plain out.",
       name,
       *spec_of(out));
+  if (const auto* scope = current_decomposition();
+      scope != nullptr && !is_dtensor(out)) {
+    scope->refuse(name, "writes a plain tensor created inside the operator");
+  }
   DTENSOR_CHECK(
       is_dtensor(out),
       "[{}] out is a plain tensor, but the result is {}. Pass a DTensor as "
