@@ -388,6 +388,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/embedding.cpp
   dtensor/ops/kernels/fft.cpp
   dtensor/ops/kernels/fused.cpp
+  dtensor/ops/kernels/global_indices.cpp
+  dtensor/ops/kernels/global_indices_impl.h
   dtensor/ops/kernels/kernel_args_impl.h
   dtensor/ops/kernels/linalg.cpp
   dtensor/ops/kernels/local_kernels_impl.h
@@ -396,12 +398,15 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
+  dtensor/ops/kernels/picked.cpp
+  dtensor/ops/kernels/picked_impl.h
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
   dtensor/ops/op_call.cpp

@@ -4,7 +4,7 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
+#include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -13,11 +13,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
 #include <limits>
-#include <vector>
 
 namespace dtensor {
 namespace {
@@ -39,25 +37,6 @@ at::ScalarType common_dtype(at::ScalarType dtype) {
   return at::isFloatingType(dtype) ? at::kDouble : at::kLong;
 }
 
-// Returns the global index of each local index.
-at::Tensor global_indices(const Intervals& held) {
-  std::vector<int64_t> all;
-  for (const auto& interval : held) {
-    for (auto i = interval.begin; i < interval.end; ++i) {
-      all.push_back(i);
-    }
-  }
-  return at::tensor(all, at::kLong);
-}
-
-at::Tensor to_global(const at::Tensor& local, const Intervals& held) {
-  if (held.size() == 1) {
-    return local + held[0].begin;
-  }
-  const auto table = global_indices(held).to(local.device());
-  return table.index_select(0, local.reshape({-1})).view(local.sizes());
-}
-
 struct Search {
   bool greatest;
   int64_t dim;
@@ -70,7 +49,8 @@ struct Search {
     const auto place = greatest ? at::argmax(part, dim, /*keepdim=*/true)
                                 : at::argmin(part, dim, /*keepdim=*/true);
     return {at::stack(
-        {part.gather(dim, place).to(dtype), to_global(place, held).to(dtype)})};
+        {part.gather(dim, place).to(dtype),
+         detail::to_global_indices(place, held).to(dtype)})};
   }
 
   // Returns the candidate of an empty shard, which loses to every other

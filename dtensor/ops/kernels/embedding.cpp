@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
@@ -16,12 +17,10 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/eq.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/unsqueeze.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 namespace dtensor {
@@ -55,19 +54,6 @@ at::Tensor look_up(
       : at::embedding(weight, rows, padding_idx, scale_grad_by_freq);
 }
 
-// Converts global row numbers to local ones; -1 for rows of other ranks.
-at::Tensor to_local_rows(const at::Tensor& indices, const Intervals& rows) {
-  auto local = at::full_like(indices, -1);
-  int64_t before = 0;
-  for (const auto& interval : rows) {
-    const auto held =
-        indices.ge(interval.begin).logical_and_(indices.lt(interval.end));
-    local = at::where(held, indices - (interval.begin - before), local);
-    before += interval.size();
-  }
-  return local;
-}
-
 int64_t to_local_row(int64_t row, const Intervals& rows) {
   int64_t before = 0;
   for (const auto& interval : rows) {
@@ -99,7 +85,7 @@ void detail::embedding_local(
   const auto indices = args.tensor("indices");
   check_in_range(op, indices, spec.sizes()[0]);
   const auto rows = local_intervals(spec, 0);
-  const auto local = to_local_rows(indices.reshape(-1), rows);
+  const auto local = to_local_indices(indices.reshape(-1), rows);
   const auto mine = at::nonzero(local.ge(0)).squeeze(1);
   const auto found = look_up(
       weight,

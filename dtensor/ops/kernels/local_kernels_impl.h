@@ -66,6 +66,9 @@ LocalKernelFunction least_local;
 /// shards it.
 LocalKernelFunction argmax_local;
 LocalKernelFunction argmin_local;
+/// Finds the k greatest or least elements of a sharded dimension. Ranks
+/// exchange k candidates each.
+LocalKernelFunction topk_local;
 
 /// Compute scans. The gradient of an empty shard depends on the same tensors as
 /// on other ranks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: cumulative
-// sums, sorting, top k. That dimension is unsharded.
+// sums, sorting, top k. That dimension is unsharded, except in topk.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -28,6 +28,56 @@ std::vector<OutputMeta> like_second(const OpCall& call) {
 Strategies renorm_rule(const OpCall& call, int64_t) {
   const auto dim = call.dim_arg("dim", call.inputs[0].dim());
   return {{{Shard(dim)}, {Shard(dim)}}};
+}
+
+// Returns this mesh dimension's largest shard of dimension `dim`; 0 if the mesh
+// dimension does not shard it.
+int64_t largest_shard(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+  if (!input.placement(mesh_dim).is_sharded(dim)) {
+    return 0;
+  }
+  const auto& mesh = input.spec->mesh();
+  int64_t parts = 1;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    parts *= input.placement(m).is_sharded(dim) ? mesh.size(m) : 1;
+  }
+  return (input.sizes()[static_cast<size_t>(dim)] + parts - 1) / parts;
+}
+
+bool has_order(at::ScalarType dtype) {
+  return dtype != at::kBool && !at::isComplexType(dtype);
+}
+
+// Returns the strategies of topk. Ranks exchange candidates if that moves fewer
+// bytes than the elements of the shards. A candidate has an index of 8 bytes at
+// most.
+Strategies topk_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = along_dim_rule()(call, mesh_dim);
+  const auto& input = call.inputs[0];
+  const auto dtype = input.spec->dtype();
+  if (input.dim() == 0 || input.spec->numel() == 0 || !has_order(dtype)) {
+    return strategies;
+  }
+  const auto dim = call.dim_arg("dim", input.dim());
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+  const auto k = call.int_arg("k");
+  if (k > 0 &&
+      k * (element + 8) <= largest_shard(input, mesh_dim, dim) * element) {
+    strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
+  }
+  return strategies;
+}
+
+// Marks calls that the operator itself can run: those along a dimension that is
+// not sharded. Others have the layout of the operand in their decision.
+void note_sharded_dim(const OpCall& call, Decision& decision) {
+  const auto spec =
+      decision.inputs[0] == nullptr ? call.inputs[0].spec : decision.inputs[0];
+  decision.is_plain_call =
+      spec->dim() == 0 || !spec->is_sharded(call.dim_arg("dim", spec->dim()));
+  if (!decision.is_plain_call) {
+    decision.inputs[0] = spec;
+  }
 }
 
 // Marks calls that the operator itself can run: those with elements.
@@ -60,9 +110,13 @@ DTENSOR_RULES(scan) {
   rules.dim_rule("glu_backward", along_dim_rule({0})).with_meta(like_second);
   // Operators that pick elements scatter into plain zeros in the backward pass,
   // so they run with the autograd of the local operator.
-  for (const auto* name : {"sort", "sort.stable", "topk"}) {
+  for (const auto* name : {"sort", "sort.stable"}) {
     rules.dim_rule(name, unsharded_dim_rule).as_region();
   }
+  rules.dim_rule("topk", topk_rule)
+      .with_localize(note_sharded_dim)
+      .with_local_kernel(topk_local)
+      .as_region();
   for (const auto* name : {"cummax", "cummin"}) {
     rules.dim_rule(name, unsharded_dim_rule)
         .with_meta(scanned_and_indices)

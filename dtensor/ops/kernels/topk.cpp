@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// topk along a sharded dimension: each rank finds the candidates of its shard,
+// and the ranks exchange only these.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/ops/kernels/global_indices_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/picked_impl.h>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/topk.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+// Values along the last dimension, and their global indices.
+struct Candidates { // (rows, count)
+  at::Tensor values;
+  at::Tensor indices;
+};
+
+// Returns the row-major bytes of a tensor.
+at::Tensor bytes_of(const at::Tensor& t) {
+  return t.contiguous().view({-1}).view(at::kByte);
+}
+
+// Reads a tensor of `count` columns from `bytes`, from `offset` on, and moves
+// `offset` behind it.
+at::Tensor read_rows(
+    const at::Tensor& bytes,
+    int64_t& offset,
+    int64_t count,
+    const at::Tensor& like) {
+  const auto rows = like.size(0);
+  const auto length = rows * count * static_cast<int64_t>(like.element_size());
+  // The copy is aligned for the dtype.
+  auto read = bytes.narrow(0, offset, length).clone();
+  offset += length;
+  return read.view(like.scalar_type()).view({rows, count});
+}
+
+// A search for the k greatest or least elements of each row.
+struct Search {
+  const Spec& spec;
+  int64_t dim;
+  int64_t k;
+  bool largest;
+
+  // Returns the number of candidates of the rank at `coordinate`, or of all
+  // ranks that differ from it in mesh dimensions that are `merged`.
+  int64_t count_at(Sizes coordinate, const std::vector<bool>& merged) const {
+    return std::min(k, size_at(coordinate, merged, 0));
+  }
+
+  int64_t size_at(Sizes& coordinate, const std::vector<bool>& merged, size_t m)
+      const {
+    const auto shape = spec.mesh().shape();
+    for (; m < merged.size(); ++m) {
+      if (!merged[m]) {
+        continue;
+      }
+      int64_t total = 0;
+      for (coordinate[m] = 0; coordinate[m] < shape[m]; ++coordinate[m]) {
+        total += size_at(coordinate, merged, m + 1);
+      }
+      coordinate[m] = 0;
+      return total;
+    }
+    const auto size = spec.sizes()[static_cast<size_t>(dim)];
+    return total_size(
+        local_intervals(size, dim, shape, spec.placements(), coordinate));
+  }
+
+  // Returns the candidates of this rank's shard, (rows, local size).
+  Candidates find(const at::Tensor& shard) const {
+    const auto count = std::min(k, shard.size(1));
+    auto [values, places] = at::topk(shard, count, 1, largest);
+    const auto size = spec.sizes()[static_cast<size_t>(dim)];
+    const bool narrow = size <= std::numeric_limits<int32_t>::max();
+    return {
+        values,
+        detail::to_global_indices(places, local_intervals(spec, dim))
+            .to(narrow ? at::kInt : at::kLong)};
+  }
+
+  // Returns the best k of all candidates. All ranks get the same, in particular
+  // of equal values, since a stable sort has one result.
+  Candidates best(const Candidates& all) const {
+    auto [values, order] = at::sort(
+        all.values, /*stable=*/true, /*dim=*/1, /*descending=*/largest);
+    const auto count = std::min(k, values.size(1));
+    return {
+        values.narrow(1, 0, count),
+        all.indices.gather(1, order.narrow(1, 0, count))};
+  }
+
+  // Gathers the candidates of the ranks along a mesh dimension.
+  Candidates
+  gather(const Candidates& mine, int64_t mesh_dim, const Sizes& counts) const {
+    Sizes lengths;
+    const auto rows = mine.values.size(0);
+    for (const auto count : counts) {
+      lengths.push_back(
+          rows * count *
+          static_cast<int64_t>(
+              mine.indices.element_size() + mine.values.element_size()));
+    }
+    const auto all =
+        get_group(spec.mesh(), mesh_dim)
+            .all_gather(
+                at::cat({bytes_of(mine.indices), bytes_of(mine.values)}),
+                0,
+                lengths);
+    std::vector<at::Tensor> values;
+    std::vector<at::Tensor> indices;
+    int64_t offset = 0;
+    for (const auto count : counts) {
+      indices.push_back(read_rows(all, offset, count, mine.indices));
+      values.push_back(read_rows(all, offset, count, mine.values));
+    }
+    return {at::cat(values, 1), at::cat(indices, 1)};
+  }
+
+  // Returns the global result.
+  Candidates run(const at::Tensor& shard) const {
+    auto found = find(shard);
+    const auto& mesh = spec.mesh();
+    std::vector<bool> merged(static_cast<size_t>(mesh.ndim()), false);
+    for (int64_t m = 0; m < mesh.ndim(); ++m) {
+      const auto at = static_cast<size_t>(m);
+      if (!spec.placements()[at].is_sharded(dim)) {
+        continue;
+      }
+      Sizes counts;
+      auto coordinate = coordinate_of(mesh);
+      for (int64_t rank = 0; rank < mesh.size(m); ++rank) {
+        coordinate[at] = rank;
+        counts.push_back(count_at(coordinate, merged));
+      }
+      found = best(gather(found, m, counts));
+      merged[at] = true;
+    }
+    return found;
+  }
+
+  static Sizes coordinate_of(const DeviceMesh& mesh) {
+    Sizes coordinate;
+    for (int64_t m = 0; m < mesh.ndim(); ++m) {
+      coordinate.push_back(mesh.get_local_rank(m));
+    }
+    return coordinate;
+  }
+};
+
+} // namespace
+
+void detail::topk_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  if (decision.is_plain_call) {
+    op.callBoxed(stack);
+    return;
+  }
+  KernelArgs args(op, *stack);
+  const auto shard = args.tensor("self");
+  const auto& spec = decision.inputs[0];
+  const auto sizes = decision.outputs[0]->local_sizes();
+  if (shard.is_meta()) {
+    args.returns(
+        at::empty(sizes, shard.options()),
+        at::empty(sizes, shard.options().dtype(at::kLong)));
+    return;
+  }
+  const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
+  const Search search{*spec, dim, args.integer("k"), args.flag("largest")};
+  const auto moved = shard.detach().movedim(dim, -1);
+  const auto length = moved.size(-1);
+  const auto rows = numel(sizes) / search.k;
+  const auto found = search.run(moved.reshape({rows, length}));
+  auto moved_sizes = moved.sizes().vec();
+  moved_sizes.back() = search.k;
+  const auto restored = [&](const at::Tensor& t) {
+    return t.reshape(moved_sizes).movedim(-1, dim).contiguous();
+  };
+  const auto indices = restored(found.indices.to(at::kLong));
+  args.returns(
+      picked_from_shards(shard, restored(found.values), indices, dim, spec),
+      indices);
+}
+
+} // namespace dtensor
