@@ -2,10 +2,11 @@
 """Adds the signatures and docstrings of the Python package to the page that lists
 its names. sphinx-autoapi reads them from the sources, without importing them.
 
-An extension of Sphinx, too, which shortens the signatures."""
+Also an extension of Sphinx, which shortens the signatures."""
 import re
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("docs/reference/python_package.md")
 NAME = re.compile(r"^- \[`dtensor\.(?:\w+\.)*(\w+)`\]\(.*\)$", re.M)
 FULL_NAME = re.compile(r"`([\w.]+)`")
@@ -36,7 +37,15 @@ def skip(app, what, name, member, skipped, options) -> bool | None:
     return None if getattr(member, "docstring", "") else True
 
 
+def note_sources(app, docname: str, text: list[str]) -> None:
+    """Makes the page depend on the package, so that a change renews it."""
+    if docname == str(PAGE.with_suffix("")):
+        for path in (Path(__file__), *(ROOT / "python/dtensor").glob("*.py*")):
+            app.env.note_dependency(str(path))
+
+
 def setup(app) -> dict:
+    app.connect("source-read", note_sources)
     app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-signature", shorten)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
