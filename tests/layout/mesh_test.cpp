@@ -36,6 +36,7 @@ struct FakeGroups : MeshGroups {
   }
   std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
+      c10::ArrayRef<int64_t> /*shape*/,
       const char* where) const override {
     return std::make_shared<FakeGroups>(
         world_,
