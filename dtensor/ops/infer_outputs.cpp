@@ -4,7 +4,11 @@
 #include <dtensor/ops/propagate_impl.h>
 
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/Exception.h>
 #include <dtensor/ops/path/stack_impl.h>
+
+#include <exception>
+#include <string_view>
 
 namespace dtensor::detail {
 namespace {
@@ -65,6 +69,15 @@ void replace_devices(torch::jit::Stack& stack) {
   }
 }
 
+// Returns true if there is no Meta kernel for a call. A kernel written in
+// Python raises Python's exception of that name, whose text begins with the
+// name.
+bool is_not_implemented(const std::exception& error) {
+  return dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr ||
+      (dynamic_cast<const c10::Error*>(&error) == nullptr &&
+       std::string_view(error.what()).starts_with("NotImplementedError"));
+}
+
 } // namespace
 
 std::optional<std::vector<OutputMeta>> infer_outputs(
@@ -83,7 +96,10 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
   replace_devices(stack);
   try {
     info.op.callBoxed(&stack);
-  } catch (const c10::NotImplementedError&) {
+  } catch (const std::exception& error) {
+    if (!is_not_implemented(error)) {
+      throw;
+    }
     return std::nullopt;
   }
   return collect(stack, info.num_returns);

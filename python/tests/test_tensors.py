@@ -53,7 +53,7 @@ def test_distribute_and_gather(run):
 # A tensor among the keys becomes a replicated DTensor.
 KEYS = [3, -1, (2, 3), (slice(1, 6, 2), 1), (..., 2), (None, 4), slice(None), ()]
 KEYS += [(slice(2, 5), None, slice(0, -1)), (3, ...), (..., slice(1, 4), 0)]
-INDICES = [torch.tensor([0, 6, 3])]
+INDICES = [torch.tensor([0, 6, 3]), FULL % 3 == 0, FULL[:, 0] > 9]
 
 
 def distributed_key(key, mesh):

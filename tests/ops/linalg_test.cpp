@@ -105,6 +105,49 @@ TEST(Linalg, OrthogonalFactors) {
   }
 }
 
+TEST(Linalg, PowersAndRanks) {
+  for (const auto& batch : kBatches) {
+    const auto a = regular(with(batch, {3, 3}), 1);
+    for (const int64_t n : {0, 1, 2, 3, 5, 6, -1, -2}) {
+      check("matrix_power " + std::to_string(n), {a}, [n](const Tensors& t) {
+        return Tensors{
+            at::matrix_power(t[0], n), at::linalg_matrix_power(t[0], n)};
+      });
+    }
+    const auto b = uniform(with(batch, {4, 3}), 2);
+    const auto limits = uniform(batch, 3);
+    check("matrix_rank", {b, limits}, [](const Tensors& t) {
+      return Tensors{
+          at::linalg_matrix_rank(t[0], 0.5),
+          at::linalg_matrix_rank(t[0], t[1]),
+          at::linalg_matrix_rank(t[0], std::nullopt, 0.3),
+          at::linalg_matrix_rank(t[0], t[1], t[1] / 2)};
+    });
+    check(
+        "matrix_rank hermitian",
+        {definite(with(batch, {3, 3}), 4)},
+        [](auto& t) {
+          return Tensors{at::linalg_matrix_rank(t[0], 0.5, /*hermitian=*/true)};
+        });
+  }
+}
+
+TEST(Linalg, ASingularMatrixOfOneRankFailsOnAll) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto whole = at::eye(3).repeat({2, 1, 1});
+    whole[1].zero_();
+    const auto x = distribute_tensor(whole, mesh, {Shard(0)});
+    EXPECT_NE(
+        error_of([&] { at::matrix_power(x, -2); }).find("singular"),
+        std::string::npos);
+    EXPECT_EQ(
+        error_of([&] { at::linalg_matrix_power(x[0].slice(0, 1), 2); }),
+        "[aten::linalg_matrix_power] needs square matrices, got f32[2, 3] on "
+        "(tp=2): S(1). Select them.");
+  });
+}
+
 TEST(Linalg, Spectra) {
   for (const auto& batch : kBatches) {
     const auto a = definite(with(batch, {3, 3}), 1);

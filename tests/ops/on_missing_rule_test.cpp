@@ -228,10 +228,10 @@ TEST(OnMissingRule, WarnsOnceForAnOperator) {
   run_ranks(2, [&](int64_t) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const test_text::Warnings warnings;
-    const at::Tensor x = place(numbers({2, 4, 4}, 1), mesh, {Shard(0)});
+    const at::Tensor x = place(numbers({2, 2, 3}, 1), mesh, {Shard(0)});
     for (int call = 0; call < 3; ++call) {
       const auto whole = on_missing_rule(Replicate());
-      at::max_pool1d(x, 2);
+      at::affine_grid_generator(x, {2, 1, 3, 3}, false);
     }
     static std::mutex mutex;
     const std::lock_guard<std::mutex> lock(mutex);
@@ -240,8 +240,8 @@ TEST(OnMissingRule, WarnsOnceForAnOperator) {
   ASSERT_EQ(texts.size(), 1U);
   EXPECT_EQ(
       texts[0],
-      "[aten::max_pool1d] has no sharding rule: every rank gathers the "
-      "operands and computes the full result. Register a rule with "
+      "[aten::affine_grid_generator] has no sharding rule: every rank gathers "
+      "the operands and computes the full result. Register a rule with "
       "register_sharding().");
 }
 

@@ -263,6 +263,11 @@ void add_linear_algebra(Table& table) {
        {"linalg_qr", "geqrf", "_linalg_svd", "linalg_pinv.atol_rtol_tensor"}) {
     table[name] = {tall};
   }
+  table["linalg_matrix_power"] = table["matrix_power"] = {a, 3};
+  table["linalg_matrix_rank.atol_rtol_float"] =
+      table["linalg_matrix_rank.atol_rtol_tensor"] = {tall};
+  table["linalg_matrix_rank"] = {tall, 0.5};
+  table["linalg_matrix_rank.tol_tensor"] = {tall, floats({4})};
   table["lu_unpack"] = {a, pivots};
   table["linalg_householder_product"] = {tall, floats({4, 5})};
   table["ormqr"] = {tall, floats({4, 5}), floats({4, 6, 2})};
@@ -292,6 +297,7 @@ void add_others(Table& table) {
   table["take"] = {x, indices({3})};
   table["histc"] = {x, 5, 0, 1};
   table["combinations"] = {floats({4})};
+  table["max_pool1d"] = {floats({2, 3, 6}), Ints{2}};
   table["where.ScalarOther"] = {x > 0, x, 2.0};
   table["where.ScalarSelf"] = {x > 0, 2.0, x};
   table["masked_scatter_backward"] = {x, x > 0, Ints{4, 6}};

@@ -59,6 +59,14 @@ TEST(Pooling, Maximum) {
            "max_pool1d",
            kLine,
            [](const auto& x) { return at::max_pool1d(x, {3}, {2}, {1}); }),
+       {"max_pool1d without gradients",
+        {kLine},
+        [](const TensorList& in) {
+          const at::NoGradGuard no_gradients;
+          return TensorList{at::max_pool1d(in[0], {3}, {2}, {1}, {1}, true)};
+        },
+        /*first_replicated=*/99,
+        /*differentiable=*/false},
        unary(
            "max_pool2d",
            kPicture,

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <numeric>
+#include <utility>
 
 namespace dtensor {
 namespace {
@@ -80,7 +81,12 @@ void detail::zeros_if_empty(
   }
   torch::jit::drop(*stack, op.schema().arguments().size());
   for (const auto& output : decision.outputs) {
-    stack->emplace_back(zeros(output, first));
+    auto result = zeros(output, first);
+    if (first.requires_grad() && result.defined() &&
+        result.is_floating_point()) {
+      result = result + first.sum(); // so that all ranks record the same graph
+    }
+    stack->emplace_back(std::move(result));
   }
 }
 

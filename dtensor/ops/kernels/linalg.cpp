@@ -2,17 +2,24 @@
 // Linear algebra: errors that all ranks report, traces, distances.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_linalg_check_errors.h>
 #include <ATen/ops/diagonal.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
+#include <ATen/ops/linalg_inv.h>
 #include <ATen/ops/norm.h>
 
+#include <cstdlib>
 #include <string>
 
 namespace dtensor {
@@ -71,6 +78,51 @@ void dist(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   detail::KernelArgs args(op, *stack);
   const auto difference = args.tensor("self") - args.tensor("other");
   args.returns(at::norm(difference, args.at("p").toScalar()));
+}
+
+// Returns self ** n of batches of matrices, n > 0, by repeated squaring.
+at::Tensor power_of(const at::Tensor& self, int64_t n) {
+  at::Tensor result;
+  auto square = self;
+  for (auto rest = n;;) {
+    if (rest % 2 != 0) {
+      result = result.defined() ? result.matmul(square) : square;
+    }
+    rest /= 2;
+    if (rest == 0) {
+      return result;
+    }
+    square = square.matmul(square);
+  }
+}
+
+// Kernel of linalg_matrix_power. LibTorch copies a plain identity matrix into
+// the power 0, and the gradient would be plain.
+void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  detail::KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  const auto& spec = *detail::spec_of(self);
+  const auto ndim = self.dim();
+  DTENSOR_CHECK(
+      ndim >= 2 && self.size(ndim - 1) == self.size(ndim - 2),
+      "[{}] needs square matrices, got {}. Select them.",
+      args.name(),
+      spec);
+  const auto n = args.integer("n");
+  if (n == 0) {
+    const auto identity = at::eye(
+        self.size(ndim - 1),
+        at::TensorOptions(self.scalar_type())
+            .device(self.is_meta() ? at::kMeta : spec.mesh().device_type()));
+    args.returns(self.clone(at::MemoryFormat::Contiguous)
+                     .copy_(detail::place_plain(identity, spec)));
+  } else if (n == 1 || n == -1) {
+    args.returns(
+        n == 1 ? self.clone(at::MemoryFormat::Contiguous)
+               : at::linalg_inv(self));
+  } else {
+    args.returns(power_of(n < 0 ? at::linalg_inv(self) : self, std::abs(n)));
+  }
 }
 
 // Returns the first global index of this rank along `dim`.
@@ -156,6 +208,8 @@ void detail::trace_local(
 DTENSOR_RULES(linalg_kernels) {
   rules.kernel("_linalg_check_errors", check_errors);
   rules.kernel("dist", dist);
+  rules.kernel("linalg_matrix_power", matrix_power);
+  rules.kernel("matrix_power", matrix_power);
 }
 
 } // namespace dtensor

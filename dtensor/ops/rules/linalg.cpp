@@ -253,6 +253,16 @@ void add_functions(RuleRegistry& rules) {
       "linalg_pinv.atol_rtol_tensor",
       {.inputs = {2, 0, 0}, .outputs = {2}},
       pinv_meta);
+  for (const auto* name :
+       {"linalg_matrix_rank",
+        "linalg_matrix_rank.tol_tensor",
+        "linalg_matrix_rank.atol_rtol_float",
+        "linalg_matrix_rank.atol_rtol_tensor"}) {
+    rules.dim_rule(name, batched({.inputs = {2, 0, 0}, .outputs = {0}}))
+        .with_meta(matrix_rank_meta)
+        .with_local_kernel(zeros_if_empty)
+        .as_region();
+  }
 }
 
 void add_solvers(RuleRegistry& rules) {

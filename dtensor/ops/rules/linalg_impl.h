@@ -45,6 +45,7 @@ std::vector<OutputMeta> ormqr_meta(const OpCall& call);
 std::vector<OutputMeta> eig_meta(const OpCall& call);
 std::vector<OutputMeta> eigvals_meta(const OpCall& call);
 std::vector<OutputMeta> pinv_meta(const OpCall& call);
+std::vector<OutputMeta> matrix_rank_meta(const OpCall& call);
 /// The solution of a system with broadcast batches.
 std::vector<OutputMeta> solved_meta(const OpCall& call);
 std::vector<OutputMeta> cholesky_solved_meta(const OpCall& call);

@@ -224,6 +224,17 @@ std::vector<OutputMeta> pinv_meta(const OpCall& call) {
       self.dtype())};
 }
 
+// Returns a number for each matrix. LibTorch ignores the tolerances of empty
+// matrices.
+std::vector<OutputMeta> matrix_rank_meta(const OpCall& call) {
+  const auto& self = checked(call, 0, 2);
+  const auto own = batch_of(self.sizes(), 2);
+  const auto batch = self.numel() == 0
+      ? own.vec()
+      : common_batch(call, {.inputs = {2, 0, 0}, .outputs = {0}});
+  return {dense(batch, at::kLong)};
+}
+
 std::vector<OutputMeta> solved_meta(const OpCall& call) {
   return solved(call, 1);
 }

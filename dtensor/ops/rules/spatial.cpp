@@ -246,6 +246,8 @@ void add_pooling(RuleRegistry& rules) {
       add_backward(rules, name + "_backward", space);
     }
   }
+  // Without gradients, LibTorch's max_pool1d reads memory.
+  add_spatial(rules, "max_pool1d", before_space(1));
   add_spatial(rules, "max_pool2d_with_indices", before_space(2));
   add_spatial(rules, "max_pool3d_with_indices", before_space(3))
       .with_meta(max_pool3d_meta);
