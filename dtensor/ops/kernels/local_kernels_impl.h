@@ -69,6 +69,9 @@ LocalKernelFunction argmin_local;
 /// Finds the k greatest or least elements of a sharded dimension. Ranks
 /// exchange k candidates each.
 LocalKernelFunction topk_local;
+/// Sorts a dimension that one mesh dimension shards. The result has the
+/// operand's layout.
+LocalKernelFunction sort_local;
 
 /// Compute scans. The gradient of an empty shard depends on the same tensors as
 /// on other ranks.

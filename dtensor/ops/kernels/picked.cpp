@@ -69,11 +69,11 @@ PositionsPtr positions_in(
   return positions;
 }
 
-void save(AutogradContext* ctx, const PositionsPtr& positions) {
+void save_positions(AutogradContext* ctx, const PositionsPtr& positions) {
   ctx->saved_data["positions"] = c10::IValue::make_capsule(positions);
 }
 
-PositionsPtr saved(AutogradContext* ctx) {
+PositionsPtr saved_positions(AutogradContext* ctx) {
   return c10::static_intrusive_pointer_cast<Positions>(
       ctx->saved_data["positions"].toCapsule());
 }
@@ -83,7 +83,7 @@ struct ScatterToShards : torch::autograd::Function<ScatterToShards> {
       AutogradContext* ctx,
       const at::Tensor& numbers,
       const PositionsPtr& positions) {
-    save(ctx, positions);
+    save_positions(ctx, positions);
     return positions->scatter(numbers);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads);
@@ -96,12 +96,12 @@ struct PickFromShards : torch::autograd::Function<PickFromShards> {
       const at::Tensor& shard,
       const PositionsPtr& positions,
       const at::Tensor* known) {
-    save(ctx, positions);
+    save_positions(ctx, positions);
     return known != nullptr ? known->clone() : positions->pick(shard);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {
-        ScatterToShards::apply(grads[0], saved(ctx)),
+        ScatterToShards::apply(grads[0], saved_positions(ctx)),
         at::Tensor(),
         at::Tensor()};
   }
@@ -110,7 +110,9 @@ struct PickFromShards : torch::autograd::Function<PickFromShards> {
 variable_list ScatterToShards::backward(
     AutogradContext* ctx,
     variable_list grads) {
-  return {PickFromShards::apply(grads[0], saved(ctx), nullptr), at::Tensor()};
+  return {
+      PickFromShards::apply(grads[0], saved_positions(ctx), nullptr),
+      at::Tensor()};
 }
 
 } // namespace

@@ -22,13 +22,13 @@ namespace dtensor {
 namespace {
 
 // Values along the last dimension, and their global indices.
-struct Candidates { // (rows, count)
+struct TopkCandidates { // (rows, count)
   at::Tensor values;
   at::Tensor indices;
 };
 
 // Returns the row-major bytes of a tensor.
-at::Tensor bytes_of(const at::Tensor& t) {
+at::Tensor row_major_bytes(const at::Tensor& t) {
   return t.contiguous().view({-1}).view(at::kByte);
 }
 
@@ -48,7 +48,7 @@ at::Tensor read_rows(
 }
 
 // A search for the k greatest or least elements of each row.
-struct Search {
+struct TopkSearch {
   const Spec& spec;
   int64_t dim;
   int64_t k;
@@ -80,7 +80,7 @@ struct Search {
   }
 
   // Returns the candidates of this rank's shard, (rows, local size).
-  Candidates find(const at::Tensor& shard) const {
+  TopkCandidates find(const at::Tensor& shard) const {
     const auto count = std::min(k, shard.size(1));
     auto [values, places] = at::topk(shard, count, 1, largest);
     const auto size = spec.sizes()[static_cast<size_t>(dim)];
@@ -93,7 +93,7 @@ struct Search {
 
   // Returns the best k of all candidates. All ranks get the same, in particular
   // of equal values, since a stable sort has one result.
-  Candidates best(const Candidates& all) const {
+  TopkCandidates best(const TopkCandidates& all) const {
     auto [values, order] = at::sort(
         all.values, /*stable=*/true, /*dim=*/1, /*descending=*/largest);
     const auto count = std::min(k, values.size(1));
@@ -103,8 +103,10 @@ struct Search {
   }
 
   // Gathers the candidates of the ranks along a mesh dimension.
-  Candidates
-  gather(const Candidates& mine, int64_t mesh_dim, const Sizes& counts) const {
+  TopkCandidates gather(
+      const TopkCandidates& mine,
+      int64_t mesh_dim,
+      const Sizes& counts) const {
     Sizes lengths;
     const auto rows = mine.values.size(0);
     for (const auto count : counts) {
@@ -113,12 +115,13 @@ struct Search {
           static_cast<int64_t>(
               mine.indices.element_size() + mine.values.element_size()));
     }
-    const auto all =
-        get_group(spec.mesh(), mesh_dim)
-            .all_gather(
-                at::cat({bytes_of(mine.indices), bytes_of(mine.values)}),
-                0,
-                lengths);
+    const auto all = get_group(spec.mesh(), mesh_dim)
+                         .all_gather(
+                             at::cat(
+                                 {row_major_bytes(mine.indices),
+                                  row_major_bytes(mine.values)}),
+                             0,
+                             lengths);
     std::vector<at::Tensor> values;
     std::vector<at::Tensor> indices;
     int64_t offset = 0;
@@ -130,7 +133,7 @@ struct Search {
   }
 
   // Returns the global result.
-  Candidates run(const at::Tensor& shard) const {
+  TopkCandidates run(const at::Tensor& shard) const {
     auto found = find(shard);
     const auto& mesh = spec.mesh();
     std::vector<bool> merged(static_cast<size_t>(mesh.ndim()), false);
@@ -181,7 +184,7 @@ void detail::topk_local(
     return;
   }
   const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
-  const Search search{*spec, dim, args.integer("k"), args.flag("largest")};
+  const TopkSearch search{*spec, dim, args.integer("k"), args.flag("largest")};
   const auto moved = shard.detach().movedim(dim, -1);
   const auto length = moved.size(-1);
   const auto rows = numel(sizes) / search.k;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: cumulative
-// sums, sorting, top k. That dimension is unsharded, except in topk.
+// sums, sorting, top k. That dimension is unsharded, except in topk and sort.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
+
+#include <cmath>
 
 namespace dtensor {
 namespace {
@@ -32,7 +34,7 @@ Strategies renorm_rule(const OpCall& call, int64_t) {
 
 // Returns this mesh dimension's largest shard of dimension `dim`; 0 if the mesh
 // dimension does not shard it.
-int64_t largest_shard(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+int64_t largest_shard_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   if (!input.placement(mesh_dim).is_sharded(dim)) {
     return 0;
   }
@@ -62,8 +64,56 @@ Strategies topk_rule(const OpCall& call, int64_t mesh_dim) {
   const auto element = static_cast<int64_t>(c10::elementSize(dtype));
   const auto k = call.int_arg("k");
   if (k > 0 &&
-      k * (element + 8) <= largest_shard(input, mesh_dim, dim) * element) {
+      k * (element + 8) <= largest_shard_of(input, mesh_dim, dim) * element) {
     strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
+  }
+  return strategies;
+}
+
+// Returns true if the shards of `dim` may be sorted where they are: chunks of
+// this mesh dimension alone. If another dimension can be sharded, moving the
+// shards there and back costs less.
+bool sorts_shards(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+  const auto& mesh = input.spec->mesh();
+  bool fits = input.spec->numel() > 0 && mesh.size(mesh_dim) > 1 &&
+      input.placement(mesh_dim).is_chunk() &&
+      input.placement(mesh_dim).is_sharded(dim);
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    fits &= m == mesh_dim || !input.placement(m).is_sharded(dim);
+  }
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    fits &=
+        d == dim || input.sizes()[static_cast<size_t>(d)] < mesh.size(mesh_dim);
+  }
+  return fits && !at::isComplexType(input.spec->dtype());
+}
+
+// Returns true if sorting shards moves fewer bytes than gathering them. Ranks
+// exchange each element and its index (2, 4 or 8 bytes) once, and about
+// sqrt(shard * ranks) samples and as many elements near them, of 16 bytes.
+bool is_worth_sorting(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+  const auto ranks = static_cast<double>(input.spec->mesh().size(mesh_dim));
+  const auto shard =
+      static_cast<double>(largest_shard_of(input, mesh_dim, dim));
+  const auto element =
+      static_cast<double>(c10::elementSize(input.spec->dtype()));
+  const double index = shard < 32768 ? 2 : shard < 2147483648.0 ? 4 : 8;
+  const auto samples = 48 * ranks * std::sqrt(shard * ranks);
+  return samples + shard * (element + index) * (ranks - 1) / ranks <
+      shard * element * (ranks - 1);
+}
+
+// Returns the strategies of sort. Shards are sorted where they are if that
+// pays.
+Strategies sort_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = along_dim_rule()(call, mesh_dim);
+  const auto& input = call.inputs[0];
+  if (input.dim() > 0) {
+    const auto dim = call.dim_arg("dim", input.dim());
+    if (sorts_shards(input, mesh_dim, dim) &&
+        is_worth_sorting(input, mesh_dim, dim)) {
+      strategies.push_back({{Shard(dim), Shard(dim)}, {Shard(dim)}});
+    }
   }
   return strategies;
 }
@@ -111,7 +161,10 @@ DTENSOR_RULES(scan) {
   // Operators that pick elements scatter into plain zeros in the backward pass,
   // so they run with the autograd of the local operator.
   for (const auto* name : {"sort", "sort.stable"}) {
-    rules.dim_rule(name, unsharded_dim_rule).as_region();
+    rules.dim_rule(name, sort_rule)
+        .with_localize(note_sharded_dim)
+        .with_local_kernel(sort_local)
+        .as_region();
   }
   rules.dim_rule("topk", topk_rule)
       .with_localize(note_sharded_dim)

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sort along a sharded dimension. Each rank sorts its shard. The ranks find the
+// positions at which the sorted shards divide into the shards of the result,
+// and exchange the elements once.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/sorted_rows_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/WrapDimMinimal.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+int64_t mesh_dim_sharding(const Spec& spec, int64_t dim) {
+  int64_t m = 0;
+  while (!spec.placements()[static_cast<size_t>(m)].is_sharded(dim)) {
+    ++m;
+  }
+  return m;
+}
+
+std::vector<int64_t> to_list(const at::Tensor& numbers) {
+  const auto host = numbers.to(at::kCPU, at::kLong).contiguous();
+  const auto* data = host.const_data_ptr<int64_t>();
+  return {data, data + host.numel()};
+}
+
+// Sends consecutive pieces of a vector to the ranks, and returns the received
+// pieces, concatenated.
+at::Tensor exchange(
+    Group& group,
+    const at::Tensor& vector,
+    const std::vector<int64_t>& sent,
+    const std::vector<int64_t>& received) {
+  std::vector<Sizes> shapes;
+  for (const auto size : received) {
+    shapes.push_back({size});
+  }
+  return at::cat(group.all_to_all(vector.split_with_sizes(sent), shapes));
+}
+
+// A permutation of elements across ranks.
+struct Route : torch::CustomClassHolder {
+  SpecPtr spec; // keeps the group's mesh
+  int64_t mesh_dim = 0;
+  at::Tensor send_order;    // flat positions in the shard
+  at::Tensor receive_order; // positions in the received elements
+  std::vector<int64_t> sent;
+  std::vector<int64_t> received;
+  std::vector<int64_t> from_sizes; // (rows, local size) of the operand
+  std::vector<int64_t> to_sizes;   // and of the result
+
+  Group& group() const {
+    return get_group(spec->mesh(), mesh_dim);
+  }
+  // Returns the received elements, before `receive_order`.
+  at::Tensor send(const at::Tensor& rows) const {
+    return exchange(
+        group(),
+        rows.reshape({-1}).index_select(0, send_order),
+        sent,
+        received);
+  }
+  at::Tensor arrange(const at::Tensor& arrived) const {
+    return arrived.index_select(0, receive_order).view(to_sizes);
+  }
+  at::Tensor forward(const at::Tensor& rows) const {
+    return arrange(send(rows));
+  }
+  at::Tensor backward(const at::Tensor& rows) const {
+    const auto arrived = rows.new_empty({receive_order.numel()})
+                             .index_copy(0, receive_order, rows.reshape({-1}));
+    const auto back = exchange(group(), arrived, received, sent);
+    return back.new_empty({send_order.numel()})
+        .index_copy(0, send_order, back)
+        .view(from_sizes);
+  }
+};
+using RoutePtr = c10::intrusive_ptr<Route>;
+
+// Moves elements along a route, or back; each is the gradient of the other.
+struct MoveAlongRoute : torch::autograd::Function<MoveAlongRoute> {
+  // `known` is the result if it is known already; null otherwise.
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& rows,
+      const RoutePtr& route,
+      bool back,
+      const at::Tensor* known) {
+    ctx->saved_data["route"] = c10::IValue::make_capsule(route);
+    ctx->saved_data["back"] = back;
+    return known != nullptr ? known->clone()
+        : back              ? route->backward(rows)
+                            : route->forward(rows);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto route = c10::static_intrusive_pointer_cast<Route>(
+        ctx->saved_data["route"].toCapsule());
+    const bool back = ctx->saved_data["back"].toBool();
+    const at::Tensor* const unknown = nullptr;
+    return {MoveAlongRoute::apply(grads[0], route, !back, unknown), {}, {}, {}};
+  }
+};
+
+// The sort of rows along their last dimension, which the ranks of one mesh
+// dimension share.
+struct Sort {
+  SpecPtr spec;
+  int64_t dim;
+  bool descending;
+
+  Interval held(int64_t rank, int64_t ranks) const {
+    return chunk(spec->sizes()[static_cast<size_t>(dim)], ranks, rank);
+  }
+
+  // Returns the smallest dtype for indices of a shard.
+  at::ScalarType index_dtype(int64_t shard) const {
+    return shard <= std::numeric_limits<int16_t>::max() ? at::kShort
+        : shard <= std::numeric_limits<int32_t>::max()  ? at::kInt
+                                                        : at::kLong;
+  }
+
+  // Sets the order in which a rank sends the elements of its rows, and how many
+  // of each row go to each rank: the result, (rows, ranks).
+  at::Tensor plan_sending(Route& route, const at::Tensor& rows) const {
+    auto& group = route.group();
+    const auto [keys, order] =
+        detail::stable_sort(detail::order_keys(rows, descending), 1);
+    const auto begin = held(group.rank(), group.size()).begin;
+    const auto cuts = detail::split_positions(
+        {keys,
+         order + begin,
+         spec->sizes()[static_cast<size_t>(dim)],
+         held(0, group.size()).size()},
+        group);
+    const auto num_rows = rows.size(0);
+    const auto length = rows.size(1);
+    const auto places = at::arange(length, cuts.options());
+    const auto ends = cuts.narrow(1, 1, group.size()).contiguous();
+    const auto receiver = at::searchsorted(
+        ends,
+        places.expand({num_rows, length}).contiguous(),
+        /*out_int32=*/false,
+        /*right=*/true);
+    const auto flat =
+        order + at::arange(num_rows, cuts.options()).unsqueeze(1) * length;
+    const auto by_receiver =
+        std::get<1>(detail::stable_sort(receiver.reshape({-1}), 0));
+    route.send_order = flat.reshape({-1}).index_select(0, by_receiver);
+    const auto counts = cuts.diff(1, 1);
+    route.sent = to_list(counts.sum(0));
+    return counts;
+  }
+
+  // Exchanges how many elements of each row a rank gets from each rank: the
+  // result, (ranks, rows).
+  at::Tensor plan_receiving(Route& route, const at::Tensor& counts) const {
+    std::vector<at::Tensor> columns;
+    std::vector<Sizes> shapes;
+    for (int64_t rank = 0; rank < counts.size(1); ++rank) {
+      columns.push_back(counts.select(1, rank).contiguous());
+      shapes.push_back({counts.size(0)});
+    }
+    const auto all = at::stack(route.group().all_to_all(columns, shapes));
+    route.received = to_list(all.sum(1));
+    return all;
+  }
+
+  // Sets the order of the received elements: by row, then by key. Equal keys
+  // arrive in the order of their indices.
+  void plan_order(
+      Route& route,
+      const at::Tensor& values,
+      const at::Tensor& counts) const {
+    auto order = std::get<1>(
+        detail::stable_sort(detail::order_keys(values, descending), 0));
+    const auto row = at::arange(counts.size(1), counts.options())
+                         .repeat(counts.size(0))
+                         .repeat_interleave(counts.reshape({-1}));
+    const auto by_row =
+        std::get<1>(detail::stable_sort(row.index_select(0, order), 0));
+    route.receive_order = order.index_select(0, by_row);
+  }
+
+  // Returns the global index of each received element.
+  at::Tensor received_indices(const Route& route, const at::Tensor& rows)
+      const {
+    const auto ranks = static_cast<int64_t>(route.sent.size());
+    const auto options = rows.options().dtype(at::kLong);
+    const auto local = at::arange(rows.size(1), options).expand(rows.sizes());
+    const auto arrived =
+        route.send(local.to(index_dtype(held(0, ranks).size()))).to(at::kLong);
+    auto pieces = arrived.split_with_sizes(route.received);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      auto& piece = pieces[static_cast<size_t>(rank)];
+      piece = piece + held(rank, ranks).begin;
+    }
+    return at::cat(pieces);
+  }
+
+  // Returns sorted values and their indices, and the route between the ranks.
+  std::tuple<at::Tensor, at::Tensor, RoutePtr> run(
+      const at::Tensor& rows) const {
+    auto route = c10::make_intrusive<Route>();
+    route->spec = spec;
+    route->mesh_dim = mesh_dim_sharding(*spec, dim);
+    route->from_sizes = rows.sizes().vec();
+    const auto counts = plan_receiving(*route, plan_sending(*route, rows));
+    const auto& group = route->group();
+    route->to_sizes = {rows.size(0), held(group.rank(), group.size()).size()};
+    const auto values = route->send(rows);
+    plan_order(*route, values, counts);
+    const auto indices = received_indices(*route, rows);
+    return {route->arrange(values), route->arrange(indices), route};
+  }
+};
+
+// Returns the values as a function of the rows, with their gradient.
+at::Tensor recorded(
+    const at::Tensor& rows,
+    const at::Tensor& values,
+    const RoutePtr& route) {
+  if (!at::GradMode::is_enabled() || !rows.requires_grad()) {
+    return values;
+  }
+  return MoveAlongRoute::apply(rows, route, /*back=*/false, &values);
+}
+
+} // namespace
+
+void detail::sort_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  if (decision.is_plain_call) {
+    op.callBoxed(stack);
+    return;
+  }
+  KernelArgs args(op, *stack);
+  const auto shard = args.tensor("self");
+  const auto& spec = decision.inputs[0];
+  const auto sizes = decision.outputs[0]->local_sizes();
+  if (shard.is_meta()) {
+    args.returns(
+        at::empty(sizes, shard.options()),
+        at::empty(sizes, shard.options().dtype(at::kLong)));
+    return;
+  }
+  const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
+  const auto moved = shard.movedim(dim, -1);
+  const auto num_rows = spec->numel() / spec->sizes()[static_cast<size_t>(dim)];
+  const auto rows = moved.reshape({num_rows, moved.size(-1)});
+  const Sort sort{spec, dim, args.flag("descending")};
+  const auto [values, indices, route] = sort.run(rows.detach());
+  const auto restored = [&](const at::Tensor& t) {
+    return t.reshape(moved.sizes()).movedim(-1, dim).contiguous();
+  };
+  args.returns(restored(recorded(rows, values, route)), restored(indices));
+}
+
+} // namespace dtensor

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rows that are sharded over the ranks of a group and sorted on each rank, and
+// the positions at which a global sort would divide them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/sort.h>
+#include <dtensor/comm/group.h>
+
+#include <tuple>
+
+namespace dtensor::detail {
+
+/// Returns int64 keys with the order of the elements: NaN is greatest, and -0
+/// equals 0. With `descending`, the order is reversed.
+at::Tensor order_keys(const at::Tensor& t, bool descending);
+
+/// Sorts along `dim`, in ascending order. Equal elements keep their order.
+inline std::tuple<at::Tensor, at::Tensor> stable_sort(
+    const at::Tensor& t,
+    int64_t dim) {
+  return at::sort(t, /*stable=*/true, dim, /*descending=*/false);
+}
+
+/// Rows of this rank, (rows, local size). Ranks hold consecutive ranges of the
+/// global index, in rank order.
+struct SortedRows {
+  at::Tensor keys;    // sorted
+  at::Tensor indices; // global; ascending where keys are equal
+  int64_t size = 0;   // global size
+  int64_t shard = 0;  // largest local size of any rank
+};
+
+/// Returns the elements of each row of this rank, of (rows, local size), that
+/// are in front of the global positions 0, chunk, 2 * chunk, ... of the sorted
+/// row: (rows, ranks + 1), from 0 to the local size. `chunk` is
+/// SortedRows::shard. Ranks exchange samples, and few elements around each
+/// position: about the square root of the number of elements.
+at::Tensor split_positions(const SortedRows& rows, Group& group);
+
+} // namespace dtensor::detail

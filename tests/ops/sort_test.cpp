@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// sort along a sharded dimension gives the plain operator's result, and keeps
+// the shards. Operators that find elements by rank, which gather the dimension,
+// give the plain result, too.
+#include <dtensor/debug/comm_debug_mode.h>
+#include <gtest/gtest.h>
+#include <tests/ops/against_plain.h>
+#include <torch/torch.h>
+
+#include <limits>
+#include <tuple>
+#include <vector>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using against_plain::check_cases;
+using against_plain::OpCase;
+using against_plain::TensorList;
+
+// Returns distinct numbers.
+at::Tensor distinct(at::IntArrayRef sizes) {
+  auto generator = at::detail::createCPUGenerator(3);
+  const auto count = c10::multiply_integers(sizes);
+  return at::randperm(count, generator, at::kDouble).view(sizes);
+}
+
+// Returns few distinct numbers, so that many are equal: NaN, infinities and
+// zeros of both signs among them.
+at::Tensor drawn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  const auto t = at::randint(0, 40, sizes, generator, at::kLong);
+  if (!at::isFloatingType(dtype)) {
+    auto numbers = t.to(dtype);
+    return dtype == at::kLong
+        ? numbers.masked_fill(t.eq(39), std::numeric_limits<int64_t>::max())
+        : numbers;
+  }
+  const auto infinity = std::numeric_limits<double>::infinity();
+  return (t - 20)
+      .to(at::kDouble)
+      .masked_fill(t.eq(4), infinity)
+      .masked_fill(t.eq(0), -infinity)
+      .masked_fill(t.eq(1), -0.0)
+      .masked_fill(t.eq(2), std::nan(""))
+      .to(dtype);
+}
+
+bool is_equal(const at::Tensor& a, const at::Tensor& b) {
+  return at::allclose(a, b, 0, 0, /*equal_nan=*/true);
+}
+
+void expect_as_plain(
+    const at::Tensor& whole,
+    const DeviceMesh& mesh,
+    const Placements& layout,
+    int64_t dim,
+    const Placements& expected_layout) {
+  const auto d = distribute_tensor(whole, mesh, layout, std::nullopt);
+  for (const bool descending : {false, true}) {
+    const auto [values, indices] = at::sort(whole, true, dim, descending);
+    const auto [got, places] = at::sort(d, true, dim, descending);
+    const auto what = to_string(*DTensor(d).spec());
+    EXPECT_TRUE(is_equal(full_tensor(got), values)) << what;
+    EXPECT_TRUE(at::equal(full_tensor(places), indices)) << what;
+    EXPECT_EQ(Placements(DTensor(got).placements()), expected_layout) << what;
+    EXPECT_TRUE(
+        at::equal(full_tensor(at::argsort(d, true, dim, descending)), indices))
+        << what;
+  }
+}
+
+TEST(Sort, KeepsTheShardsAndTheOrderOfEqualElements) {
+  for (const int64_t ranks : {2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      uint64_t seed = 0;
+      for (const auto dtype : {at::kDouble, at::kLong}) {
+        for (const int64_t size : {6001, 12000}) {
+          expect_as_plain(
+              drawn({size}, dtype, ++seed), mesh, {Shard(0)}, 0, {Shard(0)});
+        }
+        expect_as_plain(
+            drawn({1, 8200}, dtype, ++seed), mesh, {Shard(1)}, 1, {Shard(1)});
+      }
+      // Equal elements only; sorted elements.
+      expect_as_plain(
+          at::ones({9000}, at::kLong), mesh, {Shard(0)}, 0, {Shard(0)});
+      expect_as_plain(
+          at::arange(9000, at::kLong), mesh, {Shard(0)}, 0, {Shard(0)});
+    });
+  }
+}
+
+TEST(Sort, TakesSeveralRowsAndSmallDtypes) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {4}, {"tp"});
+    uint64_t seed = 50;
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kInt}) {
+      expect_as_plain(
+          drawn({90001, 3}, dtype, ++seed), mesh, {Shard(0)}, 0, {Shard(0)});
+    }
+    // So short a dimension is gathered.
+    expect_as_plain(
+        at::randint(0, 2, {9, 1}).to(at::kBool),
+        mesh,
+        {Shard(0)},
+        0,
+        {Replicate()});
+  });
+}
+
+TEST(Sort, OverOneOfTwoMeshDimensions) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"a", "b"});
+    const auto rows = drawn({1, 9001}, at::kDouble, 7);
+    expect_as_plain(
+        rows, mesh, {Shard(1), Replicate()}, 1, {Shard(1), Replicate()});
+    expect_as_plain(
+        rows, mesh, {Replicate(), Shard(1)}, 1, {Replicate(), Shard(1)});
+    expect_as_plain(
+        rows, mesh, {Shard(1), Shard(1)}, 1, {Replicate(), Shard(1)});
+  });
+}
+
+TEST(Sort, HasThePlainGradients) {
+  const auto input = distinct({9000}) / 8;
+  check_cases(
+      {{"sort",
+        {input},
+        [](const TensorList& in) {
+          return TensorList{std::get<0>(in[0].sort(0))};
+        }},
+       {"msort", {input}, [](const TensorList& in) {
+          return TensorList{in[0].msort()};
+        }}});
+}
+
+TEST(Sort, HasSecondDerivatives) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    const auto whole = distinct({9000}) / 9000;
+    const auto factors = at::arange(9000, at::kDouble) / 9000;
+    const auto second = [](at::Tensor x, const at::Tensor& weights) {
+      x = x.detach().requires_grad_();
+      const auto y = std::get<0>((x * x).sort(0));
+      const auto first = torch::autograd::grad(
+          {(y * y * weights).sum()}, {x}, {}, true, true)[0];
+      return torch::autograd::grad({(first * first).sum()}, {x})[0];
+    };
+    const auto put = [&](const at::Tensor& t) {
+      return distribute_tensor(t, mesh, {Shard(0)}, std::nullopt);
+    };
+    EXPECT_TRUE(at::allclose(
+        full_tensor(second(put(whole), put(factors))), second(whole, factors)));
+  });
+}
+
+TEST(Sort, MovesLessThanHalfOfTheBytesOfGathering) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {4}, {"tp"});
+    const auto d = distribute_tensor(
+        drawn({120000}, at::kDouble, 1), mesh, {Shard(0)}, std::nullopt);
+    const CommDebugMode gathering;
+    full_tensor(d);
+    const auto gathered = gathering.total().wire_bytes;
+    const CommDebugMode sorting;
+    at::sort(d);
+    EXPECT_LE(sorting.total().wire_bytes, gathered / 2);
+  });
+}
+
+// Returns the case of a function that returns values and indices.
+OpCase picking(
+    std::string name,
+    const at::Tensor& input,
+    std::function<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&)> fn) {
+  return {std::move(name), {input}, [fn = std::move(fn)](const TensorList& in) {
+            return TensorList{std::get<0>(fn(in[0]))};
+          }};
+}
+
+TEST(Sort, ElementsByRankAreThoseOfThePlainTensor) {
+  std::vector<OpCase> cases;
+  for (const auto& sizes : std::vector<std::vector<int64_t>>{{2, 7}, {7}, {}}) {
+    const auto x = distinct(sizes);
+    using T = const at::Tensor&;
+    cases.push_back(
+        picking("kthvalue", x, [](T t) { return t.kthvalue(1, -1); }));
+    cases.push_back(picking("median.dim", x, [](T t) { return t.median(-1); }));
+    cases.push_back(
+        picking("nanmedian.dim", x, [](T t) { return t.nanmedian(-1); }));
+    cases.push_back(picking("mode", x, [](T t) { return t.mode(-1); }));
+    cases.push_back(
+        against_plain::unary("median", x, [](T t) { return t.median(); }));
+    cases.push_back(against_plain::unary(
+        "nanmedian", x, [](T t) { return t.nanmedian(); }));
+  }
+  check_cases(cases);
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
