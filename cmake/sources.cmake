@@ -402,6 +402,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
   dtensor/ops/op_call.cpp

@@ -67,9 +67,12 @@ LocalKernelFunction least_local;
 LocalKernelFunction argmax_local;
 LocalKernelFunction argmin_local;
 
-/// Compute scans. The gradient of an empty shard depends on the same tensors as
-/// on other ranks.
+/// Compute scans. Along a sharded dimension, each rank scans its shard and
+/// combines it with the gathered totals of the preceding shards. The gradient
+/// of an empty shard depends on the same tensors as on other ranks.
+LocalKernelFunction cumsum_local;
 LocalKernelFunction cumprod_local;
+LocalKernelFunction logcumsumexp_local;
 LocalKernelFunction running_extreme_local;
 /// Computes quantiles. Those of an empty shard are an empty result.
 LocalKernelFunction quantile_local;
