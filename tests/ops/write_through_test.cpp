@@ -383,7 +383,7 @@ TEST(WriteThrough, AScopeOfExplicitRedistributionsRefusesIt) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)}).clone();
     const ExplicitRedistributionContext scope;
-    EXPECT_THROW(x.cumsum_(0), c10::Error);
+    EXPECT_THROW(x.renorm_(2, 1, 1.0), c10::Error);
     EXPECT_TRUE(at::equal(whole(x), numbers({4, 6}, 1)));
   });
 }

@@ -73,9 +73,12 @@ LocalKernelFunction topk_local;
 /// operand's layout.
 LocalKernelFunction sort_local;
 
-/// Compute scans. The gradient of an empty shard depends on the same tensors as
-/// on other ranks.
+/// Compute scans. Along a sharded dimension, each rank scans its shard and
+/// combines it with the gathered totals of the preceding shards. The gradient
+/// of an empty shard depends on the same tensors as on other ranks.
+LocalKernelFunction cumsum_local;
 LocalKernelFunction cumprod_local;
+LocalKernelFunction logcumsumexp_local;
 LocalKernelFunction running_extreme_local;
 /// Computes quantiles. Those of an empty shard are an empty result.
 LocalKernelFunction quantile_local;

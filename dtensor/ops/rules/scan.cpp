@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: cumulative
-// sums, sorting, top k. That dimension is unsharded, except in topk and sort.
+// sums, sorting, top k. Cumulative operators, topk and sort may be sharded along
+// that dimension; for the others it is unsharded.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -8,7 +9,10 @@
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -130,9 +134,45 @@ void note_sharded_dim(const OpCall& call, Decision& decision) {
   }
 }
 
-// Marks calls that the operator itself can run: those with elements.
+// Returns the rule of a cumulative operator. The local kernel combines the
+// shards of the scanned dimension, which must be in rank order: shards of a
+// StridedShard are not.
+DimRule scan_rule(std::vector<size_t> linear = {}) {
+  return [others = along_dim_rule(std::move(linear))](
+             const OpCall& call, int64_t mesh_dim) {
+    auto strategies = others(call, mesh_dim);
+    const auto& self = call.inputs[0];
+    if (self.dim() == 0) {
+      return strategies;
+    }
+    const auto dim = call.dim_arg("dim", self.dim());
+    const auto& now = self.spec->placements();
+    if (std::none_of(now.begin(), now.end(), [&](const Placement& p) {
+          return p.is_strided_shard() && p.dim() == dim;
+        })) {
+      Strategy along{{}, {Shard(dim)}};
+      along.outputs.resize(call.outputs.size(), Shard(dim));
+      strategies.push_back(std::move(along));
+    }
+    return strategies;
+  };
+}
+
+bool scans_shards(const OpCall& call, const Spec& self) {
+  return self.dim() > 0 && self.is_sharded(call.dim_arg("dim", self.dim()));
+}
+
+// Marks calls that the operator itself can run.
 void note_plain_scan(const OpCall& call, Decision& decision) {
-  decision.is_plain_call = numel(decision.layout_of(call, 0).local_sizes()) > 0;
+  decision.is_plain_call = !scans_shards(call, decision.layout_of(call, 0));
+}
+
+// Marks calls that the operator itself can run: those with elements, whose
+// gradient depends on the same tensors as on other ranks.
+void note_plain_scan_of_some(const OpCall& call, Decision& decision) {
+  const auto& self = decision.layout_of(call, 0);
+  decision.is_plain_call =
+      !scans_shards(call, self) && numel(self.local_sizes()) > 0;
 }
 
 // Softmax and similar operators: the softmax dimension is unsharded, and all
@@ -148,13 +188,32 @@ std::vector<OutputMeta> like_self(const OpCall& call) {
 } // namespace
 
 DTENSOR_RULES(scan) {
-  rules.dim_rule("cumsum", along_dim_rule({0}));
-  const auto unsharded_dim_rule = along_dim_rule();
-  // If an element is zero, the gradient formula makes plain tensors.
-  rules.dim_rule("cumprod", unsharded_dim_rule)
+  // Gradients are scans in the other direction, of totals of other ranks.
+  rules.dim_rule("cumsum", scan_rule({0}))
       .with_localize(note_plain_scan)
+      .with_local_kernel(cumsum_local)
+      .as_region();
+  rules.dim_rule("cumprod", scan_rule())
+      .with_localize(note_plain_scan_of_some)
       .with_local_kernel(cumprod_local)
       .as_region();
+  for (const auto* name : {"cummax", "cummin"}) {
+    rules.dim_rule(name, scan_rule())
+        .with_meta(scanned_and_indices)
+        .with_localize(note_plain_scan_of_some)
+        .with_local_kernel(running_extreme_local)
+        .as_region();
+  }
+  rules.dim_rule("logcumsumexp", scan_rule())
+      .with_meta(dense_like_first)
+      .with_localize(note_plain_scan)
+      .with_local_kernel(logcumsumexp_local)
+      .as_region();
+  rules.dim_rule("_logcumsumexp", scan_rule())
+      .with_meta(dense_like_first)
+      .with_localize(note_plain_scan)
+      .with_local_kernel(logcumsumexp_local);
+  const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
   rules.dim_rule("glu", unsharded_dim_rule);
   rules.dim_rule("glu_backward", along_dim_rule({0})).with_meta(like_second);
@@ -170,17 +229,6 @@ DTENSOR_RULES(scan) {
       .with_localize(note_sharded_dim)
       .with_local_kernel(topk_local)
       .as_region();
-  for (const auto* name : {"cummax", "cummin"}) {
-    rules.dim_rule(name, unsharded_dim_rule)
-        .with_meta(scanned_and_indices)
-        .with_localize(note_plain_scan)
-        .with_local_kernel(running_extreme_local)
-        .as_region();
-  }
-  for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
-    rules.dim_rule(name, unsharded_dim_rule).with_meta(dense_like_first);
-  }
-
   for (const auto* name : {"_softmax", "_log_softmax"}) {
     rules.dim_rule(name, detail::along_dim_rule());
   }

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Scans along a sharded dimension. Each rank scans its shard, and gathers the
+// total of each shard: its last scanned slice. The totals of the preceding
+// shards are combined with each local element. All ranks record the same
+// autograd graph beyond their local scans, so that gradients communicate alike.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cummax.h>
+#include <ATen/ops/cummin.h>
+#include <ATen/ops/cumprod.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/logcumsumexp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+using detail::KernelArgs;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct ScanLayout : torch::CustomClassHolder {
+  ScanLayout(SpecPtr s, int64_t d) : spec(std::move(s)), dim(d) {}
+
+  bool shards_on(int64_t mesh_dim) const {
+    return spec->placements()[static_cast<size_t>(mesh_dim)].is_sharded(dim);
+  }
+  /// Returns the position of the local shard along the dimension.
+  int64_t position() const {
+    int64_t position = 0;
+    for (int64_t m = 0; m < spec->mesh().ndim(); ++m) {
+      if (shards_on(m)) {
+        position =
+            position * spec->mesh().size(m) + spec->mesh().get_local_rank(m);
+      }
+    }
+    return position;
+  }
+
+  SpecPtr spec;
+  int64_t dim;
+};
+using ScanLayoutPtr = c10::intrusive_ptr<ScanLayout>;
+
+// Returns the tensors (1, ...) of all shards, in their order: (shards, ...).
+at::Tensor gather_rows(at::Tensor row, const ScanLayout& layout) {
+  row = row.contiguous();
+  const auto& mesh = layout.spec->mesh();
+  for (int64_t m = mesh.ndim() - 1; m >= 0; --m) {
+    if (layout.shards_on(m)) {
+      row = get_group(mesh, m).all_gather(row, 0);
+    }
+  }
+  return row;
+}
+
+// Returns the sum over ranks of the row of this rank's shard.
+at::Tensor reduce_rows(at::Tensor rows, const ScanLayout& layout) {
+  const auto& mesh = layout.spec->mesh();
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    if (layout.shards_on(m)) {
+      rows = get_group(mesh, m).reduce_scatter(rows, 0, ReduceOp::kSum);
+    }
+  }
+  return rows;
+}
+
+// Gathers rows, or reduces them. Each is the gradient of the other.
+struct ExchangeRows : torch::autograd::Function<ExchangeRows> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& rows,
+      const ScanLayoutPtr& layout,
+      bool gathers) {
+    ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
+    ctx->saved_data["gathers"] = gathers;
+    const auto dense = rows.contiguous();
+    return gathers ? gather_rows(dense, *layout) : reduce_rows(dense, *layout);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto layout = c10::static_intrusive_pointer_cast<ScanLayout>(
+        ctx->saved_data["layout"].toCapsule());
+    const bool gathers = ctx->saved_data["gathers"].toBool();
+    return {apply(grads[0], layout, !gathers), at::Tensor(), at::Tensor()};
+  }
+};
+
+// Returns the last slice of a scanned shard, (1, ...); for an empty shard
+// `identity`, in the same autograd graph.
+at::Tensor
+total_of(const at::Tensor& scanned, int64_t dim, const at::Scalar& identity) {
+  const auto size = scanned.size(dim);
+  const auto total = size > 0
+      ? scanned.narrow(dim, size - 1, 1)
+      : scanned.sum(dim, /*keepdim=*/true, scanned.scalar_type()) + identity;
+  return total.to(scanned.scalar_type()).unsqueeze(0);
+}
+
+// Returns a mask (shards, 1, ...) of the shards before the local one.
+at::Tensor preceding(const at::Tensor& rows, const ScanLayout& layout) {
+  std::vector<int64_t> shape(static_cast<size_t>(rows.dim()), 1);
+  shape[0] = rows.size(0);
+  return at::arange(rows.size(0), rows.options().dtype(at::kLong))
+      .lt(layout.position())
+      .view(shape);
+}
+
+at::Tensor filled(const at::Scalar& value, const at::Tensor& like) {
+  return at::full({}, value, like.options());
+}
+
+// Returns the totals of the preceding shards; the others are `identity`.
+at::Tensor totals_before(
+    const at::Tensor& scanned,
+    const ScanLayoutPtr& layout,
+    const at::Scalar& identity) {
+  const auto rows = ExchangeRows::apply(
+      total_of(scanned, layout->dim, identity), layout, true);
+  return at::where(preceding(rows, *layout), rows, filled(identity, rows));
+}
+
+// --- sums and products -------------------------------------------------------
+
+// Returns the dtype in which shards are combined: of more than half precision.
+at::ScalarType combining_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+at::Tensor scan_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
+  const auto scanned = at::cumsum(self, layout->dim, self.scalar_type());
+  return scanned +
+      totals_before(scanned, layout, 0)
+          .sum(0, /*keepdim=*/false, self.scalar_type());
+}
+
+at::Tensor scan_product(const at::Tensor& self, const ScanLayoutPtr& layout) {
+  // For an empty shard, LibTorch's formula would not depend on `self`.
+  const auto scanned = self.numel() > 0
+      ? at::cumprod(self, layout->dim, self.scalar_type())
+      : self * self;
+  return scanned *
+      totals_before(scanned, layout, 1)
+          .prod(0, /*keepdim=*/false, self.scalar_type());
+}
+
+// Where both terms are -inf, their gradients would be NaN; the sum then is the
+// local term.
+at::Tensor scan_log_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
+  const double none = -std::numeric_limits<double>::infinity();
+  const auto scanned = at::logcumsumexp(self, layout->dim);
+  const auto totals = totals_before(scanned, layout, none);
+  const auto is_none = totals.eq(none).all(0);
+  const auto zero = filled(0, totals);
+  const auto before =
+      at::where(is_none, zero, totals).logsumexp(at::IntArrayRef{0});
+  const auto sum = at::logaddexp(at::where(is_none, zero, scanned), before);
+  return at::where(is_none, scanned, sum);
+}
+
+using Scan = at::Tensor (*)(const at::Tensor&, const ScanLayoutPtr&);
+
+ScanLayoutPtr layout_of(const KernelArgs& args, const Decision& decision) {
+  const auto& spec = decision.outputs[0];
+  return c10::make_intrusive<ScanLayout>(
+      spec, c10::maybe_wrap_dim(args.integer("dim"), spec->dim()));
+}
+
+// Runs `scan`, unless the operator itself is enough.
+void run_scan(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack,
+    Scan scan) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  if (decision.is_plain_call || self.is_meta()) {
+    op.callBoxed(stack);
+    return;
+  }
+  const auto dtype = decision.outputs[0]->dtype();
+  auto result =
+      scan(self.to(dtype).to(combining_dtype(dtype)), layout_of(args, decision))
+          .to(dtype);
+  const auto* alias = op.schema().arguments()[0].alias_info();
+  if (alias != nullptr && alias->isWrite()) {
+    self.copy_(result);
+    result = self;
+  }
+  args.returns(std::move(result));
+}
+
+// --- running extremes --------------------------------------------------------
+
+// Values and their global indices; -1 for no element.
+struct Extremes {
+  at::Tensor values;
+  at::Tensor places;
+};
+
+// Returns a mask of the elements where `later` replaces `earlier`: by the rules
+// of the plain operator, the last of equal elements, and NaN for ever.
+at::Tensor
+replaces(const Extremes& later, const Extremes& earlier, bool greatest) {
+  const auto& a = later.values;
+  const auto& b = earlier.values;
+  const auto reaches = greatest ? a.ge(b) : a.le(b);
+  return later.places.ge(0).logical_and(
+      earlier.places.lt(0).logical_or(a.isnan()).logical_or(
+          b.isnan().logical_not().logical_and(reaches)));
+}
+
+Extremes
+later_of(const Extremes& later, const Extremes& earlier, bool greatest) {
+  const auto mask = replaces(later, earlier, greatest);
+  return {
+      at::where(mask, later.values, earlier.values),
+      at::where(mask, later.places, earlier.places)};
+}
+
+// Scans the shard. For an empty one, LibTorch's formula would not depend on
+// the incoming gradient.
+Extremes
+scan_shard(const at::Tensor& self, const ScanLayout& l, bool greatest) {
+  if (self.numel() == 0) {
+    return {self.clone(), at::empty_like(self, at::kLong)};
+  }
+  auto [values, places] =
+      greatest ? at::cummax(self, l.dim) : at::cummin(self, l.dim);
+  return {values, places + local_intervals(*l.spec, l.dim)[0].begin};
+}
+
+Extremes scan_extremes(
+    const at::Tensor& self,
+    const ScanLayoutPtr& layout,
+    bool greatest) {
+  const auto scanned = scan_shard(self, *layout, greatest);
+  const auto values = ExchangeRows::apply(
+      total_of(scanned.values, layout->dim, 0), layout, true);
+  auto places = gather_rows(total_of(scanned.places, layout->dim, -1), *layout);
+  places = at::where(preceding(places, *layout), places, filled(-1, places));
+  Extremes before{values[0], places[0]};
+  for (int64_t row = 1; row < values.size(0); ++row) {
+    before = later_of({values[row], places[row]}, before, greatest);
+  }
+  return later_of(scanned, before, greatest);
+}
+
+} // namespace
+
+void detail::cumsum_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  run_scan(op, decision, stack, scan_sum);
+}
+
+void detail::cumprod_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  run_scan(op, decision, stack, scan_product);
+}
+
+void detail::logcumsumexp_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  run_scan(op, decision, stack, scan_log_sum);
+}
+
+void detail::running_extreme_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  if (decision.is_plain_call || self.is_meta()) {
+    op.callBoxed(stack);
+    return;
+  }
+  const auto layout = layout_of(args, decision);
+  if (self.numel() == 0 && !layout->spec->is_sharded(layout->dim)) {
+    args.returns(self.clone(), at::empty_like(self, at::kLong));
+    return;
+  }
+  const bool greatest = args.name() == "aten::cummax";
+  auto result = scan_extremes(self, layout, greatest);
+  args.returns(result.values, result.places);
+}
+
+} // namespace dtensor

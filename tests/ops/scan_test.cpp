@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Cumulative operators along any dimension, sharded or not.
+#include "oracle.h"
+
+#include <functional>
+#include <limits>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::testing;
+
+using Scan = std::function<Tensors(const at::Tensor&, int64_t)>;
+struct Named {
+  std::string name;
+  Scan run;
+};
+
+Tensors both(std::tuple<at::Tensor, at::Tensor> results) {
+  return {std::get<0>(results), std::get<1>(results)};
+}
+
+std::vector<Named> scans() {
+  using T = const at::Tensor&;
+  return {
+      {"cumsum", [](T x, int64_t d) { return Tensors{x.cumsum(d)}; }},
+      {"cumprod", [](T x, int64_t d) { return Tensors{x.cumprod(d)}; }},
+      {"cummax", [](T x, int64_t d) { return both(x.cummax(d)); }},
+      {"cummin", [](T x, int64_t d) { return both(x.cummin(d)); }},
+      {"logcumsumexp",
+       [](T x, int64_t d) { return Tensors{x.logcumsumexp(d)}; }}};
+}
+
+void check(
+    const std::string& name,
+    const Tensors& operands,
+    const TensorFunction& fn,
+    const std::vector<Placements>& placements = {}) {
+  SCOPED_TRACE(name);
+  SameAsPlainOptions options;
+  options.placements = placements;
+  options.meshes.push_back({3, 2});
+  EXPECT_NO_THROW(expect_same_as_plain(fn, operands, options));
+}
+
+TEST(Scan, IsThatOfTheFullTensor) {
+  const std::vector<std::vector<int64_t>> all_sizes = {
+      {5, 3}, {1, 4}, {7, 2, 3}, {4}, {0, 3}, {}};
+  for (const auto& scan : scans()) {
+    for (const auto& sizes : all_sizes) {
+      const auto ndim = std::max<int64_t>(1, std::ssize(sizes));
+      for (int64_t d = 0; d < ndim; ++d) {
+        check(
+            scan.name + " " + std::to_string(d),
+            {variable(sizes, 3)},
+            [&](const Tensors& t) { return scan.run(t[0], d - ndim); });
+      }
+    }
+  }
+}
+
+// The gradient of a product depends on the number of zeros.
+TEST(Scan, OfProductsWithZeros) {
+  for (const int64_t zeros : {1, 2, 4}) {
+    auto x = variable({7, 3}, 5).detach();
+    x.narrow(0, 2, zeros).select(1, 1).zero_();
+    check("cumprod", {x.requires_grad_()}, [](const Tensors& t) {
+      return Tensors{t[0].cumprod(0)};
+    });
+  }
+}
+
+TEST(Scan, OfNonContiguousTensors) {
+  for (const auto& scan : scans()) {
+    check(scan.name, {variable({3, 7}, 6)}, [&](const Tensors& t) {
+      return scan.run(t[0].t(), 0);
+    });
+  }
+}
+
+// --- exact results -----------------------------------------------------------
+
+// Returns few distinct values, so that many are equal.
+at::Tensor drawn(at::IntArrayRef sizes, at::ScalarType dtype) {
+  auto generator = at::detail::createCPUGenerator(8);
+  const auto t = at::randint(-2, 3, sizes, generator, at::kLong);
+  return (at::isFloatingType(dtype) ? t : t.abs()).to(dtype);
+}
+
+// Integers agree exactly, other numbers but for the order of additions.
+bool same(const at::Tensor& a, const at::Tensor& b) {
+  return at::isFloatingType(b.scalar_type())
+      ? at::allclose(a, b, 0, 1e-12, /*equal_nan=*/true)
+      : at::equal(a, b);
+}
+
+void expect_equal(
+    const Named& scan,
+    const at::Tensor& whole,
+    const std::vector<int64_t>& mesh_shape,
+    const std::vector<Placements>& layouts) {
+  run_ranks(c10::multiply_integers(mesh_shape), [&] {
+    const auto mesh = init_device_mesh(at::kCPU, mesh_shape);
+    for (const auto& layout : layouts) {
+      const auto x = distribute_tensor(whole, mesh, layout, std::nullopt);
+      for (int64_t d = 0; d < whole.dim(); ++d) {
+        const auto wanted = scan.run(whole, d);
+        const auto got = scan.run(x, d);
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          EXPECT_EQ(got[i].scalar_type(), wanted[i].scalar_type());
+          EXPECT_TRUE(same(full_tensor(got[i]), wanted[i]))
+              << scan.name << " along " << d << " of "
+              << to_string(*DTensor(x).spec()) << "\n"
+              << full_tensor(got[i]) << wanted[i];
+        }
+      }
+    }
+  });
+}
+
+const std::vector<Placements> kLayouts = {
+    {Shard(0)},
+    {Shard(1)},
+    {Shard(0, 3)},
+    {StridedShard(0, 2)},
+    {Replicate()}};
+
+std::vector<Placements> pairs() {
+  std::vector<Placements> all;
+  for (const auto& a : kLayouts) {
+    for (const auto& b : kLayouts) {
+      all.push_back({a[0], b[0]});
+    }
+  }
+  return all;
+}
+
+TEST(Scan, OfIntegersAndBooleans) {
+  for (const auto& scan : scans()) {
+    for (const auto dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
+      if (scan.name == "logcumsumexp") {
+        continue; // has no kernel for integers
+      }
+      const auto x = drawn({7, 3}, dtype);
+      expect_equal(scan, x, {3}, kLayouts);
+      expect_equal(scan, x, {2, 2}, pairs());
+    }
+  }
+}
+
+// Of equal extremes the last counts, and NaN counts for ever.
+TEST(Scan, OfInfinitiesAndNaN) {
+  const auto infinity = std::numeric_limits<double>::infinity();
+  for (const auto& scan : scans()) {
+    for (const double special : {std::nan(""), infinity, -infinity}) {
+      auto x = drawn({7, 3}, at::kDouble);
+      x.index_put_(
+          {torch::tensor({3, 5, 0, 4}), torch::tensor({0, 0, 1, 2})},
+          at::scalar_tensor(special, at::kDouble));
+      expect_equal(scan, x, {3}, kLayouts);
+      expect_equal(scan, x, {2, 2}, pairs());
+    }
+  }
+}
+
+// Without any finite number before, the gradient is that of the plain operator.
+TEST(Scan, GradientsAfterLogarithmsOfZero) {
+  auto x = variable({6, 2}, 4).detach();
+  x.narrow(0, 0, 3).select(1, 0).fill_(
+      -std::numeric_limits<double>::infinity());
+  check(
+      "logcumsumexp",
+      {x.requires_grad_()},
+      [](const Tensors& t) {
+        return Tensors{t[0].logcumsumexp(0).narrow(0, 3, 3)};
+      },
+      {{Replicate(), Shard(0), Shard(1)}}); // terms of -inf would be NaN
+}
+
+TEST(Scan, InTheDtypeOfTheCall) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto whole = drawn({7, 3}, at::kByte);
+    const auto x = distribute_tensor(whole, mesh, {Shard(0)}, std::nullopt);
+    for (const auto dtype : {at::kInt, at::kFloat, at::kHalf, at::kDouble}) {
+      const auto sum = x.cumsum(0, dtype);
+      EXPECT_EQ(sum.scalar_type(), dtype);
+      EXPECT_TRUE(at::equal(full_tensor(sum), whole.cumsum(0, dtype)));
+      const auto product = x.cumprod(0, dtype);
+      EXPECT_EQ(product.scalar_type(), dtype);
+      EXPECT_TRUE(at::equal(full_tensor(product), whole.cumprod(0, dtype)));
+    }
+  });
+}
+
+// --- communication -----------------------------------------------------------
+
+TEST(Scan, ExchangesTotalsAlone) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x =
+        in_layout(uniform({100, 3}, 1), mesh, {Shard(0)}).requires_grad_();
+    const auto seed = in_layout(uniform({100, 3}, 2), mesh, {Shard(0)});
+    Collectives collectives;
+    const auto y = x.cumsum(0);
+    EXPECT_EQ(DTensor(y).placements()[0], Placement(Shard(0)));
+    EXPECT_EQ(collectives.take(), "all_gather 24");
+    const auto grad = torch::autograd::grad({y}, {x}, {seed})[0];
+    EXPECT_EQ(DTensor(grad).placements()[0], Placement(Shard(0)));
+    EXPECT_EQ(collectives.take(), "reduce_scatter 48");
+    const auto [values, indices] = x.detach().cummax(0);
+    EXPECT_EQ(DTensor(indices).placements()[0], Placement(Shard(0)));
+    EXPECT_EQ(collectives.take(), "all_gather 24, all_gather 24");
+  });
+}
+
+TEST(Scan, PartialSumsAreScannedInPlace) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    const auto whole = uniform({5, 3}, 1);
+    const auto x = in_layout(whole, mesh, {Partial(ReduceOp::kSum), Shard(0)});
+    const auto y = x.cumsum(0);
+    EXPECT_EQ(DTensor(y).placements()[0], Placement(Partial(ReduceOp::kSum)));
+    EXPECT_EQ(DTensor(y).placements()[1], Placement(Shard(0)));
+    EXPECT_TRUE(close(full_tensor(y), whole.cumsum(0)));
+  });
+}
+
+// --- variants ----------------------------------------------------------------
+
+TEST(Scan, InPlaceAndOut) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto whole = uniform({5, 4}, 1);
+    const auto fresh = [&] {
+      return distribute_tensor(whole, mesh, {Shard(0)}, std::nullopt).clone();
+    };
+    auto x = fresh();
+    Collectives collectives;
+    EXPECT_TRUE(x.cumsum_(0).is_same(x));
+    EXPECT_EQ(collectives.take(), "all_gather 32");
+    EXPECT_TRUE(close(full_tensor(x), whole.cumsum(0)));
+    x = fresh();
+    x.cumprod_(0);
+    EXPECT_TRUE(close(full_tensor(x), whole.cumprod(0)));
+    auto out = fresh();
+    at::cumsum_out(out, fresh(), 0);
+    EXPECT_TRUE(close(full_tensor(out), whole.cumsum(0)));
+    at::logcumsumexp_out(out, fresh(), 0);
+    EXPECT_TRUE(close(full_tensor(out), whole.logcumsumexp(0)));
+    auto indices = at::empty_like(out, at::kLong);
+    at::cummax_out(out, indices, fresh(), 0);
+    EXPECT_TRUE(at::equal(full_tensor(indices), std::get<1>(whole.cummax(0))));
+  });
+}
+
+// Second derivatives communicate on all ranks, those with empty shards too.
+TEST(Scan, SecondDerivatives) {
+  const auto twice = [](const Scan& scan, const at::Tensor& x) {
+    const auto y = scan(x, 0)[0].pow(3).sum();
+    const auto first = torch::autograd::grad({y}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({first.pow(2).sum()}, {x})[0];
+  };
+  for (const auto& scan : scans()) {
+    for (const int64_t rows : {5, 2}) {
+      const auto whole = uniform({rows, 2}, 4);
+      const auto wanted = twice(scan.run, whole.clone().requires_grad_());
+      run_ranks(3, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {3});
+        const auto x = in_layout(whole, mesh, {Shard(0)}).requires_grad_();
+        const auto got = full_tensor(twice(scan.run, x));
+        EXPECT_TRUE(close(got, wanted)) << scan.name << got << wanted;
+      });
+    }
+  }
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
