@@ -74,6 +74,15 @@ Strategies topk_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
+// Returns true for the dtypes of which the kernel of sort knows the order.
+bool has_sort_keys(at::ScalarType dtype) {
+  const bool is_wide_unsigned =
+      dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
+  return dtype == at::kDouble || dtype == at::kFloat || dtype == at::kHalf ||
+      dtype == at::kBFloat16 ||
+      (at::isIntegralType(dtype, /*includeBool=*/true) && !is_wide_unsigned);
+}
+
 // Returns true if the shards of `dim` may be sorted where they are: chunks of
 // this mesh dimension alone. If another dimension can be sharded, moving the
 // shards there and back costs less.
@@ -89,7 +98,7 @@ bool sorts_shards(const OpInput& input, int64_t mesh_dim, int64_t dim) {
     fits &=
         d == dim || input.sizes()[static_cast<size_t>(d)] < mesh.size(mesh_dim);
   }
-  return fits && !at::isComplexType(input.spec->dtype());
+  return fits && has_sort_keys(input.spec->dtype());
 }
 
 // Returns true if sorting shards moves fewer bytes than gathering them. Ranks
