@@ -254,6 +254,24 @@ TEST(Scan, InPlaceAndOut) {
   });
 }
 
+TEST(Scan, InPlaceWithGradients) {
+  check("cumsum_", {variable({5, 3}, 2)}, [](const Tensors& t) {
+    auto x = t[0] * 2;
+    x.cumsum_(0);
+    return Tensors{x};
+  });
+  // A product of a partial sum is refused.
+  check(
+      "cumprod_",
+      {variable({5, 3}, 2)},
+      [](const Tensors& t) {
+        auto x = t[0] * 2;
+        x.cumprod_(0);
+        return Tensors{x};
+      },
+      {{Replicate(), Shard(0), Shard(1)}});
+}
+
 // Second derivatives communicate on all ranks, those with empty shards too.
 TEST(Scan, SecondDerivatives) {
   const auto twice = [](const Scan& scan, const at::Tensor& x) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: cumulative
-// sums, sorting, top k. Cumulative operators, topk and sort may be sharded along
-// that dimension; for the others it is unsharded.
+// sums, sorting, top k. Cumulative operators, topk and sort may be sharded
+// along that dimension; for the others it is unsharded.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
