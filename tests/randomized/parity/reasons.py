@@ -101,6 +101,8 @@ REASONS = [
     ("Rows of a table by indices that are cut: the result is a sum to which "
      "each rank adds its rows, in place of a gathered table",
      r"^embedding S\(0\) of S\(0\)", r"placements|counts"),
+    ("Cumulative operators work on shards, and exchange one slice of each; "
+     "Python gathers", r"^cumsum of S", r"placements|counts"),
     ("A dimension that has to be whole: the cut goes to another one, by one "
      "all-to-all, where Python gathers everything",
      r"^(softmax|log_softmax|layer_norm|split|chunk|slice|select|flip|roll|"
