@@ -293,5 +293,22 @@ TEST(Scan, SecondDerivatives) {
   }
 }
 
+TEST(Scan, SumsAllowASecondBackward) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const int64_t rows : {7, 2}) { // one rank has none
+      const auto plain = variable({rows, 2}, 1).detach();
+      auto x = distribute_tensor(plain, mesh, {Shard(0)});
+      x.set_requires_grad(true);
+      const auto sum = full_tensor(x.cumsum(0)).sum();
+      sum.backward();
+      sum.backward();
+      const auto counts =
+          2 * at::arange(rows, 0, -1, plain.options()).unsqueeze(1);
+      EXPECT_TRUE(at::equal(full_tensor(x.grad()), counts.expand({rows, 2})));
+    }
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

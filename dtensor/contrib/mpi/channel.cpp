@@ -35,8 +35,12 @@ MpiChannel::MpiChannel(const GroupMembers& members, const RendezvousInfo& place)
       timeout_(place.timeout),
       one_core_per_member_(have_cores_each(members, place)) {
   meet(members);
-  auto& mpi = MpiRuntime::get();
-  const auto turn = mpi.turn();
+  make_communicator(members);
+  MpiRuntime::get().listen(this);
+}
+
+void MpiChannel::make_communicator(const GroupMembers& members) {
+  const auto turn = MpiRuntime::get().turn();
   std::vector<int> ranks;
   for (const int64_t rank : members.ranks) {
     ranks.push_back(static_cast<int>(rank));
@@ -56,7 +60,6 @@ MpiChannel::MpiChannel(const GroupMembers& members, const RendezvousInfo& place)
       "MPI_Comm_set_errhandler");
   MPI_Group_free(&mine);
   MPI_Group_free(&world);
-  mpi.listen(this);
 }
 
 // Waits for all members in the store first: creating a communicator would wait

@@ -34,6 +34,7 @@ class MpiChannel final : public MpiFailureListener {
     tell_failure();
   }
   void meet(const GroupMembers& members);
+  void make_communicator(const GroupMembers& members);
 
   c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;

@@ -44,7 +44,9 @@ class MpiRuntime {
   /// Lock to hold during each MPI call: one thread calls at a time, also under
   /// MPI_THREAD_MULTIPLE. Open MPI 4.1 sometimes never ends a non-blocking
   /// collective if two threads progress thousands of them at once. Ranks'
-  /// backward passes and the helper thread call from threads of their own.
+  /// backward passes and the helper thread call from threads of their own. The
+  /// helper thread takes turns while it holds the lock of the members below, so
+  /// no function of this class may be called during a turn.
   std::unique_lock<std::mutex> turn();
 
   /// Records a failure: MPI is not finalized then, as other ranks may never

@@ -143,10 +143,14 @@ at::ScalarType combining_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
+// Records no saved tensors, as the plain operator, so that backward may run
+// twice.
 at::Tensor scan_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
   const auto scanned = at::cumsum(self, layout->dim, self.scalar_type());
+  const auto rows =
+      ExchangeRows::apply(total_of(scanned, layout->dim, 0), layout, true);
   return scanned +
-      totals_before(scanned, layout, 0)
+      rows.narrow(0, 0, layout->position())
           .sum(0, /*keepdim=*/false, self.scalar_type());
 }
 

@@ -90,6 +90,20 @@ CONTRACT_CASE(RowsAndColumnsDoNotMix, Needs::kPeers) {
   }
 }
 
+// While a group is made, a helper thread may progress the collective.
+CONTRACT_CASE(GroupsAreMadeDuringACollective, Needs::kPeers) {
+  const int64_t last = group.size() - 1;
+  for (int round = 0; round < 10; ++round) {
+    const auto pending =
+        group.all_reduce_async(of_rank(group.rank(), 3000), ReduceOp::kMax);
+    const GroupPtr other = new_group(group.ranks(), "other");
+    expect_equal(
+        other->all_reduce(of_rank(other->rank()), ReduceOp::kMax),
+        of_rank(last));
+    expect_equal(pending->wait(), of_rank(last, 3000));
+  }
+}
+
 CONTRACT_CASE(OneRankReturnsTheInputItself, Needs::kNothing) {
   const GroupPtr alone = new_group({get_rank()}, "alone");
   const at::Tensor x = full({2, 2}, 1);
