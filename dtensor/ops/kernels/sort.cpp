@@ -179,7 +179,7 @@ struct Sort {
       columns.push_back(counts.select(1, rank).contiguous());
       shapes.push_back({counts.size(0)});
     }
-    const auto all = at::stack(route.group().all_to_all(columns, shapes));
+    auto all = at::stack(route.group().all_to_all(columns, shapes));
     route.received = to_list(all.sum(1));
     return all;
   }
