@@ -165,7 +165,7 @@ struct Sort {
     const auto by_receiver =
         std::get<1>(detail::stable_sort(receiver.reshape({-1}), 0));
     route.send_order = flat.reshape({-1}).index_select(0, by_receiver);
-    const auto counts = cuts.diff(1, 1);
+    auto counts = cuts.diff(1, 1);
     route.sent = to_list(counts.sum(0));
     return counts;
   }
