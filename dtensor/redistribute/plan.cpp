@@ -192,8 +192,13 @@ void add_costs(Plan& plan, const Spec& spec, const detail::Links& links) {
   plan.microseconds = static_cast<double>(time) / kPicosecondsPerMicrosecond;
 }
 
-PlanPtr
-make_plan(const Spec& from, const Spec& to, const detail::Links& searched) {
+// Returns the plan that is cheapest at the costs of `searched`, with its time
+// at those of `links`, which are the mesh's.
+PlanPtr make_plan(
+    const Spec& from,
+    const Spec& to,
+    const detail::Links& links,
+    const detail::Links& searched) {
   auto plan = std::make_shared<Plan>();
   const detail::Frame frame{from.sizes(), from.mesh().shape()};
   const Placements start = start_of(from, to);
@@ -212,7 +217,7 @@ make_plan(const Spec& from, const Spec& to, const detail::Links& searched) {
         start,
         goal);
   }
-  add_costs(*plan, from, detail::Links(from.mesh()));
+  add_costs(*plan, from, links);
   return plan;
 }
 
@@ -249,7 +254,8 @@ std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
   }
   check_same_tensor(*from, *to);
   check_reductions(*from, *to);
-  auto made = make_plan(*from, *to, detail::Links(from->mesh()));
+  const detail::Links links(from->mesh());
+  auto made = make_plan(*from, *to, links, links);
   if (detail::is_owned_by_this_rank(from->mesh())) {
     cache.insert(from->id(), to->id(), made);
   }
@@ -282,7 +288,7 @@ std::shared_ptr<const Plan>
 plan_over(const SpecPtr& from, const SpecPtr& to, const Links& links) {
   check_same_tensor(*from, *to);
   check_reductions(*from, *to);
-  return make_plan(*from, *to, links);
+  return make_plan(*from, *to, Links(from->mesh()), links);
 }
 
 size_t cached_plans() {

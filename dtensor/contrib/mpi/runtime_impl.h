@@ -46,7 +46,7 @@ class MpiRuntime {
   /// collective if two threads progress thousands of them at once. Ranks'
   /// backward passes and the helper thread call from threads of their own. The
   /// helper thread takes turns while it holds the lock of the members below, so
-  /// no function of this class may be called during a turn.
+  /// a turn must not call functions that take that lock.
   std::unique_lock<std::mutex> turn();
 
   /// Records a failure: MPI is not finalized then, as other ranks may never

@@ -143,7 +143,7 @@ struct TopkSearch {
         continue;
       }
       Sizes counts;
-      auto coordinate = coordinate_of(mesh);
+      Sizes coordinate(*mesh.get_coordinate());
       for (int64_t rank = 0; rank < mesh.size(m); ++rank) {
         coordinate[at] = rank;
         counts.push_back(count_at(coordinate, merged));
@@ -152,14 +152,6 @@ struct TopkSearch {
       merged[at] = true;
     }
     return found;
-  }
-
-  static Sizes coordinate_of(const DeviceMesh& mesh) {
-    Sizes coordinate;
-    for (int64_t m = 0; m < mesh.ndim(); ++m) {
-      coordinate.push_back(mesh.get_local_rank(m));
-    }
-    return coordinate;
   }
 };
 
