@@ -18,6 +18,7 @@ namespace {
 
 struct Styled {
   std::weak_ptr<torch::nn::Module> module;
+  const at::Tensor* weight; // member of the module
   BoundaryKind kind;
   BoundaryPtr boundary;
 };
@@ -30,16 +31,15 @@ struct StyledModules {
 // Modules belong to the rank that created them.
 RankLocal<StyledModules> styled_modules;
 
-bool has_weight(
-    torch::nn::Module& module,
-    BoundaryKind kind,
-    const at::Tensor& weight) {
+// Returns the weight that a Linear or an Embedding has as its member; null for
+// other modules.
+const at::Tensor* weight_of(torch::nn::Module& module, BoundaryKind kind) {
   if (kind == BoundaryKind::kLinear) {
     auto* const linear = module.as<torch::nn::Linear>();
-    return linear != nullptr && linear->weight.is_same(weight);
+    return linear == nullptr ? nullptr : &linear->weight;
   }
   auto* const embedding = module.as<torch::nn::Embedding>();
-  return embedding != nullptr && embedding->weight.is_same(weight);
+  return embedding == nullptr ? nullptr : &embedding->weight;
 }
 
 // Throws if modules that were tied after styling have different styles.
@@ -65,22 +65,23 @@ void note_styled(
     std::erase_if(all, [](const auto& s) { return s.module.expired(); });
     next_cleanup = 2 * all.size() + 64;
   }
-  if (const auto weak = module.weak_from_this(); !weak.expired()) {
-    all.push_back({weak, kind, std::move(boundary)});
+  const auto* const weight = weight_of(module, kind);
+  const auto weak = module.weak_from_this();
+  if (weight != nullptr && !weak.expired()) {
+    all.push_back({weak, weight, kind, std::move(boundary)});
   }
 }
 
+// A model of n modules compares n * n weights in its first step, so the loop
+// reads no more of a module than its weight.
 BoundaryPtr style_of_tied(
     const at::Tensor& parameter,
     BoundaryKind kind,
     const Boundary* known) {
   BoundaryPtr found;
   for (const auto& styled : styled_modules.get().all) {
-    if (styled.kind != kind || styled.boundary.get() == known) {
-      continue;
-    }
-    const auto module = styled.module.lock();
-    if (module == nullptr || !has_weight(*module, kind, parameter)) {
+    if (styled.kind != kind || styled.boundary.get() == known ||
+        styled.module.expired() || !styled.weight->is_same(parameter)) {
       continue;
     }
     if (known != nullptr) {
