@@ -15,5 +15,7 @@ constexpr bool torch_since(int minor) {
 /// True if LibTorch has a gradient formula for aminmax.
 constexpr bool kAminmaxHasGradient = torch_since(12);
 constexpr bool kNextafterHasGradient = torch_since(13);
+/// True if LibTorch has aten::cholesky, which linalg_cholesky replaces.
+constexpr bool kHasCholesky = !torch_since(15);
 
 } // namespace dtensor::testing

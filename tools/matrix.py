@@ -33,6 +33,7 @@ TEST_PACKAGES = ["numpy", "expecttest", "gguf", "safetensors", "sentencepiece"]
 TARGETS = {
     "drawn_calls": ["dtensor_op_samples"],
     "package": ["dtensor_testing", "dtensor_archive"],
+    "redistribute": ["dtensor_redistribute_tests", "dtensor_plan_list"],
     "processes": [
         "dtensor_process_tests",
         "dtensor_process_tensor_tests",
