@@ -5,6 +5,7 @@
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
 # make coverage  the lines of the library that no test reaches, by folder
 # make tsan    the tests of layout and comm under the thread sanitizer
+# make rules   each sharding rule by brute force, on many calls, in a minute or two
 # make sweep   the long runs of the randomized tests in tests/randomized, about an hour
 # make matrix  the library and its tests with each LibTorch, in one table
 # make compilers  the library and a suite with each g++ and clang++, in one table
@@ -33,7 +34,7 @@ DOCS = build/docs/venv/bin
 LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan coverage sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan coverage rules sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -79,6 +80,12 @@ sweep: setup
 	cmake --preset dev
 	cmake --build --preset dev --parallel $(JOBS)
 	ctest --preset dev --build-config sweep --label-regex sweep --verbose
+
+rules: setup
+	cmake --preset dev
+	cmake --build --preset dev --parallel $(JOBS) --target dtensor_rules \
+	  dtensor_op_sample_recorder
+	ctest --preset dev --build-config sweep --tests-regex '^sweep\.rules$$' --verbose
 
 matrix: setup
 	tools/matrix.py --versions $(VERSIONS) --suites $(SUITES) --jobs $(JOBS)

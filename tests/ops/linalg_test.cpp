@@ -25,7 +25,7 @@ at::Tensor definite(at::IntArrayRef sizes, uint64_t seed) {
 }
 
 // Calls aten::cholesky, which at:: does not declare in each LibTorch.
-at::Tensor cholesky(const at::Tensor& t, bool upper = false) {
+at::Tensor call_cholesky(const at::Tensor& t, bool upper = false) {
   return c10::Dispatcher::singleton()
       .findSchemaOrThrow("aten::cholesky", "")
       .typed<at::Tensor(const at::Tensor&, bool)>()
@@ -59,7 +59,7 @@ TEST(Linalg, Factorizations) {
     });
     if (kHasCholesky) {
       check("cholesky", {a}, [](const Tensors& t) {
-        return Tensors{cholesky(t[0], /*upper=*/true)};
+        return Tensors{call_cholesky(t[0], /*upper=*/true)};
       });
     }
     check("inv_ex", {a}, [](const Tensors& t) {
@@ -418,7 +418,7 @@ TEST(Linalg, ChecksFailOnAllRanks) {
     same([](const at::Tensor& t) { at::linalg_cholesky(t); });
     same([](const at::Tensor& t) { at::linalg_cholesky_ex(t, false, true); });
     if (kHasCholesky) {
-      same([](const at::Tensor& t) { cholesky(t); });
+      same([](const at::Tensor& t) { call_cholesky(t); });
     }
     same([](const at::Tensor& t) { at::linalg_solve(t, t); });
     same([](const at::Tensor& t) { at::linalg_lu_factor_ex(t, true, true); });

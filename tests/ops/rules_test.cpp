@@ -354,9 +354,7 @@ TEST(Rules, GoldenTexts) {
     std::ofstream(golden_file()) << rules;
   }
   const auto golden = read(golden_file());
-  EXPECT_EQ(
-      rules,
-      kHasCholesky ? golden : without_block(golden, "cholesky"))
+  EXPECT_EQ(rules, kHasCholesky ? golden : without_block(golden, "cholesky"))
       << golden_file();
 }
 

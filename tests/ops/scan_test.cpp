@@ -177,6 +177,21 @@ TEST(Scan, GradientsAfterLogarithmsOfZero) {
       {{Replicate(), Shard(0), Shard(1)}}); // terms of -inf would be NaN
 }
 
+// Totals of shards, added to the shards behind them, have another logarithm:
+// the imaginary parts would differ by multiples of 2 pi.
+TEST(Scan, LogarithmsOfComplexSums) {
+  auto generator = at::detail::createCPUGenerator(5);
+  const auto values = at::randn({9, 64}, generator, at::kComplexDouble) * 6;
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& layout : {Shard(0), Shard(1)}) {
+      const auto x = distribute_tensor(values, mesh, {layout});
+      const auto sums = at::logcumsumexp(x, 0);
+      EXPECT_TRUE(at::allclose(full_tensor(sums), at::logcumsumexp(values, 0)));
+    }
+  });
+}
+
 TEST(Scan, InTheDtypeOfTheCall) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3});

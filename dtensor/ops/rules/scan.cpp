@@ -167,6 +167,17 @@ DimRule scan_rule(std::vector<size_t> linear = {}) {
   };
 }
 
+// Returns the rule of logcumsumexp. A sum of complex numbers has several
+// logarithms, and the plain operator's choice depends on the order of its
+// terms.
+DimRule logcumsumexp_rule() {
+  return [real = scan_rule(), complex = along_dim_rule()](
+             const OpCall& call, int64_t mesh_dim) {
+    const bool is_complex = c10::isComplexType(call.inputs[0].spec->dtype());
+    return (is_complex ? complex : real)(call, mesh_dim);
+  };
+}
+
 bool scans_shards(const OpCall& call, const Spec& self) {
   return self.dim() > 0 && self.is_sharded(call.dim_arg("dim", self.dim()));
 }
@@ -213,12 +224,12 @@ DTENSOR_RULES(scan) {
         .with_local_kernel(running_extreme_local)
         .as_region();
   }
-  rules.dim_rule("logcumsumexp", scan_rule())
+  rules.dim_rule("logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
       .with_localize(note_plain_scan)
       .with_local_kernel(logcumsumexp_local)
       .as_region();
-  rules.dim_rule("_logcumsumexp", scan_rule())
+  rules.dim_rule("_logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
       .with_localize(note_plain_scan)
       .with_local_kernel(logcumsumexp_local);

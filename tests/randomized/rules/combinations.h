@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Placements of a call's operands on one mesh dimension, and the decision of
+// sharding propagation for them.
+#pragma once
+
+#include "tests/randomized/op_samples/layouts.h"
+
+#include <dtensor/ops/strategy.h>
+
+namespace dtensor::randomized {
+
+/// Returns up to `limit` combinations of one placement per operand on a mesh
+/// of `ranks` ranks: Replicate, Shard of every dimension that gives each rank
+/// elements, and Partial(sum). Combinations with fewer operands that are not
+/// replicated come first; the one with all operands replicated is left out.
+std::vector<Combination>
+placements_of(const Truth& truth, int64_t ranks, size_t limit);
+
+/// Returns true if the operator's rule runs the call in this layout without
+/// redistributing an operand. False if the rule refuses the layout.
+bool keeps_layouts(
+    const Call& call,
+    const Truth& truth,
+    const OpRule& rule,
+    const Combination& combination,
+    int64_t ranks);
+
+} // namespace dtensor::randomized
