@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Convolutions of (samples, channels, space...), transposed ones included.
-// Samples, output channels, input channels and groups may be sharded; space is
-// unsharded.
+// Samples, output channels, input channels and groups may be sharded. A picture
+// that is sharded in space keeps that layout: ranks exchange the rows that the
+// kernel reaches beyond their own.
 #include <dtensor/error.h>
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -45,9 +47,61 @@ struct Split {
   Placement output;
 };
 
-// Returns the ways of splitting the work between ranks without communication.
-// Channels of several groups are split between groups.
-std::vector<Split> splits(const Channels& channels) {
+// Returns the windows along dimension `dim` of the input.
+KernelWindow window_of(const OpCall& call, size_t dim) {
+  return {
+      call.input("weight")->sizes()[dim],
+      element_for(call.ints_arg("stride"), dim - 2),
+      element_for(call.ints_arg("padding"), dim - 2),
+      element_for(call.ints_arg("dilation"), dim - 2)};
+}
+
+// Returns true if the ranks exchange the rows along `dim` that their windows
+// reach: each has some of the `result` rows, and they receive fewer rows than
+// if they gathered the dimension.
+bool is_worth_exchanging(
+    const OpCall& call,
+    int64_t mesh_dim,
+    int64_t dim,
+    int64_t result) {
+  const auto& input = *call.input("input");
+  const auto size = input.sizes()[static_cast<size_t>(dim)];
+  const auto ranks = call.mesh.size(mesh_dim);
+  const auto window = window_of(call, static_cast<size_t>(dim));
+  std::vector<Interval> needed;
+  for (const auto& windows : chunks(result, ranks)) {
+    needed.push_back(clip(window.rows_of(windows), size));
+  }
+  return ranks == 1 ||
+      (result >= ranks &&
+       received_rows(chunks(size, ranks), needed) < (ranks - 1) * size);
+}
+
+// Returns the dimension of space along which this mesh dimension shards the
+// input, if its shards may stay: 0 if there is none. `result` is the shape of
+// the forward result.
+int64_t kept_space(const OpCall& call, int64_t mesh_dim, SizesRef result) {
+  const auto& input = *call.input("input");
+  const auto& now = input.placement(mesh_dim);
+  if (!now.is_shard() || now.dim() < 2 || call.bool_arg("transposed")) {
+    return 0;
+  }
+  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
+    for (const auto& other : call.inputs) {
+      if (m == mesh_dim ? other.placement(m).is_strided_shard()
+                        : input.placement(m).is_sharded(now.dim())) {
+        return 0;
+      }
+    }
+  }
+  const auto rows = result[static_cast<size_t>(now.dim())];
+  return is_worth_exchanging(call, mesh_dim, now.dim(), rows) ? now.dim() : 0;
+}
+
+// Returns the ways of splitting the work between ranks. Channels of several
+// groups are split between groups. Only `space`, if it is not 0, needs
+// communication.
+std::vector<Split> splits(const Channels& channels, int64_t space) {
   const Placement all = Replicate();
   std::vector<Split> ways{{Shard(0), all, all, Shard(0)}};
   if (channels.groups == 1) {
@@ -62,13 +116,17 @@ std::vector<Split> splits(const Channels& channels) {
          Shard(0, in_group(channels.out())),
          Shard(1, in_group(channels.out()))});
   }
+  if (space > 0) {
+    ways.push_back({Shard(space), all, all, Shard(space)});
+  }
   return ways;
 }
 
-Strategies convolution_rule(const OpCall& call, int64_t) {
+Strategies convolution_rule(const OpCall& call, int64_t mesh_dim) {
   const bool has_bias = call.inputs.size() > 2;
+  const auto space = kept_space(call, mesh_dim, call.outputs[0].sizes);
   Strategies all;
-  for (const auto& way : splits(Channels(call))) {
+  for (const auto& way : splits(Channels(call), space)) {
     all.push_back({{way.output}, {way.input, way.weight}});
     if (has_bias) {
       all.back().inputs.push_back(way.bias);
@@ -96,9 +154,11 @@ Placement gradient_of(const Placement& p) {
 }
 
 // Returns the strategies for grad_output, input, weight.
-Strategies convolution_backward_rule(const OpCall& call, int64_t) {
+Strategies convolution_backward_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto space =
+      kept_space(call, mesh_dim, call.input("grad_output")->sizes());
   Strategies all;
-  for (const auto& way : splits(Channels(call))) {
+  for (const auto& way : splits(Channels(call), space)) {
     all.push_back(
         {{gradient_of(way.input),
           gradient_of(way.weight),
@@ -110,22 +170,6 @@ Strategies convolution_backward_rule(const OpCall& call, int64_t) {
        {partial_sum(), Replicate(), Replicate()}});
   return all;
 }
-
-/// Geometry of one spatial dimension.
-struct KernelWindow {
-  int64_t kernel = 1;
-  int64_t stride = 1;
-  int64_t padding = 0;
-  int64_t dilation = 1;
-  int64_t output_padding = 0;
-
-  int64_t result(int64_t size, bool transposed) const {
-    const int64_t reach = dilation * (kernel - 1);
-    return transposed
-        ? (size - 1) * stride - 2 * padding + reach + output_padding + 1
-        : (size + 2 * padding - reach - 1 + stride) / stride;
-  }
-};
 
 void check_operands(const OpCall& call, const Channels& channels) {
   const auto& input = *call.input("input")->spec;
@@ -155,21 +199,17 @@ std::vector<OutputMeta> convolution_meta(const OpCall& call) {
   const Channels channels(call);
   check_operands(call, channels);
   const auto& input = *call.input("input")->spec;
-  const auto stride = call.ints_arg("stride");
-  const auto padding = call.ints_arg("padding");
-  const auto dilation = call.ints_arg("dilation");
   const auto output_padding = call.ints_arg("output_padding");
   Sizes sizes{input.sizes()[0], channels.out()};
   for (size_t d = 2; d < channels.weight.size(); ++d) {
-    const KernelWindow window{
-        channels.weight[d],
-        element_for(stride, d - 2),
-        element_for(padding, d - 2),
-        element_for(dilation, d - 2),
-        channels.transposed ? element_for(output_padding, d - 2) : 0};
-    const auto size = window.result(input.sizes()[d], channels.transposed);
+    const auto window = window_of(call, d);
+    const auto size = window.stride < 1 ? 0
+        : channels.transposed
+        ? window.transposed_size(
+              input.sizes()[d], element_for(output_padding, d - 2))
+        : window.count(input.sizes()[d]);
     DTENSOR_CHECK(
-        window.stride > 0 && size > 0,
+        size > 0,
         "[{}] a kernel of {} with padding {} and stride {} does not fit "
         "dimension {} of {}. Use a smaller kernel or more padding.",
         call.name(),
@@ -194,6 +234,26 @@ std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
       mask[2] ? dense(bias, weight.dtype()) : undefined()};
 }
 
+// Passes the layouts of the operands to the local kernel if the input is
+// sharded in space.
+void note_sharded_space(const OpCall& call, Decision& decision) {
+  const auto& input =
+      decision.layout_of(call, static_cast<size_t>(call.input_index("input")));
+  bool is_sharded = false;
+  for (int64_t dim = 2; dim < input.dim(); ++dim) {
+    is_sharded |= input.is_sharded(dim);
+  }
+  if (!is_sharded) {
+    return;
+  }
+  decision.is_plain_call = false;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (decision.inputs[i] == nullptr) {
+      decision.inputs[i] = call.inputs[i].spec;
+    }
+  }
+}
+
 // Passes the number of local groups, and marks calls whose operands all have
 // elements, which the operator itself can run.
 void localize_groups(const OpCall& call, Decision& decision) {
@@ -210,6 +270,7 @@ void localize_groups(const OpCall& call, Decision& decision) {
     decision.is_plain_call = decision.is_plain_call &&
         has_local_elements(decision.layout_of(call, i));
   }
+  note_sharded_space(call, decision);
 }
 
 void localize_backward(const OpCall& call, Decision& decision) {

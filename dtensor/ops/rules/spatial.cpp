@@ -4,6 +4,7 @@
 #include <dtensor/ops/rules/spatial_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -15,25 +16,6 @@
 #include <string>
 
 namespace dtensor {
-namespace {
-
-// Returns the number of windows along a dimension. In ceil mode the last one
-// may reach over the end, but starts inside the input or its left padding.
-int64_t count_windows(
-    int64_t size,
-    int64_t reach,
-    int64_t stride,
-    int64_t padding,
-    bool ceil_mode) {
-  const auto span = size + 2 * padding - reach;
-  auto count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
-  if (ceil_mode && (count - 1) * stride >= size + padding) {
-    --count;
-  }
-  return count;
-}
-
-} // namespace
 
 Strategy detail::all_alike(const OpCall& call, const Placement& p) {
   Strategy s;
@@ -61,26 +43,23 @@ detail::windows_of(const OpCall& call, SizesRef space, bool ceil_mode) {
   const auto dilation = call.ints_arg("dilation");
   std::vector<int64_t> counts;
   for (size_t i = 0; i < space.size(); ++i) {
-    const auto reach =
-        element_for(dilation, i) * (element_for(kernel, i) - 1) + 1;
+    const KernelWindow window{
+        element_for(kernel, i),
+        element_for(stride, i),
+        element_for(padding, i),
+        element_for(dilation, i)};
     DTENSOR_CHECK(
-        element_for(stride, i) > 0 &&
-            space[i] + 2 * element_for(padding, i) >= reach,
+        window.stride > 0 && space[i] + 2 * window.padding >= window.reach(),
         "[{}] a kernel of {} with padding {} and stride {} does not fit "
         "dimension {} of the space of {}. Use a smaller kernel or more "
         "padding.",
         call.name(),
-        element_for(kernel, i),
-        element_for(padding, i),
-        element_for(stride, i),
+        window.kernel,
+        window.padding,
+        window.stride,
         i,
         *call.inputs[0].spec);
-    counts.push_back(count_windows(
-        space[i],
-        reach,
-        element_for(stride, i),
-        element_for(padding, i),
-        ceil_mode));
+    counts.push_back(window.count(space[i], ceil_mode));
   }
   return counts;
 }
@@ -173,10 +152,12 @@ void check_max_pool3d(const OpCall& call) {
   const auto padding = call.ints_arg("padding");
   bool fits = true;
   for (size_t i = 0; i < 3; ++i) {
-    const auto reach =
-        element_for(dilation, i) * (element_for(kernel, i) - 1) + 1;
+    const KernelWindow window{
+        .kernel = element_for(kernel, i),
+        .padding = element_for(padding, i),
+        .dilation = element_for(dilation, i)};
     fits = fits && sizes[sizes.size() - 3 + i] > 0 &&
-        element_for(padding, i) * 2 <= reach;
+        window.padding * 2 <= window.reach();
   }
   DTENSOR_CHECK(
       fits && sizes[sizes.size() - 4] > 0,

@@ -3,6 +3,7 @@
 // samples and channels may be sharded.
 #pragma once
 
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/ops/registry.h>
 
 #include <cstdint>
@@ -13,12 +14,6 @@ namespace dtensor::detail {
 
 inline Placement partial_sum() {
   return Partial(ReduceOp::kSum);
-}
-
-/// Returns element `i` of an argument that has one element for each dimension
-/// of space, or a single one for all.
-inline int64_t element_for(const std::vector<int64_t>& list, size_t i) {
-  return list.size() == 1 ? list[0] : list.at(i);
 }
 
 /// Returns the strategy with one placement for all results and operands.
