@@ -403,6 +403,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/picked.cpp
   dtensor/ops/kernels/picked_impl.h
   dtensor/ops/kernels/pointwise.cpp
+  dtensor/ops/kernels/pooling.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp

@@ -40,6 +40,14 @@ Interval KernelWindow::rows_of(Interval windows) const {
       : Interval{begin, (windows.end - 1) * stride - padding + reach()};
 }
 
+Interval KernelWindow::aligned_rows(Interval windows) const {
+  const auto first =
+      std::max<int64_t>(windows.begin - ceil_div(padding, stride), 0);
+  return {
+      first * stride,
+      windows.size() == 0 ? first * stride : rows_of(windows).end};
+}
+
 Interval KernelWindow::windows_over(Interval rows, int64_t count) const {
   // Window i covers rows from i * stride - padding on.
   const auto begin = std::max<int64_t>(

@@ -38,6 +38,16 @@ struct KernelWindow {
   /// Returns the rows from the first row of `windows` to the last, padding
   /// included; an empty range for no windows.
   Interval rows_of(Interval windows) const;
+  /// Returns the rows on which an operator that pads them itself computes
+  /// `windows`, after skipped() others. The range may end behind the last row.
+  ///
+  ///   KernelWindow{.kernel = 3, .padding = 1}.aligned_rows({4, 8}) // [3, 9)
+  ///   // An operator on these rows begins with window 3, which lacks row 2.
+  Interval aligned_rows(Interval windows) const;
+  /// Returns the number of windows to skip in front of `windows`.
+  int64_t skipped(Interval windows) const {
+    return windows.begin - aligned_rows(windows).begin / stride;
+  }
   /// Returns the windows, of `count`, that reach into `rows`; an empty range if
   /// there are none.
   Interval windows_over(Interval rows, int64_t count) const;

@@ -101,6 +101,41 @@ TEST(KernelWindow, FindsTheRowsOfWindows) {
   });
 }
 
+// Sums of windows over the aligned rows are those over all rows.
+TEST(KernelWindow, AlignsRowsWithPadding) {
+  for_all([](const KernelWindow& w, int64_t size) {
+    const auto sums_of = [&](const at::Tensor& rows) {
+      const auto kernel = at::ones({1, 1, w.kernel}, at::kLong);
+      return at::conv1d(
+                 rows.view({1, 1, -1}).to(at::kDouble),
+                 kernel.to(at::kDouble),
+                 {},
+                 w.stride,
+                 w.padding,
+                 w.dilation,
+                 1)
+          .view({-1});
+    };
+    const auto rows = at::arange(1, size + 1);
+    const auto sums = sums_of(rows);
+    for (int64_t begin = 0; begin < sums.size(0); ++begin) {
+      for (int64_t end = begin + 1; end <= sums.size(0); ++end) {
+        const Interval windows{begin, end};
+        const auto part = detail::clip(w.aligned_rows(windows), size);
+        if (part.size() == 0) {
+          continue; // padding alone, which no operator pools
+        }
+        const auto local = sums_of(rows.slice(0, part.begin, part.end));
+        EXPECT_TRUE(at::equal(
+            local.narrow(0, w.skipped(windows), windows.size()),
+            sums.slice(0, begin, end)))
+            << begin << " to " << end;
+      }
+      EXPECT_EQ(w.aligned_rows({begin, begin}).size(), 0);
+    }
+  });
+}
+
 TEST(KernelWindow, FindsTheWindowsOverRows) {
   for_all([](const KernelWindow& w, int64_t size) {
     const auto count = w.count(size);

@@ -7,6 +7,7 @@
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
@@ -30,16 +31,26 @@ struct StyledModules {
 // Modules belong to the rank that created them.
 RankLocal<StyledModules> styled_modules;
 
+// Returns true if the module is one of these and has the weight.
+template <class... Holders>
+bool is_any_with(torch::nn::Module& module, const at::Tensor& weight) {
+  return (
+      (module.as<Holders>() != nullptr &&
+       module.as<Holders>()->weight.is_same(weight)) ||
+      ...);
+}
+
 bool has_weight(
     torch::nn::Module& module,
     BoundaryKind kind,
     const at::Tensor& weight) {
-  if (kind == BoundaryKind::kLinear) {
-    auto* const linear = module.as<torch::nn::Linear>();
-    return linear != nullptr && linear->weight.is_same(weight);
-  }
-  auto* const embedding = module.as<torch::nn::Embedding>();
-  return embedding != nullptr && embedding->weight.is_same(weight);
+  return kind == BoundaryKind::kLinear
+      ? is_any_with<
+            torch::nn::Linear,
+            torch::nn::Conv1d,
+            torch::nn::Conv2d,
+            torch::nn::Conv3d>(module, weight)
+      : is_any_with<torch::nn::Embedding>(module, weight);
 }
 
 // Throws if modules that were tied after styling have different styles.

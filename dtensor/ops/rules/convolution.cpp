@@ -56,46 +56,19 @@ KernelWindow window_of(const OpCall& call, size_t dim) {
       element_for(call.ints_arg("dilation"), dim - 2)};
 }
 
-// Returns true if the ranks exchange the rows along `dim` that their windows
-// reach: each has some of the `result` rows, and they receive fewer rows than
-// if they gathered the dimension.
-bool is_worth_exchanging(
-    const OpCall& call,
-    int64_t mesh_dim,
-    int64_t dim,
-    int64_t result) {
-  const auto& input = *call.input("input");
-  const auto size = input.sizes()[static_cast<size_t>(dim)];
-  const auto ranks = call.mesh.size(mesh_dim);
-  const auto window = window_of(call, static_cast<size_t>(dim));
-  std::vector<Interval> needed;
-  for (const auto& windows : chunks(result, ranks)) {
-    needed.push_back(clip(window.rows_of(windows), size));
-  }
-  return ranks == 1 ||
-      (result >= ranks &&
-       received_rows(chunks(size, ranks), needed) < (ranks - 1) * size);
-}
-
 // Returns the dimension of space along which this mesh dimension shards the
 // input, if its shards may stay: 0 if there is none. `result` is the shape of
 // the forward result.
 int64_t kept_space(const OpCall& call, int64_t mesh_dim, SizesRef result) {
   const auto& input = *call.input("input");
-  const auto& now = input.placement(mesh_dim);
-  if (!now.is_shard() || now.dim() < 2 || call.bool_arg("transposed")) {
+  const auto dim = sharded_space(call, input, mesh_dim, 2);
+  if (dim == 0 || call.bool_arg("transposed")) {
     return 0;
   }
-  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
-    for (const auto& other : call.inputs) {
-      if (m == mesh_dim ? other.placement(m).is_strided_shard()
-                        : input.placement(m).is_sharded(now.dim())) {
-        return 0;
-      }
-    }
-  }
-  const auto rows = result[static_cast<size_t>(now.dim())];
-  return is_worth_exchanging(call, mesh_dim, now.dim(), rows) ? now.dim() : 0;
+  const auto d = static_cast<size_t>(dim);
+  const auto window = window_of(call, d);
+  const auto needed = [&](Interval windows) { return window.rows_of(windows); };
+  return is_worth_exchanging(input, mesh_dim, dim, result[d], needed) ? dim : 0;
 }
 
 // Returns the ways of splitting the work between ranks. Channels of several
@@ -285,12 +258,17 @@ void localize_backward(const OpCall& call, Decision& decision) {
 } // namespace
 
 DTENSOR_RULES(convolution) {
-  for (const auto* name : {"convolution", "_convolution"}) {
-    rules.dim_rule(name, convolution_rule)
+  const auto add = [&](const char* name) -> OpRule& {
+    return rules.dim_rule(name, convolution_rule)
         .with_meta(convolution_meta)
         .with_localize(localize_groups)
         .with_local_kernel(detail::convolution_local);
-  }
+  };
+  add("_convolution");
+  add("convolution")
+      .as_region()
+      .with_traits(
+          {.boundary = BoundaryRole{.input = 0, .parameter = 1, .bias = 2}});
   rules.dim_rule("convolution_backward", convolution_backward_rule)
       .with_meta(convolution_backward_meta)
       .with_localize(localize_backward)
