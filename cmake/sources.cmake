@@ -31,6 +31,8 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/flattened_slice.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/intervals_impl.h
+  dtensor/layout/kernel_window.cpp
+  dtensor/layout/kernel_window_impl.h
   dtensor/layout/mesh.cpp
   dtensor/layout/mesh_concatenate.cpp
   dtensor/layout/mesh_slice.cpp
@@ -401,11 +403,14 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/picked.cpp
   dtensor/ops/kernels/picked_impl.h
   dtensor/ops/kernels/pointwise.cpp
+  dtensor/ops/kernels/pooling.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/row_exchange.cpp
+  dtensor/ops/kernels/row_exchange_impl.h
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp

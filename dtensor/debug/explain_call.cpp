@@ -68,7 +68,8 @@ SpecPtr spec_of_plain_input(const Boundary& boundary, const at::Tensor& t) {
   auto sizes = t.sizes().vec();
   if (layouts.plain.is_sharded()) {
     const auto dim = (layouts.plain.dim() + t.dim()) % t.dim();
-    const bool known = dim == t.dim() - 1 && layouts.features > 0;
+    const bool known = dim == (layouts.features_dim + t.dim()) % t.dim() &&
+        layouts.features > 0;
     auto& size = sizes[static_cast<size_t>(dim)];
     size = known ? layouts.features : size * boundary.where().size();
   }

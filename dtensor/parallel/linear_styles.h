@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel and RowwiseParallel: torch::nn::Linear and Embedding with
-// their weight sharded along the output or the input features.
+// ColwiseParallel and RowwiseParallel: Linear, Embedding and Conv1d to Conv3d
+// with their weight sharded along the output or the input features.
 //
 // A ColwiseParallel followed by a RowwiseParallel takes one all-reduce:
 //
@@ -54,7 +54,7 @@ struct ColwiseOptions {
 /// multiple of the key/value heads, and for num_query_heads together with
 /// fused_projections or an output layout other than the default. It throws
 /// NotImplementedError for num_query_heads with an Embedding.
-///
+/// For a Conv of one group, weight and bias are S(0), input R, output S(1).
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, which has none of
 /// multiple_of, num_query_heads and fused_projections.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
@@ -68,8 +68,8 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
 
 /// Options for RowwiseParallel.
 struct RowwiseOptions {
-  /// Layout of a plain input. Default: Shard(-1) for a Linear, Replicate() for
-  /// an Embedding (Python: Shard(-1), which shards the ids).
+  /// Layout of a plain input. Default: Shard(-1) for a Linear, Shard(1) for a
+  /// Conv, Replicate() for an Embedding (Python: Shard(-1), which shards ids).
   std::optional<Placement> input_layouts = std::nullopt;
   /// Layout of the output.
   Placement output_layouts = Replicate();
@@ -93,7 +93,7 @@ struct RowwiseOptions {
 /// shards, and the default of input_layouts, have unit u: S(1, u=u). apply()
 /// throws ValueError for overlap_chunks below 1, for overlap_chunks above 1
 /// with an Embedding, and for a multiple_of that does not divide the sharded
-/// dimension.
+/// dimension. A Conv differs from a Linear in its input, S(1).
 /// Python: torch.distributed.tensor.parallel.RowwiseParallel, which has neither
 /// overlap_chunks nor multiple_of.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {

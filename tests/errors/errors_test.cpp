@@ -793,6 +793,12 @@ const std::map<std::string, Provocation>& provocations() {
          call_other("errors_test::add_one_", rows(mesh, Replicate()));
        }},
       // Styles.
+      {"a style for a convolution of several groups",
+       [](const DeviceMesh& mesh) {
+         torch::nn::Conv2d grouped(
+             torch::nn::Conv2dOptions(4, 4, 3).groups(2));
+         parallelize_module(*grouped, mesh, ColwiseParallel());
+       }},
       {"a style for a module that it cannot style",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"bare", ColwiseParallel()}});

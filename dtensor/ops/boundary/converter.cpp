@@ -20,8 +20,19 @@
 namespace dtensor::detail {
 namespace {
 
-// Checks the size of the last dimension: this rank's shard if the features are
-// sharded.
+// Returns the dimension of the features, of a tensor with dimensions.
+int64_t features_dim(const at::Tensor& x, const InputLayouts& layouts) {
+  return (layouts.features_dim + x.dim()) % x.dim();
+}
+
+// Returns true if `plain` shards the features.
+bool shards_features(const at::Tensor& x, const InputLayouts& layouts) {
+  const auto& plain = layouts.plain;
+  return plain.is_sharded() &&
+      (plain.dim() + x.dim()) % x.dim() == features_dim(x, layouts);
+}
+
+// Checks the number of features: this rank's shard if they are sharded.
 void check_features(
     const at::Tensor& x,
     const StyleMesh& where,
@@ -31,23 +42,23 @@ void check_features(
       !where.mesh.contains_this_rank() || plain.is_strided_shard()) {
     return;
   }
-  const bool is_sharded =
-      plain.is_sharded() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
-  const auto expected = is_sharded ? chunk(
-                                         layouts.features,
-                                         where.size(),
-                                         where.mesh.get_local_rank(where.dim),
-                                         plain.unit())
-                                         .size()
-                                   : layouts.features;
+  const auto size = x.size(features_dim(x, layouts));
+  const auto expected = shards_features(x, layouts)
+      ? chunk(
+            layouts.features,
+            where.size(),
+            where.mesh.get_local_rank(where.dim),
+            plain.unit())
+            .size()
+      : layouts.features;
   DTENSOR_CHECK_VALUE(
-      x.size(-1) == expected,
+      size == expected,
       "[boundary] the input of {}, {}, has {}, but this rank's local tensor of "
       "{} in {} has {}. Set output_layouts of the preceding module to "
       "input_layouts of this module.",
       describe_module(ModuleScope::current()),
       shape_text(x.scalar_type(), x.sizes()),
-      pluralize(x.size(-1), "feature"),
+      pluralize(size, "feature"),
       pluralize(layouts.features, "feature"),
       to_string(plain),
       expected);
@@ -56,16 +67,15 @@ void check_features(
 // True if the style gives the global number of features of `x`, so that ranks
 // with uneven shards need not communicate.
 bool knows_shape(const at::Tensor& x, const InputLayouts& layouts) {
-  const auto& plain = layouts.plain;
-  return x.dim() > 0 && plain.is_sharded() && layouts.features > 0 &&
-      (plain.dim() == -1 || plain.dim() == x.dim() - 1);
+  return x.dim() > 0 && layouts.features > 0 && shards_features(x, layouts);
 }
 
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   FromLocalOptions options;
   if (knows_shape(x, layouts)) {
     options.shape = x.sizes().vec();
-    options.shape->back() = layouts.features;
+    options.shape->at(static_cast<size_t>(features_dim(x, layouts))) =
+        layouts.features;
   }
   return options;
 }

@@ -53,8 +53,10 @@ struct StyleMesh {
 struct InputLayouts {
   Placement plain; // of a plain input
   Placement desired;
-  /// Size of the last dimension of the full input, or 0 if not known.
+  /// Size of dimension `features_dim` of the full input, or 0 if not known: the
+  /// last dimension, or the channels of a convolution.
   int64_t features = 0;
+  int64_t features_dim = -1;
   friend bool operator==(const InputLayouts&, const InputLayouts&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
@@ -31,15 +32,26 @@ struct StyledModules {
 // Modules belong to the rank that created them.
 RankLocal<StyledModules> styled_modules;
 
-// Returns the weight that a Linear or an Embedding has as its member; null for
-// other modules.
+// Returns the weight that the module has as its member; null if it is none of
+// these.
+template <class... Holders>
+const at::Tensor* weight_in(torch::nn::Module& module) {
+  const at::Tensor* weight = nullptr;
+  const auto look = [&](auto* holder) {
+    weight = holder == nullptr ? weight : &holder->weight;
+  };
+  (look(module.as<Holders>()), ...);
+  return weight;
+}
+
 const at::Tensor* weight_of(torch::nn::Module& module, BoundaryKind kind) {
-  if (kind == BoundaryKind::kLinear) {
-    auto* const linear = module.as<torch::nn::Linear>();
-    return linear == nullptr ? nullptr : &linear->weight;
-  }
-  auto* const embedding = module.as<torch::nn::Embedding>();
-  return embedding == nullptr ? nullptr : &embedding->weight;
+  return kind == BoundaryKind::kLinear
+      ? weight_in<
+            torch::nn::Linear,
+            torch::nn::Conv1d,
+            torch::nn::Conv2d,
+            torch::nn::Conv3d>(module)
+      : weight_in<torch::nn::Embedding>(module);
 }
 
 // Throws if modules that were tied after styling have different styles.

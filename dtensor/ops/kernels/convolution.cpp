@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Convolutions of a rank that has no samples or no channels, which LibTorch
-// refuses, and operators that keep samples and channels apart.
+// refuses, or a part of the picture, which needs rows of other ranks. Operators
+// that keep samples and channels apart.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/row_exchange_impl.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 namespace dtensor {
@@ -30,6 +37,151 @@ at::Tensor first_tensor(
 
 } // namespace
 
+namespace {
+
+using detail::Halo;
+using detail::KernelArgs;
+
+// Returns the halos of the dimensions of space that are sharded. `input` is
+// null if there are none.
+std::vector<Halo>
+halos_of(const KernelArgs& args, const SpecPtr& input, const SpecPtr& result) {
+  std::vector<Halo> halos;
+  if (input == nullptr) {
+    return halos;
+  }
+  const auto stride = args.at("stride").toIntVector();
+  const auto padding = args.at("padding").toIntVector();
+  const auto dilation = args.at("dilation").toIntVector();
+  for (int64_t m = 0; m < input->mesh().ndim(); ++m) {
+    const auto& placement = input->placements()[static_cast<size_t>(m)];
+    if (!placement.is_sharded() || placement.dim() < 2) {
+      continue;
+    }
+    const auto dim = placement.dim();
+    const auto i = static_cast<size_t>(dim - 2);
+    const detail::KernelWindow window{
+        args.tensor("weight").size(dim),
+        detail::element_for(stride, i),
+        detail::element_for(padding, i),
+        detail::element_for(dilation, i)};
+    halos.push_back(detail::make_halo(
+        input, m, dim, window, result->sizes()[static_cast<size_t>(dim)]));
+  }
+  return halos;
+}
+
+// Adds zeros around the rows of each halo.
+at::Tensor pad(const at::Tensor& input, const std::vector<Halo>& halos) {
+  std::vector<int64_t> pads(static_cast<size_t>(input.dim() - 2) * 2, 0);
+  for (const auto& halo : halos) {
+    // constant_pad_nd starts at the last dimension.
+    const auto place = static_cast<size_t>(input.dim() - 1 - halo.rows->dim);
+    pads[2 * place] = halo.padding_before;
+    pads[2 * place + 1] = halo.padding_behind;
+  }
+  const bool is_padded =
+      std::any_of(pads.begin(), pads.end(), [](auto n) { return n > 0; });
+  return is_padded ? at::constant_pad_nd(input, pads, 0) : input;
+}
+
+// Returns all rows that the windows of this rank's results reach.
+at::Tensor reached_rows(at::Tensor input, const std::vector<Halo>& halos) {
+  for (const auto& halo : halos) {
+    input = detail::gather_rows(input, halo.rows);
+  }
+  return pad(input, halos);
+}
+
+// Returns zeros in the shape of reached_rows().
+at::Tensor zeros_reached(
+    const at::Tensor& input,
+    const std::vector<Halo>& halos) {
+  auto sizes = input.sizes().vec();
+  for (const auto& halo : halos) {
+    const auto& rows = *halo.rows;
+    sizes[static_cast<size_t>(rows.dim)] = halo.padding_before +
+        rows.needed[static_cast<size_t>(rows.rank())].size() +
+        halo.padding_behind;
+  }
+  return at::zeros({1}, input.options()).expand(sizes);
+}
+
+// Returns this rank's rows of the gradient of the input, given the gradients
+// of the rows that the ranks reached.
+at::Tensor summed_gradient(
+    at::Tensor gradient,
+    const std::vector<Halo>& halos) {
+  for (auto halo = halos.rbegin(); halo != halos.rend(); ++halo) {
+    const auto rows = gradient.size(halo->rows->dim) - halo->padding_before -
+        halo->padding_behind;
+    gradient = detail::sum_rows(
+        gradient.narrow(halo->rows->dim, halo->padding_before, rows),
+        halo->rows);
+  }
+  return gradient;
+}
+
+// Passes the rows that this rank's results need, without padding along the
+// sharded dimensions.
+void set_input(
+    KernelArgs& args,
+    const at::Tensor& input,
+    const std::vector<Halo>& halos) {
+  if (halos.empty()) {
+    return;
+  }
+  const auto given = args.at("padding").toIntVector();
+  std::vector<int64_t> padding;
+  for (size_t i = 0; i + 2 < input.sizes().size(); ++i) {
+    padding.push_back(detail::element_for(given, i));
+  }
+  for (const auto& halo : halos) {
+    padding[static_cast<size_t>(halo.rows->dim - 2)] = 0;
+  }
+  args.replace("padding", std::move(padding));
+  args.replace("input", input);
+}
+
+// Returns zeros, plus the bias. The result depends on all operands, so that all
+// ranks record the same graph.
+at::Tensor empty_convolution(
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const at::Tensor& bias,
+    const Spec& result) {
+  auto output =
+      at::zeros(result.local_sizes(), input.options().dtype(result.dtype())) +
+      input.sum() + weight.sum();
+  if (bias.defined()) {
+    std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
+    shape[1] = bias.numel();
+    output = output + bias.view(shape);
+  }
+  return output;
+}
+
+// Returns the gradients of an input and a weight without elements, and of the
+// bias.
+std::array<at::Tensor, 3> empty_gradients(
+    const Decision& decision,
+    const at::Tensor& grad_output,
+    const at::Tensor& input) {
+  auto bias = zeros(decision.outputs[2], grad_output);
+  if (bias.defined()) {
+    std::vector<int64_t> dims(static_cast<size_t>(grad_output.dim()));
+    std::iota(dims.begin(), dims.end(), 0);
+    dims.erase(dims.begin() + 1);
+    bias = grad_output.sum(dims);
+  }
+  return {
+      decision.outputs[0] == nullptr ? at::Tensor() : at::zeros_like(input),
+      zeros(decision.outputs[1], grad_output),
+      bias};
+}
+
+} // namespace
+
 void detail::convolution_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
@@ -39,13 +191,17 @@ void detail::convolution_local(
     return;
   }
   KernelArgs args(op, *stack);
-  auto output = zeros(decision.outputs[0], args.tensor("input"));
-  if (const auto bias = args.tensor("bias"); bias.defined()) {
-    std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
-    shape[1] = bias.numel();
-    output += bias.view(shape);
+  const auto& result = decision.outputs[0];
+  const auto halos = halos_of(args, decision.inputs[0], result);
+  const auto input = reached_rows(args.tensor("input"), halos);
+  const auto weight = args.tensor("weight");
+  if (input.numel() > 0 && weight.numel() > 0 &&
+      numel(result->local_sizes()) > 0) {
+    set_input(args, input, halos);
+    op.callBoxed(stack);
+    return;
   }
-  args.returns(output);
+  args.returns(empty_convolution(input, weight, args.tensor("bias"), *result));
 }
 
 void detail::convolution_backward_local(
@@ -57,17 +213,26 @@ void detail::convolution_backward_local(
     return;
   }
   KernelArgs args(op, *stack);
+  const auto halos = halos_of(args, decision.inputs[1], decision.inputs[0]);
   const auto grad_output = args.tensor("grad_output");
-  auto bias = zeros(decision.outputs[2], grad_output);
-  if (bias.defined()) {
-    std::vector<int64_t> dims(static_cast<size_t>(grad_output.dim()));
-    std::iota(dims.begin(), dims.end(), 0);
-    dims.erase(dims.begin() + 1);
-    bias = grad_output.sum(dims);
+  const auto shard = args.tensor("input");
+  // Only the gradient of the weight depends on the values of the input.
+  const auto input = decision.outputs[1] != nullptr
+      ? reached_rows(shard, halos)
+      : zeros_reached(shard, halos);
+  if (input.numel() > 0 && args.tensor("weight").numel() > 0 &&
+      grad_output.numel() > 0) {
+    set_input(args, input, halos);
+    op.callBoxed(stack);
+  } else {
+    auto [grad_input, weight, bias] =
+        empty_gradients(decision, grad_output, input);
+    args.returns(std::move(grad_input), std::move(weight), std::move(bias));
   }
-  auto input = zeros(decision.outputs[0], grad_output);
-  auto weight = zeros(decision.outputs[1], grad_output);
-  args.returns(std::move(input), std::move(weight), std::move(bias));
+  auto& grad_input = torch::jit::peek(*stack, 0, 3);
+  if (decision.outputs[0] != nullptr) {
+    grad_input = summed_gradient(grad_input.toTensor(), halos);
+  }
 }
 
 void detail::zeros_if_empty(

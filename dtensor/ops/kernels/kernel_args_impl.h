@@ -71,6 +71,10 @@ class KernelArgs {
     return !value.isNone() && value.toBool();
   }
 
+  /// Replaces an argument of the call.
+  void replace(std::string_view argument, c10::IValue value) {
+    stack_[base_ + static_cast<size_t>(find(argument))] = std::move(value);
+  }
   /// Pops the arguments and pushes the results. To be called once, at the end.
   template <class... Results>
   void returns(Results&&... results) {

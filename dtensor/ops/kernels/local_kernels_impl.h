@@ -33,6 +33,12 @@ LocalKernelFunction addmv_local;
 LocalKernelFunction convolution_local;
 LocalKernelFunction convolution_backward_local;
 
+/// Compute pooling of windows over one, two and three dimensions of space, of
+/// which ranks may have parts.
+LocalKernelFunction pool1d_local;
+LocalKernelFunction pool2d_local;
+LocalKernelFunction pool3d_local;
+
 /// Runs the operator, or returns zeros if its first operand is empty. For
 /// operators that LibTorch refuses to run without samples or channels.
 LocalKernelFunction zeros_if_empty;

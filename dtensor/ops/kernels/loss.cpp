@@ -14,17 +14,6 @@
 namespace dtensor {
 namespace {
 
-void set_arg(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack,
-    std::string_view name,
-    c10::IValue value) {
-  const detail::KernelArgs args(op, *stack);
-  const auto count = op.schema().arguments().size();
-  (*stack)[stack->size() - count + static_cast<size_t>(args.find(name))] =
-      std::move(value);
-}
-
 bool cuts_any(const Spec& spec) {
   return std::any_of(
       spec.placements().begin(), spec.placements().end(), [](const auto& p) {
@@ -60,7 +49,8 @@ void detail::loss_local(
     op.callBoxed(stack);
     return;
   }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  detail::KernelArgs(op, *stack)
+      .replace("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 0);
 }
@@ -75,7 +65,8 @@ void detail::loss_backward_local(
     op.callBoxed(stack);
     return;
   }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  detail::KernelArgs(op, *stack)
+      .replace("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 1);
 }
@@ -90,7 +81,8 @@ void detail::nll_local(
     op.callBoxed(stack);
     return;
   }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  detail::KernelArgs(op, *stack)
+      .replace("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   const auto total_weight = torch::jit::pop(*stack).toTensor();
   const auto sum = torch::jit::pop(*stack).toTensor();

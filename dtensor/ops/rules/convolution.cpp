@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Convolutions of (samples, channels, space...), transposed ones included.
-// Samples, output channels, input channels and groups may be sharded; space is
-// unsharded.
+// Samples, output channels, input channels and groups may be sharded. A picture
+// that is sharded in space keeps that layout: ranks exchange the rows that the
+// kernel reaches beyond their own.
 #include <dtensor/error.h>
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -45,9 +47,34 @@ struct Split {
   Placement output;
 };
 
-// Returns the ways of splitting the work between ranks without communication.
-// Channels of several groups are split between groups.
-std::vector<Split> splits(const Channels& channels) {
+// Returns the windows along dimension `dim` of the input.
+KernelWindow window_of(const OpCall& call, size_t dim) {
+  return {
+      call.input("weight")->sizes()[dim],
+      element_for(call.ints_arg("stride"), dim - 2),
+      element_for(call.ints_arg("padding"), dim - 2),
+      element_for(call.ints_arg("dilation"), dim - 2)};
+}
+
+// Returns the dimension of space along which this mesh dimension shards the
+// input, if its shards may stay: 0 if there is none. `result` is the shape of
+// the forward result.
+int64_t kept_space(const OpCall& call, int64_t mesh_dim, SizesRef result) {
+  const auto& input = *call.input("input");
+  const auto dim = sharded_space(call, input, mesh_dim, 2);
+  if (dim == 0 || call.bool_arg("transposed")) {
+    return 0;
+  }
+  const auto d = static_cast<size_t>(dim);
+  const auto window = window_of(call, d);
+  const auto needed = [&](Interval windows) { return window.rows_of(windows); };
+  return is_worth_exchanging(input, mesh_dim, dim, result[d], needed) ? dim : 0;
+}
+
+// Returns the ways of splitting the work between ranks. Channels of several
+// groups are split between groups. Only `space`, if it is not 0, needs
+// communication.
+std::vector<Split> splits(const Channels& channels, int64_t space) {
   const Placement all = Replicate();
   std::vector<Split> ways{{Shard(0), all, all, Shard(0)}};
   if (channels.groups == 1) {
@@ -62,13 +89,17 @@ std::vector<Split> splits(const Channels& channels) {
          Shard(0, in_group(channels.out())),
          Shard(1, in_group(channels.out()))});
   }
+  if (space > 0) {
+    ways.push_back({Shard(space), all, all, Shard(space)});
+  }
   return ways;
 }
 
-Strategies convolution_rule(const OpCall& call, int64_t) {
+Strategies convolution_rule(const OpCall& call, int64_t mesh_dim) {
   const bool has_bias = call.inputs.size() > 2;
+  const auto space = kept_space(call, mesh_dim, call.outputs[0].sizes);
   Strategies all;
-  for (const auto& way : splits(Channels(call))) {
+  for (const auto& way : splits(Channels(call), space)) {
     all.push_back({{way.output}, {way.input, way.weight}});
     if (has_bias) {
       all.back().inputs.push_back(way.bias);
@@ -96,9 +127,11 @@ Placement gradient_of(const Placement& p) {
 }
 
 // Returns the strategies for grad_output, input, weight.
-Strategies convolution_backward_rule(const OpCall& call, int64_t) {
+Strategies convolution_backward_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto space =
+      kept_space(call, mesh_dim, call.input("grad_output")->sizes());
   Strategies all;
-  for (const auto& way : splits(Channels(call))) {
+  for (const auto& way : splits(Channels(call), space)) {
     all.push_back(
         {{gradient_of(way.input),
           gradient_of(way.weight),
@@ -110,22 +143,6 @@ Strategies convolution_backward_rule(const OpCall& call, int64_t) {
        {partial_sum(), Replicate(), Replicate()}});
   return all;
 }
-
-/// Geometry of one spatial dimension.
-struct KernelWindow {
-  int64_t kernel = 1;
-  int64_t stride = 1;
-  int64_t padding = 0;
-  int64_t dilation = 1;
-  int64_t output_padding = 0;
-
-  int64_t result(int64_t size, bool transposed) const {
-    const int64_t reach = dilation * (kernel - 1);
-    return transposed
-        ? (size - 1) * stride - 2 * padding + reach + output_padding + 1
-        : (size + 2 * padding - reach - 1 + stride) / stride;
-  }
-};
 
 void check_operands(const OpCall& call, const Channels& channels) {
   const auto& input = *call.input("input")->spec;
@@ -155,21 +172,17 @@ std::vector<OutputMeta> convolution_meta(const OpCall& call) {
   const Channels channels(call);
   check_operands(call, channels);
   const auto& input = *call.input("input")->spec;
-  const auto stride = call.ints_arg("stride");
-  const auto padding = call.ints_arg("padding");
-  const auto dilation = call.ints_arg("dilation");
   const auto output_padding = call.ints_arg("output_padding");
   Sizes sizes{input.sizes()[0], channels.out()};
   for (size_t d = 2; d < channels.weight.size(); ++d) {
-    const KernelWindow window{
-        channels.weight[d],
-        element_for(stride, d - 2),
-        element_for(padding, d - 2),
-        element_for(dilation, d - 2),
-        channels.transposed ? element_for(output_padding, d - 2) : 0};
-    const auto size = window.result(input.sizes()[d], channels.transposed);
+    const auto window = window_of(call, d);
+    const auto size = window.stride < 1 ? 0
+        : channels.transposed
+        ? window.transposed_size(
+              input.sizes()[d], element_for(output_padding, d - 2))
+        : window.count(input.sizes()[d]);
     DTENSOR_CHECK(
-        window.stride > 0 && size > 0,
+        size > 0,
         "[{}] a kernel of {} with padding {} and stride {} does not fit "
         "dimension {} of {}. Use a smaller kernel or more padding.",
         call.name(),
@@ -194,6 +207,26 @@ std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
       mask[2] ? dense(bias, weight.dtype()) : undefined()};
 }
 
+// Passes the layouts of the operands to the local kernel if the input is
+// sharded in space.
+void note_sharded_space(const OpCall& call, Decision& decision) {
+  const auto& input =
+      decision.layout_of(call, static_cast<size_t>(call.input_index("input")));
+  bool is_sharded = false;
+  for (int64_t dim = 2; dim < input.dim(); ++dim) {
+    is_sharded |= input.is_sharded(dim);
+  }
+  if (!is_sharded) {
+    return;
+  }
+  decision.is_plain_call = false;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (decision.inputs[i] == nullptr) {
+      decision.inputs[i] = call.inputs[i].spec;
+    }
+  }
+}
+
 // Passes the number of local groups, and marks calls whose operands all have
 // elements, which the operator itself can run.
 void localize_groups(const OpCall& call, Decision& decision) {
@@ -210,6 +243,7 @@ void localize_groups(const OpCall& call, Decision& decision) {
     decision.is_plain_call = decision.is_plain_call &&
         has_local_elements(decision.layout_of(call, i));
   }
+  note_sharded_space(call, decision);
 }
 
 void localize_backward(const OpCall& call, Decision& decision) {
@@ -224,12 +258,17 @@ void localize_backward(const OpCall& call, Decision& decision) {
 } // namespace
 
 DTENSOR_RULES(convolution) {
-  for (const auto* name : {"convolution", "_convolution"}) {
-    rules.dim_rule(name, convolution_rule)
+  const auto add = [&](const char* name) -> OpRule& {
+    return rules.dim_rule(name, convolution_rule)
         .with_meta(convolution_meta)
         .with_localize(localize_groups)
         .with_local_kernel(detail::convolution_local);
-  }
+  };
+  add("_convolution");
+  add("convolution")
+      .as_region()
+      .with_traits(
+          {.boundary = BoundaryRole{.input = 0, .parameter = 1, .bias = 2}});
   rules.dim_rule("convolution_backward", convolution_backward_rule)
       .with_meta(convolution_backward_meta)
       .with_localize(localize_backward)

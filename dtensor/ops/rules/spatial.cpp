@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators on (samples..., channels, space...) that compute each channel by
-// itself: pooling, upsampling and padding. Space is unsharded.
+// itself: pooling, upsampling and padding. Pooling keeps a picture sharded in
+// space; for the others, space is unsharded.
 #include <dtensor/ops/rules/spatial_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -15,25 +17,6 @@
 #include <string>
 
 namespace dtensor {
-namespace {
-
-// Returns the number of windows along a dimension. In ceil mode the last one
-// may reach over the end, but starts inside the input or its left padding.
-int64_t count_windows(
-    int64_t size,
-    int64_t reach,
-    int64_t stride,
-    int64_t padding,
-    bool ceil_mode) {
-  const auto span = size + 2 * padding - reach;
-  auto count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
-  if (ceil_mode && (count - 1) * stride >= size + padding) {
-    --count;
-  }
-  return count;
-}
-
-} // namespace
 
 Strategy detail::all_alike(const OpCall& call, const Placement& p) {
   Strategy s;
@@ -52,35 +35,70 @@ void detail::add_linear_in_first(const OpCall& call, Strategies& strategies) {
   strategies.push_back(std::move(s));
 }
 
+int64_t detail::sharded_space(
+    const OpCall& call,
+    const OpInput& input,
+    int64_t mesh_dim,
+    int64_t first) {
+  const auto& now = input.placement(mesh_dim);
+  if (!now.is_shard() || now.dim() < first) {
+    return 0;
+  }
+  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
+    for (const auto& other : call.inputs) {
+      if (m == mesh_dim ? other.placement(m).is_strided_shard()
+                        : input.placement(m).is_sharded(now.dim())) {
+        return 0;
+      }
+    }
+  }
+  return now.dim();
+}
+
+bool detail::is_worth_exchanging(
+    const OpInput& input,
+    int64_t mesh_dim,
+    int64_t dim,
+    int64_t result,
+    const NeededRows& needed) {
+  const auto size = input.sizes()[static_cast<size_t>(dim)];
+  const auto ranks = input.spec->mesh().size(mesh_dim);
+  std::vector<Interval> rows;
+  for (const auto& windows : chunks(result, ranks)) {
+    rows.push_back(clip(needed(windows), size));
+  }
+  return ranks == 1 ||
+      (result >= ranks &&
+       received_rows(chunks(size, ranks), rows) < (ranks - 1) * size);
+}
+
+KernelWindow detail::pool_window(const OpCall& call, size_t i) {
+  const auto kernel = call.ints_arg("kernel_size");
+  const auto stride = call.ints_arg("stride");
+  return {
+      element_for(kernel, i),
+      element_for(stride.empty() ? kernel : stride, i),
+      element_for(call.ints_arg("padding"), i),
+      call.has_arg("dilation") ? element_for(call.ints_arg("dilation"), i) : 1};
+}
+
 std::vector<int64_t>
 detail::windows_of(const OpCall& call, SizesRef space, bool ceil_mode) {
-  const auto kernel = call.ints_arg("kernel_size");
-  auto stride = call.ints_arg("stride");
-  stride = stride.empty() ? kernel : stride;
-  const auto padding = call.ints_arg("padding");
-  const auto dilation = call.ints_arg("dilation");
   std::vector<int64_t> counts;
   for (size_t i = 0; i < space.size(); ++i) {
-    const auto reach =
-        element_for(dilation, i) * (element_for(kernel, i) - 1) + 1;
+    const auto window = pool_window(call, i);
     DTENSOR_CHECK(
-        element_for(stride, i) > 0 &&
-            space[i] + 2 * element_for(padding, i) >= reach,
+        window.stride > 0 && space[i] + 2 * window.padding >= window.reach(),
         "[{}] a kernel of {} with padding {} and stride {} does not fit "
         "dimension {} of the space of {}. Use a smaller kernel or more "
         "padding.",
         call.name(),
-        element_for(kernel, i),
-        element_for(padding, i),
-        element_for(stride, i),
+        window.kernel,
+        window.padding,
+        window.stride,
         i,
         *call.inputs[0].spec);
-    counts.push_back(count_windows(
-        space[i],
-        reach,
-        element_for(stride, i),
-        element_for(padding, i),
-        ceil_mode));
+    counts.push_back(window.count(space[i], ceil_mode));
   }
   return counts;
 }
@@ -113,6 +131,61 @@ DimRule before_space(int64_t space, Linear linear = Linear::kNo) {
     }
     return all;
   };
+}
+
+// Returns the strategies of pooling of windows. If space is sharded, ranks
+// exchange the rows that their windows reach.
+DimRule pool(int64_t space, Linear linear = Linear::kNo) {
+  return [space, others = before_space(space, linear)](
+             const OpCall& call, int64_t mesh_dim) {
+    auto all = others(call, mesh_dim);
+    const auto& self = call.inputs[0];
+    const auto first = self.dim() - space;
+    const auto dim = sharded_space(call, self, mesh_dim, first);
+    if (dim == 0) {
+      return all;
+    }
+    const auto window = pool_window(call, static_cast<size_t>(dim - first));
+    const auto needed = [&](Interval windows) {
+      return window.aligned_rows(windows);
+    };
+    const auto result = call.outputs[0].sizes[static_cast<size_t>(dim)];
+    if (is_worth_exchanging(self, mesh_dim, dim, result, needed)) {
+      all.push_back(all_alike(call, Shard(dim)));
+    }
+    return all;
+  };
+}
+
+// Passes the layout of an operand that is sharded in space to the local kernel,
+// and marks calls that the operator itself can run.
+LocalizeRule localize_pool(int64_t space) {
+  return [space](const OpCall& call, Decision& decision) {
+    const auto& self = decision.layout_of(call, 0);
+    decision.is_plain_call = has_local_elements(self);
+    for (auto dim = self.dim() - space; dim < self.dim(); ++dim) {
+      if (self.is_sharded(dim)) {
+        decision.is_plain_call = false;
+        decision.inputs[0] = decision.inputs[0] == nullptr ? call.inputs[0].spec
+                                                           : decision.inputs[0];
+      }
+    }
+  };
+}
+
+// Adds pooling of windows. It runs with the autograd of the local operator.
+OpRule& add_pool(
+    RuleRegistry& rules,
+    const std::string& name,
+    int64_t space,
+    Linear linear = Linear::kNo) {
+  return rules.dim_rule(name, pool(space, linear))
+      .with_localize(localize_pool(space))
+      .with_local_kernel(
+          space == 1       ? pool1d_local
+              : space == 2 ? pool2d_local
+                           : pool3d_local)
+      .as_region();
 }
 
 // Returns the strategies of fractional pooling. Its random samples always have
@@ -173,10 +246,12 @@ void check_max_pool3d(const OpCall& call) {
   const auto padding = call.ints_arg("padding");
   bool fits = true;
   for (size_t i = 0; i < 3; ++i) {
-    const auto reach =
-        element_for(dilation, i) * (element_for(kernel, i) - 1) + 1;
+    const KernelWindow window{
+        .kernel = element_for(kernel, i),
+        .padding = element_for(padding, i),
+        .dilation = element_for(dilation, i)};
     fits = fits && sizes[sizes.size() - 3 + i] > 0 &&
-        element_for(padding, i) * 2 <= reach;
+        window.padding * 2 <= window.reach();
   }
   DTENSOR_CHECK(
       fits && sizes[sizes.size() - 4] > 0,
@@ -230,7 +305,7 @@ void add_pooling(RuleRegistry& rules) {
   for (const int64_t space : {2, 3}) {
     const auto d = std::to_string(space) + "d";
     const auto linear = before_space(space, Linear::kInFirst);
-    add_spatial(rules, "avg_pool" + d, linear);
+    add_pool(rules, "avg_pool" + d, space, Linear::kInFirst);
     add_spatial(rules, "_adaptive_avg_pool" + d, linear)
         .with_meta(sized_by_output_size);
     add_spatial(rules, "adaptive_max_pool" + d, before_space(space));
@@ -247,10 +322,9 @@ void add_pooling(RuleRegistry& rules) {
     }
   }
   // Without gradients, LibTorch's max_pool1d reads memory.
-  add_spatial(rules, "max_pool1d", before_space(1));
-  add_spatial(rules, "max_pool2d_with_indices", before_space(2));
-  add_spatial(rules, "max_pool3d_with_indices", before_space(3))
-      .with_meta(max_pool3d_meta);
+  add_pool(rules, "max_pool1d", 1);
+  add_pool(rules, "max_pool2d_with_indices", 2);
+  add_pool(rules, "max_pool3d_with_indices", 3).with_meta(max_pool3d_meta);
 }
 
 void add_upsampling(RuleRegistry& rules) {

@@ -3,9 +3,11 @@
 // samples and channels may be sharded.
 #pragma once
 
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/ops/registry.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,18 +17,36 @@ inline Placement partial_sum() {
   return Partial(ReduceOp::kSum);
 }
 
-/// Returns element `i` of an argument that has one element for each dimension
-/// of space, or a single one for all.
-inline int64_t element_for(const std::vector<int64_t>& list, size_t i) {
-  return list.size() == 1 ? list[0] : list.at(i);
-}
-
 /// Returns the strategy with one placement for all results and operands.
 Strategy all_alike(const OpCall& call, const Placement& p);
 
 /// Adds the strategy of an operator that is linear in its first operand, which
 /// is a partial sum. Averages of integers are rounded, and so not linear.
 void add_linear_in_first(const OpCall& call, Strategies& strategies);
+
+/// Returns the dimension of `input`, from `first` on, that this mesh dimension
+/// alone shards, if its shards may stay; 0 if there is none.
+int64_t sharded_space(
+    const OpCall& call,
+    const OpInput& input,
+    int64_t mesh_dim,
+    int64_t first);
+
+/// Returns the rows that windows need.
+using NeededRows = std::function<Interval(Interval windows)>;
+
+/// Returns true if ranks exchange the rows of `dim` that their windows need:
+/// each rank has some of the `result` windows, and the ranks receive fewer rows
+/// than if they gathered the dimension.
+bool is_worth_exchanging(
+    const OpInput& input,
+    int64_t mesh_dim,
+    int64_t dim,
+    int64_t result,
+    const NeededRows& needed);
+
+/// Returns the windows of pooling along dimension `i` of space.
+KernelWindow pool_window(const OpCall& call, size_t i);
 
 /// Returns the numbers of windows along the dimensions of `space`, by the
 /// arguments kernel_size, stride, padding and dilation. In ceil mode the last

@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
 #include <dtensor/parallel/styles/style_target_impl.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
@@ -19,12 +20,37 @@ struct ParameterLayouts {
   Placement linear_bias;
   Placement embedding_weight;
   Placement linear_input;
+  Placement convolution_input;
 };
+
+// Parameters of a torch::nn::Conv1d, Conv2d or Conv3d.
+struct ConvolutionParameters {
+  at::Tensor weight; // (out, in / groups, space...)
+  at::Tensor bias;
+  int64_t groups;
+};
+
+template <class Holder>
+void find_convolution(
+    const StyleTarget& target,
+    std::optional<ConvolutionParameters>& found) {
+  if (auto* module = target.module.as<Holder>()) {
+    found = {module->weight, module->bias, module->options.groups()};
+  }
+}
+
+std::optional<ConvolutionParameters> convolution_of(const StyleTarget& target) {
+  std::optional<ConvolutionParameters> found;
+  find_convolution<torch::nn::Conv1d>(target, found);
+  find_convolution<torch::nn::Conv2d>(target, found);
+  find_convolution<torch::nn::Conv3d>(target, found);
+  return found;
+}
 
 void refuse(const StyleTarget& target, const char* style) {
   DTENSOR_THROW_NOT_IMPLEMENTED(
-      "[{}] cannot style {}: only torch::nn::Linear and torch::nn::Embedding "
-      "are supported. Style its children instead.",
+      "[{}] cannot style {}: only torch::nn::Linear, Embedding, Conv1d, Conv2d "
+      "and Conv3d are supported. Style its children instead.",
       style,
       detail::describe_typed(target));
 }
@@ -44,6 +70,37 @@ void check_keeps_rows(
       embedding.options.max_norm().value_or(0));
 }
 
+// Distributes the parameters of a convolution and attaches one boundary to
+// them.
+void apply_to_convolution(
+    const StyleTarget& target,
+    const char* style,
+    const ConvolutionParameters& convolution,
+    const ParameterLayouts& parameters,
+    BoundaryLayouts layouts) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      convolution.groups == 1,
+      "[{}] cannot style {} with groups = {}: its input and output channels "
+      "are sharded together. Leave the module as it is.",
+      style,
+      detail::describe_typed(target),
+      convolution.groups);
+  layouts.input.desired = parameters.convolution_input;
+  layouts.input.features = convolution.weight.size(1);
+  layouts.input.features_dim = 1;
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    std::vector<at::Tensor> all = {convolution.weight};
+    changes.distribute(
+        convolution.weight, target, parameters.linear_weight, "weight");
+    if (convolution.bias.defined()) {
+      changes.distribute(
+          convolution.bias, target, parameters.linear_bias, "bias");
+      all.push_back(convolution.bias);
+    }
+    changes.attach(all, BoundaryKind::kLinear, target, layouts);
+  });
+}
+
 // Attaches one boundary to weight and bias. For a 2-D input torch::nn::Linear
 // calls addmm, and for any other input matmul and then `output += bias`.
 // Both products find the boundary of the weight. The addition finds that of the
@@ -54,6 +111,10 @@ void apply_to(
     const char* style,
     const ParameterLayouts& parameters,
     BoundaryLayouts layouts) {
+  if (const auto convolution = convolution_of(target)) {
+    apply_to_convolution(target, style, *convolution, parameters, layouts);
+    return;
+  }
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     if (auto* linear = target.module.as<torch::nn::Linear>()) {
       layouts.input.desired = parameters.linear_input;
@@ -90,10 +151,12 @@ void check_unit(
     int64_t pieces = 1) {
   auto* linear = target.module.as<torch::nn::Linear>();
   auto* embedding = target.module.as<torch::nn::Embedding>();
-  if (linear == nullptr && embedding == nullptr) {
+  const auto convolution = convolution_of(target);
+  if (linear == nullptr && embedding == nullptr && !convolution) {
     return; // rejected later
   }
   const auto size = linear != nullptr ? linear->weight.size(linear_dim)
+      : convolution                   ? convolution->weight.size(linear_dim)
                                       : embedding->weight.size(embedding_dim);
   DTENSOR_CHECK_VALUE(
       pieces >= 1 && size % pieces == 0,
@@ -187,9 +250,10 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
   const auto shared = shared_units(target, options_);
   const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
   const auto rows = is_cut ? cut_of(0, options_) : Replicate();
+  const int64_t channels = convolution_of(target) ? 1 : -1;
   BoundaryLayouts layouts{
       {.plain = options_.input_layouts, .desired = Replicate()},
-      options_.output_layouts == Shard(-1) ? cut_of(-1, options_)
+      options_.output_layouts == Shard(-1) ? cut_of(channels, options_)
                                            : options_.output_layouts,
       options_.use_local_output};
   if (!is_cut) {
@@ -198,7 +262,7 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
   apply_to(
       target,
       "ColwiseParallel",
-      {rows, rows, cut_of(1, options_), Replicate()},
+      {rows, rows, cut_of(1, options_), Replicate(), Replicate()},
       layouts);
 }
 
@@ -213,12 +277,19 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
       chunks);
   const auto unit = options_.multiple_of;
   check_unit(target, "RowwiseParallel", unit, 1, 0);
+  const bool is_convolution = convolution_of(target).has_value();
   apply_to(
       target,
       "RowwiseParallel",
-      {Shard(1, unit), Replicate(), Shard(0, unit), Shard(-1, unit)},
+      {Shard(1, unit),
+       Replicate(),
+       Shard(0, unit),
+       Shard(-1, unit),
+       Shard(1, unit)},
       {{.plain = options_.input_layouts.value_or(
-            is_linear ? Shard(-1, unit) : Replicate()),
+            is_linear            ? Shard(-1, unit)
+                : is_convolution ? Shard(1, unit)
+                                 : Replicate()),
         .desired = Replicate()},
        options_.output_layouts,
        options_.use_local_output,

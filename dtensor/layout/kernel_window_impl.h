@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// KernelWindow: arithmetic of a kernel that moves along one dimension of space,
+// and of the rows that a rank needs for its rows of the result.
+//
+//   KernelWindow w{.kernel = 3, .padding = 1};
+//   w.count(8)           // 8 windows in 8 rows
+//   w.rows_of({4, 8})    // [3, 9): windows 4 to 7 cover rows 3 to 8
+//   clip({3, 9}, 8)      // [3, 8): row 8 is padding
+#pragma once
+
+#include <dtensor/layout/shard_math.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Window i covers rows i * stride - padding + k * dilation, for each k below
+/// `kernel`. Rows before 0 and behind the last row are padding.
+struct KernelWindow {
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t dilation = 1;
+
+  /// Returns the number of rows from the first row of a window to its last.
+  int64_t reach() const {
+    return dilation * (kernel - 1) + 1;
+  }
+  /// Returns the number of windows in `size` rows; not positive if the kernel
+  /// does not fit. In ceil mode the last window may reach over the end, but
+  /// starts inside the rows or the padding before them.
+  int64_t count(int64_t size, bool ceil_mode = false) const;
+  /// Returns the number of rows that `windows` windows of a transposed
+  /// convolution make.
+  int64_t transposed_size(int64_t windows, int64_t output_padding) const;
+
+  /// Returns the rows from the first row of `windows` to the last, padding
+  /// included; an empty range for no windows.
+  Interval rows_of(Interval windows) const;
+  /// Returns the rows on which an operator that pads them itself computes
+  /// `windows`, after skipped() others. The range may end behind the last row.
+  ///
+  ///   KernelWindow{.kernel = 3, .padding = 1}.aligned_rows({4, 8}) // [3, 9)
+  ///   // An operator on these rows begins with window 3, which lacks row 2.
+  Interval aligned_rows(Interval windows) const;
+  /// Returns the number of windows to skip in front of `windows`.
+  int64_t skipped(Interval windows) const {
+    return windows.begin - aligned_rows(windows).begin / stride;
+  }
+  /// Returns the windows, of `count`, that reach into `rows`; an empty range if
+  /// there are none.
+  Interval windows_over(Interval rows, int64_t count) const;
+};
+
+/// Returns element `i` of an argument that has one element for each dimension
+/// of space, or a single one for all.
+inline int64_t element_for(const std::vector<int64_t>& list, size_t i) {
+  return list.size() == 1 ? list[0] : list.at(i);
+}
+
+/// Returns the rows of `range` in [0, size).
+Interval clip(Interval range, int64_t size);
+
+/// Returns the rows that both ranges have; an empty range if there are none.
+Interval overlap(Interval a, Interval b);
+
+/// Returns torch.chunk's ranges of a dimension, one for each rank.
+std::vector<Interval> chunks(int64_t size, int64_t ranks, int64_t unit = 1);
+
+/// Returns the number of rows that the ranks receive, in total, if each rank
+/// has the rows `held` and needs the rows `needed`.
+int64_t received_rows(
+    const std::vector<Interval>& held,
+    const std::vector<Interval>& needed);
+
+} // namespace dtensor::detail

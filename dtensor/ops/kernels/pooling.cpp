@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Pooling of a picture of which each rank has a part. A rank gathers the rows
+// that its windows reach, from a row at which a window would begin, runs the
+// operator with the padding of the call, and drops the windows of other ranks.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/row_exchange_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::KernelArgs;
+
+// A dimension of space that the ranks of a mesh dimension share.
+struct PoolDim {
+  detail::RowExchangePtr rows;
+  int64_t skipped = 0; // windows of the ranks before
+  int64_t count = 0;   // windows of this rank
+
+  // Returns the first row that this rank needs.
+  int64_t first_row() const {
+    return rows->needed[static_cast<size_t>(rows->rank())].begin;
+  }
+};
+
+detail::KernelWindow window_of_pool(const KernelArgs& args, size_t i) {
+  const auto list = [&](std::string_view name) {
+    return args.at(name).toIntVector();
+  };
+  const auto kernel = list("kernel_size");
+  const auto stride = list("stride");
+  return {
+      detail::element_for(kernel, i),
+      detail::element_for(stride.empty() ? kernel : stride, i),
+      detail::element_for(list("padding"), i),
+      args.find("dilation") < 0 ? 1 : detail::element_for(list("dilation"), i)};
+}
+
+PoolDim make_pool_dim(
+    const KernelArgs& args,
+    const SpecPtr& self,
+    const Spec& result,
+    int64_t mesh_dim,
+    int64_t space) {
+  const auto& placement = self->placements()[static_cast<size_t>(mesh_dim)];
+  const auto dim = static_cast<size_t>(placement.dim());
+  const auto window = window_of_pool(
+      args, static_cast<size_t>(placement.dim() - (self->dim() - space)));
+  const auto ranks = self->mesh().size(mesh_dim);
+  const auto windows =
+      detail::chunks(result.sizes()[dim], ranks, placement.unit());
+  std::vector<Interval> needed;
+  for (const auto& shard : windows) {
+    needed.push_back(
+        detail::clip(window.aligned_rows(shard), self->sizes()[dim]));
+  }
+  auto rows = c10::make_intrusive<detail::RowExchange>(
+      self,
+      mesh_dim,
+      placement.dim(),
+      detail::chunks(self->sizes()[dim], ranks, placement.unit()),
+      std::move(needed));
+  const auto& own = windows[static_cast<size_t>(rows->rank())];
+  return {std::move(rows), window.skipped(own), own.size()};
+}
+
+std::vector<PoolDim>
+shared_dims(const KernelArgs& args, const Decision& decision, int64_t space) {
+  std::vector<PoolDim> dims;
+  const auto& self = decision.inputs[0];
+  for (int64_t m = 0; self != nullptr && m < self->mesh().ndim(); ++m) {
+    const auto& placement = self->placements()[static_cast<size_t>(m)];
+    if (placement.is_sharded() && placement.dim() >= self->dim() - space) {
+      dims.push_back(make_pool_dim(args, self, *decision.outputs[0], m, space));
+    }
+  }
+  return dims;
+}
+
+at::Tensor own_windows(at::Tensor t, const std::vector<PoolDim>& dims) {
+  for (const auto& d : dims) {
+    t = t.narrow(d.rows->dim, d.skipped, d.count);
+  }
+  return t.contiguous();
+}
+
+// Returns positions in the global space, given positions in the space of
+// `input`, the rows that this rank gathered.
+at::Tensor global_positions(
+    at::Tensor local,
+    const at::Tensor& input,
+    const Spec& self,
+    const std::vector<PoolDim>& dims,
+    int64_t space) {
+  auto global = at::zeros(local.sizes(), local.options());
+  int64_t stride = 1;
+  for (auto dim = self.dim() - 1; dim >= self.dim() - space; --dim) {
+    auto place = local.remainder(input.size(dim));
+    local = local.floor_divide(input.size(dim));
+    for (const auto& d : dims) {
+      place = d.rows->dim == dim ? place + d.first_row() : place;
+    }
+    global = global + place * stride;
+    stride *= self.sizes()[static_cast<size_t>(dim)];
+  }
+  return global;
+}
+
+// Returns the results of a rank without elements. They depend on the input, so
+// that all ranks record the same graph.
+void return_zeros(
+    KernelArgs& args,
+    const Decision& decision,
+    const at::Tensor& input) {
+  const auto of = [&](const SpecPtr& spec) {
+    return at::zeros(spec->local_sizes(), input.options().dtype(spec->dtype()));
+  };
+  auto values = of(decision.outputs[0]) + input.sum();
+  values = values.to(decision.outputs[0]->dtype());
+  if (decision.outputs.size() == 1) {
+    args.returns(std::move(values));
+  } else {
+    args.returns(std::move(values), of(decision.outputs[1]));
+  }
+}
+
+void run_pool(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack,
+    int64_t space) {
+  if (decision.is_plain_call) {
+    op.callBoxed(stack);
+    return;
+  }
+  KernelArgs args(op, *stack);
+  const auto dims = shared_dims(args, decision, space);
+  auto input = args.tensor("self");
+  for (const auto& d : dims) {
+    input = detail::gather_rows(input, d.rows);
+  }
+  if (input.numel() == 0 || numel(decision.outputs[0]->local_sizes()) == 0) {
+    return_zeros(args, decision, input);
+    return;
+  }
+  args.replace("self", input);
+  op.callBoxed(stack);
+  const auto count = decision.outputs.size();
+  auto& values = torch::jit::peek(*stack, 0, count);
+  values = own_windows(values.toTensor(), dims);
+  if (count == 2) {
+    auto& indices = torch::jit::peek(*stack, 1, count);
+    indices = global_positions(
+        own_windows(indices.toTensor(), dims),
+        input,
+        *decision.inputs[0],
+        dims,
+        space);
+  }
+}
+
+} // namespace
+
+void detail::pool1d_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  run_pool(op, decision, stack, 1);
+}
+
+void detail::pool2d_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  run_pool(op, decision, stack, 2);
+}
+
+void detail::pool3d_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  run_pool(op, decision, stack, 3);
+}
+
+} // namespace dtensor

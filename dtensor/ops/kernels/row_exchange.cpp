@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/kernels/row_exchange_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::RowExchange;
+using detail::RowExchangePtr;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Returns the rows `part` of a tensor that has the rows `all`.
+at::Tensor
+rows_of(const at::Tensor& t, int64_t dim, Interval all, Interval part) {
+  return part.size() == 0 ? t.narrow(dim, 0, 0)
+                          : t.narrow(dim, part.begin - all.begin, part.size());
+}
+
+// Gathers rows, or sums them. Each is the gradient of the other.
+struct ExchangeRowsOfWindows
+    : torch::autograd::Function<ExchangeRowsOfWindows> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& rows,
+      const RowExchangePtr& exchange,
+      bool gathers) {
+    ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
+    ctx->saved_data["gathers"] = gathers;
+    return gathers ? exchange->gather(rows) : exchange->sum(rows);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto exchange = c10::static_intrusive_pointer_cast<RowExchange>(
+        ctx->saved_data["exchange"].toCapsule());
+    const bool gathers = ctx->saved_data["gathers"].toBool();
+    return {apply(grads[0], exchange, !gathers), at::Tensor(), at::Tensor()};
+  }
+};
+
+} // namespace
+
+detail::RowExchange::RowExchange(
+    SpecPtr s,
+    int64_t m,
+    int64_t d,
+    std::vector<Interval> has,
+    std::vector<Interval> needs)
+    : spec(std::move(s)),
+      mesh_dim(m),
+      dim(d),
+      held(std::move(has)),
+      needed(std::move(needs)) {}
+
+int64_t RowExchange::rank() const {
+  return spec->mesh().get_local_rank(mesh_dim);
+}
+
+bool RowExchange::communicates() const {
+  return detail::received_rows(held, needed) > 0;
+}
+
+// Sends each other rank r the rows that this rank has of from[rank] and that r
+// takes of to[r]. Returns the rows received from each rank.
+std::vector<at::Tensor> RowExchange::send(
+    const at::Tensor& rows,
+    const std::vector<Interval>& from,
+    const std::vector<Interval>& to) const {
+  const auto self = static_cast<size_t>(rank());
+  std::vector<at::Tensor> sent;
+  std::vector<Sizes> shapes;
+  for (size_t peer = 0; peer < from.size(); ++peer) {
+    const bool is_other = peer != self;
+    const auto leaving =
+        is_other ? detail::overlap(from[self], to[peer]) : Interval{};
+    const auto arriving =
+        is_other ? detail::overlap(from[peer], to[self]) : Interval{};
+    sent.push_back(rows_of(rows, dim, from[self], leaving).contiguous());
+    shapes.emplace_back(rows.sizes());
+    shapes.back()[static_cast<size_t>(dim)] = arriving.size();
+  }
+  if (!rows.is_meta()) {
+    return get_group(spec->mesh(), mesh_dim).all_to_all(sent, shapes);
+  }
+  for (size_t peer = 0; peer < shapes.size(); ++peer) {
+    sent[peer] = at::empty(shapes[peer], rows.options());
+  }
+  return sent;
+}
+
+at::Tensor RowExchange::gather(const at::Tensor& held_rows) const {
+  const auto self = static_cast<size_t>(rank());
+  const auto own = rows_of(
+      held_rows, dim, held[self], detail::overlap(held[self], needed[self]));
+  auto pieces = send(held_rows, held, needed);
+  pieces[self] = own;
+  return at::cat(pieces, dim);
+}
+
+at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
+  const auto self = static_cast<size_t>(rank());
+  auto pieces = send(needed_rows, needed, held);
+  pieces[self] = rows_of(
+      needed_rows,
+      dim,
+      needed[self],
+      detail::overlap(held[self], needed[self]));
+  auto sizes = needed_rows.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = held[self].size();
+  auto result = at::zeros(sizes, needed_rows.options());
+  for (size_t peer = 0; peer < held.size(); ++peer) {
+    const auto rows = detail::overlap(needed[peer], held[self]);
+    if (rows.size() > 0) {
+      rows_of(result, dim, held[self], rows).add_(pieces[peer]);
+    }
+  }
+  return result;
+}
+
+at::Tensor detail::gather_rows(
+    const at::Tensor& held_rows,
+    const RowExchangePtr& exchange) {
+  const auto self = static_cast<size_t>(exchange->rank());
+  if (!exchange->communicates()) {
+    return rows_of(
+        held_rows,
+        exchange->dim,
+        exchange->held[self],
+        overlap(exchange->held[self], exchange->needed[self]));
+  }
+  return ExchangeRowsOfWindows::apply(held_rows, exchange, /*gathers=*/true);
+}
+
+at::Tensor detail::sum_rows(
+    const at::Tensor& needed_rows,
+    const RowExchangePtr& exchange) {
+  return ExchangeRowsOfWindows::apply(needed_rows, exchange, /*gathers=*/false);
+}
+
+detail::Halo detail::make_halo(
+    const SpecPtr& spec,
+    int64_t mesh_dim,
+    int64_t dim,
+    const KernelWindow& window,
+    int64_t windows) {
+  const auto& placement = spec->placements()[static_cast<size_t>(mesh_dim)];
+  const auto ranks = spec->mesh().size(mesh_dim);
+  const auto size = spec->sizes()[static_cast<size_t>(dim)];
+  std::vector<Interval> reached;
+  std::vector<Interval> needed;
+  for (const auto& shard : chunks(windows, ranks, placement.unit())) {
+    reached.push_back(window.rows_of(shard));
+    needed.push_back(clip(reached.back(), size));
+  }
+  auto exchange = c10::make_intrusive<RowExchange>(
+      spec, mesh_dim, dim, chunks(size, ranks, placement.unit()), needed);
+  const auto& own = reached[static_cast<size_t>(exchange->rank())];
+  return {
+      std::move(exchange),
+      std::max<int64_t>(std::min<int64_t>(own.end, 0) - own.begin, 0),
+      std::max<int64_t>(own.end - std::max(own.begin, size), 0)};
+}
+
+} // namespace dtensor
