@@ -361,6 +361,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/boundary/shared_input.cpp
   dtensor/ops/boundary/tied_modules.cpp
   dtensor/ops/candidates.cpp
+  dtensor/ops/choice_cost.cpp
+  dtensor/ops/choice_cost_impl.h
+  dtensor/ops/choose_layouts.cpp
+  dtensor/ops/combinations.cpp
+  dtensor/ops/combinations_impl.h
   dtensor/ops/dim_map.cpp
   dtensor/ops/einsum.cpp
   dtensor/ops/families_impl.h

@@ -7,9 +7,9 @@
 //   //   operand  layout          becomes  by     bytes
 //   //   self     f32[8, 6] S(1)                      0
 //   //   mat2     f32[6, 4] R     S(0)     slice      0
-//   //   tp  inputs -> results    bytes  changed
-//   //       S(0) R -> S(0)          48        1  more bytes
-//   //   *   S(1) S(0) -> P(sum)      0        1  fewest bytes
+//   //   tp  inputs -> results        us  changed
+//   //       S(0) R -> S(0)       2.0048        1  takes longer
+//   //   *   S(1) S(0) -> P(sum)       0        1  least time
 //   //       ...
 //   //   result  f32[8, 4] P(sum)
 //
@@ -61,16 +61,16 @@ DTENSOR_API std::string_view to_string(DecidedBy by);
 /// A strategy of the rule for one mesh dimension.
 struct ExplainedStrategy {
   Strategy strategy;
-  /// Comparison cost: bytes that a rank would send to redistribute all inputs
-  /// on this mesh dimension; infinity if impossible. A redistribution from a
-  /// partial sum always counts as an all-reduce, and one from a shard to a
-  /// partial sum as an all-gather, so the actual bytes may be fewer.
-  double bytes = 0;
+  /// Modelled time of the call with this strategy and the chosen ones of the
+  /// other mesh dimensions; infinity if impossible. The sum of the
+  /// redistributions of the inputs, and on mesh dimensions that move an input
+  /// also of the next collective of the results and of duplicated work.
+  double microseconds = 0;
   /// Number of inputs that would change their placement: the second criterion.
   int changes = 0;
   bool taken = false;
-  /// The reason why the strategy is or is not taken: "fewest bytes", "more
-  /// bytes", ...
+  /// The reason why the strategy is or is not taken: "least time", "takes
+  /// longer", ...
   std::string why;
   friend bool operator==(const ExplainedStrategy&, const ExplainedStrategy&) =
       default;

@@ -250,16 +250,22 @@ namespace {
 // comparison order of propagate, in words.
 
 // Criteria for comparing strategies, in order of precedence.
-enum class Criterion : uint8_t { kByStanding, kByBytes, kByChanges, kByOrder };
+enum class Criterion : uint8_t {
+  kByStanding,
+  kByTime,
+  kByChanges,
+  kBySharding,
+  kByOrder
+};
 
 Criterion how_beats(const ScoredStrategy& better, const ScoredStrategy& worse) {
   if (better.feasibility != worse.feasibility) {
     return Criterion::kByStanding;
   }
-  const bool last = better.feasibility == Feasibility::kLastResort;
-  return !last && better.bytes != worse.bytes ? Criterion::kByBytes
-      : better.changes != worse.changes       ? Criterion::kByChanges
-                                              : Criterion::kByOrder;
+  return better.microseconds != worse.microseconds ? Criterion::kByTime
+      : better.changes != worse.changes            ? Criterion::kByChanges
+      : better.not_sharded != worse.not_sharded    ? Criterion::kBySharding
+                                                   : Criterion::kByOrder;
 }
 
 std::string why_impossible(
@@ -272,6 +278,8 @@ std::string why_impossible(
       return "would change " + written + ", which is written";
     case Feasibility::kMixesReductions:
       return "a layout would have two reductions";
+    case Feasibility::kShardsWhole:
+      return "all inputs are replicated, and stay so";
     default:
       return "";
   }
@@ -281,10 +289,12 @@ std::string why_not(const ScoredStrategy& option, const ScoredStrategy& taken) {
   switch (how_beats(taken, option)) {
     case Criterion::kByStanding:
       return "shards fewer elements than ranks";
-    case Criterion::kByBytes:
-      return "more bytes";
+    case Criterion::kByTime:
+      return "takes longer";
     case Criterion::kByChanges:
-      return "same bytes, changes more inputs";
+      return "equal time, changes more inputs";
+    case Criterion::kBySharding:
+      return "equal time, result not sharded";
     default:
       return "equal cost, listed later";
   }
@@ -303,8 +313,10 @@ std::string why_taken(const Choice& choice, const std::string& written) {
   }
   if (others == 0) {
     return choice.options.size() == 1 ? "everything replicated: always possible"
-        : written.empty()             ? "the only one possible"
-                                      : "the only one in which " + written +
+        : written.empty() && taken.changes == 0
+        ? "the inputs already have these layouts"
+        : written.empty() ? "the only one possible"
+                          : "the only one in which " + written +
             ", which is written, keeps its layout";
   }
   if (closest == Criterion::kByOrder) {
@@ -314,10 +326,12 @@ std::string why_taken(const Choice& choice, const std::string& written) {
     return "the inputs already have these layouts";
   }
   switch (closest) {
+    case Criterion::kBySharding:
+      return "equal time, result sharded";
     case Criterion::kByChanges:
-      return "fewest bytes, then fewest changed inputs";
-    case Criterion::kByBytes:
-      return "fewest bytes";
+      return "least time, then fewest changed inputs";
+    case Criterion::kByTime:
+      return "least time";
     default:
       return "the only one that gives every rank elements";
   }
@@ -338,7 +352,7 @@ ExplainedMeshDim explain_choice(
                                 : why_impossible(option.feasibility, written);
     explained.strategies.push_back(
         {option.strategy,
-         option.bytes,
+         option.microseconds,
          option.changes,
          is_taken,
          std::move(why)});

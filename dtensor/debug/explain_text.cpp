@@ -21,13 +21,14 @@ using detail::aligned;
 using detail::TextRow;
 
 std::string bytes_text(double bytes) {
-  if (std::isinf(bytes)) {
-    return "-";
-  }
   char text[64];
   const bool is_integer = bytes == std::floor(bytes);
   std::snprintf(text, sizeof(text), "%.*f", is_integer ? 0 : 1, bytes);
   return text;
+}
+
+std::string time_text(double microseconds) {
+  return std::isinf(microseconds) ? "-" : c10::str(microseconds);
 }
 
 std::string layout_text(const Spec& spec) {
@@ -97,12 +98,12 @@ std::string operand_table(const std::vector<ExplainedOperand>& operands) {
 // Reasons are in the last column.
 std::string strategy_table(const ExplainedMeshDim& dim) {
   std::vector<TextRow> rows = {
-      {dim.mesh_dim, "inputs -> results", "bytes", "changed"}};
+      {dim.mesh_dim, "inputs -> results", "us", "changed"}};
   for (const auto& option : dim.strategies) {
     rows.push_back(
         {option.taken ? "*" : "",
          to_string(option.strategy),
-         bytes_text(option.bytes),
+         time_text(option.microseconds),
          c10::str(option.changes)});
   }
   std::istringstream lines(aligned(rows, 2));

@@ -3,9 +3,13 @@
 // dimension of a call. The choices give the decision, which holds the layouts
 // of inputs and outputs.
 //
-// The mesh dimensions are decided one after the other. Each takes the strategy
-// that moves the fewest bytes. Ties go to the strategy that changes the fewest
-// inputs, then to the first in the list.
+// Among all combinations of strategies the one of least modelled time is
+// chosen: the redistribution of the inputs, the collective that a result will
+// need, and duplicated work. Mesh dimensions on which all inputs are replicated
+// keep them so. Ties go to the combination that changes the fewest
+// placements of inputs, then to the one that shards the results on most mesh
+// dimensions, then to the first in the lists. docs/concepts/operators.md
+// describes the cost.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -30,14 +34,19 @@ enum class Feasibility : uint8_t {
   kUnreachable,     // an input would change from one reduction to another
   kChangesWritten,  // the tensor written in place would get another layout
   kMixesReductions, // a layout would have two reductions
+  kShardsWhole,     // all inputs are replicated on this mesh dimension, and one
+                    // would not stay so
 };
 
 /// A strategy of one mesh dimension with its cost.
 struct ScoredStrategy {
   Strategy strategy;
   Feasibility feasibility = Feasibility::kPossible;
-  double bytes = 0; // sum of transition_cost over all inputs
-  int changes = 0;  // inputs that get another placement
+  /// Modelled time of the call if the other mesh dimensions keep the strategies
+  /// that were chosen: what the choice compares. Infinite if impossible.
+  double microseconds = 0;
+  int changes = 0;     // inputs that get another placement
+  int not_sharded = 0; // results that are not sharded
   /// Returns true if the strategy is feasible.
   bool may_be_taken() const {
     return feasibility <= Feasibility::kLastResort;
@@ -66,12 +75,5 @@ DTENSOR_API Decision propagate(
 /// replicated".
 DTENSOR_API Strategies
 candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim);
-
-/// Returns the bytes moved to change the tensor's placement on `mesh_dim` to
-/// `to`; infinity if that is impossible. Partial to Shard counts as Partial to
-/// Replicate, so that partial sums become replicated unless a rule demands a
-/// shard.
-DTENSOR_API double
-transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to);
 
 } // namespace dtensor

@@ -85,13 +85,13 @@ TEST(Explain, PrintsATable) {
       "  operand  layout          becomes  by     bytes\n"
       "  self     f32[8, 6] S(1)                      0\n"
       "  mat2     f32[6, 4] R     S(0)     slice      0\n"
-      "  tp  inputs -> results    bytes  changed\n"
-      "      S(0) R -> S(0)          48        1  more bytes\n"
-      "  *   S(1) S(0) -> P(sum)      0        1  fewest bytes\n"
-      "      R S(1) -> S(1)          96        2  more bytes\n"
-      "      P(sum) R -> P(sum)      96        1  more bytes\n"
-      "      R P(sum) -> P(sum)      96        2  more bytes\n"
-      "      R R -> R                96        1  more bytes\n"
+      "  tp  inputs -> results        us  changed\n"
+      "      S(0) R -> S(0)       2.0048        1  takes longer\n"
+      "  *   S(1) S(0) -> P(sum)       0        1  least time\n"
+      "      R S(1) -> S(1)       2.0096        2  takes longer\n"
+      "      P(sum) R -> P(sum)   2.0064        1  takes longer\n"
+      "      R P(sum) -> P(sum)    4.016        2  takes longer\n"
+      "      R R -> R               2.02        1  takes longer\n"
       "  result  f32[8, 4] P(sum)\n");
 }
 
@@ -102,14 +102,14 @@ TEST(Explain, GivesAReasonForEachStrategy) {
   EXPECT_EQ(
       why_taken(explain_mm("R", "R")), "the inputs already have these layouts");
   const auto call = explain_mm("S(1)", "R");
-  EXPECT_EQ(why_taken(call), "fewest bytes");
-  EXPECT_EQ(why(call, {Shard(0), Replicate()}), "more bytes");
-  // Replicating the (8, 6) float32 input is an all-gather of 192 bytes, in
-  // which a rank sends 96.
-  EXPECT_EQ(call.mesh_dims[0].strategies.back().bytes, 96);
+  EXPECT_EQ(why_taken(call), "least time");
+  EXPECT_EQ(why(call, {Shard(0), Replicate()}), "takes longer");
+  // An all-gather of 192 bytes, in which a rank sends 96, takes 2.0096 us. Two
+  // ranks then read 192 + 96 bytes and write 128, half of it more than once.
+  EXPECT_EQ(call.mesh_dims[0].strategies.back().microseconds, 2.0096 + 0.0104);
   EXPECT_EQ(
       why(explain_mm("R", "R"), {Shard(0), Replicate()}),
-      "same bytes, changes more inputs");
+      "all inputs are replicated, and stay so");
 }
 
 TEST(Explain, TheWrittenTensorKeepsItsLayout) {
@@ -146,8 +146,11 @@ TEST(Explain, AvoidsShardingFewElements) {
 
 // Every choice has a reason text, including rare ones.
 TEST(Explain, HasWordsForEveryChoice) {
-  const auto option = [](Feasibility feasibility, double bytes, int changes) {
-    return ScoredStrategy{{}, feasibility, bytes, changes};
+  const auto option = [](Feasibility feasibility,
+                         double microseconds,
+                         int changes,
+                         int not_sharded = 0) {
+    return ScoredStrategy{{}, feasibility, microseconds, changes, not_sharded};
   };
   const auto reasons = [](const Choice& choice, const std::string& written) {
     Texts texts;
@@ -161,11 +164,14 @@ TEST(Explain, HasWordsForEveryChoice) {
   EXPECT_EQ(
       reasons({{option(possible, 8, 2), option(possible, 8, 1)}, 1}, ""),
       (Texts{
-          "same bytes, changes more inputs",
-          "fewest bytes, then fewest changed inputs"}));
+          "equal time, changes more inputs",
+          "least time, then fewest changed inputs"}));
   EXPECT_EQ(
       reasons({{option(possible, 8, 1), option(possible, 8, 1)}, 0}, ""),
       (Texts{"equal cost, listed first", "equal cost, listed later"}));
+  EXPECT_EQ(
+      reasons({{option(possible, 8, 1), option(possible, 8, 1, 1)}, 0}, ""),
+      (Texts{"equal time, result sharded", "equal time, result not sharded"}));
   EXPECT_EQ(
       reasons({{option(possible, 0, 0)}, 0}, ""),
       (Texts{"everything replicated: always possible"}));
@@ -338,30 +344,19 @@ double bytes_of_ways(const ExplainedCall& call) {
   return bytes;
 }
 
+double time_of_ways(const ExplainedCall& call) {
+  double time = 0;
+  for (const auto& operand : call.operands) {
+    time +=
+        operand.becomes ? redistribute_cost(operand.spec, operand.becomes) : 0;
+  }
+  return time;
+}
+
 bool sends_unevenly(const ExplainedCall& call) {
   return std::any_of(
       call.operands.begin(), call.operands.end(), [](const auto& operand) {
         return testing::sends_unevenly(operand.steps);
-      });
-}
-
-// True if the comparison cost exceeds the bytes sent: a partial sum that
-// becomes sharded counts as an all-reduce, a shard that becomes partial as an
-// all-gather.
-bool counts_more(const ExplainedOperand& operand) {
-  if (operand.becomes == nullptr) {
-    return false;
-  }
-  const auto& from = operand.spec->placements()[0];
-  const auto& to = operand.becomes->placements()[0];
-  return (from.is_partial() && to.is_sharded()) ||
-      (from.is_sharded() && to.is_partial());
-}
-
-bool counts_more(const ExplainedCall& call) {
-  return std::any_of(
-      call.operands.begin(), call.operands.end(), [](const auto& operand) {
-        return counts_more(operand);
       });
 }
 
@@ -393,9 +388,9 @@ void expect_as_explained(
         << what;
   }
   if (mesh.ndim() == 1 && !call.mesh_dims.empty()) {
-    const auto counted = taken(call.mesh_dims[0]).bytes;
-    const auto sent = comm.total().wire_bytes;
-    EXPECT_TRUE(counts_more(call) ? counted > sent : counted == sent) << what;
+    const auto time = taken(call.mesh_dims[0]).microseconds;
+    const auto moving = time_of_ways(call);
+    EXPECT_TRUE(moving == 0 ? time == 0 : time >= moving) << what;
   }
 }
 

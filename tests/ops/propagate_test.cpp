@@ -1,210 +1,307 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares the choice of propagate(), one mesh dimension after the other, with
-// the cheapest combination of strategies on the whole mesh.
+// Compares the choice of propagate() with an exhaustive search over the
+// combinations of strategies, for random calls of all operators with rules.
+#include "tests/ops/rule_calls.h"
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/combinations_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
-#include <dtensor/ops/propagate.h>
-#include <dtensor/ops/propagate_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/registry.h>
 #include <dtensor/testing/fake_world.h>
 #include <gtest/gtest.h>
-#include <tests/ops/operands.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <optional>
 #include <random>
 
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
-// A call whose tensors are given by their shapes, with the remaining arguments.
-struct Problem {
-  const char* op;
-  const char* overload;
-  std::vector<std::vector<int64_t>> shapes;
-  std::function<torch::jit::Stack(const std::vector<at::Tensor>&)> args;
-};
+using detail::ChoiceCost;
+using detail::OpInfo;
+using detail::Picoseconds;
+using detail::Rank;
 
-std::vector<Problem> problems() {
-  using T = std::vector<at::Tensor>;
-  using Stack = torch::jit::Stack;
-  return {
-      {"aten::add",
-       "Tensor",
-       {{16, 32}, {16, 32}},
-       [](const T& t) {
-         return Stack{t[0], t[1], 1};
-       }},
-      {"aten::add",
-       "Tensor",
-       {{16, 32}, {32}},
-       [](const T& t) {
-         return Stack{t[0], t[1], 1};
-       }},
-      {"aten::mm",
-       "",
-       {{16, 64}, {64, 32}},
-       [](const T& t) {
-         return Stack{t[0], t[1]};
-       }},
-      {"aten::addmm",
-       "",
-       {{32}, {16, 64}, {64, 32}},
-       [](const T& t) {
-         return Stack{t[0], t[1], t[2], 1, 1};
-       }},
-      {"aten::bmm",
-       "",
-       {{8, 16, 24}, {8, 24, 32}},
-       [](const T& t) {
-         return Stack{t[0], t[1]};
-       }},
-      {"aten::_softmax",
-       "",
-       {{16, 32}},
-       [](const T& t) {
-         return Stack{t[0], 1, false};
-       }},
-      {"aten::native_layer_norm",
-       "",
-       {{16, 8, 32}, {32}, {32}},
-       [](const T& t) {
-         return Stack{t[0], std::vector<int64_t>{32}, t[1], t[2], 1e-5};
-       }},
-      {"aten::where",
-       "self",
-       {{16, 32}, {16, 32}, {16, 1}},
-       [](const T& t) {
-         return Stack{t[0] > 0, t[1], t[2]};
-       }},
-  };
+Placements
+draw_layout(const DeviceMesh& mesh, int64_t ndim, std::mt19937& random) {
+  Placements layout;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    const auto kind = random() % 8;
+    layout.push_back(
+        kind < 2                ? Placement(Partial())
+            : kind < 4 || !ndim ? Placement(Replicate())
+                                : Shard(static_cast<int64_t>(random()) % ndim));
+  }
+  return layout;
 }
 
-Placement draw(int64_t ndim, bool partial, std::mt19937& random) {
-  const auto kind = static_cast<int64_t>(random() % (partial ? 4u : 3u));
-  if (kind == 3) {
-    return Partial();
-  }
-  return kind == 0 ? Placement(Replicate())
-                   : Shard(static_cast<int64_t>(random()) % ndim);
-}
-
-// Returns the cost of a combination in bytes, as propagate() counts them.
-double cost_of(const OpCall& call, const std::vector<Strategy>& per_dim) {
-  double cost = 0;
-  for (size_t m = 0; m < per_dim.size(); ++m) {
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      cost += transition_cost(
-          *call.inputs[i].spec, static_cast<int64_t>(m), per_dim[m].inputs[i]);
-    }
-  }
-  return cost;
-}
-
-double cheapest(const OpCall& call, const OpRule& rule) {
-  std::vector<Strategies> options;
-  size_t combinations = 1;
-  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
-    options.push_back(candidates(call, rule, m));
-    combinations *= options.back().size();
-  }
-  auto best = std::numeric_limits<double>::infinity();
-  for (size_t c = 0; c < combinations; ++c) {
-    std::vector<Strategy> per_dim;
-    size_t rest = c;
-    for (const auto& of_dim : options) {
-      per_dim.push_back(of_dim[rest % of_dim.size()]);
-      rest /= of_dim.size();
-    }
-    best = std::min(best, cost_of(call, per_dim));
-  }
-  return best;
-}
-
-double chosen(const OpCall& call, const Decision& decision) {
-  std::vector<Strategy> per_dim(static_cast<size_t>(call.mesh.ndim()));
-  for (size_t m = 0; m < per_dim.size(); ++m) {
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      const auto& spec =
-          decision.inputs[i] ? decision.inputs[i] : call.inputs[i].spec;
-      per_dim[m].inputs.push_back(spec->placements()[m]);
-    }
-  }
-  return cost_of(call, per_dim);
-}
-
-OpCall call_of(
-    const detail::OpInfo& info,
-    const torch::jit::Stack& stack,
-    const DeviceMesh& mesh) {
+// Returns the call with operands of random layouts.
+OpCall draw_call(
+    const OpInfo& info,
+    const PlainCall& plain,
+    const DeviceMesh& mesh,
+    std::mt19937& random) {
   std::vector<OpInput> inputs;
-  for (size_t arg = 0; arg < stack.size(); ++arg) {
-    if (stack[arg].isTensor()) {
-      inputs.push_back(
-          {DTensor(stack[arg].toTensor()).spec(), static_cast<int>(arg)});
-    }
-  }
-  OpCall call(info.op.schema(), stack, mesh, std::move(inputs));
-  call.outputs = *detail::infer_outputs(info, call);
+  detail::visit_tensors(
+      plain.arguments, [&](const at::Tensor& t, size_t arg, int item) {
+        inputs.push_back(
+            {Spec::make(
+                 mesh,
+                 draw_layout(mesh, t.dim(), random),
+                 Sizes(t.sizes().begin(), t.sizes().end()),
+                 t.scalar_type()),
+             static_cast<int>(arg),
+             item});
+      });
+  OpCall call(info.op.schema(), plain.arguments, mesh, std::move(inputs));
+  call.outputs = metas_of(plain.results);
+  call.in_backward = random() % 2 == 0;
   return call;
 }
 
-at::Tensor placed(
-    const std::vector<int64_t>& sizes,
-    const DeviceMesh& mesh,
-    bool partial,
-    std::mt19937& random) {
-  Placements layout;
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    layout.push_back(draw(static_cast<int64_t>(sizes.size()), partial, random));
+std::string text_of(const OpCall& call, const MeshStrategy& layouts) {
+  std::string text = call.name() + " of";
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    text += " " + to_string(*call.inputs[i].spec) + " as " +
+        to_string(layouts.inputs[i]);
   }
-  const auto spec = Spec::make(mesh, layout, sizes, at::kFloat);
-  FromLocalOptions options;
-  options.shape = sizes;
-  return DTensor::from_local(
-      at::ones(spec->local_sizes()), mesh, layout, options);
+  return text;
 }
 
-void expect_optimal(const std::vector<int64_t>& mesh_shape, bool partial) {
-  std::mt19937 random(7);
-  const auto ranks = c10::multiply_integers(mesh_shape);
-  std::string wrong;
-  with_fake_world(0, ranks, [&] {
-    const auto mesh = init_device_mesh(at::kCPU, mesh_shape);
-    for (const auto& problem : problems()) {
-      const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
-          problem.op, problem.overload);
-      const detail::OpInfo info(op);
-      for (int draw_number = 0; draw_number < 60; ++draw_number) {
-        std::vector<at::Tensor> tensors;
-        for (const auto& sizes : problem.shapes) {
-          tensors.push_back(placed(sizes, mesh, partial, random));
-        }
-        const auto stack = problem.args(tensors);
-        const auto call = call_of(info, stack, mesh);
-        const auto decision = propagate(call, *info.rule, {});
-        const auto mine = chosen(call, decision);
-        const auto best = cheapest(call, *info.rule);
-        if (!(mine <= best * (1 + 1e-9)) || !std::isfinite(best)) {
-          wrong += c10::str(problem.op, ": ", mine, " for ", best, " of");
-          for (const auto& input : call.inputs) {
-            wrong += " " + to_string(*input.spec);
-          }
-          wrong += "\n";
+bool differ(const Placement& a, const Placement& b) {
+  return a.is_partial() && b.is_partial() && a != b;
+}
+
+// Makes all combinations, without bounds, and keeps the first in the order that
+// propagate.h states.
+class Exhaustive {
+ public:
+  Exhaustive(
+      const OpCall& call,
+      const OpRule& rule,
+      const Constraints& constraints)
+      : call_(call),
+        rule_(rule),
+        written_(constraints.written_input),
+        cost_(call) {
+    layouts_.inputs.resize(call.inputs.size());
+    layouts_.outputs.resize(call.outputs.size());
+    visit(call, {});
+  }
+
+  const std::optional<Rank>& best() const {
+    return best_;
+  }
+  const MeshStrategy& layouts() const {
+    return best_layouts_;
+  }
+  int combinations() const {
+    return combinations_;
+  }
+  // Combinations whose bound was more than their time.
+  const std::string& errors() const {
+    return errors_;
+  }
+
+ private:
+  bool is_feasible(const Strategy& s, size_t m) const {
+    const auto was_whole = [&](const OpInput& input) {
+      return input.spec->placements()[m].is_replicate();
+    };
+    const auto is_whole = [](const Placement& p) { return p.is_replicate(); };
+    if (std::all_of(call_.inputs.begin(), call_.inputs.end(), was_whole) &&
+        !std::all_of(s.inputs.begin(), s.inputs.end(), is_whole)) {
+      return false;
+    }
+    for (size_t i = 0; i < s.inputs.size(); ++i) {
+      const auto& now = call_.inputs[i].spec->placements()[m];
+      bool fits = !differ(now, s.inputs[i]) &&
+          (static_cast<int>(i) != written_ || now == s.inputs[i]);
+      for (const auto& earlier : layouts_.inputs[i]) {
+        fits &= !differ(earlier, s.inputs[i]);
+      }
+      if (!fits) {
+        return false;
+      }
+    }
+    for (size_t o = 0; o < s.outputs.size(); ++o) {
+      for (const auto& earlier : layouts_.outputs[o]) {
+        if (differ(earlier, s.outputs[o])) {
+          return false;
         }
       }
     }
-  });
-  EXPECT_EQ(wrong, "");
+    return written_ < 0 || s.outputs.empty() ||
+        s.outputs[0] == call_.inputs[0].spec->placements()[m];
+  }
+
+  OpCall planned(OpCall before, const Strategy& s, size_t m) const {
+    for (size_t i = 0; i < s.inputs.size(); ++i) {
+      Placements layout(before.inputs[i].spec->placements());
+      for (auto& p : layout) {
+        p = differ(p, s.inputs[i]) ? Placement(Replicate()) : p;
+      }
+      layout[m] = s.inputs[i];
+      before.inputs[i].spec = before.inputs[i].spec->with_placements(layout);
+    }
+    return before;
+  }
+
+  void visit(const OpCall& call, const c10::SmallVector<size_t, 4>& order) {
+    const size_t m = order.size();
+    if (m == static_cast<size_t>(call_.mesh.ndim())) {
+      compare(order);
+      return;
+    }
+    const auto options = candidates(call, rule_, static_cast<int64_t>(m));
+    for (size_t option = 0; option < options.size(); ++option) {
+      if (!is_feasible(options[option], m)) {
+        continue;
+      }
+      const MeshStrategy before = layouts_;
+      for (size_t i = 0; i < layouts_.inputs.size(); ++i) {
+        layouts_.inputs[i].push_back(options[option].inputs[i]);
+      }
+      for (size_t o = 0; o < layouts_.outputs.size(); ++o) {
+        layouts_.outputs[o].push_back(options[option].outputs[o]);
+      }
+      bounds_.push_back(cost_.at_least(layouts_));
+      auto with = order;
+      with.push_back(option);
+      visit(planned(call, options[option], m), with);
+      bounds_.pop_back();
+      layouts_ = before;
+    }
+  }
+
+  int last_resorts() const {
+    int count = 0;
+    for (size_t i = 0; i < layouts_.inputs.size(); ++i) {
+      const auto& spec = *call_.inputs[i].spec;
+      for (size_t m = 0; m < layouts_.inputs[i].size(); ++m) {
+        const auto& to = layouts_.inputs[i][m];
+        int64_t parts = 1;
+        for (size_t k = 0; k < layouts_.inputs[i].size(); ++k) {
+          parts *= to.is_sharded() && layouts_.inputs[i][k].is_sharded(to.dim())
+              ? spec.mesh().shape()[k]
+              : 1;
+        }
+        count += to.is_sharded() && to != spec.placements()[m] &&
+                spec.sizes()[static_cast<size_t>(to.dim())] <=
+                    (parts - 1) * to.unit()
+            ? 1
+            : 0;
+      }
+    }
+    return count;
+  }
+
+  void compare(const c10::SmallVector<size_t, 4>& order) {
+    Rank rank;
+    rank.last_resorts = last_resorts();
+    rank.time = cost_.of(layouts_);
+    rank.order = order;
+    for (size_t i = 0; i < layouts_.inputs.size(); ++i) {
+      for (size_t m = 0; m < order.size(); ++m) {
+        rank.changes +=
+            layouts_.inputs[i][m] != call_.inputs[i].spec->placements()[m] ? 1
+                                                                           : 0;
+      }
+    }
+    for (const auto& output : layouts_.outputs) {
+      for (const auto& p : output) {
+        rank.not_sharded += p.is_sharded() ? 0 : 1;
+      }
+    }
+    for (const auto bound : bounds_) {
+      if (bound > rank.time) {
+        errors_ += text_of(call_, layouts_) + "\n";
+      }
+    }
+    ++combinations_;
+    if (!best_ || rank < *best_) {
+      best_ = rank;
+      best_layouts_ = layouts_;
+    }
+  }
+
+  const OpCall& call_;
+  const OpRule& rule_;
+  int written_;
+  ChoiceCost cost_;
+  MeshStrategy layouts_;
+  std::vector<Picoseconds> bounds_;
+  std::optional<Rank> best_;
+  MeshStrategy best_layouts_;
+  int combinations_ = 0;
+  std::string errors_;
+};
+
+void expect_optimal(
+    const OpCall& call,
+    const OpRule& rule,
+    const Constraints& constraints) {
+  int64_t failed = 0;
+  const auto chosen = detail::choose_layouts(call, rule, constraints, failed);
+  const Exhaustive all(call, rule, constraints);
+  EXPECT_EQ(all.errors(), "");
+  ASSERT_EQ(chosen.has_value(), all.best().has_value()) << call.name();
+  if (chosen) {
+    EXPECT_EQ(chosen->taken, all.best()->order)
+        << text_of(call, chosen->layouts)
+        << "\nbest: " << text_of(call, all.layouts()) << "\n"
+        << all.best()->time << " ps";
+  }
+}
+
+// Returns the operators whose rule lists strategies.
+std::vector<OpInfo> operators_with_strategies() {
+  std::vector<OpInfo> operators;
+  for (const auto& name : RuleRegistry::global().names()) {
+    const auto op =
+        c10::Dispatcher::singleton().findSchema(parse_operator_name(name));
+    if (op && name.starts_with("aten::")) {
+      const OpInfo info(*op);
+      if (info.rule != nullptr && info.rule->dim_rule) {
+        operators.push_back(info);
+      }
+    }
+  }
+  return operators;
+}
+
+DeviceMesh mesh_of(const std::vector<int64_t>& shape, const LinkCost& link) {
+  std::vector<std::string> names;
+  MeshOptions options;
+  for (size_t m = 0; m < shape.size(); ++m) {
+    names.push_back(c10::str("m", m));
+    options.cost[names.back()] = link;
+  }
+  return init_device_mesh(at::kCPU, shape, names, options);
 }
 
 class Propagate : public ::testing::TestWithParam<std::vector<int64_t>> {};
 
-TEST_P(Propagate, MovesTheFewestBytesOfAllCombinations) {
-  expect_optimal(GetParam(), /*partial=*/false);
-}
-
-TEST_P(Propagate, WithPartialOperandsToo) {
-  expect_optimal(GetParam(), /*partial=*/true);
+// Costs with which small tensors are limited by latency, or by bandwidth.
+TEST_P(Propagate, TakesTheBestOfAllCombinations) {
+  constexpr int kCalls = 200;
+  const auto& shape = GetParam();
+  with_fake_world(0, c10::multiply_integers(shape), [&] {
+    const auto operators = operators_with_strategies();
+    const DeviceMesh meshes[] = {
+        mesh_of(shape, {2, 10}), mesh_of(shape, {0.01, 0.01})};
+    std::mt19937 random(7);
+    for (int i = 0; i < kCalls; ++i) {
+      const auto& info = operators[random() % operators.size()];
+      const auto plain = plain_call_of(info.op);
+      const auto call = draw_call(info, plain, meshes[random() % 2], random);
+      const bool writes = random() % 4 == 0 && !call.outputs.empty() &&
+          call.outputs[0].sizes == Sizes(call.inputs[0].sizes());
+      expect_optimal(call, *info.rule, {.written_input = writes ? 0 : -1});
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -389,7 +389,32 @@ PlainCall call_with(const c10::OperatorHandle& op, at::ScalarType dtype) {
   return call;
 }
 
+OutputMeta meta_of_result(const at::Tensor& t) {
+  OutputMeta meta;
+  meta.defined = t.defined();
+  if (t.defined()) {
+    meta.sizes.assign(t.sizes().begin(), t.sizes().end());
+    meta.strides.assign(t.strides().begin(), t.strides().end());
+    meta.dtype = t.scalar_type();
+  }
+  return meta;
+}
+
 } // namespace
+
+std::vector<OutputMeta> metas_of(const torch::jit::Stack& results) {
+  std::vector<OutputMeta> metas;
+  for (const auto& value : results) {
+    if (value.isTensor()) {
+      metas.push_back(meta_of_result(value.toTensor()));
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) {
+        metas.push_back(meta_of_result(t));
+      }
+    }
+  }
+  return metas;
+}
 
 PlainCall plain_call_of(const c10::OperatorHandle& op) {
   const torch::NoGradGuard no_grad;

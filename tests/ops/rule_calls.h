@@ -5,6 +5,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <dtensor/ops/op_call.h>
+
+#include <vector>
 
 namespace dtensor::testing {
 
@@ -16,5 +19,8 @@ struct PlainCall {
 /// Returns a call of the operator. Throws a runtime_error that names it if
 /// there is none.
 PlainCall plain_call_of(const c10::OperatorHandle& op);
+
+/// Returns the metadata of plain results, including undefined ones.
+std::vector<OutputMeta> metas_of(const torch::jit::Stack& results);
 
 } // namespace dtensor::testing

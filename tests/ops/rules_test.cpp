@@ -57,32 +57,6 @@ OpCall op_call(const OpInfo& info, const torch::jit::Stack& arguments) {
   return {info.op.schema(), arguments, mesh_of_two(), std::move(inputs)};
 }
 
-OutputMeta meta_of_result(const at::Tensor& t) {
-  OutputMeta meta;
-  meta.defined = t.defined();
-  if (t.defined()) {
-    meta.sizes.assign(t.sizes().begin(), t.sizes().end());
-    meta.strides.assign(t.strides().begin(), t.strides().end());
-    meta.dtype = t.scalar_type();
-  }
-  return meta;
-}
-
-// Returns the metadata of plain results, including undefined ones.
-std::vector<OutputMeta> metas_of(const torch::jit::Stack& results) {
-  std::vector<OutputMeta> metas;
-  for (const auto& value : results) {
-    if (value.isTensor()) {
-      metas.push_back(meta_of_result(value.toTensor()));
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& t : value.toTensorVector()) {
-        metas.push_back(meta_of_result(t));
-      }
-    }
-  }
-  return metas;
-}
-
 std::string operand_text(const OpInput& input) {
   const auto text = to_string(*input.spec);
   return text.substr(0, text.find(" on "));

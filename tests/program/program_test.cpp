@@ -288,7 +288,7 @@ TEST(ProgramLayouts, AreNotSharedWithinComposites) {
     const torch::NoGradGuard no_grad;
     const CommDebugMode counted;
     program({cut[0].inputs[0]});
-    EXPECT_EQ(counted.get_total_counts(), 4)
+    EXPECT_EQ(counted.get_total_counts(), 2)
         << counted.generate_comm_debug_tracing_table(2);
   });
 }

@@ -85,9 +85,9 @@ REASONS = [
     ("torch::nn::Linear of C++ adds the bias of an input of three dimensions to "
      "its output, which has left the module's layout: it is gathered for that",
      r"^colwise with output_layouts", r"counts"),
-    ("A sum beside a shard: the shard is put among zeros and the result stays a "
-     "sum, which sends nothing; a product takes the shard whole",
-     r"^(add|mul)\.Tensor of P\(sum\) and S", r"placements|counts"),
+    ("A product of two sums: both become shards, which sends less than to make "
+     "one whole and to reduce the product; Python makes one whole",
+     r"^mul\.Tensor of P\(sum\) and P", r"placements|counts"),
     ("Gradients of max() and min() of everything: LibTorch's formula on CPU "
      "fills a tensor of zeros, which is not cut",
      r"^(max|min) of S", r"placements|counts"),
@@ -98,9 +98,6 @@ REASONS = [
     ("A DTensor in another layout than the style wants: moved by one "
      "all-to-all, and the sum is reduced; Python gathers input and weight",
      r"^rowwise of a DTensor", r"counts"),
-    ("Rows of a table by indices that are cut: the result is a sum to which "
-     "each rank adds its rows, in place of a gathered table",
-     r"^embedding S\(0\) of S\(0\)", r"placements|counts"),
     ("Cumulative operators work on shards, and exchange one slice of each; "
      "Python gathers", r"^cumsum of S", r"placements|counts"),
     ("A dimension that has to be whole: the cut goes to another one, by one "
