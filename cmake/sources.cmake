@@ -406,6 +406,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/sample_loss.cpp
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
@@ -463,6 +464,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/recurrent.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
+  dtensor/ops/rules/sample_loss.cpp
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shapes_impl.h
