@@ -416,6 +416,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/reduction.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
+  dtensor/ops/kernels/sample_loss.cpp
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
@@ -473,6 +474,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/recurrent.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
+  dtensor/ops/rules/sample_loss.cpp
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shapes_impl.h

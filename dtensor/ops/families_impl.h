@@ -44,6 +44,8 @@
   family(random_integers) \
   family(recurrent) \
   family(reduction) \
+  family(sample_loss) \
+  family(sample_loss_kernels) \
   family(scan) \
   family(shape) \
   family(slicing) \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/ops/rule_calls.h"
 
+#include "tests/ops/further_calls.h"
 #include "tests/ops/spatial_calls.h"
 
 #include <dtensor/ops/path/stack_impl.h>
@@ -322,6 +323,7 @@ const Table& special_arguments() {
     add_linear_algebra(all);
     add_others(all);
     add_spatial_calls(all);
+    add_further_calls(all);
     return all;
   }();
   return table;

@@ -139,8 +139,8 @@ void set_input(
   for (const auto& halo : halos) {
     padding[static_cast<size_t>(halo.rows->dim - 2)] = 0;
   }
-  args.replace("padding", std::move(padding));
-  args.replace("input", input);
+  args.set("padding", std::move(padding));
+  args.set("input", input);
 }
 
 // Returns zeros, plus the bias. The result depends on all operands, so that all

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -71,10 +72,14 @@ class KernelArgs {
     return !value.isNone() && value.toBool();
   }
 
-  /// Replaces an argument of the call.
-  void replace(std::string_view argument, c10::IValue value) {
-    stack_[base_ + static_cast<size_t>(find(argument))] = std::move(value);
+  /// Replaces an argument on the stack.
+  void set(std::string_view argument, c10::IValue value) {
+    const int position = find(argument);
+    TORCH_INTERNAL_ASSERT(
+        position >= 0, schema_, " has no ", std::string(argument));
+    stack_[base_ + static_cast<size_t>(position)] = std::move(value);
   }
+
   /// Pops the arguments and pushes the results. To be called once, at the end.
   template <class... Results>
   void returns(Results&&... results) {

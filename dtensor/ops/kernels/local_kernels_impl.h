@@ -26,6 +26,12 @@ LocalKernelFunction loss_backward_local;
 /// over ranks here.
 LocalKernelFunction nll_local;
 
+/// Compute losses of samples: margins between classes, and CTC with its
+/// gradient. A mean divides by the global number of samples.
+LocalKernelFunction margin_loss_local;
+LocalKernelFunction margin_loss_backward_local;
+LocalKernelFunction ctc_loss_local;
+
 /// Computes addmv with nothing to multiply, where LibTorch does not broadcast.
 LocalKernelFunction addmv_local;
 

@@ -50,7 +50,7 @@ void detail::loss_local(
     return;
   }
   detail::KernelArgs(op, *stack)
-      .replace("reduction", int64_t{at::Reduction::Sum});
+      .set("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 0);
 }
@@ -66,7 +66,7 @@ void detail::loss_backward_local(
     return;
   }
   detail::KernelArgs(op, *stack)
-      .replace("reduction", int64_t{at::Reduction::Sum});
+      .set("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 1);
 }
@@ -82,7 +82,7 @@ void detail::nll_local(
     return;
   }
   detail::KernelArgs(op, *stack)
-      .replace("reduction", int64_t{at::Reduction::Sum});
+      .set("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   const auto total_weight = torch::jit::pop(*stack).toTensor();
   const auto sum = torch::jit::pop(*stack).toTensor();

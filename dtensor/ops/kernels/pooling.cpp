@@ -150,7 +150,7 @@ void run_pool(
     return_zeros(args, decision, input);
     return;
   }
-  args.replace("self", input);
+  args.set("self", input);
   op.callBoxed(stack);
   const auto count = decision.outputs.size();
   auto& values = torch::jit::peek(*stack, 0, count);
