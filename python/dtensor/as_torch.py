@@ -108,6 +108,7 @@ def _install() -> None:
 
     from dtensor import (
         limits,
+        placements,
         process_groups,
         random_numbers,
         tensor,
@@ -120,6 +121,7 @@ def _install() -> None:
     _replace([(torch.default_generator, random_numbers.rank_generator())])
     worlds.install()
     process_groups.install()
+    placements.install()
     tensor_methods.install()
     limits.install()
     _replace_names()
