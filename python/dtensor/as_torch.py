@@ -111,6 +111,7 @@ def _install() -> None:
         placements,
         process_groups,
         random_numbers,
+        styles,
         tensor,
         tensor_methods,
         worlds,
@@ -124,6 +125,7 @@ def _install() -> None:
     placements.install()
     tensor_methods.install()
     limits.install()
+    styles.install()
     _replace_names()
 
 
