@@ -50,6 +50,11 @@ def test_long_training_keeps_its_memory_and_can_be_interrupted(forked, backend):
     assert "told: " in texts[0] and "rank 1" in texts[0]
 
 
+@pytest.mark.parametrize("backend", ["gloo", "dtensor"])
+def test_processes_that_a_rank_forks(torchrun, backend):
+    assert torchrun("forking.py", backend).splitlines() == ["correct"] * 2
+
+
 def test_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["dtensor"])
     with pytest.raises(SystemExit, match="usage"):
