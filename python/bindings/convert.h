@@ -22,6 +22,9 @@ struct PythonNames {
   py::object replicate;
   py::object partial;
   py::object strided_shard;
+  /// Placements with a unit, of dtensor/placements.py.
+  py::object unit_shard;
+  py::object unit_strided_shard;
   /// The only value of `replicate`.
   py::object replicate_value;
   /// engine_mesh(DeviceMesh) -> Mesh

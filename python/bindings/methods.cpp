@@ -5,6 +5,7 @@
 
 #include "calls.h"
 #include "convert.h"
+#include "method_descriptors.h"
 #include "without_gil.h"
 
 #include <dtensor/tensor/dtensor.h>
@@ -40,27 +41,17 @@ bool to_bool(py::handle value) {
 
 // --- methods -----------------------------------------------------------------
 
-using LocalCall =
-    at::Tensor (DTensor::*)(const std::optional<Placements>&) const;
-
-/// to_local() and full_tensor().
-template <LocalCall call>
-PyObject* local_call(
-    PyObject* self,
+/// Returns the argument of to_local() and full_tensor().
+std::optional<Placements> grad_placements(
     const Signature<1>& signature,
     PyObject* const* given,
     Py_ssize_t count,
     PyObject* keywords) {
-  return guarded([&] {
-    const DTensor tensor(distributed(self, signature.function));
-    std::optional<Placements> layout;
-    if (count != 0 || keywords != nullptr) {
-      const Arguments arguments(signature, given, count, keywords);
-      layout = to_optional_placements(arguments[0]);
-    }
-    return THPVariable_Wrap(
-        without_gil([&] { return (tensor.*call)(layout); }));
-  });
+  if (count == 0 && keywords == nullptr) {
+    return std::nullopt;
+  }
+  const Arguments arguments(signature, given, count, keywords);
+  return to_optional_placements(arguments[0]);
 }
 
 PyObject* to_local(
@@ -69,8 +60,13 @@ PyObject* to_local(
     Py_ssize_t count,
     PyObject* keywords) {
   static const Signature<1> signature("to_local", 0, {"grad_placements"});
-  return local_call<&DTensor::to_local>(
-      self, signature, given, count, keywords);
+  return guarded([&] {
+    const DTensor tensor(distributed(self, signature.function));
+    const auto layout = grad_placements(signature, given, count, keywords);
+    // Waits for an asynchronous redistribution.
+    return THPVariable_Wrap(
+        without_gil([&] { return tensor.to_local(layout); }));
+  });
 }
 
 PyObject* full_tensor(
@@ -79,8 +75,12 @@ PyObject* full_tensor(
     Py_ssize_t count,
     PyObject* keywords) {
   static const Signature<1> signature("full_tensor", 0, {"grad_placements"});
-  return local_call<&DTensor::full_tensor>(
-      self, signature, given, count, keywords);
+  return guarded([&] {
+    const DTensor tensor(distributed(self, signature.function));
+    const auto layout = grad_placements(signature, given, count, keywords);
+    return THPVariable_Wrap(
+        without_gil([&] { return tensor.full_tensor(layout); }));
+  });
 }
 
 /// Refuses a new Partial, as Python does: a Partial is the result of an
@@ -287,26 +287,11 @@ PyMethodDef methods[] = {
     fast_method("redistribute", &redistribute, kRedistributeDoc),
     fast_method("from_local", &from_local, kFromLocalDoc)};
 
-template <Method method>
-PyObject* get_method(PyObject* self, void*) {
-  return guarded([&] {
-    distributed(self, methods[method].ml_name);
-    return PyCFunction_New(&methods[method], self);
-  });
-}
-
 PyGetSetDef attributes[] = {
     {"placements", &get_placements, nullptr, "Layout of a DTensor.", nullptr},
     {"device_mesh", &get_device_mesh, nullptr, "Mesh of a DTensor.", nullptr},
     {"_spec", &get_spec, nullptr, nullptr, nullptr},
-    {"_local_tensor", &get_local_tensor, nullptr, nullptr, nullptr},
-    {"to_local", &get_method<kToLocal>, nullptr, kToLocalDoc, nullptr},
-    {"full_tensor", &get_method<kFullTensor>, nullptr, kFullTensorDoc, nullptr},
-    {"redistribute",
-     &get_method<kRedistribute>,
-     nullptr,
-     kRedistributeDoc,
-     nullptr}};
+    {"_local_tensor", &get_local_tensor, nullptr, nullptr, nullptr}};
 
 /// Gives the class torch.Tensor the attributes.
 void add_attributes(py::handle tensor_class) {
@@ -315,6 +300,15 @@ void add_attributes(py::handle tensor_class) {
     const auto descriptor = py::reinterpret_steal<py::object>(
         PyDescr_NewGetSet(tensor_type, &attribute));
     py::setattr(tensor_class, attribute.name, descriptor);
+  }
+  const auto check = [](PyObject* self, const char* name) {
+    distributed(self, name);
+  };
+  for (const Method method : {kToLocal, kFullTensor, kRedistribute}) {
+    py::setattr(
+        tensor_class,
+        methods[method].ml_name,
+        method_descriptor(methods[method], check));
   }
 }
 

@@ -19,6 +19,8 @@ void bind_methods(pybind11::module_& module);
 void bind_factories(pybind11::module_& module);
 /// Scopes: loss_parallel(), observers of collectives, ...
 void bind_scopes(pybind11::module_& module);
+/// Conversions of inputs and outputs by tensor-parallel styles.
+void bind_styles(pybind11::module_& module);
 /// register_sharding().
 void bind_sharding_rules(pybind11::module_& module);
 /// run_ranks(): Python functions on threads.

@@ -23,17 +23,17 @@ struct PlacementsHash {
 
 py::object one_to_python(const Placement& p) {
   const PythonNames& names = python_names();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      p.unit() == 1,
-      "[placements] no Python placement shards between units: ",
-      p,
-      ". Redistribute the tensor in C++ first.");
+  const bool has_unit = p.unit() != 1;
   switch (p.kind()) {
     case Placement::Kind::kShard:
-      return names.shard(p.dim());
-    case Placement::Kind::kStridedShard:
-      return names.strided_shard(
-          p.dim(), py::arg("split_factor") = p.split_factor());
+      return has_unit ? names.unit_shard(p.dim(), p.unit())
+                      : names.shard(p.dim());
+    case Placement::Kind::kStridedShard: {
+      const auto factor = py::arg("split_factor") = p.split_factor();
+      return has_unit ? names.unit_strided_shard(
+                            p.dim(), factor, py::arg("unit") = p.unit())
+                      : names.strided_shard(p.dim(), factor);
+    }
     case Placement::Kind::kPartial:
       return names.partial(std::string(to_string(p.reduce_op())));
     case Placement::Kind::kReplicate:
@@ -56,6 +56,7 @@ py::object interned(const char* text) {
 Placement to_placement(py::handle placement) {
   static auto* const dim = new py::object(interned("dim"));
   static auto* const split_factor = new py::object(interned("split_factor"));
+  static auto* const unit = new py::object(interned("unit"));
   static auto* const reduce_op = new py::object(interned("reduce_op"));
   const PythonNames& names = python_names();
   const py::handle type = py::type::handle_of(placement);
@@ -72,6 +73,17 @@ Placement to_placement(py::handle placement) {
     return StridedShard(
         placement.attr(*dim).cast<int64_t>(),
         placement.attr(*split_factor).cast<int64_t>());
+  }
+  if (type.is(names.unit_shard)) {
+    return Shard(
+        placement.attr(*dim).cast<int64_t>(),
+        placement.attr(*unit).cast<int64_t>());
+  }
+  if (type.is(names.unit_strided_shard)) {
+    return StridedShard(
+        placement.attr(*dim).cast<int64_t>(),
+        placement.attr(*split_factor).cast<int64_t>(),
+        placement.attr(*unit).cast<int64_t>());
   }
   throw py::type_error(
       "[placements] expected Shard, Replicate or Partial, got " +

@@ -62,12 +62,41 @@ void bind_explicit_redistribution(py::module_& module) {
       .def("leave", &Held::leave);
 }
 
+/// A scope whose costs can be read in it and after it.
+class HeldOnMissingRule {
+ public:
+  void enter() {
+    scope_ = std::make_unique<OnMissingRule>(Replicate());
+  }
+  void leave() {
+    costs_ = scope_->costs();
+    scope_.reset();
+  }
+  std::map<std::string, MissingRuleCost> costs() const {
+    return scope_ ? scope_->costs() : costs_;
+  }
+
+ private:
+  std::unique_ptr<OnMissingRule> scope_;
+  std::map<std::string, MissingRuleCost> costs_;
+};
+
 void bind_on_missing_rule(py::module_& module) {
-  using Held = HeldScope<OnMissingRule>;
+  py::class_<MissingRuleCost>(module, "MissingRuleCost")
+      .def_readonly("calls", &MissingRuleCost::calls)
+      .def_readonly("collectives", &MissingRuleCost::collectives)
+      .def_readonly("wire_bytes", &MissingRuleCost::wire_bytes)
+      .def("__repr__", [](const MissingRuleCost& cost) {
+        return "MissingRuleCost(calls=" + std::to_string(cost.calls) +
+            ", collectives=" + std::to_string(cost.collectives) +
+            ", wire_bytes=" + std::to_string(cost.wire_bytes) + ")";
+      });
+  using Held = HeldOnMissingRule;
   py::class_<Held>(module, "OnMissingRule")
       .def(py::init<>())
-      .def("enter", [](Held& held) { held.enter(Replicate()); })
-      .def("leave", &Held::leave);
+      .def("enter", &Held::enter)
+      .def("leave", &Held::leave)
+      .def("costs", &Held::costs);
 }
 
 void bind_context_parallel(py::module_& module) {

@@ -6,6 +6,7 @@
 #include "convert.h"
 #include "without_gil.h"
 
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -70,6 +71,11 @@ void bind_tensors(py::module_& module) {
   module.def("layout", [](const at::Tensor& self) {
     return to_string(*DTensor(self).spec());
   });
+  module.def(
+      "chunk", [](int64_t size, int64_t parts, int64_t index, int64_t unit) {
+        const Interval part = chunk(size, parts, index, unit);
+        return std::pair(part.begin, part.end);
+      });
   module.def("live_specs", &live_specs);
 }
 

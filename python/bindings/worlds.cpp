@@ -151,6 +151,8 @@ void bind_names(py::module_& module) {
     names.replicate = given["Replicate"];
     names.partial = given["Partial"];
     names.strided_shard = given["StridedShard"];
+    names.unit_shard = given["UnitShard"];
+    names.unit_strided_shard = given["UnitStridedShard"];
     names.replicate_value = names.replicate();
     names.engine_mesh = given["engine_mesh"];
     names.current_mesh = given["current_mesh"];

@@ -3,9 +3,13 @@
 
 ``import dtensor.as_torch`` as the first line of a program, or
 ``python -m dtensor program.py``, replaces the DTensor of this process. Names
-of ``torch.distributed.tensor`` keep their meaning. The functions of this module are
-those that ``torch.distributed.tensor`` does not have.
+of ``torch.distributed.tensor`` keep their meaning. The names of this module are
+those that ``torch.distributed.tensor`` does not have, and ``Shard`` with a unit.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: F401  (loads the libraries that _C needs)
 
@@ -13,4 +17,16 @@ from dtensor._C import is_dtensor
 from dtensor.rank_threads import run_world
 from dtensor.scopes import on_missing_rule
 
-__all__ = ["is_dtensor", "on_missing_rule", "run_world"]
+if TYPE_CHECKING:
+    from dtensor.placements import Shard
+
+__all__ = ["Shard", "is_dtensor", "on_missing_rule", "run_world"]
+
+
+def __getattr__(name: str) -> Any:
+    # Its base imports torch.distributed.tensor, which as_torch does first.
+    if name == "Shard":
+        from dtensor import placements
+
+        return placements.Shard
+    raise AttributeError(f"module 'dtensor' has no attribute '{name}'")

@@ -77,11 +77,28 @@ def _replace_names() -> None:
         if path in sys.modules:
             loaded += _replacements(sys.modules[path], names)
         else:
-            imports.after_import(
-                path,
-                lambda module, names=names: _replace(_replacements(module, names)),
-            )
+            _replace_when_imported(path, names)
     _replace(loaded)
+
+
+def _is_being_imported(source: str, exported: tuple[str, ...]) -> bool:
+    ours = sys.modules.get("dtensor." + source)
+    return ours is not None and not all(hasattr(ours, name) for name in exported)
+
+
+def _replace_when_imported(path: str, names: dict) -> None:
+    """Replaces the names of PyTorch's module once it is imported. If a module of
+    this package imports it, they follow once that module has its own names."""
+
+    def replace(_: Any) -> None:
+        theirs = sys.modules.get(path)
+        waits = any(_is_being_imported(*item) for item in names.items())
+        if theirs is not None and not waits:
+            _replace(_replacements(theirs, names))
+
+    imports.after_import(path, replace)
+    for source in names:
+        imports.after_import("dtensor." + source, replace)
 
 
 def _install() -> None:
@@ -91,8 +108,10 @@ def _install() -> None:
 
     from dtensor import (
         limits,
+        placements,
         process_groups,
         random_numbers,
+        styles,
         tensor,
         tensor_methods,
         worlds,
@@ -103,8 +122,10 @@ def _install() -> None:
     _replace([(torch.default_generator, random_numbers.rank_generator())])
     worlds.install()
     process_groups.install()
+    placements.install()
     tensor_methods.install()
     limits.install()
+    styles.install()
     _replace_names()
 
 

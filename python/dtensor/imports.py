@@ -45,9 +45,9 @@ def defer_rules() -> None:
         sys.modules[_RULES] = module
 
 
-class _LoaderWithAction(importlib.abc.Loader):
-    def __init__(self, loader: Any, action: Callable[[Any], None]):
-        self._loader, self._action = loader, action
+class _LoaderWithActions(importlib.abc.Loader):
+    def __init__(self, name: str, loader: Any):
+        self._name, self._loader = name, loader
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -58,19 +58,20 @@ class _LoaderWithAction(importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._action(module)
+        for action in _finder.actions.pop(self._name, ()):
+            action(module)
 
 
 class _ActionsAfterImport(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
-        self.actions: dict[str, Callable[[Any], None]] = {}
+        self.actions: dict[str, list[Callable[[Any], None]]] = {}
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name not in self.actions:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _LoaderWithAction(spec.loader, self.actions.pop(name))
+            spec.loader = _LoaderWithActions(name, spec.loader)
         return spec
 
 
@@ -83,6 +84,6 @@ def after_import(name: str, action: Callable[[Any], None]) -> None:
     if module is not None:
         action(module)
         return
-    _finder.actions[name] = action
+    _finder.actions.setdefault(name, []).append(action)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

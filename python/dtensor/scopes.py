@@ -57,22 +57,29 @@ def implicit_replication() -> contextlib.AbstractContextManager[None]:
     return _entered(_C.ImplicitReplication())
 
 
-def on_missing_rule() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def on_missing_rule() -> Iterator[_C.OnMissingRule]:
     """Runs operators without a sharding rule on replicated operands.
 
     Outside of the scope, such an operator raises NotImplementedError. Inside,
     each rank runs it on the full tensors, which costs memory and time; the first
-    call of each operator warns. ``torch.distributed.tensor`` has no counterpart.
+    call of each operator warns. Operators that draw random numbers or return views
+    raise the error inside, too. ``torch.distributed.tensor`` has no counterpart.
 
     Returns:
-        A context manager.
+        A context manager, whose value counts what the operators cost: ``costs()``
+        returns ``calls``, ``collectives`` and ``wire_bytes`` of each operator.
 
     Example::
 
-        >>> with dtensor.on_missing_rule():
+        >>> with dtensor.on_missing_rule() as scope:
         ...     y = torch.ops.mylib.scale(x, factors)
+        >>> scope.costs()["mylib::scale"].calls
+        1
     """
-    return _entered(_C.OnMissingRule())
+    scope = _C.OnMissingRule()
+    with _entered(scope):
+        yield scope
 
 
 class ExplicitRedistributionContext:

@@ -244,12 +244,16 @@ def install() -> None:
     """Connects the engine to PyTorch's meshes and process groups."""
     from torch.distributed.tensor import placement_types
 
+    from dtensor import placements
+
     _C.set_python_names(
         {
             "Shard": placement_types.Shard,
             "Replicate": placement_types.Replicate,
             "Partial": placement_types.Partial,
             "StridedShard": placement_types._StridedShard,
+            "UnitShard": placements.Shard,
+            "UnitStridedShard": placements._StridedShard,
             "engine_mesh": engine_mesh,
             "current_mesh": current_mesh,
             "new_group": new_group,

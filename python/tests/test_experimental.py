@@ -113,8 +113,13 @@ def test_on_missing_rule_computes_replicated():
         x = distribute_tensor(full, mesh_of_all(), [Shard(0)])
         with pytest.raises(NotImplementedError):
             torch.nn.functional.pdist(x)
-        with dtensor.on_missing_rule():
+        with dtensor.on_missing_rule() as scope:
             values = torch.nn.functional.pdist(x)
+            costs = scope.costs()
+        (op,) = costs
+        assert op == "aten::pdist" and costs[op].calls == 1
+        assert costs[op].collectives == 1 and costs[op].wire_bytes > 0
+        assert "calls=1" in repr(scope.costs()[op])
         torch.testing.assert_close(values.full_tensor(), torch.nn.functional.pdist(full))
 
     dtensor.run_world(2, check)

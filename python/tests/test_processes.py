@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import PROGRAMS
 from dtensor.__main__ import main
 
 
@@ -49,6 +50,11 @@ def test_long_training_keeps_its_memory_and_can_be_interrupted(forked, backend):
     assert "told: " in texts[0] and "rank 1" in texts[0]
 
 
+@pytest.mark.parametrize("backend", ["gloo", "dtensor"])
+def test_processes_that_a_rank_forks(torchrun, backend):
+    assert torchrun("forking.py", backend).splitlines() == ["correct"] * 2
+
+
 def test_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["dtensor"])
     with pytest.raises(SystemExit, match="usage"):
@@ -90,6 +96,32 @@ assert rules.auto_register_op_variants
 def test_rules_of_pytorch_are_imported_when_they_are_used(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(DEFERRED)
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_modules_can_be_imported_in_any_order():
+    command = [sys.executable, str(PROGRAMS / "import_orders.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+FOUND_BEFORE = """
+import importlib.util
+import dtensor.as_torch
+
+assert importlib.util.find_spec("torch.distributed.tensor.experimental")
+from torch.distributed.tensor.experimental import implicit_replication
+from dtensor import scopes
+
+assert implicit_replication is scopes.implicit_replication
+"""
+
+
+def test_a_module_that_is_looked_up_before_its_import(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(FOUND_BEFORE)
     command = [sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

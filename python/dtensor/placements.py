@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Shard with a unit. All other placements are PyTorch's."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.distributed.tensor import placement_types
+
+from dtensor import _C
+
+
+def _checked_unit(unit: int) -> int:
+    unit = operator.index(unit)
+    if unit < 1:
+        raise ValueError(
+            f"[Shard] the unit must be positive: {unit}. Leave it out to allow "
+            "shard boundaries at any element."
+        )
+    return unit
+
+
+def _chunks(tensor: torch.Tensor, parts: int, dim: int, unit: int) -> list:
+    size = tensor.size(dim)
+    bounds = [_C.chunk(size, parts, i, unit) for i in range(parts)]
+    return [tensor.narrow(dim, begin, end - begin) for begin, end in bounds]
+
+
+def _padded(
+    shards: list[torch.Tensor], dim: int, with_padding: bool, contiguous: bool
+) -> tuple[list[torch.Tensor], list[int]]:
+    """Returns shards as PyTorch's placements do, and the padding of each."""
+    pads: list[int] = []
+    if with_padding:
+        largest = max(shard.size(dim) for shard in shards)
+        pads = [largest - shard.size(dim) for shard in shards]
+        shards = [
+            placement_types.pad_tensor(shard, dim, pad)
+            for shard, pad in zip(shards, pads)
+        ]
+    if contiguous:
+        shards = [shard.contiguous() for shard in shards]
+    return shards, pads
+
+
+class Shard(placement_types.Shard):
+    """A placement that shards a dimension at multiples of a unit.
+
+    Corresponds to :class:`torch.distributed.tensor.Shard`, which has no unit, and to
+    ``Shard(dim, unit)`` in C++. Ranks get whole units, as many as ``torch.chunk``
+    would give them; the last unit may be shorter. For example, 9 heads of 64
+    features are never split between 2 ranks, which get 5 and 4 heads.
+
+    Equal shardings have equal placements: a DTensor's placement has no unit if
+    PyTorch's ``Shard(dim)`` makes its shards.
+
+    Args:
+        dim: dimension of the tensor; negative ones count from the end.
+        unit: elements that stay together. 1 makes PyTorch's ``Shard(dim)``.
+
+    Raises:
+        ValueError: if ``unit`` is below 1.
+
+    Example::
+
+        >>> x = distribute_tensor(torch.ones(2, 20), mesh, [dtensor.Shard(1, 4)])
+        >>> x.placements
+        (Shard(dim=1, unit=4),)
+        >>> x.to_local().shape  # on rank 0 of 4: two units of four
+        torch.Size([2, 8])
+    """
+
+    unit: int
+
+    def __new__(cls, dim: int, unit: int = 1) -> Any:
+        if _checked_unit(unit) == 1:
+            return placement_types.Shard(dim)
+        return super().__new__(cls, dim)
+
+    def __init__(self, dim: int, unit: int = 1):
+        super().__init__(dim)
+        self.unit = _checked_unit(unit)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Shard)
+            and self.dim == other.dim
+            and self.unit == other.unit
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dim, self.unit))
+
+    def __repr__(self) -> str:
+        return f"Shard(dim={self.dim}, unit={self.unit})"
+
+    def __str__(self) -> str:
+        return f"S({self.dim}, u={self.unit})"
+
+    def __reduce__(self) -> tuple:
+        return Shard, (self.dim, self.unit)
+
+    # PyTorch's checkpoints and utilities call these.
+
+    def _local_shard_size_and_offset(
+        self, curr_local_size: int, num_chunks: int, rank: Any
+    ) -> tuple[int, int]:
+        begin, end = _C.chunk(curr_local_size, num_chunks, rank, self.unit)
+        return end - begin, begin
+
+    def _split_tensor(
+        self,
+        tensor: torch.Tensor,
+        num_chunks: int,
+        *,
+        with_padding: bool = True,
+        contiguous: bool = True,
+    ) -> tuple[list[torch.Tensor], list[int]]:
+        shards = _chunks(tensor, num_chunks, self.dim, self.unit)
+        return _padded(shards, self.dim, with_padding, contiguous)
+
+
+class _StridedShard(placement_types._StridedShard):
+    """PyTorch's _StridedShard whose shards of each block are of whole units."""
+
+    unit: int
+
+    def __init__(self, dim: int, *, split_factor: int, unit: int):
+        super().__init__(dim, split_factor=split_factor)
+        self.unit = _checked_unit(unit)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _StridedShard)
+            and (self.dim, self.split_factor) == (other.dim, other.split_factor)
+            and self.unit == other.unit
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dim, self.split_factor, self.unit))
+
+    def __repr__(self) -> str:
+        sf = self.split_factor
+        return f"_StridedShard(dim={self.dim}, sf={sf}, unit={self.unit})"
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor}, u={self.unit})"
+
+    def __reduce__(self) -> tuple:
+        return _strided_shard, (self.dim, self.split_factor, self.unit)
+
+    def _split_tensor(
+        self,
+        tensor: torch.Tensor,
+        num_chunks: int,
+        *,
+        with_padding: bool = True,
+        contiguous: bool = True,
+    ) -> tuple[list[torch.Tensor], list[int]]:
+        dim = self.dim
+        blocks = [
+            _chunks(block, num_chunks, dim, self.unit)
+            for block in _chunks(tensor, self.split_factor, dim, 1)
+        ]
+        shards = [torch.cat(pieces, dim) for pieces in zip(*blocks)]
+        return _padded(shards, dim, with_padding, contiguous)
+
+
+def _strided_shard(dim: int, split_factor: int, unit: int) -> _StridedShard:
+    return _StridedShard(dim, split_factor=split_factor, unit=unit)
+
+
+def install() -> None:
+    """Lets PyTorch's DTensorSpec have placements with a unit."""
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    plain = DTensorSpec._verify_shard_order
+
+    def _verify_shard_order(self, shard_order: Any) -> None:
+        if not any(isinstance(p, Shard) for p in self.placements):
+            plain(self, shard_order)
+
+    DTensorSpec._verify_shard_order = _verify_shard_order
