@@ -72,7 +72,7 @@ bool detail::is_worth_exchanging(
        received_rows(chunks(size, ranks), rows) < (ranks - 1) * size);
 }
 
-KernelWindow detail::pool_window(const OpCall& call, size_t i) {
+detail::KernelWindow detail::pool_window(const OpCall& call, size_t i) {
   const auto kernel = call.ints_arg("kernel_size");
   const auto stride = call.ints_arg("stride");
   return {
@@ -246,7 +246,7 @@ void check_max_pool3d(const OpCall& call) {
   const auto padding = call.ints_arg("padding");
   bool fits = true;
   for (size_t i = 0; i < 3; ++i) {
-    const KernelWindow window{
+    const detail::KernelWindow window{
         .kernel = element_for(kernel, i),
         .padding = element_for(padding, i),
         .dilation = element_for(dilation, i)};
