@@ -14,6 +14,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <string>
 
 namespace dtensor {
@@ -133,6 +134,24 @@ DimRule before_space(int64_t space, Linear linear = Linear::kNo) {
   };
 }
 
+// Returns false for avg_pool3d if a rank would have fewer rows than the kernel,
+// which LibTorch refuses, although padding counts.
+bool takes_rows(
+    const OpCall& call,
+    const KernelWindow& window,
+    int64_t size,
+    const std::vector<Interval>& windows_of_ranks) {
+  return call.schema.name() != "aten::avg_pool3d" ||
+      std::all_of(
+             windows_of_ranks.begin(),
+             windows_of_ranks.end(),
+             [&](const Interval& windows) {
+               const auto rows = clip(window.aligned_rows(windows), size);
+               return windows.begin == windows.end ||
+                   rows.end - rows.begin >= window.kernel;
+             });
+}
+
 // Returns the strategies of pooling of windows. If space is sharded, ranks
 // exchange the rows that their windows reach.
 DimRule pool(int64_t space, Linear linear = Linear::kNo) {
@@ -150,7 +169,10 @@ DimRule pool(int64_t space, Linear linear = Linear::kNo) {
       return window.aligned_rows(windows);
     };
     const auto result = call.outputs[0].sizes[static_cast<size_t>(dim)];
-    if (is_worth_exchanging(self, mesh_dim, dim, result, needed)) {
+    const auto ranks = call.mesh.size(mesh_dim);
+    const auto size = self.sizes()[static_cast<size_t>(dim)];
+    if (is_worth_exchanging(self, mesh_dim, dim, result, needed) &&
+        takes_rows(call, window, size, chunks(result, ranks))) {
       all.push_back(all_alike(call, Shard(dim)));
     }
     return all;
