@@ -3,6 +3,8 @@
 // name, and their removal.
 #pragma once
 
+#include <dtensor/comm/processes/write_signals_impl.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,6 +33,7 @@ class OutFile {
   void close();
 
  private:
+  IgnoreWriteSignals no_signals_; // a write beyond `ulimit -f` throws
   std::string path_;
   int file_ = -1;
 };

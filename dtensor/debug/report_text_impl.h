@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <dtensor/comm/processes/write_signals_impl.h>
 #include <dtensor/error.h>
 #include <nlohmann/json_fwd.hpp>
 
@@ -53,6 +54,7 @@ inline void write_file(
     const char* where,
     const std::string& file_name,
     const std::string& text) {
+  const IgnoreWriteSignals no_signals; // of `ulimit -f`
   errno = 0;
   std::ofstream file(file_name);
   file << text;

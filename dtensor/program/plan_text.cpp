@@ -56,8 +56,10 @@ StyleWords words_of(const PlanEntryText& line) {
       words.style = word;
     } else if (equals == std::string::npos) {
       refuse(line, "\"" + word + "\" is not an option of this style");
-    } else {
-      words.options[word.substr(0, equals)] = word.substr(equals + 1);
+    } else if (!words.options
+                    .emplace(word.substr(0, equals), word.substr(equals + 1))
+                    .second) {
+      refuse(line, word.substr(0, equals) + " is given twice");
     }
   }
   return words;
@@ -92,6 +94,16 @@ int64_t number(
   return value;
 }
 
+// Returns a number of features or projections, which is 1 without the option.
+int64_t
+count(const PlanEntryText& line, StyleWords& words, const std::string& name) {
+  const auto value = number(line, words, name, 1);
+  if (value < 1) {
+    refuse(line, name + " must be positive");
+  }
+  return value;
+}
+
 Placement placement(
     const PlanEntryText& line,
     StyleWords& words,
@@ -113,12 +125,12 @@ ParallelizePlanEntry entry_of(const PlanEntryText& line) {
   if (words.style == "colwise") {
     style = std::make_shared<ColwiseParallel>(ColwiseOptions{
         .output_layouts = placement(line, words, Shard(-1)),
-        .multiple_of = number(line, words, "multiple_of", 1),
-        .fused_projections = number(line, words, "fused_projections", 1)});
+        .multiple_of = count(line, words, "multiple_of"),
+        .fused_projections = count(line, words, "fused_projections")});
   } else if (words.style == "rowwise") {
     style = std::make_shared<RowwiseParallel>(RowwiseOptions{
         .output_layouts = placement(line, words, Replicate()),
-        .multiple_of = number(line, words, "multiple_of", 1)});
+        .multiple_of = count(line, words, "multiple_of")});
   } else if (words.style == "sequence") {
     style = std::make_shared<SequenceParallel>(
         SequenceParallelOptions{.sequence_dim = number(line, words, "dim", 1)});
@@ -135,6 +147,10 @@ ParallelizePlanEntry entry_of(const PlanEntryText& line) {
 } // namespace
 
 std::vector<PlanEntryText> parse_plan(std::string_view text) {
+  DTENSOR_CHECK_VALUE(
+      text.find('\0') == std::string_view::npos,
+      "[parse_plan] the text contains a zero byte at position {}. Remove it.",
+      text.find('\0'));
   std::vector<PlanEntryText> lines;
   std::istringstream all{std::string(text)};
   for (std::string line; std::getline(all, line);) {
@@ -160,18 +176,21 @@ ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines) {
   return plan;
 }
 
+// Patterns longer than the column do not widen it, so that the text stays in
+// proportion to the lines.
 std::string to_string(const std::vector<PlanEntryText>& lines) {
+  constexpr size_t kWidest = 80;
   if (lines.empty()) {
     return "# no styles: no weight is sharded\n";
   }
   size_t width = 0;
   for (const auto& line : lines) {
-    width = std::max(width, line.pattern.size());
+    width = std::max(width, std::min(line.pattern.size(), kWidest));
   }
   std::string text;
   for (const auto& line : lines) {
-    text += line.pattern + std::string(width + 2 - line.pattern.size(), ' ') +
-        line.style + "\n";
+    const auto blanks = width - std::min(line.pattern.size(), width) + 2;
+    text += line.pattern + std::string(blanks, ' ') + line.style + "\n";
   }
   return text;
 }

@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -108,22 +107,19 @@ TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
 // Limit on the size of all files written during its lifetime.
 class FileSizeLimit {
  public:
-  explicit FileSizeLimit(rlim_t bytes)
-      : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+  explicit FileSizeLimit(rlim_t bytes) {
     ::getrlimit(RLIMIT_FSIZE, &before_);
     const rlimit limit{bytes, before_.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
   ~FileSizeLimit() {
     ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
   }
   FileSizeLimit(const FileSizeLimit&) = delete;
   FileSizeLimit& operator=(const FileSizeLimit&) = delete;
 
  private:
   rlimit before_{};
-  void (*handler_)(int);
 };
 
 // If a rank cannot write, the previous checkpoint stays, and all ranks get the

@@ -234,6 +234,25 @@ TEST_F(MeetingFile, InAMissingFolder) {
       "file in another folder.");
 }
 
+TEST_F(MeetingFile, WithoutAName) {
+  for (const std::string method : {"file://", "file:///tmp/"}) {
+    EXPECT_EQ(
+        error_at(method, 0),
+        "[init_process_group] \"" + method +
+            "\" names no file. Use \"file:///path\".");
+  }
+}
+
+// LibTorch would try to create the file until the timeout.
+TEST_F(MeetingFile, ThatIsALinkToAMissingFile) {
+  fs::create_symlink("/no/such/folder/file", path());
+  EXPECT_EQ(
+      error(),
+      "[init_process_group] \"" + path() +
+          "\" is a link to a file that does not exist. Use the name of the "
+          "file.");
+}
+
 TEST_F(MeetingFile, ThatIsAFifo) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   EXPECT_EQ(

@@ -447,7 +447,7 @@ TEST(ProgramPlans, AreParsedAndPrinted) {
       "n      sequence dim=0\n");
   EXPECT_EQ(parse_plan(to_string(lines)), lines);
   EXPECT_EQ(make_plan(lines).size(), 4U);
-  const auto message = [](const char* text) -> std::string {
+  const auto message = [](const std::string& text) -> std::string {
     try {
       parse_plan(text);
     } catch (const c10::ValueError& error) {
@@ -480,6 +480,29 @@ TEST(ProgramPlans, AreParsedAndPrinted) {
       "[parse_plan] \"a rowwise output=R R\": \"R\" is not an option of this "
       "style" +
           styles);
+  EXPECT_EQ(
+      message("a rowwise multiple_of=2 multiple_of=3"),
+      "[parse_plan] \"a rowwise multiple_of=2 multiple_of=3\": multiple_of is "
+      "given twice" +
+          styles);
+  EXPECT_EQ(
+      message("a colwise fused_projections=0"),
+      "[parse_plan] \"a colwise fused_projections=0\": fused_projections must "
+      "be positive" +
+          styles);
+  EXPECT_EQ(
+      message(std::string("a colwise\0b", 11)),
+      "[parse_plan] the text contains a zero byte at position 9. Remove it.");
+}
+
+TEST(PlanText, IsInProportionToItsLines) {
+  std::string text = std::string(100000, 'a') + " colwise\n";
+  for (int i = 0; i < 1000; ++i) {
+    text += "b rowwise\n";
+  }
+  const auto printed = to_string(parse_plan(text));
+  EXPECT_LT(printed.size(), 3 * text.size());
+  EXPECT_EQ(to_string(parse_plan(printed)), printed);
 }
 
 INSTANTIATE_TEST_SUITE_P(

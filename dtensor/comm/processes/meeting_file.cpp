@@ -65,6 +65,11 @@ class FileLock {
 };
 
 void check_folder(const std::string& path) {
+  DTENSOR_CHECK_VALUE(
+      !path.empty() && !fs::path(path).filename().empty(),
+      "[{}] \"file://{}\" names no file. Use \"file:///path\".",
+      kInitProcessGroup,
+      path);
   const fs::path folder = fs::path(path).parent_path();
   std::error_code wrong;
   DTENSOR_CHECK_VALUE(
@@ -150,6 +155,12 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
   check_folder(path);
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0;
+  DTENSOR_CHECK_VALUE(
+      exists || !fs::is_symlink(fs::path(path)),
+      "[{}] {} is a link to a file that does not exist. Use the name of the "
+      "file.",
+      kInitProcessGroup,
+      quoted(path));
   DTENSOR_CHECK_VALUE(
       !exists || S_ISREG(status.st_mode),
       "[{}] {} is not a regular file. Use a file that does not exist yet.",
