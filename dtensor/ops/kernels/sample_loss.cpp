@@ -135,7 +135,8 @@ std::vector<at::Tensor> without_samples(
   const auto zeros = log_probs.sum(); // depends on log_probs, as elsewhere
   std::vector<at::Tensor> results;
   for (const auto& output : decision.outputs) {
-    results.push_back(zeros.expand(output->local_sizes()).clone());
+    results.push_back(zeros.expand(output->local_sizes())
+                          .clone(at::MemoryFormat::Contiguous));
   }
   return results;
 }
