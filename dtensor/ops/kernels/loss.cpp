@@ -49,8 +49,7 @@ void detail::loss_local(
     op.callBoxed(stack);
     return;
   }
-  detail::KernelArgs(op, *stack)
-      .set("reduction", int64_t{at::Reduction::Sum});
+  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 0);
 }
@@ -65,8 +64,7 @@ void detail::loss_backward_local(
     op.callBoxed(stack);
     return;
   }
-  detail::KernelArgs(op, *stack)
-      .set("reduction", int64_t{at::Reduction::Sum});
+  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 1);
 }
@@ -81,8 +79,7 @@ void detail::nll_local(
     op.callBoxed(stack);
     return;
   }
-  detail::KernelArgs(op, *stack)
-      .set("reduction", int64_t{at::Reduction::Sum});
+  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
   const auto total_weight = torch::jit::pop(*stack).toTensor();
   const auto sum = torch::jit::pop(*stack).toTensor();

@@ -134,28 +134,27 @@ DimRule before_space(int64_t space, Linear linear = Linear::kNo) {
   };
 }
 
-// Returns false for avg_pool3d if a rank would have fewer rows than the kernel,
-// which LibTorch refuses, although padding counts.
-bool takes_rows(
-    const OpCall& call,
+// Returns true if each rank that has windows has as many rows as the kernel.
+bool has_rows_for_kernel(
     const KernelWindow& window,
     int64_t size,
     const std::vector<Interval>& windows_of_ranks) {
-  return call.schema.name() != "aten::avg_pool3d" ||
-      std::all_of(
-             windows_of_ranks.begin(),
-             windows_of_ranks.end(),
-             [&](const Interval& windows) {
-               const auto rows = clip(window.aligned_rows(windows), size);
-               return windows.begin == windows.end ||
-                   rows.end - rows.begin >= window.kernel;
-             });
+  return std::all_of(
+      windows_of_ranks.begin(),
+      windows_of_ranks.end(),
+      [&](const Interval& windows) {
+        const auto rows = clip(window.aligned_rows(windows), size);
+        return windows.size() == 0 || rows.size() >= window.kernel;
+      });
 }
 
 // Returns the strategies of pooling of windows. If space is sharded, ranks
 // exchange the rows that their windows reach.
 DimRule pool(int64_t space, Linear linear = Linear::kNo) {
-  return [space, others = before_space(space, linear)](
+  // LibTorch's avg_pool3d refuses fewer rows than the kernel, although padding
+  // counts.
+  const bool needs_rows = space == 3 && linear == Linear::kInFirst;
+  return [space, needs_rows, others = before_space(space, linear)](
              const OpCall& call, int64_t mesh_dim) {
     auto all = others(call, mesh_dim);
     const auto& self = call.inputs[0];
@@ -172,7 +171,8 @@ DimRule pool(int64_t space, Linear linear = Linear::kNo) {
     const auto ranks = call.mesh.size(mesh_dim);
     const auto size = self.sizes()[static_cast<size_t>(dim)];
     if (is_worth_exchanging(self, mesh_dim, dim, result, needed) &&
-        takes_rows(call, window, size, chunks(result, ranks))) {
+        (!needs_rows ||
+         has_rows_for_kernel(window, size, chunks(result, ranks)))) {
       all.push_back(all_alike(call, Shard(dim)));
     }
     return all;
