@@ -699,6 +699,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/operator_graph.cpp
   dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
+  dtensor/program/pickle_constants.cpp
+  dtensor/program/pickle_reach.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h

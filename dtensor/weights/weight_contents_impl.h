@@ -22,10 +22,16 @@ namespace detail {
 /// Maximum number of elements of a weight.
 constexpr uint64_t kMostElements = uint64_t{1} << 48;
 
-/// Adds a dimension. Returns false if the number of elements or bytes might
-/// then overflow. A size of 0 counts as 1, so that the order of dimensions does
-/// not matter.
+/// Maximum number of dimensions of a weight.
+constexpr size_t kMostDims = 64;
+
+/// Adds a dimension. Returns false if there are kMostDims already, or the
+/// number of elements or bytes might then overflow. A size of 0 counts as 1, so
+/// that the order of dimensions does not matter.
 inline bool add_size(Sizes& sizes, uint64_t size) {
+  if (sizes.size() >= kMostDims) {
+    return false;
+  }
   uint64_t remaining = kMostElements;
   for (const auto before : sizes) {
     remaining /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
@@ -36,6 +42,16 @@ inline bool add_size(Sizes& sizes, uint64_t size) {
   sizes.push_back(static_cast<int64_t>(size));
   return true;
 }
+
+/// Returns why add_size() returned false for these sizes.
+inline const char* why_not_added(const Sizes& sizes) {
+  return sizes.size() >= kMostDims
+      ? "it has more than 64 dimensions"
+      : "with this size it has more than 2^48 elements";
+}
+
+/// Maximum number of bytes of a safetensors header, as in Python's library.
+constexpr uint64_t kLongestHeader = 100'000'000;
 
 /// Returns the number of elements from the first to the last that a strided
 /// weight reaches, or nothing if there are more than kMostElements.
