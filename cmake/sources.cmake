@@ -677,6 +677,7 @@ set(DTENSOR_PROGRAM_HEADERS
 )
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/allowed_operators.cpp
+  dtensor/program/check_arguments.cpp
   dtensor/program/check_inputs.cpp
   dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
