@@ -627,6 +627,7 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/mapped_file_impl.h
   dtensor/weights/pt2_archive.cpp
   dtensor/weights/pt2_archive_impl.h
+  dtensor/weights/pt2_weights.cpp
   dtensor/weights/read_elements.cpp
   dtensor/weights/read_pieces.cpp
   dtensor/weights/safetensors.cpp
@@ -678,6 +679,7 @@ set(DTENSOR_PROGRAM_HEADERS
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/allowed_operators.cpp
   dtensor/program/check_arguments.cpp
+  dtensor/program/check_arguments_impl.h
   dtensor/program/check_inputs.cpp
   dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
@@ -701,6 +703,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
   dtensor/program/pickle_constants.cpp
+  dtensor/program/pickle_constants_impl.h
+  dtensor/program/pickle_objects_impl.h
   dtensor/program/pickle_reach.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
@@ -718,6 +722,7 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/scalar_functions.cpp
   dtensor/program/source_line.cpp
   dtensor/program/source_line_impl.h
+  dtensor/program/symbols_impl.h
   dtensor/program/tp_transform.cpp
   dtensor/program/trial.cpp
   dtensor/program/trial_impl.h

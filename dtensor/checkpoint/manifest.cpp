@@ -146,7 +146,7 @@ uint64_t checksum_of_header(const std::string& path) {
   std::string header(sizeof(length), '\0');
   file.read(header.data(), sizeof(length));
   std::memcpy(&length, header.data(), sizeof(length));
-  if (!file || length > kLongestHeader ||
+  if (!file || length > kMostJsonBytes ||
       length > std::filesystem::file_size(path)) {
     return 0;
   }

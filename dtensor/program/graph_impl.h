@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dtensor/program/check_arguments_impl.h>
+#include <dtensor/program/symbols_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -144,19 +145,6 @@ void visit_results(const GraphNode& node, const Visit& visit) {
     }
   }
 }
-
-/// One dimension of an input: its size at export, and the symbol if the size is
-/// dynamic.
-struct InputSize {
-  int64_t value = 0;
-  std::string symbol = {};
-};
-
-/// A symbol's range, both ends included.
-struct SymbolRange {
-  int64_t least = 0;
-  std::optional<int64_t> most;
-};
 
 enum class InputKind : uint8_t { kParameter, kBuffer, kConstant, kUser };
 

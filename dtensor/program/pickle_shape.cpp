@@ -4,10 +4,10 @@
 // has their constants. LibTorch's reader represents a function by an integer,
 // so a pickle could call functions that it does not name: the kinds of nodes
 // are checked.
-#include <dtensor/program/pickle_constants_impl.h>
-#include <dtensor/program/pickle_objects_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>
 
+#include <dtensor/program/pickle_constants_impl.h>
+#include <dtensor/program/pickle_objects_impl.h>
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -169,9 +169,7 @@ class Pickle {
         take_bytes(number<uint32_t>());
         break;
       case 'c':
-        take_line();
-        take_line();
-        check_name(*pickled_name(bytes_, opcode_at_));
+        take_name();
         break;
       default:
         return false;
@@ -267,7 +265,10 @@ class Pickle {
     }
   }
 
-  static void check_name(std::string_view name) {
+  void take_name() {
+    take_line();
+    take_line();
+    const auto name = *pickled_name(bytes_, opcode_at_);
     if (!is_pickled_function(name) && !storage_item_bytes(name)) {
       const auto line = name.find('\n');
       refuse_pickle(

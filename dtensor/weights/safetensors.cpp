@@ -41,11 +41,11 @@ std::string_view header_of(const MappedFile& file) {
             length,
             file.size()));
   }
-  if (length > kLongestHeader) {
+  if (length > kMostJsonBytes) {
     refuse_file(
         file.path(),
         detail::format_text(
-            "its header has {} bytes, more than {}", length, kLongestHeader));
+            "its header has {} bytes, more than {}", length, kMostJsonBytes));
   }
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }

@@ -28,30 +28,9 @@ constexpr size_t kMostDims = 64;
 /// Adds a dimension. Returns false if there are kMostDims already, or the
 /// number of elements or bytes might then overflow. A size of 0 counts as 1, so
 /// that the order of dimensions does not matter.
-inline bool add_size(Sizes& sizes, uint64_t size) {
-  if (sizes.size() >= kMostDims) {
-    return false;
-  }
-  uint64_t remaining = kMostElements;
-  for (const auto before : sizes) {
-    remaining /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
-  }
-  if (size > remaining) {
-    return false;
-  }
-  sizes.push_back(static_cast<int64_t>(size));
-  return true;
-}
-
+bool add_size(Sizes& sizes, uint64_t size);
 /// Returns why add_size() returned false for these sizes.
-inline const char* why_not_added(const Sizes& sizes) {
-  return sizes.size() >= kMostDims
-      ? "it has more than 64 dimensions"
-      : "with this size it has more than 2^48 elements";
-}
-
-/// Maximum number of bytes of a safetensors header, as in Python's library.
-constexpr uint64_t kLongestHeader = 100'000'000;
+const char* why_not_added(const Sizes& sizes);
 
 /// Returns the number of elements from the first to the last that a strided
 /// weight reaches, or nothing if there are more than kMostElements.
