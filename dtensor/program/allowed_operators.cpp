@@ -69,7 +69,8 @@ constexpr std::array<std::string_view, 3> kPrivateFamilies = {
 constexpr std::string_view kRefused =
     "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
     "ccol_indices ccol_indices_copy coalesce col_indices col_indices_copy "
-    "crow_indices crow_indices_copy ctc_loss data from_file get_gradients "
+    "crow_indices crow_indices_copy ctc_loss data from_file "
+    "fused_moving_avg_obs_fake_quant get_gradients "
     "hspmm indices indices_copy pin_memory record_stream requires_grad_ "
     "resize resize_ resize_as resize_as_ retain_grad row_indices "
     "row_indices_copy set set_ set_data smm sspaddmm to_mkldnn values "

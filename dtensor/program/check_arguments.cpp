@@ -108,7 +108,7 @@ void check_attention(
   args.check(
       q.size(-1) == k.size(-1) && k.size(-2) == v.size(-2),
       "the sizes of query, key and value differ");
-  if (schema.name() == "aten::_scaled_dot_product_attention_math") {
+  if (schema.name().ends_with("_math")) {
     return; // of any dimension; it consists of operators that check
   }
   args.check(q.dim() == 4, "its query does not have 4 dimensions");
@@ -157,6 +157,117 @@ void check_upsample(
     args.check(
         std::abs(expected - static_cast<double>(out[d])) <= 1,
         "its scales do not give its output's size");
+  }
+}
+
+// Checks one layer's weights of a recurrent network, in one direction. `gates`
+// of `hidden` rows each compute the next state.
+struct RnnSizes {
+  int64_t gates = 1;
+  int64_t hidden = 0;
+  int64_t state = 0; // less than hidden with a projection
+  size_t weights = 2;
+};
+
+bool has_sizes(const at::Tensor& t, std::vector<int64_t> sizes) {
+  return t.defined() && t.sizes() == at::IntArrayRef(sizes);
+}
+
+bool fits(
+    const RnnSizes& rnn,
+    int64_t input,
+    c10::ArrayRef<at::Tensor> weights) {
+  const auto rows = rnn.gates * rnn.hidden;
+  bool fits = has_sizes(weights[0], {rows, input}) &&
+      has_sizes(weights[1], {rows, rnn.state});
+  size_t next = 2;
+  if (weights.size() >= 4) {
+    fits =
+        fits && has_sizes(weights[2], {rows}) && has_sizes(weights[3], {rows});
+    next = 4;
+  }
+  return next == weights.size()
+      ? fits
+      : fits && has_sizes(weights[next], {rnn.state, rnn.hidden});
+}
+
+std::vector<at::Tensor> tensors_of(const c10::IValue* value) {
+  if (value != nullptr && value->isTensor()) {
+    return {value->toTensor()};
+  }
+  return value != nullptr && value->isTensorList() ? value->toTensorVector()
+                                                   : std::vector<at::Tensor>();
+}
+
+bool flag(const c10::IValue* value) {
+  return value != nullptr && value->isBool() && value->toBool();
+}
+
+void check_rnn_weights(
+    const Arguments& args,
+    const RnnSizes& rnn,
+    int64_t input) {
+  const auto weights = tensors_of(args.find("params"));
+  const auto layers = args.integer("num_layers");
+  const auto directions = flag(args.find("bidirectional")) ? 2 : 1;
+  args.check(
+      0 < layers && layers <= static_cast<int64_t>(weights.size()) &&
+          weights.size() ==
+              static_cast<size_t>(layers * directions) * rnn.weights,
+      "it has weights for another number of layers");
+  for (size_t i = 0; i < weights.size(); i += rnn.weights) {
+    const auto cell = static_cast<int64_t>(i / rnn.weights);
+    args.check(
+        fits(
+            rnn,
+            cell < directions ? input : rnn.state * directions,
+            c10::ArrayRef<at::Tensor>(weights).slice(i, rnn.weights)),
+        "the sizes of its weights do not fit its input and state");
+  }
+  for (const auto& state : tensors_of(args.find("hx"))) {
+    args.check(
+        state.size(0) == layers * directions,
+        "its state has another number of layers");
+  }
+}
+
+// LSTM, GRU and RNN, with a batch of one length or packed sequences.
+void check_rnn(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> values) {
+  const Arguments args(schema, values);
+  const bool is_packed = args.find("batch_sizes") != nullptr;
+  const bool is_lstm = schema.name().ends_with("lstm");
+  const auto input = args.tensor(is_packed ? "data" : "input");
+  const auto states = tensors_of(args.find("hx"));
+  args.check(
+      input.defined() && input.dim() == (is_packed ? 2 : 3) &&
+          states.size() == (is_lstm ? 2U : 1U) && states[0].dim() == 3 &&
+          states.back().dim() == 3 &&
+          states[0].size(1) == states.back().size(1),
+      "its input or state has no batches");
+  args.check(
+      is_packed ? args.tensor("batch_sizes").numel() > 0
+                : input.size(flag(args.find("batch_first")) ? 0 : 1) ==
+              states[0].size(1),
+      "its input and state differ in batches");
+  RnnSizes rnn;
+  rnn.gates = is_lstm ? 4 : (schema.name().ends_with("gru") ? 3 : 1);
+  rnn.hidden = states.back().size(2);
+  rnn.state = states[0].size(2);
+  rnn.weights = (flag(args.find("has_biases")) ? 4U : 2U) +
+      (rnn.state == rnn.hidden ? 0U : 1U);
+  check_rnn_weights(args, rnn, input.size(-1));
+}
+
+// Other modes return memory that is not initialized.
+void check_grid_sampler(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> values) {
+  const Arguments args(schema, values);
+  for (const auto* name : {"interpolation_mode", "padding_mode"}) {
+    const auto mode = args.integer(name);
+    args.check(0 <= mode && mode <= 2, "it has an unknown mode");
   }
 }
 
@@ -217,6 +328,13 @@ ArgumentCheck argument_check(const c10::FunctionSchema& schema) {
   }
   if (name.starts_with("_upsample_")) {
     return check_upsample;
+  }
+  if (name == "lstm" || name == "gru" || name == "rnn_tanh" ||
+      name == "rnn_relu") {
+    return check_rnn;
+  }
+  if (name.starts_with("grid_sampler")) {
+    return check_grid_sampler;
   }
   if (name == "div" || name == "div_" || name == "divide" ||
       name == "divide_") {

@@ -34,6 +34,7 @@ std::string text(const std::string& value) {
 }
 
 constexpr const char* kNone = R"({"as_none": true})";
+constexpr const char* kTrue = R"({"as_bool": true})";
 constexpr const char* kFalse = R"({"as_bool": false})";
 
 // Returns a call of aten.full: a tensor of `value`. dtype 5 is int64, 4 int32
@@ -179,6 +180,68 @@ TEST(HostileArguments, OfUpsampling) {
         error(scale), HasSubstr("its scales do not give its output's size"))
         << scale;
   }
+}
+
+TEST(HostileArguments, OfRecurrentNetworks) {
+  const auto error = [](const std::string& state,
+                        const std::string& bias,
+                        int64_t layers = 1) {
+    const auto list = [](const std::vector<std::string>& names) {
+      std::string all;
+      for (const auto& name : names) {
+        all += (all.empty() ? R"({"name": ")" : R"(, {"name": ")") + name +
+            R"("})";
+      }
+      return R"({"as_tensors": [)" + all + "]}";
+    };
+    return error_after(
+        {full("t", "3, 2, 4"),
+         full("h", state),
+         full("w", "20, 4"),
+         full("u", "20, 5"),
+         full("b", bias)},
+        "lstm.input",
+        {{"input", tensor("t")},
+         {"hx", list({"h", "h"})},
+         {"params", list({"w", "u", "b", "b"})},
+         {"has_biases", kTrue},
+         {"num_layers", integer(layers)},
+         {"dropout", real("0.0")},
+         {"train", kFalse},
+         {"bidirectional", kFalse},
+         {"batch_first", kFalse}},
+        3);
+  };
+  EXPECT_EQ(error("1, 2, 5", "20"), "");
+  const auto sizes =
+      HasSubstr("the sizes of its weights do not fit its input and state");
+  EXPECT_THAT(error("1, 2, 5", "1"), sizes);
+  EXPECT_THAT(error("1, 2, 5000", "20"), sizes);
+  EXPECT_THAT(
+      error("1, 2, 5", "20", 5),
+      HasSubstr("it has weights for another number of layers"));
+  EXPECT_THAT(
+      error("2, 2, 5", "20"),
+      HasSubstr("its state has another number of layers"));
+  EXPECT_THAT(
+      error("1, 9, 5", "20"),
+      HasSubstr("its input and state differ in batches"));
+}
+
+TEST(HostileArguments, OfGridSamplers) {
+  const auto error = [](int64_t mode, int64_t padding) {
+    return error_after(
+        {full("t", "1, 1, 4, 4"), full("g", "1, 2, 2, 2")},
+        "grid_sampler_2d.default",
+        {{"input", tensor("t")},
+         {"grid", tensor("g")},
+         {"interpolation_mode", integer(mode)},
+         {"padding_mode", integer(padding)},
+         {"align_corners", kFalse}});
+  };
+  EXPECT_EQ(error(2, 2), "");
+  EXPECT_THAT(error(9, 0), HasSubstr("it has an unknown mode"));
+  EXPECT_THAT(error(0, -1), HasSubstr("it has an unknown mode"));
 }
 
 TEST(HostileArguments, OfIntegerDivision) {

@@ -185,6 +185,7 @@ TEST(HostileGraph, DoesNotCallOperatorsThatTrustIndices) {
         "_ctc_loss.default",
         "_stack.default",
         "mkldnn_rnn_layer.default",
+        "fused_moving_avg_obs_fake_quant.default",
         "_native_multi_head_attention.default",
         "_transformer_encoder_layer_fwd.default"}) {
     EXPECT_THAT(
