@@ -639,6 +639,7 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/mapped_file_impl.h
   dtensor/weights/pt2_archive.cpp
   dtensor/weights/pt2_archive_impl.h
+  dtensor/weights/pt2_weights.cpp
   dtensor/weights/read_elements.cpp
   dtensor/weights/read_pieces.cpp
   dtensor/weights/safetensors.cpp
@@ -689,6 +690,8 @@ set(DTENSOR_PROGRAM_HEADERS
 )
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/allowed_operators.cpp
+  dtensor/program/check_arguments.cpp
+  dtensor/program/check_arguments_impl.h
   dtensor/program/check_inputs.cpp
   dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
@@ -711,6 +714,10 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/operator_graph.cpp
   dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
+  dtensor/program/pickle_constants.cpp
+  dtensor/program/pickle_constants_impl.h
+  dtensor/program/pickle_objects_impl.h
+  dtensor/program/pickle_reach.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
@@ -727,6 +734,7 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/scalar_functions.cpp
   dtensor/program/source_line.cpp
   dtensor/program/source_line_impl.h
+  dtensor/program/symbols_impl.h
   dtensor/program/tp_transform.cpp
   dtensor/program/trial.cpp
   dtensor/program/trial_impl.h

@@ -6,6 +6,7 @@
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/format_text.h>
+#include <dtensor/weights/json_document_impl.h>
 #include <dtensor/weights/mapped_file_impl.h>
 
 #include <fcntl.h>
@@ -109,6 +110,10 @@ std::string read_small_file(const std::string& path, std::string& why_not) {
       break;
     }
     text.append(some.data(), static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    if (text.size() > kMostJsonBytes) {
+      why_not = c10::str("it has more than ", kMostJsonBytes, " bytes");
+      break;
+    }
   }
   if (file >= 0) {
     ::close(file);

@@ -139,14 +139,15 @@ std::string checksum_of_json(const Json& json) {
 }
 
 // Returns the checksum of the header's length and text; 0 if the header is
-// incomplete.
+// incomplete or longer than any that can be read.
 uint64_t checksum_of_header(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   uint64_t length = 0;
   std::string header(sizeof(length), '\0');
   file.read(header.data(), sizeof(length));
   std::memcpy(&length, header.data(), sizeof(length));
-  if (!file || length > std::filesystem::file_size(path)) {
+  if (!file || length > kMostJsonBytes ||
+      length > std::filesystem::file_size(path)) {
     return 0;
   }
   header.resize(sizeof(length) + length);

@@ -31,16 +31,17 @@ Names names_in(std::string_view text) {
 // decompositions. The operators called unsafe check bounds on all devices:
 // `_unsafe_index` is `index`, and `_unsafe_masked_index` clamps indices. The
 // attribute in their names concerns autograd or the compiler. Without bounds
-// checks, and so not here: _reshape_alias, _index_put_impl_, _sparse_*_unsafe.
+// checks, and so not here: _reshape_alias, _index_put_impl_, _stack,
+// _ctc_loss, _native_multi_head_attention, _transformer_encoder_layer_fwd,
+// _sparse_*_unsafe. check_arguments.cpp checks the arguments of _weight_norm*,
+// _native_batch_norm_*, _batch_norm_*, _scaled_dot_product_* and _upsample_*.
 constexpr std::string_view kPrivate =
     "__and__ __iand__ __ilshift__ __ior__ __irshift__ __ixor__ __lshift__ "
-    "__or__ __rshift__ __xor__ _adaptive_avg_pool2d "
-    "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d "
-    "_adaptive_avg_pool3d_backward _addmm_activation _aminmax _assert_async "
-    "_assert_scalar _assert_tensor_metadata _batch_norm_no_update "
-    "_batch_norm_with_update _batch_norm_with_update_functional "
-    "_cdist_backward _cdist_forward _chunk_cat _conj _conj_copy "
-    "_conj_physical _convolution _convolution_mode _ctc_loss _embedding_bag "
+    "__or__ __rshift__ __xor__ _adaptive_avg_pool2d _adaptive_avg_pool3d "
+    "_addmm_activation _aminmax _assert_async _assert_scalar "
+    "_assert_tensor_metadata _batch_norm_no_update _batch_norm_with_update "
+    "_batch_norm_with_update_functional _cdist_forward _chunk_cat _conj "
+    "_conj_copy _conj_physical _convolution _convolution_mode _embedding_bag "
     "_embedding_bag_forward_only _euclidean_dist "
     "_fake_quantize_learnable_per_channel_affine "
     "_fake_quantize_learnable_per_tensor_affine _fft_c2c _fft_c2r _fft_r2c "
@@ -49,16 +50,13 @@ constexpr std::string_view kPrivate =
     "_functional_sym_constrain_range_for_size _fused_rms_norm _grouped_mm "
     "_int_mm _is_all_true _is_any_true _linalg_check_errors _linalg_det "
     "_linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex "
-    "_linalg_svd _local_scalar_dense _log_softmax "
-    "_log_softmax_backward_data _logcumsumexp _make_dep_token "
-    "_masked_softmax _native_batch_norm_legit "
+    "_linalg_svd _local_scalar_dense _log_softmax _logcumsumexp "
+    "_make_dep_token _masked_softmax _native_batch_norm_legit "
     "_native_batch_norm_legit_functional "
-    "_native_batch_norm_legit_no_training _native_multi_head_attention "
-    "_pad_circular _pad_enum _pdist_forward _prelu_kernel _safe_softmax "
-    "_softmax _softmax_backward_data _stack _to_copy "
-    "_transformer_encoder_layer_fwd _trilinear _unique2 _unsafe_index "
-    "_unsafe_index_put _unsafe_masked_index _unsafe_view _weight_norm "
-    "_weight_norm_interface";
+    "_native_batch_norm_legit_no_training _pad_circular _pad_enum "
+    "_pdist_forward _prelu_kernel _safe_softmax _softmax _to_copy _trilinear "
+    "_unique2 _unsafe_index _unsafe_index_put _unsafe_masked_index "
+    "_unsafe_view _weight_norm _weight_norm_interface";
 
 // Families of allowed private names.
 constexpr std::array<std::string_view, 3> kPrivateFamilies = {
@@ -67,19 +65,27 @@ constexpr std::array<std::string_view, 3> kPrivateFamilies = {
     "_upsample_"};
 
 // Refused public names: operators that change a tensor's storage, its place in
-// memory, or autograd's record of it.
+// memory, or autograd's record of it; and those that trust indices.
 constexpr std::string_view kRefused =
-    "data from_file get_gradients pin_memory record_stream requires_grad_ "
-    "resize resize_ resize_as resize_as_ resize_as_sparse resize_as_sparse_ "
-    "retain_grad set set_ set_data to_mkldnn to_mkldnn_backward";
+    "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
+    "ccol_indices ccol_indices_copy coalesce col_indices col_indices_copy "
+    "crow_indices crow_indices_copy ctc_loss data from_file "
+    "fused_moving_avg_obs_fake_quant get_gradients "
+    "hspmm indices indices_copy pin_memory record_stream requires_grad_ "
+    "resize resize_ resize_as resize_as_ retain_grad row_indices "
+    "row_indices_copy set set_ set_data smm sspaddmm to_mkldnn values "
+    "values_copy";
 
-// Families of operators that trust their arguments: indices of sparse tensors
-// that were not checked, and layouts of one library, opaque to others.
-constexpr std::array<std::string_view, 6> kRefusedFamilies =
-    {"cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_", "sparse_"};
-// The only operator of these families that torch.export writes (an LSTM on the
-// CPU).
-constexpr std::string_view kRnnOfMkldnn = "mkldnn_rnn_layer";
+// Families of operators that trust their arguments: layouts of one library,
+// opaque to others.
+constexpr std::array<std::string_view, 5> kRefusedFamilies =
+    {"cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_"};
+// Parts of refused names. Operators that compute gradients trust the indices
+// and sizes that the forward operator returned, and operators of sparse tensors
+// trust their indices. Graphs of torch.export have neither.
+constexpr std::array<std::string_view, 2> kRefusedParts = {
+    "_backward",
+    "sparse"};
 
 // String arguments with a few fixed values, not names of files or devices.
 constexpr std::string_view kWords =
@@ -100,11 +106,18 @@ bool begins_with_any(
 bool has_computing_name(std::string_view name) {
   static const Names kept = names_in(kPrivate);
   static const Names refused = names_in(kRefused);
+  if (std::any_of(
+          kRefusedParts.begin(),
+          kRefusedParts.end(),
+          [&](std::string_view part) {
+            return name.find(part) != std::string_view::npos;
+          })) {
+    return false;
+  }
   if (name.starts_with('_')) {
     return kept.count(name) > 0 || begins_with_any(name, kPrivateFamilies);
   }
-  return name == kRnnOfMkldnn ||
-      (refused.count(name) == 0 && !begins_with_any(name, kRefusedFamilies));
+  return refused.count(name) == 0 && !begins_with_any(name, kRefusedFamilies);
 }
 
 const c10::Type& element_type(const c10::Type& type) {

@@ -13,7 +13,10 @@
 namespace dtensor {
 
 /// Returns true for an operator of the namespace aten that computes results
-/// from its arguments and does nothing else. The rule refuses by default:
+/// from its arguments and does nothing else. Some of them read foreign memory
+/// for arguments that do not fit; load_program() checks these before each call.
+/// The rule refuses by default:
+/// - operators of gradients ("_backward") and of sparse tensors are refused,
 /// - names that begin with an underscore are allowed if they are listed,
 /// - other names are allowed unless they are listed as refused,
 /// - an argument of an unlisted type refuses the operator. An argument that is

@@ -51,8 +51,10 @@ class Writes {
     }
   }
 
-  Slot first_of(Slot slot) const {
+  // Shortens the way to the first slot for later calls.
+  Slot first_of(Slot slot) {
     while (first_[slot] != slot) {
+      first_[slot] = first_[first_[slot]];
       slot = first_[slot];
     }
     return slot;
@@ -65,9 +67,17 @@ class Writes {
   }
 
   void find_sharing() {
-    sharing_.resize(graph_.num_slots);
+    std::vector<std::vector<Slot>> sharing(graph_.num_slots);
     for (Slot slot = 0; slot < graph_.num_slots; ++slot) {
-      sharing_[first_of(slot)].push_back(slot);
+      sharing[first_of(slot)].push_back(slot);
+    }
+    for (auto& slots : sharing) {
+      sharing_.push_back(
+          std::make_shared<const std::vector<Slot>>(std::move(slots)));
+    }
+    is_inputs_.resize(graph_.num_slots);
+    for (const auto& input : graph_.inputs) {
+      is_inputs_[first_of(input.slot)] = true;
     }
   }
 
@@ -79,35 +89,31 @@ class Writes {
          ++node) {
       visit_aliased(*node, [&](size_t arg, Slot slot, bool writes) {
         if (writes) {
-          const auto& shared = sharing_[first_of(slot)];
-          node->written.insert(
-              node->written.end(), shared.begin(), shared.end());
+          node->written.push_back(sharing_[first_of(slot)]);
         }
         if (writes || later[first_of(slot)]) {
           add_in_place_arg(*node, arg, slot);
         }
       });
-      for (const auto slot : node->written) {
-        later[first_of(slot)] = true;
+      for (const auto& shared : node->written) {
+        later[shared->front()] = true;
       }
     }
   }
 
   // Adds an argument to in_place_args. An input's memory belongs to the caller,
-  // so its `sharing` is empty and it is never replaced.
-  void add_in_place_arg(GraphNode& node, size_t arg, Slot slot) const {
-    const auto& shared = sharing_[first_of(slot)];
-    const bool is_inputs = std::any_of(
-        graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& input) {
-          return first_of(input.slot) == first_of(slot);
-        });
+  // so its `sharing` is null and it is never replaced.
+  void add_in_place_arg(GraphNode& node, size_t arg, Slot slot) {
+    const auto first = first_of(slot);
     node.in_place_args.push_back(
-        {arg, is_inputs ? std::vector<Slot>() : shared});
+        {arg, is_inputs_[first] ? nullptr : sharing_[first]});
   }
 
   Graph& graph_;
-  std::vector<Slot> first_;                // of slots with the same memory
-  std::vector<std::vector<Slot>> sharing_; // slots by that first slot
+  std::vector<Slot> first_; // of slots with the same memory
+  // By that first slot: all slots with its memory, and true for inputs' memory.
+  std::vector<SharedSlots> sharing_;
+  std::vector<bool> is_inputs_;
 };
 
 } // namespace

@@ -3,6 +3,9 @@
 // of values.
 #pragma once
 
+#include <dtensor/program/check_arguments_impl.h>
+#include <dtensor/program/symbols_impl.h>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/DeviceType.h>
@@ -10,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -96,12 +100,15 @@ struct EndScope {};
 /// data. It is never called. Its arguments are the values that the code uses.
 struct Unread {};
 
+/// Values that share memory. Many calls refer to the same list.
+using SharedSlots = std::shared_ptr<const std::vector<Slot>>;
+
 /// An argument that must keep its memory: the call writes to it, or a result is
 /// a view of it and either is written later.
 struct InPlaceArg {
   size_t arg = 0;
-  /// All values that may share this memory. Empty if it is an input's memory.
-  std::vector<Slot> sharing;
+  /// All values that may share this memory; null if it is an input's memory.
+  SharedSlots sharing;
 };
 
 /// A call and its place in the source.
@@ -116,14 +123,15 @@ struct GraphNode {
       EndScope,
       Unread>
       call = EndScope{};
-  bool is_random = false; // draws random numbers
+  ArgumentCheck check = nullptr; // called before the operator
+  bool is_random = false;        // draws random numbers
   std::vector<Operand> args;
   std::vector<Result> results;
   std::vector<Slot> last_uses; // values that are not used after this call
   std::vector<InPlaceArg> in_place_args;
-  std::vector<Slot> written; // values that may have changed after this call
-  std::string module;        // full name of the innermost module
-  std::string source;        // "model.py:12, in forward: x = self.fc(x)"
+  std::vector<SharedSlots> written; // values that this call may change
+  std::string module;               // full name of the innermost module
+  std::string source;               // "model.py:12, in forward: x = self.fc(x)"
 };
 
 /// Calls `visit` with each slot that `node` fills.
@@ -137,19 +145,6 @@ void visit_results(const GraphNode& node, const Visit& visit) {
     }
   }
 }
-
-/// One dimension of an input: its size at export, and the symbol if the size is
-/// dynamic.
-struct InputSize {
-  int64_t value = 0;
-  std::string symbol = {};
-};
-
-/// A symbol's range, both ends included.
-struct SymbolRange {
-  int64_t least = 0;
-  std::optional<int64_t> most;
-};
 
 enum class InputKind : uint8_t { kParameter, kBuffer, kConstant, kUser };
 

@@ -78,7 +78,8 @@ class GraphReader final : public ArgumentContext {
   std::optional<JsonView> tensors_;
   std::optional<JsonView> call_; // call that is being read
   Graph& graph_;
-  std::map<std::string, Value> values_; // by name
+  std::map<std::string, Value> values_;  // by name
+  std::map<std::string, size_t> inputs_; // in Graph::inputs, by name
 };
 
 /// Returns the text of a member, or an empty text if there is none.

@@ -111,6 +111,9 @@ void Interpreter::call(const GraphNode& node) {
 void Interpreter::carry_out(
     const c10::OperatorHandle& op,
     const GraphNode& node) {
+  if (node.check != nullptr) {
+    node.check(op.schema(), stack_);
+  }
   if (layouts_ != nullptr) {
     layouts_->place(node, op, stack_, values_);
   }

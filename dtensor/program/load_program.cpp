@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <unordered_set>
 
 namespace dtensor {
 namespace {
@@ -111,7 +112,7 @@ Program load_program(
   state->device = options.device;
   const auto name = graph_in(archive);
   state->graph = detail::read_graph(
-      archive.read(name),
+      archive.text(name),
       {path, options.device, options.allowed_operators, name});
   state->file = file;
   state->module = detail::make_modules(state->graph, *file, state->inputs);
@@ -151,12 +152,10 @@ torch::nn::Module& Program::module() {
 
 std::vector<at::Tensor> Program::parameters() {
   std::vector<at::Tensor> parameters;
+  std::unordered_set<const c10::TensorImpl*> known;
   for (const auto& parameter : module().parameters()) {
-    const bool known =
-        std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) {
-          return p.is_same(parameter);
-        });
-    if (parameter.requires_grad() && !known) {
+    if (parameter.requires_grad() &&
+        known.insert(parameter.unsafeGetTensorImpl()).second) {
       parameters.push_back(parameter);
     }
   }

@@ -6,9 +6,13 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/program/module_tree.h>
+#include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/empty.h>
 
+#include <cstddef>
+#include <map>
+#include <tuple>
 #include <utility>
 
 namespace dtensor::detail {
@@ -29,22 +33,23 @@ std::pair<WeightRole, size_t> role_in(const std::string& target) {
   return {WeightRole::kNone, 0};
 }
 
-struct Use {
-  Slot slot = 0;
-  WeightRole role = WeightRole::kNone;
-  std::string module; // module that made the call
+// Roles of weights in the first call that uses them.
+struct Uses {
+  std::map<std::string, WeightRole> by_module; // module that made the call
+  std::map<Slot, WeightRole> by_slot;
 };
 
 // Returns the calls that use a value as a weight.
-std::vector<Use> uses_of(const Graph& graph) {
-  std::vector<Use> uses;
+Uses uses_of(const Graph& graph) {
+  Uses uses;
   for (const auto& node : graph.nodes) {
     const auto [role, index] = role_in(node.target);
     if (role == WeightRole::kNone || index >= node.args.size()) {
       continue;
     }
     if (const auto* value = std::get_if<ValueOperand>(&node.args[index])) {
-      uses.push_back({value->slot, role, node.module});
+      uses.by_module.emplace(node.module, role);
+      uses.by_slot.emplace(value->slot, role);
     }
   }
   return uses;
@@ -52,18 +57,13 @@ std::vector<Use> uses_of(const Graph& graph) {
 
 // Returns the role of an input's module. The graph uses one slot for all tied
 // weights, so the module name at each call tells its use.
-WeightRole role_of(const GraphInput& input, const std::vector<Use>& uses) {
-  const auto [path, name] = split_name(input.name);
-  WeightRole found = WeightRole::kNone;
-  for (const auto& use : uses) {
-    if (use.module == path) {
-      return use.role;
-    }
-    if (use.slot == input.slot && found == WeightRole::kNone) {
-      found = use.role;
-    }
+WeightRole role_of(const GraphInput& input, const Uses& uses) {
+  const auto named = uses.by_module.find(split_name(input.name).first);
+  if (named != uses.by_module.end()) {
+    return named->second;
   }
-  return found;
+  const auto used = uses.by_slot.find(input.slot);
+  return used == uses.by_slot.end() ? WeightRole::kNone : used->second;
 }
 
 // Creates weights without data. A weight that the file stores once becomes one
@@ -79,7 +79,8 @@ class Weights {
         "[load_program] {} has no values for {}. Export the program again.",
         file_.path(),
         input.name);
-    for (const auto& [name, tied] : made_) {
+    auto& made = made_[place_of(*weight)];
+    for (const auto& [name, tied] : made) {
       if (file_.is_same(name, input.name)) {
         return tied;
       }
@@ -97,13 +98,22 @@ class Weights {
         input.name,
         short_name(weight->dtype));
     t.set_requires_grad(wants_grad);
-    made_.emplace_back(input.name, t);
+    made.emplace_back(input.name, t);
     return t;
   }
 
  private:
+  using Place = std::tuple<const std::byte*, size_t, Sizes, Sizes>;
+
+  // Returns what tied weights have in common. A search of all other weights
+  // would take a time quadratic in their number.
+  Place place_of(const WeightInfo& weight) const {
+    const auto& stored = file_.contents().stored_as(weight);
+    return {stored.data, stored.bytes, weight.sizes, stored.strides};
+  }
+
   const WeightFile& file_;
-  std::vector<std::pair<std::string, at::Tensor>> made_;
+  std::map<Place, std::vector<std::pair<std::string, at::Tensor>>> made_;
 };
 
 } // namespace

@@ -342,8 +342,10 @@ void OperandLayouts::called(
     const GraphNode& node,
     const torch::jit::Stack& results) {
   views_.end(results);
-  for (const auto slot : node.written) {
-    forget(slot);
+  for (const auto& shared : node.written) {
+    for (const auto slot : *shared) {
+      forget(slot);
+    }
   }
 }
 

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Interprets a pickle's instructions on a stack of nodes. A node stands for an
-// object and records only the objects that it contains.
+// object and records only the objects that it contains, and where the pickle
+// has their constants. LibTorch's reader represents a function by an integer,
+// so a pickle could call functions that it does not name: the kinds of nodes
+// are checked.
 #include <dtensor/program/sample_inputs_impl.h>
+
+#include <dtensor/program/pickle_constants_impl.h>
+#include <dtensor/program/pickle_objects_impl.h>
+#include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/format_text.h>
@@ -10,40 +17,33 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <stdexcept>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
 
-using Node = uint32_t; // index in Pickle::held_
-constexpr Node kLeaf = 0;
-constexpr Node kMark = UINT32_MAX;
-
-// An exception with the problem as its text.
-class PickleProblem final : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw PickleProblem(why);
-}
-
 class Pickle {
  public:
-  explicit Pickle(std::string_view bytes) : bytes_(bytes) {}
+  Pickle(std::string_view bytes, const RecordSizes& records)
+      : bytes_(bytes),
+        records_(records) {
+    for (const auto& record : records) {
+      record_bytes_ += record.second;
+    }
+  }
 
   void run() {
     while (true) {
+      opcode_at_ = at_;
       const auto opcode = static_cast<uint8_t>(take_bytes(1)[0]);
       if (opcode == '.') {
         return;
       }
       if (!read_constant(opcode) && !read_memo(opcode) &&
           !read_object(opcode)) {
-        refuse(detail::format_text(
+        refuse_pickle(detail::format_text(
             "byte {} of its pickle is opcode {}, which torch.save() does not "
             "write",
             at_,
@@ -52,50 +52,14 @@ class Pickle {
     }
   }
 
-  // Checks the length of the longest path down from each node, without
-  // recursion.
-  void check_depth() const {
-    std::vector<uint32_t> depths(held_.size(), 0); // 0: not known
-    std::vector<bool> is_open(held_.size(), false);
-    std::vector<std::pair<Node, size_t>> way;
-    for (Node root = 0; root < held_.size(); ++root) {
-      way.emplace_back(root, 0);
-      while (!way.empty()) {
-        auto& [node, next] = way.back();
-        is_open[node] = true;
-        if (depths[node] != 0 || next == held_[node].size()) {
-          close(node, depths);
-          is_open[node] = false;
-          way.pop_back();
-          continue;
-        }
-        const auto child = held_[node][next++];
-        if (is_open[child]) {
-          refuse("an object of its pickle contains itself");
-        }
-        if (depths[child] == 0) {
-          way.emplace_back(child, 0);
-        }
-      }
-    }
+  const std::vector<PickledObject>& nodes() const {
+    return nodes_;
   }
 
  private:
-  void close(Node node, std::vector<uint32_t>& depths) const {
-    uint32_t below = 0;
-    for (const auto child : held_[node]) {
-      below = std::max(below, depths[child]);
-    }
-    depths[node] = below + 1;
-    if (below > kMaxPickleDepth) {
-      refuse(detail::format_text(
-          "its pickle has more than {} nested levels", kMaxPickleDepth));
-    }
-  }
-
   std::string_view take_bytes(uint64_t count) {
     if (count > bytes_.size() - at_) {
-      refuse("its pickle ends early");
+      refuse_pickle("its pickle ends early");
     }
     at_ += count;
     return bytes_.substr(at_ - count, count);
@@ -108,68 +72,70 @@ class Pickle {
     return value;
   }
 
-  void skip_line() {
+  std::string_view take_line() {
     const auto end = bytes_.find('\n', at_);
     if (end == std::string_view::npos) {
-      refuse("its pickle ends early");
+      refuse_pickle("its pickle ends early");
     }
-    at_ = end + 1;
+    return take_bytes(end + 1 - at_);
   }
 
-  void push(Node node) {
-    stack_.push_back(node);
+  void push(PickleNode node) {
+    stack_.push_back({node, opcode_at_});
   }
 
-  Node pop() {
-    if (stack_.empty() || stack_.back() == kMark) {
-      refuse("its pickle pops from an empty stack");
-    }
-    const auto node = stack_.back();
+  PickledItem pop() {
+    const auto item = top();
     stack_.pop_back();
-    return node;
+    return item;
   }
 
-  Node& top() {
-    if (stack_.empty() || stack_.back() == kMark) {
-      refuse("its pickle pops from an empty stack");
+  const PickledItem& top() const {
+    if (stack_.empty() || stack_.back().node == kMark) {
+      refuse_pickle("its pickle pops from an empty stack");
     }
     return stack_.back();
   }
 
-  std::vector<Node> pop_many(size_t count) {
-    std::vector<Node> nodes;
-    for (size_t i = 0; i < count; ++i) {
-      nodes.push_back(pop());
+  // Returns the last items of the stack in their order.
+  std::vector<PickledItem> pop_many(size_t count) {
+    std::vector<PickledItem> items(count);
+    for (size_t i = count; i-- > 0;) {
+      items[i] = pop();
     }
-    return nodes;
+    return items;
   }
 
-  std::vector<Node> pop_to_mark() {
-    const auto mark = std::find(stack_.rbegin(), stack_.rend(), kMark);
+  std::vector<PickledItem> pop_to_mark() {
+    const auto mark = std::find_if(
+        stack_.rbegin(), stack_.rend(), [](const PickledItem& item) {
+          return item.node == kMark;
+        });
     if (mark == stack_.rend()) {
-      refuse("its pickle pops from an empty stack");
+      refuse_pickle("its pickle pops from an empty stack");
     }
-    std::vector<Node> nodes(mark.base(), stack_.end());
+    std::vector<PickledItem> items(mark.base(), stack_.end());
     stack_.erase(mark.base() - 1, stack_.end());
-    return nodes;
+    return items;
   }
 
-  void push_new(std::vector<Node> held) {
-    if (held_.size() > kMaxPickledObjects) {
-      refuse(detail::format_text(
+  void push_new(PickledKind kind, std::vector<PickledItem> held) {
+    if (nodes_.size() > kMaxPickledObjects) {
+      refuse_pickle(detail::format_text(
           "its pickle has more than {} objects", kMaxPickledObjects));
     }
-    held_.push_back(std::move(held));
-    push(static_cast<Node>(held_.size() - 1));
+    nodes_.push_back({kind, std::move(held)});
+    push(static_cast<PickleNode>(nodes_.size() - 1));
   }
 
-  // Puts the nodes in `held` into the object below them on the stack.
-  void put(const std::vector<Node>& held) {
-    const auto into = top();
-    if (into == kLeaf) {
-      refuse("its pickle adds items to an object that is not a container");
+  // Puts the items in `held` into the container below them on the stack.
+  void put(PickledKind kind, const std::vector<PickledItem>& held) {
+    auto& into = nodes_[top().node];
+    if (into.kind != kind) {
+      refuse_pickle(
+          "its pickle adds items to an object that is not a container");
     }
-    held_[into].insert(held_[into].end(), held.begin(), held.end());
+    into.held.insert(into.held.end(), held.begin(), held.end());
   }
 
   bool read_constant(uint8_t opcode) {
@@ -203,8 +169,7 @@ class Pickle {
         take_bytes(number<uint32_t>());
         break;
       case 'c':
-        skip_line();
-        skip_line();
+        take_name();
         break;
       default:
         return false;
@@ -220,7 +185,8 @@ class Pickle {
       const size_t index =
           opcode == 'q' ? number<uint8_t>() : number<uint32_t>();
       if (index > bytes_.size()) {
-        refuse(c10::str("its pickle has a memo index out of range: ", index));
+        refuse_pickle(
+            c10::str("its pickle has a memo index out of range: ", index));
       }
       memo_[index] = top();
       return true;
@@ -230,9 +196,10 @@ class Pickle {
           opcode == 'h' ? number<uint8_t>() : number<uint32_t>();
       const auto found = memo_.find(index);
       if (found == memo_.end()) {
-        refuse(c10::str("its pickle reads an undefined memo index: ", index));
+        refuse_pickle(
+            c10::str("its pickle reads an undefined memo index: ", index));
       }
-      push(found->second);
+      stack_.push_back(found->second);
       return true;
     }
     return false;
@@ -243,27 +210,35 @@ class Pickle {
       case '(':
         push(kMark);
         return true;
-      case ']':
-      case '}':
       case ')':
-        push_new({});
+        push_new(PickledKind::kTuple, {});
         return true;
-      case 'Q': // a tensor's storage
-        push_new(pop_many(1));
+      case ']':
+        push_new(PickledKind::kList, {});
+        return true;
+      case '}':
+        push_new(PickledKind::kDict, {});
+        return true;
+      case 'Q':
+        read_storage(pop());
+        push_new(PickledKind::kOther, {});
         return true;
       case 0x85:
       case 0x86:
       case 0x87: // tuples of one to three
-        push_new(pop_many(opcode - 0x84));
+        push_new(PickledKind::kTuple, pop_many(opcode - 0x84));
         return true;
-      case 'R':  // a call
-      case 0x81: // a new object
-        push_new(pop_many(2));
+      case 'R':
+        read_call(pop_many(2));
         return true;
       case 't':
+        push_new(PickledKind::kTuple, pop_to_mark());
+        return true;
       case 'l':
+        push_new(PickledKind::kList, pop_to_mark());
+        return true;
       case 'd':
-        push_new(pop_to_mark());
+        push_new(PickledKind::kDict, pop_to_mark());
         return true;
       default:
         return read_update(opcode);
@@ -274,35 +249,103 @@ class Pickle {
   bool read_update(uint8_t opcode) {
     switch (opcode) {
       case 'a':
-      case 'b': // an object's state
-        put(pop_many(1));
-        return true;
-      case 's':
-        put(pop_many(2));
+        put(PickledKind::kList, pop_many(1));
         return true;
       case 'e':
+        put(PickledKind::kList, pop_to_mark());
+        return true;
+      case 's':
+        put(PickledKind::kDict, pop_many(2));
+        return true;
       case 'u':
-        put(pop_to_mark());
+        put(PickledKind::kDict, pop_to_mark());
         return true;
       default:
         return false;
     }
   }
 
+  void take_name() {
+    take_line();
+    take_line();
+    const auto name = *pickled_name(bytes_, opcode_at_);
+    if (!is_pickled_function(name) && !storage_item_bytes(name)) {
+      const auto line = name.find('\n');
+      refuse_pickle(
+          "its pickle contains an object of type " +
+          shown_name(c10::str(
+              name.substr(0, line),
+              ".",
+              name.substr(line + 1, name.size() - line - 2))) +
+          ", which is not supported");
+    }
+  }
+
+  // Reads a constant. Returns nothing for other objects.
+  template <class Read>
+  auto constant(const PickledItem& item, const Read& read) const {
+    return item.node == kLeaf ? read(bytes_, item.at) : std::nullopt;
+  }
+
+  void read_call(const std::vector<PickledItem>& items) {
+    const auto name = constant(items[0], pickled_name);
+    if (!name || !is_pickled_function(*name)) {
+      refuse_pickle("its pickle calls an object that is not a function");
+    }
+    push_new(PickledKind::kOther, {items[1]});
+  }
+
+  // Checks ("storage", torch.FloatStorage, "0", "cpu", 8) against the record
+  // of the storage. LibTorch's reader trusts the number of elements.
+  void read_storage(const PickledItem& item) {
+    const auto& about = nodes_[item.node].held;
+    const bool is_storage = nodes_[item.node].kind == PickledKind::kTuple &&
+        about.size() == 5 && constant(about[0], pickled_text) == "storage";
+    const auto type =
+        is_storage ? constant(about[1], pickled_name) : std::nullopt;
+    const auto item_bytes = type ? storage_item_bytes(*type) : std::nullopt;
+    const auto key =
+        is_storage ? constant(about[2], pickled_text) : std::nullopt;
+    const auto elements =
+        is_storage ? constant(about[4], pickled_integer) : std::nullopt;
+    if (!item_bytes || !key || !elements) {
+      refuse_pickle("its pickle has a tensor without a storage");
+    }
+    const auto found = records_.find(c10::str("data/", *key));
+    const auto bytes = found == records_.end() ? 0 : found->second;
+    if (bytes % *item_bytes != 0 || *elements != bytes / *item_bytes) {
+      refuse_pickle(detail::format_text(
+          "the record of storage {} has {} bytes, but its pickle expects {} "
+          "elements of {} bytes",
+          shown_name(*key),
+          bytes,
+          *elements,
+          *item_bytes));
+    }
+    storage_bytes_ += bytes;
+    if (storage_bytes_ > kMaxStorageBytes + kMostStorageUses * record_bytes_) {
+      refuse_pickle("its pickle reads the same storages too often");
+    }
+  }
+
   std::string_view bytes_;
+  const RecordSizes& records_;
   size_t at_ = 0;
-  std::vector<Node> stack_;
-  std::map<size_t, Node> memo_;
-  std::vector<std::vector<Node>> held_ = {{}}; // held_[kLeaf] is empty
+  size_t opcode_at_ = 0;
+  uint64_t record_bytes_ = 0;
+  uint64_t storage_bytes_ = 0; // that LibTorch's reader copies
+  std::vector<PickledItem> stack_;
+  std::map<size_t, PickledItem> memo_;
+  std::vector<PickledObject> nodes_ = {{}}; // nodes_[kLeaf] is empty
 };
 
 } // namespace
 
-std::string pickle_problem(std::string_view bytes) {
+std::string pickle_problem(std::string_view bytes, const RecordSizes& records) {
   try {
-    Pickle pickle(bytes);
+    Pickle pickle(bytes, records);
     pickle.run();
-    pickle.check_depth();
+    check_reach(pickle.nodes(), bytes.size());
     return "";
   } catch (const PickleProblem& problem) {
     return problem.what();

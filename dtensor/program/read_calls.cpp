@@ -197,6 +197,7 @@ void GraphReader::read_operator(
   const auto op = operator_of(target);
   node.target = op.schema().name();
   node.call = op;
+  node.check = argument_check(op.schema());
   node.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
   read_arguments(call, op.schema(), node);
   read_results(call, &op.schema().returns(), node);

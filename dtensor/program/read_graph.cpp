@@ -7,9 +7,7 @@
 
 #include <ATen/core/jit_type.h>
 
-#include <algorithm>
 #include <exception>
-#include <set>
 #include <utility>
 
 namespace dtensor::detail {
@@ -102,14 +100,13 @@ void refuse_program(const ProgramOrigin& origin, const std::string& why) {
 // --- inputs and outputs ------------------------------------------------------
 
 void GraphReader::read_signature(JsonView signature) {
-  std::set<std::string> names;
   for (const auto& spec : signature.at("input_specs").elements()) {
     auto named = read_input(spec, *tensors_, origin_);
     if (!named) {
       continue;
     }
     auto& input = named->input;
-    if (!names.insert(input.name).second) {
+    if (!inputs_.emplace(input.name, graph_.inputs.size()).second) {
       spec.refuse("duplicate input " + quoted_json(input.name));
     }
     input.slot = define(
@@ -147,16 +144,13 @@ void GraphReader::read_output(const std::string& kind, JsonView spec) {
 
 void GraphReader::add_mutation(JsonView spec, InputKind kind, const char* key) {
   const auto name = spec.at(key);
-  const auto input = std::find_if(
-      graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& i) {
-        return i.kind == kind && i.is_tensor && i.name == name.text();
-      });
-  if (input == graph_.inputs.end()) {
+  const auto found = inputs_.find(name.text());
+  if (found == inputs_.end() || graph_.inputs[found->second].kind != kind ||
+      !graph_.inputs[found->second].is_tensor) {
     name.refuse("the graph writes to it, but it is not an input");
   }
   graph_.mutations.push_back(
-      {static_cast<size_t>(input - graph_.inputs.begin()),
-       find(spec.at("arg").at("name"), ValueKind::kTensor)});
+      {found->second, find(spec.at("arg").at("name"), ValueKind::kTensor)});
 }
 
 Slot GraphReader::define(const std::string& name, ValueKind kind) {

@@ -80,8 +80,13 @@ void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& all) {
 std::vector<at::Tensor> tensors_in(
     const std::string& bytes,
     const std::string& path) {
-  const auto pickle = record_in_archive(bytes, "data.pkl", path);
-  if (const auto problem = pickle_problem(pickle); !problem.empty()) {
+  const NestedArchive archive(bytes, path);
+  if (archive.sizes().count(kByteOrder) > 0) {
+    check_byte_order(archive.read(kByteOrder), path, "its sample inputs");
+  }
+  const auto pickle = archive.read("data.pkl");
+  if (const auto problem = pickle_problem(pickle, archive.sizes());
+      !problem.empty()) {
     refuse_samples(path, problem);
   }
   std::vector<at::Tensor> tensors;

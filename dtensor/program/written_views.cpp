@@ -36,7 +36,7 @@ void WrittenViews::begin(const GraphNode& node, const torch::jit::Stack& args) {
     return;
   }
   const auto& own = node.in_place_args[0];
-  if (!own.sharing.empty() && args[own.arg].isTensor() &&
+  if (own.sharing != nullptr && args[own.arg].isTensor() &&
       is_dtensor(args[own.arg].toTensor())) {
     begun_ = {&node, args, own.arg, {}};
   }
@@ -53,7 +53,7 @@ void WrittenViews::end(const torch::jit::Stack& results) {
         return is_view_of(view, base);
       });
   if (all) { // other results are copies, as in a plain program
-    calls_[begun_.node->in_place_args[0].sharing[0]].push_back(
+    calls_[begun_.node->in_place_args[0].sharing->front()].push_back(
         std::move(begun_));
   }
   begun_ = {};
@@ -124,11 +124,11 @@ at::Tensor WrittenViews::brought(
     const InPlaceArg& own,
     const SpecPtr& to,
     std::vector<IValue>& values) {
-  if (own.sharing.empty()) {
+  if (own.sharing == nullptr) {
     return t;
   }
-  auto& calls = calls_[own.sharing[0]];
-  keep_used(calls, t, values, own.sharing);
+  auto& calls = calls_[own.sharing->front()];
+  keep_used(calls, t, values, *own.sharing);
   auto root = t;
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
     if (is_in(root, call->views)) {
@@ -145,7 +145,7 @@ at::Tensor WrittenViews::brought(
   moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
       root, calls.empty() ? to : fully_replicated_spec(*spec_of(root)));
   retake_views(calls, moved);
-  for (const auto slot : own.sharing) {
+  for (const auto slot : *own.sharing) {
     if (values[slot].isTensor()) {
       const auto found =
           moved.find(values[slot].toTensor().unsafeGetTensorImpl());

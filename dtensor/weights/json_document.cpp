@@ -81,28 +81,22 @@ class Builder final : public nlohmann::json_sax<Json> {
   Builder(Json& root, size_t max_depth) : root_(root), max_depth_(max_depth) {}
 
   bool null() override {
-    add(nullptr);
-    return true;
+    return add(nullptr) != nullptr;
   }
   bool boolean(bool value) override {
-    add(value);
-    return true;
+    return add(value) != nullptr;
   }
   bool number_integer(number_integer_t value) override {
-    add(value);
-    return true;
+    return add(value) != nullptr;
   }
   bool number_unsigned(number_unsigned_t value) override {
-    add(value);
-    return true;
+    return add(value) != nullptr;
   }
   bool number_float(number_float_t value, const string_t& /*text*/) override {
-    add(value);
-    return true;
+    return add(value) != nullptr;
   }
   bool string(string_t& value) override {
-    add(std::move(value));
-    return true;
+    return add(std::move(value)) != nullptr;
   }
   bool binary(binary_t& /*value*/) override {
     return false; // JSON has no binary values
@@ -153,7 +147,13 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
  private:
+  // Returns null if there are too many values.
   Json* add(Json value) {
+    if (++values_ > kMostJsonValues) {
+      problem_ = detail::format_text("more than {} values", kMostJsonValues);
+      open_.clear();
+      return nullptr;
+    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -172,12 +172,17 @@ class Builder final : public nlohmann::json_sax<Json> {
       open_.clear(); // the place would be a text as long as the nesting
       return false;
     }
-    open_.push_back(add(std::move(value)));
+    auto* added = add(std::move(value));
+    if (added == nullptr) {
+      return false;
+    }
+    open_.push_back(added);
     return true;
   }
 
   Json& root_;
   size_t max_depth_;
+  size_t values_ = 0;
   std::vector<Json*> open_; // open arrays and objects, outermost first
   Json* next_ = nullptr;    // member that receives the next value
   std::string problem_;
@@ -192,6 +197,12 @@ JsonDocument::JsonDocument(
     : origin_(std::move(origin)),
       root_(std::make_unique<Json>()) {
   Builder builder(*root_, max_depth);
+  if (text.size() > kMostJsonBytes) {
+    refuse(
+        "",
+        detail::format_text(
+            "it has {} bytes, more than {}", text.size(), kMostJsonBytes));
+  }
   if (text.starts_with("\xEF\xBB\xBF")) {
     refuse("", "invalid JSON: it begins with a byte order mark");
   }

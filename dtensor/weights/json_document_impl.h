@@ -28,6 +28,10 @@ namespace dtensor::detail {
 
 /// Maximum nesting of arrays and objects. Readers recurse into them.
 constexpr size_t kMaxJsonDepth = 128;
+/// Maximum number of bytes of a text, and of values in it. A value takes up to
+/// 130 bytes of memory, many times as much as its text.
+constexpr size_t kMostJsonBytes = 100'000'000;
+constexpr size_t kMostJsonValues = 10'000'000;
 
 /// Maximum number of bytes of a text quoted in error messages.
 constexpr size_t kLongestJsonQuote = 60;
@@ -122,7 +126,8 @@ struct JsonMember {
 class JsonDocument {
  public:
   /// Parses the text. Throws ValueError for a text that is not JSON, duplicate
-  /// members of an object, and more than `max_depth` levels. Time and memory
+  /// members of an object, more than `max_depth` levels, and more than
+  /// kMostJsonBytes or kMostJsonValues. Time and memory
   /// are proportional to the text.
   JsonDocument(
       std::string_view text,

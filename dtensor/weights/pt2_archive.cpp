@@ -2,7 +2,6 @@
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <dtensor/weights/json_document_impl.h>
-#include <dtensor/weights/weight_contents_impl.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -15,26 +14,33 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-// Calls `read`, and adds the file and the record to errors. LibTorch's reader
-// only mentions a zip, and some of its errors come from the standard library.
+// Calls `read`, and names the file and the record in errors. LibTorch's reader
+// mentions only a zip and asks for a report, and some of its errors come from
+// the standard library.
 template <class Read>
 auto reading(const std::string& path, const std::string& what, const Read& read)
     -> decltype(read()) {
-  constexpr size_t kLongestReason = 300;
   try {
     return read();
-  } catch (const c10::Error& error) {
-    const std::string why = error.what_without_backtrace();
-    refuse_file(path, what + ": " + why.substr(0, kLongestReason));
   } catch (const std::exception&) {
     refuse_file(path, what + ": LibTorch's archive reader rejects it");
   }
 }
+
+// Records with the version of LibTorch's writer, one of which each archive has.
+constexpr const char* kWriterVersion = ".data/version";
+constexpr const char* kOldWriterVersion = "version";
+
+// Record with the version of the archive's format. Archives of TorchScript have
+// none.
+constexpr const char* kArchiveVersion = "archive_version";
+constexpr std::string_view kReadVersion = "0";
 
 // An archive in memory, as input of LibTorch's reader.
 class ArchiveBytes final : public caffe2::serialize::ReadAdapterInterface {
@@ -65,45 +71,83 @@ class ArchiveBytes final : public caffe2::serialize::ReadAdapterInterface {
 // file.
 std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
   std::map<std::string, ZipRecord> records;
+  std::optional<std::string> folder;
   for (auto& record : read_zip_directory(file)) {
-    auto name = record.name.substr(record.name.find('/') + 1);
+    const auto slash = record.name.find('/') + 1;
+    const auto this_folder = record.name.substr(0, slash);
+    auto name = record.name.substr(slash);
     const auto [at, is_new] =
         records.try_emplace(std::move(name), std::move(record));
     if (!is_new) {
       refuse_file(file.path(), shown_name(at->first) + " appears twice");
     }
+    if (!folder) {
+      folder = this_folder;
+    }
+    if (this_folder != *folder) {
+      refuse_file(
+          file.path(),
+          detail::format_text(
+              "its records are in the folders {} and {}, expected one",
+              quoted_json(*folder),
+              quoted_json(this_folder)));
+    }
+  }
+  if (records.count(kWriterVersion) == 0 &&
+      records.count(kOldWriterVersion) == 0) {
+    refuse_file(
+        file.path(),
+        detail::format_text(
+            "truncated or damaged archive: no record {}", kWriterVersion));
   }
   return records;
 }
 
 } // namespace
 
-std::string record_in_archive(
-    const std::string& bytes,
-    const std::string& name,
-    const std::string& path) {
-  auto record = reading(path, name, [&]() -> std::optional<std::string> {
-    caffe2::serialize::PyTorchStreamReader reader(
-        std::make_unique<ArchiveBytes>(bytes.data(), bytes.size()));
-    uint64_t remaining = bytes.size();
-    for (const auto& other : reader.getAllRecords()) {
-      const auto size = reader.getRecordSize(other);
-      if (size > remaining) {
-        return std::nullopt;
-      }
-      remaining -= size;
+NestedArchive::NestedArchive(const std::string& bytes, const std::string& path)
+    : path_(path),
+      reader_(reading(path, "damaged nested archive", [&] {
+        return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
+            std::make_shared<ArchiveBytes>(bytes.data(), bytes.size()));
+      })) {
+  uint64_t remaining = bytes.size();
+  for (const auto& name : reading(path, "damaged nested archive", [&] {
+         return reader_->getAllRecords();
+       })) {
+    const auto size =
+        reading(path, name, [&] { return reader_->getRecordSize(name); });
+    if (size > remaining) {
+      refuse_file(
+          path,
+          detail::format_text(
+              "the records of a nested archive are larger than its {} bytes",
+              bytes.size()));
     }
-    const auto [data, size] = reader.getRecord(name);
+    remaining -= size;
+    sizes_[name] = size;
+  }
+}
+
+NestedArchive::~NestedArchive() = default;
+
+std::string NestedArchive::read(const std::string& name) const {
+  return reading(path_, name, [&] {
+    const auto [data, size] = reader_->getRecord(name);
     return std::string(static_cast<const char*>(data.get()), size);
   });
-  if (!record) {
+}
+
+void check_byte_order(
+    const std::string& order,
+    const std::string& path,
+    const std::string& what) {
+  if (order != "little") {
     refuse_file(
         path,
-        detail::format_text(
-            "the records of a nested archive are larger than its {} bytes",
-            bytes.size()));
+        what + " have bytes in the order " + quoted_json(order) +
+            ", but only little-endian files are supported");
   }
-  return *std::move(record);
 }
 
 Pt2Archive::Pt2Archive(const std::string& path)
@@ -112,7 +156,14 @@ Pt2Archive::Pt2Archive(const std::string& path)
       reader_(reading(path, "truncated or damaged archive", [&] {
         return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
             std::make_shared<ArchiveBytes>(file_.data(), file_.size()));
-      })) {}
+      })) {
+  if (records_.count(kByteOrder) > 0) {
+    check_byte_order(read(kByteOrder), path, "its weights");
+  }
+  if (records_.count(kArchiveVersion) > 0) {
+    check_version();
+  }
+}
 Pt2Archive::~Pt2Archive() = default;
 
 std::vector<std::string> Pt2Archive::names_in(const std::string& folder) const {
@@ -131,6 +182,36 @@ const ZipRecord& Pt2Archive::record(const std::string& name) const {
     refuse_file(path(), "no " + shown_name(name) + " in it");
   }
   return found->second;
+}
+
+void Pt2Archive::check_version() const {
+  constexpr std::string_view kBlanks = " \n";
+  auto version = text(kArchiveVersion);
+  version.erase(version.find_last_not_of(kBlanks) + 1);
+  if (version != kReadVersion) {
+    refuse_file(
+        path(),
+        detail::format_text(
+            "its {} is {}, but this library reads {}",
+            kArchiveVersion,
+            quoted_json(version),
+            kReadVersion),
+        "Write it with torch.export.save() of PyTorch 2.8 or newer");
+  }
+}
+
+std::string Pt2Archive::text(const std::string& name) const {
+  const auto bytes = record(name).bytes;
+  if (bytes > kMostJsonBytes) {
+    refuse_file(
+        path(),
+        detail::format_text(
+            "{} has {} bytes, more than {}",
+            shown_name(name),
+            bytes,
+            kMostJsonBytes));
+  }
+  return read(name);
 }
 
 std::string Pt2Archive::read(const std::string& name) const {
@@ -163,138 +244,6 @@ Pt2Archive::Place Pt2Archive::place_of(const std::string& name) const {
     refuse_file(path(), name + " is damaged: wrong offset");
   }
   return place;
-}
-
-namespace {
-
-// Reads weights and constants of an exported program: records of raw bytes, and
-// a JSON table for each kind. Views of one storage share a record.
-
-// Maximum size of a weight that repeats elements by strides of 0. Reading such
-// a weight allocates memory for all elements, although the record has few.
-constexpr uint64_t kMaxExpandedBytes = uint64_t{64} << 20;
-constexpr uint64_t kMostRepetitions = 16;
-
-class Table {
- public:
-  Table(
-      WeightFile::Contents& contents,
-      const Pt2Archive& archive,
-      std::string folder)
-      : contents_(contents),
-        file_(*contents.files.back()),
-        archive_(archive),
-        folder_(std::move(folder)) {}
-
-  void read() {
-    for (const auto& name : archive_.names_in(folder_)) {
-      if (name.ends_with("_config.json")) {
-        read_config(name);
-      }
-    }
-  }
-
- private:
-  void read_config(const std::string& config) {
-    const JsonDocument table(
-        archive_.read(folder_ + config),
-        weight_origin(archive_.path(), folder_ + config));
-    for (const auto& [name, about] : table.root().at("config").members()) {
-      add(name, about);
-    }
-  }
-
-  void add(const std::string& name, const JsonView& about) {
-    const auto meta = about.at("tensor_meta");
-    const auto number = meta.at("dtype").integer();
-    const auto* format = exported_format(number);
-    WeightInfo info;
-    info.name = name;
-    for (const auto& size : meta.at("sizes").elements()) {
-      const auto value = size.at("as_int").unsigned_integer(kMostElements);
-      if (!add_size(info.sizes, value)) {
-        size.refuse("with this size it has more than 2^48 elements");
-      }
-    }
-    const bool pickled = about.at("use_pickle").boolean();
-    info.format = pickled   ? "a pickled tensor"
-        : format == nullptr ? c10::str("of unknown dtype number ", number)
-                            : std::string(format->name);
-    if (pickled || format == nullptr) {
-      contents_.add(std::move(info), nullptr, file_, 0);
-      return;
-    }
-    info.dtype = format->dtype;
-    add_stored(std::move(info), *format, about);
-  }
-
-  // Adds a weight with its elements in a record, at the given strides and
-  // offset.
-  void add_stored(
-      WeightInfo info,
-      const WeightFormat& format,
-      const JsonView& about) {
-    const auto meta = about.at("tensor_meta");
-    const auto strides = strides_of(info.sizes, meta);
-    const auto place =
-        archive_.place_of(folder_ + about.at("path_name").text());
-    const auto item = static_cast<uint64_t>(format.bytes);
-    const auto begin =
-        meta.at("storage_offset").at("as_int").unsigned_integer(kMostElements) *
-        item;
-    const auto reach = reach_of(info.sizes, strides);
-    if (!reach || begin > place.bytes ||
-        *reach > (place.bytes - begin) / item) {
-      about.refuse(detail::format_text(
-          "it begins at byte {} and spans {} elements, beyond the {} bytes of "
-          "its record",
-          begin,
-          reach ? c10::str(*reach) : "more than 2^48",
-          place.bytes));
-    }
-    const auto bytes = static_cast<uint64_t>(numel(info.sizes)) * item;
-    if (bytes > std::max(kMaxExpandedBytes, kMostRepetitions * place.bytes)) {
-      about.refuse(detail::format_text(
-          "its strides expand the {} bytes of its record to {}",
-          place.bytes,
-          bytes));
-    }
-    contents_.add(
-        std::move(info), &format, file_, place.offset + begin, strides);
-    if (begin == 0 && *reach * item == place.bytes) {
-      contents_.stored.back().checksum = {place.crc32, place.bytes};
-    }
-  }
-
-  static Sizes strides_of(const Sizes& sizes, const JsonView& meta) {
-    Sizes strides;
-    for (const auto& stride : meta.at("strides").elements()) {
-      strides.push_back(static_cast<int64_t>(
-          stride.at("as_int").unsigned_integer(kMostElements)));
-    }
-    if (strides.size() != sizes.size()) {
-      meta.refuse(detail::format_text(
-          "it has {} and {}",
-          pluralize(sizes.size(), "size"),
-          pluralize(strides.size(), "stride")));
-    }
-    return strides;
-  }
-
-  WeightFile::Contents& contents_;
-  const MappedFile& file_;
-  const Pt2Archive& archive_;
-  std::string folder_;
-};
-
-} // namespace
-
-void read_pt2(WeightFile::Contents& contents, MappedFilePtr file) {
-  contents.files.push_back(std::move(file));
-  const Pt2Archive archive(contents.files.back()->path());
-  for (const auto* folder : {"data/weights/", "data/constants/"}) {
-    Table(contents, archive, folder).read();
-  }
 }
 
 } // namespace dtensor::detail

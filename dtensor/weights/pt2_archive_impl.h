@@ -20,7 +20,8 @@ namespace dtensor::detail {
 
 class Pt2Archive {
  public:
-  /// Throws ValueError for a file that is not such an archive, or is truncated.
+  /// Throws ValueError for a file that is not such an archive, is truncated, or
+  /// has another version of the format or another order of bytes.
   explicit Pt2Archive(const std::string& path);
   ~Pt2Archive();
   Pt2Archive(const Pt2Archive&) = delete;
@@ -33,6 +34,9 @@ class Pt2Archive {
   std::vector<std::string> names_in(const std::string& folder) const;
   /// Returns the full record. Throws ValueError if its checksum differs.
   std::string read(const std::string& name) const;
+  /// Returns a record of text. Throws ValueError if it is longer than a JSON
+  /// text may be.
+  std::string text(const std::string& name) const;
 
   struct Place {
     uint64_t offset = 0;
@@ -45,6 +49,7 @@ class Pt2Archive {
 
  private:
   const ZipRecord& record(const std::string& name) const;
+  void check_version() const;
 
   MappedFile file_;
   // Records by name, without the archive's folder. They are read and checked
@@ -53,13 +58,40 @@ class Pt2Archive {
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
 };
 
-/// Returns a record of an archive that is itself a record (`bytes`) of the file
-/// `path`. Throws ValueError if its records together are larger than `bytes`.
-/// Compressed records, and records that share bytes, could otherwise be many
-/// times as large.
-std::string record_in_archive(
-    const std::string& bytes,
-    const std::string& name,
-    const std::string& path);
+/// Sizes of an archive's records, by name without the archive's folder.
+using RecordSizes = std::map<std::string, uint64_t>;
+
+/// An archive that is itself a record of the file `path`.
+class NestedArchive {
+ public:
+  /// Throws ValueError for bytes that are not such an archive, and if its
+  /// records together are larger than `bytes`, which must outlive the archive.
+  /// Compressed records, and records that share bytes, could otherwise be many
+  /// times as large.
+  NestedArchive(const std::string& bytes, const std::string& path);
+  ~NestedArchive();
+  NestedArchive(const NestedArchive&) = delete;
+  NestedArchive& operator=(const NestedArchive&) = delete;
+
+  const RecordSizes& sizes() const {
+    return sizes_;
+  }
+  std::string read(const std::string& name) const;
+
+ private:
+  std::string path_;
+  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  RecordSizes sizes_;
+};
+
+/// Name of the record with the order of bytes in an archive's numbers.
+constexpr const char* kByteOrder = "byteorder";
+
+/// Throws ValueError if `order`, the text of that record, is not "little".
+/// `what` names the archive within the file.
+void check_byte_order(
+    const std::string& order,
+    const std::string& path,
+    const std::string& what);
 
 } // namespace dtensor::detail

@@ -24,7 +24,6 @@ namespace dtensor::detail {
 namespace {
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kLongestHeader = 100'000'000; // limit of Python's library
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 constexpr const char* kMetadata = "__metadata__";
 
@@ -42,11 +41,11 @@ std::string_view header_of(const MappedFile& file) {
             length,
             file.size()));
   }
-  if (length > kLongestHeader) {
+  if (length > kMostJsonBytes) {
     refuse_file(
         file.path(),
         detail::format_text(
-            "its header has {} bytes, more than {}", length, kLongestHeader));
+            "its header has {} bytes, more than {}", length, kMostJsonBytes));
   }
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }
@@ -156,7 +155,7 @@ Sizes sizes_of(const JsonView& shape) {
   Sizes sizes;
   for (const auto& item : shape.elements()) {
     if (!add_size(sizes, item.unsigned_integer(kMostElements))) {
-      item.refuse("with this size it has more than 2^48 elements");
+      item.refuse(why_not_added(sizes));
     }
   }
   return sizes;

@@ -191,6 +191,27 @@ detail::JsonOrigin detail::weight_origin(
   return {"open_weights", path, std::move(part), kWeightFileAdvice};
 }
 
+bool detail::add_size(Sizes& sizes, uint64_t size) {
+  if (sizes.size() >= kMostDims) {
+    return false;
+  }
+  uint64_t remaining = kMostElements;
+  for (const auto before : sizes) {
+    remaining /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
+  }
+  if (size > remaining) {
+    return false;
+  }
+  sizes.push_back(static_cast<int64_t>(size));
+  return true;
+}
+
+const char* detail::why_not_added(const Sizes& sizes) {
+  return sizes.size() >= kMostDims
+      ? "it has more than 64 dimensions"
+      : "with this size it has more than 2^48 elements";
+}
+
 std::optional<uint64_t> detail::reach_of(
     const Sizes& sizes,
     const Sizes& strides) {

@@ -22,20 +22,15 @@ namespace detail {
 /// Maximum number of elements of a weight.
 constexpr uint64_t kMostElements = uint64_t{1} << 48;
 
-/// Adds a dimension. Returns false if the number of elements or bytes might
-/// then overflow. A size of 0 counts as 1, so that the order of dimensions does
-/// not matter.
-inline bool add_size(Sizes& sizes, uint64_t size) {
-  uint64_t remaining = kMostElements;
-  for (const auto before : sizes) {
-    remaining /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
-  }
-  if (size > remaining) {
-    return false;
-  }
-  sizes.push_back(static_cast<int64_t>(size));
-  return true;
-}
+/// Maximum number of dimensions of a weight.
+constexpr size_t kMostDims = 64;
+
+/// Adds a dimension. Returns false if there are kMostDims already, or the
+/// number of elements or bytes might then overflow. A size of 0 counts as 1, so
+/// that the order of dimensions does not matter.
+bool add_size(Sizes& sizes, uint64_t size);
+/// Returns why add_size() returned false for these sizes.
+const char* why_not_added(const Sizes& sizes);
 
 /// Returns the number of elements from the first to the last that a strided
 /// weight reaches, or nothing if there are more than kMostElements.

@@ -154,6 +154,25 @@ void read_wide_sizes(
   }
 }
 
+// Returns false for a stored and true for a deflated record.
+bool is_compressed(
+    const MappedFile& file,
+    const ZipRecord& record,
+    uint16_t method) {
+  constexpr uint16_t kStored = 0;
+  constexpr uint16_t kDeflated = 8;
+  if (method != kStored && method != kDeflated) {
+    refuse_file(
+        file.path(),
+        detail::format_text(
+            "{} is compressed by method {}, but only deflated and stored "
+            "records are supported",
+            shown_name(record.name),
+            method));
+  }
+  return method == kDeflated;
+}
+
 // Throws for a record that would take more memory than allowed.
 void check_sizes(const MappedFile& file, const ZipRecord& record) {
   const auto most = record.is_compressed
@@ -194,7 +213,8 @@ std::vector<ZipRecord> read_zip_directory(const MappedFile& file) {
     ZipRecord record;
     record.name = bytes.text(at + kEntryBytes, length);
     record.crc32 = bytes.number<uint32_t>(at + 16);
-    record.is_compressed = bytes.number<uint16_t>(at + 10) != 0;
+    record.is_compressed =
+        is_compressed(file, record, bytes.number<uint16_t>(at + 10));
     record.stored_bytes = bytes.number<uint32_t>(at + 20);
     record.bytes = bytes.number<uint32_t>(at + 24);
     const auto extra_begin = at + kEntryBytes + length;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Invalid saves and loads throw on all ranks and change nothing.
 #include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_file.h>
 #include <tests/parallel/modules.h>
@@ -10,6 +11,7 @@
 
 #include <sys/stat.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -54,6 +56,48 @@ std::string text_of(const std::string& path) {
 
 void put(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
+}
+
+// A sparse file takes no space on disk. Its header must not be read to memory.
+TEST(CheckpointErrors, OfAHeaderOfTerabytes) {
+  constexpr uint64_t kBytes = uint64_t{1} << 42;
+  const Folder folder;
+  const auto path = folder / "step";
+  fs::create_directory(path);
+  std::string length(8, '\0');
+  const auto header = kBytes - length.size();
+  std::memcpy(length.data(), &header, length.size());
+  put(path + "/a", length);
+  std::error_code error;
+  fs::resize_file(path + "/a", kBytes, error);
+  if (error) {
+    GTEST_SKIP() << "no sparse files: " << error.message();
+  }
+  put(path + "/checkpoint.json",
+      detail::manifest_text(1, detail::extra_text({}), {{"a", {kBytes, 1}}}));
+  EXPECT_EQ(
+      load(path),
+      "[load_checkpoint] " + path +
+          "/a has a different header than was saved. Load an older "
+          "checkpoint.");
+}
+
+// Nor must a checkpoint.json of any size.
+TEST(CheckpointErrors, OfAListOfTerabytes) {
+  const Folder folder;
+  const auto path = folder / "step";
+  fs::create_directory(path);
+  put(path + "/checkpoint.json", "{}");
+  std::error_code error;
+  fs::resize_file(path + "/checkpoint.json", uint64_t{1} << 42, error);
+  if (error) {
+    GTEST_SKIP() << "no sparse files: " << error.message();
+  }
+  EXPECT_EQ(
+      load(path),
+      "[load_checkpoint] " + path +
+          "/checkpoint.json cannot be read: it has more than 100000000 bytes. "
+          "Load an older checkpoint.");
 }
 
 TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {

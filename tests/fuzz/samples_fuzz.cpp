@@ -12,7 +12,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   const std::string_view pickle(reinterpret_cast<const char*>(bytes), count);
-  if (!dtensor::detail::pickle_problem(pickle).empty()) {
+  if (!dtensor::detail::pickle_problem(pickle, {}).empty()) {
     return 0;
   }
   size_t at = 0;

@@ -7,6 +7,7 @@
 #include "tests/weights/files.h"
 
 #include <dtensor/dtensor.h>
+#include <dtensor/program/read_graph_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string_view>
 
 namespace dtensor {
@@ -147,6 +149,51 @@ TEST(HostileGraph, DoesNotCallOperatorsWithSideEffects) {
             {{"self", tensor("x")}},
             {tensor("y")})}),
         AnyOf(HasSubstr(kRefusal), HasSubstr("no such operator is registered")))
+        << name;
+  }
+}
+
+// LibTorch's operators for gradients and for sparse tensors trust indices.
+TEST(HostileGraph, DoesNotCallOperatorsThatTrustIndices) {
+  for (const auto* name :
+       {"max_pool2d_with_indices_backward.default",
+        "max_pool3d_with_indices_backward.default",
+        "adaptive_max_pool2d_backward.default",
+        "adaptive_max_pool3d_backward.default",
+        "embedding_dense_backward.default",
+        "nll_loss_backward.default",
+        "nll_loss2d_backward.default",
+        "native_batch_norm_backward.default",
+        "native_layer_norm_backward.default",
+        "_log_softmax_backward_data.default",
+        "_scaled_dot_product_flash_attention_for_cpu_backward.default",
+        "_upsample_bilinear2d_aa_backward.default",
+        "to_sparse.sparse_dim",
+        "to_sparse_csr.default",
+        "sparse_coo_tensor.indices",
+        "sparse_mask.default",
+        "hspmm.default",
+        "sspaddmm.default",
+        "coalesce.default",
+        "indices.default",
+        "values.default",
+        "crow_indices.default",
+        "indices_copy.default",
+        "_indices.default",
+        "_values.default",
+        "ctc_loss.IntList",
+        "_ctc_loss.default",
+        "_stack.default",
+        "mkldnn_rnn_layer.default",
+        "fused_moving_avg_obs_fake_quant.default",
+        "_native_multi_head_attention.default",
+        "_transformer_encoder_layer_fwd.default"}) {
+    EXPECT_THAT(
+        error_of_calls({call(
+            std::string("torch.ops.aten.") + name,
+            {{"self", tensor("x")}},
+            {tensor("y")})}),
+        HasSubstr(kRefusal))
         << name;
   }
 }
@@ -585,6 +632,74 @@ TEST(HostileGraph, RefusesToNegateTheLeastInteger) {
       StartsWith(kOutside));
 }
 
+// --- size --------------------------------------------------------------------
+
+// A quadratic reader runs into the time limit of the suite.
+TEST(HostileGraph, ManyWeightsAreReadInLinearTime) {
+  constexpr int64_t kMany = 30000;
+  const std::string meta =
+      R"({"dtype": 7, "sizes": [{"as_int": 1}], "requires_grad": true, )"
+      R"("device": {"type": "cpu"}, "strides": [{"as_int": 1}], )"
+      R"("storage_offset": {"as_int": )";
+  std::string inputs;
+  std::string outputs;
+  std::string tensors;
+  std::string weights;
+  for (int64_t i = 0; i < kMany; ++i) {
+    const auto name = std::to_string(i);
+    const auto about = meta + name + "}}";
+    const auto arg = R"("arg": {"name": "p)" + name + R"("}, )";
+    inputs += R"({"parameter": {)" + arg + R"("parameter_name": "w)" + name +
+        R"("}}, )";
+    outputs += R"({"parameter_mutation": {)" + arg + R"("parameter_name": "w)" +
+        name + R"("}}, )";
+    tensors += R"("p)" + name + R"(": )" + about + ", ";
+    weights += (i == 0 ? R"("w)" : R"(, "w)") + name +
+        R"(": {"path_name": "weight_0", "use_pickle": false, )" +
+        R"("tensor_meta": )" + about + "}";
+  }
+  auto text = graph({relu("x", "y")});
+  text = replaced(text, R"("input_specs": [)", R"("input_specs": [)" + inputs);
+  text =
+      replaced(text, R"("output_specs": [)", R"("output_specs": [)" + outputs);
+  text = replaced(
+      text, R"("tensor_values": {)", R"("tensor_values": {)" + tensors);
+  const Folder folder;
+  const auto path = write_program(
+      folder / "m.pt2",
+      text,
+      {{"data/weights/model_weights_config.json",
+        R"({"config": {)" + weights + "}}"},
+       {"data/weights/weight_0", std::string(4 * kMany, '\0')}});
+  EXPECT_EQ(load_program(path).parameters().size(), kMany);
+}
+
+// Calls that write the same memory share the list of its values.
+TEST(HostileGraph, ManyWritesTakeLinearMemory) {
+  constexpr int64_t kMany = 8000;
+  std::vector<std::string> calls = {call(
+      "torch.ops.aten.clone.default", {{"self", tensor("x")}}, {tensor("a0")})};
+  for (int64_t i = 0; i < kMany; ++i) {
+    calls.push_back(call(
+        "torch.ops.aten.relu_.default",
+        {{"self", tensor("a" + std::to_string(i))}},
+        {tensor("a" + std::to_string(i + 1))}));
+  }
+  const auto graph_of_writes = detail::read_graph(
+      graph(calls, tensor("a" + std::to_string(kMany))), {"m.pt2"});
+  std::set<const std::vector<detail::Slot>*> lists;
+  for (const auto& node : graph_of_writes.nodes) {
+    for (const auto& shared : node.written) {
+      lists.insert(shared.get());
+    }
+    for (const auto& own : node.in_place_args) {
+      lists.insert(own.sharing.get());
+    }
+  }
+  ASSERT_EQ(lists.size(), 1U);
+  EXPECT_EQ((*lists.begin())->size(), kMany + 1U);
+}
+
 // --- records -----------------------------------------------------------------
 
 TEST(HostileGraph, IsNotInflatedBeyondALimit) {
@@ -607,11 +722,13 @@ TEST(HostileGraph, IsNotInflatedBeyondALimit) {
 // the bytes of storage "0".
 std::string error_of_samples(
     const std::string& pickle,
-    const std::string& storage = "") {
+    const std::string& storage = "",
+    std::vector<Record> more = {}) {
   const Folder folder;
   const auto inner = folder / "archive.pt";
-  write_archive(
-      inner, {{"data.pkl", "\x80\x02" + pickle + "."}, {"data/0", storage}});
+  more.push_back({"data.pkl", "\x80\x02" + pickle + "."});
+  more.push_back({"data/0", storage});
+  write_archive(inner, more);
   std::ifstream file(inner, std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(file), {});
   const auto path = write_program(
@@ -659,12 +776,17 @@ TEST(HostileSamples, AreBounded) {
 
 // Returns the pickle of a float tensor of one dimension in a storage of four
 // elements.
-std::string pickled_tensor(char offset, char size, char stride) {
+std::string pickled_tensor(
+    char offset,
+    char size,
+    char stride,
+    const std::string& elements = "K\x04",
+    const std::string& type = "ctorch\nFloatStorage\n") {
   using namespace std::string_literals;
-  return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storage"s
-         "ctorch\nFloatStorage\nX\x01\0\0\0"
-         "0X\x03\0\0\0cpuK\x04tQK"s +
-      offset + "K"s + size + "\x85K"s + stride +
+  return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storage"s + type +
+      "X\x01\0\0\0"
+      "0X\x03\0\0\0cpu"s +
+      elements + "tQK"s + offset + "K"s + size + "\x85K"s + stride +
       "\x85\x89"
       "ccollections\nOrderedDict\n)RtR"s;
 }
@@ -680,6 +802,97 @@ TEST(HostileSamples, LieWithinTheirStorage) {
         error_of_samples(pickled_tensor(offset, size, stride), storage),
         AllOf(HasSubstr("cannot be read: "), HasSubstr("torage")));
   }
+}
+
+// LibTorch's reader takes the number of elements from the pickle. A tensor of
+// more elements than the record would read foreign memory.
+TEST(HostileSamples, HaveTheSizeOfTheirRecords) {
+  using namespace std::string_literals;
+  const std::string storage(16, '\0');
+  const auto error = [&](const std::string& elements) {
+    return error_of_samples(pickled_tensor(0, 4, 1, elements), storage);
+  };
+  for (const auto& same : {"M\x04\0"s, "J\x04\0\0\0"s}) {
+    EXPECT_EQ(error(same), "");
+  }
+  EXPECT_EQ(
+      error("J\0\0\0\x10"s),
+      "[Program] FILE: its sample inputs cannot be read: the record of storage "
+      "0 has 16 bytes, but its pickle expects 268435456 elements of 4 bytes. "
+      "Pass your own inputs.");
+  for (const auto& other :
+       {"K\x05"s,
+        "K\x03"s,
+        "M\x04\x01"s,
+        "\x8a\x08\x04\0\0\0\0\0\0\x40"s, // 2^62 + 4 elements: 16 bytes
+        "\x8a\x05\x04\0\0\0\x01"s}) {
+    EXPECT_THAT(error(other), HasSubstr("has 16 bytes, but its pickle"));
+  }
+  for (const auto& other :
+       {"J\xff\xff\xff\xff"s,
+        "\x8a\x01\xff"s,
+        "\x8a\x00"s,
+        "\x8a\x09\x04\0\0\0\0\0\0\0\0"s,
+        "N"s,
+        "G\x40\x10\0\0\0\0\0\0"s,
+        "X\x01\0\0\0\x04"s}) {
+    EXPECT_THAT(error(other), HasSubstr("has a tensor without a storage"));
+  }
+  EXPECT_THAT(
+      error_of_samples(
+          pickled_tensor(0, 4, 1, "K\x04", "ctorch\nDoubleStorage\n"), storage),
+      HasSubstr("expects 4 elements of 8 bytes"));
+  // An integer is not a type, although LibTorch's reader takes it for one.
+  EXPECT_THAT(
+      error_of_samples(pickled_tensor(0, 4, 1, "K\x04", "K\x07"), storage),
+      HasSubstr("has a tensor without a storage"));
+}
+
+TEST(HostileSamples, CallNoOtherFunctions) {
+  using namespace std::string_literals;
+  EXPECT_THAT(
+      error_of_samples("ctorch.jit._pickle\nrestore_type_tag\n)R"),
+      HasSubstr("contains an object of type "
+                "torch.jit._pickle.restore_type_tag, which is not supported"));
+  EXPECT_THAT(
+      error_of_samples("(ccollections\nOrderedDict\nK\0)Rt"s),
+      HasSubstr("calls an object that is not a function"));
+  EXPECT_THAT(error_of_samples(")K\1a"s), HasSubstr("that is not a container"));
+}
+
+TEST(HostileSamples, AreLittleEndian) {
+  const std::string storage(16, '\0');
+  const auto pickle = pickled_tensor(0, 4, 1);
+  EXPECT_EQ(error_of_samples(pickle, storage, {{"byteorder", "little"}}), "");
+  EXPECT_THAT(
+      error_of_samples(pickle, storage, {{"byteorder", "big"}}),
+      HasSubstr("FILE: its sample inputs have bytes in the order \"big\", but "
+                "only little-endian files are supported"));
+}
+
+// Each tuple holds the one before twice. A reader of all leaves would never
+// finish.
+TEST(HostileSamples, RepeatObjectsALimitedNumberOfTimes) {
+  std::string pickle("]q\0", 3);
+  for (int i = 0; i < 60; ++i) {
+    pickle += {'h', static_cast<char>(i), '\x86', 'q'};
+    pickle += static_cast<char>(i + 1);
+  }
+  EXPECT_THAT(
+      error_of_samples(pickle),
+      HasSubstr("its pickle repeats objects so often that they are more than "
+                "its size allows"));
+  EXPECT_EQ(error_of_samples(pickle.substr(0, 3 + 5 * 15)), "");
+}
+
+// A storage is copied for each tensor that uses it.
+TEST(HostileSamples, ReadAStorageALimitedNumberOfTimes) {
+  const std::string storage(1 << 20, '\0');
+  const auto one = pickled_tensor(0, 4, 1, std::string("J\0\0\4\0", 5));
+  EXPECT_EQ(error_of_samples("(" + repeated(one, 8) + "t", storage), "");
+  EXPECT_THAT(
+      error_of_samples("(" + repeated(one, 100) + "t", storage),
+      HasSubstr("its pickle reads the same storages too often"));
 }
 
 } // namespace TEST_SOURCE

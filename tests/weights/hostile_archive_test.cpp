@@ -179,6 +179,118 @@ TEST(HostileArchive, StridesOfZeroAreLimited) {
       std::string::npos);
 }
 
+// Nor can many weights that each stay below the limit of one.
+TEST(HostileArchive, StridesOfZeroAreLimitedInTotal) {
+  const auto table_with = [](int64_t count) {
+    std::string weights;
+    for (int64_t i = 0; i < count; ++i) {
+      weights += c10::str(
+          i == 0 ? "" : ",",
+          R"("w)",
+          i,
+          R"(":{"path_name":"weight_0","use_pickle":false,"tensor_meta":{)",
+          R"("dtype":7,"sizes":[{"as_int":)",
+          (1 << 23) - i,
+          R"(}],"strides":[{"as_int":0}],"storage_offset":{"as_int":0}}})");
+    }
+    return refusal_of(zip_of(
+        program_entries(R"({"config":{)" + weights + "}}", six_floats())));
+  };
+  EXPECT_EQ(table_with(2), "");
+  EXPECT_NE(
+      table_with(3).find("config.w2: with it the weights have more than 671"),
+      std::string::npos)
+      << table_with(3);
+}
+
+// Tied weights are read once.
+TEST(HostileArchive, TiedWeightsCountOnce) {
+  std::string weights;
+  for (int64_t i = 0; i < 100; ++i) {
+    weights += c10::str(
+        i == 0 ? "" : ",",
+        R"("w)",
+        i,
+        R"(":{"path_name":"weight_0","use_pickle":false,"tensor_meta":{)",
+        R"("dtype":7,"sizes":[{"as_int":8388608}],"strides":[{"as_int":0}],)",
+        R"("storage_offset":{"as_int":0}}})");
+  }
+  EXPECT_EQ(
+      refusal_of(zip_of(
+          program_entries(R"({"config":{)" + weights + "}}", six_floats()))),
+      "");
+}
+
+std::string six_and_ones(size_t count, const char* first = "6") {
+  std::string sizes = std::string(R"([{"as_int":)") + first + "}";
+  for (size_t i = 1; i < count; ++i) {
+    sizes += R"(,{"as_int":1})";
+  }
+  return sizes + "]";
+}
+
+TEST(HostileArchive, DimensionsAreLimited) {
+  EXPECT_EQ(
+      refusal_of(archive_of(
+          {.sizes = six_and_ones(64), .strides = six_and_ones(64, "1")})),
+      "");
+  // All earlier sizes were visited for each of these.
+  for (const size_t count : {65, 200000}) {
+    EXPECT_EQ(
+        refusal_of(archive_of({.sizes = six_and_ones(count)})),
+        "data/weights/weights_config.json: config.w.tensor_meta.sizes[64]: it "
+        "has more than 64 dimensions");
+  }
+}
+
+TEST(HostileArchive, OtherVersionsOfTheFormat) {
+  const auto with = [](const std::string& name, const std::string& bytes) {
+    auto entries = program_entries(table_of({}), six_floats());
+    entries.push_back({name, bytes});
+    const Folder folder;
+    const auto path = folder.write("a.pt2", zip_of(entries));
+    const auto text = error_of<c10::ValueError>([&] { open_weights(path); });
+    return text == "nothing was thrown"
+        ? ""
+        : text.substr(text.find(path) + path.size());
+  };
+  EXPECT_EQ(with("m/archive_version", "0"), "");
+  EXPECT_EQ(with("m/archive_version", "0\n"), "");
+  for (const auto* version : {"1", "999", "-1", "x", "", "00"}) {
+    EXPECT_EQ(
+        with("m/archive_version", version),
+        c10::str(
+            ": its archive_version is \"",
+            version,
+            "\", but this library reads 0. Write it with torch.export.save() "
+            "of PyTorch 2.8 or newer."));
+  }
+  EXPECT_EQ(with("m/byteorder", "little"), "");
+  EXPECT_TRUE(with("m/byteorder", "big")
+                  .starts_with(": its weights have bytes in the order \"big\", "
+                               "but only little-endian files are supported. "));
+  EXPECT_TRUE(with("other/a", "b")
+                  .starts_with(": its records are in the folders \"m/\" and "
+                               "\"other/\", expected one. "));
+}
+
+// LibTorch's reader calls its errors internal and asks for a report.
+TEST(HostileArchive, ErrorsSpeakOfTheFile) {
+  auto entries = program_entries(table_of({}), six_floats());
+  entries[0].name = "m/other";
+  EXPECT_EQ(
+      refusal_of(zip_of(entries)),
+      "truncated or damaged archive: no record .data/version");
+  entries = program_entries(table_of({}), six_floats());
+  auto bytes = zip_of(entries);
+  const auto directory = bytes.rfind("PK\1\2", bytes.rfind("PK\1\2") - 1);
+  bytes[directory + 10] = 12; // bzip2
+  EXPECT_EQ(
+      refusal_of(bytes),
+      "m/data/weights/weights_config.json is compressed by method 12, but only "
+      "deflated and stored records are supported");
+}
+
 TEST(HostileArchive, RecordsWithLargeDeclaredSizes) {
   const auto with = [&](const ZipEntry& entry) {
     auto entries = program_entries(table_of({}), six_floats());

@@ -66,6 +66,27 @@ std::string many_tensors(size_t count) {
   return safetensors_of(header + "}", std::string(4 * count, '\0'));
 }
 
+// All earlier sizes were visited for each size of 1.
+TEST(HostileSafetensors, DimensionsAreLimited) {
+  const auto error = [](size_t dims) {
+    std::string shape = "4";
+    for (size_t d = 1; d < dims; ++d) {
+      shape += ",1";
+    }
+    const Folder folder;
+    return error_of_open(folder.write(
+        "a.safetensors",
+        safetensors_of(
+            R"({"w":{"dtype":"U8","shape":[)" + shape +
+                R"(],"data_offsets":[0,4]}})",
+            "1234")));
+  };
+  EXPECT_EQ(error(64), "nothing was thrown");
+  EXPECT_EQ(error(65), "header: w.shape[64]: it has more than 64 dimensions");
+  EXPECT_EQ(
+      error(500000), "header: w.shape[64]: it has more than 64 dimensions");
+}
+
 // A quadratic reader runs into the time limit of the suite.
 TEST(HostileSafetensors, OpenInLinearTime) {
   const Folder folder;

@@ -43,6 +43,16 @@ std::string repeated(const std::string& text, size_t count) {
   return all;
 }
 
+// A value takes many times the memory of its text.
+TEST(JsonDocument, HasALimitedNumberOfBytesAndValues) {
+  EXPECT_EQ(
+      refusal("[" + repeated("0,", detail::kMostJsonValues - 1) + "0]"),
+      "more than 10000000 values");
+  EXPECT_EQ(
+      refusal("[" + std::string(detail::kMostJsonBytes, ' ') + "]"),
+      "it has 100000002 bytes, more than 100000000");
+}
+
 TEST(JsonDocument, HasTheValuesOfTheText) {
   const JsonDocument document(
       R"( {"a": [1, -2, 3.5, "x\u00e9", true, null, {}], "b": {"c": 18446744073709551615}} )",

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Checks of arguments that LibTorch's operators omit. torch.export writes these
+// operators behind others that check, so a file can call them with arguments on
+// which they read foreign memory or crash.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <string_view>
+
+namespace dtensor::detail {
+
+/// Throws ValueError if the operator must not be called with these arguments.
+using ArgumentCheck =
+    void (*)(const c10::FunctionSchema&, c10::ArrayRef<c10::IValue> args);
+
+/// Returns the check for an operator named like "aten::div", or null if
+/// LibTorch checks all arguments.
+ArgumentCheck argument_check(const c10::FunctionSchema& schema);
+
+} // namespace dtensor::detail

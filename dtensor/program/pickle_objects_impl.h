@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Objects of a pickle, as far as its reader must know them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Index in the list of a pickle's objects.
+using PickleNode = uint32_t;
+constexpr PickleNode kLeaf = 0; // of all constants
+constexpr PickleNode kMark = UINT32_MAX;
+
+/// An object on the stack or in another object.
+struct PickledItem {
+  PickleNode node = kLeaf;
+  size_t at = 0; // offset of a constant's opcode
+};
+
+enum class PickledKind : uint8_t { kConstant, kTuple, kList, kDict, kOther };
+
+struct PickledObject {
+  PickledKind kind = PickledKind::kConstant;
+  std::vector<PickledItem> held = {};
+};
+
+/// An exception with the problem as its text.
+class PickleProblem final : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] inline void refuse_pickle(const std::string& why) {
+  throw PickleProblem(why);
+}
+
+/// Throws PickleProblem for objects that nest too deep or in a circle, and for
+/// objects that share others so that a reader, which visits them each time,
+/// visits many more than the pickle has bytes.
+void check_reach(const std::vector<PickledObject>& nodes, size_t bytes);
+
+} // namespace dtensor::detail
