@@ -29,10 +29,13 @@ py::object one_to_python(const Placement& p) {
       return has_unit ? names.unit_shard(p.dim(), p.unit())
                       : names.shard(p.dim());
     case Placement::Kind::kStridedShard: {
-      const auto factor = py::arg("split_factor") = p.split_factor();
-      return has_unit ? names.unit_strided_shard(
-                            p.dim(), factor, py::arg("unit") = p.unit())
-                      : names.strided_shard(p.dim(), factor);
+      // pybind11 takes a variable with a keyword for a positional argument.
+      using namespace py::literals;
+      const auto factor = p.split_factor();
+      return has_unit
+          ? names.unit_strided_shard(
+                p.dim(), "split_factor"_a = factor, "unit"_a = p.unit())
+          : names.strided_shard(p.dim(), "split_factor"_a = factor);
     }
     case Placement::Kind::kPartial:
       return names.partial(std::string(to_string(p.reduce_op())));

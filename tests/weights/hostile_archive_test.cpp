@@ -235,7 +235,7 @@ TEST(HostileArchive, DimensionsAreLimited) {
           {.sizes = six_and_ones(64), .strides = six_and_ones(64, "1")})),
       "");
   // All earlier sizes were visited for each of these.
-  for (const size_t count : {65, 200000}) {
+  for (const size_t count : {size_t{65}, size_t{200000}}) {
     EXPECT_EQ(
         refusal_of(archive_of({.sizes = six_and_ones(count)})),
         "data/weights/weights_config.json: config.w.tensor_meta.sizes[64]: it "
