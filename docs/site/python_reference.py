@@ -9,15 +9,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("docs/reference/python_package.md")
 NAME = re.compile(r"^- \[`dtensor\.(?:\w+\.)*(\w+)`\]\(.*\)$", re.M)
-FULL_NAME = re.compile(r"`([\w.]+)`")
+SOURCE = re.compile(r"/python/([\w/]+)\.pyi?\)")
 MODULE = re.compile(r"\b(?:\w+\.)+(?=[A-Z])")
 
 
 def entry(match: re.Match) -> str:
-    """Returns the directive of a name: a class begins with a capital letter."""
+    """Returns the directive of a name, which is taken from the module that
+    defines it. A class begins with a capital letter."""
     kind = "class" if match[1][0].isupper() else "function"
     options = "   :members:\n" if kind == "class" else ""
-    name = FULL_NAME.search(match[0])[1]
+    module = SOURCE.search(match[0])[1].removesuffix("/__init__").replace("/", ".")
+    name = f"{module}.{match[1]}"
     text = f".. default-domain:: py\n.. highlight:: python\n\n.. autoapi{kind}:: {name}\n"
     return f"```{{eval-rst}}\n{text}{options}```\n"
 

@@ -67,8 +67,9 @@ def on_missing_rule() -> Iterator[_C.OnMissingRule]:
     raise the error inside, too. ``torch.distributed.tensor`` has no counterpart.
 
     Returns:
-        A context manager, whose value counts what the operators cost: ``costs()``
-        returns ``calls``, ``collectives`` and ``wire_bytes`` of each operator.
+        A context manager. Its value counts what the operators cost. Its method
+        ``costs()`` returns ``calls``, ``collectives`` and ``wire_bytes`` of each
+        operator.
 
     Example::
 
