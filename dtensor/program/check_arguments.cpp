@@ -169,7 +169,7 @@ struct RnnSizes {
   size_t weights = 2;
 };
 
-bool has_sizes(const at::Tensor& t, std::vector<int64_t> sizes) {
+bool has_sizes(const at::Tensor& t, const std::vector<int64_t>& sizes) {
   return t.defined() && t.sizes() == at::IntArrayRef(sizes);
 }
 
