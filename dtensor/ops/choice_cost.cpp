@@ -214,18 +214,22 @@ Picoseconds ChoiceCost::redistribution_at_least(
   return std::max<Picoseconds>(0, least - kRounding);
 }
 
+bool ChoiceCost::has_sharded_input(size_t mesh_dim) const {
+  return std::any_of(
+      call_.inputs.begin(), call_.inputs.end(), [&](const OpInput& input) {
+        return input.spec->placements()[mesh_dim].is_sharded();
+      });
+}
+
 // True if the operands keep the tensor whole on a mesh dimension: none is
 // sharded, and one beside partial operands is replicated.
 bool ChoiceCost::keeps_whole(const MeshStrategy& first, size_t mesh_dim) const {
   bool replicated = false;
   for (size_t i = 0; i < call_.inputs.size(); ++i) {
     const auto& from = call_.inputs[i].spec->placements()[mesh_dim];
-    if (from.is_sharded()) {
-      return false;
-    }
     replicated |= from.is_replicate() && first.inputs[i][mesh_dim].is_sharded();
   }
-  return replicated;
+  return replicated && !has_sharded_input(mesh_dim);
 }
 
 // A gradient ends in the layout of the tensor whose gradient it is. Any use of
@@ -291,7 +295,8 @@ Picoseconds ChoiceCost::use_of_result(
 }
 
 // Returns the time in which a rank computes what other ranks compute too,
-// because a strategy replicates inputs that were not.
+// because a strategy replicates inputs that were sharded. Where none was, the
+// program keeps the tensors whole, and partial gradients become replicated.
 Picoseconds ChoiceCost::duplicated(const MeshStrategy& first, uint64_t moving)
     const {
   int64_t copies = 1;
@@ -301,8 +306,8 @@ Picoseconds ChoiceCost::duplicated(const MeshStrategy& first, uint64_t moving)
     });
   };
   for (size_t m = 0; m < first.inputs[0].size(); ++m) {
-    if ((moving & mesh_dim_bit(m)) != 0 && is_whole(first.inputs, m) &&
-        is_whole(first.outputs, m)) {
+    if ((moving & mesh_dim_bit(m)) != 0 && has_sharded_input(m) &&
+        is_whole(first.inputs, m) && is_whole(first.outputs, m)) {
       copies *= shape_[m];
     }
   }

@@ -51,6 +51,7 @@ class ChoiceCost {
   struct InputChange;
 
   uint64_t moving_dims(const MeshStrategy& first) const;
+  bool has_sharded_input(size_t mesh_dim) const;
   bool keeps_whole(const MeshStrategy& first, size_t mesh_dim) const;
   Picoseconds redistribution(size_t i, const Placements& to) const;
   Picoseconds redistribution_at_least(size_t i, const Placements& first) const;

@@ -120,6 +120,28 @@ TEST(LayoutChoice, GradientsEndInTheLayoutOfTheirTensor) {
 
 // By each mesh dimension alone, sharding dimension 0 costs an all_to_all of one
 // operand. Together they cost three collectives, and S(0) S(1) one.
+// Ranks of tensor parallelism compute norms of whole activations. Sharding the
+// work would take a second collective.
+TEST(LayoutChoice, GradientsOfWholeActivationsAreReduced) {
+  for (const auto* rows : {"8", "4096", "1048576"}) {
+    const auto activations = c10::str("f32[", rows, ", 64] on (tp=2): ");
+    const auto statistics = c10::str("f32[", rows, ", 1] on (tp=2): R");
+    EXPECT_EQ(
+        result_of(
+            "native_layer_norm_backward",
+            {activations + "P(sum)",
+             activations + "R",
+             statistics,
+             statistics,
+             "f32[64] on (tp=2): R",
+             "f32[64] on (tp=2): R"},
+            {{"normalized_shape", std::vector<int64_t>{64}},
+             {"output_mask", c10::List<bool>({true, true, true})}}),
+        "R")
+        << rows;
+  }
+}
+
 TEST(LayoutChoice, CountsTheRedistributionOverTheWholeMesh) {
   const auto a = spec("f32[64, 64] on (2, 2): S(0) S(1)");
   const auto b = spec("f32[64, 64] on (2, 2): S(1) S(0)");
