@@ -68,6 +68,9 @@ ChoiceCost::ChoiceCost(const OpCall& call)
   for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
     shape_.push_back(call.mesh.size(m));
     world_ *= shape_.back();
+    for (const auto& input : call.inputs) {
+      sharded_ |= input.placement(m).is_sharded() ? mesh_dim_bit(m) : 0;
+    }
     if (shape_.back() > 1) {
       const LinkCost link = links_.over({m});
       fastest_.latency_us = std::min(fastest_.latency_us, link.latency_us);
@@ -212,13 +215,6 @@ Picoseconds ChoiceCost::redistribution_at_least(
         std::max(least, time(all_reduced_elements(i, first))));
   }
   return std::max<Picoseconds>(0, least - kRounding);
-}
-
-bool ChoiceCost::has_sharded_input(size_t mesh_dim) const {
-  return std::any_of(
-      call_.inputs.begin(), call_.inputs.end(), [&](const OpInput& input) {
-        return input.spec->placements()[mesh_dim].is_sharded();
-      });
 }
 
 // True if the operands keep the tensor whole on a mesh dimension: none is

@@ -51,7 +51,9 @@ class ChoiceCost {
   struct InputChange;
 
   uint64_t moving_dims(const MeshStrategy& first) const;
-  bool has_sharded_input(size_t mesh_dim) const;
+  bool has_sharded_input(size_t mesh_dim) const {
+    return (sharded_ & mesh_dim_bit(mesh_dim)) != 0;
+  }
   bool keeps_whole(const MeshStrategy& first, size_t mesh_dim) const;
   Picoseconds redistribution(size_t i, const Placements& to) const;
   Picoseconds redistribution_at_least(size_t i, const Placements& first) const;
@@ -72,6 +74,7 @@ class ChoiceCost {
   MeshDims shape_;
   LinkCost fastest_;
   int64_t world_ = 1;
+  uint64_t sharded_ = 0; // mesh dimensions on which an input is sharded
   // For each result of a gradient formula, the input whose gradient it is; -1
   // if that is not known.
   c10::SmallVector<int, 4> exits_;

@@ -2,6 +2,7 @@
 #include "tests/ops/rule_calls.h"
 
 #include "tests/ops/further_calls.h"
+#include "tests/ops/output_meta.h"
 #include "tests/ops/spatial_calls.h"
 
 #include <dtensor/ops/path/stack_impl.h>
@@ -389,17 +390,6 @@ PlainCall call_with(const c10::OperatorHandle& op, at::ScalarType dtype) {
   call.results = cloned(call.arguments); // the operator may write them
   op.callBoxed(&call.results);
   return call;
-}
-
-OutputMeta meta_of_result(const at::Tensor& t) {
-  OutputMeta meta;
-  meta.defined = t.defined();
-  if (t.defined()) {
-    meta.sizes.assign(t.sizes().begin(), t.sizes().end());
-    meta.strides.assign(t.strides().begin(), t.strides().end());
-    meta.dtype = t.scalar_type();
-  }
-  return meta;
 }
 
 } // namespace

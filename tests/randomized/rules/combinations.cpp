@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "combinations.h"
 
+#include "tests/ops/output_meta.h"
+
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/propagate.h>
@@ -31,17 +33,6 @@ DeviceMesh mesh_without_world(int64_t ranks) {
   return parse_spec(c10::str("f32[1] on (", ranks, "): R")).spec()->mesh();
 }
 
-OutputMeta meta_of_result(const at::Tensor& t) {
-  OutputMeta meta;
-  meta.defined = t.defined();
-  if (t.defined()) {
-    meta.sizes.assign(t.sizes().begin(), t.sizes().end());
-    meta.strides.assign(t.strides().begin(), t.strides().end());
-    meta.dtype = t.scalar_type();
-  }
-  return meta;
-}
-
 OpCall op_call_of(
     const Call& call,
     const Truth& truth,
@@ -61,7 +52,7 @@ OpCall op_call_of(
       });
   OpCall result(call.op.schema(), call.arguments, mesh, std::move(inputs));
   for (const auto& value : truth.no_grad.values) {
-    result.outputs.push_back(meta_of_result(value));
+    result.outputs.push_back(testing::meta_of_result(value));
   }
   return result;
 }
