@@ -142,7 +142,7 @@ TEST(View, TakesGradientsInAnyLayout) {
 
 TEST(View, ExplainsLostSharding) {
   const std::string heads =
-      " If the dim contains heads, shard between heads: set `unit` of "
+      " If the dim contains heads, shard between heads: set `multiple_of` of "
       "ColwiseParallel to the features of a head.";
   run_ranks(4, [&] {
     const auto tp = init_device_mesh(at::kCPU, {4}, {"tp"});

@@ -122,7 +122,7 @@ TEST(NamedErrors, KeepTheirType) {
 }
 
 // Three heads of four features on two ranks.
-TEST(NamedErrors, OfHeadsThatDoNotDivideNameUnit) {
+TEST(NamedErrors, OfHeadsThatDoNotDivideNameMultipleOf) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto q = filled(torch::nn::Linear(4, 12));
@@ -132,8 +132,9 @@ TEST(NamedErrors, OfHeadsThatDoNotDivideNameUnit) {
         error_of([&] {
           q(x).view({2, 5, 3, 4});
         }),
-        HasSubstr("If the dim contains heads, shard between heads: set `unit` "
-                  "of ColwiseParallel to the features of a head."));
+        HasSubstr(
+            "If the dim contains heads, shard between heads: set "
+            "`multiple_of` of ColwiseParallel to the features of a head."));
     auto whole = filled(torch::nn::Linear(4, 12));
     parallelize_module(
         *whole,

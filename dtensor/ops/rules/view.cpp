@@ -57,7 +57,8 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
       call.mesh.dim_label(lost),
       as_code(layout.inputs),
       may_be_heads ? " If the dim contains heads, shard between heads: set "
-                     "`unit` of ColwiseParallel to the features of a head."
+                     "`multiple_of` of ColwiseParallel to the features of a "
+                     "head."
                    : "");
 }
 
