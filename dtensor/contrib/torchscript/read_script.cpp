@@ -208,6 +208,14 @@ class Reader {
     return any;
   }
 
+  static bool has_tensors(const jit::Stack& stack) {
+    bool any = false;
+    for (const auto& value : stack) {
+      visit_tensors_in(value, [&](const at::Tensor&) { any = true; });
+    }
+    return any;
+  }
+
   // Marks results that may differ in another call of forward().
   void mark_if_varying(const jit::Node& node, const jit::Stack& stack) {
     const bool is_fixed =
@@ -230,12 +238,14 @@ class Reader {
 
   // --- calls -----------------------------------------------------------------
 
+  // Runs an operator on numbers. No operator runs on data: LibTorch trusts some
+  // arguments of a script, which may come from anywhere.
   bool read_operator(
       const jit::Node& node,
       const c10::OperatorHandle& op,
       jit::Stack stack) {
     make_without_data(op, stack);
-    if (has_read(stack)) {
+    if (has_tensors(stack)) {
       return read_call(node, op, std::move(stack));
     }
     if (op.hasTag(at::Tag::nondeterministic_seeded) &&

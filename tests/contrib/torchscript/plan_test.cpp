@@ -416,5 +416,17 @@ TEST(ScriptPlans, WriteNoFiles) {
   EXPECT_FALSE(std::filesystem::exists(mapped));
 }
 
+// The quotient of the least integer and -1 ends the process.
+TEST(ScriptPlans, RunNoOperatorOnDataOfTheScript) {
+  torch::jit::Module script("__torch__.Divides");
+  script.register_parameter("w", torch::randn({8, 8}), false);
+  script.define(
+      "def forward(self, x):\n"
+      "    a = torch.sub(torch.tensor([-9223372036854775807]), 1)\n"
+      "    b = torch.div(a, torch.tensor([-1]), rounding_mode='trunc')\n"
+      "    return torch.linear(x, self.w, None) + b\n");
+  EXPECT_EQ(find_tp_plan(script, {torch::randn({4, 8})}).size(), 0);
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor
