@@ -14,6 +14,7 @@ set(DTENSOR_BASE_HEADERS
   dtensor/version.h
 )
 set(DTENSOR_BASE_SOURCES
+  dtensor/shortened_impl.h
   dtensor/torch_nodes_impl.h
 )
 

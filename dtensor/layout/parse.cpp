@@ -2,6 +2,7 @@
 #include <dtensor/layout/text.h>
 
 #include <dtensor/error.h>
+#include <dtensor/shortened_impl.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,9 +12,6 @@
 
 namespace dtensor {
 namespace {
-
-// Maximum number of bytes of the text that an error quotes.
-constexpr size_t kLongestQuote = 200;
 
 // Limits on parsed layouts, far above any real cluster. Memory and time grow
 // with the number of ranks and the number of blocks of strided shards.
@@ -84,12 +82,11 @@ class Reader {
   [[noreturn]] void fail(const std::string& expected) {
     skip_blanks();
     DTENSOR_THROW_VALUE(
-        "[{}] expected {} at position {}: \"{}{}\". Write {}.",
+        "[{}] expected {} at position {}: \"{}\". Write {}.",
         where_,
         expected,
         position_,
-        text_.substr(0, kLongestQuote),
-        text_.size() > kLongestQuote ? "..." : "",
+        detail::shortened(text_),
         notation_);
   }
 

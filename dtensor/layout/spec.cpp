@@ -5,6 +5,7 @@
 #include <dtensor/layout/intern_impl.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/shortened_impl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -65,7 +66,7 @@ void check_partials_agree(PlacementsRef placements, const char* where) {
       "[{}] a layout cannot mix Partial reductions: {}. Redistribute one of "
       "them first.",
       where,
-      to_string(PlacementsRef(partials)));
+      detail::shortened(to_string(PlacementsRef(partials))));
 }
 
 Placement normalize(
@@ -83,7 +84,7 @@ Placement normalize(
       "have: it has {}. Use {}.",
       where,
       to_string(placement),
-      mesh.dim_label(static_cast<int64_t>(mesh_dim)),
+      detail::shortened(mesh.dim_label(static_cast<int64_t>(mesh_dim))),
       ndim,
       ndim == 0
           ? std::string("R")
@@ -182,8 +183,8 @@ Placements normalize_placements(
       where,
       detail::pluralize(placements.size(), "placement"),
       detail::pluralize(mesh.ndim(), "dimension"),
-      to_string(placements),
-      to_string(mesh));
+      detail::shortened(to_string(placements)),
+      detail::shortened(to_string(mesh)));
   check_partials_agree(placements, where);
   Placements normalized;
   for (size_t i = 0; i < placements.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/shortened_impl.h>
 
 #include <c10/util/StringUtil.h>
 
@@ -18,13 +19,14 @@ std::string expected(const GraphInput& input) {
     sizes.push_back(
         size.symbol.empty() ? std::to_string(size.value) : size.symbol);
   }
-  return short_name(input.dtype) + "[" + c10::Join(", ", sizes) + "]";
+  return short_name(input.dtype) + "[" + shortened(c10::Join(", ", sizes)) +
+      "]";
 }
 
 std::string limits_text(const std::string& symbol, const SymbolRange& range) {
   return detail::format_text(
       "{} from {}{}",
-      symbol,
+      shortened(symbol),
       range.least,
       range.most ? c10::str(" to ", *range.most) : std::string(" on"));
 }
@@ -43,7 +45,7 @@ class Check {
           given.isScalar(),
           "[{}] input {} of {} must be a number, got {}. Pass a number.",
           kProgram,
-          input.name,
+          shortened(input.name),
           state_.path,
           given.tagKind());
       return;
@@ -52,7 +54,7 @@ class Check {
         given.isTensor() && given.toTensor().defined(),
         "[{}] input {} of {} must be a tensor, {}, got {}. Pass a tensor.",
         kProgram,
-        input.name,
+        shortened(input.name),
         state_.path,
         expected(input),
         given.tagKind());
@@ -76,7 +78,7 @@ class Check {
         "Pass a tensor of that dtype and shape, or export the program with "
         "dynamic_shapes.",
         kProgram,
-        input.name,
+        shortened(input.name),
         state_.path,
         shape_text(t.scalar_type(), t.sizes()),
         expected(input),
@@ -95,10 +97,10 @@ class Check {
       const auto& seen = known->second;
       why = detail::format_text(
           ", where {} is {} as in dim {} of {}",
-          wanted.symbol,
+          shortened(wanted.symbol),
           seen.size,
           seen.dim,
-          seen.input);
+          shortened(seen.input));
       return false;
     }
     const auto range = ranges_.find(wanted.symbol);
@@ -144,7 +146,7 @@ void check_inputs(
       kProgram,
       state.path,
       pluralize(names.size(), "input"),
-      c10::Join(", ", names),
+      shortened(c10::Join(", ", names), 1000),
       inputs.size());
   Check check(state);
   size_t next = 0;

@@ -25,7 +25,7 @@ std::string describe_node(const GraphNode& node, const std::string& path) {
   return detail::format_text(
       "in {}{}{} ({})",
       node.target,
-      node.module.empty() ? "" : " of " + node.module,
+      node.module.empty() ? "" : " of " + shown_name(node.module),
       describe_source(node.source),
       path);
 }

@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/shortened_impl.h>
 
 #include <algorithm>
 #include <charconv>
@@ -27,8 +28,8 @@ struct StyleWords {
       "[parse_plan] \"{} {}\": {}. Styles: colwise (multiple_of=n, "
       "fused_projections=n, output=S(1)), rowwise (multiple_of=n, "
       "output=S(1)), sequence (dim=n).",
-      line.pattern,
-      line.style,
+      detail::shortened(line.pattern),
+      detail::shortened(line.style),
       why);
 }
 
@@ -55,11 +56,14 @@ StyleWords words_of(const PlanEntryText& line) {
     if (words.style.empty()) {
       words.style = word;
     } else if (equals == std::string::npos) {
-      refuse(line, "\"" + word + "\" is not an option of this style");
+      refuse(
+          line,
+          "\"" + detail::shortened(word) + "\" is not an option of this style");
     } else if (!words.options
                     .emplace(word.substr(0, equals), word.substr(equals + 1))
                     .second) {
-      refuse(line, word.substr(0, equals) + " is given twice");
+      refuse(
+          line, detail::shortened(word.substr(0, equals)) + " is given twice");
     }
   }
   return words;
@@ -135,11 +139,13 @@ ParallelizePlanEntry entry_of(const PlanEntryText& line) {
     style = std::make_shared<SequenceParallel>(
         SequenceParallelOptions{.sequence_dim = number(line, words, "dim", 1)});
   } else {
-    refuse(line, "unknown style \"" + words.style + "\"");
+    refuse(line, "unknown style \"" + detail::shortened(words.style) + "\"");
   }
   if (!words.options.empty()) {
     refuse(
-        line, words.style + " has no option " + words.options.begin()->first);
+        line,
+        words.style + " has no option " +
+            detail::shortened(words.options.begin()->first));
   }
   return {line.pattern, std::move(style)};
 }

@@ -76,7 +76,7 @@ void refuse_call(
   DTENSOR_THROW_NOT_IMPLEMENTED(
       "[load_program] {}: {}{} cannot be run: {}.",
       origin.path,
-      call.at("target").text(),
+      shown_name(call.at("target").text()),
       describe_source(
           source_line(text_or_empty(call.at("metadata"), "stack_trace"))),
       why);
@@ -211,7 +211,7 @@ void GraphReader::read_arguments(
   for (const auto& input : call.at("inputs").elements()) {
     const auto name = input.at("name");
     if (!given.emplace(name.text(), input.at("arg")).second) {
-      name.refuse("duplicate argument " + name.text());
+      name.refuse("duplicate argument " + shown_name(name.text()));
     }
   }
   for (const auto& argument : schema.arguments()) {
@@ -230,7 +230,7 @@ void GraphReader::read_arguments(
   }
   if (!given.empty()) {
     refuse(
-        "an argument " + given.begin()->first +
+        "an argument " + shown_name(given.begin()->first) +
         ", which this LibTorch's operator does not take");
   }
 }
@@ -277,7 +277,7 @@ Result GraphReader::read_result(
   if (kind == "as_none") {
     return {false, {std::nullopt}};
   }
-  refuse("a result of unsupported kind " + kind);
+  refuse("a result of unsupported kind " + shown_name(kind));
 }
 
 // --- scopes ------------------------------------------------------------------

@@ -36,7 +36,7 @@ void read_size(JsonView size, GraphInput& input) {
     sizes.push_back(before.value);
   }
   if (!add_size(sizes, static_cast<uint64_t>(read.value))) {
-    size.refuse(input.name + " has too many elements");
+    size.refuse(shown_name(input.name) + " has too many elements");
   }
   input.sizes.push_back(std::move(read));
 }
@@ -45,7 +45,7 @@ void read_tensor(JsonView meta, GraphInput& input) {
   const auto dtype = meta.at("dtype");
   const auto* format = exported_format(dtype.integer());
   if (format == nullptr) {
-    dtype.refuse(input.name + " has an unknown dtype");
+    dtype.refuse(shown_name(input.name) + " has an unknown dtype");
   }
   input.dtype = format->dtype;
   input.requires_grad = meta.at("requires_grad").boolean();

@@ -244,7 +244,7 @@ class OperandReader {
     if (kind == "as_device") {
       return device_of(value);
     }
-    context_.refuse("an argument of unsupported kind " + kind);
+    context_.refuse("an argument of unsupported kind " + shown_name(kind));
   }
 
   int64_t dtype_of(JsonView number) const {
@@ -295,7 +295,7 @@ class OperandReader {
       return fitting(IValue(), given_type);
     }
     if (!value.is_array()) {
-      context_.refuse(kind + " instead of a list");
+      context_.refuse(shown_name(kind) + " instead of a list");
     }
     const bool optional = element.kind() == TypeKind::OptionalType;
     ListOperand list{kind_of(without_optional(element), optional), {}};

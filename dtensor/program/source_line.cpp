@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/source_line_impl.h>
 
+#include <dtensor/shortened_impl.h>
+
 #include <sstream>
 #include <string_view>
 
@@ -50,7 +52,7 @@ std::string source_line(const std::string& stack_trace) {
 }
 
 std::string describe_source(const std::string& line) {
-  return line.empty() ? "" : " at " + line;
+  return line.empty() ? "" : " at " + shortened(line);
 }
 
 } // namespace dtensor::detail

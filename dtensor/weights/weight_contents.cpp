@@ -4,6 +4,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/shortened_impl.h>
 
 #include <c10/util/StringUtil.h>
 
@@ -303,7 +304,7 @@ void WeightFile::Contents::check_can_be_read(
       "[{}] \"{}\" in {} is {}, which is not supported. Convert it to F16, "
       "Q8_0, Q4_0, Q4_1, Q4_K or Q6_K.",
       where,
-      weight.name,
+      detail::shortened(weight.name),
       path,
       weight.format);
 }

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/shortened_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
 #include <dtensor/weights/zip_directory_impl.h>
 
@@ -32,7 +33,7 @@ void check_within(
         interval.begin,
         interval.end,
         dim,
-        weight.name,
+        detail::shortened(weight.name),
         shape_text(weight.dtype, weight.sizes));
   }
 }
@@ -46,7 +47,7 @@ void check_parts(
       "[WeightFile::read] got intervals for {} of \"{}\", {}. Pass a list of "
       "them for each dimension.",
       detail::pluralize(parts.size(), "dimension"),
-      weight.name,
+      detail::shortened(weight.name),
       shape_text(weight.dtype, weight.sizes));
   Sizes sizes;
   for (size_t d = 0; d < parts.size(); ++d) {
@@ -57,7 +58,7 @@ void check_parts(
       out.defined() && out.sizes() == at::IntArrayRef(sizes),
       "[WeightFile::read] these intervals of \"{}\" have shape {}, but out has "
       "{}. Pass a tensor of that shape.",
-      weight.name,
+      detail::shortened(weight.name),
       at::IntArrayRef(sizes),
       out.defined() ? c10::str(out.sizes()) : std::string("none"));
 }
@@ -86,7 +87,7 @@ void check_bytes(
       detail::crc32_of(stored.data, bytes) == crc32,
       "[WeightFile::read] \"{}\" in {} is damaged: wrong checksum. Copy the "
       "file again.",
-      weight.name,
+      detail::shortened(weight.name),
       path);
 }
 
@@ -96,7 +97,7 @@ const WeightInfo& weight_of(const WeightFile& file, std::string_view name) {
       weight != nullptr,
       "[WeightFile::read] {} has no weight \"{}\". weights() lists its names.",
       file.path(),
-      name);
+      detail::shortened(name));
   return *weight;
 }
 

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
+#include <tests/long_texts.h>
 
 #include <random>
 #include <sstream>
@@ -224,6 +225,27 @@ TEST(TextErrors, ALayoutThatReadsButDoesNotExist) {
       value_error_of([] { parse_spec("f32[2] on (1): R R").spec(); }),
       "[parse_spec] 2 placements for a mesh of 1 dimension: [R R] on (1). Pass "
       "one placement per mesh dimension.");
+}
+
+TEST(TextErrors, AreShort) {
+  const std::string layouts[] = {
+      "f32[8, 6; 1, 8] on (dp=2, tp=4): S(0) P(sum)",
+      "bf16[9] on (2, 3): SS(0, sf=3, u=2), R",
+      "f32[2] on (1): P(sum) P(max)"};
+  for (const auto& layout : layouts) {
+    for (const auto& text : test_text::with_long_parts(layout)) {
+      const auto error = value_error_of([&] { parse_spec(text).spec(); });
+      EXPECT_LE(error.size(), test_text::kLongestError) << error;
+    }
+  }
+  EXPECT_EQ(
+      value_error_of([] {
+        parse_spec("f32[2] on (1):" + test_text::repeated_to_length(" R"))
+            .spec();
+      }),
+      "[parse_spec] 10000 placements for a mesh of 1 dimension: [" +
+          test_text::repeated_to_length("R ").substr(0, 200) +
+          "...] on (1). Pass one placement per mesh dimension.");
 }
 
 // A layout can be far larger than its text, so sizes are bounded.

@@ -6,6 +6,8 @@
 #include <dtensor/testing/expect.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
+#include <tests/long_texts.h>
 #include <torch/torch.h>
 
 namespace dtensor {
@@ -493,6 +495,18 @@ TEST(ProgramPlans, AreParsedAndPrinted) {
   EXPECT_EQ(
       message(std::string("a colwise\0b", 11)),
       "[parse_plan] the text contains a zero byte at position 9. Remove it.");
+}
+
+TEST(PlanText, ErrorsAreShort) {
+  const std::string plan =
+      "a.*.q colwise multiple_of=4 output=S(1)\n"
+      "b rowwise output=S(0, u=2)\n"
+      "n sequence dim=1\n";
+  for (const auto& text : test_text::with_long_parts(plan)) {
+    const auto error =
+        test_text::error_of([&] { make_plan(parse_plan(text)); });
+    EXPECT_LE(error.size(), test_text::kLongestError) << error;
+  }
 }
 
 TEST(PlanText, IsInProportionToItsLines) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests files that try to harm their reader. Each gives an error that names the
 // file and the place, or takes memory about proportional to its size.
+#include <dtensor/weights/load_weights.h>
 #include <dtensor/weights/weight_file.h>
 #include <tests/error_of.h>
+#include <tests/long_texts.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -85,6 +87,46 @@ TEST(HostileSafetensors, DimensionsAreLimited) {
   EXPECT_EQ(error(65), "header: w.shape[64]: it has more than 64 dimensions");
   EXPECT_EQ(
       error(500000), "header: w.shape[64]: it has more than 64 dimensions");
+}
+
+TEST(HostileSafetensors, ErrorsAreShort) {
+  const Folder folder;
+  const std::string header =
+      R"({"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+      R"("four":{"dtype":"F4","shape":[2],"data_offsets":[4,5]}})";
+  for (const auto& text : test_text::with_long_parts(header)) {
+    const auto path =
+        folder.write("a.safetensors", safetensors_of(text, "12345"));
+    const auto expect_short = [&](const auto& read) {
+      const auto error = error_of([&] { read(*open_weights(path)); });
+      EXPECT_LE(error.size(), test_text::kLongestError) << error;
+    };
+    expect_short([](const WeightFile& file) {
+      for (const auto& weight : file.weights()) {
+        file.read(weight.name);
+      }
+    });
+    expect_short([](const WeightFile& file) {
+      file.read(file.weights().back().name, {}, at::empty({}));
+    });
+    expect_short([](const WeightFile& file) {
+      load_weights(*torch::nn::Linear(1, 1), file);
+    });
+  }
+}
+
+// The error lists the first of many names.
+TEST(HostileSafetensors, ListsOfNamesAreShort) {
+  const Folder folder;
+  const auto path = folder.write("many", many_tensors(20000));
+  const auto error = error_of(
+      [&] { load_weights(*torch::nn::Linear(1, 1), *open_weights(path)); });
+  EXPECT_LE(error.size(), test_text::kLongestError) << error;
+  EXPECT_NE(
+      error.find("not in the file: weight, bias; not in the model: 0, 1, 10, "),
+      error.npos)
+      << error;
+  EXPECT_NE(error.find(" and 19900 more. Map names"), error.npos) << error;
 }
 
 // A quadratic reader runs into the time limit of the suite.

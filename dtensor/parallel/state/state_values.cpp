@@ -10,9 +10,12 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/shortened_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <numeric>
 #include <unordered_map>
 
@@ -137,8 +140,18 @@ void add_names(
     std::string& text,
     const char* what,
     const std::vector<std::string>& names) {
-  if (!names.empty()) {
-    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
+  constexpr size_t kMostNames = 100;
+  constexpr size_t kLongest = 300; // a name, and perhaps two shapes
+  if (names.empty()) {
+    return;
+  }
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i) {
+    shown.push_back(shortened(names[i], kLongest));
+  }
+  text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", shown));
+  if (names.size() > kMostNames) {
+    text += c10::str(" and ", names.size() - kMostNames, " more");
   }
 }
 
