@@ -69,7 +69,8 @@ class Writes {
   void find_sharing() {
     std::vector<std::vector<Slot>> sharing(graph_.num_slots);
     for (Slot slot = 0; slot < graph_.num_slots; ++slot) {
-      sharing[first_of(slot)].push_back(slot);
+      graph_.memory.push_back(first_of(slot));
+      sharing[graph_.memory.back()].push_back(slot);
     }
     for (auto& slots : sharing) {
       sharing_.push_back(

@@ -188,8 +188,9 @@ struct Graph {
   std::vector<std::pair<std::string, SymbolRange>> symbols;
   size_t num_slots = 0;
   std::vector<std::vector<Use>> uses; // by slot, in order of calls
-  std::map<Slot, ValueMeta> metas;    // of tensors, as far as known
-  bool casts = false;                 // has autocast scopes
+  std::vector<Slot> memory; // by slot: the first slot that shares its memory
+  std::map<Slot, ValueMeta> metas; // of tensors, as far as known
+  bool casts = false;              // has autocast scopes
 };
 
 } // namespace dtensor::detail

@@ -27,6 +27,9 @@ using Args = c10::ArrayRef<IValue>;
 
 // Number of remembered combinations of sizes and layouts for each call.
 constexpr size_t kMostSeen = 8;
+// Maximum number of later uses of a value that decide its route. A value may be
+// redistributed again after each of many writes.
+constexpr int64_t kMostLaterUses = 64;
 
 // Returns the arguments of the call with tensors replaced by tensors without
 // data.
@@ -231,6 +234,9 @@ OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
       least = other;
     }
   }
+  if (all.empty()) {
+    made_in_[graph_.memory[slot]].push_back(slot);
+  }
   all.push_back({t, version, recorded, redistribute_autograd(from, to)});
   return all.back().value;
 }
@@ -243,19 +249,22 @@ std::vector<SpecPtr> OperandLayouts::later_layouts(
     const SpecPtr& from,
     const SpecPtr& first) const {
   std::vector<SpecPtr> wanted = {first};
-  for (const auto& use : graph_.uses[slot]) {
-    if (use.node < node) {
-      continue;
-    }
-    const auto& seen = seen_[use.node];
+  const auto& uses = graph_.uses[slot];
+  const auto first_use = std::lower_bound(
+      uses.begin(), uses.end(), node, [](const Use& use, size_t at) {
+        return use.node < at;
+      });
+  const auto count = std::min(uses.end() - first_use, kMostLaterUses);
+  for (auto use = first_use; use != first_use + count; ++use) {
+    const auto& seen = seen_[use->node];
     const auto as_now =
         std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
-          return layouts.changes_any && layouts.from[use.arg] == from;
+          return layouts.changes_any && layouts.from[use->arg] == from;
         });
     if (as_now == seen.end()) {
       continue;
     }
-    const auto& to = as_now->wanted[use.arg];
+    const auto& to = as_now->wanted[use->arg];
     if (std::find(wanted.begin(), wanted.end(), to) == wanted.end()) {
       wanted.push_back(to);
     }
@@ -343,9 +352,13 @@ void OperandLayouts::called(
     const torch::jit::Stack& results) {
   views_.end(results);
   for (const auto& shared : node.written) {
-    for (const auto slot : *shared) {
-      forget(slot);
+    const auto made = made_in_.extract(shared->front());
+    if (!made.empty()) {
+      for (const auto slot : made.mapped()) {
+        made_[slot].clear();
+      }
     }
+    views_.forget_unused();
   }
 }
 

@@ -17,6 +17,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace dtensor::detail {
@@ -82,6 +83,8 @@ class OperandLayouts {
   const Graph& graph_;
   GraphLayouts& seen_;
   std::vector<std::vector<Made>> made_; // by slot
+  /// Slots with redistributed versions, by the first slot that shares memory.
+  std::map<Slot, std::vector<Slot>> made_in_;
   WrittenViews views_;
 };
 

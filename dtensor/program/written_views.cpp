@@ -9,6 +9,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
+#include <unordered_set>
 #include <utility>
 
 namespace dtensor::detail {
@@ -27,6 +29,9 @@ bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
     return other.is_same(t);
   });
 }
+
+// Number of calls that are looked at each time that a value is released.
+constexpr size_t kCallsPerRelease = 16;
 
 } // namespace
 
@@ -55,22 +60,38 @@ void WrittenViews::end(const torch::jit::Stack& results) {
   if (all) { // other results are copies, as in a plain program
     calls_[begun_.node->in_place_args[0].sharing->front()].push_back(
         std::move(begun_));
+    ++num_calls_;
   }
   begun_ = {};
 }
 
+// Empties calls from the last to the first, because a view may be the base of a
+// later view, and then removes them.
 void WrittenViews::forget_unused() {
-  for (auto& [set, calls] : calls_) {
-    // Walks backward, because a view may be the base of a later view.
-    for (auto call = calls.end(); call != calls.begin();) {
-      --call;
+  if (++num_waits_ * kCallsPerRelease < num_calls_) {
+    return;
+  }
+  num_waits_ = 0;
+  num_calls_ = 0;
+  for (auto set = calls_.begin(); set != calls_.end();) {
+    auto& calls = set->second;
+    for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
       const bool used = std::any_of(
           call->views.begin(), call->views.end(), [](const auto& view) {
             return view.use_count() > 1;
           });
-      call = used ? call : calls.erase(call);
+      if (!used) {
+        *call = {};
+      }
     }
+    remove_empty(calls);
+    num_calls_ += calls.size();
+    set = calls.empty() ? calls_.erase(set) : std::next(set);
   }
+}
+
+void WrittenViews::remove_empty(ViewCalls& calls) {
+  std::erase_if(calls, [](const auto& call) { return call.node == nullptr; });
 }
 
 // Keeps the calls with views in use. Only the graph's values decide this,
@@ -80,24 +101,24 @@ void WrittenViews::keep_used(
     const at::Tensor& t,
     c10::ArrayRef<IValue> values,
     const std::vector<Slot>& sharing) {
-  std::vector<at::Tensor> used = {t};
+  std::unordered_set<const c10::TensorImpl*> used = {t.unsafeGetTensorImpl()};
   for (const auto slot : sharing) {
     if (values[slot].isTensor()) {
-      used.push_back(values[slot].toTensor());
+      used.insert(values[slot].toTensor().unsafeGetTensorImpl());
     }
   }
-  for (auto call = calls.end(); call != calls.begin();) {
-    --call;
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
     const bool is_used = std::any_of(
         call->views.begin(), call->views.end(), [&](const auto& view) {
-          return is_in(view, used);
+          return used.count(view.unsafeGetTensorImpl()) > 0;
         });
     if (is_used) {
-      used.push_back(call->args[call->base].toTensor());
+      used.insert(call->args[call->base].toTensor().unsafeGetTensorImpl());
     } else {
-      call = calls.erase(call);
+      *call = {};
     }
   }
+  remove_empty(calls);
 }
 
 // Takes the views of redistributed tensors again.

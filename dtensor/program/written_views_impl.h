@@ -24,7 +24,8 @@ class WrittenViews {
   /// in the node's in_place_args.
   void begin(const GraphNode& node, const torch::jit::Stack& args);
   void end(const torch::jit::Stack& results);
-  /// Releases calls if none of their views is in use.
+  /// Releases calls if none of their views is in use. Many calls are looked at
+  /// once in several of these calls, so that all take linear time.
   void forget_unused();
 
   /// Returns `t`, the argument `own` of a call, in layout `to`, and replaces
@@ -47,6 +48,7 @@ class WrittenViews {
   /// Replacements by original tensor.
   using Moved = std::map<const c10::TensorImpl*, at::Tensor>;
 
+  static void remove_empty(ViewCalls& calls);
   static void keep_used(
       ViewCalls& calls,
       const at::Tensor& t,
@@ -55,6 +57,8 @@ class WrittenViews {
   static void retake_views(ViewCalls& calls, Moved& moved);
 
   std::map<Slot, ViewCalls> calls_; // by the first slot that shares memory
+  size_t num_calls_ = 0;            // at most, in all of calls_
+  size_t num_waits_ = 0;            // of forget_unused() since the last look
   ViewCall begun_;
 };
 

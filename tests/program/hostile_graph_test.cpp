@@ -4,6 +4,7 @@
 #include "exported.h"
 #include "made_program.h"
 #include "tests/error_of.h"
+#include "tests/long_texts.h"
 #include "tests/weights/files.h"
 
 #include <dtensor/dtensor.h>
@@ -245,6 +246,76 @@ TEST(HostileGraph, AsStridedStaysWithinTheStorage) {
   EXPECT_EQ(strided("3", "2"), "");
   EXPECT_THAT(strided("4", "2"), HasSubstr("out of bounds"));
   EXPECT_THAT(strided("2", "2305843009213693952"), HasSubstr("overflowed"));
+}
+
+// Runs the calls on x, [[-2, -1, 0], [1, 2, 3]], on a mesh of one rank.
+at::Tensor result_on_mesh(const std::vector<std::string>& calls) {
+  const Folder folder;
+  const auto path = write_program(folder / "m.pt2", graph(calls));
+  at::Tensor result;
+  run_ranks(1, [&] {
+    const torch::NoGradGuard no_grad;
+    const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+    auto program = load_program(path);
+    parallelize_program(program, mesh);
+    const auto x = at::arange(-2, 4, at::kFloat).view({2, 3});
+    result = full_tensor(
+        program.run({distribute_tensor(x, mesh, {Shard(0)}), 3})[0].toTensor());
+  });
+  return result;
+}
+
+std::string clone(const std::string& from, const std::string& to) {
+  return call(
+      "torch.ops.aten.clone.default", {{"self", tensor(from)}}, {tensor(to)});
+}
+
+std::string column(const std::string& from, const std::string& to) {
+  return call(
+      "torch.ops.aten.select.int",
+      {{"self", tensor(from)}, {"dim", integer(1)}, {"index", integer(0)}},
+      {tensor(to)});
+}
+
+std::string relu_in_place(const std::string& from, const std::string& to) {
+  return call(
+      "torch.ops.aten.relu_.default", {{"self", tensor(from)}}, {tensor(to)});
+}
+
+// A run whose time is quadratic would exceed the time limit of the suite.
+TEST(HostileGraph, ManyWritesTakeLinearTime) {
+  constexpr int kMany = 32000;
+  const auto numbered = [](const char* name, int i) {
+    return name + std::to_string(i);
+  };
+  std::vector<std::string> one_memory = {clone("x", "a0")};
+  for (int i = 0; i < kMany; ++i) {
+    one_memory.push_back(relu_in_place(numbered("a", i), numbered("a", i + 1)));
+  }
+  one_memory.push_back(clone("a0", "y"));
+  EXPECT_EQ(result_on_mesh(one_memory).sum().item<float>(), 6);
+
+  std::vector<std::string> many_memories = {clone("x", "y")};
+  for (int i = 0; i < kMany; ++i) {
+    many_memories.push_back(clone("x", numbered("b", i)));
+    many_memories.push_back(column(numbered("b", i), numbered("v", i)));
+    many_memories.push_back(relu_in_place(numbered("v", i), numbered("w", i)));
+  }
+  EXPECT_EQ(result_on_mesh(many_memories).sum().item<float>(), 3);
+}
+
+TEST(HostileGraph, ManyViewsOfWrittenMemoryTakeLinearTime) {
+  constexpr int kMany = 32000;
+  std::vector<std::string> calls = {clone("x", "a")};
+  for (int i = 0; i < kMany; ++i) {
+    calls.push_back(column("a", "v" + std::to_string(i)));
+  }
+  for (int i = 0; i < kMany; ++i) {
+    const auto name = std::to_string(i);
+    calls.push_back(relu_in_place("v" + name, "w" + name));
+  }
+  calls.push_back(clone("a", "y"));
+  EXPECT_EQ(result_on_mesh(calls).sum().item<float>(), 5); // one column
 }
 
 // --- texts -------------------------------------------------------------------
@@ -698,6 +769,46 @@ TEST(HostileGraph, ManyWritesTakeLinearMemory) {
   }
   ASSERT_EQ(lists.size(), 1U);
   EXPECT_EQ((*lists.begin())->size(), kMany + 1U);
+}
+
+// --- texts -------------------------------------------------------------------
+
+TEST(HostileGraph, ErrorsAreShort) {
+  auto whole = graph(
+      {relu("x", "z"),
+       call(
+           "_operator.add",
+           {{"a", number("n")}, {"b", integer(2)}},
+           {R"({"as_sym_int": {"as_name": "m"}})"}),
+       call(
+           "torch.ops.aten.cat.default",
+           {{"tensors", R"({"as_tensors": [{"name": "z"}, {"name": "x"}]})"},
+            {"dim", integer(1)}},
+           {tensor("y")})});
+  ASSERT_EQ(error_of_graph(whole), "");
+  for (const auto& text : test_text::with_long_parts(whole)) {
+    const auto error = error_of([&] {
+      detail::read_graph(text, {"m.pt2", c10::kCPU, {}, "models/model.json"});
+    });
+    EXPECT_LE(error.size(), test_text::kLongestError) << error;
+  }
+}
+
+// The names of a graph also stand in errors of its calls.
+TEST(HostileGraph, ErrorsOfCallsAreShort) {
+  const Folder folder;
+  const auto text = graph({relu("x", "y")});
+  for (const auto& changed : test_text::with_long_parts(text)) {
+    const auto error = error_of([&] {
+      auto program = load_program(write_program(folder / "m.pt2", changed));
+      program.run({torch::ones({2, 3}), torch::ones({2, 3})});
+    });
+    EXPECT_LE(error.size(), test_text::kLongestError) << error;
+    const auto other_error = error_of([&] {
+      load_program(folder / "m.pt2").run({torch::ones({2, 3})});
+    });
+    EXPECT_LE(other_error.size(), test_text::kLongestError) << other_error;
+  }
 }
 
 // --- records -----------------------------------------------------------------
