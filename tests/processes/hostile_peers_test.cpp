@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -109,20 +110,63 @@ TEST(HostilePeers, ASilentListener) {
           HasSubstr(" did not answer within")));
 }
 
+// Expects an error at once: the timeout is longer than the limit of the suite.
+void expect_foreign(
+    const std::function<void(int)>& serve,
+    const std::string& answer) {
+  const Server server(serve);
+  EXPECT_EQ(
+      error_at("tcp://" + server.address(), 1, std::chrono::minutes(30)),
+      "[init_process_group] the service at " + server.address() +
+          " is not the store of a job: it answers \"" + answer +
+          "\". Set MASTER_ADDR and MASTER_PORT to an address of rank 0's host "
+          "and a free port.");
+}
+
+void send_all(int connection, const std::string& text) {
+  static_cast<void>(!send(connection, text.data(), text.size(), MSG_NOSIGNAL));
+}
+
 TEST(HostilePeers, AListenerWithAnotherProtocol) {
-  for (const std::string& text :
-       {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"),
-        std::string(4096, '\0'),
-        std::string(4096, '\xff'),
-        std::string("\0\0\0\0", 4)}) {
-    const Server server([&](int connection) {
-      static_cast<void>(
-          !send(connection, text.data(), text.size(), MSG_NOSIGNAL));
-    });
-    EXPECT_THAT(
-        error_at("tcp://" + server.address(), 1),
-        AllOf(HasSubstr("[init_process_group]"), HasSubstr(server.address())));
+  using namespace std::string_literals;
+  const std::vector<std::pair<std::string, std::string>> services = {
+      {"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n",
+       "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3??"},
+      {"220 oak ESMTP\r\n", "220 oak ESMTP??"},
+      {std::string(4096, '\0'), std::string(40, '?')},
+      {std::string(4096, 'x'), std::string(40, 'x')},
+      {"\0\0\0\0"s, "????"}};
+  for (const auto& [text, shown] : services) {
+    expect_foreign([&](int connection) { send_all(connection, text); }, shown);
   }
+}
+
+// Such services speak after the client.
+TEST(HostilePeers, AListenerThatAnswersInAnotherProtocol) {
+  expect_foreign(
+      [](int connection) {
+        std::array<char, 4> request{};
+        static_cast<void>(!recv(connection, request.data(), 4, 0));
+        send_all(connection, "HTTP/1.1 400 Bad Request\r\n\r\n");
+      },
+      "HTTP/1.1 400 Bad Request????");
+  expect_foreign(
+      [](int connection) {
+        std::array<char, 10> request{};
+        const auto count = recv(connection, request.data(), 10, 0);
+        send_all(connection, {request.data(), static_cast<size_t>(count)});
+      },
+      "?\xce\xf7\x85<??\xe5?\xd7");
+}
+
+TEST(StoreRequest, IsAnsweredByItsNumber) {
+  const auto request = detail::store_request();
+  const std::string number(request.data() + 6, 4);
+  for (size_t size = 0; size <= 4; ++size) {
+    EXPECT_TRUE(detail::begins_store_answer(number.substr(0, size)));
+  }
+  EXPECT_FALSE(detail::begins_store_answer(number + "x"));
+  EXPECT_FALSE(detail::begins_store_answer("x"));
 }
 
 TEST(HostilePeers, AListenerThatClosesConnections) {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
@@ -268,6 +269,37 @@ TEST(LaunchVariables, AreErrorsOfRunWorldToo) {
         error_of_run(),
         HasSubstr("WORLD_SIZE is not a number from 1 to 1048576"));
   }
+}
+
+TEST(LaunchVariables, OfASingleProcessNeedNoAddressForItsThreads) {
+  const Environment environment(Variables{
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"DTENSOR_RANKS_PER_PROCESS", "2"}});
+  std::atomic<int64_t> sum{0};
+  run_world(5, [&] { sum += get_rank() + 10 * get_world_size(); });
+  EXPECT_EQ(sum, 1 + 40);
+}
+
+TEST(LaunchVariables, ThatDoNotCountTheRanksOfThisHostAreNamed) {
+  const auto error_of_run = [](const Variables& variables) {
+    const Environment environment(variables);
+    return test::error_of<c10::ValueError>([] { run_world(1, [] {}); });
+  };
+  const auto expected = [](const std::string& why) {
+    return "[init_process_group] no rendezvous address for 2 ranks: " + why +
+        ", so they may be on several hosts. Set MASTER_ADDR and MASTER_PORT, "
+        "or use an init_method.";
+  };
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  EXPECT_EQ(error_of_run(variables), expected("LOCAL_WORLD_SIZE is not set"));
+  variables["LOCAL_WORLD_SIZE"] = "1";
+  EXPECT_EQ(error_of_run(variables), expected("LOCAL_WORLD_SIZE is \"1\""));
+  EXPECT_EQ(
+      error_of_run(
+          {{"SLURM_PROCID", "0"},
+           {"SLURM_NTASKS", "2"},
+           {"SLURM_STEP_ID", "0"},
+           {"SLURM_STEP_NUM_NODES", "2"}}),
+      expected("SLURM_STEP_NUM_NODES is \"2\""));
 }
 
 // Options of the program complete the variables.

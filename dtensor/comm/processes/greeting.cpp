@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kGreetingBytes = 4096;
 constexpr char kNote = 'n';
 constexpr char kRefusal = 'r';
+constexpr uint32_t kPingNumber = 0xD705E50E; // not the text of a protocol
 
 // Makes text from another process safe to quote in an error.
 std::string printable(std::string_view text) {
@@ -146,6 +147,27 @@ int parse_note(std::string_view bytes) {
       kInitProcessGroup,
       printable(bytes.substr(0, 40)));
   return *port;
+}
+
+StoreRequest store_request() {
+  constexpr char kValidate = 0;
+  constexpr uint32_t kMagic = 0x3C85F7CE;
+  constexpr char kPing = 13;
+  StoreRequest request{kValidate};
+  std::memcpy(&request[1], &kMagic, sizeof(kMagic));
+  request[5] = kPing;
+  std::memcpy(&request[6], &kPingNumber, sizeof(kPingNumber));
+  return request;
+}
+
+bool begins_store_answer(std::string_view bytes) {
+  std::array<char, sizeof(kPingNumber)> answer{};
+  std::memcpy(answer.data(), &kPingNumber, answer.size());
+  return std::string_view(answer.data(), answer.size()).starts_with(bytes);
+}
+
+std::string foreign_answer_text(std::string_view bytes) {
+  return "\"" + printable(bytes.substr(0, 40)) + "\"";
 }
 
 // The file is a sequence of keys and values, each preceded by its length.

@@ -4,6 +4,7 @@
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/comm/rank/most_ranks_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/shortened_impl.h>
 
 #include <c10/util/StringUtil.h>
 
@@ -24,6 +25,8 @@ struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
+  /// Variable with the number of ranks on this host, or with the number of
+  /// hosts.
   const char* local_size;
   /// Variable that is set in each process started by this launcher, and not in
   /// the shell around it.
@@ -49,7 +52,7 @@ constexpr Launcher kLaunchers[] = {
     {"Slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",
-     "",
+     "SLURM_STEP_NUM_NODES",
      "SLURM_STEP_ID",
      "SLURM_JOB_ID"},
 };
@@ -155,13 +158,22 @@ void read_who(
 
 // Returns the number of ranks on this host. Slurm provides only the number of
 // hosts of a step, so the result is 0 (unknown) for several hosts.
-int64_t local_size(const Variables& variables, const Launcher& launcher) {
+int64_t given_local_size(const Variables& variables, const Launcher& launcher) {
   if (std::strcmp(launcher.name, "Slurm") == 0) {
-    return variables.number("SLURM_STEP_NUM_NODES", {1, kMostRanks}, 0) == 1
+    return variables.number(launcher.local_size, {1, kMostRanks}, 0) == 1
         ? variables.number(launcher.size, {1, kMostRanks})
         : 0;
   }
   return variables.number(launcher.local_size, {1, kMostRanks}, 0);
+}
+
+std::string local_size_text(
+    const Variables& variables,
+    const Launcher& launcher) {
+  const std::string name = launcher.local_size;
+  return variables.has(launcher.local_size)
+      ? name + " is " + quoted(variables.text(launcher.local_size))
+      : name + " is not set";
 }
 
 // Fills `env` from the variables of the launcher that started this process, if
@@ -172,7 +184,11 @@ void read_launcher(const Variables& variables, LaunchEnv& env) {
       continue;
     }
     read_who(variables, launcher, env);
-    env.local_size = local_size(variables, launcher);
+    env.local_size = given_local_size(variables, launcher);
+    if (env.size == 1 && env.local_size == 0) {
+      env.local_size = 1; // a single process is on one host
+    }
+    env.local_size_text = local_size_text(variables, launcher);
     DTENSOR_CHECK_VALUE(
         env.local_size <= env.size,
         "[{}] {} is {} and {} is {}. A host cannot have more ranks than the "
@@ -214,9 +230,7 @@ void read_place(const Variables& variables, LaunchEnv& env) {
 
 std::string quoted(const std::string& value) {
   constexpr size_t kMost = 80;
-  return value.size() <= kMost
-      ? detail::format_text("\"{}\"", value)
-      : detail::format_text("\"{}...\"", value.substr(0, kMost));
+  return detail::format_text("\"{}\"", shortened(value, kMost));
 }
 
 void check_world_size(int64_t ranks) {

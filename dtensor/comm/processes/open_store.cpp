@@ -12,9 +12,12 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 namespace dtensor::detail {
@@ -35,11 +38,35 @@ StorePtr serve(const std::string& host, int port) {
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
+// Throws if the listener answers as no store does. A listener that is silent or
+// closes the connection may be a store that begins or ends.
+void check_is_store(const std::string& host, int port, Deadline deadline) {
+  const auto socket = await_listener(host, port, deadline);
+  const auto request = store_request();
+  std::array<char, 64> answer{};
+  if (send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0 ||
+      !is_ready(socket, POLLIN, deadline)) {
+    return;
+  }
+  const auto count = recv(socket.get(), answer.data(), answer.size(), 0);
+  const std::string_view bytes(
+      answer.data(), static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  DTENSOR_CHECK(
+      begins_store_answer(bytes),
+      "[{}] the service at {}:{} is not the store of a job: it answers {}. Set "
+      "MASTER_ADDR and MASTER_PORT to an address of rank 0's host and a free "
+      "port.",
+      kInitProcessGroup,
+      host,
+      port,
+      foreign_answer_text(bytes));
+}
+
 // Connects to a store. It waits for the listener by itself, because LibTorch's
 // client would retry once more after its timeout and print the reason.
 StorePtr reach(const std::string& host, int port, Deadline deadline) {
   constexpr std::chrono::milliseconds kToAnswer(1000);
-  await_listener(host, port, deadline);
+  check_is_store(host, port, deadline);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.waitWorkers = false;
@@ -114,8 +141,9 @@ StorePtr by_variables(const LaunchEnv& env, Deadline deadline) {
       "MASTER_PORT, or use an init_method.",
       kInitProcessGroup,
       env.size,
-      env.launcher.empty() ? "the program was not started by a launcher"
-                           : env.launcher + " runs them on several hosts");
+      env.launcher.empty()
+          ? "the program was not started by a launcher"
+          : env.local_size_text + ", so they may be on several hosts");
   return within_host(env, deadline);
 }
 

@@ -45,10 +45,10 @@ Addresses resolve(const std::string& host, int port) {
   return std::move(found);
 }
 
-// Returns 0, or the error number.
-int try_to_connect(const addrinfo& to, Deadline deadline) {
+// Connects a new socket. Returns 0, or the error number.
+int try_to_connect(Descriptor& made, const addrinfo& to, Deadline deadline) {
   const int type = to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  const Descriptor made(socket(to.ai_family, type, to.ai_protocol));
+  made = Descriptor(socket(to.ai_family, type, to.ai_protocol));
   if (connect(made.get(), to.ai_addr, to.ai_addrlen) == 0) {
     return 0;
   }
@@ -64,9 +64,10 @@ int try_to_connect(const addrinfo& to, Deadline deadline) {
   return wrong;
 }
 
-// Returns true if a process listens at the address now; otherwise sets `wrong`
-// to the reason.
+// Returns true and a connection if a process listens at the address now;
+// otherwise sets `wrong` to the reason.
 bool has_listener(
+    Descriptor& made,
     const std::string& host,
     int port,
     Deadline deadline,
@@ -79,7 +80,7 @@ bool has_listener(
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     const auto until =
         std::min(deadline, std::chrono::steady_clock::now() + kOneAddress);
-    const int error = try_to_connect(*a, until);
+    const int error = try_to_connect(made, *a, until);
     if (error == 0) {
       return true;
     }
@@ -114,11 +115,13 @@ Descriptor listen_at(const std::string& host, int port) {
   return Descriptor();
 }
 
-void await_listener(const std::string& host, int port, Deadline deadline) {
+Descriptor
+await_listener(const std::string& host, int port, Deadline deadline) {
   constexpr auto kLongestPause = std::chrono::milliseconds(200);
   auto pause = kFirstPause;
   std::string wrong;
-  while (!has_listener(host, port, deadline, wrong)) {
+  Descriptor made;
+  while (!has_listener(made, host, port, deadline, wrong)) {
     DTENSOR_CHECK(
         std::chrono::steady_clock::now() < deadline,
         "[{}] the store at {}:{} cannot be reached: {}. Check that the process "
@@ -132,6 +135,7 @@ void await_listener(const std::string& host, int port, Deadline deadline) {
         std::min(deadline, std::chrono::steady_clock::now() + pause));
     pause = std::min(2 * pause, kLongestPause);
   }
+  return made;
 }
 
 int milliseconds_to(Deadline deadline) {

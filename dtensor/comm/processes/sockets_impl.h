@@ -16,9 +16,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// selects any free port. Throws RuntimeError.
 Descriptor listen_at(const std::string& host, int port);
 
-/// Returns once a process listens at the address. Throws RuntimeError at the
-/// deadline.
-void await_listener(const std::string& host, int port, Deadline deadline);
+/// Returns a connection once a process listens at the address; it does not
+/// block. Throws RuntimeError at the deadline.
+Descriptor await_listener(const std::string& host, int port, Deadline deadline);
 
 /// Returns the time until the deadline for poll(), at least 0.
 int milliseconds_to(Deadline deadline);
