@@ -64,6 +64,18 @@ Call mm(const Operands& on, int64_t sample) {
   };
 }
 
+// Calls whose operands must be redistributed.
+Call mm_moved(const Operands& on, int64_t sample) {
+  return [x = on.cut({rows(sample), kSide}, 0), w = on.cut({kSide, kSide}, 0)] {
+    at::mm(x, w);
+  };
+}
+
+Call add_moved(const Operands& on, int64_t sample) {
+  return [a = on.cut({rows(sample), kSide}, 0),
+          b = on.cut({rows(sample), kSide}, 1)] { a + b; };
+}
+
 Call addmm(const Operands& on, int64_t sample) {
   return [bias = on.cut({kSide}, 0),
           x = on.whole({rows(sample), kSide}),
@@ -133,7 +145,9 @@ void run_mesh(
   const Operands on(shape);
   const std::pair<const char*, Make> operators[] = {
       {"add", add},
+      {"add_moved", add_moved},
       {"mm", mm},
+      {"mm_moved", mm_moved},
       {"addmm", addmm},
       {"view", view},
       {"sum", sum},

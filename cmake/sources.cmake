@@ -272,6 +272,8 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/joint_steps.cpp
   dtensor/redistribute/layouts.cpp
   dtensor/redistribute/layouts_impl.h
+  dtensor/redistribute/least_time.cpp
+  dtensor/redistribute/least_time_impl.h
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
   dtensor/redistribute/options.cpp

@@ -10,12 +10,14 @@ Python can redistribute. A cell has three numbers: our plans, Python's by
 default, and Python's with a flattened mesh for each set of mesh dimensions.
 Exits with 1 if a pair takes both more bytes and more collectives than Python's,
 more collectives for 8x8, or more bytes for 4096x4096, and with 77 if Python's
-planner is another one. With --measure, prints the rank correlation of modelled
-and measured time of 50 plans on threads.
+planner is another one. With --measure, executes plans instead, on threads and on
+processes that share memory, and prints the rank correlation of modelled and
+measured time of 50 plans, and the mean times of 24 plans of each row.
 """
 
 import argparse
 import itertools
+import math
 import pathlib
 import subprocess
 import sys
@@ -25,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LATENCY_US = 2.0  # LinkCost of threads
 BYTES_PER_US = 10e3
 ITEM_SIZE = 4
+MESHES = [(4,), (2, 2), (2, 3), (2, 4), (2, 2, 2)]
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 
 
@@ -180,14 +183,42 @@ def rank_correlation(a, b):
     return 1 - 6 * differences / (n * (n * n - 1))
 
 
-def measure(program):
+def measured_rows(command):
+    """Yields (mesh shape, sizes, modelled us, measured us) of executed plans."""
     lines = subprocess.run(
-        [program, "measure"], check=True, capture_output=True, text=True).stdout
-    rows = [line.split(";") for line in lines.splitlines()]
-    modelled = [float(row[-2]) for row in rows]
-    measured = [float(row[-1]) for row in rows]
-    print(f"{len(rows)} plans: rank correlation of modelled and measured time "
-          f"{rank_correlation(modelled, measured):.3f}")
+        command, check=True, capture_output=True, text=True).stdout
+    for line in lines.splitlines():
+        shape, sizes, *_, modelled, measured = line.split(";")
+        yield numbers(shape), numbers(sizes), float(modelled), float(measured)
+
+
+def measure(program, launcher):
+    def on_ranks(kind, count):
+        return ([] if kind == "threads" else [launcher, "--no-prefix", "-n", str(count)]) + [program]
+
+    kinds = ("threads", "processes")
+    for kind in kinds:
+        rows = list(measured_rows([*on_ranks(kind, 4), "measure"]))
+        correlation = rank_correlation(*zip(*(row[2:] for row in rows)))
+        print(f"{len(rows)} plans on {kind}: rank correlation of modelled and "
+              f"measured time {correlation:.3f}", flush=True)
+    print("| mesh | tensor | plans | modelled / measured us on threads | "
+          "on processes |")
+    print("|---" * 5 + "|")
+    for shape in MESHES:
+        sums = {}
+        for kind in kinds:
+            ranks = math.prod(shape)
+            name = "x".join(map(str, shape))
+            for row in measured_rows([*on_ranks(kind, ranks), "sample", name]):
+                cell = sums.setdefault(row[1], {}).setdefault(kind, [0, 0, 0])
+                for i, number in enumerate((1, *row[2:])):
+                    cell[i] += number
+        for sizes, cells in sums.items():
+            means = [f"{us / count:.1f} / {real / count:.1f}"
+                     for count, us, real in cells.values()]
+            print(f"| ({', '.join(map(str, shape))}) | {sizes[0]}x{sizes[1]}",
+                  cells["threads"][0], *means, sep=" | ", end=" |\n", flush=True)
 
 
 def main():
@@ -195,9 +226,10 @@ def main():
     parser.add_argument(
         "--plans", default=str(ROOT / "build/dev/tests/dtensor_plan_list"))
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--launcher", default=str(ROOT / "build/dev/launcher/dtensor-run"))
     args = parser.parse_args()
     if args.measure:
-        measure(args.plans)
+        measure(args.plans, args.launcher)
         return
     sums, worse = compare(args.plans)
     print_table(sums)

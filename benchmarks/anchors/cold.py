@@ -21,12 +21,15 @@ def cases(mesh):
     cut = lambda whole, dim: harness.make(mesh, [*others, Shard(dim)], whole)[0]
     whole = lambda sizes: harness.make(mesh, [*others, Replicate()], sizes)[0]
     a, b = cut((SIDE, SIDE), 0), cut((SIDE, SIDE), 0)
+    columns = cut((SIDE, SIDE), 1)
     x, w, bias = whole((SIDE, SIDE)), cut((SIDE, SIDE), 1), cut((SIDE,), 0)
     norm = whole((SIDE,)), whole((SIDE,))
     q = cut((2, 8, 16, 8), 1)
     return {
         "add": lambda: a + b,
+        "add_moved": lambda: a + columns,
         "mm": lambda: torch.mm(x, w),
+        "mm_moved": lambda: torch.mm(a, b),
         "addmm": lambda: torch.addmm(bias, x, w),
         "view": lambda: a.view(SIDE, 8, 8),
         "sum": lambda: a.sum(),

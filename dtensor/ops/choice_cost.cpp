@@ -17,9 +17,6 @@ namespace {
 constexpr double kCpuGigabytesPerS = 20;
 constexpr double kGpuGigabytesPerS = 1000;
 
-// Picoseconds by which a bound may exceed a time that is rounded per step.
-constexpr Picoseconds kRounding = 64;
-
 double item_size(at::ScalarType dtype) {
   return static_cast<double>(c10::elementSize(dtype));
 }
@@ -50,33 +47,23 @@ bool has_dim_of(SizesRef sizes, int64_t size) {
 
 } // namespace
 
-// The change of an input on the first mesh dimensions.
-struct ChoiceCost::InputChange {
-  double held = 1;   // fraction of the elements that a rank needs
-  double terms = 1;  // terms of each element that are reduced
-  double shares = 1; // of the elements, one of which a rank needs
-  bool needs_collective = false;
-  bool stays_whole = false; // on a mesh dimension that is reduced
-};
-
 ChoiceCost::ChoiceCost(const OpCall& call)
     : call_(call),
       links_(call.mesh),
-      fastest_{std::numeric_limits<double>::infinity(), 0},
       exits_(call.outputs.size(), -1),
       known_(call.inputs.size()) {
   for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
     shape_.push_back(call.mesh.size(m));
-    world_ *= shape_.back();
     for (const auto& input : call.inputs) {
       sharded_ |= input.placement(m).is_sharded() ? mesh_dim_bit(m) : 0;
     }
-    if (shape_.back() > 1) {
-      const LinkCost link = links_.over({m});
-      fastest_.latency_us = std::min(fastest_.latency_us, link.latency_us);
-      fastest_.gigabytes_per_s =
-          std::max(fastest_.gigabytes_per_s, link.gigabytes_per_s);
-    }
+  }
+  const LinkCost fastest = links_.fastest(shape_);
+  for (const auto& input : call.inputs) {
+    least_times_.emplace_back(
+        Frame{input.spec->sizes(), shape_},
+        static_cast<int64_t>(c10::elementSize(input.spec->dtype())),
+        fastest);
   }
   const bool has_gradient =
       std::any_of(call.inputs.begin(), call.inputs.end(), [&](const auto& in) {
@@ -144,77 +131,11 @@ Picoseconds ChoiceCost::redistribution(size_t i, const Placements& to) const {
   return rounded;
 }
 
-// Returns the elements that a rank sends if one collective reduces the terms
-// of an input, which leaves it replicated on a reduced mesh dimension: an
-// all_reduce of what the other mesh dimensions leave of it.
-double ChoiceCost::all_reduced_elements(size_t i, const Placements& first)
-    const {
-  const Spec& spec = *call_.inputs[i].spec;
-  auto elements = static_cast<double>(spec.numel());
-  double terms = 1;
-  for (size_t m = 0; m < shape_.size(); ++m) {
-    const auto n = static_cast<double>(shape_[m]);
-    const Placement& from = spec.placements()[m];
-    if (m < first.size() && from.is_partial() && moves(i, m, first[m])) {
-      terms *= n;
-    } else if (
-        m >= first.size() || !from.is_replicate() || !first[m].is_replicate()) {
-      elements /= n;
-    }
-  }
-  return 2 * elements * (terms - 1) / terms;
-}
-
-ChoiceCost::InputChange ChoiceCost::change_of(size_t i, const Placements& first)
-    const {
-  InputChange change;
-  for (size_t m = 0; m < shape_.size(); ++m) {
-    const auto n = static_cast<double>(shape_[m]);
-    if (m >= first.size()) {
-      change.shares *= n;
-      continue;
-    }
-    const Placement& from = call_.inputs[i].spec->placements()[m];
-    const Placement& to = first[m];
-    // All but one term of a partial target may be neutral elements.
-    change.shares *= to.is_replicate() ? 1 : n;
-    if (!moves(i, m, to) || (to.is_partial() && !from.is_partial())) {
-      continue;
-    }
-    change.needs_collective = true;
-    change.stays_whole |= from.is_partial() && to.is_replicate();
-    change.terms *= from.is_partial() ? n : 1;
-    change.held /= from.is_partial() ? 1 : n;
-  }
-  return change;
-}
-
-// Counts elements over all ranks. If n terms of each element are reduced, n - 1
-// of them are sent to make its value, which is sent to all other ranks that
-// need it. Otherwise a rank receives what it needs and does not hold.
 Picoseconds ChoiceCost::redistribution_at_least(
     size_t i,
     const Placements& first) const {
-  const Spec& spec = *call_.inputs[i].spec;
-  const InputChange change = change_of(i, first);
-  if (!change.needs_collective) {
-    return 0;
-  }
-  const auto numel = static_cast<double>(spec.numel());
-  const double received = change.terms > 1
-      ? numel / change.shares +
-          (change.terms - 2) * numel / static_cast<double>(world_)
-      : numel / change.shares * (1 - change.held);
-  const auto time = [&](double elements) {
-    return picoseconds(fastest_, elements * item_size(spec.dtype()));
-  };
-  Picoseconds least = time(received);
-  if (change.stays_whole) {
-    least = std::min(
-        least + picoseconds(fastest_, 0),
-        std::max(least, time(all_reduced_elements(i, first))));
-  }
-  return std::max<Picoseconds>(0, least - kRounding);
+  const auto from = call_.inputs[i].spec->placements();
+  return least_times_[i].between(from, first).least();
 }
 
 // True if the operands keep the tensor whole on a mesh dimension: none is
@@ -348,13 +269,18 @@ Picoseconds ChoiceCost::at_least(const MeshStrategy& first) const {
 
 Picoseconds ChoiceCost::of(const MeshStrategy& chosen, Picoseconds limit)
     const {
-  Picoseconds time = at_least(chosen);
+  c10::SmallVector<Picoseconds, 8> bounds;
+  Picoseconds time = after_redistribution(chosen);
+  for (size_t i = 0; i < call_.inputs.size(); ++i) {
+    bounds.push_back(redistribution_at_least(i, chosen.inputs[i]));
+    time += bounds.back();
+  }
   for (size_t i = 0; i < call_.inputs.size() && time <= limit; ++i) {
     const Picoseconds exact = redistribution(i, chosen.inputs[i]);
     if (exact == kNever) {
       return kNever;
     }
-    time += exact - redistribution_at_least(i, chosen.inputs[i]);
+    time += exact - bounds[i];
   }
   return time;
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <dtensor/ops/strategy.h>
+#include <dtensor/redistribute/least_time_impl.h>
 #include <dtensor/redistribute/plan_impl.h>
 
 #include <cstdint>
@@ -48,8 +49,6 @@ class ChoiceCost {
   bool moves(size_t i, size_t mesh_dim, const Placement& to) const;
 
  private:
-  struct InputChange;
-
   uint64_t moving_dims(const MeshStrategy& first) const;
   bool has_sharded_input(size_t mesh_dim) const {
     return (sharded_ & mesh_dim_bit(mesh_dim)) != 0;
@@ -57,8 +56,6 @@ class ChoiceCost {
   bool keeps_whole(const MeshStrategy& first, size_t mesh_dim) const;
   Picoseconds redistribution(size_t i, const Placements& to) const;
   Picoseconds redistribution_at_least(size_t i, const Placements& first) const;
-  InputChange change_of(size_t i, const Placements& first) const;
-  double all_reduced_elements(size_t i, const Placements& first) const;
   Picoseconds
   use_of_result(size_t o, const MeshStrategy& first, uint64_t moving) const;
   /// Returns the collective that result `o` will need on a mesh dimension.
@@ -72,8 +69,7 @@ class ChoiceCost {
   const OpCall& call_;
   Links links_;
   MeshDims shape_;
-  LinkCost fastest_;
-  int64_t world_ = 1;
+  std::vector<LeastTime> least_times_; // of the inputs
   uint64_t sharded_ = 0; // mesh dimensions on which an input is sharded
   // For each result of a gradient formula, the input whose gradient it is; -1
   // if that is not known.

@@ -37,8 +37,9 @@ class CombinationSearch {
   }
 
  private:
+  using Options = std::vector<Combinations::Option>;
   struct Branch {
-    Strategy strategy;
+    size_t option; // position in the options
     Rank bound;
   };
 
@@ -47,7 +48,8 @@ class CombinationSearch {
       compare();
       return;
     }
-    const auto branches = make_branches();
+    const auto options = combinations_.options();
+    const auto branches = make_branches(options);
     if (branches.empty()) {
       failed_ = std::max(failed_, combinations_.size());
     }
@@ -55,8 +57,8 @@ class CombinationSearch {
       if (best_ && !(branch.bound < *best_)) {
         return;
       }
-      order_.push_back(branch.bound.order.back());
-      combinations_.add(branch.strategy);
+      order_.push_back(branch.option);
+      combinations_.add(options[branch.option].strategy);
       const auto before = combinations_.size() < mesh_dims_
           ? combinations_.plan_next()
           : Combinations::Planned();
@@ -69,20 +71,19 @@ class CombinationSearch {
 
   // Returns the feasible strategies of the next mesh dimension, the most
   // promising first.
-  std::vector<Branch> make_branches() {
+  std::vector<Branch> make_branches(const Options& options) {
     std::vector<Branch> branches;
-    auto options = combinations_.options();
+    branches.reserve(options.size());
     for (size_t i = 0; i < options.size(); ++i) {
       if (options[i].feasibility != Feasibility::kPossible) {
         continue;
       }
       combinations_.add(options[i].strategy);
-      Branch& branch = branches.emplace_back();
-      branch.bound = combinations_.rank();
-      branch.bound.time = cost_.at_least(combinations_.chosen());
-      branch.bound.order = order_;
-      branch.bound.order.push_back(i);
-      branch.strategy = std::move(options[i].strategy);
+      Rank bound = combinations_.rank();
+      bound.time = cost_.at_least(combinations_.chosen());
+      bound.order = order_;
+      bound.order.push_back(i);
+      branches.push_back({i, std::move(bound)});
       combinations_.remove();
     }
     std::sort(

@@ -72,7 +72,7 @@ class ElementTest {
     }
   }
 
-  bool run() const {
+  bool run() {
     constexpr int64_t kMaxRanks = 64;
     int64_t ranks = 1;
     for (const size_t i : dims_) {
@@ -82,6 +82,9 @@ class ElementTest {
       return false;
     }
     Sizes coordinate(frame_.mesh_shape.size(), 0);
+    do {
+      held_before_.push_back(held(exchange_.before, coordinate));
+    } while (advance(coordinate, dims_));
     do {
       if (!receives_all(coordinate)) {
         return false;
@@ -93,7 +96,8 @@ class ElementTest {
  private:
   using MeshIndices = c10::SmallVector<size_t, 4>;
 
-  // Moves on to the next coordinate along `dims`; false after the last one.
+  // Moves on to the next coordinate along `dims`. After the last one, returns
+  // false and to the first.
   bool advance(Sizes& coordinate, const MeshIndices& dims) const {
     for (const size_t i : dims) {
       if (++coordinate[i] < frame_.mesh_shape[i]) {
@@ -102,6 +106,16 @@ class ElementTest {
       coordinate[i] = 0;
     }
     return false;
+  }
+
+  // Returns the position of a rank in the order of advance() along `dims_`.
+  size_t position_of(const Sizes& coordinate) const {
+    int64_t position = 0;
+    for (size_t d = dims_.size(); d-- > 0;) {
+      const size_t i = dims_[d];
+      position = position * frame_.mesh_shape[i] + coordinate[i];
+    }
+    return static_cast<size_t>(position);
   }
 
   Intervals held(PlacementsRef placements, const Sizes& coordinate) const {
@@ -123,7 +137,7 @@ class ElementTest {
       member[i] = 0;
     }
     do {
-      for (const Interval& theirs : held(exchange_.before, member)) {
+      for (const Interval& theirs : held_before_[position_of(member)]) {
         for (const Interval& mine : wanted) {
           missing -= std::max<int64_t>(
               0,
@@ -138,8 +152,9 @@ class ElementTest {
   const Frame& frame_;
   const Exchange& exchange_;
   int64_t dim_;
-  MeshIndices dims_;     // mesh dimensions that shard `dim_`
-  MeshIndices own_dims_; // of these, the group's
+  MeshIndices dims_;                   // mesh dimensions that shard `dim_`
+  MeshIndices own_dims_;               // of these, the group's
+  std::vector<Intervals> held_before_; // of each rank, by position_of()
 };
 
 } // namespace

@@ -5,6 +5,7 @@
 #include <dtensor/comm/group/mesh_groups_impl.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace dtensor::detail {
@@ -38,6 +39,18 @@ LinkCost Links::over(const MeshDims& mesh_dims) const {
     link = slower_of(link, costs_[static_cast<size_t>(dim)]);
   }
   return link;
+}
+
+LinkCost Links::fastest(SizesRef mesh_shape) const {
+  LinkCost fastest{std::numeric_limits<double>::infinity(), 0};
+  for (size_t i = 0; i < costs_.size(); ++i) {
+    if (mesh_shape[i] > 1) {
+      fastest.latency_us = std::min(fastest.latency_us, costs_[i].latency_us);
+      fastest.gigabytes_per_s =
+          std::max(fastest.gigabytes_per_s, costs_[i].gigabytes_per_s);
+    }
+  }
+  return fastest;
 }
 
 bool Links::can_join(const MeshDims& mesh_dims) const {

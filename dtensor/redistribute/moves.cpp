@@ -12,6 +12,9 @@ int64_t largest_shard(int64_t size, const Placement& sharding, int64_t parts) {
   if (size == 0 || parts == 1) {
     return size;
   }
+  if (sharding.is_chunk()) {
+    return (size + parts - 1) / parts;
+  }
   const auto part = [&](int64_t piece) {
     return chunk(piece, parts, 0, sharding.unit()).size();
   };
@@ -119,7 +122,7 @@ bool are_last_shardings(
 bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts) {
   return parts == 1 ||
       (size % (sharding.split_factor() * parts) == 0 &&
-       makes_equal_shards(size, sharding, parts));
+       (sharding.unit() == 1 || makes_equal_shards(size, sharding, parts)));
 }
 
 bool is_linear(ReduceOp op) {
@@ -225,17 +228,30 @@ bool is_permutation(const Step& step) {
   return true;
 }
 
-int64_t elements_sent_times_ranks(const Frame& frame, const Step& step) {
+bool counts_result(StepKind kind, bool is_permutation) {
+  return kind == StepKind::kAllGather ||
+      (kind == StepKind::kAllToAll && !is_permutation);
+}
+
+double bytes_sent(const Frame& frame, const Step& step, int64_t item_size) {
   const auto collective = collective_of(step.kind);
   if (!collective) {
     return 0;
   }
-  const bool counts_result = step.kind == StepKind::kAllGather ||
-      (step.kind == StepKind::kAllToAll && !is_permutation(step));
-  return dtensor::elements_sent_times_ranks(
-      *collective,
-      ranks_over(frame, step.mesh_dims),
-      largest_numel(frame, counts_result ? step.after : step.before));
+  const bool after = counts_result(step.kind, is_permutation(step));
+  const int64_t numel = largest_numel(frame, after ? step.after : step.before);
+  return bytes_sent(
+      *collective, ranks_over(frame, step.mesh_dims), numel, item_size);
+}
+
+double bytes_sent(
+    CollectiveKind collective,
+    int64_t ranks,
+    int64_t numel,
+    int64_t item_size) {
+  const int64_t elements = elements_sent_times_ranks(collective, ranks, numel);
+  return static_cast<double>(elements) * static_cast<double>(item_size) /
+      static_cast<double>(ranks);
 }
 
 } // namespace dtensor::detail

@@ -118,8 +118,18 @@ bool is_possible(const Frame& frame, const Exchange& exchange);
 /// sharded before and after, and no other mesh dimension changes.
 bool is_permutation(const Step& step);
 
-/// Returns the number of elements that a rank sends in a step, times the number
-/// of ranks of its group. The product is an integer, so costs compare exactly.
-int64_t elements_sent_times_ranks(const Frame& frame, const Step& step);
+/// True if the bytes of a step's collective are counted from the local tensor
+/// after it, and false if from the one before it.
+bool counts_result(StepKind kind, bool is_permutation);
+
+/// Returns the bytes that a rank sends in a step. The second overload is that
+/// of a collective over `ranks` ranks whose bytes are counted from a tensor of
+/// `numel` elements.
+double bytes_sent(const Frame& frame, const Step& step, int64_t item_size);
+double bytes_sent(
+    CollectiveKind collective,
+    int64_t ranks,
+    int64_t numel,
+    int64_t item_size);
 
 } // namespace dtensor::detail

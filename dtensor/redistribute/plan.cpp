@@ -168,23 +168,15 @@ std::optional<Steps> obvious_steps(
   return steps;
 }
 
-// Returns the bytes that a rank sends in a step.
-double
-bytes_of(const detail::Frame& frame, const Step& step, double item_size) {
-  return static_cast<double>(detail::elements_sent_times_ranks(frame, step)) *
-      item_size /
-      static_cast<double>(detail::ranks_over(frame, step.mesh_dims));
-}
-
 // Adds the costs of the steps to the plan.
 void add_costs(Plan& plan, const Spec& spec, const detail::Links& links) {
   constexpr double kPicosecondsPerMicrosecond = 1e6;
   const detail::Frame frame{spec.sizes(), spec.mesh().shape()};
-  const auto item_size = static_cast<double>(c10::elementSize(spec.dtype()));
+  const auto item_size = static_cast<int64_t>(c10::elementSize(spec.dtype()));
   int64_t time = 0;
   for (const Step& step : plan.steps) {
     if (collective_of(step.kind)) {
-      const double bytes = bytes_of(frame, step, item_size);
+      const double bytes = detail::bytes_sent(frame, step, item_size);
       plan.wire_bytes += bytes;
       time += picoseconds(links.over(step.mesh_dims), bytes);
     }

@@ -43,6 +43,9 @@ class Links {
   /// Returns the cost of collectives over several mesh dimensions: that of the
   /// slowest of them.
   LinkCost over(const MeshDims& mesh_dims) const;
+  /// Returns a link at least as fast as that of any collective on a mesh of
+  /// this shape.
+  LinkCost fastest(SizesRef mesh_shape) const;
   /// True if one group can join these mesh dimensions.
   bool can_join(const MeshDims& mesh_dims) const;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Search for the cheapest path between two layouts: A*, whose bound is the time
-// of one more collective where one is needed.
+// Search for the cheapest path between two layouts: A* with the bounds of
+// LeastTime.
 #include <dtensor/redistribute/plan_impl.h>
 
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/layouts_impl.h>
+#include <dtensor/redistribute/least_time_impl.h>
 
 #include <c10/util/Exception.h>
 
@@ -36,18 +37,11 @@ class Search {
         layouts_(space),
         start_(layouts_.number_of(from)),
         goal_(layouts_.number_of(to)),
-        nodes_(layouts_.size()) {
-    for (const DimSet& set : sets_) {
-      fastest_.latency_us = std::min(fastest_.latency_us, set.link.latency_us);
-      fastest_.gigabytes_per_s =
-          std::max(fastest_.gigabytes_per_s, set.link.gigabytes_per_s);
-    }
-    for (const auto& list : options_) {
-      for (const Placement& p : list) {
-        has_partial_ |= p.is_partial();
-      }
-    }
-  }
+        nodes_(layouts_.size()),
+        least_time_(
+            space.frame,
+            space.item_size,
+            space.links.fastest(space.frame.mesh_shape)) {}
 
   std::vector<Step> run() {
     relax(start_, start_, {0, 0, 0}, StepKind::kSlice, 0);
@@ -80,6 +74,7 @@ class Search {
     StepKind kind = StepKind::kSlice; // of the step from `previous`
     size_t set = 0;                   // mesh dimensions of that step
     int64_t time_left = -1;           // a lower bound; negative if unknown
+    int64_t longer = 0;               // that of paths of several collectives
   };
 
   struct Entry {
@@ -89,31 +84,33 @@ class Search {
     auto operator<=>(const Entry&) const = default;
   };
 
-  // True if a mesh dimension at `now` cannot get to `goal` by local steps.
-  static bool needs_collective(const Placement& now, const Placement& goal) {
-    if (now == goal || now.is_replicate()) {
-      return false;
-    }
-    return now.is_partial() || !goal.is_partial() || !can_pad(goal.reduce_op());
-  }
-
-  // True if a layout cannot get to the goal by local steps.
-  bool needs_collective(const Placements& placements) const {
-    for (size_t i = 0; i < placements.size(); ++i) {
-      if (needs_collective(placements[i], goal_placements_[i])) {
-        return true;
-      }
-    }
-    return false;
-  }
-
+  // Tries first the collectives after which local steps suffice. Their cost
+  // limits the search.
   void expand(size_t number) {
     const Placements before = layouts_.placements_of(number);
+    is_last_ = true;
+    try_collectives(number, before);
+    for (size_t d = 0; d < movable_.size(); ++d) {
+      try_local_steps(number, before, d);
+    }
+    const Node& node = nodes_[number];
+    if (node.cost.picoseconds + node.longer <= nodes_[goal_].cost.picoseconds) {
+      is_last_ = false;
+      try_collectives(number, before);
+    }
+  }
+
+  // True if a collective may leave this placement on mesh dimension `i`.
+  bool is_useful(size_t i, const Placement& placement) const {
+    return !is_last_ || is_local_change(placement, goal_placements_[i]);
+  }
+
+  void try_collectives(size_t number, const Placements& before) {
     for (size_t set = 0; set < sets_.size(); ++set) {
-      const auto& dims = sets_[set].dims;
-      if (dims.size() > 1 && !may_improve(goal_, number, set)) {
+      if (!may_improve(goal_, number, set)) {
         continue;
       }
+      const auto& dims = sets_[set].dims;
       const auto all = [&](auto predicate) {
         return std::all_of(dims.begin(), dims.end(), [&](int64_t i) {
           return predicate(before[static_cast<size_t>(i)]);
@@ -124,15 +121,13 @@ class Search {
       } else if (all([](const Placement& p) { return p.is_sharded(); })) {
         try_exchanges({number, number, set}, before, 0);
       }
-      if (dims.size() == 1) {
-        try_local_steps(number, before, set);
-      }
     }
   }
 
   // Tries the steps of one mesh dimension that send nothing.
-  void try_local_steps(size_t number, const Placements& before, size_t set) {
-    const auto i = static_cast<size_t>(sets_[set].dims[0]);
+  void try_local_steps(size_t number, const Placements& before, size_t d) {
+    const int64_t dim = movable_[d];
+    const auto i = static_cast<size_t>(dim);
     const auto& list = options_[i];
     for (size_t option = 0; option < list.size(); ++option) {
       if (list[option] == before[i] || before[i].is_partial() ||
@@ -140,12 +135,11 @@ class Search {
           (before[i].is_sharded() && list[option].is_sharded())) {
         continue;
       }
-      const auto kind = step_kind(
-          space_.frame, before, static_cast<int64_t>(i), list[option]);
+      const auto kind = step_kind(space_.frame, before, dim, list[option]);
       if (kind) {
         Cost cost = nodes_[number].cost;
         cost.steps += 1;
-        relax(layouts_.changed(number, i, option), number, cost, *kind, set);
+        relax(layouts_.changed(number, i, option), number, cost, *kind, d);
       }
     }
   }
@@ -180,14 +174,15 @@ class Search {
       size_t set) {
     const DimSet& over = sets_[set];
     if (d == over.dims.size()) {
-      if (cost < nodes_[number].cost && layouts_.are_last(number, over.mask)) {
+      if (is_promising(number, cost) && layouts_.are_last(number, over.mask)) {
         relax(number, previous, cost, StepKind::kReduceScatter, set);
       }
       return;
     }
     const auto i = static_cast<size_t>(over.dims[d]);
     for (size_t option = 0; option < options_[i].size(); ++option) {
-      if (options_[i][option].is_sharded()) {
+      const Placement& next = options_[i][option];
+      if (next.is_sharded() && is_useful(i, next)) {
         try_shardings(
             layouts_.changed(number, i, option), previous, d + 1, cost, set);
       }
@@ -218,12 +213,14 @@ class Search {
     const bool may_slice =
         before[i].is_replicate() && movable_.size() <= kMaxJoinedDims;
     if (!is_in_set && !may_slice) {
-      try_exchanges(exchange, before, d + 1);
+      if (is_useful(i, before[i])) {
+        try_exchanges(exchange, before, d + 1);
+      }
       return;
     }
     for (size_t option = 0; option < options_[i].size(); ++option) {
       const Placement& next = options_[i][option];
-      if (next.is_partial()) {
+      if (next.is_partial() || !is_useful(i, next)) {
         continue;
       }
       Candidate with = exchange;
@@ -248,9 +245,10 @@ class Search {
         exchange.previous,
         kind,
         exchange.set,
-        layouts_.numel(permutes ? exchange.previous : exchange.number));
-    if (cost < nodes_[exchange.number].cost && cost < nodes_[goal_].cost &&
-        is_possible(exchange, kind)) {
+        layouts_.numel(
+            counts_result(kind, permutes) ? exchange.number
+                                          : exchange.previous));
+    if (is_promising(exchange.number, cost) && is_possible(exchange, kind)) {
       relax(exchange.number, exchange.previous, cost, kind, exchange.set);
     }
   }
@@ -274,9 +272,8 @@ class Search {
   Cost cost_after(size_t previous, StepKind kind, size_t set, int64_t numel)
       const {
     const DimSet& over = sets_[set];
-    const auto bytes = static_cast<double>(dtensor::elements_sent_times_ranks(
-                           *collective_of(kind), over.ranks, numel)) *
-        static_cast<double>(space_.item_size) / static_cast<double>(over.ranks);
+    const double bytes =
+        bytes_sent(*collective_of(kind), over.ranks, numel, space_.item_size);
     Cost cost = nodes_[previous].cost;
     cost.picoseconds += picoseconds(over.link, bytes);
     cost.collectives += 1;
@@ -284,21 +281,23 @@ class Search {
     return cost;
   }
 
-  // Returns the least time from a layout to the goal. A rank must receive what
-  // it does not hold, unless steps may pad.
-  int64_t time_left(size_t number) {
-    constexpr int64_t kRounding = 64; // of the times of all steps
-    int64_t& time = nodes_[number].time_left;
-    if (time < 0) {
-      const int64_t missing =
-          has_partial_ ? 0 : layouts_.numel(goal_) - layouts_.numel(number);
-      const auto bytes =
-          static_cast<double>(std::max<int64_t>(0, missing) * space_.item_size);
-      time = needs_collective(layouts_.placements_of(number))
-          ? std::max<int64_t>(0, picoseconds(fastest_, bytes) - kRounding)
-          : 0;
+  // Returns the least time of a path of this cost to a layout, and on to the
+  // goal.
+  int64_t bound_of(size_t number, const Cost& cost) {
+    Node& node = nodes_[number];
+    if (node.time_left < 0) {
+      const auto bounds =
+          least_time_.between(layouts_.placements_of(number), goal_placements_);
+      node.time_left = bounds.least();
+      node.longer = bounds.more;
     }
-    return time;
+    return cost.picoseconds + node.time_left;
+  }
+
+  // True if a path of this cost to a layout may be part of the best one.
+  bool is_promising(size_t number, const Cost& cost) {
+    return cost < nodes_[number].cost &&
+        bound_of(number, cost) <= nodes_[goal_].cost.picoseconds;
   }
 
   void relax(
@@ -307,11 +306,7 @@ class Search {
       const Cost& cost,
       StepKind kind,
       size_t set) {
-    if (!(cost < nodes_[number].cost)) {
-      return;
-    }
-    const int64_t bound = cost.picoseconds + time_left(number);
-    if (bound > nodes_[goal_].cost.picoseconds) {
+    if (!is_promising(number, cost)) {
       return;
     }
     Node& node = nodes_[number];
@@ -319,7 +314,7 @@ class Search {
     node.previous = previous;
     node.kind = kind;
     node.set = set;
-    queue_.push({bound, cost, number});
+    queue_.push({bound_of(number, cost), cost, number});
   }
 
   std::vector<Step> path() const {
@@ -342,11 +337,11 @@ class Search {
   MeshDims movable_;
   std::vector<DimSet> sets_;
   Layouts layouts_;
-  LinkCost fastest_{std::numeric_limits<double>::infinity(), 0};
-  bool has_partial_ = false;
   size_t start_;
   size_t goal_;
+  bool is_last_ = false; // only local steps follow the collectives
   std::vector<Node> nodes_;
+  LeastTime least_time_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compares the choice of propagate() with an exhaustive search over the
 // combinations of strategies, for random calls of all operators with rules.
-#include "tests/ops/rule_calls.h"
+#include "tests/ops/random_calls.h"
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/combinations_impl.h>
-#include <dtensor/ops/path/op_info_impl.h>
-#include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/registry.h>
 #include <dtensor/testing/fake_world.h>
 #include <gtest/gtest.h>
 
@@ -23,43 +20,6 @@ using detail::ChoiceCost;
 using detail::OpInfo;
 using detail::Picoseconds;
 using detail::Rank;
-
-Placements
-draw_layout(const DeviceMesh& mesh, int64_t ndim, std::mt19937& random) {
-  Placements layout;
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    const auto kind = random() % 8;
-    layout.push_back(
-        kind < 2                ? Placement(Partial())
-            : kind < 4 || !ndim ? Placement(Replicate())
-                                : Shard(static_cast<int64_t>(random()) % ndim));
-  }
-  return layout;
-}
-
-// Returns the call with operands of random layouts.
-OpCall draw_call(
-    const OpInfo& info,
-    const PlainCall& plain,
-    const DeviceMesh& mesh,
-    std::mt19937& random) {
-  std::vector<OpInput> inputs;
-  detail::visit_tensors(
-      plain.arguments, [&](const at::Tensor& t, size_t arg, int item) {
-        inputs.push_back(
-            {Spec::make(
-                 mesh,
-                 draw_layout(mesh, t.dim(), random),
-                 Sizes(t.sizes().begin(), t.sizes().end()),
-                 t.scalar_type()),
-             static_cast<int>(arg),
-             item});
-      });
-  OpCall call(info.op.schema(), plain.arguments, mesh, std::move(inputs));
-  call.outputs = metas_of(plain.results);
-  call.in_backward = random() % 2 == 0;
-  return call;
-}
 
 std::string text_of(const OpCall& call, const MeshStrategy& layouts) {
   std::string text = call.name() + " of";
@@ -254,22 +214,6 @@ void expect_optimal(
         << "\nbest: " << text_of(call, all.layouts()) << "\n"
         << all.best()->time << " ps";
   }
-}
-
-// Returns the operators whose rule lists strategies.
-std::vector<OpInfo> operators_with_strategies() {
-  std::vector<OpInfo> operators;
-  for (const auto& name : RuleRegistry::global().names()) {
-    const auto op =
-        c10::Dispatcher::singleton().findSchema(parse_operator_name(name));
-    if (op && name.starts_with("aten::")) {
-      const OpInfo info(*op);
-      if (info.rule != nullptr && info.rule->dim_rule) {
-        operators.push_back(info);
-      }
-    }
-  }
-  return operators;
 }
 
 DeviceMesh mesh_of(const std::vector<int64_t>& shape, const LinkCost& link) {

@@ -3,7 +3,8 @@
 // search does not use the notion of a last sharding, but compares the elements
 // of every rank.
 #include <dtensor/layout/text.h>
-#include <dtensor/redistribute/plan.h>
+#include <dtensor/redistribute/least_time_impl.h>
+#include <dtensor/redistribute/plan_impl.h>
 #include <dtensor/testing/fake_world.h>
 #include <tests/redistribute/exhaustive.h>
 #include <tests/redistribute/layouts.h>
@@ -71,6 +72,17 @@ int64_t picoseconds_of(const Plan& plan) {
   return std::llround(plan.microseconds * 1e6);
 }
 
+// Returns the lower bound of paths from one layout to another.
+int64_t least_time(const Spec& from, const Spec& to) {
+  const auto shape = from.mesh().shape();
+  return detail::LeastTime(
+             {from.sizes(), shape},
+             static_cast<int64_t>(c10::elementSize(from.dtype())),
+             detail::Links(from.mesh()).fastest(shape))
+      .between(from.placements(), to.placements())
+      .least();
+}
+
 // Checks the plans between layouts of `kinds`, every `stride`th pair, against
 // an exhaustive search through all of them, which passes through Partial only
 // if an end of the path has it. StridedShards are those that plans
@@ -97,6 +109,7 @@ void expect_cheapest(
         const Cost cost{picoseconds_of(*found), found->collectives()};
         const std::string text = to_string(*from) + " to " +
             to_string(to->placements()) + "\n" + to_string(*found, mesh);
+        EXPECT_LE(least_time(*from, *to), cost.first) << text;
         EXPECT_EQ(cost, best.costs[j])
             << text << "\ncheapest: " << search.text_of(best, i, j);
       }
@@ -134,6 +147,7 @@ TEST(Cost, PlansAreCheapestOnTwoByThree) {
   for (const LinkCost& link : {kSlowStart, kSlowBytes}) {
     expect_cheapest({18, 4}, {2, 3}, {link, link}, kinds({StridedShard(0, 3)}));
     expect_cheapest({5, 7}, {2, 3}, {link, link}, kinds({}));
+    expect_cheapest({9, 2}, {2, 3}, {link, link}, kinds({}));
   }
 }
 
@@ -154,6 +168,29 @@ TEST(Cost, PlansAreCheapestOnThreeDims) {
       {kSlowStart, kSlowBytes, kSlowStart},
       kinds({StridedShard(0, 2), StridedShard(0, 6)}),
       1);
+}
+
+// Searches are fast where the bound of the best path is its cost, except for
+// rounding.
+TEST(Cost, IsTheLeastTimeIfOneCollectiveSuffices) {
+  constexpr int64_t kRounding = 2;
+  const std::vector<std::pair<const char*, const char*>> layouts{
+      {"S(0) S(0)", "R R"},
+      {"P(sum) P(sum)", "R R"},
+      {"P(sum) P(sum)", "S(0) S(1)"},
+      {"S(0) S(1)", "S(1) S(0)"},
+      {"R S(0)", "S(0) S(0)"},
+      {"S(0) S(0)", "R S(0)"},
+      {"S(0) P(sum)", "S(0) S(0)"}};
+  for (const auto& [before, after] : layouts) {
+    const std::string tensor = "f32[64, 64] on (2, 4): ";
+    const SpecPtr from = parse_spec(tensor + before).spec();
+    const SpecPtr to = from->with_placements(parse_placements(after));
+    const auto found = plan(from, to);
+    EXPECT_EQ(found->collectives(), 1) << before << " to " << after;
+    EXPECT_LE(picoseconds_of(*found) - least_time(*from, *to), kRounding)
+        << before << " to " << after;
+  }
 }
 
 TEST(Cost, ObeysTheTriangleInequality) {

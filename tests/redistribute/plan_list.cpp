@@ -2,10 +2,14 @@
 // Prints the plans between layouts, one per line, for tools/plan_table.py:
 //
 //   dtensor_plan_list            all pairs of layouts on several meshes
-//   dtensor_plan_list measure    50 pairs on threads: modelled and measured
-//                                time, with costs from measure_costs()
+//   dtensor_plan_list measure    50 pairs: modelled and measured time, with
+//                                costs from measure_costs()
+//   dtensor_plan_list sample 2x4 some pairs of each size on this mesh: modelled
+//                                and measured time, with the default costs
+//
+// The ranks of the last two are threads, or processes of dtensor-run.
 #include <dtensor/comm/measure_costs.h>
-#include <dtensor/comm/ranks.h>
+#include <dtensor/comm/run_world.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>
@@ -19,6 +23,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +38,7 @@ const std::vector<std::vector<int64_t>> kMeshes{
     {2, 3},
     {2, 4},
     {2, 2, 2}};
-const std::vector<std::vector<int64_t>> kSizes{{8, 8}, {5, 7}, {4096, 4096}};
+const std::vector<Sizes> kSizes{{8, 8}, {5, 7}, {4096, 4096}};
 
 std::vector<SpecPtr> all_specs(const DeviceMesh& mesh, SizesRef sizes) {
   const std::vector<Placement> kinds{
@@ -106,42 +111,75 @@ double measured(const SpecPtr& from, const SpecPtr& to) {
   return best;
 }
 
+// Prints `pairs` random pairs of layouts that need communication, on tensors of
+// these sizes.
+void print_measured(
+    const DeviceMesh& mesh,
+    const std::vector<Sizes>& sizes,
+    size_t pairs) {
+  std::mt19937 random(1);
+  while (pairs > 0) {
+    const auto specs = all_specs(mesh, sizes[random() % sizes.size()]);
+    const SpecPtr& from = specs[random() % specs.size()];
+    const SpecPtr& to = specs[random() % specs.size()];
+    const auto found = plan(from, to);
+    if (found->collectives() == 0) {
+      continue;
+    }
+    --pairs;
+    const double time = measured(from, to);
+    if (get_rank() == 0) {
+      print(*from, *to, *found);
+      std::cout << ';' << time << '\n';
+    }
+  }
+}
+
 void measure_plans() {
   constexpr size_t kPairs = 50;
-  run_ranks(4, [](int64_t rank) {
+  run_world(4, [] {
     const std::vector<int64_t> shape{2, 2};
     auto mesh = init_device_mesh(at::kCPU, shape);
     mesh = init_device_mesh(at::kCPU, shape, {}, {.cost = measure_costs(mesh)});
-    std::mt19937 random(1);
-    const std::vector<int64_t> edges{8, 64, 256, 512, 1024, 2048};
-    for (size_t pairs = 0; pairs < kPairs;) {
-      const int64_t edge = edges[random() % edges.size()];
-      const auto specs = all_specs(mesh, {edge, edge});
-      const SpecPtr& from = specs[random() % specs.size()];
-      const SpecPtr& to = specs[random() % specs.size()];
-      const auto found = plan(from, to);
-      if (found->collectives() == 0) {
-        continue;
-      }
-      ++pairs;
-      const double time = measured(from, to);
-      if (rank == 0) {
-        print(*from, *to, *found);
-        std::cout << ';' << time << '\n';
-      }
+    std::vector<Sizes> sizes;
+    for (const int64_t edge : {8, 64, 256, 512, 1024, 2048}) {
+      sizes.push_back({edge, edge});
+    }
+    print_measured(mesh, sizes, kPairs);
+  });
+}
+
+void measure_sample(const std::vector<int64_t>& shape) {
+  constexpr size_t kPairs = 24;
+  run_world(numel(shape), [&] {
+    const auto mesh = init_device_mesh(at::kCPU, shape);
+    for (const Sizes& sizes : kSizes) {
+      print_measured(mesh, {sizes}, kPairs);
     }
   });
+}
+
+std::vector<int64_t> parse_shape(const std::string& text) {
+  std::vector<int64_t> shape;
+  std::istringstream stream(text);
+  for (std::string n; std::getline(stream, n, 'x');) {
+    shape.push_back(std::stoll(n));
+  }
+  return shape;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string_view(argv[1]) == "measure") {
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  if (argc == 2 && mode == "measure") {
     measure_plans();
+  } else if (argc == 3 && mode == "sample") {
+    measure_sample(parse_shape(argv[2]));
   } else if (argc == 1) {
     list_plans();
   } else {
-    std::cerr << "usage: dtensor_plan_list [measure]\n";
+    std::cerr << "usage: dtensor_plan_list [measure | sample SHAPE]\n";
     return 2;
   }
   return 0;

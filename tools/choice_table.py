@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares chosen layouts of operators with those of torch.distributed.tensor.
+
+    tools/choice_table.py [--list build/dev/tests/dtensor_choice_list]
+
+Prints the table of docs/concepts/operators.md: for random calls of each family
+of rules, the modelled time of our choices and of Python's, both by our model.
+Calls that Python does not decide in a few seconds are left out, and so are calls
+whose layouts of Python have no plan. Exits with 1 if a family costs more than with Python's
+choices, and with 77 if Python's propagator is another one.
+"""
+
+import argparse
+import collections
+import logging
+import math
+import signal
+import subprocess
+import sys
+import warnings
+
+import plan_table
+
+SECONDS = 3  # for one choice
+DTYPES = {"f32": "float32", "f64": "float64", "i64": "int64", "bool": "bool",
+          "c64": "complex64", "i32": "int32", "u8": "uint8"}
+
+
+class Python(plan_table.Python):
+    """Choices of torch.distributed.tensor for operator calls."""
+
+    def __init__(self):
+        super().__init__()
+        from torch.distributed.tensor import DTensor
+        self.dispatcher = DTensor._op_dispatcher
+        if not hasattr(self.dispatcher.sharding_propagator,
+                       "propagate_op_sharding_non_cached"):
+            print("choice_table: this PyTorch has another propagator")
+            sys.exit(77)
+        # ScalarType of an argument by its number in C++.
+        names = ("uint8 int8 int16 int32 int64 float16 float32 float64 "
+                 "complex32 complex64 complex128 bool")
+        self.dtypes = [getattr(self.torch, name) for name in names.split()]
+
+    def placements(self, text):
+        from torch.distributed.tensor import Partial, Replicate, Shard
+        made = []
+        for word in text.split():
+            if word == "R":
+                made.append(Replicate())
+            elif word == "P(sum)":
+                made.append(Partial())
+            else:
+                made.append(Shard(int(word[2:-1])))
+        return tuple(made)
+
+    def tensor(self, mesh, text):
+        """Returns a DTensor on the meta device."""
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+        sizes, layout, dtype = text.split(",")
+        sizes = plan_table.numbers(sizes) if sizes else ()
+        dtype = getattr(self.torch, DTYPES[dtype])
+        whole = self.torch.empty(sizes, dtype=dtype, device="meta")
+        placements = self.placements(layout)
+        local, _ = compute_local_shape_and_global_offset(sizes, mesh, placements)
+        meta = TensorMeta(whole.shape, whole.stride(), dtype)
+        return DTensor(
+            self.torch.empty(local, dtype=dtype, device="meta"),
+            DTensorSpec(mesh, placements, tensor_meta=meta),
+            requires_grad=False)
+
+    def operator(self, name):
+        namespace, name = name.split("::")
+        name, _, overload = name.partition(".")
+        return getattr(getattr(getattr(self.torch.ops, namespace), name),
+                       overload or "default")
+
+    def call(self, op, text, tensors):
+        """Returns the arguments of an operator, from their text."""
+        values = eval(text, {"T": tensors.__getitem__, "inf": math.inf,
+                             "nan": math.nan})
+        args, kwargs = [], {}
+        for value, argument in zip(values, op._schema.arguments):
+            if "ScalarType" in str(argument.type) and isinstance(value, int):
+                value = self.dtypes[value]
+            if argument.kwarg_only:
+                kwargs[argument.name] = value
+            else:
+                args.append(value)
+        return tuple(args), kwargs
+
+    def choose(self, shape, name, arguments, tensors):
+        """Returns the layouts of inputs and results that Python chooses."""
+        mesh = self.mesh(shape, False)
+        op = self.operator(name)
+        tensors = [self.tensor(mesh, text) for text in tensors]
+        args, kwargs = self.call(op, arguments, tensors)
+        schema = self.dispatcher.unwrap_to_op_info(op, args, kwargs).schema
+        sharding = (self.dispatcher.sharding_propagator
+                    .propagate_op_sharding_non_cached(schema))
+        inputs = (sharding.redistribute_schema or schema).args_spec
+        outputs = sharding.output_spec
+        if not isinstance(outputs, (tuple, list)):
+            outputs = [outputs]
+        if len(inputs) != len(tensors):
+            raise NotImplementedError("a tensor is a keyword")
+        return inputs, outputs
+
+
+def layout_text(spec, mesh_dims):
+    if spec is None:
+        return " ".join(["R"] * mesh_dims)
+    return " ".join(
+        f"SS({p.dim}, sf={p.split_factor})" if hasattr(p, "split_factor") else str(p)
+        for p in spec.placements)
+
+
+def stop(*_):
+    raise TimeoutError
+
+
+def choices(python, calls):
+    """Yields the text of Python's layouts of each call; empty if it has none."""
+    signal.signal(signal.SIGALRM, stop)
+    for shape, _, name, arguments, tensors, _, ours in calls:
+        signal.alarm(SECONDS)
+        try:
+            inputs, outputs = python.choose(
+                plan_table.numbers(shape), name, arguments,
+                tensors.split("|")[:-1])
+        except Exception:  # Python raises many types for operators without rule.
+            yield ""
+            continue
+        finally:
+            signal.alarm(0)
+        dims = len(shape.split("x"))
+        texts = [layout_text(spec, dims) for spec in (*inputs, *outputs)]
+        yield "|".join(texts) if len(texts) == len(ours.split("|")) else ""
+
+
+def costs(program, lines):
+    output = subprocess.run(
+        [program, "costs"], input="".join(line + "\n" for line in lines),
+        check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return output.stdout.splitlines()
+
+
+def compare(program, verbose):
+    listed = subprocess.run(
+        [program], check=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True).stdout
+    calls = [line.split(";") for line in listed.splitlines()]
+    theirs = list(choices(Python(), calls))
+    families = collections.defaultdict(lambda: [0, 0, 0, 0, 0.0, 0.0])
+    for call, layouts, cost in zip(calls, theirs, costs(program, theirs)):
+        row = families[call[1]]
+        row[0] += 1
+        if not layouts or math.isinf(float(cost)):
+            continue
+        ours, cost = float(call[5]), float(cost)
+        row[1] += 1
+        row[2] += ours < cost
+        row[3] += ours > cost
+        row[4] += ours
+        row[5] += cost
+        if verbose and ours > cost:
+            print("more:", *call, "Python:", cost, layouts)
+    return families
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--list", default=str(
+        plan_table.ROOT / "build/dev/tests/dtensor_choice_list"))
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    families = compare(args.list, args.verbose)
+    print("| family | calls | of these, Python decides | cheaper / dearer | "
+          "modelled us, ours | Python's |")
+    print("|---" * 6 + "|")
+    worse = False
+    for name, (calls, decided, less, more, ours, theirs) in sorted(
+            families.items()):
+        print(f"| {name} | {calls} | {decided} | {less} / {more} | {ours:.1f} | "
+              f"{theirs:.1f} |")
+        worse |= ours > theirs * (1 + 1e-9)
+    sys.exit(worse)
+
+
+if __name__ == "__main__":
+    main()
