@@ -29,6 +29,7 @@ set(DTENSOR_LAYOUT_HEADERS
 )
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
+  dtensor/layout/edge_padding_impl.h
   dtensor/layout/flattened_slice.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/intervals_impl.h
@@ -396,6 +397,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
+  dtensor/ops/kernels/embedding_bag.cpp
   dtensor/ops/kernels/fft.cpp
   dtensor/ops/kernels/fused.cpp
   dtensor/ops/kernels/global_indices.cpp
@@ -417,10 +419,12 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/resampling.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
   dtensor/ops/kernels/sample_loss.cpp
   dtensor/ops/kernels/scan.cpp
+  dtensor/ops/kernels/selection.cpp
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
@@ -461,6 +465,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/embedding.cpp
   dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
+  dtensor/ops/rules/gathered.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/linalg.cpp
   dtensor/ops/rules/linalg_impl.h
@@ -477,11 +482,13 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/recurrent.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
+  dtensor/ops/rules/resampling.cpp
   dtensor/ops/rules/sample_loss.cpp
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/slicing.cpp
+  dtensor/ops/rules/sorting.cpp
   dtensor/ops/rules/spatial.cpp
   dtensor/ops/rules/spatial_impl.h
   dtensor/ops/rules/view.cpp

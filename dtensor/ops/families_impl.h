@@ -22,9 +22,11 @@
   family(cross_entropy) \
   family(dropout) \
   family(embedding) \
+  family(embedding_bag) \
   family(fft) \
   family(fold) \
   family(fused) \
+  family(gathered) \
   family(indexing) \
   family(linalg) \
   family(linalg_kernels) \
@@ -44,11 +46,13 @@
   family(random_integers) \
   family(recurrent) \
   family(reduction) \
+  family(resampling) \
   family(sample_loss) \
   family(sample_loss_kernels) \
   family(scan) \
   family(shape) \
   family(slicing) \
+  family(sorting) \
   family(spatial) \
   family(squeeze) \
   family(triangle) \

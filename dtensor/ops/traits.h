@@ -64,6 +64,9 @@ struct OpTraits {
   bool boundary_follows_rows = false;
   /// True if the operator may add a module's bias to a plain local output.
   bool adds_bias = false;
+  /// True if an operator without a rule takes operands in any layout: it
+  /// gathers them, and every rank computes the full result.
+  bool gathers = false;
   /// Argument that torch::nn creates as a plain tensor if the caller omits it:
   /// a state of zeros, or the offsets of bags.
   std::string_view module_created_arg = "";

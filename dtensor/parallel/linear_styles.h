@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel and RowwiseParallel: Linear, Embedding and Conv1d to Conv3d
-// with their weight sharded along the output or the input features.
+// ColwiseParallel and RowwiseParallel: Linear, Embedding, Conv1d to 3d and
+// ConvTranspose1d to 3d with their weight sharded along the output or the input
+// features.
 //
 // A ColwiseParallel followed by a RowwiseParallel takes one all-reduce:
 //

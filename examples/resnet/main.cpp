@@ -4,16 +4,9 @@
 //
 //   resnet [steps]        20 steps
 #include <examples/arguments.h>
-#include <examples/check.h>
+#include <examples/losses.h>
 
-#include <dtensor/dtensor.h>
 #include <torch/torch.h>
-
-#include <cmath>
-#include <functional>
-#include <iostream>
-#include <string>
-#include <vector>
 
 using namespace dtensor;
 namespace nn = torch::nn;
@@ -115,33 +108,26 @@ void shard_channels(ResNet& model, Batch& batch, const DeviceMesh& mesh) {
   shard(batch.classes, mesh, Replicate());
 }
 
-// Returns the losses of all steps.
 std::vector<double>
 train(int64_t ranks, int64_t steps, const Distribute& distribute) {
+  torch::manual_seed(0);
+  ResNet model;
+  model->to(torch::kDouble);
+  Batch batch;
+  if (distribute) {
+    distribute(model, batch, init_device_mesh(torch::kCPU, {ranks}, {"ranks"}));
+  }
+  torch::optim::SGD optimizer(
+      model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   std::vector<double> losses;
-  run_ranks(ranks, [&](int64_t rank) {
-    torch::manual_seed(0);
-    ResNet model;
-    model->to(torch::kDouble);
-    Batch batch;
-    if (distribute) {
-      distribute(
-          model, batch, init_device_mesh(torch::kCPU, {ranks}, {"ranks"}));
-    }
-    torch::optim::SGD optimizer(
-        model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-    for (int64_t step = 0; step < steps; ++step) {
-      optimizer.zero_grad();
-      const auto loss =
-          torch::cross_entropy_loss(model(batch.pictures), batch.classes);
-      loss.backward();
-      optimizer.step();
-      const auto value = loss.item<double>();
-      if (rank == 0) {
-        losses.push_back(value);
-      }
-    }
-  });
+  for (int64_t step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const auto loss =
+        torch::cross_entropy_loss(model(batch.pictures), batch.classes);
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
   return losses;
 }
 
@@ -149,24 +135,22 @@ int main(int argc, char** argv) {
   const std::string usage = "[steps, default 20]";
   arguments::check(argc, argv, 1, usage);
   const int64_t steps = arguments::positive(argc, argv, 1, 20, usage);
-  const auto alone = train(1, steps, nullptr);
-  std::cout << "1 rank:           loss " << alone.front() << " to "
-            << alone.back() << "\n";
-  CHECK_THAT(steps == 1 || alone.back() < alone.front());
+  const auto run = [&](int64_t ranks, const Distribute& distribute) {
+    return losses::of_ranks(
+        ranks, [&] { return train(ranks, steps, distribute); });
+  };
+  const auto alone = run(1, nullptr);
+  losses::print(alone);
   const std::vector<std::pair<std::string, Distribute>> ways{
       {"batch", shard_batch},
       {"channels", shard_channels},
       {"space", shard_space}};
   for (const int64_t ranks : {2, 4}) {
     for (const auto& [name, distribute] : ways) {
-      const auto losses = train(ranks, steps, distribute);
-      double off = 0;
-      for (size_t i = 0; i < losses.size(); ++i) {
-        off = std::max(off, std::abs(losses[i] - alone[i]));
-      }
-      std::cout << ranks << " ranks, " << name << " sharded: at most " << off
-                << " from one rank's losses\n";
-      CHECK_THAT(losses.size() == alone.size() && off < 1e-9);
+      losses::compare(
+          std::to_string(ranks) + " ranks, " + name + " sharded",
+          run(ranks, distribute),
+          alone);
     }
   }
 }

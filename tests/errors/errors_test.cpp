@@ -615,7 +615,8 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"a composite operator that creates a plain tensor",
        [](const DeviceMesh& mesh) {
-         at::vander(rows(mesh).requires_grad_().flatten());
+         const auto x = rows(mesh).requires_grad_();
+         at::istft(at::complex(x, x), 4);
        }},
       {"one_hot of ids that are not integers",
        [](const DeviceMesh& mesh) { at::one_hot(rows(mesh)); }},
@@ -793,11 +794,12 @@ const std::map<std::string, Provocation>& provocations() {
          call_other("errors_test::add_one_", rows(mesh, Replicate()));
        }},
       // Styles.
-      {"a style for a convolution of several groups",
+      {"a style for units of a convolution of several groups",
        [](const DeviceMesh& mesh) {
          torch::nn::Conv2d grouped(
              torch::nn::Conv2dOptions(4, 4, 3).groups(2));
-         parallelize_module(*grouped, mesh, ColwiseParallel());
+         parallelize_module(
+             *grouped, mesh, ColwiseParallel({.multiple_of = 2}));
        }},
       {"a style for a module that it cannot style",
        [](const DeviceMesh& mesh) {

@@ -349,5 +349,57 @@ TEST(Indexing, GathersWhatDependsOnTheData) {
   });
 }
 
+// x[mask] = values, where each selected row or element gets the same values.
+TEST(Indexing, WritesEqualValuesWhereAMaskIs) {
+  const auto put = [](const TensorList& in) {
+    return TensorList{at::index_put(
+        in[0], list_of({at::Tensor(in[1].detach()).gt(0)}), in[2])};
+  };
+  check_cases(
+      {{"rows", {numbers({5, 4}, 1), numbers({5}, 2), numbers({4}, 3)}, put},
+       {"one row",
+        {numbers({5, 4}, 1), numbers({5}, 2), numbers({1, 4}, 3)},
+        put},
+       {"elements",
+        {numbers({5, 4}, 1), numbers({5, 4}, 2), numbers({1}, 3)},
+        put},
+       {"a row for each",
+        {numbers({5, 4}, 1),
+         at::tensor({1., -1., 1., 1., -1.}, at::kDouble),
+         numbers({3, 4}, 3)},
+        put}});
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const TensorList shards{
+        place(numbers({5, 4}, 1), mesh, {Shard(0)}),
+        place(numbers({5}, 2), mesh, {Shard(0)}),
+        place(numbers({4}, 3), mesh, {Replicate()})};
+    const CountCollectives collectives;
+    EXPECT_EQ(DTensor(put(shards)[0]).placements(), Placements{Shard(0)});
+    EXPECT_EQ(collectives.count(), 0);
+  });
+}
+
+// Ranks add their rows to a term of a sum.
+TEST(Indexing, AddsShardedRowsWithoutCommunication) {
+  const auto x = numbers({5, 4}, 1);
+  const auto index = indices({7}, 5, 2);
+  const auto source = numbers({7, 4}, 3);
+  check_cases({{"index_add", {x, index, source}, [](const TensorList& in) {
+                  return TensorList{at::index_add(in[0], 0, in[1], in[2], 2)};
+                }}});
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor self = place(x, mesh, {Replicate()});
+    const at::Tensor places = place(index, mesh, {Shard(0)});
+    const at::Tensor rows = place(source, mesh, {Shard(0)});
+    const CountCollectives collectives;
+    const auto y = self.index_add(0, places, rows);
+    EXPECT_EQ(collectives.count(), 0);
+    EXPECT_EQ(DTensor(y).placements(), Placements{Partial()});
+    EXPECT_TRUE(same(DTensor(y).full_tensor(), x.index_add(0, index, source)));
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -88,6 +88,17 @@ void add_indexing(Table& table) {
   table["index_put"] =
       table["_index_put_impl"] = {x, index_list(some), floats({3, 6})};
   table["embedding"] = {floats({8, 6}), indices({4, 3})};
+  table["embedding_bag"] = {floats({8, 6}), indices({4}), indices({1})};
+  table["embedding_bag.padding_idx"] = {
+      floats({8, 6}),
+      indices({4}),
+      indices({1}),
+      false,
+      0,
+      false,
+      kNone,
+      false,
+      kNone};
   table["embedding_dense_backward"] = {
       floats({4, 3, 6}), indices({4, 3}), 8, -1, false};
   table["fill.Tensor"] = {x, floats({})};

@@ -7,6 +7,7 @@
 #include <tests/ops/against_plain.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <limits>
 #include <tuple>
 #include <vector>
@@ -197,6 +198,76 @@ TEST(Sort, ElementsByRankAreThoseOfThePlainTensor) {
         "nanmedian", x, [](T t) { return t.nanmedian(); }));
   }
   check_cases(cases);
+}
+
+// Returns distinct numbers, with NaN in their place if `nans`.
+at::Tensor spread(at::IntArrayRef sizes, at::ScalarType dtype, bool nans) {
+  const auto t = distinct(sizes) - 2000;
+  return (nans ? t.masked_fill(t.lt(-1990), std::nan("")) : t).to(dtype);
+}
+
+using Selection =
+    std::function<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&)>;
+
+const std::vector<Selection>& selections() {
+  static const std::vector<Selection> all{
+      [](const auto& x) { return at::kthvalue(x, 1, 0); },
+      [](const auto& x) { return at::kthvalue(x, 4321, -1, true); },
+      [](const auto& x) { return at::kthvalue(x, x.size(0), 0); },
+      [](const auto& x) { return at::median(x, 0); },
+      [](const auto& x) { return at::nanmedian(x, 0, true); }};
+  return all;
+}
+
+// Elements and indices are those of the plain operator, and the gradient is
+// scattered into the shards.
+TEST(Selection, FindsElementsOfShards) {
+  for (const int64_t ranks : {2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      const std::vector<at::Tensor> operands{
+          spread({20001}, at::kDouble, false),
+          spread({20000}, at::kFloat, true),
+          spread({20001}, at::kLong, false),
+          at::full({20000}, std::nan(""), at::kDouble)};
+      for (const auto& whole : operands) {
+        for (const auto& select : selections()) {
+          auto x = distribute_tensor(whole, mesh, {Shard(0)}, std::nullopt);
+          auto plain = whole.clone();
+          const bool differentiable = whole.is_floating_point();
+          x.set_requires_grad(differentiable);
+          plain.set_requires_grad(differentiable);
+          const CommDebugMode comm;
+          const auto [value, index] = select(x);
+          EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllGather}).count, 2);
+          const auto [true_value, true_index] = select(plain);
+          EXPECT_TRUE(is_equal(full_tensor(value), true_value.detach()));
+          EXPECT_EQ(full_tensor(index).sizes(), true_index.sizes());
+          EXPECT_TRUE(
+              is_equal(whole.take(full_tensor(index)), whole.take(true_index)));
+          if (differentiable && !at::isnan(true_value).any().item<bool>()) {
+            value.sum().backward();
+            true_value.sum().backward();
+            EXPECT_TRUE(at::equal(full_tensor(x.grad()), plain.grad()));
+          }
+        }
+      }
+    });
+  }
+}
+
+// Samples of 3 * sqrt(shard * ranks) elements take the place of 10,000 elements
+// of the other rank.
+TEST(Selection, MovesFewerBytesThanGathering) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto x =
+        distribute_tensor(distinct({20000}), mesh, {Shard(0)}, std::nullopt);
+    const CommDebugMode comm;
+    at::median(x, 0);
+    EXPECT_LT(comm.total().wire_bytes, 20000);
+    EXPECT_GT(comm.get_total_counts(), 0);
+  });
 }
 
 } // namespace TEST_SOURCE

@@ -89,6 +89,42 @@ void for_each_module(bool bias, const Run& run) {
       uniform({3, kIn, 3, 4, 3}, 7));
 }
 
+// Calls `run` with transposed convolutions and convolutions of three groups.
+template <class Run>
+void for_each_other_module(bool bias, const Run& run) {
+  namespace nn = torch::nn;
+  run(
+      [=] {
+        return filled(nn::ConvTranspose1d(
+            nn::ConvTranspose1dOptions(kIn, kOut, 3).padding(1).bias(bias)));
+      },
+      uniform({4, kIn, 6}, 5));
+  run(
+      [=] {
+        return filled(nn::ConvTranspose2d(
+            nn::ConvTranspose2dOptions(kIn, kOut, 3).stride(2).bias(bias)));
+      },
+      uniform({2, kIn, 3, 4}, 6));
+  run(
+      [=] {
+        return filled(nn::ConvTranspose3d(
+            nn::ConvTranspose3dOptions(kIn, kOut, 2).bias(bias)));
+      },
+      uniform({3, kIn, 3, 2, 3}, 7));
+  run(
+      [=] {
+        return filled(
+            nn::Conv1d(nn::Conv1dOptions(6, 9, 3).groups(3).bias(bias)));
+      },
+      uniform({4, 6, 6}, 5));
+  run(
+      [=] {
+        return filled(nn::ConvTranspose2d(
+            nn::ConvTranspose2dOptions(6, 9, 2).groups(3).bias(bias)));
+      },
+      uniform({2, 6, 3, 4}, 6));
+}
+
 using MakeStyle = std::function<std::shared_ptr<ParallelStyle>(const Case&)>;
 
 void expect_all_as_plain(const std::string& name, const MakeStyle& style) {
@@ -103,7 +139,7 @@ void expect_all_as_plain(const std::string& name, const MakeStyle& style) {
             i / 9 % 2 == 0,
             i / 18 % 2 == 0,
             i / 36 % 2 == 0};
-        for_each_module(c.bias, [&](const auto& make, const auto& whole) {
+        const auto expect = [&](const auto& make, const auto& whole) {
           // An uneven plain shard of samples is not accepted.
           if (!c.dtensor_input && c.input == Shard(0) &&
               whole.size(0) % ranks != 0) {
@@ -116,7 +152,9 @@ void expect_all_as_plain(const std::string& name, const MakeStyle& style) {
               }),
               "nothing was thrown")
               << what;
-        });
+        };
+        for_each_module(c.bias, expect);
+        for_each_other_module(c.bias, expect);
       }
     });
   }
@@ -197,25 +235,51 @@ TEST(ConvolutionStyles, ANetworkStaysShardedInSpace) {
   }
 }
 
-TEST(ConvolutionStyles, RefusesGroupsAndTransposedConvolutions) {
+// Parameters are sharded by groups, without communication in between.
+TEST(ConvolutionStyles, AChannelwiseConvolutionKeepsChannelsSharded) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto make = [] {
+      return filled(torch::nn::Sequential(
+          torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 6, 1)),
+          torch::nn::Conv2d(torch::nn::Conv2dOptions(6, 6, 3).groups(6)),
+          torch::nn::ConvTranspose2d(
+              torch::nn::ConvTranspose2dOptions(6, 4, 3))));
+    };
+    auto plain = make();
+    auto mine = make();
+    parallelize_module(
+        *mine,
+        mesh,
+        {{"0", ColwiseParallel()},
+         {"1", ColwiseParallel({.input_layouts = Shard(1)})},
+         {"2", RowwiseParallel()}});
+    EXPECT_EQ(layout_of(mine[1]->named_parameters()["weight"]), Shard(0));
+    EXPECT_EQ(layout_of(mine[2]->named_parameters()["weight"]), Shard(0));
+    const auto x = uniform({2, 3, 6, 6}, 3);
+    const auto truth = plain->forward(x);
+    truth.pow(2).sum().backward();
+    CommDebugMode comm;
+    const auto y = mine->forward(x);
+    EXPECT_EQ(comm.get_total_counts(), 1);
+    expect_close(y, truth, "output");
+    y.pow(2).sum().backward();
+    expect_same_gradients(*mine, *plain, "network");
+  });
+}
+
+TEST(ConvolutionStyles, RefusesUnitsOfGroups) {
   run_ranks(1, [] {
     const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
     torch::nn::Conv2d grouped(torch::nn::Conv2dOptions(4, 4, 3).groups(2));
     EXPECT_EQ(
-        error_of(
-            [&] { parallelize_module(*grouped, mesh, ColwiseParallel()); }),
-        "[ColwiseParallel] cannot style the root module of type "
-        "torch::nn::Conv2dImpl with groups = 2: its input and output channels "
-        "are sharded together. Leave the module as it is.");
-    torch::nn::ConvTranspose2d transposed(
-        torch::nn::ConvTranspose2dOptions(4, 4, 3));
-    EXPECT_EQ(
-        error_of(
-            [&] { parallelize_module(*transposed, mesh, RowwiseParallel()); }),
-        "[RowwiseParallel] cannot style the root module of type "
-        "torch::nn::ConvTranspose2dImpl: only torch::nn::Linear, Embedding, "
-        "Conv1d, Conv2d and Conv3d are supported. Style its children "
-        "instead.");
+        error_of([&] {
+          parallelize_module(
+              *grouped, mesh, ColwiseParallel({.multiple_of = 2}));
+        }),
+        "[ColwiseParallel] the root module of type torch::nn::Conv2dImpl has "
+        "groups = 2, and its channels are sharded by groups, not in S(0, u=2). "
+        "Leave out multiple_of and fused_projections.");
   });
 }
 

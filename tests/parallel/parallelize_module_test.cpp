@@ -147,13 +147,15 @@ TEST(ParallelizeModuleTest, StylesRejectUnsupportedModules) {
         parallelize_module(*model, mesh, {{"0", ColwiseParallel()}});
       }),
       "[ColwiseParallel] cannot style module \"0\" of type "
-      "torch::nn::LayerNormImpl: only torch::nn::Linear, Embedding, Conv1d, "
-      "Conv2d and Conv3d are supported. Style its children instead.");
+      "torch::nn::LayerNormImpl: only torch::nn::Linear, Embedding, Conv1d "
+      "to 3d and ConvTranspose1d to 3d are supported. Style its children "
+      "instead.");
   EXPECT_EQ(
       error_of([&] { parallelize_module(*model, mesh, RowwiseParallel()); }),
       "[RowwiseParallel] cannot style the root module of type "
-      "torch::nn::SequentialImpl: only torch::nn::Linear, Embedding, Conv1d, "
-      "Conv2d and Conv3d are supported. Style its children instead.");
+      "torch::nn::SequentialImpl: only torch::nn::Linear, Embedding, Conv1d "
+      "to 3d and ConvTranspose1d to 3d are supported. Style its children "
+      "instead.");
   EXPECT_EQ(
       error_of([&] {
         parallelize_module(*model, mesh, {{"1", SequenceParallel()}});

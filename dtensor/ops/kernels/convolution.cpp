@@ -143,6 +143,13 @@ void set_input(
   args.set("input", input);
 }
 
+// Adds a number to each channel.
+at::Tensor with_bias(const at::Tensor& output, const at::Tensor& bias) {
+  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
+  shape[1] = bias.numel();
+  return output + bias.view(shape);
+}
+
 // Returns zeros, plus the bias. The result depends on all operands, so that all
 // ranks record the same graph.
 at::Tensor empty_convolution(
@@ -150,15 +157,10 @@ at::Tensor empty_convolution(
     const at::Tensor& weight,
     const at::Tensor& bias,
     const Spec& result) {
-  auto output =
+  const auto output =
       at::zeros(result.local_sizes(), input.options().dtype(result.dtype())) +
-      input.sum() + weight.sum();
-  if (bias.defined()) {
-    std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
-    shape[1] = bias.numel();
-    output = output + bias.view(shape);
-  }
-  return output;
+      input.narrow(0, 0, 0).sum() + weight.narrow(0, 0, 0).sum();
+  return bias.defined() ? with_bias(output, bias) : output;
 }
 
 // Returns the gradients of an input and a weight without elements, and of the
@@ -180,6 +182,123 @@ std::array<at::Tensor, 3> empty_gradients(
       bias};
 }
 
+// Transposed convolutions of a part of the picture. The rank gathers the
+// windows that reach its rows of the result.
+class TransposedInSpace {
+ public:
+  // Gathers the windows into `input`.
+  TransposedInSpace(
+      const KernelArgs& args,
+      const SpecPtr& layout,
+      const Spec& result,
+      at::Tensor& input)
+      : stride_(per_dim(args, "stride", result)),
+        padding_(per_dim(args, "padding", result)),
+        dilation_(per_dim(args, "dilation", result)),
+        output_padding_(per_dim(args, "output_padding", result)),
+        pads_(2 * stride_.size(), 0) {
+    for (int64_t m = 0; m < layout->mesh().ndim(); ++m) {
+      const auto& placement = layout->placements()[static_cast<size_t>(m)];
+      if (placement.is_sharded() && placement.dim() >= 2) {
+        const auto kernel = args.tensor("weight").size(placement.dim());
+        input = gather(layout, result, m, kernel, input);
+      }
+    }
+  }
+
+  // Runs the operator, whose arguments are on the stack, without its bias.
+  at::Tensor run(
+      const c10::OperatorHandle& op,
+      KernelArgs& args,
+      torch::jit::Stack* stack) const {
+    args.set("bias", c10::IValue());
+    args.set("padding", padding_);
+    args.set("output_padding", output_padding_);
+    op.callBoxed(stack);
+    return at::constant_pad_nd(torch::jit::pop(*stack).toTensor(), pads_, 0);
+  }
+
+ private:
+  // Returns an argument as a list with a number for each dimension of space.
+  static std::vector<int64_t>
+  per_dim(const KernelArgs& args, std::string_view name, const Spec& result) {
+    const auto given = args.at(name).toIntVector();
+    std::vector<int64_t> all;
+    for (size_t i = 0; i + 2 < result.sizes().size(); ++i) {
+      all.push_back(detail::element_for(given, i));
+    }
+    return all;
+  }
+
+  // Returns the windows that reach the rank's rows of the result, and notes how
+  // many rows they lack there, or have too many.
+  at::Tensor gather(
+      const SpecPtr& layout,
+      const Spec& result,
+      int64_t mesh_dim,
+      int64_t kernel,
+      const at::Tensor& input) {
+    const auto& placement = layout->placements()[static_cast<size_t>(mesh_dim)];
+    const auto dim = placement.dim();
+    const auto d = static_cast<size_t>(dim);
+    const auto i = d - 2;
+    const detail::KernelWindow window{
+        kernel, stride_[i], padding_[i], dilation_[i]};
+    const auto shards = [&](const Spec& spec) {
+      return detail::chunks(
+          spec.sizes()[d], layout->mesh().size(mesh_dim), placement.unit());
+    };
+    const auto results = shards(result);
+    std::vector<Interval> needed;
+    for (const auto& rows : results) {
+      needed.push_back(window.windows_over(rows, layout->sizes()[d]));
+    }
+    const auto exchange = c10::make_intrusive<detail::RowExchange>(
+        layout, mesh_dim, dim, shards(*layout), needed);
+    const auto rank = static_cast<size_t>(exchange->rank());
+    const auto made = window.rows_of(needed[rank]);
+    const auto place = 2 * (stride_.size() - 1 - i);
+    pads_[place] = made.begin - results[rank].begin;
+    pads_[place + 1] = results[rank].end - made.end;
+    padding_[i] = output_padding_[i] = 0;
+    return detail::gather_rows(input, exchange);
+  }
+
+  std::vector<int64_t> stride_;
+  std::vector<int64_t> padding_;
+  std::vector<int64_t> dilation_;
+  std::vector<int64_t> output_padding_;
+  std::vector<int64_t> pads_; // of the last dimension first
+};
+
+bool is_sharded_in_space(const SpecPtr& input) {
+  bool is_sharded = false;
+  for (int64_t dim = 2; input != nullptr && dim < input->dim(); ++dim) {
+    is_sharded |= input->is_sharded(dim);
+  }
+  return is_sharded;
+}
+
+void transposed_in_space(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto& result = *decision.outputs[0];
+  auto input = args.tensor("input");
+  const auto weight = args.tensor("weight");
+  const auto bias = args.tensor("bias");
+  const TransposedInSpace convolution(args, decision.inputs[0], result, input);
+  if (input.numel() == 0 || weight.numel() == 0 ||
+      numel(result.local_sizes()) == 0) {
+    args.returns(empty_convolution(input, weight, bias, result));
+    return;
+  }
+  args.set("input", input);
+  auto output = convolution.run(op, args, stack);
+  stack->emplace_back(bias.defined() ? with_bias(output, bias) : output);
+}
+
 } // namespace
 
 void detail::convolution_local(
@@ -191,6 +310,10 @@ void detail::convolution_local(
     return;
   }
   KernelArgs args(op, *stack);
+  if (args.flag("transposed") && is_sharded_in_space(decision.inputs[0])) {
+    transposed_in_space(op, decision, stack);
+    return;
+  }
   const auto& result = decision.outputs[0];
   const auto halos = halos_of(args, decision.inputs[0], result);
   const auto input = reached_rows(args.tensor("input"), halos);

@@ -45,6 +45,13 @@ LocalKernelFunction pool1d_local;
 LocalKernelFunction pool2d_local;
 LocalKernelFunction pool3d_local;
 
+/// Upsamples the last `space` dimensions, of which ranks may have parts, by
+/// whole numbers. A row of the result needs up to `halo` rows beside its own.
+LocalKernel upsample_local(int64_t space, int64_t halo);
+/// Pads the last `space` dimensions, of which ranks may have parts, by
+/// reflection or replication.
+LocalKernel pad_local(int64_t space, bool reflects);
+
 /// Runs the operator, or returns zeros if its first operand is empty. For
 /// operators that LibTorch refuses to run without samples or channels.
 LocalKernelFunction zeros_if_empty;
@@ -84,6 +91,10 @@ LocalKernelFunction topk_local;
 /// Sorts a dimension that one mesh dimension shards. The result has the
 /// operand's layout.
 LocalKernelFunction sort_local;
+
+/// Finds the element at a position of a sorted dimension that one mesh
+/// dimension shards: kthvalue, median and nanmedian.
+LocalKernelFunction selection_local;
 
 /// Compute scans. Along a sharded dimension, each rank scans its shard and
 /// combines it with the gathered totals of the preceding shards. The gradient

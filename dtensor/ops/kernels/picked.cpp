@@ -123,11 +123,14 @@ at::Tensor detail::picked_from_shards(
     const at::Tensor& indices,
     int64_t dim,
     const SpecPtr& spec) {
+  const auto* known = values.defined() ? &values : nullptr;
   if (!at::GradMode::is_enabled() || !local.requires_grad()) {
-    return values;
+    return known != nullptr
+        ? values
+        : positions_in(local, indices, dim, spec)->pick(local);
   }
   return PickFromShards::apply(
-      local, positions_in(local, indices, dim, spec), &values);
+      local, positions_in(local, indices, dim, spec), known);
 }
 
 } // namespace dtensor

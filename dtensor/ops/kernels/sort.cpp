@@ -29,14 +29,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-int64_t mesh_dim_sharding(const Spec& spec, int64_t dim) {
-  int64_t m = 0;
-  while (!spec.placements()[static_cast<size_t>(m)].is_sharded(dim)) {
-    ++m;
-  }
-  return m;
-}
-
 std::vector<int64_t> to_list(const at::Tensor& numbers) {
   const auto host = numbers.to(at::kCPU, at::kLong).contiguous();
   const auto* data = host.const_data_ptr<int64_t>();
@@ -221,7 +213,7 @@ struct Sort {
       const at::Tensor& rows) const {
     auto route = c10::make_intrusive<Route>();
     route->spec = spec;
-    route->mesh_dim = mesh_dim_sharding(*spec, dim);
+    route->mesh_dim = detail::mesh_dim_sharding(*spec, dim);
     route->from_sizes = rows.sizes().vec();
     const auto counts = plan_receiving(*route, plan_sending(*route, rows));
     const auto& group = route->group();

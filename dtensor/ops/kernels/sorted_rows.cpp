@@ -136,7 +136,7 @@ int64_t sample_count(const SortedRows& rows, int64_t ranks) {
   return std::clamp<int64_t>(std::llround(std::sqrt(product)), 1, rows.shard);
 }
 
-// Returns the elements at the global positions `wanted`, (count).
+// Returns the elements at the global positions `wanted`, (rows or 1, count).
 Elements elements_at(
     const SortedRows& rows,
     const Counter& counter,
@@ -150,7 +150,7 @@ Elements elements_at(
   const auto samples = counter.at(places).gathered(group).sorted();
   const auto local = counter.below(samples);
   const auto global = group.all_reduce(local, ReduceOp::kSum);
-  const auto targets = wanted.expand({num_rows, wanted.numel()}).contiguous();
+  const auto targets = wanted.expand({num_rows, wanted.size(1)}).contiguous();
   const auto sample =
       at::searchsorted(global, targets, /*out_int32=*/false, /*right=*/true) -
       1;
@@ -184,7 +184,8 @@ at::Tensor detail::split_positions(const SortedRows& rows, Group& group) {
   const auto num_rows = rows.keys.size(0);
   // Chunks at the end may be empty.
   const auto inner = (rows.size + rows.shard - 1) / rows.shard - 1;
-  const auto wanted = at::arange(1, inner + 1, options) * rows.shard;
+  const auto wanted =
+      at::arange(1, inner + 1, options).unsqueeze(0) * rows.shard;
   std::vector<at::Tensor> positions{at::zeros({num_rows, 1}, options)};
   if (inner > 0) {
     positions.push_back(
@@ -193,6 +194,13 @@ at::Tensor detail::split_positions(const SortedRows& rows, Group& group) {
   positions.push_back(
       at::full({num_rows, group.size() - inner}, counter.length(), options));
   return at::cat(positions, 1);
+}
+
+at::Tensor detail::indices_at(
+    const SortedRows& rows,
+    const at::Tensor& wanted,
+    Group& group) {
+  return elements_at(rows, Counter(rows), wanted, group).indices;
 }
 
 } // namespace dtensor

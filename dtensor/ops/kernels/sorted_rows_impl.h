@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/sort.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/layout/spec.h>
 
 #include <tuple>
 
@@ -20,6 +21,15 @@ inline std::tuple<at::Tensor, at::Tensor> stable_sort(
     const at::Tensor& t,
     int64_t dim) {
   return at::sort(t, /*stable=*/true, dim, /*descending=*/false);
+}
+
+/// Returns the first mesh dimension that shards tensor dimension `dim`.
+inline int64_t mesh_dim_sharding(const Spec& spec, int64_t dim) {
+  int64_t m = 0;
+  while (!spec.placements()[static_cast<size_t>(m)].is_sharded(dim)) {
+    ++m;
+  }
+  return m;
 }
 
 /// Rows of this rank, (rows, local size). Ranks hold consecutive ranges of the
@@ -37,5 +47,11 @@ struct SortedRows {
 /// SortedRows::shard. Ranks exchange samples, and few elements around each
 /// position: about the square root of the number of elements.
 at::Tensor split_positions(const SortedRows& rows, Group& group);
+
+/// Returns the global indices of the elements at the positions `wanted`, (rows,
+/// count), of the globally sorted rows. Ranks exchange as much as for
+/// split_positions().
+at::Tensor
+indices_at(const SortedRows& rows, const at::Tensor& wanted, Group& group);
 
 } // namespace dtensor::detail

@@ -62,12 +62,17 @@ KernelWindow window_of(const OpCall& call, size_t dim) {
 int64_t kept_space(const OpCall& call, int64_t mesh_dim, SizesRef result) {
   const auto& input = *call.input("input");
   const auto dim = sharded_space(call, input, mesh_dim, 2);
-  if (dim == 0 || call.bool_arg("transposed")) {
+  const bool transposed = call.bool_arg("transposed");
+  if (dim == 0 || (transposed && call.has_arg("grad_output"))) {
     return 0;
   }
   const auto d = static_cast<size_t>(dim);
   const auto window = window_of(call, d);
-  const auto needed = [&](Interval windows) { return window.rows_of(windows); };
+  const auto size = input.sizes()[d];
+  const auto needed = [&](Interval results) {
+    return transposed ? window.windows_over(results, size)
+                      : window.rows_of(results);
+  };
   return is_worth_exchanging(input, mesh_dim, dim, result[d], needed) ? dim : 0;
 }
 

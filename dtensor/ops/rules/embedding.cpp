@@ -85,9 +85,6 @@ DTENSOR_RULES(embedding) {
       .with_traits(
           {.boundary = BoundaryRole{
                .kind = BoundaryKind::kEmbedding, .input = 1, .parameter = 0}});
-  for (const auto* name : {"embedding_bag", "embedding_bag.padding_idx"}) {
-    rules.traits(name, {.module_created_arg = "offsets"});
-  }
   rules.dim_rule("embedding_dense_backward", dense_backward)
       .with_meta(dense_backward_meta);
 }

@@ -145,9 +145,17 @@ Strategies index_write_rule(const OpCall& call, int64_t) {
   return strategies;
 }
 
+// Returns the strategies of index_add. Ranks may add their rows of a sharded
+// source to a term of a partial sum.
 Strategies index_add_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = index_write_rule(call, mesh_dim);
   add_partial(call, mesh_dim, strategies);
+  const auto& source = call.inputs[2];
+  if (call.inputs[1].dim() == 1 && source.dim() == call.inputs[0].dim() &&
+      !at::isIntegralType(source.spec->dtype(), /*includeBool=*/true)) {
+    const Placement sum = Partial(ReduceOp::kSum);
+    strategies.push_back({{sum}, {sum, Shard(0), Shard(indexed_dim(call))}});
+  }
   return strategies;
 }
 
@@ -287,14 +295,15 @@ std::vector<OutputMeta> index_put_meta(const OpCall& call) {
   return like_first_input(call);
 }
 
-// Adds the strategies of x[mask] = number, where x and the mask are sharded
-// alike.
+// Adds the strategies of x[mask] = values, where x and the mask are sharded
+// alike, and each selected element gets the same values.
 void add_mask_strategies(
     const OpCall& call,
     const Indexed& x,
     Strategies& strategies) {
+  const auto values = call.inputs.back().sizes();
   if (!x.has_mask || x.indices.size() != 1 ||
-      call.inputs.back().spec->numel() != 1) {
+      !broadcast_shard(values, x.first, x.result_dim).is_replicate()) {
     return;
   }
   int64_t mask_dim = 0;

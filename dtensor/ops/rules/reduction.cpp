@@ -111,6 +111,10 @@ DimRule along_dim_rule(std::vector<size_t> linear) {
   };
 }
 
+std::vector<at::ScalarType> values_and_indices(const OpCall& call) {
+  return {call.inputs[0].spec->dtype(), at::kLong};
+}
+
 MetaRule reduction_meta(DtypeRule dtypes) {
   return [dtypes = std::move(dtypes)](const OpCall& call) {
     const auto sizes = reduced_of(call).result_sizes(call.inputs[0].sizes());
@@ -164,10 +168,6 @@ std::vector<at::ScalarType> same_of_some(const OpCall& call) {
   return same(call);
 }
 
-std::vector<at::ScalarType> values_and_indices(const OpCall& call) {
-  return {dtype_of(call), at::kLong};
-}
-
 std::vector<at::ScalarType> real_value(const OpCall& call) {
   return {c10::toRealValueType(dtype_of(call))};
 }
@@ -204,11 +204,9 @@ void add_picking(RuleRegistry& rules) {
   for (const auto* name : {"max.dim", "min.dim"}) {
     rules.dim_rule(name, unsharded_dim_rule).as_region();
   }
-  for (const auto* name : {"median.dim", "nanmedian.dim", "mode", "kthvalue"}) {
-    rules.dim_rule(name, unsharded_dim_rule)
-        .with_meta(reduction_meta(values_and_indices))
-        .as_region();
-  }
+  rules.dim_rule("mode", unsharded_dim_rule)
+      .with_meta(reduction_meta(values_and_indices))
+      .as_region();
 }
 
 // Returns the strategies of quantile and nanquantile. A tensor `q` of several
@@ -318,8 +316,8 @@ DTENSOR_RULES(reduction) {
   // On booleans `all` is min, and `any` is max.
   const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
   const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
-  add_all(rules, {"all", "all.dim", "all.dims"}, least_of);
-  add_all(rules, {"any", "any.dim", "any.dims"}, greatest_of);
+  add_all(rules, {"all", "all.dim", "all.dims", "_is_all_true"}, least_of);
+  add_all(rules, {"any", "any.dim", "any.dims", "_is_any_true"}, greatest_of);
   rules.dim_rule("amax", greatest_of).with_local_kernel(greatest_local);
   rules.dim_rule("amin", least_of).with_local_kernel(least_local);
   rules.dim_rule("max", greatest_of)

@@ -46,4 +46,7 @@ DimRule along_dim_rule(std::vector<size_t> linear = {});
 using DtypeRule = std::function<std::vector<at::ScalarType>(const OpCall&)>;
 MetaRule reduction_meta(DtypeRule dtypes);
 
+/// Returns the dtypes of elements and their indices.
+std::vector<at::ScalarType> values_and_indices(const OpCall& call);
+
 } // namespace dtensor::detail

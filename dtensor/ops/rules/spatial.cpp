@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators on (samples..., channels, space...) that compute each channel by
-// itself: pooling, upsampling and padding. Pooling keeps a picture sharded in
-// space; for the others, space is unsharded.
+// itself: what their rules share, and pooling.
 #include <dtensor/ops/rules/spatial_impl.h>
 
 #include <dtensor/error.h>
@@ -104,24 +103,7 @@ detail::windows_of(const OpCall& call, SizesRef space, bool ceil_mode) {
   return counts;
 }
 
-OpRule& detail::add_spatial(
-    RuleRegistry& rules,
-    const std::string& name,
-    DimRule rule) {
-  return rules.dim_rule(name, std::move(rule))
-      .with_local_kernel(detail::zeros_if_empty);
-}
-
-namespace {
-
-using namespace detail;
-
-/// Linearity of an operator in its first operand.
-enum class Linear : uint8_t { kNo, kInFirst };
-
-// Returns the rule of an operator whose last `space` dimensions are unsharded.
-// All operands and results have the other dimensions.
-DimRule before_space(int64_t space, Linear linear = Linear::kNo) {
+DimRule detail::before_space(int64_t space, Linear linear) {
   return [space, linear](const OpCall& call, int64_t) {
     Strategies all;
     for (int64_t d = 0; d < call.inputs[0].dim() - space; ++d) {
@@ -133,6 +115,68 @@ DimRule before_space(int64_t space, Linear linear = Linear::kNo) {
     return all;
   };
 }
+
+LocalizeRule detail::note_space(int64_t space) {
+  return [space](const OpCall& call, Decision& decision) {
+    const auto& self = decision.layout_of(call, 0);
+    decision.is_plain_call = has_local_elements(self);
+    for (auto dim = self.dim() - space; dim < self.dim(); ++dim) {
+      if (self.is_sharded(dim)) {
+        decision.is_plain_call = false;
+        decision.inputs[0] = decision.inputs[0] == nullptr ? call.inputs[0].spec
+                                                           : decision.inputs[0];
+      }
+    }
+  };
+}
+
+Sizes detail::with_space(
+    const OpCall& call,
+    const std::vector<int64_t>& space) {
+  const auto sizes = call.inputs[0].sizes();
+  DTENSOR_CHECK(
+      sizes.size() > space.size(),
+      "[{}] needs {} of space after the channels, got {}. Pass (samples, "
+      "channels, space...).",
+      call.name(),
+      detail::pluralize(space.size(), "dimension"),
+      *call.inputs[0].spec);
+  Sizes result(
+      sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(space.size()));
+  result.append(space.begin(), space.end());
+  return result;
+}
+
+OpRule& detail::add_spatial(
+    RuleRegistry& rules,
+    const std::string& name,
+    DimRule rule) {
+  return rules.dim_rule(name, std::move(rule))
+      .with_local_kernel(detail::zeros_if_empty);
+}
+
+namespace {
+
+// Returns the shape of self, a later operand of a backward operator.
+std::vector<OutputMeta> dense_like_self(const OpCall& call) {
+  const auto& self = *call.input("self")->spec;
+  return {detail::dense(self.sizes(), self.dtype())};
+}
+
+} // namespace
+
+void detail::add_spatial_backward(
+    RuleRegistry& rules,
+    const std::string& name,
+    int64_t space) {
+  add_spatial(rules, name, before_space(space, Linear::kInFirst))
+      .with_meta(dense_like_self)
+      .with_traits({.gradient_from_sizes_only = true});
+}
+
+namespace {
+
+using namespace detail;
 
 // Returns true if each rank that has windows has as many rows as the kernel.
 bool has_rows_for_kernel(
@@ -179,22 +223,6 @@ DimRule pool(int64_t space, Linear linear = Linear::kNo) {
   };
 }
 
-// Passes the layout of an operand that is sharded in space to the local kernel,
-// and marks calls that the operator itself can run.
-LocalizeRule localize_pool(int64_t space) {
-  return [space](const OpCall& call, Decision& decision) {
-    const auto& self = decision.layout_of(call, 0);
-    decision.is_plain_call = has_local_elements(self);
-    for (auto dim = self.dim() - space; dim < self.dim(); ++dim) {
-      if (self.is_sharded(dim)) {
-        decision.is_plain_call = false;
-        decision.inputs[0] = decision.inputs[0] == nullptr ? call.inputs[0].spec
-                                                           : decision.inputs[0];
-      }
-    }
-  };
-}
-
 // Adds pooling of windows. It runs with the autograd of the local operator.
 OpRule& add_pool(
     RuleRegistry& rules,
@@ -202,7 +230,7 @@ OpRule& add_pool(
     int64_t space,
     Linear linear = Linear::kNo) {
   return rules.dim_rule(name, pool(space, linear))
-      .with_localize(localize_pool(space))
+      .with_localize(note_space(space))
       .with_local_kernel(
           space == 1       ? pool1d_local
               : space == 2 ? pool2d_local
@@ -224,28 +252,6 @@ DimRule fractional_max_pool(int64_t space) {
 }
 
 // --- shapes -----------------------------------------------------------------
-
-// Returns the shape of the first operand with other last dimensions.
-Sizes with_space(const OpCall& call, const std::vector<int64_t>& space) {
-  const auto sizes = call.inputs[0].sizes();
-  DTENSOR_CHECK(
-      sizes.size() > space.size(),
-      "[{}] needs {} of space after the channels, got {}. Pass (samples, "
-      "channels, space...).",
-      call.name(),
-      detail::pluralize(space.size(), "dimension"),
-      *call.inputs[0].spec);
-  Sizes result(
-      sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(space.size()));
-  result.append(space.begin(), space.end());
-  return result;
-}
-
-// Returns the shape of self, a later operand of a backward operator.
-std::vector<OutputMeta> dense_like_self(const OpCall& call) {
-  const auto& self = *call.input("self")->spec;
-  return {dense(self.sizes(), self.dtype())};
-}
 
 std::vector<OutputMeta> sized_by_output_size(const OpCall& call) {
   return {dense(
@@ -297,32 +303,6 @@ std::vector<OutputMeta> max_pool3d_meta(const OpCall& call) {
   return {dense(sizes, self.dtype()), dense(sizes, at::kLong)};
 }
 
-std::vector<OutputMeta> reflection_pad2d_meta(const OpCall& call) {
-  const auto& self = *call.inputs[0].spec;
-  const auto pad = call.ints_arg("padding"); // left, right, top, bottom
-  const auto height = self.sizes()[self.sizes().size() - 2];
-  const auto width = self.sizes().back();
-  DTENSOR_CHECK(
-      pad.size() == 4 && pad[0] < width && pad[1] < width && pad[2] < height &&
-          pad[3] < height,
-      "[{}] cannot reflect {} around {}: padding must be less than the size. "
-      "Use less padding.",
-      call.name(),
-      c10::IntArrayRef(pad),
-      self);
-  return {dense(
-      with_space(call, {height + pad[2] + pad[3], width + pad[0] + pad[1]}),
-      self.dtype())};
-}
-
-// Adds a backward operator of grad_output and self. Its own gradient for self
-// is zero.
-void add_backward(RuleRegistry& rules, const std::string& name, int64_t space) {
-  add_spatial(rules, name, before_space(space, Linear::kInFirst))
-      .with_meta(dense_like_self)
-      .with_traits({.gradient_from_sizes_only = true});
-}
-
 void add_pooling(RuleRegistry& rules) {
   for (const int64_t space : {2, 3}) {
     const auto d = std::to_string(space) + "d";
@@ -340,7 +320,7 @@ void add_pooling(RuleRegistry& rules) {
           "adaptive_max_pool" + d,
           "fractional_max_pool" + d,
           "max_pool" + d + "_with_indices"}) {
-      add_backward(rules, name + "_backward", space);
+      add_spatial_backward(rules, name + "_backward", space);
     }
   }
   // Without gradients, LibTorch's max_pool1d reads memory.
@@ -349,49 +329,10 @@ void add_pooling(RuleRegistry& rules) {
   add_pool(rules, "max_pool3d_with_indices", 3).with_meta(max_pool3d_meta);
 }
 
-void add_upsampling(RuleRegistry& rules) {
-  const auto add_both = [&](const std::string& name, int64_t space) {
-    const auto linear = before_space(space, Linear::kInFirst);
-    add_spatial(rules, name, linear);
-    add_spatial(rules, name + "_backward", linear)
-        .with_traits({.size_arg = "input_size"});
-  };
-  for (const int64_t space : {1, 2, 3}) {
-    const auto d = std::to_string(space) + "d";
-    add_both("upsample_nearest" + d, space);
-    add_both("_upsample_nearest_exact" + d, space);
-  }
-  add_both("upsample_linear1d", 1);
-  add_both("upsample_trilinear3d", 3);
-  for (const auto* name :
-       {"upsample_bilinear2d",
-        "upsample_bicubic2d",
-        "_upsample_bilinear2d_aa",
-        "_upsample_bicubic2d_aa"}) {
-    add_both(name, 2);
-  }
-}
-
-void add_padding(RuleRegistry& rules) {
-  for (const std::string kind : {"reflection_pad", "replication_pad"}) {
-    for (const int64_t space : {1, 2, 3}) {
-      const auto name = kind + std::to_string(space) + "d";
-      const auto linear = before_space(space, Linear::kInFirst);
-      auto& forward = add_spatial(rules, name, linear);
-      if (name == "reflection_pad2d") {
-        forward.with_meta(reflection_pad2d_meta);
-      }
-      add_backward(rules, name + "_backward", space);
-    }
-  }
-}
-
 } // namespace
 
 DTENSOR_RULES(spatial) {
   add_pooling(rules);
-  add_upsampling(rules);
-  add_padding(rules);
 }
 
 } // namespace dtensor

@@ -54,8 +54,29 @@ KernelWindow pool_window(const OpCall& call, size_t i);
 std::vector<int64_t>
 windows_of(const OpCall& call, SizesRef space, bool ceil_mode);
 
+/// Linearity of an operator in its first operand.
+enum class Linear : uint8_t { kNo, kInFirst };
+
+/// Returns the rule of an operator whose last `space` dimensions are unsharded.
+/// All operands and results have the other dimensions.
+DimRule before_space(int64_t space, Linear linear = Linear::kNo);
+
+/// Passes the layout of an operand that is sharded in space to the local
+/// kernel, and marks calls that the operator itself can run.
+LocalizeRule note_space(int64_t space);
+
+/// Returns the shape of the first operand with other last dimensions.
+Sizes with_space(const OpCall& call, const std::vector<int64_t>& space);
+
 /// Adds an operator that runs locally unless the rank has no samples or no
 /// channels.
 OpRule& add_spatial(RuleRegistry& rules, const std::string& name, DimRule rule);
+
+/// Adds a backward operator of grad_output and self, whose space is unsharded.
+/// Its own gradient for self is zero.
+void add_spatial_backward(
+    RuleRegistry& rules,
+    const std::string& name,
+    int64_t space);
 
 } // namespace dtensor::detail

@@ -26,8 +26,9 @@ namespace {
 
 detail::RankLocal<OnMissingRule*> innermost_fallback;
 
-bool in_fallback() {
-  return innermost_fallback.get() != nullptr;
+// Returns true if the operands of an operator without a rule are gathered.
+bool gathers(const detail::OpInfo& info) {
+  return info.traits.gathers || innermost_fallback.get() != nullptr;
 }
 
 void warn_once(const std::string& op) {
@@ -51,10 +52,11 @@ void count_move(MissingRuleCost& cost, const SpecPtr& from, const SpecPtr& to) {
   cost.wire_bytes += steps->wire_bytes;
 }
 
-void count_call(const std::string& op, const MissingRuleCost& cost) {
-  if (auto* const scope = innermost_fallback.get()) {
-    scope->add(op, cost);
-    warn_once(op);
+void count_call(const detail::OpInfo& info, const MissingRuleCost& cost) {
+  auto* const scope = innermost_fallback.get();
+  if (scope != nullptr && !info.traits.gathers) {
+    scope->add(info.name, cost);
+    warn_once(info.name);
   }
 }
 
@@ -116,7 +118,7 @@ namespace detail {
 std::shared_ptr<Decision> decide_replicated_fallback(
     const OpInfo& info,
     const OpCall& call) {
-  return !in_fallback() || info.random || shares_an_argument(call.schema)
+  return !gathers(info) || info.random || shares_an_argument(call.schema)
       ? nullptr
       : make_whole(call);
 }
@@ -145,13 +147,13 @@ void count_missing_rule(
       count_move(cost, spec_of(t), to);
     }
   });
-  count_call(info.name, cost);
+  count_call(info, cost);
 }
 
 bool uses_replicated_fallback(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
-  return in_fallback() && info.rule == nullptr && !draws(info, args) &&
+  return gathers(info) && info.rule == nullptr && !draws(info, args) &&
       can_become_whole(info, args);
 }
 
@@ -175,7 +177,7 @@ void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {
       return redistribute_autograd(t, to);
     });
   }
-  count_call(info.name, cost);
+  count_call(info, cost);
 }
 
 bool write_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {

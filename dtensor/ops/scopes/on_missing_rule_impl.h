@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of operators without a rule inside an on_missing_rule() scope. Their
-// decisions are not cached, since outside of the scope the same call is an
+// Calls of operators without a rule that gather their operands: inside an
+// on_missing_rule() scope, or because of OpTraits::gathers. Their decisions are
+// not cached, since outside of the scope the same call is an
 // error.
 #pragma once
 
@@ -11,7 +12,7 @@
 namespace dtensor::detail {
 
 /// Returns true if a decision gathers the operands and takes the shapes from
-/// the results: in such a scope, or for an operator whose values decide them.
+/// the results: in such a call, or for an operator whose values decide them.
 inline bool is_replicated_fallback(const Decision& decision) {
   return decision.redistributes && decision.shapes_from_results;
 }
@@ -19,8 +20,9 @@ inline bool is_replicated_fallback(const Decision& decision) {
 /// Returns the decision that replicates all operands.
 std::shared_ptr<Decision> make_whole(const OpCall& call);
 
-/// Returns that decision for operands that are not all replicated. Null without
-/// a scope, and for an operator that must see the operands in their layouts.
+/// Returns that decision for operands that are not all replicated. Null for a
+/// call that does not gather, and for an operator that must see the operands in
+/// their layouts.
 std::shared_ptr<Decision> decide_replicated_fallback(
     const OpInfo& info,
     const OpCall& call);
@@ -32,13 +34,13 @@ void count_missing_rule(
     c10::ArrayRef<c10::IValue> args);
 
 /// Returns true if a call of an operator without a rule runs on replicated
-/// operands because of such a scope.
+/// operands for one of these reasons.
 bool uses_replicated_fallback(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args);
 
 /// Replaces the DTensors among the arguments by replicated ones,
-/// differentiably. Only in such a scope, and only for functional operators
+/// differentiably. Only in such a call, and only for functional operators
 /// without a rule.
 void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack);
 

@@ -23,34 +23,47 @@ struct ParameterLayouts {
   Placement convolution_input;
 };
 
-// Parameters of a torch::nn::Conv1d, Conv2d or Conv3d.
+// Parameters of a torch::nn::Conv1d to 3d or ConvTranspose1d to 3d.
 struct ConvolutionParameters {
   at::Tensor weight; // (out, in / groups, space...)
   at::Tensor bias;
   int64_t groups;
+  bool transposed; // the weight is (in, out / groups, space...)
+
+  int64_t in() const {
+    return transposed ? weight.size(0) : weight.size(1) * groups;
+  }
+  int64_t out() const {
+    return transposed ? weight.size(1) * groups : weight.size(0);
+  }
 };
 
 template <class Holder>
 void find_convolution(
     const StyleTarget& target,
+    bool transposed,
     std::optional<ConvolutionParameters>& found) {
   if (auto* module = target.module.as<Holder>()) {
-    found = {module->weight, module->bias, module->options.groups()};
+    found = {
+        module->weight, module->bias, module->options.groups(), transposed};
   }
 }
 
 std::optional<ConvolutionParameters> convolution_of(const StyleTarget& target) {
   std::optional<ConvolutionParameters> found;
-  find_convolution<torch::nn::Conv1d>(target, found);
-  find_convolution<torch::nn::Conv2d>(target, found);
-  find_convolution<torch::nn::Conv3d>(target, found);
+  find_convolution<torch::nn::Conv1d>(target, false, found);
+  find_convolution<torch::nn::Conv2d>(target, false, found);
+  find_convolution<torch::nn::Conv3d>(target, false, found);
+  find_convolution<torch::nn::ConvTranspose1d>(target, true, found);
+  find_convolution<torch::nn::ConvTranspose2d>(target, true, found);
+  find_convolution<torch::nn::ConvTranspose3d>(target, true, found);
   return found;
 }
 
 void refuse(const StyleTarget& target, const char* style) {
   DTENSOR_THROW_NOT_IMPLEMENTED(
-      "[{}] cannot style {}: only torch::nn::Linear, Embedding, Conv1d, Conv2d "
-      "and Conv3d are supported. Style its children instead.",
+      "[{}] cannot style {}: only torch::nn::Linear, Embedding, Conv1d to 3d "
+      "and ConvTranspose1d to 3d are supported. Style its children instead.",
       style,
       detail::describe_typed(target));
 }
@@ -70,23 +83,43 @@ void check_keeps_rows(
       embedding.options.max_norm().value_or(0));
 }
 
+// Changes layouts of one group to those of several: input and output channels
+// are sharded together, at multiples of a group.
+void shard_groups(
+    const StyleTarget& target,
+    const char* style,
+    const ConvolutionParameters& convolution,
+    ParameterLayouts& layouts) {
+  DTENSOR_CHECK_VALUE(
+      layouts.linear_weight.is_chunk(),
+      "[{}] {} has groups = {}, and its channels are sharded by groups, not in "
+      "{}. Leave out multiple_of and fused_projections.",
+      style,
+      detail::describe_typed(target),
+      convolution.groups,
+      layouts.linear_weight);
+  const auto in_group = [&](int64_t size) { return size / convolution.groups; };
+  layouts.linear_weight = Shard(0, in_group(convolution.weight.size(0)));
+  layouts.linear_bias = Shard(0, in_group(convolution.out()));
+  layouts.convolution_input = Shard(1, in_group(convolution.in()));
+}
+
 // Distributes the parameters of a convolution and attaches one boundary to
 // them.
 void apply_to_convolution(
     const StyleTarget& target,
     const char* style,
     const ConvolutionParameters& convolution,
-    const ParameterLayouts& parameters,
+    ParameterLayouts parameters,
     BoundaryLayouts layouts) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      convolution.groups == 1,
-      "[{}] cannot style {} with groups = {}: its input and output channels "
-      "are sharded together. Leave the module as it is.",
-      style,
-      detail::describe_typed(target),
-      convolution.groups);
+  if (convolution.groups > 1) {
+    shard_groups(target, style, convolution, parameters);
+  } else if (convolution.transposed) {
+    parameters.linear_weight =
+        parameters.linear_weight.with_dim(1 - parameters.linear_weight.dim());
+  }
   layouts.input.desired = parameters.convolution_input;
-  layouts.input.features = convolution.weight.size(1);
+  layouts.input.features = convolution.in();
   layouts.input.features_dim = 1;
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     std::vector<at::Tensor> all = {convolution.weight};
@@ -156,8 +189,8 @@ void check_unit(
     return; // rejected later
   }
   const auto size = linear != nullptr ? linear->weight.size(linear_dim)
-      : convolution                   ? convolution->weight.size(linear_dim)
-                                      : embedding->weight.size(embedding_dim);
+      : convolution ? (linear_dim == 0 ? convolution->out() : convolution->in())
+                    : embedding->weight.size(embedding_dim);
   DTENSOR_CHECK_VALUE(
       pieces >= 1 && size % pieces == 0,
       "[{}] {} has a dimension of {} to shard, which is not divisible into "

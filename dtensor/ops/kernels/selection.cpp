@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kthvalue and medians along a sharded dimension. Each rank sorts its shard,
+// and the ranks find the element at a position of the sorted whole.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/picked_impl.h>
+#include <dtensor/ops/kernels/sorted_rows_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/where.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include <string>
+
+namespace dtensor {
+namespace {
+
+// Returns the position of the wanted element in each sorted row, (rows, 1), of
+// `size` elements. NaN are greatest: a median is NaN if there are any, and a
+// nanmedian is the median of the others.
+at::Tensor wanted_position(
+    const std::string& op,
+    const detail::KernelArgs& args,
+    const at::Tensor& rows,
+    int64_t size,
+    Group& group) {
+  const auto options = rows.options().dtype(at::kLong);
+  if (op == "aten::kthvalue") {
+    return at::full({rows.size(0), 1}, args.integer("k") - 1, options);
+  }
+  const auto nans =
+      group.all_reduce(rows.isnan().sum(1, /*keepdim=*/true), ReduceOp::kSum);
+  const auto middle = [](const at::Tensor& count) {
+    return (count - 1).clamp_min(0).floor_divide(2);
+  };
+  return op == "aten::nanmedian"
+      ? middle(size - nans)
+      : at::where(nans.gt(0), size - nans, middle(at::full_like(nans, size)));
+}
+
+} // namespace
+
+void detail::selection_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  if (decision.is_plain_call) {
+    op.callBoxed(stack);
+    return;
+  }
+  KernelArgs args(op, *stack);
+  const auto shard = args.tensor("self");
+  const auto& spec = decision.inputs[0];
+  const auto sizes = decision.outputs[0]->local_sizes();
+  if (shard.is_meta()) {
+    args.returns(
+        at::empty(sizes, shard.options()),
+        at::empty(sizes, shard.options().dtype(at::kLong)));
+    return;
+  }
+  const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
+  const auto size = spec->sizes()[static_cast<size_t>(dim)];
+  auto& group = get_group(spec->mesh(), detail::mesh_dim_sharding(*spec, dim));
+  const auto moved = shard.detach().movedim(dim, -1);
+  const auto rows = moved.reshape({spec->numel() / size, moved.size(-1)});
+  const auto [keys, order] = stable_sort(order_keys(rows, false), 1);
+  const auto begin = chunk(size, group.size(), group.rank()).begin;
+  auto one_sizes = moved.sizes().vec();
+  one_sizes.back() = 1;
+  const auto indices =
+      indices_at(
+          {keys, order + begin, size, chunk(size, group.size(), 0).size()},
+          wanted_position(op.schema().name(), args, rows, size, group),
+          group)
+          .view(one_sizes)
+          .movedim(-1, dim);
+  const auto values = picked_from_shards(shard, {}, indices, dim, spec);
+  args.returns(values.reshape(sizes), indices.reshape(sizes).contiguous());
+}
+
+} // namespace dtensor
