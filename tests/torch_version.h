@@ -16,6 +16,6 @@ constexpr bool torch_since(int minor) {
 constexpr bool kAminmaxHasGradient = torch_since(12);
 constexpr bool kNextafterHasGradient = torch_since(13);
 /// True if LibTorch has aten::cholesky, which linalg_cholesky replaces.
-constexpr bool kHasCholesky = !torch_since(15);
+constexpr bool kHasCholesky = !torch_since(14);
 
 } // namespace dtensor::testing
