@@ -6,6 +6,7 @@
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/program/source_line_impl.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/weights/json_document_impl.h>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
