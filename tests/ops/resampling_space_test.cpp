@@ -88,7 +88,9 @@ TEST(UpsamplingInSpace, KeepsRowsSharded) {
          return at::upsample_bicubic2d(
              x, {x.size(2) * 2, x.size(3) * 2}, false);
        }}};
-  for (const auto& [name, fn] : ways) {
+  for (const auto& way : ways) {
+    const auto& name = way.first;
+    const auto& fn = way.second;
     on_heights({4, 8, 9, 11}, [&](const auto& x, const auto& mesh) {
       const auto layout = expect_as_plain(name, x, mesh, {Shard(2)}, fn);
       // Gathering four rows on four ranks moves less than a bicubic halo.
@@ -115,7 +117,9 @@ TEST(UpsamplingInSpace, GathersIfPositionsDependOnTheSize) {
          return at::upsample_bilinear2d(
              x, {x.size(2) * 2, x.size(3) * 2}, false, 2.25, 2.25);
        }}};
-  for (const auto& [name, fn] : ways) {
+  for (const auto& way : ways) {
+    const auto& name = way.first;
+    const auto& fn = way.second;
     on_heights({4, 9}, [&](const auto& x, const auto& mesh) {
       expect_as_plain(name, x, mesh, {Shard(2)}, fn);
     });
@@ -148,7 +152,9 @@ TEST(PaddingInSpace, KeepsRowsSharded) {
          return at::replication_pad2d(x, {1, 0, 3, 1});
        }}};
   int kept = 0;
-  for (const auto& [name, fn] : ways) {
+  for (const auto& way : ways) {
+    const auto& name = way.first;
+    const auto& fn = way.second;
     on_heights({4, 8, 9, 11}, [&](const auto& x, const auto& mesh) {
       const auto layout = expect_as_plain(name, x, mesh, {Shard(2)}, fn);
       kept += get_rank() == 0 && layout == "S(2)" ? 1 : 0;
@@ -170,7 +176,9 @@ TEST(ResamplingInSpace, OverTwoDimensionsOfSpace) {
   run_ranks(4, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});
     const auto x = numbers({2, 3, 8, 6}, 1);
-    for (const auto& [name, fn] : ways) {
+    for (const auto& way : ways) {
+      const auto& name = way.first;
+      const auto& fn = way.second;
       EXPECT_EQ(
           expect_as_plain(name, x, mesh, {Shard(2), Shard(3)}, fn),
           "S(2), S(3)");

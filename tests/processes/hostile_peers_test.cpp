@@ -136,8 +136,10 @@ TEST(HostilePeers, AListenerWithAnotherProtocol) {
       {std::string(4096, '\0'), std::string(40, '?')},
       {std::string(4096, 'x'), std::string(40, 'x')},
       {"\0\0\0\0"s, "????"}};
-  for (const auto& [text, shown] : services) {
-    expect_foreign([&](int connection) { send_all(connection, text); }, shown);
+  for (const auto& service : services) {
+    expect_foreign(
+        [&](int connection) { send_all(connection, service.first); },
+        service.second);
   }
 }
 
