@@ -45,9 +45,10 @@ void run_gathered(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                          : t;
   });
   op.callBoxed(stack);
-  map_results(stack, op.schema().returns().size(), [&](at::Tensor t, size_t) {
-    return from_local_autograd(t, replicated_spec(*like, t));
-  });
+  map_results(
+      stack, op.schema().returns().size(), [&](const at::Tensor& t, size_t) {
+        return from_local_autograd(t, replicated_spec(*like, t));
+      });
 }
 
 // The operands of a call whose bags are sums or means of rows.
