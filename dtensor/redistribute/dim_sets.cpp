@@ -5,8 +5,8 @@
 #include <dtensor/comm/group/mesh_groups_impl.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
+#include <optional>
 
 namespace dtensor::detail {
 
@@ -42,15 +42,19 @@ LinkCost Links::over(const MeshDims& mesh_dims) const {
 }
 
 LinkCost Links::fastest(SizesRef mesh_shape) const {
-  LinkCost fastest{std::numeric_limits<double>::infinity(), 0};
+  std::optional<LinkCost> fastest;
   for (size_t i = 0; i < costs_.size(); ++i) {
-    if (mesh_shape[i] > 1) {
-      fastest.latency_us = std::min(fastest.latency_us, costs_[i].latency_us);
-      fastest.gigabytes_per_s =
-          std::max(fastest.gigabytes_per_s, costs_[i].gigabytes_per_s);
+    if (mesh_shape[i] == 1) {
+      continue;
     }
+    if (!fastest) {
+      fastest = costs_[i];
+    }
+    fastest->latency_us = std::min(fastest->latency_us, costs_[i].latency_us);
+    fastest->gigabytes_per_s =
+        std::max(fastest->gigabytes_per_s, costs_[i].gigabytes_per_s);
   }
-  return fastest;
+  return fastest.value_or(LinkCost());
 }
 
 bool Links::can_join(const MeshDims& mesh_dims) const {

@@ -193,6 +193,12 @@ TEST(Cost, IsTheLeastTimeIfOneCollectiveSuffices) {
   }
 }
 
+TEST(Cost, OfAMeshOfOneRankIsFinite) {
+  const SpecPtr spec = parse_spec("f32[4] on (1, 1): R R").spec();
+  const auto& mesh = spec->mesh();
+  EXPECT_EQ(detail::Links(mesh).fastest(mesh.shape()), LinkCost());
+}
+
 TEST(Cost, ObeysTheTriangleInequality) {
   for (const LinkCost& link : {kSlowStart, kSlowBytes}) {
     on_mesh({2, 2, 2}, {link, link, link}, [&](const DeviceMesh& mesh) {
