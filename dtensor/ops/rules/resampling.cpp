@@ -33,10 +33,11 @@ int64_t factor_of(const OpCall& call, int64_t space, int64_t dim) {
   // The factors, one for each dimension of space, are the last arguments.
   const auto from_end = static_cast<size_t>(call.inputs[0].dim() - dim);
   const auto& given = call.args[call.args.size() - from_end];
+  const int64_t factor = result / size;
   const bool fits =
-      given.isNone() || given.toDouble() == static_cast<double>(result / size);
+      given.isNone() || given.toDouble() == static_cast<double>(factor);
   TORCH_INTERNAL_ASSERT(from_end <= static_cast<size_t>(space));
-  return fits ? result / size : 0;
+  return fits ? factor : 0;
 }
 
 // Returns the rule of upsampling that computes a row of `halo` rows on either
