@@ -543,8 +543,8 @@ TEST(Torch20ParallelizeModuleTest, StylesRejectUnsupportedModules) {
       error_of_plan<c10::NotImplementedError>({{"first", ColwiseParallel()}}),
       "[ColwiseParallel] cannot style module \"first\" of type "
       "dtensor::test_modules::MlpImpl: only torch::nn::Linear, "
-      "Embedding, Conv1d, Conv2d and Conv3d are supported. Style its children "
-      "instead.");
+      "Embedding, Conv1d to 3d and ConvTranspose1d to 3d are supported. Style "
+      "its children instead.");
   EXPECT_EQ(
       error_of_plan<c10::Error>(
           {{"first", tp::PairwiseParallel()},
