@@ -5,6 +5,7 @@
 #include "../check.h"
 
 #include <dtensor/dtensor.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -79,11 +80,23 @@ void writes(const DeviceMesh& mesh) {
   CHECK_THAT(x.sum().item<double>() == 30);
 }
 
+Tensor invert(const Tensor& a) {
+  return torch::linalg_inv(a);
+}
+
+TORCH_LIBRARY(solvers, library) {
+  library.def("invert(Tensor a) -> Tensor");
+  library.impl("invert", c10::DispatchKey::CPU, invert);
+}
+
 void missing_rules(const DeviceMesh& mesh) {
   Tensor x = distribute_tensor(torch::eye(4), mesh, {Shard(0)});
   // [missing]
-  const auto solve = [](const Tensor& a) {
-    return std::get<0>(torch::linalg_lstsq(a, a)); // has no rule
+  const auto solve = [](const Tensor& a) { // an operator of another library
+    return c10::Dispatcher::singleton()
+        .findSchemaOrThrow("solvers::invert", "")
+        .typed<Tensor(const Tensor&)>()
+        .call(a);
   };
   // 1. Replicate the operands: each rank computes all of the result.
   Tensor y = solve(DTensor(x).redistribute({Replicate()}));

@@ -278,7 +278,7 @@ def test_random_numbers_follow_torch_manual_seed(run):
         (RuntimeError, lambda x: x + torch.ones(7, 5)),
         (RuntimeError, lambda x: DTensor.from_local(x)),
         (RuntimeError, lambda x: x.data_ptr()),
-        (NotImplementedError, lambda x: torch.nn.functional.pdist(x)),
+        (NotImplementedError, lambda x: torch.ops.aten._pdist_forward(x)),
         (TypeError, lambda x: distribute_tensor(x, "mesh")),
     ],
 )
