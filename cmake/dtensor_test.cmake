@@ -1,7 +1,6 @@
-# dtensor_test(<layer> [EACH] [SHARDS <n>] <sources>...): the test program of one
-# layer. ctest runs it suite by suite, or, with EACH, test by test, for tests that
-# mostly wait. Presets without DTENSOR_TEST_EACH run all suites in one process, or
-# in SHARDS processes, for programs that take longer than all others.
+# dtensor_test(<layer> [EACH] <sources>...): the test program of one layer. ctest
+# runs it suite by suite, or, with EACH, test by test, for tests that mostly wait.
+# Presets without DTENSOR_TEST_EACH run all suites in one process.
 #
 # dtensor_test_program(<target> <sources>...): a test program with its own main.
 #
@@ -18,10 +17,8 @@ include(GoogleTest)
 dtensor_precompiled(dtensor_test_headers
   <torch/torch.h> <gmock/gmock.h> <gtest/gtest.h>)
 target_link_libraries(dtensor_test_headers PUBLIC dtensor::dtensor GTest::gmock)
-# With sanitizers, clang takes 56 s for a test source at -O1, and 16 s at -O0.
 # The library is compiled as the preset says.
-target_compile_options(dtensor_test_headers PUBLIC
-  $<$<CONFIG:Debug>:-O0> ${DTENSOR_TEST_FLAGS})
+target_compile_options(dtensor_test_headers PUBLIC $<$<CONFIG:Debug>:-O0>)
 if(TARGET dtensor_testing)
   target_link_libraries(dtensor_test_headers PUBLIC dtensor::testing)
 endif()
@@ -43,7 +40,7 @@ function(dtensor_test_program target)
 endfunction()
 
 function(dtensor_test layer)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "EACH" "SHARDS" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "EACH" "" "")
   set(target dtensor_${layer}_tests)
   dtensor_test_program(${target} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${target} PRIVATE dtensor_test_main)
@@ -59,19 +56,7 @@ function(dtensor_test layer)
       ${PROJECT_SOURCE_DIR}/cmake/gtest_suites.cmake.in ${suites} @ONLY)
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${suites})
   else()
-    if(NOT arg_SHARDS)
-      set(arg_SHARDS 1)
-    endif()
-    foreach(shard RANGE 1 ${arg_SHARDS})
-      math(EXPR index "${shard} - 1")
-      set(name ${layer})
-      if(arg_SHARDS GREATER 1)
-        string(APPEND name .${shard})
-      endif()
-      add_test(NAME ${name} COMMAND ${target})
-      set_tests_properties(${name} PROPERTIES
-        TIMEOUT 1800 LABELS "${layer}"
-        ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
-    endforeach()
+    add_test(NAME ${layer} COMMAND ${target})
+    set_tests_properties(${layer} PROPERTIES TIMEOUT 1800 LABELS "${layer}")
   endif()
 endfunction()

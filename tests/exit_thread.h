@@ -2,18 +2,19 @@
 // Ends a thread without a return.
 #pragma once
 
+#include <dlfcn.h>
 #include <pthread.h>
-
-// Defined by the address sanitizer. Sanitized code calls it before a call that
-// does not return, to clear the marks of the frames that are about to vanish.
-// Tests are compiled without sanitizers and must call it themselves.
-extern "C" void __asan_handle_no_return() __attribute__((weak));
 
 namespace dtensor::test {
 
 [[noreturn]] inline void exit_thread() {
-  if (&__asan_handle_no_return != nullptr) {
-    __asan_handle_no_return();
+  // Sanitized code calls this function before a call that does not return, to
+  // clear the marks of the frames that are about to vanish. Tests are compiled
+  // without sanitizers and must call it themselves.
+  using Handle = void();
+  if (auto* handle = reinterpret_cast<Handle*>(
+          dlsym(RTLD_DEFAULT, "__asan_handle_no_return"))) {
+    handle();
   }
   pthread_exit(nullptr);
 }
