@@ -24,7 +24,7 @@ struct Oracle {
   double tolerance = 1e-9;
 };
 
-inline void expect_same_as_plain(const Oracle& o, int64_t count = 40) {
+inline void expect_same_as_plain(const Oracle& o, int64_t count = 16) {
   SCOPED_TRACE(o.name);
   SameAsPlainOptions options;
   options.placements = o.choices;

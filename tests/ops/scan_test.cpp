@@ -39,7 +39,8 @@ void check(
   SCOPED_TRACE(name);
   SameAsPlainOptions options;
   options.placements = placements;
-  options.meshes.push_back({3, 2});
+  options.meshes = {{1}, {3}, {2, 2}, {3, 2}};
+  options.layouts = 12;
   EXPECT_NO_THROW(expect_same_as_plain(fn, operands, options));
 }
 

@@ -271,8 +271,9 @@ at::Tensor Machine::squares(const at::Tensor& x) const {
 // Writes new values like a data loader: the version counter does not change.
 void Machine::refill(int input, int64_t number) {
   const auto& declared = program_.inputs[static_cast<size_t>(input)];
-  const auto full =
-      values(declared.sizes, program_.seed * 64 + 1000 + static_cast<uint64_t>(number) % 16);
+  const auto full = values(
+      declared.sizes,
+      program_.seed * 64 + 1000 + static_cast<uint64_t>(number) % 16);
   const bool is_whole = !mesh_ || declared.kind == InputKind::kPlain;
   const auto part =
       is_whole ? full : part_of(full, *mesh_, declared.layout).contiguous();
