@@ -26,7 +26,7 @@ struct PoolDim {
 
   // Returns the first row that this rank needs.
   int64_t first_row() const {
-    return rows->needed[static_cast<size_t>(rows->rank())].begin;
+    return rows->own(rows->needed).begin;
   }
 };
 
@@ -43,44 +43,23 @@ detail::KernelWindow window_of_pool(const KernelArgs& args, size_t i) {
       args.find("dilation") < 0 ? 1 : detail::element_for(list("dilation"), i)};
 }
 
-PoolDim make_pool_dim(
-    const KernelArgs& args,
-    const SpecPtr& self,
-    const Spec& result,
-    int64_t mesh_dim,
-    int64_t space) {
-  const auto& placement = self->placements()[static_cast<size_t>(mesh_dim)];
-  const auto dim = static_cast<size_t>(placement.dim());
-  const auto window = window_of_pool(
-      args, static_cast<size_t>(placement.dim() - (self->dim() - space)));
-  const auto ranks = self->mesh().size(mesh_dim);
-  const auto windows =
-      detail::chunks(result.sizes()[dim], ranks, placement.unit());
-  std::vector<Interval> needed;
-  for (const auto& shard : windows) {
-    needed.push_back(
-        detail::clip(window.aligned_rows(shard), self->sizes()[dim]));
-  }
-  auto rows = c10::make_intrusive<detail::RowExchange>(
-      self,
-      mesh_dim,
-      placement.dim(),
-      detail::chunks(self->sizes()[dim], ranks, placement.unit()),
-      std::move(needed));
-  const auto& own = windows[static_cast<size_t>(rows->rank())];
-  return {std::move(rows), window.skipped(own), own.size()};
-}
-
 std::vector<PoolDim>
 shared_dims(const KernelArgs& args, const Decision& decision, int64_t space) {
   std::vector<PoolDim> dims;
   const auto& self = decision.inputs[0];
-  for (int64_t m = 0; self != nullptr && m < self->mesh().ndim(); ++m) {
-    const auto& placement = self->placements()[static_cast<size_t>(m)];
-    if (placement.is_sharded() && placement.dim() >= self->dim() - space) {
-      dims.push_back(make_pool_dim(args, self, *decision.outputs[0], m, space));
+  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+    const auto size = self->sizes()[static_cast<size_t>(dim)];
+    const auto window =
+        window_of_pool(args, static_cast<size_t>(dim - (self->dim() - space)));
+    const auto windows = detail::rows_of_ranks(*decision.outputs[0], m);
+    std::vector<Interval> needed;
+    for (const auto& shard : windows) {
+      needed.push_back(detail::clip(window.aligned_rows(shard), size));
     }
-  }
+    const auto rows = c10::make_intrusive<detail::RowExchange>(self, m, needed);
+    const auto& own = rows->own(windows);
+    dims.push_back({rows, window.skipped(own), own.size()});
+  });
   return dims;
 }
 
