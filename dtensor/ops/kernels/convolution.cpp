@@ -289,10 +289,6 @@ void detail::convolution_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   if (args.flag("transposed") && is_sharded_in_space(decision.inputs[0])) {
     transposed_in_space(op, decision, stack);
@@ -315,10 +311,6 @@ void detail::convolution_backward_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   const auto halos = halos_of(args, decision.inputs[1], decision.inputs[0]);
   const auto grad_output = args.tensor("grad_output");

@@ -106,8 +106,8 @@ LocalKernelFunction running_extreme_local;
 /// Computes quantiles. Those of an empty shard are an empty result.
 LocalKernelFunction quantile_local;
 
-/// Runs an operator that returns "info" last and checks it on request. Gathers
-/// the info, so that a check fails on all ranks or on none.
+/// Runs an operator that returns "info" last and checks it. Gathers the info,
+/// so that the check fails on all ranks or on none.
 LocalKernelFunction check_errors_local;
 /// Computes cholesky, which fails on all ranks or on none.
 LocalKernelFunction cholesky_local;

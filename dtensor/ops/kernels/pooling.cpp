@@ -115,10 +115,6 @@ void run_pool(
     const Decision& decision,
     torch::jit::Stack* stack,
     int64_t space) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   const auto dims = shared_dims(args, decision, space);
   auto input = args.tensor("self");

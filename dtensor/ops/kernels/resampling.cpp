@@ -112,11 +112,7 @@ LocalKernel detail::upsample_local(int64_t space, int64_t halo) {
              const c10::OperatorHandle& op,
              const Decision& decision,
              torch::jit::Stack* stack) {
-    if (decision.is_plain_call) {
-      op.callBoxed(stack);
-    } else {
-      upsample(op, decision, stack, space, halo);
-    }
+    upsample(op, decision, stack, space, halo);
   };
 }
 
@@ -125,11 +121,7 @@ LocalKernel detail::pad_local(int64_t space, bool reflects) {
              const c10::OperatorHandle& op,
              const Decision& decision,
              torch::jit::Stack* stack) {
-    if (decision.is_plain_call) {
-      op.callBoxed(stack);
-    } else {
-      pad(op, decision, stack, space, reflects);
-    }
+    pad(op, decision, stack, space, reflects);
   };
 }
 

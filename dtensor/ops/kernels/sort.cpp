@@ -241,10 +241,6 @@ void detail::sort_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   if (return_without_data(args, decision)) {
     return;
