@@ -39,11 +39,8 @@ LocalKernelFunction addmv_local;
 LocalKernelFunction convolution_local;
 LocalKernelFunction convolution_backward_local;
 
-/// Compute pooling of windows over one, two and three dimensions of space, of
-/// which ranks may have parts.
-LocalKernelFunction pool1d_local;
-LocalKernelFunction pool2d_local;
-LocalKernelFunction pool3d_local;
+/// Pools windows of the last `space` dimensions, of which ranks may have parts.
+LocalKernel pool_local(int64_t space);
 
 /// Upsamples the last `space` dimensions, of which ranks may have parts, by
 /// whole numbers. A row of the result needs up to `halo` rows beside its own.

@@ -143,25 +143,12 @@ void run_pool(
 
 } // namespace
 
-void detail::pool1d_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_pool(op, decision, stack, 1);
-}
-
-void detail::pool2d_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_pool(op, decision, stack, 2);
-}
-
-void detail::pool3d_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_pool(op, decision, stack, 3);
+LocalKernel detail::pool_local(int64_t space) {
+  return
+      [space](
+          const c10::OperatorHandle& op,
+          const Decision& decision,
+          torch::jit::Stack* stack) { run_pool(op, decision, stack, space); };
 }
 
 } // namespace dtensor
