@@ -22,25 +22,15 @@
 namespace dtensor {
 namespace {
 
+using detail::Halo;
+using detail::KernelArgs;
+
 // Returns local zeros for a result; undefined if the result is.
 at::Tensor zeros(const SpecPtr& result, const at::Tensor& like) {
   return result == nullptr
       ? at::Tensor()
       : at::zeros(result->local_sizes(), like.options().dtype(result->dtype()));
 }
-
-at::Tensor first_tensor(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& stack) {
-  return torch::jit::peek(stack, 0, op.schema().arguments().size()).toTensor();
-}
-
-} // namespace
-
-namespace {
-
-using detail::Halo;
-using detail::KernelArgs;
 
 // Returns the halos of the dimensions of space that are sharded. `input` is
 // null if there are none.
@@ -338,12 +328,13 @@ void detail::zeros_if_empty(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  const auto first = first_tensor(op, *stack);
+  const auto num_args = op.schema().arguments().size();
+  const auto first = torch::jit::peek(*stack, 0, num_args).toTensor();
   if (first.numel() > 0) {
     op.callBoxed(stack);
     return;
   }
-  torch::jit::drop(*stack, op.schema().arguments().size());
+  torch::jit::drop(*stack, num_args);
   for (const auto& output : decision.outputs) {
     auto result = zeros(output, first);
     if (first.requires_grad() && result.defined() &&

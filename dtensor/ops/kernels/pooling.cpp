@@ -8,7 +8,6 @@
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
@@ -92,24 +91,6 @@ at::Tensor global_positions(
   return global;
 }
 
-// Returns the results of a rank without elements. They depend on the input, so
-// that all ranks record the same graph.
-void return_zeros(
-    KernelArgs& args,
-    const Decision& decision,
-    const at::Tensor& input) {
-  const auto of = [&](const SpecPtr& spec) {
-    return at::zeros(spec->local_sizes(), input.options().dtype(spec->dtype()));
-  };
-  auto values = of(decision.outputs[0]) + input.sum();
-  values = values.to(decision.outputs[0]->dtype());
-  if (decision.outputs.size() == 1) {
-    args.returns(std::move(values));
-  } else {
-    args.returns(std::move(values), of(decision.outputs[1]));
-  }
-}
-
 void run_pool(
     const c10::OperatorHandle& op,
     const Decision& decision,
@@ -122,7 +103,8 @@ void run_pool(
     input = detail::gather_rows(input, d.rows);
   }
   if (input.numel() == 0 || numel(decision.outputs[0]->local_sizes()) == 0) {
-    return_zeros(args, decision, input);
+    args.set("self", input.narrow(0, 0, 0));
+    detail::zeros_if_empty(op, decision, stack);
     return;
   }
   args.set("self", input);
