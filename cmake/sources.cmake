@@ -425,6 +425,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sample_loss.cpp
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/selection.cpp
+  dtensor/ops/kernels/shard_rows.cpp
+  dtensor/ops/kernels/shard_rows_impl.h
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h

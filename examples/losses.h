@@ -6,6 +6,7 @@
 #include <examples/check.h>
 
 #include <dtensor/dtensor.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +16,23 @@
 #include <vector>
 
 namespace losses {
+
+/// Takes `steps` steps and returns the loss of each. `compute` returns the loss
+/// of a step, before its backward pass.
+inline std::vector<double> of_steps(
+    int64_t steps,
+    torch::optim::Optimizer& optimizer,
+    const std::function<torch::Tensor()>& compute) {
+  std::vector<double> losses;
+  for (int64_t step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const auto loss = compute();
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
 
 /// Runs `train` on `ranks` ranks and returns rank 0's losses.
 inline std::vector<double> of_ranks(

@@ -157,8 +157,7 @@ void say_how_it_runs(
             : "a region: LibTorch's autograd records the local operator");
     return;
   }
-  if (info.rule != nullptr && info.rule->local_kernel &&
-      !decision.is_plain_call) {
+  if (calls_kernel(info, decision)) {
     say(call, "a kernel of the library computes the local shards");
   }
   if (call.module.empty() && is_local_only(info, decision) &&

@@ -229,6 +229,7 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
   say_if(traits.keeps_boundary, "carries a style", notes);
   say_if(traits.boundary_follows_rows, "carries a style of rows", notes);
   say_if(traits.adds_bias, "adds a styled bias", notes);
+  say_if(traits.result_order_varies, "orders its result", notes);
   say_if(traits.gathers, "gathers its operands", notes);
   say_if(
       !traits.module_created_arg.empty(), "modules create an argument", notes);

@@ -68,7 +68,8 @@ struct Decision {
   /// advance. The results are replicated, with the shapes that the local call
   /// returns.
   bool shapes_from_results = false;
-  /// True if the rule's local kernel would only call the operator itself.
+  /// True if the operator itself computes the local results, and the rule's
+  /// local kernel is not called.
   bool is_plain_call = false;
 
   /// Returns the layout in which flattened input `i` of `call` reaches the

@@ -64,6 +64,9 @@ struct OpTraits {
   bool boundary_follows_rows = false;
   /// True if the operator may add a module's bias to a plain local output.
   bool adds_bias = false;
+  /// True if the memory order of the result depends on the kernel that LibTorch
+  /// selects. The local result is copied to the memory order of its layout.
+  bool result_order_varies = false;
   /// True if an operator without a rule takes operands in any layout: it
   /// gathers them, and every rank computes the full result.
   bool gathers = false;

@@ -82,17 +82,11 @@ train(int64_t steps, const Distribute& distribute, int64_t ranks) {
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(0.01));
   const auto time = tokens.size(1);
-  std::vector<double> losses;
-  for (int64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
+  return losses::of_steps(steps, optimizer, [&] {
     const auto logits = model(tokens.narrow(1, 0, time - 1));
-    const auto loss = torch::cross_entropy_loss(
+    return torch::cross_entropy_loss(
         logits.flatten(0, 1), tokens.narrow(1, 1, time - 1).flatten());
-    loss.backward();
-    optimizer.step();
-    losses.push_back(loss.item<double>());
-  }
-  return losses;
+  });
 }
 
 int main(int argc, char** argv) {

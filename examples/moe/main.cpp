@@ -99,21 +99,15 @@ std::vector<double> train(int64_t steps, const DeviceMesh& mesh) {
   }
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(0.02));
-  std::vector<double> losses;
-  for (int64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
-    const CommDebugMode comm;
-    const auto loss = torch::mse_loss(model(tokens), wanted);
-    loss.backward();
-    // Tokens go to their experts, results come back, and their gradients go to
-    // the experts. The tokens need no gradient.
-    CHECK_THAT(
-        !mesh.defined() || mesh.size() == 1 ||
-        comm.get_comm_counts().at(CollectiveKind::kAllToAll) == 3);
-    optimizer.step();
-    losses.push_back(loss.item<double>());
-  }
-  return losses;
+  const CommDebugMode comm;
+  const auto curve = losses::of_steps(
+      steps, optimizer, [&] { return torch::mse_loss(model(tokens), wanted); });
+  // In each step, tokens go to their experts, results come back, and their
+  // gradients go to the experts. The tokens need no gradient.
+  CHECK_THAT(
+      !mesh.defined() || mesh.size() == 1 ||
+      comm.get_comm_counts().at(CollectiveKind::kAllToAll) == 3 * steps);
+  return curve;
 }
 
 int main(int argc, char** argv) {

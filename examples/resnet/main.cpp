@@ -119,16 +119,9 @@ train(int64_t ranks, int64_t steps, const Distribute& distribute) {
   }
   torch::optim::SGD optimizer(
       model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  std::vector<double> losses;
-  for (int64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
-    const auto loss =
-        torch::cross_entropy_loss(model(batch.pictures), batch.classes);
-    loss.backward();
-    optimizer.step();
-    losses.push_back(loss.item<double>());
-  }
-  return losses;
+  return losses::of_steps(steps, optimizer, [&] {
+    return torch::cross_entropy_loss(model(batch.pictures), batch.classes);
+  });
 }
 
 int main(int argc, char** argv) {

@@ -81,15 +81,8 @@ train(int64_t steps, const DeviceMesh& mesh, const Placements& layout) {
   }
   torch::optim::SGD optimizer(
       model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  std::vector<double> losses;
-  for (int64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
-    const auto loss = torch::mse_loss(model(noisy), clean);
-    loss.backward();
-    optimizer.step();
-    losses.push_back(loss.item<double>());
-  }
-  return losses;
+  return losses::of_steps(
+      steps, optimizer, [&] { return torch::mse_loss(model(noisy), clean); });
 }
 
 int main(int argc, char** argv) {

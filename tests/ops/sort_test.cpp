@@ -124,6 +124,21 @@ TEST(Sort, OverOneOfTwoMeshDimensions) {
   });
 }
 
+// The rows of a rank are some of all rows.
+TEST(Sort, RowsAreShardedOverTheOtherMeshDimension) {
+  run_ranks(6, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 3}, {"a", "b"});
+    const Placements layout{Shard(0), Shard(1)};
+    const auto rows = distinct({2, 30001});
+    expect_as_plain(rows, mesh, layout, 1, layout);
+    const auto [value, index] = at::kthvalue(
+        distribute_tensor(rows, mesh, layout, std::nullopt), 4321, 1);
+    const auto [true_value, true_index] = at::kthvalue(rows, 4321, 1);
+    EXPECT_TRUE(at::equal(full_tensor(value), true_value));
+    EXPECT_TRUE(at::equal(full_tensor(index), true_index));
+  });
+}
+
 TEST(Sort, HasThePlainGradients) {
   const auto input = distinct({9000}) / 8;
   check_cases(

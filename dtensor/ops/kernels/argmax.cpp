@@ -97,7 +97,7 @@ void find(
     bool greatest) {
   detail::KernelArgs args(op, *stack);
   const auto part = args.tensor("self");
-  if (decision.is_plain_call || part.is_meta()) {
+  if (part.is_meta()) {
     op.callBoxed(stack);
     return;
   }

@@ -7,7 +7,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
-#include <dtensor/tensor/memory_order_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
@@ -120,12 +119,6 @@ void detail::attention_local(
     const Decision& decision,
     torch::jit::Stack* stack) {
   const Spec& output = *decision.outputs[0];
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    stack->back() = detail::in_memory_order(
-        std::move(stack->back()).toTensor(), output.strides());
-    return;
-  }
   detail::KernelArgs args(op, *stack);
   const auto p = args.real("dropout_p");
   Attention local(args);
@@ -139,9 +132,7 @@ void detail::attention_local(
   if (local.query.dim() > 2 && local.query.size(-3) == 0) {
     local.grouped = false; // the plain operator divides by the number of heads
   }
-  args.returns(detail::in_memory_order(
-      p > 0 ? with_dropout(local, output, p) : without_dropout(local),
-      output.strides()));
+  args.returns(p > 0 ? with_dropout(local, output, p) : without_dropout(local));
 }
 
 } // namespace dtensor

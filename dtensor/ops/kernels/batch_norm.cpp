@@ -269,22 +269,6 @@ bool is_training_call(const KernelArgs& args) {
   return args.name().find("with_update") != std::string::npos;
 }
 
-// Returns local zeros for all results.
-void push_zeros(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    const at::Tensor& like,
-    torch::jit::Stack* stack) {
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  for (const auto& output : decision.outputs) {
-    stack->emplace_back(
-        output == nullptr ? at::Tensor()
-                          : at::zeros(
-                                output->local_sizes(),
-                                like.options().dtype(output->dtype())));
-  }
-}
-
 } // namespace
 
 void detail::batch_norm_local(
@@ -299,10 +283,10 @@ void detail::batch_norm_local(
   const bool shared = training && shares_channels(layout) &&
       layout.numel() > 0 && !input.is_meta();
   if (!shared) {
-    if (input.numel() > 0 || layout.numel() == 0) {
+    if (layout.numel() == 0) {
       op.callBoxed(stack);
     } else {
-      push_zeros(op, decision, input, stack);
+      zeros_if_empty(op, decision, stack);
     }
     return;
   }
@@ -331,11 +315,7 @@ void detail::batch_norm_backward_local(
   const bool shared = is_training_call(args) && layout != nullptr &&
       shares_channels(*layout) && layout->numel() > 0 && !input.is_meta();
   if (!shared) {
-    if (input.numel() > 0) {
-      op.callBoxed(stack);
-    } else {
-      push_zeros(op, decision, input, stack);
-    }
+    zeros_if_empty(op, decision, stack);
     return;
   }
   const bool renamed = args.find("save_var") >= 0;

@@ -22,6 +22,9 @@
 namespace dtensor {
 namespace {
 
+using detail::Halo;
+using detail::KernelArgs;
+
 // Returns local zeros for a result; undefined if the result is.
 at::Tensor zeros(const SpecPtr& result, const at::Tensor& like) {
   return result == nullptr
@@ -29,45 +32,24 @@ at::Tensor zeros(const SpecPtr& result, const at::Tensor& like) {
       : at::zeros(result->local_sizes(), like.options().dtype(result->dtype()));
 }
 
-at::Tensor first_tensor(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& stack) {
-  return torch::jit::peek(stack, 0, op.schema().arguments().size()).toTensor();
-}
-
-} // namespace
-
-namespace {
-
-using detail::Halo;
-using detail::KernelArgs;
-
 // Returns the halos of the dimensions of space that are sharded. `input` is
 // null if there are none.
 std::vector<Halo>
 halos_of(const KernelArgs& args, const SpecPtr& input, const SpecPtr& result) {
   std::vector<Halo> halos;
-  if (input == nullptr) {
-    return halos;
-  }
-  const auto stride = args.at("stride").toIntVector();
-  const auto padding = args.at("padding").toIntVector();
-  const auto dilation = args.at("dilation").toIntVector();
-  for (int64_t m = 0; m < input->mesh().ndim(); ++m) {
-    const auto& placement = input->placements()[static_cast<size_t>(m)];
-    if (!placement.is_sharded() || placement.dim() < 2) {
-      continue;
-    }
-    const auto dim = placement.dim();
-    const auto i = static_cast<size_t>(dim - 2);
+  const auto space = args.tensor("weight").dim() - 2;
+  detail::for_sharded_space(input, space, [&](int64_t m, int64_t dim) {
+    const auto number = [&](std::string_view name) {
+      return detail::element_for(
+          args.at(name).toIntVector(), static_cast<size_t>(dim - 2));
+    };
     const detail::KernelWindow window{
         args.tensor("weight").size(dim),
-        detail::element_for(stride, i),
-        detail::element_for(padding, i),
-        detail::element_for(dilation, i)};
-    halos.push_back(detail::make_halo(
-        input, m, dim, window, result->sizes()[static_cast<size_t>(dim)]));
-  }
+        number("stride"),
+        number("padding"),
+        number("dilation")};
+    halos.push_back(detail::make_halo(input, m, window, *result));
+  });
   return halos;
 }
 
@@ -101,8 +83,7 @@ at::Tensor zeros_reached(
   for (const auto& halo : halos) {
     const auto& rows = *halo.rows;
     sizes[static_cast<size_t>(rows.dim)] = halo.padding_before +
-        rows.needed[static_cast<size_t>(rows.rank())].size() +
-        halo.padding_behind;
+        rows.own(rows.needed).size() + halo.padding_behind;
   }
   return at::zeros({1}, input.options()).expand(sizes);
 }
@@ -197,13 +178,11 @@ class TransposedInSpace {
         dilation_(per_dim(args, "dilation", result)),
         output_padding_(per_dim(args, "output_padding", result)),
         pads_(2 * stride_.size(), 0) {
-    for (int64_t m = 0; m < layout->mesh().ndim(); ++m) {
-      const auto& placement = layout->placements()[static_cast<size_t>(m)];
-      if (placement.is_sharded() && placement.dim() >= 2) {
-        const auto kernel = args.tensor("weight").size(placement.dim());
-        input = gather(layout, result, m, kernel, input);
-      }
-    }
+    const auto weight = args.tensor("weight");
+    const auto space = weight.dim() - 2;
+    detail::for_sharded_space(layout, space, [&](int64_t m, int64_t dim) {
+      input = gather(layout, result, m, dim, weight.size(dim), input);
+    });
   }
 
   // Runs the operator, whose arguments are on the stack, without its bias.
@@ -236,30 +215,25 @@ class TransposedInSpace {
       const SpecPtr& layout,
       const Spec& result,
       int64_t mesh_dim,
+      int64_t dim,
       int64_t kernel,
       const at::Tensor& input) {
-    const auto& placement = layout->placements()[static_cast<size_t>(mesh_dim)];
-    const auto dim = placement.dim();
     const auto d = static_cast<size_t>(dim);
     const auto i = d - 2;
     const detail::KernelWindow window{
         kernel, stride_[i], padding_[i], dilation_[i]};
-    const auto shards = [&](const Spec& spec) {
-      return detail::chunks(
-          spec.sizes()[d], layout->mesh().size(mesh_dim), placement.unit());
-    };
-    const auto results = shards(result);
+    const auto results = detail::rows_of_ranks(result, mesh_dim);
     std::vector<Interval> needed;
     for (const auto& rows : results) {
       needed.push_back(window.windows_over(rows, layout->sizes()[d]));
     }
-    const auto exchange = c10::make_intrusive<detail::RowExchange>(
-        layout, mesh_dim, dim, shards(*layout), needed);
-    const auto rank = static_cast<size_t>(exchange->rank());
-    const auto made = window.rows_of(needed[rank]);
+    const auto exchange =
+        c10::make_intrusive<detail::RowExchange>(layout, mesh_dim, needed);
+    const auto made = window.rows_of(exchange->own(needed));
+    const auto& wanted = exchange->own(results);
     const auto place = 2 * (stride_.size() - 1 - i);
-    pads_[place] = made.begin - results[rank].begin;
-    pads_[place + 1] = results[rank].end - made.end;
+    pads_[place] = made.begin - wanted.begin;
+    pads_[place + 1] = wanted.end - made.end;
     padding_[i] = output_padding_[i] = 0;
     return detail::gather_rows(input, exchange);
   }
@@ -305,10 +279,6 @@ void detail::convolution_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   if (args.flag("transposed") && is_sharded_in_space(decision.inputs[0])) {
     transposed_in_space(op, decision, stack);
@@ -331,10 +301,6 @@ void detail::convolution_backward_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   const auto halos = halos_of(args, decision.inputs[1], decision.inputs[0]);
   const auto grad_output = args.tensor("grad_output");
@@ -362,12 +328,13 @@ void detail::zeros_if_empty(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  const auto first = first_tensor(op, *stack);
+  const auto num_args = op.schema().arguments().size();
+  const auto first = torch::jit::peek(*stack, 0, num_args).toTensor();
   if (first.numel() > 0) {
     op.callBoxed(stack);
     return;
   }
-  torch::jit::drop(*stack, op.schema().arguments().size());
+  torch::jit::drop(*stack, num_args);
   for (const auto& output : decision.outputs) {
     auto result = zeros(output, first);
     if (first.requires_grad() && result.defined() &&

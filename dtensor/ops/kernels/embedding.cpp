@@ -71,10 +71,6 @@ void detail::embedding_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   detail::KernelArgs args(op, *stack);
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),

@@ -139,14 +139,7 @@ void detail::check_errors_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
-  if (!args.flag("check_errors")) {
-    op.callBoxed(stack);
-    return;
-  }
-  const auto count = op.schema().arguments().size();
-  const auto position = static_cast<size_t>(args.find("check_errors"));
-  (*stack)[stack->size() - count + position] = false;
+  detail::KernelArgs(op, *stack).set("check_errors", false);
   op.callBoxed(stack);
   check_all(stack->back().toTensor(), decision.outputs.back(), python_name(op));
 }

@@ -39,11 +39,8 @@ LocalKernelFunction addmv_local;
 LocalKernelFunction convolution_local;
 LocalKernelFunction convolution_backward_local;
 
-/// Compute pooling of windows over one, two and three dimensions of space, of
-/// which ranks may have parts.
-LocalKernelFunction pool1d_local;
-LocalKernelFunction pool2d_local;
-LocalKernelFunction pool3d_local;
+/// Pools windows of the last `space` dimensions, of which ranks may have parts.
+LocalKernel pool_local(int64_t space);
 
 /// Upsamples the last `space` dimensions, of which ranks may have parts, by
 /// whole numbers. A row of the result needs up to `halo` rows beside its own.
@@ -106,8 +103,8 @@ LocalKernelFunction running_extreme_local;
 /// Computes quantiles. Those of an empty shard are an empty result.
 LocalKernelFunction quantile_local;
 
-/// Runs an operator that returns "info" last and checks it on request. Gathers
-/// the info, so that a check fails on all ranks or on none.
+/// Runs an operator that returns "info" last and checks it. Gathers the info,
+/// so that the check fails on all ranks or on none.
 LocalKernelFunction check_errors_local;
 /// Computes cholesky, which fails on all ranks or on none.
 LocalKernelFunction cholesky_local;

@@ -8,7 +8,6 @@
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
@@ -26,7 +25,7 @@ struct PoolDim {
 
   // Returns the first row that this rank needs.
   int64_t first_row() const {
-    return rows->needed[static_cast<size_t>(rows->rank())].begin;
+    return rows->own(rows->needed).begin;
   }
 };
 
@@ -43,44 +42,23 @@ detail::KernelWindow window_of_pool(const KernelArgs& args, size_t i) {
       args.find("dilation") < 0 ? 1 : detail::element_for(list("dilation"), i)};
 }
 
-PoolDim make_pool_dim(
-    const KernelArgs& args,
-    const SpecPtr& self,
-    const Spec& result,
-    int64_t mesh_dim,
-    int64_t space) {
-  const auto& placement = self->placements()[static_cast<size_t>(mesh_dim)];
-  const auto dim = static_cast<size_t>(placement.dim());
-  const auto window = window_of_pool(
-      args, static_cast<size_t>(placement.dim() - (self->dim() - space)));
-  const auto ranks = self->mesh().size(mesh_dim);
-  const auto windows =
-      detail::chunks(result.sizes()[dim], ranks, placement.unit());
-  std::vector<Interval> needed;
-  for (const auto& shard : windows) {
-    needed.push_back(
-        detail::clip(window.aligned_rows(shard), self->sizes()[dim]));
-  }
-  auto rows = c10::make_intrusive<detail::RowExchange>(
-      self,
-      mesh_dim,
-      placement.dim(),
-      detail::chunks(self->sizes()[dim], ranks, placement.unit()),
-      std::move(needed));
-  const auto& own = windows[static_cast<size_t>(rows->rank())];
-  return {std::move(rows), window.skipped(own), own.size()};
-}
-
 std::vector<PoolDim>
 shared_dims(const KernelArgs& args, const Decision& decision, int64_t space) {
   std::vector<PoolDim> dims;
   const auto& self = decision.inputs[0];
-  for (int64_t m = 0; self != nullptr && m < self->mesh().ndim(); ++m) {
-    const auto& placement = self->placements()[static_cast<size_t>(m)];
-    if (placement.is_sharded() && placement.dim() >= self->dim() - space) {
-      dims.push_back(make_pool_dim(args, self, *decision.outputs[0], m, space));
+  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+    const auto size = self->sizes()[static_cast<size_t>(dim)];
+    const auto window =
+        window_of_pool(args, static_cast<size_t>(dim - (self->dim() - space)));
+    const auto windows = detail::rows_of_ranks(*decision.outputs[0], m);
+    std::vector<Interval> needed;
+    for (const auto& shard : windows) {
+      needed.push_back(detail::clip(window.aligned_rows(shard), size));
     }
-  }
+    const auto rows = c10::make_intrusive<detail::RowExchange>(self, m, needed);
+    const auto& own = rows->own(windows);
+    dims.push_back({rows, window.skipped(own), own.size()});
+  });
   return dims;
 }
 
@@ -113,33 +91,11 @@ at::Tensor global_positions(
   return global;
 }
 
-// Returns the results of a rank without elements. They depend on the input, so
-// that all ranks record the same graph.
-void return_zeros(
-    KernelArgs& args,
-    const Decision& decision,
-    const at::Tensor& input) {
-  const auto of = [&](const SpecPtr& spec) {
-    return at::zeros(spec->local_sizes(), input.options().dtype(spec->dtype()));
-  };
-  auto values = of(decision.outputs[0]) + input.sum();
-  values = values.to(decision.outputs[0]->dtype());
-  if (decision.outputs.size() == 1) {
-    args.returns(std::move(values));
-  } else {
-    args.returns(std::move(values), of(decision.outputs[1]));
-  }
-}
-
 void run_pool(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack,
     int64_t space) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
   const auto dims = shared_dims(args, decision, space);
   auto input = args.tensor("self");
@@ -147,7 +103,8 @@ void run_pool(
     input = detail::gather_rows(input, d.rows);
   }
   if (input.numel() == 0 || numel(decision.outputs[0]->local_sizes()) == 0) {
-    return_zeros(args, decision, input);
+    args.set("self", input.narrow(0, 0, 0));
+    detail::zeros_if_empty(op, decision, stack);
     return;
   }
   args.set("self", input);
@@ -168,25 +125,12 @@ void run_pool(
 
 } // namespace
 
-void detail::pool1d_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_pool(op, decision, stack, 1);
-}
-
-void detail::pool2d_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_pool(op, decision, stack, 2);
-}
-
-void detail::pool3d_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_pool(op, decision, stack, 3);
+LocalKernel detail::pool_local(int64_t space) {
+  return
+      [space](
+          const c10::OperatorHandle& op,
+          const Decision& decision,
+          torch::jit::Stack* stack) { run_pool(op, decision, stack, space); };
 }
 
 } // namespace dtensor

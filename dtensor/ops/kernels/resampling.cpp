@@ -9,7 +9,6 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -18,29 +17,6 @@ namespace {
 
 using detail::KernelArgs;
 using detail::RowExchange;
-
-// Calls `f` with each mesh dimension that shards a dimension of space, which it
-// also gets.
-void for_sharded_space(
-    const SpecPtr& self,
-    int64_t space,
-    const std::function<void(int64_t mesh_dim, int64_t dim)>& f) {
-  for (int64_t m = 0; self != nullptr && m < self->mesh().ndim(); ++m) {
-    const auto& p = self->placements()[static_cast<size_t>(m)];
-    if (p.is_sharded() && p.dim() >= self->dim() - space) {
-      f(m, p.dim());
-    }
-  }
-}
-
-// Returns the rows of the ranks of a mesh dimension.
-std::vector<Interval>
-rows_of_ranks(const Spec& spec, int64_t mesh_dim, int64_t dim) {
-  return detail::chunks(
-      spec.sizes()[static_cast<size_t>(dim)],
-      spec.mesh().size(mesh_dim),
-      spec.placements()[static_cast<size_t>(mesh_dim)].unit());
-}
 
 // Adds `halo` rows on either side of the rows of a rank that has some.
 Interval with_halo(Interval rows, int64_t halo, int64_t size) {
@@ -70,23 +46,20 @@ void upsample(
   auto input = args.tensor("self");
   auto sizes = args.at("output_size").toIntVector();
   Ranges own; // rows of the local result
-  for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
     const auto d = static_cast<size_t>(dim);
-    const auto held = rows_of_ranks(*self, m, dim);
     std::vector<Interval> needed;
-    for (const auto& rows : held) {
+    for (const auto& rows : detail::rows_of_ranks(*self, m)) {
       needed.push_back(with_halo(rows, halo, self->sizes()[d]));
     }
-    const auto rows =
-        c10::make_intrusive<RowExchange>(self, m, dim, held, needed);
-    const auto rank = static_cast<size_t>(rows->rank());
+    const auto rows = c10::make_intrusive<RowExchange>(self, m, needed);
+    const auto& held = rows->own(rows->held);
     input = detail::gather_rows(input, rows);
     const auto factor = decision.outputs[0]->sizes()[d] / self->sizes()[d];
     sizes[static_cast<size_t>(dim - (self->dim() - space))] =
         input.size(dim) * factor;
-    const auto skipped = held[rank].begin - needed[rank].begin;
-    own.push_back(
-        {dim, {skipped * factor, (skipped + held[rank].size()) * factor}});
+    const auto skipped = held.begin - rows->own(needed).begin;
+    own.push_back({dim, {skipped * factor, (skipped + held.size()) * factor}});
   });
   const bool is_empty = input.numel() == 0;
   args.set("self", input);
@@ -107,21 +80,20 @@ void pad(
   const auto& self = decision.inputs[0];
   auto input = args.tensor("self");
   auto pads = args.at("padding").toIntVector();
-  for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
     const auto place = static_cast<size_t>(2 * (self->dim() - 1 - dim));
     const detail::EdgePadding padding{
         reflects, pads[place], self->sizes()[static_cast<size_t>(dim)]};
-    const auto results = rows_of_ranks(*decision.outputs[0], m, dim);
+    const auto results = detail::rows_of_ranks(*decision.outputs[0], m);
     std::vector<Interval> needed;
     for (const auto& positions : results) {
       needed.push_back(padding.rows_of(positions));
     }
-    const auto rows = c10::make_intrusive<RowExchange>(
-        self, m, dim, rows_of_ranks(*self, m, dim), needed);
-    const auto rank = static_cast<size_t>(rows->rank());
+    const auto rows = c10::make_intrusive<RowExchange>(self, m, needed);
+    const auto& own = rows->own(results);
     std::vector<int64_t> order;
-    for (auto at = results[rank].begin; at < results[rank].end; ++at) {
-      order.push_back(padding.row_of(at) - needed[rank].begin);
+    for (auto at = own.begin; at < own.end; ++at) {
+      order.push_back(padding.row_of(at) - rows->own(needed).begin);
     }
     input = detail::gather_rows(input, rows)
                 .index_select(
@@ -140,11 +112,7 @@ LocalKernel detail::upsample_local(int64_t space, int64_t halo) {
              const c10::OperatorHandle& op,
              const Decision& decision,
              torch::jit::Stack* stack) {
-    if (decision.is_plain_call) {
-      op.callBoxed(stack);
-    } else {
-      upsample(op, decision, stack, space, halo);
-    }
+    upsample(op, decision, stack, space, halo);
   };
 }
 
@@ -153,11 +121,7 @@ LocalKernel detail::pad_local(int64_t space, bool reflects) {
              const c10::OperatorHandle& op,
              const Decision& decision,
              torch::jit::Stack* stack) {
-    if (decision.is_plain_call) {
-      op.callBoxed(stack);
-    } else {
-      pad(op, decision, stack, space, reflects);
-    }
+    pad(op, decision, stack, space, reflects);
   };
 }
 

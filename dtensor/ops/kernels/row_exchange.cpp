@@ -49,20 +49,41 @@ struct ExchangeRowsOfWindows
 
 } // namespace
 
-detail::RowExchange::RowExchange(
-    SpecPtr s,
-    int64_t m,
-    int64_t d,
-    std::vector<Interval> has,
-    std::vector<Interval> needs)
-    : spec(std::move(s)),
+void detail::for_sharded_space(
+    const SpecPtr& layout,
+    int64_t space,
+    const std::function<void(int64_t mesh_dim, int64_t dim)>& f) {
+  for (int64_t m = 0; layout != nullptr && m < layout->mesh().ndim(); ++m) {
+    const auto& p = layout->placements()[static_cast<size_t>(m)];
+    if (p.is_sharded() && p.dim() >= layout->dim() - space) {
+      f(m, p.dim());
+    }
+  }
+}
+
+std::vector<Interval> detail::rows_of_ranks(
+    const Spec& layout,
+    int64_t mesh_dim) {
+  const auto& placement = layout.placements()[static_cast<size_t>(mesh_dim)];
+  return chunks(
+      layout.sizes()[static_cast<size_t>(placement.dim())],
+      layout.mesh().size(mesh_dim),
+      placement.unit());
+}
+
+RowExchange::RowExchange(SpecPtr layout, int64_t m, std::vector<Interval> needs)
+    : spec(std::move(layout)),
       mesh_dim(m),
-      dim(d),
-      held(std::move(has)),
+      dim(spec->placements()[static_cast<size_t>(mesh_dim)].dim()),
+      held(detail::rows_of_ranks(*spec, mesh_dim)),
       needed(std::move(needs)) {}
 
-int64_t RowExchange::rank() const {
-  return spec->mesh().get_local_rank(mesh_dim);
+size_t RowExchange::rank() const {
+  return static_cast<size_t>(spec->mesh().get_local_rank(mesh_dim));
+}
+
+const Interval& RowExchange::own(const std::vector<Interval>& all) const {
+  return all[rank()];
 }
 
 bool RowExchange::communicates() const {
@@ -75,7 +96,7 @@ std::vector<at::Tensor> RowExchange::send(
     const at::Tensor& rows,
     const std::vector<Interval>& from,
     const std::vector<Interval>& to) const {
-  const auto self = static_cast<size_t>(rank());
+  const auto self = rank();
   std::vector<at::Tensor> sent;
   std::vector<Sizes> shapes;
   for (size_t peer = 0; peer < from.size(); ++peer) {
@@ -98,16 +119,15 @@ std::vector<at::Tensor> RowExchange::send(
 }
 
 at::Tensor RowExchange::gather(const at::Tensor& held_rows) const {
-  const auto self = static_cast<size_t>(rank());
-  const auto own = rows_of(
-      held_rows, dim, held[self], detail::overlap(held[self], needed[self]));
+  const auto self = rank();
   auto pieces = send(held_rows, held, needed);
-  pieces[self] = own;
+  pieces[self] = rows_of(
+      held_rows, dim, held[self], detail::overlap(held[self], needed[self]));
   return at::cat(pieces, dim);
 }
 
 at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
-  const auto self = static_cast<size_t>(rank());
+  const auto self = rank();
   auto pieces = send(needed_rows, needed, held);
   pieces[self] = rows_of(
       needed_rows,
@@ -129,13 +149,13 @@ at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
 at::Tensor detail::gather_rows(
     const at::Tensor& held_rows,
     const RowExchangePtr& exchange) {
-  const auto self = static_cast<size_t>(exchange->rank());
   if (!exchange->communicates()) {
+    const auto& held = exchange->own(exchange->held);
     return rows_of(
         held_rows,
         exchange->dim,
-        exchange->held[self],
-        overlap(exchange->held[self], exchange->needed[self]));
+        held,
+        overlap(held, exchange->own(exchange->needed)));
   }
   return ExchangeRowsOfWindows::apply(held_rows, exchange, /*gathers=*/true);
 }
@@ -147,23 +167,20 @@ at::Tensor detail::sum_rows(
 }
 
 detail::Halo detail::make_halo(
-    const SpecPtr& spec,
+    const SpecPtr& layout,
     int64_t mesh_dim,
-    int64_t dim,
     const KernelWindow& window,
-    int64_t windows) {
-  const auto& placement = spec->placements()[static_cast<size_t>(mesh_dim)];
-  const auto ranks = spec->mesh().size(mesh_dim);
-  const auto size = spec->sizes()[static_cast<size_t>(dim)];
+    const Spec& result) {
   std::vector<Interval> reached;
   std::vector<Interval> needed;
-  for (const auto& shard : chunks(windows, ranks, placement.unit())) {
-    reached.push_back(window.rows_of(shard));
+  const auto dim = layout->placements()[static_cast<size_t>(mesh_dim)].dim();
+  const auto size = layout->sizes()[static_cast<size_t>(dim)];
+  for (const auto& windows : rows_of_ranks(result, mesh_dim)) {
+    reached.push_back(window.rows_of(windows));
     needed.push_back(clip(reached.back(), size));
   }
-  auto exchange = c10::make_intrusive<RowExchange>(
-      spec, mesh_dim, dim, chunks(size, ranks, placement.unit()), needed);
-  const auto& own = reached[static_cast<size_t>(exchange->rank())];
+  auto exchange = c10::make_intrusive<RowExchange>(layout, mesh_dim, needed);
+  const auto own = exchange->own(reached);
   return {
       std::move(exchange),
       std::max<int64_t>(std::min<int64_t>(own.end, 0) - own.begin, 0),

@@ -9,22 +9,29 @@
 #include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/spec.h>
 
+#include <functional>
 #include <vector>
 
 namespace dtensor::detail {
 
-/// Ranges of rows of tensor dimension `dim`, in rank order: those that the
-/// ranks of a mesh dimension have, and those that they need.
-struct RowExchange : torch::CustomClassHolder {
-  RowExchange(
-      SpecPtr s,
-      int64_t m,
-      int64_t d,
-      std::vector<Interval> has,
-      std::vector<Interval> needs);
+/// Calls `f` with each mesh dimension that shards one of the last `space`
+/// dimensions, and with that dimension. A null layout shards none.
+void for_sharded_space(
+    const SpecPtr& layout,
+    int64_t space,
+    const std::function<void(int64_t mesh_dim, int64_t dim)>& f);
 
-  /// Returns this rank's position in the mesh dimension.
-  int64_t rank() const;
+/// Returns the rows that each rank of a mesh dimension has of the dimension
+/// that this mesh dimension alone shards.
+std::vector<Interval> rows_of_ranks(const Spec& layout, int64_t mesh_dim);
+
+/// Ranges of rows of the tensor dimension that a mesh dimension alone shards,
+/// in rank order: those that the ranks have, and those that they need.
+struct RowExchange : torch::CustomClassHolder {
+  RowExchange(SpecPtr layout, int64_t m, std::vector<Interval> needs);
+
+  /// Returns this rank's range of those of all ranks.
+  const Interval& own(const std::vector<Interval>& all) const;
   /// Returns true if any rank receives rows.
   bool communicates() const;
   /// Returns the rows that this rank needs, from the ranks that have them.
@@ -35,11 +42,12 @@ struct RowExchange : torch::CustomClassHolder {
 
   SpecPtr spec; // keeps the group's mesh
   int64_t mesh_dim;
-  int64_t dim;
+  int64_t dim; // of the tensor
   std::vector<Interval> held;
   std::vector<Interval> needed;
 
  private:
+  size_t rank() const;
   std::vector<at::Tensor> send(
       const at::Tensor& rows,
       const std::vector<Interval>& from,
@@ -65,14 +73,12 @@ struct Halo {
   int64_t padding_behind = 0;
 };
 
-/// Returns the halo along dimension `dim` of a tensor of layout `spec`, which
-/// mesh dimension `mesh_dim` alone shards. There are `windows` windows, sharded
-/// alike.
+/// Returns the halo of the windows of `result`, whose ranks have parts of the
+/// rows of `layout` and of the windows along the same dimension.
 Halo make_halo(
-    const SpecPtr& spec,
+    const SpecPtr& layout,
     int64_t mesh_dim,
-    int64_t dim,
     const KernelWindow& window,
-    int64_t windows);
+    const Spec& result);
 
 } // namespace dtensor::detail

@@ -186,7 +186,7 @@ ScanLayoutPtr layout_of(const KernelArgs& args, const Decision& decision) {
       spec, c10::maybe_wrap_dim(args.integer("dim"), spec->dim()));
 }
 
-// Runs `scan`, unless the operator itself is enough.
+// Runs `scan`, or the operator itself without data.
 void run_scan(
     const c10::OperatorHandle& op,
     const Decision& decision,
@@ -194,7 +194,7 @@ void run_scan(
     Scan scan) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
-  if (decision.is_plain_call || self.is_meta()) {
+  if (self.is_meta()) {
     op.callBoxed(stack);
     return;
   }
@@ -295,7 +295,7 @@ void detail::running_extreme_local(
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
-  if (decision.is_plain_call || self.is_meta()) {
+  if (self.is_meta()) {
     op.callBoxed(stack);
     return;
   }

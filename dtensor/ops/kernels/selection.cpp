@@ -6,14 +6,13 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/picked_impl.h>
+#include <dtensor/ops/kernels/shard_rows_impl.h>
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
-#include <c10/core/WrapDimMinimal.h>
 
 #include <string>
 
@@ -49,38 +48,25 @@ void detail::selection_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
-  const auto shard = args.tensor("self");
-  const auto& spec = decision.inputs[0];
-  const auto sizes = decision.outputs[0]->local_sizes();
-  if (shard.is_meta()) {
-    args.returns(
-        at::empty(sizes, shard.options()),
-        at::empty(sizes, shard.options().dtype(at::kLong)));
+  if (return_without_data(args, decision)) {
     return;
   }
-  const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
-  const auto size = spec->sizes()[static_cast<size_t>(dim)];
-  auto& group = get_group(spec->mesh(), detail::mesh_dim_sharding(*spec, dim));
-  const auto moved = shard.detach().movedim(dim, -1);
-  const auto rows = moved.reshape({spec->numel() / size, moved.size(-1)});
+  const ShardRows self(args, decision);
+  const auto size = self.size;
+  const auto rows = self.rows.detach();
+  auto& group =
+      get_group(self.spec->mesh(), mesh_dim_sharding(*self.spec, self.dim));
   const auto [keys, order] = stable_sort(order_keys(rows, false), 1);
   const auto begin = chunk(size, group.size(), group.rank()).begin;
-  auto one_sizes = moved.sizes().vec();
-  one_sizes.back() = 1;
-  const auto indices =
-      indices_at(
-          {keys, order + begin, size, chunk(size, group.size(), 0).size()},
-          wanted_position(op.schema().name(), args, rows, size, group),
-          group)
-          .view(one_sizes)
-          .movedim(-1, dim);
-  const auto values = picked_from_shards(shard, {}, indices, dim, spec);
-  args.returns(values.reshape(sizes), indices.reshape(sizes).contiguous());
+  const auto indices = self.restored(indices_at(
+      {keys, order + begin, size, chunk(size, group.size(), 0).size()},
+      wanted_position(op.schema().name(), args, rows, size, group),
+      group));
+  const auto values =
+      picked_from_shards(self.shard, {}, indices, self.dim, self.spec);
+  const auto sizes = decision.outputs[0]->local_sizes();
+  args.returns(values.reshape(sizes), indices.reshape(sizes));
 }
 
 } // namespace dtensor

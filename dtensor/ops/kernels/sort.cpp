@@ -6,17 +6,16 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/shard_rows_impl.h>
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
-#include <c10/core/WrapDimMinimal.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
@@ -242,30 +241,16 @@ void detail::sort_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
-  const auto shard = args.tensor("self");
-  const auto& spec = decision.inputs[0];
-  const auto sizes = decision.outputs[0]->local_sizes();
-  if (shard.is_meta()) {
-    args.returns(
-        at::empty(sizes, shard.options()),
-        at::empty(sizes, shard.options().dtype(at::kLong)));
+  if (return_without_data(args, decision)) {
     return;
   }
-  const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
-  const auto moved = shard.movedim(dim, -1);
-  const auto num_rows = spec->numel() / spec->sizes()[static_cast<size_t>(dim)];
-  const auto rows = moved.reshape({num_rows, moved.size(-1)});
-  const Sort sort{spec, dim, args.flag("descending")};
-  const auto [values, indices, route] = sort.run(rows.detach());
-  const auto restored = [&](const at::Tensor& t) {
-    return t.reshape(moved.sizes()).movedim(-1, dim).contiguous();
-  };
-  args.returns(restored(recorded(rows, values, route)), restored(indices));
+  const ShardRows self(args, decision);
+  const Sort sort{self.spec, self.dim, args.flag("descending")};
+  const auto [values, indices, route] = sort.run(self.rows.detach());
+  args.returns(
+      self.restored(recorded(self.rows, values, route)),
+      self.restored(indices));
 }
 
 } // namespace dtensor

@@ -7,12 +7,11 @@
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/picked_impl.h>
+#include <dtensor/ops/kernels/shard_rows_impl.h>
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
-#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
 #include <limits>
@@ -161,34 +160,22 @@ void detail::topk_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   KernelArgs args(op, *stack);
-  const auto shard = args.tensor("self");
-  const auto& spec = decision.inputs[0];
-  const auto sizes = decision.outputs[0]->local_sizes();
-  if (shard.is_meta()) {
-    args.returns(
-        at::empty(sizes, shard.options()),
-        at::empty(sizes, shard.options().dtype(at::kLong)));
+  if (return_without_data(args, decision)) {
     return;
   }
-  const auto dim = c10::maybe_wrap_dim(args.integer("dim"), spec->dim());
-  const TopkSearch search{*spec, dim, args.integer("k"), args.flag("largest")};
-  const auto moved = shard.detach().movedim(dim, -1);
-  const auto length = moved.size(-1);
-  const auto rows = numel(sizes) / search.k;
-  const auto found = search.run(moved.reshape({rows, length}));
-  auto moved_sizes = moved.sizes().vec();
-  moved_sizes.back() = search.k;
-  const auto restored = [&](const at::Tensor& t) {
-    return t.reshape(moved_sizes).movedim(-1, dim).contiguous();
-  };
-  const auto indices = restored(found.indices.to(at::kLong));
+  const ShardRows self(args, decision);
+  const TopkSearch search{
+      *self.spec, self.dim, args.integer("k"), args.flag("largest")};
+  const auto found = search.run(self.rows.detach());
+  const auto indices = self.restored(found.indices.to(at::kLong));
   args.returns(
-      picked_from_shards(shard, restored(found.values), indices, dim, spec),
+      picked_from_shards(
+          self.shard,
+          self.restored(found.values),
+          indices,
+          self.dim,
+          self.spec),
       indices);
 }
 

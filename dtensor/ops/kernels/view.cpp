@@ -21,10 +21,6 @@ void detail::empty_split_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    return;
-  }
   detail::KernelArgs args(op, *stack);
   const std::vector<int64_t> sizes(decision.outputs.size(), 0);
   args.returns(

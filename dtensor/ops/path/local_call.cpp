@@ -9,10 +9,12 @@
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -57,12 +59,16 @@ void results_without_data(
 }
 
 bool rewrites(const OpInfo& info, const Decision& decision) {
-  return info.rule == nullptr ||
-      (info.rule->local_kernel && !decision.is_plain_call) ||
+  return info.rule == nullptr || calls_kernel(info, decision) ||
       info.rule->kernel || info.inplace_view || info.is_out;
 }
 
 } // namespace
+
+bool calls_kernel(const OpInfo& info, const Decision& decision) {
+  return info.rule != nullptr && info.rule->local_kernel &&
+      !decision.is_plain_call;
+}
 
 bool is_local_only(const OpInfo& info, const Decision& decision) {
   const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
@@ -121,10 +127,15 @@ void call_local(
       (*stack)[base].toTensor().defined() &&
       (*stack)[base].toTensor().is_meta();
   try {
-    if (info.rule != nullptr && info.rule->local_kernel) {
+    if (calls_kernel(info, decision)) {
       info.rule->local_kernel(info.op, decision, stack);
     } else {
       info.op.callBoxed(stack);
+    }
+    if (info.traits.result_order_varies) {
+      stack->back() = in_memory_order(
+          std::move(stack->back()).toTensor(),
+          output_spec(decision, 0)->strides());
     }
   } catch (const c10::NotImplementedError&) {
     if (!no_data || decision.shapes_from_results) {

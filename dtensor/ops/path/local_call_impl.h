@@ -10,6 +10,9 @@
 
 namespace dtensor::detail {
 
+/// Returns true if the rule's local kernel takes the place of the operator.
+bool calls_kernel(const OpInfo& info, const Decision& decision);
+
 /// Returns true if a call with this decision needs nothing but the local
 /// operator.
 bool is_local_only(const OpInfo& info, const Decision& decision);

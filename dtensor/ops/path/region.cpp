@@ -84,8 +84,7 @@ void run_region(
   });
   call_local(info, decision, stack);
   const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
-      decision.has_equal_shards &&
-      (!info.rule->local_kernel || decision.is_plain_call);
+      decision.has_equal_shards && !calls_kernel(info, decision);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
     const auto made = decision.shapes_from_results ? replicated_spec(any, t)
                                                    : output_spec(decision, i);

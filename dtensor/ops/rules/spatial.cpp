@@ -231,10 +231,7 @@ OpRule& add_pool(
     Linear linear = Linear::kNo) {
   return rules.dim_rule(name, pool(space, linear))
       .with_localize(note_space(space))
-      .with_local_kernel(
-          space == 1       ? pool1d_local
-              : space == 2 ? pool2d_local
-                           : pool3d_local)
+      .with_local_kernel(pool_local(space))
       .as_region();
 }
 
