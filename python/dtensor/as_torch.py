@@ -108,6 +108,7 @@ def _install() -> None:
 
     from dtensor import (
         limits,
+        pickles,
         placements,
         process_groups,
         random_numbers,
@@ -119,6 +120,7 @@ def _install() -> None:
 
     # PyTorch's modules look up their own dispatcher here.
     tensor.DTensor._op_dispatcher = api.DTensor._op_dispatcher
+    pickles.install(api.DTensor, tensor.DTensor)
     _replace([(torch.default_generator, random_numbers.rank_generator())])
     worlds.install()
     process_groups.install()

@@ -35,6 +35,22 @@ def test_same_layouts_and_values_as_pytorch(forked, torchrun):
     assert ours == theirs
 
 
+def test_files_of_pytorch_and_for_pytorch(forked, torchrun, tmp_path):
+    folders = [tmp_path / name for name in ("ours", "theirs")]
+    for folder in folders:
+        folder.mkdir()
+    ours, theirs = map(str, folders)
+    correct = ["correct\n"] * 2
+    assert forked("interchange.py", 2, "save", ours) == correct
+    output = torchrun("interchange.py", "save", theirs, on_dtensor=False)
+    assert output == "correct\n" * 2
+    for folder in (ours, theirs):
+        for options in ([], ["without_meshes"]):
+            assert forked("interchange.py", 2, "load", folder, *options) == correct
+    output = torchrun("interchange.py", "load", ours, on_dtensor=False)
+    assert output == "correct\n" * 2
+
+
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])
 def test_a_failing_rank_ends_the_others(forked, backend):
     texts = forked("failing.py", 2, backend, codes=[1, 1])

@@ -227,6 +227,27 @@ def test_saved_and_copied(run, weights_only):
     run(check)
 
 
+def test_files_need_a_rank_and_the_default_shard_order():
+    file = io.BytesIO()
+
+    def save():
+        mesh = init_device_mesh("cpu", (1, 1))
+        x = distribute_tensor(FULL, mesh, [Shard(0), Shard(0)])
+        torch.save(x, file)
+        other = copy.copy(x._spec)
+        first, second = other.shard_order[0].mesh_dims
+        entry = other.shard_order[0]._replace(mesh_dims=(second, first))
+        other.shard_order = (entry,)
+        function, (rebuild, cls, args, (_, slots)) = x.__reduce_ex__(2)
+        with pytest.raises(NotImplementedError, match="shard order"):
+            function(rebuild, cls, args, (None, {**slots, "_spec": other}))
+
+    dtensor.run_world(1, save)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        torch.load(file)
+
+
 def test_factories(run):
     def check():
         mesh = mesh_of_all()
