@@ -117,6 +117,12 @@ def test_rules_of_pytorch_are_imported_when_they_are_used(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_rules_that_were_registered_with_pytorch():
+    command = [sys.executable, str(PROGRAMS / "foreign_rules.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "correct\n", done.stderr
+
+
 def test_modules_can_be_imported_in_any_order():
     command = [sys.executable, str(PROGRAMS / "import_orders.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -327,6 +327,43 @@ def test_errors_that_have_the_words_of_python():
     dtensor.run_world(1, check)
 
 
+def test_missing_attributes_name_a_way():
+    for name, words in (
+        ("__tensor_flatten__", "torch.compile"),
+        ("_raise_if_contains_partial_placements", "placements"),
+        ("no_such_name", "no attribute 'no_such_name'"),
+    ):
+        assert not hasattr(DTensor, name)
+        with pytest.raises(AttributeError, match=words):
+            getattr(DTensor, name)
+
+
+def set_implicit_replication():
+    DTensor._op_dispatcher._allow_implicit_replication = True
+
+
+@pytest.mark.parametrize(
+    ("touch", "words"),
+    [
+        (set_implicit_replication, r"implicit_replication\(\)"),
+        (lambda: DTensor._op_dispatcher._custom_op_handlers, "register_sharding"),
+        (
+            lambda: DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs,
+            "register_sharding",
+        ),
+        (
+            lambda: DTensor._op_dispatcher.sharding_propagator.propagate,
+            "the placements of the operator's result",
+        ),
+        (lambda: DTensor._op_dispatcher.unwrap_to_op_info, "PyTorch's own DTensor"),
+    ],
+)
+def test_the_dispatcher_of_pytorch_is_refused(touch, words):
+    with pytest.raises(NotImplementedError, match=words):
+        touch()
+    assert not hasattr(DTensor._op_dispatcher, "no_such_name")
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_fake_tensors_are_refused_in_words(compiled):
     from torch._subclasses.fake_tensor import FakeTensorMode
