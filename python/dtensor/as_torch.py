@@ -107,7 +107,9 @@ def _install() -> None:
     import torch.distributed.tensor._api as api
 
     from dtensor import (
+        dispatcher,
         limits,
+        pickles,
         placements,
         process_groups,
         random_numbers,
@@ -117,8 +119,10 @@ def _install() -> None:
         worlds,
     )
 
-    # PyTorch's modules look up their own dispatcher here.
-    tensor.DTensor._op_dispatcher = api.DTensor._op_dispatcher
+    theirs = api.DTensor
+    tensor.DTensor._op_dispatcher = dispatcher.OpDispatcher(theirs._op_dispatcher)
+    dispatcher.take_over_rules(theirs._op_dispatcher)
+    pickles.install(theirs, tensor.DTensor)
     _replace([(torch.default_generator, random_numbers.rank_generator())])
     worlds.install()
     process_groups.install()

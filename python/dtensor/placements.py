@@ -173,7 +173,7 @@ def _strided_shard(dim: int, split_factor: int, unit: int) -> _StridedShard:
 
 
 def install() -> None:
-    """Lets PyTorch's DTensorSpec have placements with a unit."""
+    """Lets PyTorch's DTensorSpec and files have placements with a unit."""
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
     plain = DTensorSpec._verify_shard_order
@@ -183,3 +183,4 @@ def install() -> None:
             plain(self, shard_order)
 
     DTensorSpec._verify_shard_order = _verify_shard_order
+    torch.serialization.add_safe_globals([Shard, _strided_shard])

@@ -19,11 +19,28 @@ from dtensor import _C
 from dtensor.worlds import current_mesh
 
 
+#: Attributes of PyTorch's class that this package's lacks, and what to use.
+_ONLY_PYTORCH = {
+    "__tensor_flatten__": "torch.compile and torch.export do not support the "
+    "DTensors of this package",
+    "__tensor_unflatten__": "Use DTensor.from_local",
+    "_raise_if_contains_partial_placements": "Test x.placements",
+}
+
+
 class _DTensorMeta(type(torch.Tensor)):
     """Makes ``isinstance(x, DTensor)`` ask the engine."""
 
     # A built-in function does not become a method, so the class is not passed.
     __instancecheck__ = _C.is_dtensor
+
+    def __getattr__(cls, name: str) -> Any:
+        use = _ONLY_PYTORCH.get(
+            name, "docs/guides/python.md lists what differs from PyTorch's class"
+        )
+        raise AttributeError(
+            f"[DTensor] the class of this package has no attribute {name!r}. {use}."
+        )
 
     def __call__(
         cls, local_tensor: torch.Tensor, spec: Any, *, requires_grad: bool = False

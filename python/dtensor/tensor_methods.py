@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from dtensor import _C, checkpoints
+from dtensor import _C, checkpoints, pickles
 
 
 class _OnlyDistributed:
@@ -45,7 +45,7 @@ def _state(tensor: torch.Tensor) -> tuple:
 
 
 def rebuild(local, mesh, placements, shape, stride, requires_grad, is_parameter):
-    """Makes a DTensor again from its pickled state."""
+    """Makes a copy, or a DTensor of a file that an older version saved."""
     tensor = _C.from_spec(
         local, mesh, placements, list(shape), list(stride), None, requires_grad
     )
@@ -60,10 +60,6 @@ def _repr(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
     if isinstance(self, torch.nn.Parameter):
         return "Parameter containing:\n" + text
     return text
-
-
-def _reduce_ex(self: torch.Tensor, protocol: int) -> tuple:
-    return rebuild, _state(self)
 
 
 def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
@@ -111,7 +107,7 @@ def install() -> None:
     for owner in (torch.nn.Parameter, torch.Tensor):
         for name, function in {
             "__repr__": _repr,
-            "__reduce_ex__": _reduce_ex,
+            "__reduce_ex__": pickles.reduce_ex,
             "__deepcopy__": _deepcopy,
         }.items():
             _replace_for_dtensors(owner, name, function)

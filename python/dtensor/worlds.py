@@ -172,6 +172,28 @@ def _engine_device(device_type: str) -> torch.device:
     return torch.device(device_type, torch.accelerator.current_device_index())
 
 
+def _ranks_along(device_mesh: DeviceMesh, dim: int) -> list[int]:
+    index: list[Any] = list(device_mesh.get_coordinate())
+    index[dim] = slice(None)
+    return device_mesh.mesh[tuple(index)].tolist()
+
+
+def _groups_of(device_mesh: DeviceMesh) -> list[Any]:
+    """Returns the process group of each mesh dimension. Returns none for a mesh
+    that was loaded from a file, if this process has not made its groups."""
+    groups = []
+    for dim in range(device_mesh.ndim):
+        try:
+            group = device_mesh.get_group(dim)
+        except RuntimeError:  # no group of that name
+            return []
+        members = dist.get_process_group_ranks(group)
+        if set(members) != set(_ranks_along(device_mesh, dim)):
+            return []  # another mesh's
+        groups.append(group)
+    return groups
+
+
 def engine_mesh(device_mesh: DeviceMesh) -> _C.Mesh:
     """Returns the engine's mesh of a DeviceMesh; equal meshes share one."""
     device_mesh = current_mesh(device_mesh)
@@ -181,7 +203,7 @@ def engine_mesh(device_mesh: DeviceMesh) -> _C.Mesh:
     names = tuple(device_mesh.mesh_dim_names or ())
     groups: list[Any] = []
     if world.over_groups is not None and device_mesh.get_coordinate() is not None:
-        groups = [device_mesh.get_group(d) for d in range(device_mesh.ndim)]
+        groups = _groups_of(device_mesh)
     key = (
         device_mesh.device_type,
         shape,

@@ -35,6 +35,22 @@ def test_same_layouts_and_values_as_pytorch(forked, torchrun):
     assert ours == theirs
 
 
+def test_files_of_pytorch_and_for_pytorch(forked, torchrun, tmp_path):
+    folders = [tmp_path / name for name in ("ours", "theirs")]
+    for folder in folders:
+        folder.mkdir()
+    ours, theirs = map(str, folders)
+    correct = ["correct\n"] * 2
+    assert forked("interchange.py", 2, "save", ours) == correct
+    output = torchrun("interchange.py", "save", theirs, on_dtensor=False)
+    assert output == "correct\n" * 2
+    for folder in (ours, theirs):
+        for options in ([], ["without_meshes"]):
+            assert forked("interchange.py", 2, "load", folder, *options) == correct
+    output = torchrun("interchange.py", "load", ours, on_dtensor=False)
+    assert output == "correct\n" * 2
+
+
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])
 def test_a_failing_rank_ends_the_others(forked, backend):
     texts = forked("failing.py", 2, backend, codes=[1, 1])
@@ -99,6 +115,12 @@ def test_rules_of_pytorch_are_imported_when_they_are_used(tmp_path):
     command = [sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_rules_that_were_registered_with_pytorch():
+    command = [sys.executable, str(PROGRAMS / "foreign_rules.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "correct\n", done.stderr
 
 
 def test_modules_can_be_imported_in_any_order():

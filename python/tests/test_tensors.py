@@ -227,6 +227,27 @@ def test_saved_and_copied(run, weights_only):
     run(check)
 
 
+def test_files_need_a_rank_and_the_default_shard_order():
+    file = io.BytesIO()
+
+    def save():
+        mesh = init_device_mesh("cpu", (1, 1))
+        x = distribute_tensor(FULL, mesh, [Shard(0), Shard(0)])
+        torch.save(x, file)
+        other = copy.copy(x._spec)
+        first, second = other.shard_order[0].mesh_dims
+        entry = other.shard_order[0]._replace(mesh_dims=(second, first))
+        other.shard_order = (entry,)
+        function, (rebuild, cls, args, (_, slots)) = x.__reduce_ex__(2)
+        with pytest.raises(NotImplementedError, match="shard order"):
+            function(rebuild, cls, args, (None, {**slots, "_spec": other}))
+
+    dtensor.run_world(1, save)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        torch.load(file)
+
+
 def test_factories(run):
     def check():
         mesh = mesh_of_all()
@@ -304,6 +325,43 @@ def test_errors_that_have_the_words_of_python():
                 call(mesh_of_all())
 
     dtensor.run_world(1, check)
+
+
+def test_missing_attributes_name_a_way():
+    for name, words in (
+        ("__tensor_flatten__", "torch.compile"),
+        ("_raise_if_contains_partial_placements", "placements"),
+        ("no_such_name", "no attribute 'no_such_name'"),
+    ):
+        assert not hasattr(DTensor, name)
+        with pytest.raises(AttributeError, match=words):
+            getattr(DTensor, name)
+
+
+def set_implicit_replication():
+    DTensor._op_dispatcher._allow_implicit_replication = True
+
+
+@pytest.mark.parametrize(
+    ("touch", "words"),
+    [
+        (set_implicit_replication, r"implicit_replication\(\)"),
+        (lambda: DTensor._op_dispatcher._custom_op_handlers, "register_sharding"),
+        (
+            lambda: DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs,
+            "register_sharding",
+        ),
+        (
+            lambda: DTensor._op_dispatcher.sharding_propagator.propagate,
+            "the placements of the operator's result",
+        ),
+        (lambda: DTensor._op_dispatcher.unwrap_to_op_info, "PyTorch's own DTensor"),
+    ],
+)
+def test_the_dispatcher_of_pytorch_is_refused(touch, words):
+    with pytest.raises(NotImplementedError, match=words):
+        touch()
+    assert not hasattr(DTensor._op_dispatcher, "no_such_name")
 
 
 @pytest.mark.parametrize("compiled", [False, True])
