@@ -1,5 +1,6 @@
 # make demo    train the GPT example, sharded and unsharded, and compare
 # make test    build and run the tests
+# make shuffled  the tests in a random order, and with other bytes in new memory
 # make asan    the tests under the address and undefined behaviour sanitizers
 # make fuzz    fuzz every reader of files and messages, FUZZ_SECONDS each
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
@@ -22,19 +23,22 @@
 # make clean   remove the build folders
 #
 # DEMO_STEPS=n shortens the demo, JOBS=n builds with n processes.
+# SEED=n repeats the order of a failed `make shuffled`, PERTURB="85 255" the bytes.
 # BENCH="--only gpt --rounds 5" are options of tools/bench.py.
 # VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
 # COMPILERS="g++-13 clang++-16" are the compilers of tools/compilers.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+SEED ?= $(shell shuf --input-range 1-99999 --head-count 1)
+PERTURB ?= 85 255
 # One more than JOBS, because some tests mostly wait for failed ranks.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
 DOCS = build/docs/venv/bin
 LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan coverage rules sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
+.PHONY: demo test mpi shuffled asan fuzz tidy tsan coverage rules sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -42,7 +46,7 @@ demo: setup
 	tools/demo.sh build/release/examples/gpt_train
 
 # For each MPI: its launcher, and the package to build its backend with.
-test asan tidy coverage package: mpi
+test shuffled asan tidy coverage package: mpi
 mpi:
 	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
 
@@ -54,6 +58,16 @@ test asan tsan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(TEST_JOBS)
+
+# A seed, because the ranks of a suite must run its tests in the same order.
+shuffled: setup
+	cmake --preset dev
+	cmake --build --preset dev --parallel $(JOBS)
+	@seed=$(SEED); for byte in $(PERTURB); do \
+	  echo "make shuffled SEED=$$seed PERTURB=$$byte"; \
+	  MALLOC_PERTURB_=$$byte GTEST_SHUFFLE=1 GTEST_RANDOM_SEED=$$seed \
+	    ctest --preset dev --parallel $(TEST_JOBS) --schedule-random || exit 1; \
+	done
 
 # Uses the library of `make asan`, which is instrumented for libFuzzer.
 fuzz: setup
