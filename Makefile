@@ -1,5 +1,6 @@
 # make demo    train the GPT example, sharded and unsharded, and compare
 # make test    build and run the tests
+# make shuffled  the tests in a random order, and with other bytes in new memory
 # make asan    the tests under the address and undefined behaviour sanitizers
 # make fuzz    fuzz every reader of files and messages, FUZZ_SECONDS each
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
@@ -22,6 +23,7 @@
 # make clean   remove the build folders
 #
 # DEMO_STEPS=n shortens the demo, JOBS=n builds with n processes.
+# SEED=n repeats the order of a failed `make shuffled`, PERTURB="85 255" the bytes.
 # BENCH="--only gpt --rounds 5" are options of tools/bench.py.
 # CTEST="--label-regex comm" are options of ctest for `make asan`.
 # VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
@@ -29,13 +31,15 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+SEED ?= $(shell shuf --input-range 1-99999 --head-count 1)
+PERTURB ?= 85 255
 # One more than JOBS, because some tests mostly wait for failed ranks.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
 DOCS = build/docs/venv/bin
 LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan fuzz tidy tsan coverage rules sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
+.PHONY: demo test mpi shuffled asan fuzz tidy tsan coverage rules sweep matrix compilers lints bench bench-instructions bench-build models pictures package package-test wheel docs clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -43,13 +47,13 @@ demo: setup
 	tools/demo.sh build/release/examples/gpt_train
 
 # For each MPI: its launcher, and the package to build its backend with.
-test asan tidy coverage package: mpi
+test shuffled asan tidy coverage package: mpi
 mpi:
 	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
 
 # clang compiles the tests in half the time of GCC: it instantiates the templates
 # of a precompiled header once, GCC again for each source.
-test asan fuzz tidy coverage sweep rules lints: clang
+test shuffled asan fuzz tidy coverage sweep rules lints: clang
 clang:
 	@tools/setup.sh clang clang-tidy libclang-rt-dev
 
@@ -65,6 +69,16 @@ asan: setup
 	  cmake --build --preset $$preset --parallel $(JOBS) || exit; \
 	done
 	ctest --preset asan --parallel $(TEST_JOBS) $(CTEST)
+
+# A seed, because the ranks of a suite must run its tests in the same order.
+shuffled: setup
+	cmake --preset dev
+	cmake --build --preset dev --parallel $(JOBS)
+	@seed=$(SEED); for byte in $(PERTURB); do \
+	  echo "make shuffled SEED=$$seed PERTURB=$$byte"; \
+	  MALLOC_PERTURB_=$$byte GTEST_SHUFFLE=1 GTEST_RANDOM_SEED=$$seed \
+	    ctest --preset dev --parallel $(TEST_JOBS) --schedule-random || exit 1; \
+	done
 
 # Uses the library of `make asan`, which is instrumented for libFuzzer.
 fuzz: setup

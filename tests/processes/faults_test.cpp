@@ -46,6 +46,27 @@ TEST_P(Faults, ARankThatEndsAfterItsLastCollectiveIsNotWaitedFor) {
   }
 }
 
+// The other ranks wait neither for the timeout nor for reports of a rank that
+// cannot report. Peers.WaitForNoRankThatHasEnded counts the latter.
+TEST_P(Faults, TheOthersEndSoonAfterARankHasDied) {
+  for (const std::string fault : {"kill", "exit", "throw"}) {
+    for (const int culprit : {0, 1}) {
+      SCOPED_TRACE(fault + " of rank " + std::to_string(culprit));
+      const auto begin = std::chrono::steady_clock::now();
+      const auto ended =
+          run(fault, culprit, "OFF", /*round=*/5, {"--timeout-ms", "60000"});
+      EXPECT_LT(
+          std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+      expect_report(
+          ended,
+          culprit,
+          AnyOf(
+              HasSubstr("rank " + std::to_string(culprit) + " (process "),
+              HasSubstr("the store cannot be reached")));
+    }
+  }
+}
+
 TEST_P(Faults, ARankThatThrowsNoExceptionIsNamed) {
   const auto ended = run("int", 1);
   EXPECT_EQ(ended[1].code, 8);

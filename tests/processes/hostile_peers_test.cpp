@@ -158,7 +158,25 @@ TEST(HostilePeers, AListenerThatAnswersInAnotherProtocol) {
         const auto count = recv(connection, request.data(), 10, 0);
         send_all(connection, {request.data(), static_cast<size_t>(count)});
       },
-      "?\xce\xf7\x85<??\xe5?\xd7");
+      "?\xce\xf7\x85<????\xd7");
+}
+
+// Servers of text protocols answer once they have read a line, or a line and an
+// empty one.
+TEST(HostilePeers, AListenerThatAnswersLines) {
+  for (const std::string end : {"\n", "\r\n\r\n"}) {
+    expect_foreign(
+        [&](int connection) {
+          std::string text;
+          char next = 0;
+          while (text.find(end) == std::string::npos &&
+                 recv(connection, &next, 1, 0) == 1) {
+            text += next;
+          }
+          send_all(connection, "HTTP/1.0 400 Bad Request\r\n\r\n");
+        },
+        "HTTP/1.0 400 Bad Request????");
+  }
 }
 
 TEST(StoreRequest, IsAnsweredByItsNumber) {

@@ -17,7 +17,10 @@ namespace {
 constexpr size_t kGreetingBytes = 4096;
 constexpr char kNote = 'n';
 constexpr char kRefusal = 'r';
-constexpr uint32_t kPingNumber = 0xD705E50E; // not the text of a protocol
+// The bytes after PING (13, a carriage return), which the store returns. They
+// end the lines and headers of text protocols, whose services would otherwise
+// wait for more. The last byte is not text.
+constexpr std::string_view kPingNumber = "\n\r\n\xD7";
 
 // Makes text from another process safe to quote in an error.
 std::string printable(std::string_view text) {
@@ -156,14 +159,12 @@ StoreRequest store_request() {
   StoreRequest request{kValidate};
   std::memcpy(&request[1], &kMagic, sizeof(kMagic));
   request[5] = kPing;
-  std::memcpy(&request[6], &kPingNumber, sizeof(kPingNumber));
+  kPingNumber.copy(&request[6], kPingNumber.size());
   return request;
 }
 
 bool begins_store_answer(std::string_view bytes) {
-  std::array<char, sizeof(kPingNumber)> answer{};
-  std::memcpy(answer.data(), &kPingNumber, answer.size());
-  return std::string_view(answer.data(), answer.size()).starts_with(bytes);
+  return kPingNumber.starts_with(bytes);
 }
 
 std::string foreign_answer_text(std::string_view bytes) {
