@@ -121,6 +121,19 @@ TEST(BackendChoice, RejectsInvalidNames) {
       "with others. Use \"fake\" alone: it supports tensors on every device.");
 }
 
+TEST(BackendChoice, QuotesNoMoreThanTheBeginningOfNames) {
+  const std::string text(100'000, 'x');
+  for (const auto& names :
+       {text,
+        text + ":gloo",
+        "cpu:" + text,
+        "cpu:gloo," + text,
+        "cpu:gloo,cuda:gloo,cpu:" + text}) {
+    EXPECT_THAT(error(names), HasSubstr("xxx...\""));
+    EXPECT_LT(error(names).size(), 1000U);
+  }
+}
+
 TEST(Nccl, SaysThatThereIsNoGpu) {
   if (!detail::has_nccl() || test::gpus() > 0) {
     GTEST_SKIP() << (detail::has_nccl() ? "there is a GPU" : "no NCCL");

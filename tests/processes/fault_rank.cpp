@@ -11,6 +11,7 @@
 #include <dtensor/comm/run_world.h>
 #include <tests/command_line.h>
 #include <tests/exit_thread.h>
+#include <tests/listening.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -32,6 +33,7 @@ struct Options {
   int64_t culprit = 1;
   int round = 5;
   bool keeps = false;
+  bool shows_listeners = false;
   // Timeouts that replace the world's.
   std::optional<std::chrono::milliseconds> of_group;
   std::optional<std::chrono::milliseconds> of_call;
@@ -102,6 +104,12 @@ void steps(const Options& options) {
   }
   const auto group =
       dtensor::new_group(ranks, "tp", {.timeout = options.of_group});
+  if (options.shows_listeners) {
+    for (const auto& address : dtensor::test::listening_addresses()) {
+      // One write, because mpirun's ranks share their output.
+      std::cout << "listens at " + address + "\n" << std::flush;
+    }
+  }
   std::optional<dtensor::CollectiveTimeout> limit;
   if (options.of_call) {
     limit.emplace(*options.of_call);
@@ -130,6 +138,10 @@ int main(int argc, char** argv) {
   app.add_option("--round", options.round, "When; -1: before the group");
   app.add_flag(
       "--keep", options.keeps, "It keeps the group, and goes on a while");
+  app.add_flag(
+      "--show-listeners",
+      options.shows_listeners,
+      "It prints the addresses at which it listens");
   int64_t file_bytes = -1;
   app.add_option("--file-bytes", file_bytes, "As ulimit -f, in bytes");
   app.add_option("--times", options.times, "Worlds, one after the other");

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -103,6 +104,14 @@ class Faults : public ::testing::TestWithParam<std::string> {
   /// Number of threads per process that are ranks. The last thread of the
   /// culprit's process misbehaves.
   int threads_ = 1;
+  /// Environment variables of a rank, by which it finds the others.
+  std::function<void(int rank, int port)> set_variables_ = [](int rank,
+                                                              int port) {
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  };
 
  private:
   int round_ = 5;
@@ -123,10 +132,7 @@ class Faults : public ::testing::TestWithParam<std::string> {
       _exit(100);
     }
     dup2(STDOUT_FILENO, STDERR_FILENO);
-    setenv("RANK", std::to_string(rank).c_str(), 1);
-    setenv("WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+    set_variables_(rank, port);
     setenv("DTENSOR_FLIGHT_RECORD", folder_.c_str(), 1);
     setenv("TORCH_DISTRIBUTED_DEBUG", debug.c_str(), 1);
     std::vector<std::string> words = {

@@ -318,6 +318,34 @@ TEST_P(Faults, TheLastCollectivesAreOnRecord) {
   }
 }
 
+// Checks that ranks listen on loopback alone: rank 0 for its store, and each
+// rank for Gloo.
+TEST_P(Faults, RanksOfOneHostListenOnLoopbackAlone) {
+  const auto by_address = set_variables_;
+  const auto by_mpirun = [](int rank, int) {
+    setenv("OMPI_COMM_WORLD_RANK", std::to_string(rank).c_str(), 1);
+    setenv("OMPI_COMM_WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(kRanks).c_str(), 1);
+  };
+  for (const bool has_address : {true, false}) {
+    SCOPED_TRACE(has_address);
+    set_variables_ =
+        has_address ? by_address : std::function<void(int, int)>(by_mpirun);
+    const auto ended = run("none", 1, "OFF", 5, {"--show-listeners"});
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto& [code, output] = ended[static_cast<size_t>(rank)];
+      EXPECT_EQ(code, 0) << output;
+      std::istringstream lines(output);
+      int listeners = 0;
+      for (std::string line; std::getline(lines, line); ++listeners) {
+        EXPECT_THAT(line, ::testing::StartsWith("listens at 0100007F:"));
+      }
+      EXPECT_EQ(
+          listeners, (rank == 0 ? 1 : 0) + (GetParam() == "gloo" ? 1 : 0));
+    }
+  }
+}
+
 TEST_P(Faults, ARendezvousFileIsRemovedAfterSuccess) {
   const auto file = folder_ / "meeting";
   const auto ended =

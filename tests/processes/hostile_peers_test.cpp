@@ -234,6 +234,17 @@ TEST(HostilePeers, InvalidAddresses) {
   EXPECT_EQ(detail::parse_address("oak:65535"), Address("oak", 65535));
 }
 
+TEST(HostilePeers, LongAddresses) {
+  const std::string host(100'000, 'h');
+  for (const int64_t rank : {0, 1}) {
+    EXPECT_EQ(
+        error_at("tcp://" + host + ":80", rank),
+        "[init_process_group] the host name \"" + std::string(80, 'h') +
+            "...\" has 100000 bytes, more than the maximum of 255. Set "
+            "MASTER_ADDR to the name or address of rank 0's host.");
+  }
+}
+
 TEST(HostilePeers, InvalidTimeouts) {
   for (const int64_t count : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     for (const int64_t size : {1, 2}) {

@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/backend_choice_impl.h>
 
 #include <dtensor/comm/backend/per_device_backend_impl.h>
+#include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
@@ -40,22 +41,22 @@ std::optional<c10::DeviceType> only_device(const std::string& name) {
 void check_name(const std::string& name, const std::string& text) {
   DTENSOR_CHECK_VALUE(
       !name.empty(),
-      "[{}] a backend name is missing in \"{}\". Write \"gloo\", or "
+      "[{}] a backend name is missing in {}. Write \"gloo\", or "
       "\"cpu:gloo,cuda:nccl\".",
       kInitProcessGroup,
-      text);
+      quoted(text));
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
-      "[{}] unknown backend \"{}\". Use one of: {}.",
+      "[{}] unknown backend {}. Use one of: {}.",
       kInitProcessGroup,
-      name,
+      quoted(name),
       backend_names());
   DTENSOR_CHECK_VALUE(
       name != kNccl || has_nccl(),
-      "[{}] \"{}\" is not available: dtensor was built with a LibTorch without "
+      "[{}] {} is not available: dtensor was built with a LibTorch without "
       "NCCL. Build it with a LibTorch for CUDA, or use \"gloo\".",
       kInitProcessGroup,
-      text);
+      quoted(text));
 }
 
 c10::DeviceType device_named(const std::string& name, const std::string& text) {
@@ -63,11 +64,10 @@ c10::DeviceType device_named(const std::string& name, const std::string& text) {
     return c10::Device(name).type();
   } catch (const c10::Error&) {
     DTENSOR_THROW_VALUE(
-        "[{}] unknown device type \"{}\" in \"{}\". Write "
-        "\"cpu:gloo,cuda:nccl\".",
+        "[{}] unknown device type {} in {}. Write \"cpu:gloo,cuda:nccl\".",
         kInitProcessGroup,
-        name,
-        text);
+        quoted(name),
+        quoted(text));
   }
 }
 
@@ -91,22 +91,21 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const size_t colon = item.find(':');
   DTENSOR_CHECK_VALUE(
       colon != std::string::npos,
-      "[{}] \"{}\" in \"{}\" has no device type. Write \"cpu:gloo,cuda:nccl\".",
+      "[{}] {} in {} has no device type. Write \"cpu:gloo,cuda:nccl\".",
       kInitProcessGroup,
-      item,
-      text);
+      quoted(item),
+      quoted(text));
   const auto device = device_named(item.substr(0, colon), text);
   std::string name = item.substr(colon + 1);
   check_name(name, text);
   const auto only = only_device(name);
   DTENSOR_CHECK_VALUE(
       !only || *only == device,
-      "[{}] \"{}\" supports only {} tensors: \"{}\". Specify another backend "
-      "for {}.",
+      "[{}] {} supports only {} tensors: {}. Specify another backend for {}.",
       kInitProcessGroup,
-      name,
+      quoted(name),
       lower(only.value_or(device)),
-      text,
+      quoted(text),
       lower(device));
   return {device, name == "auto" ? best_for(device) : std::move(name)};
 }
@@ -122,10 +121,10 @@ ChosenBackends parse_list(const std::string& text) {
             chosen.begin(),
             chosen.end(),
             [&](const auto& known) { return known.device == next.device; }),
-        "[{}] {} has two backends in \"{}\". Specify one.",
+        "[{}] {} has two backends in {}. Specify one.",
         kInitProcessGroup,
         lower(*next.device),
-        text);
+        quoted(text));
     chosen.push_back(std::move(next));
   }
   DTENSOR_CHECK_VALUE(
@@ -134,10 +133,10 @@ ChosenBackends parse_list(const std::string& text) {
               chosen.begin(),
               chosen.end(),
               [](const auto& one) { return one.name == kFake; }),
-      "[{}] \"{}\" combines the fake backend with others. Use \"fake\" alone: "
-      "it supports tensors on every device.",
+      "[{}] {} combines the fake backend with others. Use \"fake\" alone: it "
+      "supports tensors on every device.",
       kInitProcessGroup,
-      text);
+      quoted(text));
   return chosen;
 }
 

@@ -92,6 +92,15 @@ StorePtr at_address(
     int port,
     const LaunchEnv& env,
     Deadline deadline) {
+  constexpr size_t kLongestHost = 255; // of a name in the DNS
+  DTENSOR_CHECK_VALUE(
+      host.size() <= kLongestHost,
+      "[{}] the host name {} has {} bytes, more than the maximum of {}. Set "
+      "MASTER_ADDR to the name or address of rank 0's host.",
+      kInitProcessGroup,
+      quoted(host),
+      host.size(),
+      kLongestHost);
   return env.keeps_store() ? serve(host, port) : reach(host, port, deadline);
 }
 
