@@ -38,6 +38,12 @@ def test_threaded_process_groups(forked, backend):
     assert forked("threaded_group.py", 1, backend) == ["correct\n"]
 
 
+def test_coalesced_collectives_as_with_gloo(forked):
+    ours = forked("coalesced.py", 2, "dtensor")
+    assert ours == forked("coalesced.py", 2, "gloo")
+    assert all(len(text.splitlines()) == 17 for text in ours)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("program", ["documentation.py", "docstrings.py"])
 def test_examples_of_the_documentation(forked, ranks, program):
