@@ -6,7 +6,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/backend_layer_impl.h>
-#include <dtensor/comm/world_impl.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/tensor/is_dtensor.h>
 
 #include <algorithm>
@@ -102,7 +102,7 @@ GroupBackendPtr watched(GroupBackendPtr backend) {
 Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
   if (active_) {
     watching = profile;
-    detail::backend_wrapper.get() = watched;
+    wrap_backends(watched);
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_begin, on_end).needsInputs(true));
   }
@@ -111,7 +111,7 @@ Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
 Profile::Scope::~Scope() {
   if (active_) {
     at::removeCallback(handle_);
-    detail::backend_wrapper.get() = nullptr;
+    wrap_backends(nullptr);
     watching = nullptr;
   }
 }

@@ -131,6 +131,18 @@ Tensors parts_of(
       std::vector<int64_t>(static_cast<size_t>(parts), part), 0);
 }
 
+void check_pairs(
+    const char* where,
+    const Tensors& outputs,
+    const Tensors& inputs) {
+  DTENSOR_CHECK_VALUE(
+      outputs.size() == inputs.size(),
+      "[{}] got {} and {}. Pass an output for each input.",
+      where,
+      detail::pluralize(outputs.size(), "output"),
+      detail::pluralize(inputs.size(), "input"));
+}
+
 class BackendOfGroup final : public c10d::Backend {
  public:
   explicit BackendOfGroup(GroupPtr group)
@@ -193,6 +205,17 @@ class BackendOfGroup final : public c10d::Backend {
     return done(c10d::OpType::_ALLGATHER_BASE, {output});
   }
 
+  WorkPtr allgather_into_tensor_coalesced(
+      Tensors& outputs,
+      Tensors& inputs,
+      const c10d::AllgatherOptions& opts) override {
+    check_pairs("allgather_into_tensor_coalesced", outputs, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      _allgather_base(outputs[i], inputs[i], opts);
+    }
+    return done(c10d::OpType::COALESCED, outputs);
+  }
+
   WorkPtr reduce_scatter(
       Tensors& outputs,
       TensorLists& inputs,
@@ -225,6 +248,17 @@ class BackendOfGroup final : public c10d::Backend {
         group_->reduce_scatter(flat(input), 0, reduce_op(opts.reduceOp));
     output.copy_(mine.view(output.sizes()));
     return done(c10d::OpType::_REDUCE_SCATTER_BASE, {output});
+  }
+
+  WorkPtr reduce_scatter_tensor_coalesced(
+      Tensors& outputs,
+      Tensors& inputs,
+      const c10d::ReduceScatterOptions& opts) override {
+    check_pairs("reduce_scatter_tensor_coalesced", outputs, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      _reduce_scatter_base(outputs[i], inputs[i], opts);
+    }
+    return done(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
   }
 
   WorkPtr alltoall(

@@ -82,6 +82,8 @@ std::shared_ptr<World> world_of_node() {
 
 std::atomic<World*> default_world{nullptr};
 
+detail::RankLocal<BackendWrapper> backend_wrapper;
+
 // Checks the members of a new group. Returns this rank's position among them.
 int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
   std::set<int64_t> seen;
@@ -134,7 +136,6 @@ void check_may_enter(const World& world) {
 namespace detail {
 
 constinit thread_local ThisThread this_thread{&the_process.world, nullptr};
-RankLocal<BackendWrapper> backend_wrapper;
 
 World& process_world() {
   return the_process.world;
@@ -212,7 +213,7 @@ GroupPtr World::new_group(
   if (options.timeout) {
     backend = detail::timed(std::move(backend), *options.timeout);
   }
-  const auto& wrap = detail::backend_wrapper.get();
+  const auto& wrap = backend_wrapper.get();
   return std::make_shared<Group>(
       wrap ? wrap(std::move(backend)) : std::move(backend), label);
 }
@@ -234,6 +235,10 @@ WorldScope::~WorldScope() {
     detail::this_thread = {&the_process.world, nullptr};
     leave();
   }
+}
+
+void wrap_backends(BackendWrapper wrapper) {
+  backend_wrapper.get() = std::move(wrapper);
 }
 
 std::shared_ptr<World> this_world() {

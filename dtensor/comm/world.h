@@ -31,6 +31,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -156,6 +157,14 @@ class DTENSOR_API WorldScope {
   bool entered_;
   bool watched_draws_ = false;
 };
+
+/// Function that wraps the backend of a group.
+using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
+
+/// Wraps the backend of each group that this rank makes from now on, including
+/// groups of meshes; null ends this. The wrapper of a group of this rank sees
+/// each of its collectives in submit(). Groups of one rank have no backend.
+DTENSOR_API void wrap_backends(BackendWrapper wrapper);
 
 /// Returns the world of this thread: that of its rank; inside a node of the
 /// autograd graph, that of the rank that made the node; else the process's

@@ -6,8 +6,6 @@
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/world.h>
 
-#include <functional>
-
 namespace dtensor::detail {
 
 /// Returns the world of a program without ranks: rank 0 of one. It never ends.
@@ -34,10 +32,5 @@ std::shared_ptr<World> world_worked_for();
 /// Sets the world that threads outside of ranks work for; null for none.
 /// `world` must live at least until the next call.
 void set_default_world(World* world);
-
-/// If set, wraps the backend of each group that this rank makes; for programs
-/// that observe groups (benchmarks/profile.cpp).
-using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
-extern DTENSOR_INTERNAL_API RankLocal<BackendWrapper> backend_wrapper;
 
 } // namespace dtensor::detail

@@ -33,6 +33,8 @@ struct PythonNames {
   py::object current_mesh;
   /// new_group(ranks) -> ProcessGroup
   py::object new_group;
+  /// python_group(ProcessGroup) -> PythonGroup, or None for one of C++
+  py::object python_group;
   /// make_spec(mesh, placements, shape, stride, dtype) -> DTensorSpec
   py::object make_spec;
 };

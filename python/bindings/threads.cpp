@@ -3,9 +3,11 @@
 #include "parts.h"
 
 #include "convert.h"
+#include "released_backend.h"
 #include "without_gil.h"
 
 #include <dtensor/comm/ranks.h>
+#include <dtensor/comm/world.h>
 
 #include <stdexcept>
 
@@ -16,6 +18,7 @@ namespace {
 void run_python_ranks(int64_t ranks, const py::function& fn) {
   without_gil([&] {
     run_ranks(ranks, [&](int64_t rank) {
+      wrap_backends(releasing_gil);
       const py::gil_scoped_acquire gil;
       try {
         fn(rank);

@@ -4,6 +4,8 @@
 #include "parts.h"
 
 #include "convert.h"
+#include "python_backend.h"
+#include "released_backend.h"
 #include "without_gil.h"
 
 #include <dtensor/comm/c10d_backend.h>
@@ -22,12 +24,32 @@ namespace {
 
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
+/// Returns the backend of a process group, or its methods if it is written in
+/// Python.
+c10::intrusive_ptr<c10d::Backend> carrier_of(
+    const py::object& process_group,
+    const GroupMembers& members,
+    c10::Device device) {
+  const auto cls = py::type::of(process_group);
+  if (!cls.is(py::type::of<c10d::ProcessGroup>())) {
+    py::object methods = python_names().python_group(process_group);
+    if (!methods.is_none()) {
+      return python_backend(
+          std::move(methods),
+          static_cast<int>(members.rank),
+          static_cast<int>(members.ranks.size()),
+          cls.attr("__name__").cast<std::string>());
+    }
+  }
+  return process_group.cast<ProcessGroupPtr>()->getBackend(device.type());
+}
+
 GroupBackendPtr backend_over(
-    const ProcessGroupPtr& process_group,
+    const py::object& process_group,
     GroupMembers members,
     c10::Device device) {
-  return c10d_group(
-      process_group->getBackend(device.type()), std::move(members), device);
+  auto carrier = carrier_of(process_group, members, device);
+  return c10d_group(std::move(carrier), std::move(members), device);
 }
 
 /// The world that torch.distributed's process groups carry.
@@ -39,8 +61,7 @@ class TorchWorld final : public World {
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override {
     const py::gil_scoped_acquire gil;
-    const auto process_group =
-        python_names().new_group(members.ranks).cast<ProcessGroupPtr>();
+    const py::object process_group = python_names().new_group(members.ranks);
     return backend_over(process_group, std::move(members), c10::kCPU);
   }
 };
@@ -56,7 +77,7 @@ class EnteredWorld {
 };
 
 GroupPtr group_over(
-    const ProcessGroupPtr& process_group,
+    const py::object& process_group,
     GroupMembers members,
     c10::Device device) {
   if (members.ranks.size() == 1) {
@@ -64,7 +85,8 @@ GroupPtr group_over(
   }
   const std::string label = members.label;
   return std::make_shared<Group>(
-      backend_over(process_group, std::move(members), device), label);
+      releasing_gil(backend_over(process_group, std::move(members), device)),
+      label);
 }
 
 /// Makes the engine's mesh over the process groups of a DeviceMesh, one for
@@ -74,7 +96,7 @@ Mesh make_mesh(
     const std::vector<int64_t>& shape,
     const std::vector<int64_t>& ranks,
     const std::vector<std::string>& names,
-    const std::vector<std::pair<ProcessGroupPtr, std::vector<int64_t>>>&
+    const std::vector<std::pair<py::object, std::vector<int64_t>>>&
         process_groups) {
   if (process_groups.empty()) {
     return {
@@ -112,7 +134,10 @@ void join_world(
   options.world_size = size;
   options.store = store;
   options.timeout = timeout;
-  without_gil([&] { init_process_group(options); });
+  without_gil([&] {
+    init_process_group(options);
+    wrap_backends(releasing_gil);
+  });
 }
 
 } // namespace
@@ -123,11 +148,13 @@ void bind_worlds(py::module_& module) {
       .def(py::init<int64_t, int64_t>(), py::arg("rank"), py::arg("size"))
       .def("end", [](TorchWorld& world) {
         forget_world(world);
-        world.end();
+        without_gil([&] { world.end(); });
       });
   py::class_<EnteredWorld>(module, "EnteredWorld")
       .def(py::init([](const std::shared_ptr<TorchWorld>& world) {
-        return std::make_unique<EnteredWorld>(world);
+        auto entered = std::make_unique<EnteredWorld>(world);
+        wrap_backends(releasing_gil);
+        return entered;
       }));
   module.def("join_world", &join_world);
   module.def("leave_world", [] {
@@ -157,6 +184,7 @@ void bind_names(py::module_& module) {
     names.engine_mesh = given["engine_mesh"];
     names.current_mesh = given["current_mesh"];
     names.new_group = given["new_group"];
+    names.python_group = given["python_group"];
     names.make_spec = given["make_spec"];
   });
 }

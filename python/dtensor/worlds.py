@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
 
-from dtensor import _C, random_numbers
+from dtensor import _C, python_groups, random_numbers
 
 
 @dataclass
@@ -70,7 +70,14 @@ def _on_one_host(store: dist.Store, rank: int, size: int) -> bool:
     return store.get("is_one") == b"True"
 
 
+def _are_threads() -> bool:
+    """Returns whether ranks are threads, as in PyTorch's own tests."""
+    return not isinstance(c10d._world, c10d._World)
+
+
 def _choose_backend(group: Any, store: dist.Store) -> str:
+    if _are_threads():  # the engine's worlds of processes have one rank each
+        return "torch"
     backend = os.environ.get("DTENSOR_BACKEND", "")
     if backend:
         return backend
@@ -279,6 +286,7 @@ def install() -> None:
             "engine_mesh": engine_mesh,
             "current_mesh": current_mesh,
             "new_group": new_group,
+            "python_group": python_groups.python_group,
             "make_spec": make_spec,
         }
     )

@@ -22,6 +22,28 @@ def test_training(forked, backend, transport):
     assert forked("processes.py", 2, backend, transport) == ["trained on 2\n"] * 2
 
 
+@pytest.mark.parametrize("backend", ["blocking", "in_thread", "lazy", "coalesced"])
+def test_process_groups_written_in_python(forked, backend):
+    assert forked("python_groups.py", 2, backend) == ["correct\n"] * 2
+
+
+@pytest.mark.parametrize("transport", ["torch", "shm"])
+def test_other_threads_run_while_an_operator_waits(forked, monkeypatch, transport):
+    monkeypatch.setenv("DTENSOR_BACKEND", transport)
+    assert forked("helper_thread.py", 2) == ["correct\n"] * 2
+
+
+@pytest.mark.parametrize("backend", ["", "auto"])
+def test_threaded_process_groups(forked, backend):
+    assert forked("threaded_group.py", 1, backend) == ["correct\n"]
+
+
+def test_coalesced_collectives_as_with_gloo(forked):
+    ours = forked("coalesced.py", 2, "dtensor")
+    assert ours == forked("coalesced.py", 2, "gloo")
+    assert all(len(text.splitlines()) == 17 for text in ours)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("program", ["documentation.py", "docstrings.py"])
 def test_examples_of_the_documentation(forked, ranks, program):

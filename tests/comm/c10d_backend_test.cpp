@@ -84,6 +84,33 @@ TEST(C10dBackend, ReduceScatters) {
   });
 }
 
+TEST(C10dBackend, GathersAndReducesSeveralTensors) {
+  on_three([](c10d::Backend& backend, int64_t rank) {
+    Tensors gathered = {torch::empty({3, 2}), torch::empty({3})};
+    Tensors mine = {
+        row(static_cast<double>(rank)),
+        torch::full({1}, 10 * rank, at::kFloat)};
+    backend.allgather_into_tensor_coalesced(gathered, mine)->wait();
+    Tensors reduced = {row(-1), torch::empty({1})};
+    Tensors parts = {
+        torch::arange(3.0).view({3, 1}).expand({3, 2}),
+        torch::arange(3.0) * (rank + 1)};
+    backend.reduce_scatter_tensor_coalesced(reduced, parts)->wait();
+    for (int64_t i = 0; i < 3; ++i) {
+      expect_row(gathered[0][i], static_cast<double>(i));
+      EXPECT_EQ(gathered[1][i].item<double>(), 10.0 * static_cast<double>(i));
+    }
+    expect_row(reduced[0], 3.0 * static_cast<double>(rank));
+    EXPECT_EQ(reduced[1].item<double>(), 6.0 * static_cast<double>(rank));
+    Tensors none;
+    EXPECT_EQ(
+        test::error_of<c10::ValueError>(
+            [&] { backend.allgather_into_tensor_coalesced(gathered, none); }),
+        "[allgather_into_tensor_coalesced] got 2 outputs and 0 inputs. Pass an "
+        "output for each input.");
+  });
+}
+
 TEST(C10dBackend, ExchangesAllToAll) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     const auto tag = [](int64_t from, int64_t to) {

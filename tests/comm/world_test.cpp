@@ -56,6 +56,48 @@ TEST(World, IsThatOfTheScope) {
   EXPECT_EQ(get_world_size(), 1);
 }
 
+/// Counts the collectives of a group.
+class CountingBackend final : public GroupBackend {
+ public:
+  CountingBackend(GroupBackendPtr inner, int& count)
+      : GroupBackend(inner->members(), inner->needs()),
+        inner_(std::move(inner)),
+        count_(count) {}
+
+  InFlight submit(Collective&& collective) override {
+    ++count_;
+    return inner_->submit(std::move(collective));
+  }
+
+ private:
+  GroupBackendPtr inner_;
+  int& count_;
+};
+
+TEST(World, WrapsTheBackendsOfNewGroups) {
+  run_ranks(2, [](int64_t rank) {
+    int count = 0;
+    const auto sum = [](const GroupPtr& group) {
+      EXPECT_EQ(
+          group->all_reduce(torch::ones({1}), ReduceOp::kSum).item<float>(), 2);
+    };
+    const GroupPtr before = new_group({0, 1}, "before");
+    if (rank == 0) { // the other rank's groups stay as they are
+      wrap_backends([&](GroupBackendPtr backend) {
+        return std::make_shared<CountingBackend>(std::move(backend), count);
+      });
+    }
+    const GroupPtr wrapped = new_group({0, 1}, "wrapped");
+    wrap_backends(nullptr);
+    const GroupPtr after = new_group({0, 1}, "after");
+    sum(before);
+    sum(after);
+    EXPECT_EQ(count, 0);
+    sum(wrapped);
+    EXPECT_EQ(count, rank == 0 ? 1 : 0);
+  });
+}
+
 TEST(World, ScopesRejectInvalidRanks) {
   EXPECT_EQ(
       error_of<c10::ValueError>(
