@@ -53,7 +53,7 @@ mpi:
 
 # clang compiles the tests in half the time of GCC: it instantiates the templates
 # of a precompiled header once, GCC again for each source.
-test shuffled asan fuzz tidy coverage sweep rules lints: clang
+test shuffled asan fuzz tidy coverage sweep rules matrix lints: clang
 clang:
 	@tools/setup.sh clang clang-tidy libclang-rt-dev
 
