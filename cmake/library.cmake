@@ -72,6 +72,9 @@ function(dtensor_library name)
     set_target_properties(${target} PROPERTIES
       CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   endif()
+  # Names only libraries that it uses: a program finds those that it links, too.
+  # GCC of some distributions does so by default, clang does not.
+  target_link_options(${target} PRIVATE LINKER:--as-needed)
   set_property(GLOBAL APPEND PROPERTY dtensor_public_headers ${arg_HEADERS})
   dtensor_warnings(${target})
 endfunction()
