@@ -48,6 +48,7 @@ function(dtensor_mpi_module kind includes libraries)
   set(target dtensor_${kind})
   add_library(${target} MODULE ${DTENSOR_MPI_SOURCES})
   target_link_libraries(${target} PRIVATE dtensor::core ${libraries})
+  target_link_options(${target} PRIVATE LINKER:--as-needed)
   target_include_directories(${target} SYSTEM PRIVATE ${includes})
   # Uses only the C part of mpi.h.
   target_compile_definitions(${target} PRIVATE
