@@ -16,7 +16,7 @@
 //   overlap/gloo/colwise/<rows>x<in>x<out>/off, on
 #include "harness.h"
 
-#include <dtensor/comm/backend/backend_layer_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
@@ -148,7 +148,7 @@ void uneven_work(const bench::Options& options) {
 }
 
 // A backend that reports no background progress, so styles do not overlap.
-class Waiting final : public dtensor::detail::BackendLayer {
+class Waiting final : public dtensor::BackendLayer {
  public:
   using BackendLayer::BackendLayer;
   bool progresses_in_background(c10::DeviceType /*device*/) const override {

@@ -5,7 +5,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/backend/backend_layer_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/tensor/is_dtensor.h>
 
@@ -79,7 +79,7 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
 }
 
 /// Measures the time of collectives.
-class WatchedBackend final : public detail::BackendLayer {
+class WatchedBackend final : public BackendLayer {
  public:
   using BackendLayer::BackendLayer;
 

@@ -49,6 +49,7 @@ set(DTENSOR_LAYOUT_SOURCES
 )
 
 set(DTENSOR_COMM_HEADERS
+  dtensor/comm/backend_layer.h
   dtensor/comm/backends.h
   dtensor/comm/buffer_backend.h
   dtensor/comm/c10d_backend.h
@@ -75,7 +76,6 @@ set(DTENSOR_COMM_HEADERS
 set(DTENSOR_COMM_SOURCES
   dtensor/comm/backend/assumed_shapes.cpp
   dtensor/comm/backend/assumed_shapes_impl.h
-  dtensor/comm/backend/backend_layer_impl.h
   dtensor/comm/backend/call.cpp
   dtensor/comm/backend/call_impl.h
   dtensor/comm/backend/checked_backend.cpp

@@ -8,6 +8,7 @@
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/buffer_backend.h>
 #include <dtensor/comm/c10d_backend.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/collective_timeout.h>
 
-#include <dtensor/comm/backend/backend_layer_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 // Timeout of the innermost CollectiveTimeout; 0: none.
 thread_local milliseconds limit{0};
 
-class TimedBackend final : public detail::BackendLayer {
+class TimedBackend final : public BackendLayer {
  public:
   TimedBackend(GroupBackendPtr inner, milliseconds timeout)
       : BackendLayer(std::move(inner)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "released_backend.h"
 
+#include <dtensor/comm/backend_layer.h>
 #include <pybind11/pybind11.h>
 
 #include <utility>
@@ -18,28 +19,14 @@ auto released(F&& f) {
   return std::forward<F>(f)();
 }
 
-class ReleasedBackend final : public GroupBackend {
+class ReleasedBackend final : public BackendLayer {
  public:
-  explicit ReleasedBackend(GroupBackendPtr inner)
-      : GroupBackend(inner->members(), inner->needs()),
-        inner_(std::move(inner)) {}
+  using BackendLayer::BackendLayer;
 
   InFlight submit(Collective&& collective) override {
-    return released([&] { return inner_->submit(std::move(collective)); })
+    return released([&] { return BackendLayer::submit(std::move(collective)); })
         .around([](const InFlight::Wait& wait) { return released(wait); });
   }
-  bool progresses_in_background(c10::DeviceType device) const override {
-    return inner_->progresses_in_background(device);
-  }
-  void assume(const Spec& spec) override {
-    inner_->assume(spec);
-  }
-  void abandon(const std::string& why) override {
-    inner_->abandon(why);
-  }
-
- private:
-  GroupBackendPtr inner_;
 };
 
 } // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles over a backend with background progress: they start collectives early
 // and compute meanwhile. The backend of this test records starts and waits.
-#include <dtensor/comm/backend/backend_layer_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <tests/comm/store_world.h>
@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 
 using Notes = std::vector<std::string>;
 
-class AloneBackend final : public detail::BackendLayer {
+class AloneBackend final : public BackendLayer {
  public:
   AloneBackend(GroupBackendPtr inner, Notes& notes)
       : BackendLayer(std::move(inner)),

@@ -4,8 +4,8 @@
 // hashes differ, the ranks exchange their calls in full.
 #include <dtensor/comm/group_backend.h>
 
-#include <dtensor/comm/backend/backend_layer_impl.h>
 #include <dtensor/comm/backend/packed_call_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/comm/group/redistribution_scope_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/observer.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/failure_reporting_backend_impl.h>
 
-#include <dtensor/comm/backend/backend_layer_impl.h>
 #include <dtensor/comm/backend/message_of_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/error.h>
 
 #include <exception>

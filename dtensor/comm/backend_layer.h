@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// BackendLayer: a backend around another one. A derived class overrides
-// submit() and calls that of inner().
+// BackendLayer: a backend around another one, which adds behavior to all of its
+// collectives. A derived class overrides submit() and calls BackendLayer's. To
+// put a layer around the backends of all groups of a rank, pass a function that
+// makes it to wrap_backends() (comm/world.h).
 #pragma once
 
 #include <dtensor/comm/group_backend.h>
@@ -8,8 +10,9 @@
 #include <string>
 #include <utility>
 
-namespace dtensor::detail {
+namespace dtensor {
 
+/// Forwards each call to the backend that it surrounds.
 class DTENSOR_API BackendLayer : public GroupBackend {
  public:
   explicit BackendLayer(GroupBackendPtr inner)
@@ -38,4 +41,4 @@ class DTENSOR_API BackendLayer : public GroupBackend {
   GroupBackendPtr inner_;
 };
 
-} // namespace dtensor::detail
+} // namespace dtensor
