@@ -3,6 +3,8 @@
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <functional>
+
 namespace dtensor {
 namespace {
 
@@ -131,16 +133,21 @@ Tensors parts_of(
       std::vector<int64_t>(static_cast<size_t>(parts), part), 0);
 }
 
-void check_pairs(
+// Calls `f` with each output and its input.
+void for_pairs(
     const char* where,
-    const Tensors& outputs,
-    const Tensors& inputs) {
+    Tensors& outputs,
+    Tensors& inputs,
+    const std::function<void(at::Tensor&, at::Tensor&)>& f) {
   DTENSOR_CHECK_VALUE(
       outputs.size() == inputs.size(),
       "[{}] got {} and {}. Pass an output for each input.",
       where,
       detail::pluralize(outputs.size(), "output"),
       detail::pluralize(inputs.size(), "input"));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    f(outputs[i], inputs[i]);
+  }
 }
 
 class BackendOfGroup final : public c10d::Backend {
@@ -209,10 +216,13 @@ class BackendOfGroup final : public c10d::Backend {
       Tensors& outputs,
       Tensors& inputs,
       const c10d::AllgatherOptions& opts) override {
-    check_pairs("allgather_into_tensor_coalesced", outputs, inputs);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      _allgather_base(outputs[i], inputs[i], opts);
-    }
+    for_pairs(
+        "allgather_into_tensor_coalesced",
+        outputs,
+        inputs,
+        [&](at::Tensor& output, at::Tensor& input) {
+          _allgather_base(output, input, opts);
+        });
     return done(c10d::OpType::COALESCED, outputs);
   }
 
@@ -254,10 +264,13 @@ class BackendOfGroup final : public c10d::Backend {
       Tensors& outputs,
       Tensors& inputs,
       const c10d::ReduceScatterOptions& opts) override {
-    check_pairs("reduce_scatter_tensor_coalesced", outputs, inputs);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      _reduce_scatter_base(outputs[i], inputs[i], opts);
-    }
+    for_pairs(
+        "reduce_scatter_tensor_coalesced",
+        outputs,
+        inputs,
+        [&](at::Tensor& output, at::Tensor& input) {
+          _reduce_scatter_base(output, input, opts);
+        });
     return done(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
   }
 
