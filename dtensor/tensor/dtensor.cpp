@@ -169,6 +169,11 @@ at::Tensor redistribute(
   return DTensor(std::move(tensor)).redistribute(placements, options);
 }
 
+bool is_pending(const at::Tensor& tensor) {
+  return is_dtensor(tensor) &&
+      !detail::meta_of(tensor).local_if_here().defined();
+}
+
 std::ostream& operator<<(std::ostream& os, const DTensor& t) {
   detail::check_readable("operator<<", *t.spec());
   return os << "DTensor " << *t.spec() << "\nlocal on rank "

@@ -167,6 +167,18 @@ DTENSOR_API at::Tensor redistribute(
     PlacementsRef placements,
     const RedistributeOptions& options = {});
 
+/// Returns true if `tensor` is the DTensor of an asynchronous redistribution
+/// that nothing has waited for yet. Its next use waits, as in to_local(). False
+/// for all other tensors, plain and undefined ones included. Never waits.
+///
+/// Example:
+///   auto y = redistribute(x, {Replicate()}, {.async_op = true});
+///   is_pending(y);                           // true, unless no rank had to
+///   send to_local(y); is_pending(y);                           // false
+///
+/// Python: isinstance(y.to_local(), AsyncCollectiveTensor).
+DTENSOR_API bool is_pending(const at::Tensor& tensor);
+
 /// Prints the layout, then the local tensor.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const DTensor& t);
 

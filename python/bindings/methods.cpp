@@ -54,6 +54,15 @@ std::optional<Placements> grad_placements(
   return to_optional_placements(arguments[0]);
 }
 
+/// Returns the local tensor. Releases the GIL only for an asynchronous
+/// redistribution, which it waits for: that takes longer than the rest.
+at::Tensor local_of(
+    const DTensor& tensor,
+    const std::optional<Placements>& grad_placements = std::nullopt) {
+  const auto get = [&] { return tensor.to_local(grad_placements); };
+  return is_pending(tensor) ? without_gil(get) : with_gil(get);
+}
+
 PyObject* to_local(
     PyObject* self,
     PyObject* const* given,
@@ -63,9 +72,7 @@ PyObject* to_local(
   return guarded([&] {
     const DTensor tensor(distributed(self, signature.function));
     const auto layout = grad_placements(signature, given, count, keywords);
-    // Waits for an asynchronous redistribution.
-    return THPVariable_Wrap(
-        without_gil([&] { return tensor.to_local(layout); }));
+    return THPVariable_Wrap(local_of(tensor, layout));
   });
 }
 
@@ -206,8 +213,12 @@ PyObject* from_local(
     const DeviceMesh& mesh = to_mesh(arguments[1]);
     const auto layout = to_placements(arguments[2]);
     const auto options = from_local_options(arguments);
-    return THPVariable_Wrap(without_gil(
-        [&] { return DTensor::from_local(local, mesh, layout, options); }));
+    const auto make = [&] {
+      return DTensor::from_local(local, mesh, layout, options);
+    };
+    // Only the check communicates.
+    return THPVariable_Wrap(
+        options.run_check ? without_gil(make) : with_gil(make));
   });
 }
 
@@ -237,7 +248,7 @@ PyObject* get_spec(PyObject* self, void*) {
 /// Returns the local tensor without a gradient.
 at::Tensor detached_local(const DTensor& tensor) {
   const at::NoGradGuard no_grad;
-  return without_gil([&] { return tensor.to_local(); });
+  return local_of(tensor);
 }
 
 bool are_same_view(const at::Tensor& a, const at::Tensor& b) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// without_gil: runs C++ that computes or communicates.
+// without_gil runs C++ that computes or communicates, with_gil what is too
+// short to release the GIL for.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -17,6 +18,19 @@ auto without_gil(F&& f) {
   torch::PyWarningHandler warnings;
   try {
     const pybind11::gil_scoped_release release;
+    return std::forward<F>(f)();
+  } catch (...) {
+    warnings.set_in_exception();
+    throw;
+  }
+}
+
+/// Calls `f` with the GIL, and turns LibTorch's warnings into Python's. `f`
+/// must not wait for another rank, which may need the GIL.
+template <class F>
+auto with_gil(F&& f) {
+  torch::PyWarningHandler warnings;
+  try {
     return std::forward<F>(f)();
   } catch (...) {
     warnings.set_in_exception();

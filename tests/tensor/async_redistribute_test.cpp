@@ -102,6 +102,30 @@ TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
   });
 }
 
+// Rank 1 enters the collective after rank 0 has asked.
+TEST(AsyncRedistribute, IsPendingUntilItIsWaitedFor) {
+  std::atomic<bool> has_asked = false;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto source = placed(large(), mesh, {Partial()});
+    for (int wait = 0; rank == 1 && !has_asked && wait < 1000; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const auto sum = redistribute(source, {Shard(0, 30)}, kAsync);
+    const at::Tensor same = sum.detach();
+    EXPECT_TRUE(rank == 1 || is_pending(sum));
+    EXPECT_TRUE(rank == 1 || is_pending(same));
+    has_asked = true;
+    EXPECT_EQ(to_local(sum).size(0), rank == 0 ? 60 : 5);
+    EXPECT_FALSE(is_pending(sum));
+    EXPECT_FALSE(is_pending(source));
+    EXPECT_FALSE(is_pending(redistribute(source, {Shard(0)})));
+    EXPECT_FALSE(is_pending(large()));
+    EXPECT_FALSE(is_pending({}));
+    to_local(same);
+  });
+}
+
 // Rank 1 starts after rank 0 has continued, which is possible only if rank 0
 // did not wait.
 TEST(AsyncRedistribute, IsNotWaitedForWhereASumIsCutInUnits) {
