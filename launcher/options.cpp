@@ -13,6 +13,12 @@
 namespace launcher {
 namespace {
 
+// Returns the text, or the beginning of a long one, for errors.
+std::string shortened(const std::string& text) {
+  constexpr size_t kMost = 200;
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
 bool is_file(const std::string& path) {
   struct stat status = {};
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
@@ -31,15 +37,16 @@ std::string find_program(const std::string& name) {
     }
     throw UsageError(fmt::format(
         "program not found in PATH: {}. Pass its path, such as ./{}.",
-        name,
-        name));
+        shortened(name),
+        shortened(name)));
   }
   if (!is_file(name)) {
-    throw UsageError(fmt::format("no such program: {}. Check its path.", name));
+    throw UsageError(
+        fmt::format("no such program: {}. Check its path.", shortened(name)));
   }
   if (::access(name.c_str(), X_OK) != 0) {
-    throw UsageError(
-        fmt::format("the program is not executable: {}. Try chmod +x.", name));
+    throw UsageError(fmt::format(
+        "the program is not executable: {}. Try chmod +x.", shortened(name)));
   }
   return name;
 }
@@ -57,11 +64,13 @@ void parse_rendezvous(const std::string& text, Options& options) {
   if (options.host.starts_with('[') && options.host.ends_with(']')) {
     options.host = options.host.substr(1, options.host.size() - 2);
   }
-  if (options.host.empty() || port < 1 || port > 65535) {
+  constexpr size_t kLongestHost = 255; // of a name in the DNS
+  if (options.host.empty() || options.host.size() > kLongestHost || port < 1 ||
+      port > 65535) {
     throw UsageError(fmt::format(
         "--rdzv is not HOST:PORT: {}. Pass an address of node 0 and a port "
         "from 1 to 65535.",
-        text));
+        shortened(text)));
   }
   options.port = static_cast<uint16_t>(port);
 }
@@ -115,7 +124,8 @@ void parse(CLI::App& app, int argc, char** argv) {
     std::exit(0);
   } catch (const CLI::ParseError& error) {
     throw UsageError(fmt::format(
-        "invalid command line: {}. See dtensor-run --help.", error.what()));
+        "invalid command line: {}. See dtensor-run --help.",
+        shortened(error.what())));
   }
 }
 
@@ -124,8 +134,8 @@ std::vector<std::string> command_in(std::vector<std::string> rest) {
   if (!rest.empty() && rest[0] == "--") {
     rest.erase(rest.begin());
   } else if (!rest.empty() && rest[0].starts_with('-')) {
-    throw UsageError(
-        fmt::format("no such option: {}. See dtensor-run --help.", rest[0]));
+    throw UsageError(fmt::format(
+        "no such option: {}. See dtensor-run --help.", shortened(rest[0])));
   }
   if (rest.empty()) {
     throw UsageError("no program was given. Pass it after the options.");

@@ -86,6 +86,22 @@ TEST(Options, RejectInvalidAddresses) {
       "an address of this host, which is node 0, and a free port.");
 }
 
+TEST(Options, AreQuotedUpToALimit) {
+  const std::string text(100000, 'x');
+  for (const auto& arguments : std::vector<Arguments>{
+           {"-n", text, "true"},
+           {"-n", "1", text},
+           {"-n", "1", "/" + text},
+           {"-n", "1", "--" + text, "true"},
+           {"-n", "1", "--rdzv", text, "true"},
+           {"-n", "1", "--nnodes", "2", "--rdzv", text + ":80", "true"}}) {
+    Launched job(arguments);
+    EXPECT_EQ(job.finish(), 2);
+    EXPECT_THAT(job.err(), testing::HasSubstr("xxx..."));
+    EXPECT_LT(job.err().size(), 1000U);
+  }
+}
+
 TEST(Options, LeaveWhatFollowsTheProgramToIt) {
   Launched job({"-n", "1", "echo", "-n", "--grace", "--", "-h"});
   EXPECT_EQ(job.finish(), 0);

@@ -67,18 +67,18 @@ class FileLock {
 void check_folder(const std::string& path) {
   DTENSOR_CHECK_VALUE(
       !path.empty() && !fs::path(path).filename().empty(),
-      "[{}] \"file://{}\" names no file. Use \"file:///path\".",
+      "[{}] {} names no file. Use \"file:///path\".",
       kInitProcessGroup,
-      path);
+      quoted("file://" + path));
   const fs::path folder = fs::path(path).parent_path();
   std::error_code wrong;
   DTENSOR_CHECK_VALUE(
       fs::is_directory(folder.empty() ? "." : folder, wrong),
-      "[{}] folder {} of \"file://{}\" does not exist. Create it, or use a "
-      "file in another folder.",
+      "[{}] folder {} of {} does not exist. Create it, or use a file in "
+      "another folder.",
       kInitProcessGroup,
       quoted(folder.string()),
-      path);
+      quoted("file://" + path));
 }
 
 bool can_make(const std::string& path) {
