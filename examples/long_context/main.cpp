@@ -58,6 +58,7 @@ Outcome train(const DeviceMesh& mesh, int64_t length) {
   torch::manual_seed(0);
   Decoder model(kVocabulary, length);
   Batch batch(length);
+  const CheckReplicas check(*model, mesh, {.losses = false}); // of own tokens
   // [step]
   // In the scope, these three hold this rank's tokens, and attention covers the
   // tokens of all ranks.

@@ -82,7 +82,7 @@ train(int64_t steps, const Distribute& distribute, int64_t ranks) {
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(0.01));
   const auto time = tokens.size(1);
-  return losses::of_steps(steps, optimizer, [&] {
+  return losses::of_steps(*model, steps, optimizer, [&] {
     const auto logits = model(tokens.narrow(1, 0, time - 1));
     return torch::cross_entropy_loss(
         logits.flatten(0, 1), tokens.narrow(1, 1, time - 1).flatten());

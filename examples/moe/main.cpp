@@ -100,8 +100,9 @@ std::vector<double> train(int64_t steps, const DeviceMesh& mesh) {
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(0.02));
   const CommDebugMode comm;
-  const auto curve = losses::of_steps(
-      steps, optimizer, [&] { return torch::mse_loss(model(tokens), wanted); });
+  const auto curve = losses::of_steps(*model, steps, optimizer, [&] {
+    return torch::mse_loss(model(tokens), wanted);
+  });
   // In each step, tokens go to their experts, results come back, and their
   // gradients go to the experts. The tokens need no gradient.
   CHECK_THAT(

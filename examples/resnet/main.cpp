@@ -119,7 +119,7 @@ train(int64_t ranks, int64_t steps, const Distribute& distribute) {
   }
   torch::optim::SGD optimizer(
       model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  return losses::of_steps(steps, optimizer, [&] {
+  return losses::of_steps(*model, steps, optimizer, [&] {
     return torch::cross_entropy_loss(model(batch.pictures), batch.classes);
   });
 }

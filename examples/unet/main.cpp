@@ -81,8 +81,9 @@ train(int64_t steps, const DeviceMesh& mesh, const Placements& layout) {
   }
   torch::optim::SGD optimizer(
       model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  return losses::of_steps(
-      steps, optimizer, [&] { return torch::mse_loss(model(noisy), clean); });
+  return losses::of_steps(*model, steps, optimizer, [&] {
+    return torch::mse_loss(model(noisy), clean);
+  });
 }
 
 int main(int argc, char** argv) {
