@@ -9,12 +9,16 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
-// Returns a sum over two ranks of shape `sizes`, filled with 3.
-at::Tensor partial_ones(const DeviceMesh& mesh, at::IntArrayRef sizes) {
+// Returns a reduction over two ranks of shape `sizes`: a sum filled with 3, an
+// average filled with 1.5.
+at::Tensor partial_ones(
+    const DeviceMesh& mesh,
+    at::IntArrayRef sizes,
+    ReduceOp op = ReduceOp::kSum) {
   return DTensor::from_local(
       at::full(sizes, static_cast<double>(mesh.get_rank() + 1), at::kDouble),
       mesh,
-      {Partial()});
+      {Partial(op)});
 }
 
 using Call = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
@@ -59,13 +63,16 @@ TEST(PlainBesidePartial, IsRefusedInSums) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     const auto mine = at::full({}, static_cast<double>(rank + 1), at::kDouble);
-    for (const auto& sizes : {std::vector<int64_t>{}, {4}}) {
-      const auto sum = partial_ones(mesh, sizes);
-      for (const auto& [name, call] : additive_calls()) {
-        EXPECT_NE(
-            error_or_value(call, sum, mine).find("Call full_tensor() on"),
-            std::string::npos)
-            << name << ": " << error_or_value(call, sum, mine);
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+      for (const auto& sizes : {std::vector<int64_t>{}, {4}}) {
+        const auto sum = partial_ones(mesh, sizes, op);
+        for (const auto& [name, call] : additive_calls()) {
+          EXPECT_NE(
+              error_or_value(call, sum, mine).find("Call full_tensor() on"),
+              std::string::npos)
+              << to_string(op) << ", " << name << ": "
+              << error_or_value(call, sum, mine);
+        }
       }
     }
     EXPECT_EQ(
@@ -81,23 +88,27 @@ TEST(PlainBesidePartial, IsRefusedInLists) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     const auto mine = at::full({1}, static_cast<double>(rank + 1), at::kDouble);
-    const auto sum = partial_ones(mesh, {1});
-    for (const auto& call : std::vector<std::function<at::Tensor()>>{
-             [&] {
-               return at::cat({sum, mine});
-             },
-             [&] {
-               return at::stack({mine, sum});
-             },
-             [&] {
-               return at::hstack({mine, sum});
-             },
-             [&] {
-               return at::stack({sum.squeeze(0), mine.squeeze(0)});
-             }}) {
-      EXPECT_NE(
-          error_of([&] { full_tensor(call()); }).find("Call full_tensor() on"),
-          std::string::npos);
+    using T = const at::Tensor&;
+    const std::vector<Call> calls = {
+        [](T p, T x) {
+          return at::cat({p, x});
+        },
+        [](T p, T x) {
+          return at::stack({x, p});
+        },
+        [](T p, T x) {
+          return at::hstack({x, p});
+        },
+        [](T p, T x) {
+          return at::stack({p.squeeze(0), x.squeeze(0)});
+        }};
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+      for (const auto& call : calls) {
+        const auto error =
+            error_or_value(call, partial_ones(mesh, {1}, op), mine);
+        EXPECT_NE(error.find("Call full_tensor() on"), std::string::npos)
+            << to_string(op) << ": " << error;
+      }
     }
   });
 }
@@ -167,12 +178,12 @@ std::vector<NamedCall> writing_calls() {
 TEST(PlainBesidePartial, IsComparedWhereItIsWritten) {
   run_ranks(3, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
-    const auto start = numbers({4, 3}, 1);
-    for (const auto op : {ReduceOp::kSum, ReduceOp::kMax}) {
+    const auto start = at::arange(12, at::kDouble).view({4, 3}) - 5;
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
       for (const auto& [name, call] : writing_calls()) {
         const auto sum = DTensor::from_local(
-            op == ReduceOp::kMax || rank == 0 ? start.clone()
-                                              : at::zeros_like(start),
+            op == ReduceOp::kSum && rank > 0 ? at::zeros_like(start)
+                                             : start.clone(),
             mesh,
             {Partial(op)});
         const auto mine = at::full({}, 0.5 + static_cast<double>(rank));
