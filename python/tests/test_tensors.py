@@ -4,7 +4,6 @@
 import copy
 import io
 import pickle
-import sys
 import threading
 import time
 
@@ -224,43 +223,6 @@ def test_local_tensors_wait_without_the_gil():
         assert torch.equal(local, torch.full((4096,), 2.0))
 
     dtensor.run_world(2, check)
-
-
-def test_local_tensors_keep_the_gil():
-    """A thread that needs the GIL runs only once this one releases it."""
-
-    def switches(call, interval):
-        """Returns how often another thread ran during 2000 calls."""
-        turns, done = [0], threading.Event()
-
-        def count():
-            while not done.is_set():
-                turns[0] += 1
-                time.sleep(0)
-
-        other = threading.Thread(target=count)
-        sys.setswitchinterval(interval)
-        other.start()
-        begin = turns[0]
-        for _ in range(2000):
-            call()
-        ran = turns[0] - begin
-        done.set()
-        other.join()
-        return ran
-
-    def check():
-        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
-        before = sys.getswitchinterval()
-        try:
-            # no switch between instructions, so only calls that release the GIL
-            kept = switches(x.to_local, 100)
-            released = switches(x.full_tensor, 100)
-        finally:
-            sys.setswitchinterval(before)
-        assert kept < 20 < released
-
-    dtensor.run_world(1, check)
 
 
 @pytest.mark.parametrize("weights_only", [False, True])
