@@ -394,6 +394,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/cross_entropy_impl.h
   dtensor/ops/kernels/cross_entropy_local.cpp
   dtensor/ops/kernels/cross_entropy_loss.cpp
+  dtensor/ops/kernels/data_sized.cpp
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
@@ -433,6 +434,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
+  dtensor/ops/kernels/whole_argument_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/path/call_key.cpp
   dtensor/ops/path/call_key_impl.h

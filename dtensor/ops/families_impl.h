@@ -20,6 +20,7 @@
   family(copy) \
   family(creation) \
   family(cross_entropy) \
+  family(data_sized) \
   family(dropout) \
   family(embedding) \
   family(embedding_bag) \

@@ -224,13 +224,14 @@ TEST_F(ExplicitRedistribution, KernelsSayIt) {
         moves([&] { at::norm(partial); }),
         "of argument \"self\" from f64[4, 4] on (tp=2): P(sum) to R");
     EXPECT_EQ(
-        moves([&] { rows.nonzero(); }),
-        "of argument \"self\" from f64[4, 4] on (tp=2): S(0) to R");
+        moves([&] { columns.nonzero(); }),
+        "of argument \"self\" from f64[4, 4] on (tp=2): S(1) to S(0)");
     EXPECT_EQ(
         moves([&] { at::cross_entropy_loss(columns, ids); }),
         "of argument \"input\" from f64[4, 4] on (tp=2): S(1) to R");
     // These operators combine results, which is not a redistribution.
     at::norm(rows);
+    rows.nonzero();
     const auto parallel = loss_parallel();
     at::cross_entropy_loss(
         columns, place(at::zeros({4}, at::kLong), mesh, {Replicate()}));

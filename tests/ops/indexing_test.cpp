@@ -349,6 +349,68 @@ TEST(Indexing, GathersWhatDependsOnTheData) {
   });
 }
 
+bool is_sharded(const at::Tensor& t) {
+  const auto p = DTensor(t).placements();
+  return std::any_of(p.begin(), p.end(), [](auto q) { return q.is_sharded(); });
+}
+
+// The elements that a condition selects from `plain`, placed in all layouts.
+void expect_selected(const at::Tensor& plain, const DeviceMesh& mesh) {
+  const auto all = mesh.ndim() == 1
+      ? std::vector<Placements>{{Shard(0)}, {Shard(1)}, {Partial()}}
+      : std::vector<Placements>{
+            {Shard(0), Shard(0)},
+            {Shard(1), Shard(0)},
+            {Replicate(), Shard(0)},
+            {Shard(1), Replicate()},
+            {Partial(), Shard(1)}};
+  for (const auto& p : all) {
+    const at::Tensor x = place(plain, mesh, p);
+    for (const auto& limit : {-100.0, 1.0, 2.5, 100.0}) {
+      const auto found = at::nonzero(x > limit);
+      EXPECT_TRUE(at::equal(full_tensor(found), at::nonzero(plain > limit)));
+      const auto some = x.masked_select(x > limit);
+      EXPECT_TRUE(
+          at::equal(full_tensor(some), plain.masked_select(plain > limit)));
+      EXPECT_EQ(to_local(some).size(0), DTensor(some).spec()->local_sizes()[0]);
+      const bool was_sharded = is_sharded(x > limit);
+      EXPECT_EQ(is_sharded(found), was_sharded);
+      EXPECT_EQ(is_sharded(some), is_sharded(x) || was_sharded);
+    }
+    const auto column = plain.select(1, 0).unsqueeze(1);
+    EXPECT_TRUE(at::equal(
+        full_tensor(x.masked_select(place(column, mesh, p) > 1)),
+        plain.masked_select(column > 1)));
+  }
+}
+
+TEST(Indexing, SelectsOnShards) {
+  for (const int64_t rows : {1, 2, 5, 16}) {
+    const auto plain = numbers({rows, 4}, 1);
+    run_ranks(
+        3, [&] { expect_selected(plain, init_device_mesh(at::kCPU, {3})); });
+    run_ranks(4, [&] {
+      expect_selected(plain, init_device_mesh(at::kCPU, {2, 2}));
+    });
+  }
+}
+
+// One all_gather of counts, and the rows that move to other ranks.
+TEST(Indexing, MovesOnlyWhatIsSelected) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = at::arange(100, at::kDouble);
+    const at::Tensor x = place(plain, mesh, {Shard(0)});
+    const at::Tensor mask = distribute_tensor(plain.lt(20), mesh, {Shard(0)});
+    CountCollectives collectives;
+    const at::Tensor some = x.masked_select(mask);
+    EXPECT_EQ(collectives.count(), 2);
+    EXPECT_EQ(to_local(some).size(0), 10);
+    EXPECT_EQ(DTensor(some).placements()[0], Shard(0));
+    EXPECT_TRUE(at::equal(full_tensor(some), plain.slice(0, 0, 20)));
+  });
+}
+
 // x[mask] = values, where each selected row or element gets the same values.
 TEST(Indexing, WritesEqualValuesWhereAMaskIs) {
   const auto put = [](const TensorList& in) {

@@ -72,10 +72,21 @@ std::vector<Interval> detail::rows_of_ranks(
 }
 
 RowExchange::RowExchange(SpecPtr layout, int64_t m, std::vector<Interval> needs)
+    : RowExchange(
+          layout,
+          m,
+          detail::rows_of_ranks(*layout, m),
+          std::move(needs)) {}
+
+RowExchange::RowExchange(
+    SpecPtr layout,
+    int64_t m,
+    std::vector<Interval> has,
+    std::vector<Interval> needs)
     : spec(std::move(layout)),
       mesh_dim(m),
       dim(spec->placements()[static_cast<size_t>(mesh_dim)].dim()),
-      held(detail::rows_of_ranks(*spec, mesh_dim)),
+      held(std::move(has)),
       needed(std::move(needs)) {}
 
 size_t RowExchange::rank() const {

@@ -28,7 +28,13 @@ std::vector<Interval> rows_of_ranks(const Spec& layout, int64_t mesh_dim);
 /// Ranges of rows of the tensor dimension that a mesh dimension alone shards,
 /// in rank order: those that the ranks have, and those that they need.
 struct RowExchange : torch::CustomClassHolder {
+  /// The ranks have the rows of their shards in `layout`, or `has`.
   RowExchange(SpecPtr layout, int64_t m, std::vector<Interval> needs);
+  RowExchange(
+      SpecPtr layout,
+      int64_t m,
+      std::vector<Interval> has,
+      std::vector<Interval> needs);
 
   /// Returns this rank's range of those of all ranks.
   const Interval& own(const std::vector<Interval>& all) const;

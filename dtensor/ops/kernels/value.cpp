@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that return a plain value, equal on all ranks because programs
-// branch on it. Also operators whose number of result elements depends on
-// values.
+// Operators that read values, equal on all ranks because programs branch on
+// them.
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
-#include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
-#include <dtensor/ops/scopes/plain_operand_impl.h>
-#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/eq.h>
-#include <ATen/ops/masked_scatter.h>
 #include <ATen/ops/tensor_split.h>
 
 namespace dtensor {
@@ -42,23 +36,6 @@ at::Tensor full_value(const c10::OperatorHandle& op, const at::Tensor& t) {
   return redistribute_local(local_of(t), spec, fully_replicated_spec(*spec));
 }
 
-// Returns an argument as a replicated local tensor, and reports its
-// redistribution.
-at::Tensor whole_argument(
-    const c10::OperatorHandle& op,
-    const at::Tensor& t,
-    const char* argument) {
-  if (is_dtensor(t)) {
-    const auto& spec = spec_of(t);
-    before_redistributing(
-        op.schema().name(),
-        argument,
-        spec,
-        replicated_placements(spec->mesh()));
-  }
-  return full_value(op, t);
-}
-
 void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
   stack->emplace_back(
@@ -77,75 +54,6 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       (self.sizes() == other.sizes() &&
        at::_local_scalar_dense(full_value(op, at::eq(self, other).all()))
            .toBool()));
-}
-
-// Returns the spec of the first DTensor among the arguments; the others must be
-// on its mesh.
-SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const auto num_args = op.schema().arguments().size();
-  const auto args = last_args(stack, num_args);
-  auto first = first_spec(args);
-  const auto name = KernelArgs(op, stack).name();
-  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
-    if (!is_dtensor(t)) {
-      check_plain_operand(op.schema(), t, arg, *first);
-      return;
-    }
-    DTENSOR_CHECK(
-        spec_of(t)->mesh() == first->mesh(),
-        "[{}] the operands live on different meshes: {} and {}. Bring them to "
-        "one mesh.",
-        name,
-        *first,
-        *spec_of(t));
-  });
-  return first;
-}
-
-// Runs the operator on replicated arguments: the number of result elements
-// depends on all values. The results are replicated.
-void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto spec = common_spec(op, *stack);
-  const auto num_args = op.schema().arguments().size();
-  auto* const args = stack->data() + (stack->size() - num_args);
-  map_tensors(args, num_args, [&](const at::Tensor& t, size_t i) {
-    return whole_argument(op, t, op.schema().arguments()[i].name().c_str());
-  });
-  op.callBoxed(stack);
-  map_results(stack, op.schema().returns().size(), [&](at::Tensor t, size_t) {
-    auto layout = replicated_spec(*spec, t);
-    return wrap(std::move(t), std::move(layout));
-  });
-}
-
-// Redistributes the result of masked_scatter to the layout of self. It was
-// computed on replicated operands, since the full mask determines the position
-// of each source element.
-at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
-  auto from = replicated_spec(*self, result);
-  const bool same_shape = self->sizes() == SizesRef(result.sizes());
-  const auto to = same_shape
-      ? from->with_placements(without_partial(self->placements()))
-      : from;
-  return wrap(redistribute_local(result, from, to), to);
-}
-
-void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const KernelArgs args(op, *stack);
-  auto self = args.tensor("self");
-  const bool in_place = op.schema().name().back() == '_';
-  const auto spec = common_spec(op, *stack);
-  const auto result = at::masked_scatter(
-      whole_argument(op, self, "self"),
-      whole_argument(op, args.tensor("mask"), "mask"),
-      whole_argument(op, args.tensor("source"), "source"));
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  if (in_place) {
-    self.copy_(scattered(spec, result));
-    stack->push_back(self);
-  } else {
-    stack->emplace_back(scattered(spec, result));
-  }
 }
 
 // Kernel of tensor_split. The split positions are read from memory; `self` may
@@ -176,20 +84,22 @@ void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 } // namespace
 
-DTENSOR_RULES(value) {
-  for (const auto* name :
-       {"nonzero",
-        "masked_select",
-        "masked_scatter_backward",
-        "_unique",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-        "unique_dim_consecutive",
-        "repeat_interleave.Tensor"}) {
-    rules.kernel(name, on_whole);
+at::Tensor detail::whole_argument(
+    const c10::OperatorHandle& op,
+    const at::Tensor& t,
+    const char* argument) {
+  if (is_dtensor(t)) {
+    const auto& spec = spec_of(t);
+    before_redistributing(
+        op.schema().name(),
+        argument,
+        spec,
+        replicated_placements(spec->mesh()));
   }
-  rules.kernel("masked_scatter", masked_scatter);
+  return full_value(op, t);
+}
+
+DTENSOR_RULES(value) {
   rules.kernel("_local_scalar_dense", item);
   rules.kernel("equal", equal);
   rules.kernel("tensor_split.tensor_indices_or_sections", tensor_split);

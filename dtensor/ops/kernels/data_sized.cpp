@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators whose number of result elements depends on values. Those that keep
+// the elements of a sharded tensor for which a condition holds (nonzero,
+// masked_select) return Shard(0): each rank selects from its rows, and the
+// ranks exchange selected rows, so that each has an even part. The others
+// compute on replicated operands.
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/row_exchange_impl.h>
+#include <dtensor/ops/kernels/whole_argument_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
+
+#include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/masked_scatter.h>
+#include <ATen/ops/masked_select.h>
+#include <ATen/ops/nonzero.h>
+
+#include <optional>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using namespace detail;
+
+// Returns the spec of the first DTensor among the arguments; the others must be
+// on its mesh.
+SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto num_args = op.schema().arguments().size();
+  const auto args = last_args(stack, num_args);
+  auto first = first_spec(args);
+  const auto name = KernelArgs(op, stack).name();
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    if (!is_dtensor(t)) {
+      check_plain_operand(op.schema(), t, arg, *first);
+      return;
+    }
+    DTENSOR_CHECK(
+        spec_of(t)->mesh() == first->mesh(),
+        "[{}] the operands live on different meshes: {} and {}. Bring them to "
+        "one mesh.",
+        name,
+        *first,
+        *spec_of(t));
+  });
+  return first;
+}
+
+// Runs the operator on replicated arguments: the number of result elements
+// depends on all values. The results are replicated.
+void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto spec = common_spec(op, *stack);
+  const auto num_args = op.schema().arguments().size();
+  auto* const args = stack->data() + (stack->size() - num_args);
+  map_tensors(args, num_args, [&](const at::Tensor& t, size_t i) {
+    return whole_argument(op, t, op.schema().arguments()[i].name().c_str());
+  });
+  op.callBoxed(stack);
+  map_results(stack, op.schema().returns().size(), [&](at::Tensor t, size_t) {
+    auto layout = replicated_spec(*spec, t);
+    return wrap(std::move(t), std::move(layout));
+  });
+}
+
+// A tensor that one mesh dimension shards along its first dimension, and no
+// other mesh dimension shards.
+struct Rows {
+  at::Tensor local;
+  SpecPtr spec;
+  int64_t mesh_dim;
+
+  // Returns the first row of this rank.
+  int64_t begin() const {
+    const auto rank = spec->mesh().get_local_rank(mesh_dim);
+    return rows_of_ranks(*spec, mesh_dim)[static_cast<size_t>(rank)].begin;
+  }
+};
+
+// Returns the mesh dimension along which each rank selects from its own rows:
+// the first that shards rows, or else the first that shards. None if the tensor
+// is not sharded, or if this rank has no values.
+std::optional<int64_t> selecting_dim(const at::Tensor& t) {
+  if (!is_dtensor(t) || t.is_meta() || t.dim() == 0 ||
+      !spec_of(t)->mesh().contains_this_rank()) {
+    return std::nullopt;
+  }
+  std::optional<int64_t> found;
+  const auto placements = spec_of(t)->placements();
+  for (size_t m = placements.size(); m-- > 0;) {
+    if (placements[m].is_shard(0) || (!found && placements[m].is_sharded())) {
+      found = static_cast<int64_t>(m);
+    }
+  }
+  return found;
+}
+
+// Shards `t` by rows along that mesh dimension alone.
+Rows rows_of(
+    const c10::OperatorHandle& op,
+    const at::Tensor& t,
+    const char* argument,
+    int64_t mesh_dim) {
+  const auto& from = spec_of(t);
+  auto to = replicated_placements(from->mesh());
+  to[static_cast<size_t>(mesh_dim)] = Shard(0);
+  const auto target = from->with_placements(to);
+  if (target != from) {
+    before_redistributing(op.schema().name(), argument, from, to);
+  }
+  return {redistribute_local(local_of(t), from, target), target, mesh_dim};
+}
+
+// Returns the ranges of rows of a tensor that consists of the `mine` rows of
+// each rank, in rank order.
+std::vector<Interval> concatenated(const Rows& source, int64_t mine) {
+  const auto options = source.local.options().dtype(at::kLong);
+  const auto counts = get_group(source.spec->mesh(), source.mesh_dim)
+                          .all_gather(at::full({1}, mine, options), 0)
+                          .cpu();
+  std::vector<Interval> ranges;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < counts.numel(); ++i) {
+    const int64_t end = begin + counts.const_data_ptr<int64_t>()[i];
+    ranges.push_back({begin, end});
+    begin = end;
+  }
+  return ranges;
+}
+
+// Returns the DTensor that consists of the rows that each rank has selected
+// from `source`, in rank order.
+at::Tensor even_rows(const Rows& source, const at::Tensor& selected) {
+  auto has = concatenated(source, selected.size(0));
+  auto sizes = selected.sizes().vec();
+  sizes[0] = has.back().end;
+  auto placements = replicated_placements(source.spec->mesh());
+  placements[static_cast<size_t>(source.mesh_dim)] = Shard(0);
+  auto spec = Spec::make(
+      source.spec->mesh(), placements, sizes, selected.scalar_type());
+  const RowExchange exchange(
+      spec,
+      source.mesh_dim,
+      std::move(has),
+      rows_of_ranks(*spec, source.mesh_dim));
+  auto local = exchange.communicates() ? exchange.gather(selected) : selected;
+  return wrap(std::move(local), std::move(spec));
+}
+
+void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto self = KernelArgs(op, *stack).tensor("self");
+  const auto mesh_dim = selecting_dim(self);
+  if (!mesh_dim) {
+    return on_whole(op, stack);
+  }
+  torch::jit::drop(*stack, 1);
+  const auto rows = rows_of(op, self, "self", *mesh_dim);
+  auto found = at::nonzero(rows.local).contiguous();
+  found.select(1, 0).add_(rows.begin());
+  stack->emplace_back(even_rows(rows, found));
+}
+
+void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  const auto mask = args.tensor("mask");
+  common_spec(op, *stack);
+  if (!is_dtensor(self) || !is_dtensor(mask)) {
+    return on_whole(op, stack);
+  }
+  const auto operands = at::broadcast_tensors({self, mask});
+  const auto of_self = selecting_dim(operands[0]);
+  const auto mesh_dim = of_self ? of_self : selecting_dim(operands[1]);
+  if (!mesh_dim) {
+    return on_whole(op, stack);
+  }
+  torch::jit::drop(*stack, 2);
+  const auto rows = rows_of(op, operands[0], "self", *mesh_dim);
+  const auto chosen = rows_of(op, operands[1], "mask", *mesh_dim);
+  stack->emplace_back(
+      even_rows(rows, at::masked_select(rows.local, chosen.local)));
+}
+
+// Redistributes the result of masked_scatter to the layout of self. It was
+// computed on replicated operands, since the full mask determines the position
+// of each source element.
+at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
+  auto from = replicated_spec(*self, result);
+  const bool same_shape = self->sizes() == SizesRef(result.sizes());
+  const auto to = same_shape
+      ? from->with_placements(without_partial(self->placements()))
+      : from;
+  return wrap(redistribute_local(result, from, to), to);
+}
+
+void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  const bool in_place = op.schema().name().back() == '_';
+  const auto spec = common_spec(op, *stack);
+  const auto result = at::masked_scatter(
+      whole_argument(op, self, "self"),
+      whole_argument(op, args.tensor("mask"), "mask"),
+      whole_argument(op, args.tensor("source"), "source"));
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  if (in_place) {
+    self.copy_(scattered(spec, result));
+    stack->push_back(self);
+  } else {
+    stack->emplace_back(scattered(spec, result));
+  }
+}
+
+} // namespace
+
+DTENSOR_RULES(data_sized) {
+  for (const auto* name :
+       {"masked_scatter_backward",
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "unique_dim_consecutive",
+        "repeat_interleave.Tensor"}) {
+    rules.kernel(name, on_whole);
+  }
+  rules.kernel("nonzero", nonzero);
+  rules.kernel("masked_select", masked_select);
+  rules.kernel("masked_scatter", masked_scatter);
+}
+
+} // namespace dtensor
