@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that saves one checkpoint after another and is killed in the process,
-// for saving_faults_test.cpp. It saves in the folder DTENSOR_TEST_SAVES and
-// dies DTENSOR_TEST_DELAY microseconds after a save has begun. Prints the error
-// that it gets and exits with 7.
+// A rank for saving_faults_test.cpp. It saves one checkpoint after another in
+// the folder DTENSOR_TEST_SAVES and is killed DTENSOR_TEST_DELAY microseconds
+// after a save has begun; or it trains, and as rank 0 evaluates or saves alone.
+// Prints the error that it gets and exits with 7.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
@@ -11,6 +11,7 @@
 #include <dtensor/comm/run_world.h>
 #include <dtensor/tensor/dtensor.h>
 #include <tests/command_line.h>
+#include <tests/processes/rank_zero_alone.h>
 
 #include <chrono>
 #include <csignal>
@@ -63,7 +64,7 @@ void save(const Options& options, const std::string& folder) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("A rank that is killed while it saves");
-  app.add_option("--fault", options.fault, "kill");
+  app.add_option("--fault", options.fault, "kill, or evaluate or save alone");
   app.add_option("--culprit", options.culprit, "The rank that is killed");
   app.add_option("--round", options.round, "When");
   app.add_option("--backend", options.world.processes.backend, "By name");
@@ -78,7 +79,16 @@ int main(int argc, char** argv) {
   try {
     TORCH_CHECK(folder != nullptr, "DTENSOR_TEST_SAVES is not set");
     dtensor::run_world(
-        1, [&] { save(options, folder); }, options.world);
+        1,
+        [&] {
+          if (options.fault == "kill") {
+            save(options, folder);
+          } else {
+            dtensor::test::train_with_rank_zero_alone(
+                options.fault, options.round, std::string(folder) + "/alone");
+          }
+        },
+        options.world);
   } catch (const c10::Error& error) {
     std::cout << error.what_without_backtrace() << std::endl;
     return 7;
