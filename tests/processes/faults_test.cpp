@@ -3,8 +3,6 @@
 // an error that names the failed rank.
 #include <tests/processes/faults.h>
 
-#include <chrono>
-
 namespace TEST_SOURCE {
 
 using namespace dtensor::test_faults;
@@ -31,32 +29,13 @@ TEST_P(Faults, ARankThatEndsAfterItsLastCollectiveIsNotWaitedFor) {
   for (const std::string fault : {"exit", "kill", "throw"}) {
     for (const int culprit : {0, 1}) {
       SCOPED_TRACE(fault + " of rank " + std::to_string(culprit));
-      const auto begin = std::chrono::steady_clock::now();
-      const auto ended =
-          run(fault, culprit, "OFF", /*round=*/20, {"--timeout-ms", "120000"});
-      for (int rank = 0; rank < kRanks; ++rank) {
-        if (rank != culprit) {
-          EXPECT_EQ(ended[static_cast<size_t>(rank)].code, 0)
-              << ended[static_cast<size_t>(rank)].output;
-        }
-      }
-      EXPECT_LT(
-          std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
-    }
-  }
-}
-
-// The other ranks wait neither for the timeout nor for reports of a rank that
-// cannot report. Peers.WaitForNoRankThatHasEnded counts the latter.
-TEST_P(Faults, TheOthersEndSoonAfterARankHasDied) {
-  for (const std::string fault : {"kill", "exit", "throw"}) {
-    for (const int culprit : {0, 1}) {
-      SCOPED_TRACE(fault + " of rank " + std::to_string(culprit));
-      const auto begin = std::chrono::steady_clock::now();
       const auto ended =
           run(fault, culprit, "OFF", /*round=*/5, {"--timeout-ms", "60000"});
-      EXPECT_LT(
-          std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+      for (const Ended& rank : ended) {
+        EXPECT_THAT(
+            rank.output,
+            Not(AnyOf(HasSubstr("timed out"), HasSubstr("60000ms"))));
+      }
       expect_report(
           ended,
           culprit,
