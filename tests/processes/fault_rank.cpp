@@ -13,12 +13,14 @@
 #include <tests/exit_thread.h>
 #include <tests/listening.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -43,6 +45,9 @@ struct Options {
 
 // Group that outlives the rank's function, as a model's would.
 dtensor::GroupPtr kept;
+
+// Addresses of the launcher's sockets, which MPICH's ranks inherit.
+std::vector<std::string> inherited;
 
 // Makes a forked child use the group, which only its parent may do; the child
 // then exits.
@@ -107,7 +112,9 @@ void steps(const Options& options) {
   if (options.shows_listeners) {
     for (const auto& address : dtensor::test::listening_addresses()) {
       // One write, because mpirun's ranks share their output.
-      std::cout << "listens at " + address + "\n" << std::flush;
+      if (std::count(inherited.begin(), inherited.end(), address) == 0) {
+        std::cout << "listens at " + address + "\n" << std::flush;
+      }
     }
   }
   std::optional<dtensor::CollectiveTimeout> limit;
@@ -165,6 +172,7 @@ int main(int argc, char** argv) {
   options.of_group = given(of_group);
   options.of_call = given(of_call);
   at::set_num_threads(1);
+  inherited = dtensor::test::listening_addresses();
   if (file_bytes >= 0) {
     rlimit limit{};
     limit.rlim_cur = static_cast<rlim_t>(file_bytes);

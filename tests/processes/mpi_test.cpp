@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,22 @@ TEST_P(Mpi, ThreadsAreNotRanks) {
       HasSubstr(
           "[init_process_group] MPI supports one rank per process, got 2. Use "
           "another backend than \"mpi\", or one rank per process."));
+}
+
+// Checks the sockets of ranks that mpirun starts and that communicate by Gloo:
+// that of rank 0's store, and one for each rank.
+TEST_P(Mpi, RanksOfOneHostListenOnLoopbackAlone) {
+  const auto ended = ranks("none --show-listeners", "gloo");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  std::istringstream lines(ended.output);
+  int listeners = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("listens at ") != std::string::npos) {
+      EXPECT_THAT(line, HasSubstr("listens at 0100007F:"));
+      ++listeners;
+    }
+  }
+  EXPECT_EQ(listeners, 4) << ended.output;
 }
 
 // The library in a folder without its MPI module.
