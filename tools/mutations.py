@@ -104,7 +104,7 @@ MUTATIONS = {
         "dtensor/comm/processes/membership.cpp",
         "if (rendezvous.store != nullptr) {",
         "if (rendezvous.store != nullptr && env.size < 0) {",
-        "LaunchedDraws.AreAlikeOnAllRanksUnseeded",
+        "Under/LaunchedDraws.AreAlikeOnAllRanksUnseeded/dtensor_run",
         "launched_random",
     ),
     # Gradients that wait for their reduction are added in a wider dtype.
