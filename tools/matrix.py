@@ -144,19 +144,37 @@ def fetch(version: Version) -> None:
     version.kind = kind
 
 
-def build(version: Version, suites: list[str], jobs: int) -> None:
-    note(f"{version.name}: building")
-    folder = version.folder / "build"
-    configured = version.run("build", [
+def uses_its_torch(version: Version, folder: Path) -> bool:
+    """Returns whether a configured build uses the LibTorch of the version."""
+    cache = (folder / "CMakeCache.txt").read_text()
+    found = re.search(r"^Torch_DIR:\w+=(.+)$", cache, re.M)
+    return bool(found) and Path(found[1]).is_relative_to(version.torch())
+
+
+def configure(version: Version, folder: Path) -> None:
+    """Configures a build. In a folder with another compiler, such as that of an
+    earlier preset, CMake begins again without the options of the command, and
+    would find another LibTorch."""
+    command = [
         *("cmake", "--preset", "dev", "-B", folder),
         "-DCMAKE_CXX_FLAGS_DEBUG=-O0",
         "-DCMAKE_COMPILE_WARNING_AS_ERROR=OFF",
         "-DDTENSOR_TEST_EACH=OFF",
         "-DDTENSOR_EXAMPLES=OFF",
         f"-DCMAKE_PREFIX_PATH={version.torch()}",
-    ])
-    if configured != 0:
-        raise Failure("NO, CMake fails")
+    ]
+    for options in [], ["--fresh"]:
+        if version.run("build", [*command, *options]) != 0:
+            raise Failure("NO, CMake fails")
+        if uses_its_torch(version, folder):
+            return
+    raise Failure("NO, CMake finds another LibTorch")
+
+
+def build(version: Version, suites: list[str], jobs: int) -> None:
+    note(f"{version.name}: building")
+    folder = version.folder / "build"
+    configure(version, folder)
     known = subprocess.run(
         ["cmake", "--build", folder, "--target", "help"], capture_output=True, text=True
     ).stdout

@@ -80,19 +80,21 @@ void writes(const DeviceMesh& mesh) {
   CHECK_THAT(x.sum().item<double>() == 30);
 }
 
+// [operator]
 Tensor invert(const Tensor& a) {
   return torch::linalg_inv(a);
 }
 
-TORCH_LIBRARY(solvers, library) {
+TORCH_LIBRARY(solvers, library) { // <torch/library.h>
   library.def("invert(Tensor a) -> Tensor");
   library.impl("invert", c10::DispatchKey::CPU, invert);
 }
+// [/operator]
 
 void missing_rules(const DeviceMesh& mesh) {
   Tensor x = distribute_tensor(torch::eye(4), mesh, {Shard(0)});
   // [missing]
-  const auto solve = [](const Tensor& a) { // an operator of another library
+  const auto solve = [](const Tensor& a) { // calls the operator
     return c10::Dispatcher::singleton()
         .findSchemaOrThrow("solvers::invert", "")
         .typed<Tensor(const Tensor&)>()

@@ -73,6 +73,27 @@ TEST(Dtypes, LossesOfTwoDtypes) {
   }
 }
 
+TEST(Dtypes, AMarginIsRoundedToTheDtypeOfTheOperand) {
+  const auto sides = at::where(uniform({5, 3}, 2) > 0.5, 1, -1);
+  const std::vector<std::pair<at::Tensor, double>> cases = {
+      {small_ints({5, 3}, 1), 2.5},
+      {small_ints({5, 3}, 1).to(at::kInt), 2.5},
+      {floats({5, 3}, 1), 0.7},
+      {floats({5, 3}, 1).to(at::kBFloat16), 0.7},
+  };
+  for (const auto& [operand, margin] : cases) {
+    for (const auto reduction : {at::Reduction::None, at::Reduction::Sum}) {
+      expect_same(
+          {operand, sides},
+          {kMatrix, kMatrix},
+          [&, margin = margin](const Tensors& t) {
+            return at::hinge_embedding_loss(t[0], t[1], margin, reduction);
+          },
+          c10::str("hinge of ", operand.scalar_type(), " ", reduction));
+    }
+  }
+}
+
 TEST(Dtypes, NumbersInDisguiseDecideNoDtype) {
   const Tensors operands{floats({5, 3}, 1)};
   const auto wrapped = [](double value) {

@@ -4,6 +4,7 @@
 #include "tests/ops/random_calls.h"
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/combinations_impl.h>
 #include <dtensor/testing/fake_world.h>
@@ -109,6 +110,22 @@ class Exhaustive {
     return before;
   }
 
+  // Returns the strategy as the layouts of specs store it, with the largest
+  // units: S(1, u=4) of 8 elements on 2 ranks is S(1).
+  Strategy stored(Strategy s) const {
+    const auto last = [&](SizesRef sizes, Placements layout, Placement& p) {
+      layout.push_back(p);
+      p = with_largest_units(sizes, call_.mesh.shape(), layout).back();
+    };
+    for (size_t i = 0; i < s.inputs.size(); ++i) {
+      last(call_.inputs[i].sizes(), layouts_.inputs[i], s.inputs[i]);
+    }
+    for (size_t o = 0; o < s.outputs.size(); ++o) {
+      last(call_.outputs[o].sizes, layouts_.outputs[o], s.outputs[o]);
+    }
+    return s;
+  }
+
   void visit(const OpCall& call, const c10::SmallVector<size_t, 4>& order) {
     const size_t m = order.size();
     if (m == static_cast<size_t>(call_.mesh.ndim())) {
@@ -117,20 +134,21 @@ class Exhaustive {
     }
     const auto options = candidates(call, rule_, static_cast<int64_t>(m));
     for (size_t option = 0; option < options.size(); ++option) {
-      if (!is_feasible(options[option], m)) {
+      const Strategy s = stored(options[option]);
+      if (!is_feasible(s, m)) {
         continue;
       }
       const MeshStrategy before = layouts_;
       for (size_t i = 0; i < layouts_.inputs.size(); ++i) {
-        layouts_.inputs[i].push_back(options[option].inputs[i]);
+        layouts_.inputs[i].push_back(s.inputs[i]);
       }
       for (size_t o = 0; o < layouts_.outputs.size(); ++o) {
-        layouts_.outputs[o].push_back(options[option].outputs[o]);
+        layouts_.outputs[o].push_back(s.outputs[o]);
       }
       bounds_.push_back(cost_.at_least(layouts_));
       auto with = order;
       with.push_back(option);
-      visit(planned(call, options[option], m), with);
+      visit(planned(call, s, m), with);
       bounds_.pop_back();
       layouts_ = before;
     }

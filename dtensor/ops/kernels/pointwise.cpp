@@ -86,7 +86,10 @@ void hinge_embedding_loss(
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   const auto target = args.tensor("target");
-  const auto apart = at::rsub(self, args.real("margin")).clamp_min(0);
+  // LibTorch rounds the margin to the dtype of the operand.
+  const auto margin =
+      at::scalar_tensor(args.real("margin"), self.scalar_type()).item();
+  const auto apart = at::rsub(self, margin).clamp_min(0);
   const auto loss =
       at::where(target.ne(1), apart, 0).add(at::where(target.ne(-1), self, 0));
   const auto reduction = args.integer("reduction");
