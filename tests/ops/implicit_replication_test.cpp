@@ -274,7 +274,8 @@ TEST(ImplicitReplication, ReplicatedValuesAreWrittenToPlainTensors) {
 TEST(ImplicitReplication, FusedStepsUpdatePlainParametersBesideDTensors) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto full = numbers({4}, 1), gradient = numbers({4}, 2);
+    const auto full = numbers({4}, 1);
+    const auto gradient = numbers({4}, 2);
     auto plain = full.clone();
     const at::Tensor sharded = place(full, mesh, {Shard(0)});
     const at::Tensor beside = place(gradient, mesh, {Shard(0)});

@@ -118,7 +118,9 @@ bool writes_replicated_to_plain(
   if (!op.schema().is_mutable() || wants_gradients(args)) {
     return false;
   }
-  bool has_dtensor = false, has_target = false, may = true;
+  bool has_dtensor = false;
+  bool has_target = false;
+  bool may = true;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     const bool written = is_written(arguments[arg]);
     has_target |= written;
