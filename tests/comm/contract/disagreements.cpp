@@ -173,7 +173,7 @@ GroupPtr first_ranks(const Group& group, size_t n) {
   if (ranks.size() < n || group.rank() >= static_cast<int64_t>(n)) {
     return nullptr;
   }
-  // A group of equal ranks has the label of the first such group in errors.
+  // Errors name the first group of equal ranks, so all cases label theirs "tp".
   const bool is_all = n == ranks.size();
   return new_group(
       {ranks.begin(), ranks.begin() + static_cast<int64_t>(n)},

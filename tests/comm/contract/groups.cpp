@@ -41,7 +41,7 @@ CONTRACT_CASE(GroupsOfNeighbours, Needs::kPeers) {
   const auto me = static_cast<size_t>(group.rank());
   const size_t first = me / 2 * 2;
   const GroupPtr pair = first + 1 < ranks.size()
-      ? new_group({ranks[first], ranks[first + 1]}, "pair")
+      ? new_group({ranks[first], ranks[first + 1]}, "tp")
       : new_group({ranks[first]}, "alone");
   for (const int64_t numel : {1, 3000}) {
     for (int round = 0; round < 20; ++round) {
@@ -73,7 +73,7 @@ CONTRACT_CASE(RowsAndColumnsDoNotMix, Needs::kPeers) {
   };
   const GroupPtr tp = new_group(in_row, "tp");
   const GroupPtr dp =
-      new_group({rank_of(column), rank_of(column + columns)}, "dp");
+      new_group({rank_of(column), rank_of(column + columns)}, "tp");
   EXPECT_EQ(tp->rank(), column);
   EXPECT_EQ(dp->rank(), row);
   for (int64_t round = 0; round < 300; ++round) {
