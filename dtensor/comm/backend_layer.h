@@ -15,6 +15,7 @@ namespace dtensor {
 /// Forwards each call to the backend that it surrounds.
 class DTENSOR_API BackendLayer : public GroupBackend {
  public:
+  /// Has the members and needs of `inner`.
   explicit BackendLayer(GroupBackendPtr inner)
       : GroupBackend(inner->members(), inner->needs()),
         inner_(std::move(inner)) {}
@@ -33,6 +34,7 @@ class DTENSOR_API BackendLayer : public GroupBackend {
   }
 
  protected:
+  /// Returns the backend that this one surrounds.
   GroupBackend& inner() const {
     return *inner_;
   }
