@@ -173,8 +173,9 @@ DTENSOR_API at::Tensor redistribute(
 ///
 /// Example:
 ///   auto y = redistribute(x, {Replicate()}, {.async_op = true});
-///   is_pending(y);                           // true, unless no rank had to
-///   send to_local(y); is_pending(y);                           // false
+///   is_pending(y); // true if the ranks communicate
+///   to_local(y);   // waits
+///   is_pending(y); // false
 ///
 /// Python: isinstance(y.to_local(), AsyncCollectiveTensor).
 DTENSOR_API bool is_pending(const at::Tensor& tensor);
