@@ -53,7 +53,7 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
       found.emplace_back(*number, path);
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   std::vector<fs::path> paths;
   for (auto& item : found) {
     paths.push_back(std::move(item.second));

@@ -249,7 +249,7 @@ InFlight C10dGroup::begin_even_all_gather(const at::Tensor& input) {
 InFlight C10dGroup::begin_all_gather(const Collective& c) {
   const at::Tensor& input = c.input();
   const Sizes& counts = c.sizes;
-  const int64_t longest = *std::max_element(counts.begin(), counts.end());
+  const int64_t longest = *std::ranges::max_element(counts);
   if (longest == 0) {
     return at::empty({0}, input.options());
   }

@@ -136,10 +136,8 @@ std::string text_by_value(
     const std::vector<int64_t>& ranks) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> holders;
   for (size_t r = 0; r < values.size(); ++r) {
-    auto found =
-        std::find_if(holders.begin(), holders.end(), [&](const auto& holder) {
-          return holder.first == values[r];
-        });
+    auto found = std::ranges::find_if(
+        holders, [&](const auto& holder) { return holder.first == values[r]; });
     if (found == holders.end()) {
       found = holders.insert(found, {values[r], {}});
     }
@@ -235,9 +233,8 @@ class Difference {
     return texts;
   }
   static bool are_equal(const std::vector<std::string>& texts) {
-    return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
-      return text == texts[0];
-    });
+    return std::ranges::all_of(
+        texts, [&](const auto& text) { return text == texts[0]; });
   }
   // Ranks with a digest unlike the first rank's.
   std::vector<int64_t> others(const std::vector<std::string>& digests) const {
@@ -250,10 +247,8 @@ class Difference {
     return ranks;
   }
   static double largest_of(const std::vector<double>& distances) {
-    return *std::max_element(
-        distances.begin(), distances.end(), [](double a, double b) {
-          return std::isnan(b) || a < b;
-        });
+    return *std::ranges::max_element(
+        distances, [](double a, double b) { return std::isnan(b) || a < b; });
   }
   std::string distance_text(
       const std::string& shape,
@@ -288,10 +283,8 @@ void check_same_places(
     places.push_back(place_text(lines, i));
   }
   DTENSOR_CHECK(
-      std::all_of(
-          places.begin(),
-          places.end(),
-          [&](const auto& place) { return place == places[0]; }),
+      std::ranges::all_of(
+          places, [&](const auto& place) { return place == places[0]; }),
       "[CheckReplicas] the ranks of mesh dimension {} have reached different "
       "points: {}. Call the same modules in the same order on all of these "
       "ranks.",

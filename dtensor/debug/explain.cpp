@@ -66,10 +66,8 @@ bool is_same(ExplainedCall& known, const ExplainedCall& call) {
 }
 
 void add(std::vector<ExplainedCall>& calls, ExplainedCall call) {
-  const auto known =
-      std::find_if(calls.begin(), calls.end(), [&](ExplainedCall& other) {
-        return is_same(other, call);
-      });
+  const auto known = std::ranges::find_if(
+      calls, [&](ExplainedCall& other) { return is_same(other, call); });
   if (known == calls.end()) {
     calls.push_back(std::move(call));
   } else {
@@ -81,7 +79,7 @@ void add(std::vector<ExplainedCall>& calls, ExplainedCall call) {
 // does. The inner call has the better explanation.
 bool defers(const ExplainedCall& call) {
   return call.by == DecidedBy::kRule &&
-      std::any_of(call.calls.begin(), call.calls.end(), [&](const auto& inner) {
+      std::ranges::any_of(call.calls, [&](const auto& inner) {
            return inner.name == call.name;
          });
 }

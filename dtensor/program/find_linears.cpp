@@ -100,8 +100,8 @@ class Decomposed {
   }
 
   const GraphInput* parameter(Slot slot) const {
-    const auto found = std::find_if(
-        graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& input) {
+    const auto found =
+        std::ranges::find_if(graph_.inputs, [&](const auto& input) {
           return input.slot == slot && input.kind == InputKind::kParameter;
         });
     return found == graph_.inputs.end() ? nullptr : &*found;
@@ -203,7 +203,7 @@ class Decomposed {
       }
       kept.push_back(std::move(*node));
     }
-    std::reverse(kept.begin(), kept.end());
+    std::ranges::reverse(kept);
     graph_.nodes = std::move(kept);
   }
 
@@ -214,13 +214,10 @@ class Decomposed {
   }
 
   static bool gives_used(const GraphNode& node, const std::vector<bool>& used) {
-    return std::any_of(
-        node.results.begin(), node.results.end(), [&](const auto& result) {
-          return std::any_of(
-              result.slots.begin(), result.slots.end(), [&](const auto& slot) {
-                return slot && used[*slot];
-              });
-        });
+    return std::ranges::any_of(node.results, [&](const auto& result) {
+      return std::ranges::any_of(
+          result.slots, [&](const auto& slot) { return slot && used[*slot]; });
+    });
   }
 
   Graph& graph_;

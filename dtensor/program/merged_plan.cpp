@@ -32,7 +32,7 @@ std::vector<PlanEntryText> merged_plan(
     names.push_back(item.key());
   }
   const auto count = [](const auto& all, const auto& is_one) {
-    return std::count_if(all.begin(), all.end(), is_one);
+    return std::ranges::count_if(all, is_one);
   };
   std::vector<PlanEntryText> result;
   for (const auto& line : lines) {
@@ -45,7 +45,7 @@ std::vector<PlanEntryText> merged_plan(
       return without_numbers(name) == merged.pattern;
     });
     const auto& entry = alike > 1 && alike == matching ? merged : line;
-    if (std::find(result.begin(), result.end(), entry) == result.end()) {
+    if (std::ranges::find(result, entry) == result.end()) {
       result.push_back(entry);
     }
   }

@@ -127,8 +127,7 @@ std::optional<uint64_t> pickled_integer(std::string_view pickle, size_t at) {
 }
 
 bool is_pickled_function(std::string_view name) {
-  return std::find(kFunctions.begin(), kFunctions.end(), name) !=
-      kFunctions.end();
+  return std::ranges::find(kFunctions, name) != kFunctions.end();
 }
 
 std::optional<uint64_t> storage_item_bytes(std::string_view name) {

@@ -61,10 +61,9 @@ bool is_named_in(
     const std::string& operator_name) {
   const auto colons = operator_name.find("::");
   const auto all = operator_name.substr(0, colons) + "::*";
-  return std::any_of(
-      allowed.begin(), allowed.end(), [&](const std::string& item) {
-        return item == operator_name || item == all;
-      });
+  return std::ranges::any_of(allowed, [&](const std::string& item) {
+    return item == operator_name || item == all;
+  });
 }
 
 } // namespace

@@ -97,9 +97,8 @@ int64_t integer(const IValue& value) {
 }
 
 bool are_integers(Args args) {
-  return std::all_of(args.begin(), args.end(), [](const auto& a) {
-    return a.isInt() || a.isBool();
-  });
+  return std::ranges::all_of(
+      args, [](const auto& a) { return a.isInt() || a.isBool(); });
 }
 
 bool truth(const IValue& value) {

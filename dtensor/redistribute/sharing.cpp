@@ -59,7 +59,7 @@ select_positions(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
 Positions sorted_order(const Positions& values) {
   Positions order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
     return values[static_cast<size_t>(a)] < values[static_cast<size_t>(b)];
   });
   return order;

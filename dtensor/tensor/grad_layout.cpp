@@ -89,9 +89,8 @@ void reduce_gradients(Bucket& parameters) {
       continue;
     }
     const Key key{grad->mesh().identity(), dim, grad->dtype()};
-    auto it = std::find_if(buckets.begin(), buckets.end(), [&](const auto& b) {
-      return b.first == key;
-    });
+    auto it = std::ranges::find_if(
+        buckets, [&](const auto& b) { return b.first == key; });
     if (it == buckets.end()) {
       it = buckets.insert(buckets.end(), {key, {}});
     }

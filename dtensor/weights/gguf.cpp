@@ -67,7 +67,7 @@ Entry read_entry(GgufCursor& cursor) {
           "{} has the invalid size {}", shown_name(entry.info.name), size));
     }
   }
-  std::reverse(entry.info.sizes.begin(), entry.info.sizes.end());
+  std::ranges::reverse(entry.info.sizes);
   set_format(entry, cursor.number<uint32_t>(), cursor);
   entry.offset = cursor.number<uint64_t>();
   return entry;
@@ -114,7 +114,7 @@ std::vector<const Entry*> sorted_by_place(const std::vector<Entry>& entries) {
   for (const auto& entry : entries) {
     sorted.push_back(&entry);
   }
-  std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) {
+  std::ranges::sort(sorted, [](const auto* a, const auto* b) {
     return std::tie(a->offset, a->bytes) < std::tie(b->offset, b->bytes);
   });
   return sorted;

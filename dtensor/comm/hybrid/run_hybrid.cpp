@@ -66,10 +66,8 @@ void run_rank(
 
 GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
   const LocalRanks& here = hub_->here();
-  const bool is_here = std::all_of(
-      members.ranks.begin(), members.ranks.end(), [&](int64_t member) {
-        return here.have(member);
-      });
+  const bool is_here = std::ranges::all_of(
+      members.ranks, [&](int64_t member) { return here.have(member); });
   return is_here ? std::make_shared<ThreadBackend>(std::move(members), hub_)
                  : membership_->backend(members);
 }
@@ -79,10 +77,9 @@ LinkCost HybridRank::link_cost(
     c10::DeviceType device,
     const std::string& backend) const {
   const int64_t per_process = hub_->here().count;
-  const bool is_one_process =
-      std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
-        return rank / per_process == ranks.front() / per_process;
-      });
+  const bool is_one_process = std::ranges::all_of(ranks, [&](int64_t rank) {
+    return rank / per_process == ranks.front() / per_process;
+  });
   return is_one_process && backend.empty()
       ? World::link_cost(ranks, device, backend)
       : membership_->link_cost(ranks, device, backend);

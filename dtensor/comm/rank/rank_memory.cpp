@@ -31,9 +31,8 @@ bool tuned_by_user() {
       "MALLOC_MMAP_THRESHOLD_",
       "MALLOC_TOP_PAD_",
       "GLIBC_TUNABLES"};
-  return std::any_of(kVariables.begin(), kVariables.end(), [](const char* v) {
-    return std::getenv(v) != nullptr;
-  });
+  return std::ranges::any_of(
+      kVariables, [](const char* v) { return std::getenv(v) != nullptr; });
 }
 
 // Sets malloc's parameters. `map`: size from which malloc maps a block on its

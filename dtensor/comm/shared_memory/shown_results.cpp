@@ -27,9 +27,8 @@ void PeerResults::find() {
 }
 
 bool PeerResults::all_in_arenas() const {
-  return std::all_of(all_.begin(), all_.end(), [](const std::byte* result) {
-    return result != nullptr;
-  });
+  return std::ranges::all_of(
+      all_, [](const std::byte* result) { return result != nullptr; });
 }
 
 } // namespace dtensor::detail

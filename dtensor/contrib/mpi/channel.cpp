@@ -24,8 +24,7 @@ constexpr const char* kFailed = "failed"; // a key in the store
 // cores of the host: a launcher may have bound this rank to a few of them.
 bool have_cores_each(const GroupMembers& members, const RendezvousInfo& place) {
   const auto& mine = place.hosts[static_cast<size_t>(members.rank)];
-  return std::count(place.hosts.begin(), place.hosts.end(), mine) <=
-      sysconf(_SC_NPROCESSORS_ONLN);
+  return std::ranges::count(place.hosts, mine) <= sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 } // namespace

@@ -120,8 +120,7 @@ void MpiGroup::begin_gather(
     offset += bytes.back();
   }
   const int mine = bytes[static_cast<size_t>(rank())];
-  const bool are_equal =
-      std::count(counts.begin(), counts.end(), counts.front()) == size();
+  const bool are_equal = std::ranges::count(counts, counts.front()) == size();
   transfer.begin("MPI_Iallgatherv", [&](MPI_Comm group, MPI_Request* request) {
     return are_equal ? MPI_Iallgather(
                            memory_of(input),

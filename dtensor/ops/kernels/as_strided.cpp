@@ -66,10 +66,8 @@ bool is_what_it_was(const Strided& to) {
 
 bool is_sharded(const Spec& spec) {
   const auto& placements = spec.placements();
-  return std::any_of(
-      placements.begin(), placements.end(), [](const Placement& p) {
-        return p.is_sharded();
-      });
+  return std::ranges::any_of(
+      placements, [](const Placement& p) { return p.is_sharded(); });
 }
 
 // Returns true if this rank's memory is that of the plain tensor, or of a

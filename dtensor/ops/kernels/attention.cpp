@@ -69,7 +69,7 @@ for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
   std::vector<int64_t> positions;
   for (const auto query : heads_here(output)) {
     const auto head = query / (all / kept);
-    const auto found = std::find(here.begin(), here.end(), head);
+    const auto found = std::ranges::find(here, head);
     TORCH_INTERNAL_ASSERT(found != here.end(), layout, " for ", output);
     positions.push_back(found - here.begin());
   }

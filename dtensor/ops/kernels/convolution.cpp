@@ -63,7 +63,7 @@ at::Tensor pad(const at::Tensor& input, const std::vector<Halo>& halos) {
     pads[2 * place + 1] = halo.padding_behind;
   }
   const bool is_padded =
-      std::any_of(pads.begin(), pads.end(), [](auto n) { return n > 0; });
+      std::ranges::any_of(pads, [](auto n) { return n > 0; });
   return is_padded ? at::constant_pad_nd(input, pads, 0) : input;
 }
 

@@ -54,7 +54,7 @@ at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
 at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
   const auto placements = spec_of(logits)->placements();
   const bool is_sharded = detail::loss_parallel_depth() > 0 &&
-      std::any_of(placements.begin(), placements.end(), [&](const auto& p) {
+      std::ranges::any_of(placements, [&](const auto& p) {
                             return p.is_sharded(class_dim);
                           });
   return is_sharded ? sharded_log_softmax(logits, class_dim)

@@ -15,10 +15,8 @@ namespace dtensor {
 namespace {
 
 bool cuts_any(const Spec& spec) {
-  return std::any_of(
-      spec.placements().begin(), spec.placements().end(), [](const auto& p) {
-        return p.is_sharded();
-      });
+  return std::ranges::any_of(
+      spec.placements(), [](const auto& p) { return p.is_sharded(); });
 }
 
 double numel_of_inputs(const Decision& decision, size_t first) {

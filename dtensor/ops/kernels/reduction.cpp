@@ -131,7 +131,7 @@ void quantile_local(
     return;
   }
   auto sizes = local.sizes().vec();
-  std::replace(sizes.begin(), sizes.end(), int64_t{0}, int64_t{1});
+  std::ranges::replace(sizes, int64_t{0}, int64_t{1});
   self = local.sum().expand(sizes);
   op.callBoxed(stack);
   const auto result = torch::jit::pop(*stack).toTensor();

@@ -153,10 +153,8 @@ void add_linear(
     Strategies& strategies) {
   for (const size_t i : linear) {
     const auto& now = call.inputs[i].placement(mesh_dim);
-    const bool kept = std::any_of(
-        reductions.begin(), reductions.end(), [&](const ReduceOp op) {
-          return now.is_partial(op);
-        });
+    const bool kept = std::ranges::any_of(
+        reductions, [&](const ReduceOp op) { return now.is_partial(op); });
     if (kept &&
         keeps_partial_dtype(
             call.inputs[i].spec->dtype(), call.outputs[0].dtype)) {

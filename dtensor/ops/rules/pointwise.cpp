@@ -50,10 +50,9 @@ Strategy sharded(const OpCall& call, int64_t dim) {
 }
 
 bool has_partial(const OpCall& call, int64_t mesh_dim, ReduceOp op) {
-  return std::any_of(
-      call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
-        return input.placement(mesh_dim).is_partial(op);
-      });
+  return std::ranges::any_of(call.inputs, [&](const OpInput& input) {
+    return input.placement(mesh_dim).is_partial(op);
+  });
 }
 
 // Returns false for max and min of complex numbers, which have no order.
@@ -75,7 +74,7 @@ bool dtypes_allow(
   if (ways.order != Order::kAny && !at::isFloatingType(out)) {
     return false;
   }
-  return std::all_of(operands.begin(), operands.end(), [&](size_t i) {
+  return std::ranges::all_of(operands, [&](size_t i) {
     const auto& input = call.inputs[i];
     return !input.placement(mesh_dim).is_partial() ||
         keeps_partial_dtype(input.spec->dtype(), out);

@@ -24,8 +24,7 @@ bool Reduced::contains(int64_t dim) const {
 }
 
 int64_t Reduced::result_dim(int64_t dim) const {
-  const auto before =
-      std::lower_bound(dims.begin(), dims.end(), dim) - dims.begin();
+  const auto before = std::ranges::lower_bound(dims, dim) - dims.begin();
   return keepdim ? dim : dim - before;
 }
 

@@ -47,7 +47,7 @@ DimRule scan_rule(std::vector<size_t> linear = {}) {
     }
     const auto dim = call.dim_arg("dim", self.dim());
     const auto& now = self.spec->placements();
-    if (std::none_of(now.begin(), now.end(), [&](const Placement& p) {
+    if (std::ranges::none_of(now, [&](const Placement& p) {
           return p.is_strided_shard() && p.dim() == dim;
         })) {
       Strategy along{{}, {Shard(dim)}};

@@ -28,7 +28,7 @@ inline std::vector<OutputMeta> dense_like_first(const OpCall& call) {
 /// Returns true if this rank has elements of a tensor in this layout.
 inline bool has_local_elements(const Spec& layout) {
   const auto sizes = layout.local_sizes();
-  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
+  return std::ranges::find(sizes, 0) == sizes.end();
 }
 
 /// Returns a result that is an undefined tensor.

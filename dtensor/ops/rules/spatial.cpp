@@ -183,13 +183,10 @@ bool has_rows_for_kernel(
     const KernelWindow& window,
     int64_t size,
     const std::vector<Interval>& windows_of_ranks) {
-  return std::all_of(
-      windows_of_ranks.begin(),
-      windows_of_ranks.end(),
-      [&](const Interval& windows) {
-        const auto rows = clip(window.aligned_rows(windows), size);
-        return windows.size() == 0 || rows.size() >= window.kernel;
-      });
+  return std::ranges::all_of(windows_of_ranks, [&](const Interval& windows) {
+    const auto rows = clip(window.aligned_rows(windows), size);
+    return windows.size() == 0 || rows.size() >= window.kernel;
+  });
 }
 
 // Returns the strategies of pooling of windows. If space is sharded, ranks

@@ -35,9 +35,8 @@ at::Tensor bytes_of(const at::Tensor& t) {
 }
 
 bool all_alike(const std::vector<std::string>& texts) {
-  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
-    return text == texts[0];
-  });
+  return std::ranges::all_of(
+      texts, [&](const auto& text) { return text == texts[0]; });
 }
 
 // Returns true if this rank's tensor equals that of the group's first rank.
@@ -203,10 +202,9 @@ void check_plain_is_not_split(
     const OpInfo& info,
     const OpCall& call,
     const Decision& decision) {
-  const auto partial = std::find_if(
-      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
-        return input.spec->has_partial();
-      });
+  const auto partial = std::ranges::find_if(
+      call.inputs,
+      [](const OpInput& input) { return input.spec->has_partial(); });
   // LibTorch turns the number in `x[i] = number` into a tensor and copies it.
   if (partial == call.inputs.end() || info.traits.accepts_plain_source ||
       may_split_plain()) {

@@ -35,9 +35,8 @@ bool holds_tensors(c10::TypePtr type) {
 }
 
 bool any_holds_tensors(const std::vector<c10::Argument>& values) {
-  return std::any_of(values.begin(), values.end(), [](const auto& value) {
-    return holds_tensors(value.type());
-  });
+  return std::ranges::any_of(
+      values, [](const auto& value) { return holds_tensors(value.type()); });
 }
 
 // Returns the layout of one of the operands; null if the operator needs the
@@ -172,7 +171,7 @@ at::Tensor place_plain(const at::Tensor& plain, const Spec& like) {
 bool is_functional(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return any_holds_tensors(arguments) && any_holds_tensors(schema.returns()) &&
-      std::none_of(arguments.begin(), arguments.end(), [](const auto& a) {
+      std::ranges::none_of(arguments, [](const auto& a) {
            return a.alias_info() != nullptr;
          });
 }

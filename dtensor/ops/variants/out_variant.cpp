@@ -202,12 +202,8 @@ bool take_dtype_of_out(
 bool differ_in_dtype(
     const std::vector<at::Tensor>& outs,
     const std::vector<at::Tensor>& results) {
-  return !std::equal(
-      outs.begin(),
-      outs.end(),
-      results.begin(),
-      results.end(),
-      [](const at::Tensor& out, const at::Tensor& result) {
+  return !std::ranges::equal(
+      outs, results, [](const at::Tensor& out, const at::Tensor& result) {
         return !is_dtensor(out) || out.scalar_type() == result.scalar_type();
       });
 }

@@ -225,7 +225,7 @@ bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
       dims.emplace_back(strides[d], sizes[d]);
     }
   }
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   int64_t extent = 0; // of the dimensions before
   for (const auto& [stride, size] : dims) {
     if (stride <= extent) {
