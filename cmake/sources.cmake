@@ -405,6 +405,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/kernel_args_impl.h
   dtensor/ops/kernels/linalg.cpp
   dtensor/ops/kernels/local_kernels_impl.h
+  dtensor/ops/kernels/local_kernels.cpp
   dtensor/ops/kernels/lookup.cpp
   dtensor/ops/kernels/loss.cpp
   dtensor/ops/kernels/matmul.cpp

@@ -20,6 +20,8 @@
 namespace dtensor {
 namespace {
 
+using detail::KernelArgs;
+
 // Values and their indices in the global dimension, stacked in one tensor. Its
 // dtype represents both.
 struct Candidates {
@@ -90,15 +92,10 @@ struct Search {
   }
 };
 
-void find(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack,
-    bool greatest) {
-  detail::KernelArgs args(op, *stack);
+void find(KernelArgs& args, const Decision& decision, bool greatest) {
   const auto part = args.tensor("self");
   if (part.is_meta()) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   const auto& spec = *decision.inputs[0];
@@ -122,18 +119,12 @@ void find(
 
 } // namespace
 
-void detail::argmax_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  find(op, decision, stack, /*greatest=*/true);
+void detail::argmax_local(KernelArgs& args, const Decision& decision) {
+  find(args, decision, /*greatest=*/true);
 }
 
-void detail::argmin_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  find(op, decision, stack, /*greatest=*/false);
+void detail::argmin_local(KernelArgs& args, const Decision& decision) {
+  find(args, decision, /*greatest=*/false);
 }
 
 } // namespace dtensor

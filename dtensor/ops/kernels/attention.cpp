@@ -114,12 +114,8 @@ at::Tensor without_dropout(const Attention& args) {
 
 } // namespace
 
-void detail::attention_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::attention_local(KernelArgs& args, const Decision& decision) {
   const Spec& output = *decision.outputs[0];
-  detail::KernelArgs args(op, *stack);
   const auto p = args.real("dropout_p");
   Attention local(args);
   const auto& key = decision.inputs[1];

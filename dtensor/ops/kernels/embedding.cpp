@@ -27,7 +27,7 @@ namespace dtensor {
 namespace {
 
 void check_in_range(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const at::Tensor& indices,
     int64_t rows) {
   const auto outside = indices.lt(0).logical_or_(indices.ge(rows));
@@ -35,7 +35,7 @@ void check_in_range(
       !outside.any().item<bool>(),
       "[{}] index out of range: the table has {}. Look up indices from 0 to "
       "{}.",
-      op.schema().name(),
+      args.op().schema().name(),
       detail::pluralize(rows, "row"),
       rows - 1);
 }
@@ -67,19 +67,15 @@ int64_t to_local_row(int64_t row, const Intervals& rows) {
 
 } // namespace
 
-void detail::embedding_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::embedding_local(KernelArgs& args, const Decision& decision) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),
       "[{}] sparse gradients are not supported on DTensors. Use sparse=false.",
-      op.schema().name());
+      args.op().schema().name());
   const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
   const auto indices = args.tensor("indices");
-  check_in_range(op, indices, spec.sizes()[0]);
+  check_in_range(args, indices, spec.sizes()[0]);
   const auto rows = local_intervals(spec, 0);
   const auto local = to_local_indices(indices.reshape(-1), rows);
   const auto mine = at::nonzero(local.ge(0)).squeeze(1);

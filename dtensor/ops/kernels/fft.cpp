@@ -8,16 +8,12 @@
 
 namespace dtensor::detail {
 
-void fft_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void fft_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   const auto& result = *decision.outputs[0];
   if (self.numel() > 0 || result.numel() == 0) {
-    op.callBoxed(stack);
-    stack->back() = stack->back().toTensor().contiguous();
+    args.run_operator();
+    args.stack().back() = args.stack().back().toTensor().contiguous();
     return;
   }
   // Libraries of transforms refuse an empty shard.

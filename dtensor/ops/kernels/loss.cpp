@@ -37,57 +37,47 @@ double numel_of_inputs(const Decision& decision, size_t first) {
 // Computes a mean as a sum divided by the global number of elements. Operands
 // that broadcast against each other are never sharded here, and use the plain
 // mean.
-void detail::loss_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
+void detail::loss_local(KernelArgs& args, const Decision& decision) {
   const bool sharded = decision.outputs[0]->has_partial();
   if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 0);
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  args.run_operator();
+  args.stack().back() =
+      args.stack().back().toTensor() / numel_of_inputs(decision, 0);
 }
 
-void detail::loss_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
+void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
   if (args.integer("reduction") != at::Reduction::Mean ||
       !cuts_any(*decision.outputs[0])) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 1);
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  args.run_operator();
+  args.stack().back() =
+      args.stack().back().toTensor() / numel_of_inputs(decision, 1);
 }
 
-void detail::nll_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::nll_local(KernelArgs& args, const Decision& decision) {
   const auto& self = *decision.inputs[0];
-  const detail::KernelArgs args(op, *stack);
   if (args.integer("reduction") != at::Reduction::Mean || !cuts_any(self)) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  const auto total_weight = torch::jit::pop(*stack).toTensor();
-  const auto sum = torch::jit::pop(*stack).toTensor();
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  args.run_operator();
+  const auto total_weight = torch::jit::pop(args.stack()).toTensor();
+  const auto sum = torch::jit::pop(args.stack()).toTensor();
   auto sums = at::stack({sum, total_weight});
   for (int64_t m = 0; m < self.mesh().ndim(); ++m) {
     if (self.placements()[static_cast<size_t>(m)].is_sharded()) {
       sums = get_group(self.mesh(), m).all_reduce(sums, ReduceOp::kSum);
     }
   }
-  torch::jit::push(*stack, sums[0] / sums[1], sums[1]);
+  torch::jit::push(args.stack(), sums[0] / sums[1], sums[1]);
 }
 
 } // namespace dtensor

@@ -91,12 +91,7 @@ at::Tensor global_positions(
   return global;
 }
 
-void run_pool(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack,
-    int64_t space) {
-  KernelArgs args(op, *stack);
+void run_pool(KernelArgs& args, const Decision& decision, int64_t space) {
   const auto dims = shared_dims(args, decision, space);
   auto input = args.tensor("self");
   for (const auto& d : dims) {
@@ -104,16 +99,16 @@ void run_pool(
   }
   if (input.numel() == 0 || numel(decision.outputs[0]->local_sizes()) == 0) {
     args.set("self", input.narrow(0, 0, 0));
-    detail::zeros_if_empty(op, decision, stack);
+    detail::zeros_if_empty(args, decision);
     return;
   }
   args.set("self", input);
-  op.callBoxed(stack);
+  args.run_operator();
   const auto count = decision.outputs.size();
-  auto& values = torch::jit::peek(*stack, 0, count);
+  auto& values = torch::jit::peek(args.stack(), 0, count);
   values = own_windows(values.toTensor(), dims);
   if (count == 2) {
-    auto& indices = torch::jit::peek(*stack, 1, count);
+    auto& indices = torch::jit::peek(args.stack(), 1, count);
     indices = global_positions(
         own_windows(indices.toTensor(), dims),
         input,
@@ -126,11 +121,9 @@ void run_pool(
 } // namespace
 
 LocalKernel detail::pool_local(int64_t space) {
-  return
-      [space](
-          const c10::OperatorHandle& op,
-          const Decision& decision,
-          torch::jit::Stack* stack) { run_pool(op, decision, stack, space); };
+  return boxed([space](KernelArgs& args, const Decision& decision) {
+    run_pool(args, decision, space);
+  });
 }
 
 } // namespace dtensor

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions of empty shards, and means.
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
@@ -15,6 +16,8 @@
 
 namespace dtensor {
 namespace {
+
+using detail::KernelArgs;
 
 // Returns the max over no elements, the value with which an empty shard does
 // not affect the result.
@@ -47,18 +50,15 @@ at::Scalar greatest(at::ScalarType dtype) {
 // Runs a reduction. The operator has no value for an empty shard, so the result
 // is the identity of the following reduction.
 void on_some(
-    const c10::OperatorHandle& op,
+    KernelArgs& args,
     const Decision& decision,
-    torch::jit::Stack* stack,
     at::Scalar (*identity)(at::ScalarType)) {
-  const auto num_args = op.schema().arguments().size();
-  const auto self = torch::jit::peek(*stack, 0, num_args).toTensor();
+  const auto self = args.tensor("self");
   if (self.numel() > 0) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  torch::jit::drop(*stack, num_args);
-  stack->emplace_back(at::full(
+  args.returns(at::full(
       decision.outputs[0]->local_sizes(),
       identity(self.scalar_type()),
       self.options()));
@@ -95,18 +95,12 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 } // namespace
 
-void detail::greatest_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  on_some(op, decision, stack, least);
+void detail::greatest_local(KernelArgs& args, const Decision& decision) {
+  on_some(args, decision, least);
 }
 
-void detail::least_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  on_some(op, decision, stack, greatest);
+void detail::least_local(KernelArgs& args, const Decision& decision) {
+  on_some(args, decision, greatest);
 }
 
 DTENSOR_RULES(mean) {
@@ -120,22 +114,19 @@ namespace dtensor::detail {
 
 // Runs the operator on an element in place of none, so that all ranks check the
 // arguments and record the same autograd graph.
-void quantile_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  auto& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
-  const auto local = self.toTensor();
+void quantile_local(KernelArgs& args, const Decision& decision) {
+  const auto local = args.tensor("self");
   if (local.numel() > 0) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   auto sizes = local.sizes().vec();
   std::ranges::replace(sizes, int64_t{0}, int64_t{1});
-  self = local.sum().expand(sizes);
-  op.callBoxed(stack);
-  const auto result = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(result.sum().expand(decision.outputs[0]->local_sizes()));
+  args.set("self", local.sum().expand(sizes));
+  args.run_operator();
+  const auto result = torch::jit::pop(args.stack()).toTensor();
+  args.stack().emplace_back(
+      result.sum().expand(decision.outputs[0]->local_sizes()));
 }
 
 } // namespace dtensor::detail

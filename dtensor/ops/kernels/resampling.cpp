@@ -36,12 +36,10 @@ at::Tensor own_rows(at::Tensor t, const Ranges& ranges) {
 }
 
 void upsample(
-    const c10::OperatorHandle& op,
+    KernelArgs& args,
     const Decision& decision,
-    torch::jit::Stack* stack,
     int64_t space,
     int64_t halo) {
-  KernelArgs args(op, *stack);
   const auto& self = decision.inputs[0];
   auto input = args.tensor("self");
   auto sizes = args.at("output_size").toIntVector();
@@ -64,19 +62,17 @@ void upsample(
   const bool is_empty = input.numel() == 0;
   args.set("self", input);
   args.set("output_size", std::move(sizes));
-  detail::zeros_if_empty(op, decision, stack);
+  detail::zeros_if_empty(args, decision);
   if (!is_empty) {
-    stack->back() = own_rows(stack->back().toTensor(), own);
+    args.stack().back() = own_rows(args.stack().back().toTensor(), own);
   }
 }
 
 void pad(
-    const c10::OperatorHandle& op,
+    KernelArgs& args,
     const Decision& decision,
-    torch::jit::Stack* stack,
     int64_t space,
     bool reflects) {
-  KernelArgs args(op, *stack);
   const auto& self = decision.inputs[0];
   auto input = args.tensor("self");
   auto pads = args.at("padding").toIntVector();
@@ -102,27 +98,21 @@ void pad(
   });
   args.set("self", input);
   args.set("padding", std::move(pads));
-  detail::zeros_if_empty(op, decision, stack);
+  detail::zeros_if_empty(args, decision);
 }
 
 } // namespace
 
 LocalKernel detail::upsample_local(int64_t space, int64_t halo) {
-  return [space, halo](
-             const c10::OperatorHandle& op,
-             const Decision& decision,
-             torch::jit::Stack* stack) {
-    upsample(op, decision, stack, space, halo);
-  };
+  return boxed([space, halo](KernelArgs& args, const Decision& decision) {
+    upsample(args, decision, space, halo);
+  });
 }
 
 LocalKernel detail::pad_local(int64_t space, bool reflects) {
-  return [space, reflects](
-             const c10::OperatorHandle& op,
-             const Decision& decision,
-             torch::jit::Stack* stack) {
-    pad(op, decision, stack, space, reflects);
-  };
+  return boxed([space, reflects](KernelArgs& args, const Decision& decision) {
+    pad(args, decision, space, reflects);
+  });
 }
 
 } // namespace dtensor

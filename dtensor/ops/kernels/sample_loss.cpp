@@ -110,19 +110,15 @@ void narrow_to(KernelArgs& args, const Interval& held) {
 
 // Returns the losses of this rank's samples: one each, their sum, or their
 // share of the mean.
-at::Tensor reduced_loss(
-    const c10::OperatorHandle& op,
-    KernelArgs& args,
-    torch::jit::Stack* stack,
-    int64_t samples) {
+at::Tensor reduced_loss(KernelArgs& args, int64_t samples) {
   if (args.integer("reduction") != at::Reduction::Mean) {
-    op.callBoxed(stack);
-    return torch::jit::pop(*stack).toTensor();
+    args.run_operator();
+    return torch::jit::pop(args.stack()).toTensor();
   }
   const auto lengths = ints_of(args.at("target_lengths"));
   args.set("reduction", int64_t{at::Reduction::None});
-  op.callBoxed(stack);
-  const auto loss = torch::jit::pop(*stack).toTensor();
+  args.run_operator();
+  const auto loss = torch::jit::pop(args.stack()).toTensor();
   const auto divisors = at::tensor(lengths, loss.options()).clamp_min(1);
   return (loss / divisors).sum() / static_cast<double>(samples);
 }
@@ -189,15 +185,11 @@ void ctc_gradient_of_tensors(
 
 } // namespace
 
-void detail::margin_loss_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::margin_loss_local(KernelArgs& args, const Decision& decision) {
   const auto& spec = *decision.inputs[0];
   const auto self = args.tensor("self");
   if (!shards_samples(spec)) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   if (self.size(0) == 0) { // LibTorch would leave the sum uninitialized
@@ -212,21 +204,19 @@ void detail::margin_loss_local(
     return;
   }
   const auto divisor = sum_for_mean(args, spec);
-  op.callBoxed(stack);
-  auto& loss = (*stack)[stack->size() - decision.outputs.size()];
+  args.run_operator();
+  auto& loss = torch::jit::peek(args.stack(), 0, decision.outputs.size());
   if (divisor != 1) {
     loss = loss.toTensor() / divisor;
   }
 }
 
 void detail::margin_loss_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+    KernelArgs& args,
+    const Decision& decision) {
   const auto& spec = *decision.inputs[1];
   if (!shards_samples(spec)) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   const auto self = args.tensor("self");
@@ -235,39 +225,35 @@ void detail::margin_loss_backward_local(
     return;
   }
   const auto divisor = sum_for_mean(args, spec);
-  op.callBoxed(stack);
+  args.run_operator();
   if (divisor != 1) {
-    stack->back() = stack->back().toTensor() / divisor;
+    args.stack().back() = args.stack().back().toTensor() / divisor;
   }
 }
 
-void detail::ctc_loss_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::ctc_loss_local(KernelArgs& args, const Decision& decision) {
   const auto& spec = *decision.inputs[args.find("grad") == 0 ? 1 : 0];
   if (spec.dim() != 3 || !spec.is_sharded(1)) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   const auto intervals = local_intervals(spec, 1);
   if (args.tensor("log_probs").is_meta() || intervals.empty() ||
       intervals[0].size() == 0) {
     auto results = without_samples(args, decision);
-    torch::jit::drop(*stack, op.schema().arguments().size());
-    stack->insert(stack->end(), results.begin(), results.end());
+    args.returns();
+    args.stack().insert(args.stack().end(), results.begin(), results.end());
     return;
   }
   narrow_to(args, intervals[0]);
   if (args.find("reduction") >= 0) {
-    stack->push_back(reduced_loss(op, args, stack, spec.sizes()[1]));
+    args.stack().push_back(reduced_loss(args, spec.sizes()[1]));
     return;
   }
-  op.callBoxed(stack);
+  args.run_operator();
   if (decision.outputs.size() == 2) {
-    stack->back() =
-        padded_alpha(stack->back().toTensor(), *decision.outputs[1]);
+    args.stack().back() =
+        padded_alpha(args.stack().back().toTensor(), *decision.outputs[1]);
   }
 }
 

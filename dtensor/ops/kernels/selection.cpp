@@ -23,12 +23,12 @@ namespace {
 // `size` elements. NaN are greatest: a median is NaN if there are any, and a
 // nanmedian is the median of the others.
 at::Tensor wanted_position(
-    const std::string& op,
     const detail::KernelArgs& args,
     const at::Tensor& rows,
     int64_t size,
     Group& group) {
   const auto options = rows.options().dtype(at::kLong);
+  const auto& op = args.op().schema().name();
   if (op == "aten::kthvalue") {
     return at::full({rows.size(0), 1}, args.integer("k") - 1, options);
   }
@@ -44,11 +44,7 @@ at::Tensor wanted_position(
 
 } // namespace
 
-void detail::selection_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::selection_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }
@@ -61,7 +57,7 @@ void detail::selection_local(
   const auto begin = chunk(size, group.size(), group.rank()).begin;
   const auto indices = self.restored(indices_at(
       {keys, order + begin, size, chunk(size, group.size(), 0).size()},
-      wanted_position(op.schema().name(), args, rows, size, group),
+      wanted_position(args, rows, size, group),
       group));
   const auto values =
       picked_from_shards(self.shard, {}, indices, self.dim, self.spec);

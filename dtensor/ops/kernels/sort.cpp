@@ -237,11 +237,7 @@ at::Tensor recorded(
 
 } // namespace
 
-void detail::sort_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::sort_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }

@@ -156,11 +156,7 @@ struct TopkSearch {
 
 } // namespace
 
-void detail::topk_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::topk_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }

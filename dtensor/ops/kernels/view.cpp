@@ -17,45 +17,32 @@
 
 namespace dtensor {
 
-void detail::empty_split_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::empty_split_local(KernelArgs& args, const Decision& decision) {
   const std::vector<int64_t> sizes(decision.outputs.size(), 0);
   args.returns(
       at::split_with_sizes(args.tensor("self"), sizes, args.integer("dim")));
 }
 
 // Views the local tensor, never copies it.
-void detail::view_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::view_local(KernelArgs& args, const Decision& decision) {
   const auto sizes = decision.outputs[0]->local_sizes();
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
-  const auto self = torch::jit::pop(*stack).toTensor();
+  const auto self = args.tensor("self");
   DTENSOR_CHECK(
       at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
           .has_value(),
       "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
       "viewed as {} without a copy. Call clone(at::MemoryFormat::Contiguous) "
       "first.",
-      op.schema().name(),
+      args.op().schema().name(),
       self.sizes(),
       self.strides(),
       at::IntArrayRef(sizes));
-  stack->emplace_back(self.view(sizes));
+  args.returns(self.view(sizes));
 }
 
 // Reshapes the local tensor, possibly as a copy.
-void detail::reshape_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
-  const auto self = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(self.reshape(decision.outputs[0]->local_sizes()));
+void detail::reshape_local(KernelArgs& args, const Decision& decision) {
+  args.returns(args.tensor("self").reshape(decision.outputs[0]->local_sizes()));
 }
 
 namespace {

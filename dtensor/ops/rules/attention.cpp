@@ -290,7 +290,7 @@ DTENSOR_RULES(attention) {
   rules.dim_rule("scaled_dot_product_attention", attention)
       .with_meta(attention_meta)
       .with_localize(note_plain_call)
-      .with_local_kernel(detail::attention_local)
+      .with_local_kernel(detail::boxed(detail::attention_local))
       .with_traits({.result_order_varies = true})
       .scalar_values();
 }

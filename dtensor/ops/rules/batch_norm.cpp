@@ -17,6 +17,7 @@ namespace {
 
 using detail::batch_norm_backward_local;
 using detail::batch_norm_local;
+using detail::boxed;
 using detail::channel_norm_local;
 using detail::ChannelNorm;
 using detail::dense;
@@ -231,13 +232,13 @@ DTENSOR_RULES(batch_norm) {
         "_batch_norm_no_update"}) {
     rules.dim_rule(name, native_batch_norm)
         .with_meta(native_batch_norm_meta)
-        .with_local_kernel(batch_norm_local);
+        .with_local_kernel(boxed(batch_norm_local));
   }
   for (const char* name :
        {"native_batch_norm_backward", "batch_norm_backward"}) {
     rules.dim_rule(name, native_batch_norm_backward)
         .with_meta(native_batch_norm_backward_meta)
-        .with_local_kernel(batch_norm_backward_local);
+        .with_local_kernel(boxed(batch_norm_backward_local));
   }
   for (const char* name :
        {"_native_batch_norm_legit_functional",

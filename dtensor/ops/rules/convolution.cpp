@@ -267,7 +267,7 @@ DTENSOR_RULES(convolution) {
     return rules.dim_rule(name, convolution_rule)
         .with_meta(convolution_meta)
         .with_localize(localize_groups)
-        .with_local_kernel(detail::convolution_local);
+        .with_local_kernel(detail::boxed(detail::convolution_local));
   };
   add("_convolution");
   add("convolution")
@@ -277,7 +277,7 @@ DTENSOR_RULES(convolution) {
   rules.dim_rule("convolution_backward", convolution_backward_rule)
       .with_meta(convolution_backward_meta)
       .with_localize(localize_backward)
-      .with_local_kernel(detail::convolution_backward_local);
+      .with_local_kernel(detail::boxed(detail::convolution_backward_local));
 }
 
 } // namespace dtensor

@@ -47,7 +47,7 @@ DTENSOR_RULES(copy) {
   rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
       .with_traits({.accepts_plain_source = true});
   rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
-      .with_local_kernel(write_number_once);
+      .with_local_kernel(boxed(write_number_once));
   rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));
   rules.traits("fill_.Tensor", {.accepts_plain_source = true});
   rules.dim_rule("zero", pointwise_rule({all_ops(), {{0}}}));

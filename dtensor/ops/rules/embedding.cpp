@@ -80,7 +80,7 @@ DTENSOR_RULES(embedding) {
   rules.dim_rule("embedding", embedding)
       .with_meta(embedding_meta)
       .with_localize(keep_weight_spec)
-      .with_local_kernel(detail::embedding_local)
+      .with_local_kernel(detail::boxed(detail::embedding_local))
       .as_region()
       .with_traits(
           {.boundary = BoundaryRole{

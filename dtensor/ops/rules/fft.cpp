@@ -87,7 +87,7 @@ DTENSOR_RULES(fft) {
   for (const auto& [name, meta] : transforms) {
     rules.dim_rule(name, transform)
         .with_meta(meta)
-        .with_local_kernel(detail::fft_local)
+        .with_local_kernel(detail::boxed(detail::fft_local))
         .as_region();
   }
 }

@@ -199,7 +199,7 @@ void add_batched(
 void add_checked(RuleRegistry& rules, const char* name, const DimRule& rule) {
   rules.dim_rule(name, rule)
       .with_localize(note_unchecked)
-      .with_local_kernel(check_errors_local)
+      .with_local_kernel(boxed(check_errors_local))
       .as_region();
 }
 
@@ -213,7 +213,7 @@ void add_factorizations(RuleRegistry& rules) {
   }
   rules.dim_rule("cholesky", batched({.inputs = {2}, .outputs = {2}}))
       .with_meta(square_meta)
-      .with_local_kernel(cholesky_local)
+      .with_local_kernel(boxed(cholesky_local))
       .as_region();
   add_batched(rules, "linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});
   rules.dim_rule("lu_unpack", lu_unpack).as_region();
@@ -224,7 +224,7 @@ void add_factorizations(RuleRegistry& rules) {
           "linalg_householder_product",
           batched({.inputs = {2, 1}, .outputs = {2}}))
       .with_meta(householder_meta)
-      .with_local_kernel(householder_local)
+      .with_local_kernel(boxed(householder_local))
       .as_region();
 }
 
@@ -260,7 +260,7 @@ void add_functions(RuleRegistry& rules) {
         "linalg_matrix_rank.atol_rtol_tensor"}) {
     rules.dim_rule(name, batched({.inputs = {2, 0, 0}, .outputs = {0}}))
         .with_meta(matrix_rank_meta)
-        .with_local_kernel(zeros_if_empty)
+        .with_local_kernel(boxed(zeros_if_empty))
         .as_region();
   }
 }
@@ -284,7 +284,7 @@ void add_solvers(RuleRegistry& rules) {
   }
   rules.dim_rule("ormqr", solver({.inputs = {2, 1, 2}, .outputs = {2}}, 2))
       .with_meta(ormqr_meta)
-      .with_local_kernel(ormqr_local)
+      .with_local_kernel(boxed(ormqr_local))
       .as_region();
   add_batched(rules, "triangular_solve", {.inputs = {2, 2}, .outputs = {2, 2}});
 }
@@ -314,7 +314,7 @@ DTENSOR_RULES(linalg) {
   rules.dim_rule("trace", trace)
       .with_meta(trace_meta)
       .with_localize(keep_layout)
-      .with_local_kernel(trace_local)
+      .with_local_kernel(boxed(trace_local))
       .no_strided()
       .as_region();
 }

@@ -210,7 +210,7 @@ DTENSOR_RULES(loss) {
     rules.dim_rule(name, elementwise)
         .with_meta(elementwise_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(detail::loss_local);
+        .with_local_kernel(detail::boxed(detail::loss_local));
   }
   for (const char* name :
        {"mse_loss_backward",
@@ -221,14 +221,14 @@ DTENSOR_RULES(loss) {
     rules.dim_rule(name, elementwise_backward)
         .with_meta(elementwise_backward_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(detail::loss_backward_local);
+        .with_local_kernel(detail::boxed(detail::loss_backward_local));
   }
 
   for (const char* name : {"nll_loss_forward", "nll_loss2d_forward"}) {
     rules.dim_rule(name, nll_forward)
         .with_meta(nll_forward_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(detail::nll_local);
+        .with_local_kernel(detail::boxed(detail::nll_local));
   }
   for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"}) {
     rules.dim_rule(name, nll_backward).with_meta(nll_backward_meta);

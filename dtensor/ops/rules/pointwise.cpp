@@ -186,7 +186,7 @@ DTENSOR_RULES(pointwise) {
   add_all(rules, {{"where.self", kNoMeta}}, {select_ops(), {{1, 2}}});
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
-      .with_local_kernel(write_number_once);
+      .with_local_kernel(boxed(write_number_once));
 }
 
 namespace {

@@ -111,7 +111,7 @@ DTENSOR_RULES(recurrent) {
     for (const auto& form : {name + ".input", name + ".data"}) {
       rules.dim_rule(form, layers)
           .with_meta(layers_meta)
-          .with_local_kernel(detail::recurrent_layers_local)
+          .with_local_kernel(detail::boxed(detail::recurrent_layers_local))
           .with_traits({.module_created_arg = "hx"});
     }
   }

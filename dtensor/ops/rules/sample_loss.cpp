@@ -222,35 +222,35 @@ DTENSOR_RULES(sample_loss) {
   rules.dim_rule("multi_margin_loss", margin_loss)
       .with_meta(multi_margin_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::margin_loss_local)
+      .with_local_kernel(detail::boxed(detail::margin_loss_local))
       .as_region();
   rules.dim_rule("multilabel_margin_loss_forward", margin_loss)
       .with_meta(multilabel_margin_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::margin_loss_local)
+      .with_local_kernel(detail::boxed(detail::margin_loss_local))
       .as_region();
   for (const auto* name :
        {"multi_margin_loss_backward", "multilabel_margin_loss_backward"}) {
     rules.dim_rule(name, margin_loss_backward)
         .with_meta(margin_backward_meta)
         .with_localize(keep_layouts)
-        .with_local_kernel(detail::margin_loss_backward_local);
+        .with_local_kernel(detail::boxed(detail::margin_loss_backward_local));
   }
   rules.dim_rule("_ctc_loss", ctc_loss)
       .with_meta(ctc_alpha_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::ctc_loss_local)
+      .with_local_kernel(detail::boxed(detail::ctc_loss_local))
       .no_strided();
   rules.dim_rule("_ctc_loss_backward", ctc_loss_backward)
       .with_meta(ctc_backward_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::ctc_loss_local)
+      .with_local_kernel(detail::boxed(detail::ctc_loss_local))
       .no_strided();
   for (const auto* name : {"ctc_loss.IntList", "ctc_loss.Tensor"}) {
     rules.dim_rule(name, ctc_loss)
         .with_meta(ctc_loss_meta)
         .with_localize(keep_layouts)
-        .with_local_kernel(detail::ctc_loss_local)
+        .with_local_kernel(detail::boxed(detail::ctc_loss_local))
         .no_strided()
         .as_region();
   }

@@ -102,28 +102,28 @@ DTENSOR_RULES(scan) {
   // Gradients are scans in the other direction, of totals of other ranks.
   rules.dim_rule("cumsum", scan_rule({0}))
       .with_localize(note_plain_scan)
-      .with_local_kernel(cumsum_local)
+      .with_local_kernel(boxed(cumsum_local))
       .as_region();
   rules.dim_rule("cumprod", scan_rule())
       .with_localize(note_plain_scan_of_some)
-      .with_local_kernel(cumprod_local)
+      .with_local_kernel(boxed(cumprod_local))
       .as_region();
   for (const auto* name : {"cummax", "cummin"}) {
     rules.dim_rule(name, scan_rule())
         .with_meta(scanned_and_indices)
         .with_localize(note_plain_scan_of_some)
-        .with_local_kernel(running_extreme_local)
+        .with_local_kernel(boxed(running_extreme_local))
         .as_region();
   }
   rules.dim_rule("logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
       .with_localize(note_plain_scan)
-      .with_local_kernel(logcumsumexp_local)
+      .with_local_kernel(boxed(logcumsumexp_local))
       .as_region();
   rules.dim_rule("_logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
       .with_localize(note_plain_scan)
-      .with_local_kernel(logcumsumexp_local);
+      .with_local_kernel(boxed(logcumsumexp_local));
   const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
   rules.dim_rule("glu", unsharded_dim_rule);

@@ -152,7 +152,7 @@ OpRule& detail::add_spatial(
     const std::string& name,
     DimRule rule) {
   return rules.dim_rule(name, std::move(rule))
-      .with_local_kernel(detail::zeros_if_empty);
+      .with_local_kernel(detail::boxed(detail::zeros_if_empty));
 }
 
 namespace {
