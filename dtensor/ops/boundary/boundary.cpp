@@ -8,7 +8,7 @@
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/grad_layout_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <ATen/ops/real.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <utility>
@@ -15,6 +16,20 @@ LocalKernel boxed(std::function<LocalKernelFunction> kernel) {
     KernelArgs args(op, *stack);
     kernel(args, decision);
   };
+}
+
+void fft_local(KernelArgs& args, const Decision& decision) {
+  const auto self = args.tensor("self");
+  const auto& result = *decision.outputs[0];
+  if (self.numel() > 0 || result.numel() == 0) {
+    args.run_operator();
+    args.stack().back() = args.stack().back().toTensor().contiguous();
+    return;
+  }
+  // Libraries of transforms refuse an empty shard.
+  const bool is_real = !at::isComplexType(result.dtype());
+  const auto converted = is_real ? at::real(self) : self.to(result.dtype());
+  args.returns(converted.reshape(result.local_sizes()));
 }
 
 } // namespace dtensor::detail
