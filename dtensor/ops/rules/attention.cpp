@@ -272,8 +272,8 @@ void note_fused_gradients(const OpCall& call, Decision& decision) {
 void note_plain_call(const OpCall& call, Decision& decision) {
   const bool picks = picks_keys(call, decision);
   for (size_t i = 1; i <= 2; ++i) {
-    if (picks && decision.inputs[i] == nullptr) {
-      decision.inputs[i] = call.inputs[i].spec;
+    if (picks) {
+      detail::keep_layout(call, decision, i);
     }
   }
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&

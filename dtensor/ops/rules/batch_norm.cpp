@@ -203,10 +203,9 @@ Strategies native_batch_norm_backward(const OpCall& call, int64_t) {
   for (int64_t d = 0; d < call.inputs[1].dim(); ++d) {
     all.push_back(place(d));
   }
-  Strategy linear;
-  linear.inputs.resize(call.inputs.size(), Replicate());
-  linear.inputs[0] = Partial(ReduceOp::kSum);
-  linear.outputs.resize(3, Partial(ReduceOp::kSum));
+  const Placement sum = Partial(ReduceOp::kSum);
+  Strategy linear{{sum, sum, sum}, Placements(call.inputs.size(), Replicate())};
+  linear.inputs[0] = sum;
   all.push_back(std::move(linear));
   return all;
 }

@@ -207,8 +207,8 @@ std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
   const auto& weight = *call.input("weight")->spec;
   const Sizes bias{Channels(call).out()};
   return {
-      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
-      mask[1] ? dense(weight.sizes(), weight.dtype()) : undefined(),
+      mask[0] ? dense_like(input) : undefined(),
+      mask[1] ? dense_like(weight) : undefined(),
       mask[2] ? dense(bias, weight.dtype()) : undefined()};
 }
 
@@ -226,9 +226,7 @@ void note_sharded_space(const OpCall& call, Decision& decision) {
   }
   decision.is_plain_call = false;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (decision.inputs[i] == nullptr) {
-      decision.inputs[i] = call.inputs[i].spec;
-    }
+    keep_layout(call, decision, i);
   }
 }
 

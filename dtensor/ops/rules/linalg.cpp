@@ -7,6 +7,7 @@
 // Gradients are those of the local operator, since LibTorch's formulas create
 // plain tensors.
 #include <dtensor/ops/rules/linalg_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -43,10 +44,8 @@ void add_right_hand_sides(
     size_t rhs,
     Strategies& strategies) {
   const auto from_end = independent_dim(call);
-  Strategy s;
-  s.inputs.resize(call.inputs.size(), Replicate());
+  auto s = all_alike(call, Replicate());
   s.inputs[rhs] = Shard(call.inputs[rhs].dim() - from_end);
-  s.outputs.resize(call.outputs.size(), Replicate());
   s.outputs[0] = Shard(call.outputs[0].dim() - from_end);
   strategies.push_back(std::move(s));
 }
@@ -119,14 +118,6 @@ std::vector<OutputMeta> trace_meta(const OpCall& call) {
       self);
   const bool integral = at::isIntegralType(self.dtype(), true);
   return {{{}, {}, integral ? at::kLong : self.dtype()}};
-}
-
-// Keeps the layout of the input, from which the local kernel computes where its
-// diagonal begins.
-void keep_layout(const OpCall& call, Decision& decision) {
-  if (decision.inputs[0] == nullptr) {
-    decision.inputs[0] = call.inputs[0].spec;
-  }
 }
 
 // Marks calls that check no errors, which the operator itself can run.
@@ -313,7 +304,7 @@ DTENSOR_RULES(linalg) {
   rules.dim_rule("linalg_cross", cross);
   rules.dim_rule("trace", trace)
       .with_meta(trace_meta)
-      .with_localize(keep_layout)
+      .with_localize(keep_layouts)
       .with_local_kernel(boxed(trace_local))
       .no_strided()
       .as_region();

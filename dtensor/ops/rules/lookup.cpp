@@ -192,8 +192,8 @@ void keep_weight_spec(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !decision.layout_of(call, 0).is_sharded(0) &&
       numel(decision.layout_of(call, 1).local_sizes()) > 0 &&
       !call.bool_arg("sparse");
-  if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
-    decision.inputs[0] = call.inputs[0].spec;
+  if (!decision.is_plain_call) {
+    detail::keep_layout(call, decision, 0);
   }
 }
 

@@ -90,11 +90,10 @@ Strategy partial(
     ReduceOp op,
     const PartialWays& ways,
     const std::vector<size_t>& operands) {
-  Strategy s;
-  s.outputs.resize(
-      call.outputs.size(),
-      Partial(ways.order == Order::kReversed ? reversed(op) : op));
-  s.inputs.resize(call.inputs.size(), Replicate());
+  const auto out = ways.order == Order::kReversed ? reversed(op) : op;
+  Strategy s{
+      Placements(call.outputs.size(), Partial(out)),
+      Placements(call.inputs.size(), Replicate())};
   for (const size_t i : operands) {
     s.inputs[i] = Partial(op);
   }

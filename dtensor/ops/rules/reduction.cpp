@@ -272,8 +272,8 @@ void localize_place(const OpCall& call, Decision& decision) {
   const auto dim = is_named ? call.dim_arg("dim", spec.dim()) : 0;
   decision.is_plain_call = !is_named || !spec.is_sharded(dim) ||
       spec.sizes()[static_cast<size_t>(dim)] == 0;
-  if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
-    decision.inputs[0] = call.inputs[0].spec;
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
   }
 }
 

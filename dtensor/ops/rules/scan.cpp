@@ -19,12 +19,7 @@ using namespace detail;
 
 std::vector<OutputMeta> scanned_and_indices(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
-  return {dense(self.sizes(), self.dtype()), dense(self.sizes(), at::kLong)};
-}
-
-std::vector<OutputMeta> like_second(const OpCall& call) {
-  const auto& self = *call.inputs[1].spec;
-  return {dense(self.sizes(), self.dtype())};
+  return {dense_like(self), dense(self.sizes(), at::kLong)};
 }
 
 // Returns the strategies of renorm, which scales each slice along `dim` by its
@@ -50,9 +45,7 @@ DimRule scan_rule(std::vector<size_t> linear = {}) {
     if (std::ranges::none_of(now, [&](const Placement& p) {
           return p.is_strided_shard() && p.dim() == dim;
         })) {
-      Strategy along{{}, {Shard(dim)}};
-      along.outputs.resize(call.outputs.size(), Shard(dim));
-      strategies.push_back(std::move(along));
+      strategies.push_back(all_alike(call, Shard(dim)));
     }
     return strategies;
   };
@@ -127,7 +120,8 @@ DTENSOR_RULES(scan) {
   const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
   rules.dim_rule("glu", unsharded_dim_rule);
-  rules.dim_rule("glu_backward", along_dim_rule({0})).with_meta(like_second);
+  rules.dim_rule("glu_backward", along_dim_rule({0}))
+      .with_meta(dense_like_second);
   for (const auto* name : {"_softmax", "_log_softmax"}) {
     rules.dim_rule(name, detail::along_dim_rule());
   }

@@ -18,13 +18,6 @@
 
 namespace dtensor {
 
-Strategy detail::all_alike(const OpCall& call, const Placement& p) {
-  Strategy s;
-  s.outputs.resize(call.outputs.size(), p);
-  s.inputs.resize(call.inputs.size(), p);
-  return s;
-}
-
 void detail::add_linear_in_first(const OpCall& call, Strategies& strategies) {
   if (c10::isIntegralType(call.inputs[0].spec->dtype(), true)) {
     return;
@@ -123,8 +116,7 @@ LocalizeRule detail::note_space(int64_t space) {
     for (auto dim = self.dim() - space; dim < self.dim(); ++dim) {
       if (self.is_sharded(dim)) {
         decision.is_plain_call = false;
-        decision.inputs[0] = decision.inputs[0] == nullptr ? call.inputs[0].spec
-                                                           : decision.inputs[0];
+        keep_layout(call, decision, 0);
       }
     }
   };
@@ -159,8 +151,7 @@ namespace {
 
 // Returns the shape of self, a later operand of a backward operator.
 std::vector<OutputMeta> dense_like_self(const OpCall& call) {
-  const auto& self = *call.input("self")->spec;
-  return {detail::dense(self.sizes(), self.dtype())};
+  return {detail::dense_like(*call.input("self")->spec)};
 }
 
 } // namespace
