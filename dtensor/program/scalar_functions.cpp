@@ -26,7 +26,6 @@ using Args = c10::ArrayRef<IValue>;
       "[{}] an integer in the graph overflows 64 bits. Call it with sizes "
       "that it was exported for.",
       kProgram);
-  TORCH_INTERNAL_ASSERT(false);
 }
 
 int64_t checked(bool overflows, int64_t value) {
