@@ -231,7 +231,6 @@ set(DTENSOR_COMM_SOURCES
 
 # Sources of the modules that cmake/mpi.cmake defines.
 set(DTENSOR_MPI_SOURCES
-  dtensor/contrib/mpi/module.cpp
   dtensor/contrib/mpi/mpi_group.cpp
   dtensor/contrib/mpi/mpi_group_impl.h
   dtensor/contrib/mpi/runtime.cpp
@@ -613,7 +612,6 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/checksums_impl.h
   dtensor/weights/gguf.cpp
   dtensor/weights/gguf_cursor_impl.h
-  dtensor/weights/gguf_metadata.cpp
   dtensor/weights/json_document.cpp
   dtensor/weights/json_document_impl.h
   dtensor/weights/json_view.cpp
@@ -703,7 +701,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_graph_impl.h
   dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
-  dtensor/program/read_scope.cpp
   dtensor/program/routes.cpp
   dtensor/program/run_program.cpp
   dtensor/program/sample_inputs.cpp
@@ -734,8 +731,6 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/comm_report_impl.h
   dtensor/debug/compare_replicas.cpp
   dtensor/debug/compare_replicas_impl.h
-  dtensor/debug/digest.cpp
-  dtensor/debug/digest_impl.h
   dtensor/debug/explain.cpp
   dtensor/debug/explain_call.cpp
   dtensor/debug/explain_call_impl.h

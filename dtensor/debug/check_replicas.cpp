@@ -7,7 +7,6 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/debug/compare_replicas_impl.h>
-#include <dtensor/debug/digest_impl.h>
 #include <dtensor/debug/loss_watch_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>

@@ -5,9 +5,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/debug/digest_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
@@ -19,7 +19,43 @@
 #include <optional>
 #include <utility>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace dtensor::detail {
+
+uint64_t digest_bytes(const void* bytes, size_t count) {
+  return XXH3_64bits(bytes, count);
+}
+
+uint64_t digest_of(const at::Tensor& t) {
+  if (!t.defined()) {
+    return 0;
+  }
+  uint64_t digest = static_cast<uint64_t>(t.scalar_type()) + 1;
+  for (const auto size : t.sizes()) {
+    digest = mix_digest(digest, static_cast<uint64_t>(size));
+  }
+  if (t.is_meta()) {
+    return digest;
+  }
+  const auto values =
+      t.detach().resolve_conj().resolve_neg().cpu().contiguous();
+  return mix_digest(
+      digest, digest_bytes(values.const_data_ptr(), values.nbytes()));
+}
+
+uint64_t LastDigest::of(const at::Tensor& tensor) {
+  const bool is_same = tensor.is_same(tensor_) && !tensor.is_inference() &&
+      tensor._version() == version_;
+  if (!is_same) {
+    tensor_ = tensor;
+    version_ = tensor.is_inference() ? 0 : tensor._version();
+    digest_ = digest_of(tensor);
+  }
+  return digest_;
+}
+
 namespace {
 
 std::string draw_text(const at::Tensor& draw) {
@@ -124,12 +160,6 @@ bool have_one_fingerprint(
       both.begin(), both.end(), largest.const_data_ptr<int64_t>());
 }
 
-// "rank 1", "ranks 1, 3".
-std::string text_of_ranks(const std::vector<int64_t>& ranks) {
-  return c10::str(
-      ranks.size() == 1 ? "rank " : "ranks ", c10::Join(", ", ranks));
-}
-
 // "0.5 on rank 0; 0.7 on ranks 1, 2", in the order of the first ranks.
 std::string text_by_value(
     const std::vector<std::string>& values,
@@ -145,8 +175,7 @@ std::string text_by_value(
   }
   std::vector<std::string> parts;
   for (const auto& [value, those] : holders) {
-    parts.push_back(
-        detail::format_text("{} on {}", value, text_of_ranks(those)));
+    parts.push_back(detail::format_text("{} on {}", value, rank_list(those)));
   }
   return c10::Join("; ", parts);
 }
@@ -207,10 +236,9 @@ class Difference {
     }
     const auto values = of_all(i, &ReplicaLine::value);
     if (shapes[0] == "state") {
-      return values[0].empty()
-          ? "the state on " + text_of_ranks(others(digests)) +
-              " differs from that on " + text_of_ranks({group_.ranks()[0]})
-          : text_by_value(values, group_.ranks());
+      return values[0].empty() ? "the state on " + rank_list(others(digests)) +
+              " differs from that on " + rank_list({group_.ranks()[0]})
+                               : text_by_value(values, group_.ranks());
     }
     const auto [distances, magnitude] =
         differences(group_, where_.mesh, mine.tensor);
@@ -257,7 +285,7 @@ class Difference {
     return detail::format_text(
         "the {} of {} {} by up to {} from that of rank {}",
         shape,
-        text_of_ranks(ranks),
+        rank_list(ranks),
         ranks.size() == 1 ? "differs" : "differ",
         largest,
         group_.ranks()[0]);
