@@ -4,7 +4,6 @@
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/backend/gloo_threads_impl.h>
 #include <dtensor/comm/backend/message_of_impl.h>
-#include <dtensor/comm/backend/reduce_impl.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
@@ -20,7 +19,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 
 namespace dtensor {
 

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <dtensor/layout/shard_math.h>
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_set>
 #include <utility>
 

@@ -14,7 +14,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <utility>
 #include <variant>
 
 namespace dtensor::detail {

@@ -4,7 +4,6 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>

@@ -6,7 +6,6 @@
 #include <dtensor/error.h>
 #include <dtensor/program/graph_reader_impl.h>
 
-#include <exception>
 #include <string_view>
 #include <utility>
 

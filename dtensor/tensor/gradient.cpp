@@ -29,7 +29,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>

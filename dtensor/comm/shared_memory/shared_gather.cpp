@@ -11,8 +11,6 @@
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/shared_memory/shared_arena_impl.h>
 
-#include <algorithm>
-
 namespace dtensor::detail {
 namespace {
 

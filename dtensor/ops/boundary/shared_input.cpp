@@ -45,7 +45,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

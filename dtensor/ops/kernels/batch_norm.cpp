@@ -22,7 +22,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <numeric>
 #include <string>

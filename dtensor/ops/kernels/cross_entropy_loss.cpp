@@ -6,7 +6,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 

@@ -10,7 +10,6 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <utility>
 #include <vector>
 
 namespace dtensor::detail {

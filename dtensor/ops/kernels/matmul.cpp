@@ -5,7 +5,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
-#include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_internals.h>

@@ -4,7 +4,6 @@
 // for each.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/error.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
 

@@ -24,8 +24,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
-#include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -21,8 +21,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace dtensor {

@@ -12,8 +12,6 @@
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/rules/spatial_impl.h>
 
-#include <algorithm>
-
 namespace dtensor {
 namespace {
 

@@ -16,8 +16,6 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
-#include <algorithm>
-
 namespace dtensor {
 namespace {
 

@@ -7,9 +7,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
-#include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace dtensor {
 namespace {

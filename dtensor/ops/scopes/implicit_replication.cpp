@@ -19,7 +19,6 @@
 #include <torch/library.h>
 
 #include <optional>
-#include <utility>
 
 namespace dtensor {
 namespace detail {

@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
-#include <utility>
 
 namespace dtensor {
 namespace {

@@ -16,11 +16,9 @@
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/wrap_impl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace dtensor::detail {
 namespace {

@@ -10,7 +10,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/decomposition_impl.h>
-#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/write_through_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>

@@ -7,7 +7,6 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/variants/view_result_impl.h>

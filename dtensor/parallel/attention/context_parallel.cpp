@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 namespace dtensor {
 namespace detail {

@@ -13,7 +13,6 @@
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/optim/optimizer.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
