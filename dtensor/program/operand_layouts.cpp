@@ -194,7 +194,8 @@ look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
 }
 
 const InPlaceArg* own_arg(const GraphNode& node, size_t arg) {
-  const auto found = std::ranges::find(node.in_place_args, arg, &InPlaceArg::arg);
+  const auto found =
+      std::ranges::find(node.in_place_args, arg, &InPlaceArg::arg);
   return found == node.in_place_args.end() ? nullptr : &*found;
 }
 
@@ -246,8 +247,7 @@ std::vector<SpecPtr> OperandLayouts::later_layouts(
     const SpecPtr& first) const {
   std::vector<SpecPtr> wanted = {first};
   const auto& uses = graph_.uses[slot];
-  const auto first_use = std::ranges::lower_bound(
-      uses, node, [](const Use& use, size_t at) { return use.node < at; });
+  const auto first_use = std::ranges::lower_bound(uses, node, {}, &Use::node);
   const auto count = std::min(uses.end() - first_use, kMostLaterUses);
   for (auto use = first_use; use != first_use + count; ++use) {
     const auto& seen = seen_[use->node];

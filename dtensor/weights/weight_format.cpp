@@ -236,17 +236,20 @@ const Format* numbered(
 } // namespace
 
 const WeightFormat* safetensors_format(std::string_view name) {
-  const auto* found = std::ranges::find(kSafetensors, name, &WeightFormat::name);
+  const auto* found =
+      std::ranges::find(kSafetensors, name, &WeightFormat::name);
   return found == kSafetensors.end() ? nullptr : found;
 }
 
 const WeightFormat* safetensors_format(at::ScalarType dtype) {
-  const auto* found = std::ranges::find(kSafetensors, dtype, &WeightFormat::dtype);
+  const auto* found =
+      std::ranges::find(kSafetensors, dtype, &WeightFormat::dtype);
   return found == kSafetensors.end() ? nullptr : found;
 }
 
 int64_t unreadable_safetensors_bits(std::string_view name) {
-  const auto* found = std::ranges::find(kUnreadableSafetensors, name, &Unreadable::name);
+  const auto* found =
+      std::ranges::find(kUnreadableSafetensors, name, &Unreadable::name);
   return found == kUnreadableSafetensors.end() ? 0 : found->bits;
 }
 
