@@ -431,13 +431,12 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/batch_norm.cpp
-  dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
-  dtensor/ops/rules/gathered.cpp
+  dtensor/ops/rules/without_rule.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/linalg.cpp
   dtensor/ops/rules/linalg_impl.h
@@ -677,7 +676,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
   dtensor/program/find_pairs_impl.h
-  dtensor/program/find_products.cpp
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
   dtensor/program/graph_reader_impl.h
