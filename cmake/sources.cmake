@@ -390,7 +390,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
   dtensor/ops/kernels/pointwise.cpp
-  dtensor/ops/kernels/spatial.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
@@ -402,6 +401,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
+  dtensor/ops/kernels/spatial.cpp
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
@@ -436,7 +436,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
-  dtensor/ops/rules/without_rule.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/linalg.cpp
   dtensor/ops/rules/linalg_impl.h
@@ -463,6 +462,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/spatial.cpp
   dtensor/ops/rules/spatial_impl.h
   dtensor/ops/rules/view.cpp
+  dtensor/ops/rules/without_rule.cpp
   dtensor/ops/scopes/decomposition.cpp
   dtensor/ops/scopes/decomposition_impl.h
   dtensor/ops/scopes/explicit_redistribution.cpp
