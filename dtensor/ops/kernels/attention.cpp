@@ -4,6 +4,7 @@
 // keys and values of query heads that this rank does not hold.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
@@ -50,13 +51,7 @@ struct Attention {
 };
 
 std::vector<int64_t> heads_here(const Spec& spec) {
-  std::vector<int64_t> heads;
-  for (const auto& interval : local_intervals(spec, spec.dim() - 3)) {
-    for (auto head = interval.begin; head < interval.end; ++head) {
-      heads.push_back(head);
-    }
-  }
-  return heads;
+  return detail::indices_in(local_intervals(spec, spec.dim() - 3));
 }
 
 // Returns, for each query head of this rank, its head of the keys or values

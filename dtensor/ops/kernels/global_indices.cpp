@@ -8,25 +8,12 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/intervals_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
 
 namespace dtensor::detail {
-namespace {
-
-// Returns the global index of each local index.
-at::Tensor table_of(const Intervals& held) {
-  std::vector<int64_t> all;
-  for (const auto& interval : held) {
-    for (auto i = interval.begin; i < interval.end; ++i) {
-      all.push_back(i);
-    }
-  }
-  return at::tensor(all, at::kLong);
-}
-
-} // namespace
 
 at::Tensor to_global_indices(const at::Tensor& local, const Intervals& held) {
   if (local.numel() == 0) {
@@ -35,7 +22,7 @@ at::Tensor to_global_indices(const at::Tensor& local, const Intervals& held) {
   if (held.size() == 1) {
     return local + held[0].begin;
   }
-  const auto table = table_of(held).to(local.device());
+  const auto table = at::tensor(indices_in(held), at::kLong).to(local.device());
   return table.index_select(0, local.reshape({-1})).view(local.sizes());
 }
 

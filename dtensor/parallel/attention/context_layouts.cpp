@@ -11,6 +11,7 @@
 #include <dtensor/parallel/attention/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
@@ -164,14 +165,7 @@ Placements gradient_layout(const Placements& layout, const Placements& query) {
 }
 
 std::vector<int64_t> heads_here(const at::Tensor& t) {
-  std::vector<int64_t> heads;
-  for (const auto& held :
-       local_intervals(*spec_of(t), t.dim() - kHeadsFromEnd)) {
-    for (auto head = held.begin; head < held.end; ++head) {
-      heads.push_back(head);
-    }
-  }
-  return heads;
+  return indices_in(local_intervals(*spec_of(t), t.dim() - kHeadsFromEnd));
 }
 
 // Returns the index of each query head's key head among the local ones, or
