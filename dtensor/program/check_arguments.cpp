@@ -288,10 +288,10 @@ void check_division(const Arguments& args) {
       "it divides the least integer by -1, which overflows");
 }
 
-using Check = void (*)(const Arguments&);
+using CheckOfCall = void (*)(const Arguments&);
 
 // Returns the check for an operator, or null if LibTorch checks all arguments.
-Check check_of(std::string_view name) {
+CheckOfCall check_of(std::string_view name) {
   constexpr std::string_view kAten = "aten::";
   if (!name.starts_with(kAten)) {
     return nullptr;
