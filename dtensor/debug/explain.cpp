@@ -21,13 +21,6 @@ namespace {
 
 using Values = c10::ArrayRef<c10::IValue>;
 
-bool has_dtensor(Values values) {
-  bool any = false;
-  visit_tensors(
-      values, [&](const at::Tensor& t, size_t, int) { any |= is_dtensor(t); });
-  return any;
-}
-
 void count(const CollectiveEvent& event, CommTotal& total) {
   total.count += 1;
   total.payload_bytes += event.payload_bytes;
@@ -115,7 +108,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
     const auto given = inputs_of(call);
     const Values inputs(given.data(), given.size());
     Running running{{}, 0, std::uncaught_exceptions()};
-    if (has_dtensor(inputs)) {
+    if (any_tensor(inputs, is_dtensor)) {
       begin({call.name(), call.overload_name()}, inputs, running);
     }
     running_.push_back(std::move(running));
@@ -158,7 +151,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
     }
     const auto info = info_of(*op);
     const auto args = last_of(inputs, info->num_args);
-    if (has_dtensor(args)) {
+    if (any_tensor(args, is_dtensor)) {
       running.call = explain_call(*info, args);
       running.num_returns = info->num_returns;
     }

@@ -126,14 +126,6 @@ bool any_of(const std::vector<SpecPtr>& wanted) {
       wanted, [](const auto& spec) { return spec != nullptr; });
 }
 
-bool all_replicated(Args args) {
-  bool all = true;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    all = all && (!is_dtensor(t) || spec_of(t)->is_replicated());
-  });
-  return all;
-}
-
 std::vector<SpecPtr>
 wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
   std::vector<SpecPtr> as_they_are(args.size());

@@ -286,14 +286,6 @@ bool adds_rows(const KernelArgs& args) {
       (!last || whole(offsets)[-1].item<int64_t>() == ids.numel());
 }
 
-bool is_replicated(c10::ArrayRef<c10::IValue> args) {
-  bool all = true;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    all &= !is_dtensor(t) || spec_of(t)->is_replicated();
-  });
-  return all;
-}
-
 // Runs the plain operator on a table of one column, which checks the operands.
 // The results except the first do not depend on the columns.
 torch::jit::Stack run_one_column(
@@ -313,7 +305,7 @@ torch::jit::Stack run_one_column(
 void embedding_bag(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto given = last_args(*stack, op.schema().arguments().size());
-  if (is_replicated(given) || !adds_rows(args)) {
+  if (all_replicated(given) || !adds_rows(args)) {
     run_gathered(op, stack);
     return;
   }
