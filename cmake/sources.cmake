@@ -29,7 +29,6 @@ set(DTENSOR_LAYOUT_HEADERS
 )
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
-  dtensor/layout/edge_padding_impl.h
   dtensor/layout/flattened_slice.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/intervals_impl.h
@@ -110,15 +109,11 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group/mesh_groups_impl.h
   dtensor/comm/group/owner.cpp
   dtensor/comm/group/owner_impl.h
-  dtensor/comm/group/plain_tensors_impl.h
   dtensor/comm/group/recorded_impl.h
   dtensor/comm/group/redistribution_scope_impl.h
   dtensor/comm/group/shard_buffers.cpp
   dtensor/comm/group/shard_buffers_impl.h
   dtensor/comm/group_async.cpp
-  dtensor/comm/hybrid/hybrid_rank_impl.h
-  dtensor/comm/hybrid/run_hybrid.cpp
-  dtensor/comm/hybrid/run_hybrid_impl.h
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/in_flight.cpp
   dtensor/comm/init_device_mesh.cpp
@@ -182,8 +177,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/rank/rank_local_impl.h
   dtensor/comm/rank/rank_memory.cpp
   dtensor/comm/rank/rank_memory_impl.h
-  dtensor/comm/rank/small_memory.cpp
-  dtensor/comm/rank/small_memory_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/shared_memory/rows_impl.h
@@ -204,8 +197,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/shared_memory/shared_segment.cpp
   dtensor/comm/shared_memory/shared_segment_impl.h
   dtensor/comm/shared_memory/shared_waits.cpp
-  dtensor/comm/shared_memory/shown_results.cpp
-  dtensor/comm/shared_memory/shown_results_impl.h
   dtensor/comm/threads/all_gather.cpp
   dtensor/comm/threads/all_reduce.cpp
   dtensor/comm/threads/all_to_all.cpp
@@ -232,7 +223,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/thread_hub.cpp
   dtensor/comm/threads/thread_hub_impl.h
   dtensor/comm/threads/thread_meeting_impl.h
-  dtensor/comm/threads/thread_rank_impl.h
   dtensor/comm/spin.cpp
   dtensor/comm/transport_backend.cpp
   dtensor/comm/world.cpp
@@ -241,17 +231,12 @@ set(DTENSOR_COMM_SOURCES
 
 # Sources of the modules that cmake/mpi.cmake defines.
 set(DTENSOR_MPI_SOURCES
-  dtensor/contrib/mpi/channel.cpp
-  dtensor/contrib/mpi/channel_impl.h
-  dtensor/contrib/mpi/module.cpp
   dtensor/contrib/mpi/mpi_group.cpp
   dtensor/contrib/mpi/mpi_group_impl.h
   dtensor/contrib/mpi/runtime.cpp
   dtensor/contrib/mpi/runtime_impl.h
   dtensor/contrib/mpi/transfer.cpp
   dtensor/contrib/mpi/transfer_impl.h
-  dtensor/contrib/mpi/types.cpp
-  dtensor/contrib/mpi/types_impl.h
 )
 
 # One of these for a LibTorch with NCCL, the other without.
@@ -305,8 +290,6 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
-  dtensor/tensor/grad_layout.cpp
-  dtensor/tensor/grad_layout_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
   dtensor/tensor/inner_nodes.cpp
@@ -383,8 +366,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/install/kernels.cpp
   dtensor/ops/install/kernels_impl.h
   dtensor/ops/install/plain_gradient.cpp
-  dtensor/ops/kernels/argmax.cpp
-  dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
   dtensor/ops/kernels/batch_norm.cpp
   dtensor/ops/kernels/batch_norm_autograd.cpp
@@ -398,39 +379,30 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
-  dtensor/ops/kernels/embedding_bag.cpp
-  dtensor/ops/kernels/fft.cpp
   dtensor/ops/kernels/fused.cpp
   dtensor/ops/kernels/global_indices.cpp
   dtensor/ops/kernels/global_indices_impl.h
   dtensor/ops/kernels/kernel_args_impl.h
   dtensor/ops/kernels/linalg.cpp
   dtensor/ops/kernels/local_kernels_impl.h
-  dtensor/ops/kernels/lookup.cpp
+  dtensor/ops/kernels/local_kernels.cpp
   dtensor/ops/kernels/loss.cpp
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
-  dtensor/ops/kernels/picked.cpp
-  dtensor/ops/kernels/picked_impl.h
   dtensor/ops/kernels/pointwise.cpp
-  dtensor/ops/kernels/pooling.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
-  dtensor/ops/kernels/resampling.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
-  dtensor/ops/kernels/sample_loss.cpp
   dtensor/ops/kernels/scan.cpp
-  dtensor/ops/kernels/selection.cpp
-  dtensor/ops/kernels/shard_rows.cpp
-  dtensor/ops/kernels/shard_rows_impl.h
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
+  dtensor/ops/kernels/spatial.cpp
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
@@ -461,15 +433,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/batch_norm.cpp
-  dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
-  dtensor/ops/rules/creation.cpp
-  dtensor/ops/rules/embedding.cpp
   dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
-  dtensor/ops/rules/gathered.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/linalg.cpp
   dtensor/ops/rules/linalg_impl.h
@@ -496,6 +464,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/spatial.cpp
   dtensor/ops/rules/spatial_impl.h
   dtensor/ops/rules/view.cpp
+  dtensor/ops/rules/without_rule.cpp
   dtensor/ops/scopes/decomposition.cpp
   dtensor/ops/scopes/decomposition_impl.h
   dtensor/ops/scopes/explicit_redistribution.cpp
@@ -644,7 +613,6 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/checksums_impl.h
   dtensor/weights/gguf.cpp
   dtensor/weights/gguf_cursor_impl.h
-  dtensor/weights/gguf_metadata.cpp
   dtensor/weights/json_document.cpp
   dtensor/weights/json_document_impl.h
   dtensor/weights/json_view.cpp
@@ -710,28 +678,21 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
   dtensor/program/find_pairs_impl.h
-  dtensor/program/find_products.cpp
-  dtensor/program/find_uses.cpp
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
   dtensor/program/graph_reader_impl.h
-  dtensor/program/graph_text.cpp
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
   dtensor/program/load_program.cpp
-  dtensor/program/make_list.cpp
   dtensor/program/make_modules.cpp
-  dtensor/program/merged_plan.cpp
   dtensor/program/module_tree.cpp
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
   dtensor/program/operator_graph.cpp
   dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
-  dtensor/program/pickle_constants.cpp
-  dtensor/program/pickle_constants_impl.h
+  dtensor/program/pickle_objects.cpp
   dtensor/program/pickle_objects_impl.h
-  dtensor/program/pickle_reach.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
@@ -740,7 +701,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_graph_impl.h
   dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
-  dtensor/program/read_scope.cpp
   dtensor/program/routes.cpp
   dtensor/program/run_program.cpp
   dtensor/program/sample_inputs.cpp
@@ -771,8 +731,6 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/comm_report_impl.h
   dtensor/debug/compare_replicas.cpp
   dtensor/debug/compare_replicas_impl.h
-  dtensor/debug/digest.cpp
-  dtensor/debug/digest_impl.h
   dtensor/debug/explain.cpp
   dtensor/debug/explain_call.cpp
   dtensor/debug/explain_call_impl.h

@@ -32,28 +32,17 @@ std::optional<uint64_t> number_of(const std::string& name) {
                                                        : std::nullopt;
 }
 
-std::vector<fs::path> entries_in(const std::string& folder) {
-  std::vector<fs::path> entries;
-  std::error_code none; // entries may vanish concurrently
-  for (fs::directory_iterator entry(folder, none);
-       !none && entry != fs::directory_iterator();
-       entry.increment(none)) {
-    entries.push_back(entry->path());
-  }
-  return entries;
-}
-
 // Returns all checkpoints in the folder, sorted by number.
 std::vector<fs::path> checkpoints_in(const std::string& folder) {
   std::vector<std::pair<uint64_t, fs::path>> found;
   std::error_code none;
-  for (const auto& path : entries_in(folder)) {
+  for (const auto& path : detail::entries_of(folder)) {
     const auto number = number_of(path.filename().string());
     if (number && fs::exists(path / detail::kManifest, none)) {
       found.emplace_back(*number, path);
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   std::vector<fs::path> paths;
   for (auto& item : found) {
     paths.push_back(std::move(item.second));
@@ -90,7 +79,7 @@ void hide_and_remove(const fs::path& path) {
 }
 
 void remove_leftovers(const std::string& folder) {
-  for (const auto& path : entries_in(folder)) {
+  for (const auto& path : detail::entries_of(folder)) {
     const auto name = path.filename().string();
     const bool is_removed = name.ends_with(kRemoved);
     if (!name.starts_with(".") || (!is_removed && !name.ends_with(kSaving)) ||

@@ -154,6 +154,18 @@ bool rename_folder(
   return false;
 }
 
+std::vector<std::filesystem::path> entries_of(
+    const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error);
+       !error && entry != std::filesystem::directory_iterator();
+       entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  return entries;
+}
+
 bool is_there(const std::string& path) {
   struct stat about {};
   return ::lstat(path.c_str(), &about) == 0;
@@ -217,17 +229,6 @@ bool is_named_by_saver(std::string_view name) {
     }
   }
   return false;
-}
-
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error);
-       !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    entries.push_back(entry->path());
-  }
-  return entries;
 }
 
 } // namespace

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -58,6 +60,11 @@ bool rename_folder(
     const std::string& from,
     const std::string& to,
     bool overwrite);
+
+/// Returns the entries of the folder as far as they can be read. They may
+/// vanish concurrently.
+std::vector<std::filesystem::path> entries_of(
+    const std::filesystem::path& folder);
 
 /// Returns true if an entry with that name exists, including a dangling link.
 bool is_there(const std::string& path);

@@ -202,7 +202,7 @@ class Loading {
   bool has_another_name(const detail::TiedNames& tied, const std::string& name)
       const {
     const auto& names = tied.names_of(name);
-    return std::any_of(names.begin(), names.end(), [&](const auto& other) {
+    return std::ranges::any_of(names, [&](const auto& other) {
       return opened_.find(other) != nullptr;
     });
   }

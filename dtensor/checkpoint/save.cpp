@@ -30,7 +30,7 @@ using detail::SavedTensor;
 
 int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   const auto& ranks = group.ranks();
-  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  const auto found = std::ranges::find(ranks, rank);
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
       "[{}] \"{}\" is also on rank {}, which is not in the group that saves. "
@@ -174,7 +174,7 @@ struct Prepared {
     for (const auto& item : tensors) {
       check_can_be_saved(item);
       const auto ranks = holders(item, group);
-      const auto known = std::find(meshes.begin(), meshes.end(), ranks);
+      const auto known = std::ranges::find(meshes, ranks);
       mesh_of.push_back(static_cast<size_t>(known - meshes.begin()));
       if (known == meshes.end()) {
         meshes.push_back(ranks);
@@ -216,8 +216,7 @@ std::vector<detail::HeldTensor> layouts_of(
     const auto& meshes = other.at("meshes");
     for (size_t i = 0; i < alike.size(); ++i) {
       auto ranks = meshes.at(i).get<std::vector<int64_t>>();
-      if (std::find(alike[i].begin(), alike[i].end(), ranks) ==
-          alike[i].end()) {
+      if (std::ranges::find(alike[i], ranks) == alike[i].end()) {
         alike[i].push_back(std::move(ranks));
       }
     }
@@ -226,8 +225,7 @@ std::vector<detail::HeldTensor> layouts_of(
   for (size_t i = 0; i < prepared.tensors.size(); ++i) {
     const auto& item = prepared.tensors[i];
     const bool differs = !is_dtensor(item.tensor) &&
-        std::find(different.begin(), different.end(), item.name) !=
-            different.end();
+        std::ranges::find(different, item.name) != different.end();
     layouts.push_back(
         held(item, differs ? Meshes{{0}} : alike[prepared.mesh_of[i]]));
   }

@@ -16,7 +16,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <future>
 #include <map>
 #include <memory>

@@ -128,7 +128,7 @@ FileNote write_tensor_file(
     bool in_pieces,
     const std::map<std::string, std::string>& texts) {
   // Sorting by element size keeps every element aligned to its size.
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(tensors, [](const auto& a, const auto& b) {
     return std::pair(-item_bytes(a), a.name) <
         std::pair(-item_bytes(b), b.name);
   });

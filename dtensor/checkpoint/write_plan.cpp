@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 namespace dtensor::detail {
@@ -125,10 +124,9 @@ class Planner {
 
   WritePlan take_plan() {
     auto& boxes = plan_.boxes;
-    std::stable_sort(
-        boxes.begin(), boxes.end(), [](const auto& a, const auto& b) {
-          return std::pair(a.tensor, a.rank) < std::pair(b.tensor, b.rank);
-        });
+    std::ranges::stable_sort(boxes, [](const auto& a, const auto& b) {
+      return std::pair(a.tensor, a.rank) < std::pair(b.tensor, b.rank);
+    });
     for (size_t i = 1; i < boxes.size(); ++i) {
       if (boxes[i].tensor == boxes[i - 1].tensor &&
           boxes[i].rank == boxes[i - 1].rank) {
@@ -141,11 +139,11 @@ class Planner {
 
  private:
   std::vector<int64_t> least_loaded(std::vector<int64_t> ranks, int64_t count) {
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
+    std::ranges::stable_sort(ranks, [&](int64_t a, int64_t b) {
       return load_[static_cast<size_t>(a)] < load_[static_cast<size_t>(b)];
     });
     ranks.resize(static_cast<size_t>(count));
-    std::sort(ranks.begin(), ranks.end());
+    std::ranges::sort(ranks);
     return ranks;
   }
 
@@ -157,11 +155,10 @@ class Planner {
       const std::vector<int64_t>& ranks) {
     const auto shares = static_cast<int64_t>(ranks.size());
     const auto& sizes = box.sizes;
-    auto dim = std::find_if(sizes.begin(), sizes.end(), [&](int64_t size) {
-      return size >= shares;
-    });
+    auto dim = std::ranges::find_if(
+        sizes, [&](int64_t size) { return size >= shares; });
     if (dim == sizes.end()) {
-      dim = std::max_element(sizes.begin(), sizes.end());
+      dim = std::ranges::max_element(sizes);
     }
     const auto d = static_cast<size_t>(dim - sizes.begin());
     for (int64_t i = 0; i < shares; ++i) {
@@ -200,12 +197,11 @@ WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks) {
   }
   // Cells with a single holder leave no choice, so their load is counted first.
   // Then come the large cells, so that the small ones can even out the load.
-  std::stable_sort(
-      cells.begin(), cells.end(), [](const auto& a, const auto& b) {
-        const bool a_alone = a.ranks.size() == 1;
-        const bool b_alone = b.ranks.size() == 1;
-        return a_alone != b_alone ? a_alone : a.bytes > b.bytes;
-      });
+  std::ranges::stable_sort(cells, [](const auto& a, const auto& b) {
+    const bool a_alone = a.ranks.size() == 1;
+    const bool b_alone = b.ranks.size() == 1;
+    return a_alone != b_alone ? a_alone : a.bytes > b.bytes;
+  });
   Planner planner(ranks);
   for (const auto& cell : cells) {
     planner.add(cell);

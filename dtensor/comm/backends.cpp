@@ -110,9 +110,8 @@ Backends& backends() {
 } // namespace
 
 bool RendezvousInfo::is_on_one_host() const {
-  return std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
-    return host == hosts.front();
-  });
+  return std::ranges::all_of(
+      hosts, [&](const std::string& host) { return host == hosts.front(); });
 }
 
 void register_backend(const std::string& name, MakeBackend make) {

@@ -4,7 +4,6 @@
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/backend/gloo_threads_impl.h>
 #include <dtensor/comm/backend/message_of_impl.h>
-#include <dtensor/comm/backend/reduce_impl.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
@@ -20,7 +19,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 
 namespace dtensor {
 
@@ -249,7 +247,7 @@ InFlight C10dGroup::begin_even_all_gather(const at::Tensor& input) {
 InFlight C10dGroup::begin_all_gather(const Collective& c) {
   const at::Tensor& input = c.input();
   const Sizes& counts = c.sizes;
-  const int64_t longest = *std::max_element(counts.begin(), counts.end());
+  const int64_t longest = *std::ranges::max_element(counts);
   if (longest == 0) {
     return at::empty({0}, input.options());
   }

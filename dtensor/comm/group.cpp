@@ -93,6 +93,9 @@ void Group::check_owned_by_this_rank(std::string_view where) const {
 }
 
 CollectiveResult Group::run(Collective&& collective) {
+  if (collective.kind != CollectiveKind::kAllGatherStrings) {
+    observe(*this, collective);
+  }
   const BackendCall call(*backend_, collective);
   return std::move(backend_->submit(std::move(collective)).wait());
 }
@@ -104,10 +107,8 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   }
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
-  Collective collective{
-      .kind = CollectiveKind::kAllReduce, .op = op, .inputs = input};
-  observe(*this, collective);
-  return run(std::move(collective)).tensor;
+  return run({.kind = CollectiveKind::kAllReduce, .op = op, .inputs = input})
+      .tensor;
 }
 
 // Notifies observers within the call, but afterwards: only then is the size of
@@ -147,14 +148,12 @@ at::Tensor Group::reduce_scatter(
   const int64_t wrapped = wrap_dim("reduce_scatter", input, dim);
   check_total("reduce_scatter", *this, input, wrapped, sizes);
   check_reducible("reduce_scatter", input.scalar_type(), op);
-  Collective collective{
-      .kind = CollectiveKind::kReduceScatter,
-      .op = op,
-      .dim = wrapped,
-      .inputs = input,
-      .sizes = Sizes(sizes)};
-  observe(*this, collective);
-  return run(std::move(collective)).tensor;
+  return run({.kind = CollectiveKind::kReduceScatter,
+              .op = op,
+              .dim = wrapped,
+              .inputs = input,
+              .sizes = Sizes(sizes)})
+      .tensor;
 }
 
 std::vector<at::Tensor> Group::all_to_all(
@@ -166,12 +165,10 @@ std::vector<at::Tensor> Group::all_to_all(
   }
   check_one_each("all_to_all", *this, inputs);
   check_shapes("all_to_all", *this, inputs, shapes);
-  Collective collective{
-      .kind = CollectiveKind::kAllToAll,
-      .inputs = inputs,
-      .shapes = shapes.vec()};
-  observe(*this, collective);
-  return run(std::move(collective)).tensors;
+  return run({.kind = CollectiveKind::kAllToAll,
+              .inputs = inputs,
+              .shapes = shapes.vec()})
+      .tensors;
 }
 
 at::Tensor Group::shard_dim_alltoall(
@@ -185,14 +182,12 @@ at::Tensor Group::shard_dim_alltoall(
   }
   const auto [gathered, sharded] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall", *this, input, gathered, sizes);
-  Collective collective{
-      .kind = CollectiveKind::kAllToAll,
-      .dim = gathered,
-      .shard_dim = sharded,
-      .inputs = input,
-      .sizes = Sizes(sizes)};
-  observe(*this, collective);
-  return run(std::move(collective)).tensor;
+  return run({.kind = CollectiveKind::kAllToAll,
+              .dim = gathered,
+              .shard_dim = sharded,
+              .inputs = input,
+              .sizes = Sizes(sizes)})
+      .tensor;
 }
 
 at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
@@ -202,10 +197,10 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
   }
   check_defined("broadcast", input);
   check_member("broadcast", *this, root);
-  Collective collective{
-      .kind = CollectiveKind::kBroadcast, .root = root, .inputs = input};
-  observe(*this, collective);
-  return run(std::move(collective)).tensor;
+  return run({.kind = CollectiveKind::kBroadcast,
+              .root = root,
+              .inputs = input})
+      .tensor;
 }
 
 at::Tensor Group::scatter(
@@ -226,7 +221,6 @@ at::Tensor Group::scatter(
   } else {
     check_defined("scatter", like);
   }
-  observe(*this, collective);
   return run(std::move(collective)).tensor;
 }
 
@@ -237,30 +231,26 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
   }
   check_defined("gather", input);
   check_member("gather", *this, root);
-  Collective collective{
-      .kind = CollectiveKind::kGather, .root = root, .inputs = input};
-  observe(*this, collective);
-  return run(std::move(collective)).tensors;
+  return run({.kind = CollectiveKind::kGather, .root = root, .inputs = input})
+      .tensors;
 }
 
 void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
   check_owned_by_this_rank("send");
   check_defined("send", input);
   check_peer("send", *this, to);
-  Collective collective{
-      .kind = CollectiveKind::kSend, .root = to, .tag = tag, .inputs = input};
-  observe(*this, collective);
-  run(std::move(collective));
+  run({.kind = CollectiveKind::kSend, .root = to, .tag = tag, .inputs = input});
 }
 
 at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   check_owned_by_this_rank("recv");
   check_defined("recv", like);
   check_peer("recv", *this, from);
-  Collective collective{
-      .kind = CollectiveKind::kRecv, .root = from, .tag = tag, .like = like};
-  observe(*this, collective);
-  return run(std::move(collective)).tensor;
+  return run({.kind = CollectiveKind::kRecv,
+              .root = from,
+              .tag = tag,
+              .like = like})
+      .tensor;
 }
 
 void Group::barrier() {
@@ -268,9 +258,7 @@ void Group::barrier() {
   if (size() == 1) {
     return;
   }
-  Collective collective{.kind = CollectiveKind::kBarrier};
-  observe(*this, collective);
-  run(std::move(collective));
+  run({.kind = CollectiveKind::kBarrier});
 }
 
 std::vector<std::string> Group::all_gather_strings(const std::string& mine) {

@@ -80,7 +80,7 @@ int64_t place_among(
       detail::pluralize(groups.size(), "group"),
       detail::pluralize(pure.ndim(), "dimension"));
   const auto& all = pure.ranks();
-  const auto mine = std::find(all.begin(), all.end(), get_rank());
+  const auto mine = std::ranges::find(all, get_rank());
   DTENSOR_CHECK_VALUE(
       mine != all.end(),
       "[from_group] rank {} is outside the mesh of ranks {}. Call it on ranks "

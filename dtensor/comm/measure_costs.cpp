@@ -39,7 +39,7 @@ double median_time(size_t calls, Call call) {
         std::chrono::duration<double, std::micro>(Clock::now() - begin)
             .count());
   }
-  std::sort(times.begin(), times.end());
+  std::ranges::sort(times);
   return times[calls / 2];
 }
 

@@ -105,7 +105,7 @@ int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
       "on the members only.",
       world.rank(),
       c10::Join(", ", ranks));
-  return std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
+  return std::ranges::find(ranks, world.rank()) - ranks.begin();
 }
 
 // Throws unless this thread may become that rank.

@@ -170,9 +170,8 @@ GradientReductionHandle FSDPModule::finalize_backward(bool async_op) {
       unit_->name());
   auto all = units(/*recurse=*/true);
   // Ranks need one order of collectives; nested units are in no fixed order.
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return a->name() < b->name();
-  });
+  std::ranges::sort(
+      all, [](const auto& a, const auto& b) { return a->name() < b->name(); });
   for (const auto& unit : all) {
     unit->reduce_unreduced();
   }

@@ -12,7 +12,7 @@
 #include <dtensor/parallel/plan/module_claim_impl.h>
 #include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
-#include <dtensor/tensor/grad_layout_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -84,9 +84,8 @@ detail::NamedParameters parameters_for(
   const auto& ignored = options.ignored_params;
   return detail::unique_parameters(module, [&](const at::Tensor& parameter) {
     return detail::unit_of(parameter) == nullptr &&
-        std::none_of(ignored.begin(), ignored.end(), [&](const auto& t) {
-             return t.is_same(parameter);
-           });
+        std::ranges::none_of(
+               ignored, [&](const auto& t) { return t.is_same(parameter); });
   });
 }
 
@@ -249,10 +248,8 @@ void hook_inside(
   for (const auto& inner : module.modules(/*include_self=*/false)) {
     auto* hooks = dynamic_cast<ModuleHooks*>(inner.get());
     const auto own = inner->parameters(/*recurse=*/false);
-    const bool has_any =
-        std::any_of(own.begin(), own.end(), [&](const at::Tensor& t) {
-          return detail::unit_of(t) == unit;
-        });
+    const bool has_any = std::ranges::any_of(
+        own, [&](const at::Tensor& t) { return detail::unit_of(t) == unit; });
     if (hooks != nullptr && has_any) {
       cast_inputs(*hooks, policy);
       hooks->add_forward_scope([unit] { return unit->open_nested(); });

@@ -31,9 +31,8 @@ at::Tensor over(
 }
 
 bool any_requires_grad(const ParameterStates& states) {
-  return std::any_of(states.begin(), states.end(), [](const auto& state) {
-    return state.requires_grad;
-  });
+  return std::ranges::any_of(
+      states, [](const auto& state) { return state.requires_grad; });
 }
 
 } // namespace
@@ -165,12 +164,8 @@ bool Gathering::can_restart(c10::ArrayRef<at::ScalarType> dtypes) const {
   const auto own_tensors = 1 + parts_.size(); // elements_ and parts_
   return keeps_memory_ && !is_shared_ &&
       elements_.storage().use_count() == own_tensors &&
-      std::equal(
-             parts_.begin(),
-             parts_.end(),
-             dtypes.begin(),
-             dtypes.end(),
-             [](const at::Tensor& part, at::ScalarType dtype) {
+      std::ranges::equal(
+             parts_, dtypes, [](const at::Tensor& part, at::ScalarType dtype) {
                return part.scalar_type() == dtype;
              });
 }

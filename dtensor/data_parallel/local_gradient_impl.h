@@ -15,7 +15,7 @@ struct LocalGradient {
   /// True if the gradient is Partial(sum) on the mesh dimension of tensor
   /// parallelism, along which the parameter is replicated. parallelize_module
   /// reduces such gradients at the end of the backward pass, for all parameters
-  /// at once (tensor/grad_layout_impl.h).
+  /// at once (tensor/gradient_impl.h).
   bool is_partial_sum_term = false;
 };
 

@@ -6,8 +6,6 @@
 #include <c10/core/ScalarType.h>
 #include <dtensor/tensor/wrap_impl.h>
 
-#include <algorithm>
-
 namespace dtensor::detail {
 namespace {
 

@@ -16,9 +16,7 @@
 #include <dtensor/data_parallel/shard_parameter_impl.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <memory>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 

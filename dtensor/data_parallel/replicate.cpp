@@ -17,7 +17,7 @@
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
 #include <dtensor/parallel/training/shared_ranks_impl.h>
-#include <dtensor/tensor/grad_layout_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/engine.h>
@@ -25,7 +25,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace dtensor {

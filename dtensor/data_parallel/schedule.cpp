@@ -160,7 +160,7 @@ void Schedule::note_gathered(Unit& unit) {
   const auto known = [&](const auto& weak) {
     return weak.lock().get() == &unit;
   };
-  if (std::none_of(gathered_.begin(), gathered_.end(), known)) {
+  if (std::ranges::none_of(gathered_, known)) {
     gathered_.push_back(unit.weak_from_this());
   }
 }

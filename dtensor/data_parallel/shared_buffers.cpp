@@ -37,7 +37,7 @@ std::vector<std::vector<at::Tensor>> buckets_of(
       return bucket[0].scalar_type() == t.scalar_type() &&
           bucket[0].device() == t.device();
     };
-    const auto known = std::find_if(buckets.begin(), buckets.end(), fits);
+    const auto known = std::ranges::find_if(buckets, fits);
     if (known == buckets.end()) {
       buckets.push_back({t});
     } else {

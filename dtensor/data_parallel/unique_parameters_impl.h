@@ -22,10 +22,9 @@ NamedParameters unique_parameters(
   NamedParameters found;
   for (const auto& item : module.named_parameters()) {
     const auto& parameter = item.value();
-    const bool is_known =
-        std::any_of(found.begin(), found.end(), [&](const auto& known) {
-          return known.second.is_same(parameter);
-        });
+    const bool is_known = std::ranges::any_of(found, [&](const auto& known) {
+      return known.second.is_same(parameter);
+    });
     if (!is_known && is_wanted(parameter)) {
       found.emplace_back(item.key(), parameter);
     }

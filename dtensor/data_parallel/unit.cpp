@@ -277,7 +277,7 @@ void Unit::release(bool after_forward) {
 void Unit::check_reduces(const variable_list& gradients, bool keeps_none)
     const {
   const bool differentiates = c10::GradMode::is_enabled() &&
-      std::any_of(gradients.begin(), gradients.end(), [](const auto& g) {
+      std::ranges::any_of(gradients, [](const auto& g) {
                                 return g.defined() && g.requires_grad();
                               });
   DTENSOR_CHECK_NOT_IMPLEMENTED(

@@ -7,7 +7,6 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/debug/compare_replicas_impl.h>
-#include <dtensor/debug/digest_impl.h>
 #include <dtensor/debug/loss_watch_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -68,10 +67,9 @@ class Batches {
     if (ranks.mesh.size(ranks.dim) == 1) {
       return;
     }
-    const auto found =
-        std::find_if(all_.begin(), all_.end(), [&](const auto& batch) {
-          return batch.ranks.dim == ranks.dim && batch.ranks.mesh == ranks.mesh;
-        });
+    const auto found = std::ranges::find_if(all_, [&](const auto& batch) {
+      return batch.ranks.dim == ranks.dim && batch.ranks.mesh == ranks.mesh;
+    });
     auto& batch = found == all_.end() ? all_.emplace_back() : *found;
     batch.ranks = ranks;
     batch.replicas.push_back(std::move(replica));
@@ -228,11 +226,9 @@ class ReplicaChecker final : public ReplicaObserver {
 
   StyledRanks& note_style(const ReplicaEvent& event) {
     const ReplicaRanks ranks{event.mesh, event.style_dim};
-    auto found =
-        std::find_if(styled_.begin(), styled_.end(), [&](const auto& styled) {
-          return styled.ranks.dim == ranks.dim &&
-              styled.ranks.mesh == ranks.mesh;
-        });
+    auto found = std::ranges::find_if(styled_, [&](const auto& styled) {
+      return styled.ranks.dim == ranks.dim && styled.ranks.mesh == ranks.mesh;
+    });
     auto& styled = found == styled_.end() ? styled_.emplace_back() : *found;
     styled.ranks = ranks;
     const auto& p = event.placements[static_cast<size_t>(event.style_dim)];
@@ -305,10 +301,9 @@ class ReplicaChecker final : public ReplicaObserver {
 
   bool is_local(const std::string& name) const {
     const auto& patterns = options_.local_parameters;
-    return std::any_of(
-        patterns.begin(), patterns.end(), [&](const auto& pattern) {
-          return matches_glob(pattern, name);
-        });
+    return std::ranges::any_of(patterns, [&](const auto& pattern) {
+      return matches_glob(pattern, name);
+    });
   }
 
   void on_loss(const at::Tensor& loss) {

@@ -46,7 +46,7 @@ void CommDebugMode::on_collective(const CollectiveEvent& event) {
     return r.kind == event.kind && r.backward == event.backward &&
         r.module == event.module && r.mesh_dim == event.label;
   };
-  auto it = std::find_if(records_.begin(), records_.end(), same);
+  auto it = std::ranges::find_if(records_, same);
   if (it == records_.end()) {
     CommRecord record;
     record.module = event.module;

@@ -63,7 +63,7 @@ std::vector<ModuleInfo> reported_modules(const CommReport& report) {
   }
   const auto add = [&](std::string_view name) {
     const auto same = [&](const ModuleInfo& m) { return m.name == name; };
-    if (std::none_of(modules.begin(), modules.end(), same)) {
+    if (std::ranges::none_of(modules, same)) {
       modules.emplace_back().name = name;
     }
   };

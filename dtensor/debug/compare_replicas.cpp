@@ -5,9 +5,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/debug/digest_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
@@ -15,11 +15,46 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <utility>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace dtensor::detail {
+
+uint64_t digest_bytes(const void* bytes, size_t count) {
+  return XXH3_64bits(bytes, count);
+}
+
+uint64_t digest_of(const at::Tensor& t) {
+  if (!t.defined()) {
+    return 0;
+  }
+  uint64_t digest = static_cast<uint64_t>(t.scalar_type()) + 1;
+  for (const auto size : t.sizes()) {
+    digest = mix_digest(digest, static_cast<uint64_t>(size));
+  }
+  if (t.is_meta()) {
+    return digest;
+  }
+  const auto values =
+      t.detach().resolve_conj().resolve_neg().cpu().contiguous();
+  return mix_digest(
+      digest, digest_bytes(values.const_data_ptr(), values.nbytes()));
+}
+
+uint64_t LastDigest::of(const at::Tensor& tensor) {
+  const bool is_same = tensor.is_same(tensor_) && !tensor.is_inference() &&
+      tensor._version() == version_;
+  if (!is_same) {
+    tensor_ = tensor;
+    version_ = tensor.is_inference() ? 0 : tensor._version();
+    digest_ = digest_of(tensor);
+  }
+  return digest_;
+}
+
 namespace {
 
 std::string draw_text(const at::Tensor& draw) {
@@ -124,22 +159,14 @@ bool have_one_fingerprint(
       both.begin(), both.end(), largest.const_data_ptr<int64_t>());
 }
 
-// "rank 1", "ranks 1, 3".
-std::string text_of_ranks(const std::vector<int64_t>& ranks) {
-  return c10::str(
-      ranks.size() == 1 ? "rank " : "ranks ", c10::Join(", ", ranks));
-}
-
 // "0.5 on rank 0; 0.7 on ranks 1, 2", in the order of the first ranks.
 std::string text_by_value(
     const std::vector<std::string>& values,
     const std::vector<int64_t>& ranks) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> holders;
   for (size_t r = 0; r < values.size(); ++r) {
-    auto found =
-        std::find_if(holders.begin(), holders.end(), [&](const auto& holder) {
-          return holder.first == values[r];
-        });
+    auto found = std::ranges::find_if(
+        holders, [&](const auto& holder) { return holder.first == values[r]; });
     if (found == holders.end()) {
       found = holders.insert(found, {values[r], {}});
     }
@@ -147,8 +174,7 @@ std::string text_by_value(
   }
   std::vector<std::string> parts;
   for (const auto& [value, those] : holders) {
-    parts.push_back(
-        detail::format_text("{} on {}", value, text_of_ranks(those)));
+    parts.push_back(detail::format_text("{} on {}", value, rank_list(those)));
   }
   return c10::Join("; ", parts);
 }
@@ -209,10 +235,9 @@ class Difference {
     }
     const auto values = of_all(i, &ReplicaLine::value);
     if (shapes[0] == "state") {
-      return values[0].empty()
-          ? "the state on " + text_of_ranks(others(digests)) +
-              " differs from that on " + text_of_ranks({group_.ranks()[0]})
-          : text_by_value(values, group_.ranks());
+      return values[0].empty() ? "the state on " + rank_list(others(digests)) +
+              " differs from that on " + rank_list({group_.ranks()[0]})
+                               : text_by_value(values, group_.ranks());
     }
     const auto [distances, magnitude] =
         differences(group_, where_.mesh, mine.tensor);
@@ -235,9 +260,8 @@ class Difference {
     return texts;
   }
   static bool are_equal(const std::vector<std::string>& texts) {
-    return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
-      return text == texts[0];
-    });
+    return std::ranges::all_of(
+        texts, [&](const auto& text) { return text == texts[0]; });
   }
   // Ranks with a digest unlike the first rank's.
   std::vector<int64_t> others(const std::vector<std::string>& digests) const {
@@ -250,10 +274,8 @@ class Difference {
     return ranks;
   }
   static double largest_of(const std::vector<double>& distances) {
-    return *std::max_element(
-        distances.begin(), distances.end(), [](double a, double b) {
-          return std::isnan(b) || a < b;
-        });
+    return *std::ranges::max_element(
+        distances, [](double a, double b) { return std::isnan(b) || a < b; });
   }
   std::string distance_text(
       const std::string& shape,
@@ -262,7 +284,7 @@ class Difference {
     return detail::format_text(
         "the {} of {} {} by up to {} from that of rank {}",
         shape,
-        text_of_ranks(ranks),
+        rank_list(ranks),
         ranks.size() == 1 ? "differs" : "differ",
         largest,
         group_.ranks()[0]);
@@ -288,10 +310,8 @@ void check_same_places(
     places.push_back(place_text(lines, i));
   }
   DTENSOR_CHECK(
-      std::all_of(
-          places.begin(),
-          places.end(),
-          [&](const auto& place) { return place == places[0]; }),
+      std::ranges::all_of(
+          places, [&](const auto& place) { return place == places[0]; }),
       "[CheckReplicas] the ranks of mesh dimension {} have reached different "
       "points: {}. Call the same modules in the same order on all of these "
       "ranks.",

@@ -21,13 +21,6 @@ namespace {
 
 using Values = c10::ArrayRef<c10::IValue>;
 
-bool has_dtensor(Values values) {
-  bool any = false;
-  visit_tensors(
-      values, [&](const at::Tensor& t, size_t, int) { any |= is_dtensor(t); });
-  return any;
-}
-
 void count(const CollectiveEvent& event, CommTotal& total) {
   total.count += 1;
   total.payload_bytes += event.payload_bytes;
@@ -66,10 +59,8 @@ bool is_same(ExplainedCall& known, const ExplainedCall& call) {
 }
 
 void add(std::vector<ExplainedCall>& calls, ExplainedCall call) {
-  const auto known =
-      std::find_if(calls.begin(), calls.end(), [&](ExplainedCall& other) {
-        return is_same(other, call);
-      });
+  const auto known = std::ranges::find_if(
+      calls, [&](ExplainedCall& other) { return is_same(other, call); });
   if (known == calls.end()) {
     calls.push_back(std::move(call));
   } else {
@@ -81,7 +72,7 @@ void add(std::vector<ExplainedCall>& calls, ExplainedCall call) {
 // does. The inner call has the better explanation.
 bool defers(const ExplainedCall& call) {
   return call.by == DecidedBy::kRule &&
-      std::any_of(call.calls.begin(), call.calls.end(), [&](const auto& inner) {
+      std::ranges::any_of(call.calls, [&](const auto& inner) {
            return inner.name == call.name;
          });
 }
@@ -117,7 +108,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
     const auto given = inputs_of(call);
     const Values inputs(given.data(), given.size());
     Running running{{}, 0, std::uncaught_exceptions()};
-    if (has_dtensor(inputs)) {
+    if (any_tensor(inputs, is_dtensor)) {
       begin({call.name(), call.overload_name()}, inputs, running);
     }
     running_.push_back(std::move(running));
@@ -160,7 +151,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
     }
     const auto info = info_of(*op);
     const auto args = last_of(inputs, info->num_args);
-    if (has_dtensor(args)) {
+    if (any_tensor(args, is_dtensor)) {
       running.call = explain_call(*info, args);
       running.num_returns = info->num_returns;
     }

@@ -76,8 +76,8 @@ std::string operand_text(const ExplainedOperand& operand) {
 
 // Columns for redistributions are omitted if there are none.
 std::string operand_table(const std::vector<ExplainedOperand>& operands) {
-  const bool any_changes = std::any_of(
-      operands.begin(), operands.end(), [](const ExplainedOperand& operand) {
+  const bool any_changes =
+      std::ranges::any_of(operands, [](const ExplainedOperand& operand) {
         return operand.becomes != nullptr;
       });
   std::vector<TextRow> rows = {{"operand", "layout", "becomes", "by", "bytes"}};

@@ -72,7 +72,7 @@ void OperatorLog::on_end(const at::RecordFunction&) {
 }
 
 bool is_trivial(const OperatorText& op) {
-  return std::find(kTrivial.begin(), kTrivial.end(), op.name) != kTrivial.end();
+  return std::ranges::find(kTrivial, op.name) != kTrivial.end();
 }
 
 bool is_shown(const OperatorText& op, int64_t noise_level) {

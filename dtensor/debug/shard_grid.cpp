@@ -30,9 +30,8 @@ bool comes_first(const Interval& a, const Interval& b) {
 }
 
 bool holds_nothing(const std::vector<Intervals>& held) {
-  return std::any_of(held.begin(), held.end(), [](const Intervals& intervals) {
-    return intervals.empty();
-  });
+  return std::ranges::any_of(
+      held, [](const Intervals& intervals) { return intervals.empty(); });
 }
 
 // Prints runs of three or more ranks as a range: 0,1,4-7.
@@ -105,7 +104,7 @@ void ShardGrid::find_pieces() {
     }
   }
   for (auto& pieces : pieces_) {
-    std::sort(pieces.begin(), pieces.end(), comes_first);
+    std::ranges::sort(pieces, comes_first);
     pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
   }
 }
@@ -135,8 +134,8 @@ void ShardGrid::enter(int64_t index, const std::vector<Intervals>& held) {
   for_each_position(sizes, [&](const Cell& at) {
     Cell cell;
     for (size_t d = 0; d < held.size(); ++d) {
-      const auto* const piece = std::lower_bound(
-          pieces_[d].begin(), pieces_[d].end(), held[d][at[d]], comes_first);
+      const auto* const piece =
+          std::ranges::lower_bound(pieces_[d], held[d][at[d]], comes_first);
       cell.push_back(static_cast<size_t>(piece - pieces_[d].begin()));
     }
     auto& holder = holders_[index_of(cell)];
@@ -227,13 +226,13 @@ std::vector<GridSheet> ShardGrid::sheets() const {
   std::iota(dims.begin(), dims.end(), 0);
   // Selects the most finely divided dimensions, so that there are few sheets.
   // Later dimensions win ties.
-  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
+  std::ranges::stable_sort(dims, [&](int64_t a, int64_t b) {
     const auto cuts_a = pieces_[static_cast<size_t>(a)].size();
     const auto cuts_b = pieces_[static_cast<size_t>(b)].size();
     return cuts_a != cuts_b ? cuts_a > cuts_b : a > b;
   });
   dims.resize(std::min<size_t>(dims.size(), 2));
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   std::vector<GridSheet> sheets;
   if (empty()) {
     return sheets;

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -124,7 +123,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     const auto begins_first = [](const TraceEvent& a, const TraceEvent& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
     };
-    std::stable_sort(events_.begin(), events_.end(), begins_first);
+    std::ranges::stable_sort(events_, begins_first);
     const std::lock_guard lock(state_->mutex);
     state_->ranks.push_back({rank_, lanes_.size(), std::move(events_)});
   }

@@ -106,9 +106,7 @@ class Table {
 bool is_first_of_mesh(const DeviceMesh& mesh) {
   const auto& coordinate = mesh.get_coordinate();
   return coordinate.has_value() &&
-      std::all_of(coordinate->begin(), coordinate->end(), [](int64_t c) {
-           return c == 0;
-         });
+      std::ranges::all_of(*coordinate, [](int64_t c) { return c == 0; });
 }
 
 } // namespace

@@ -150,9 +150,7 @@ std::vector<PartOfTape> by_tape(const Named& tensors) {
   std::vector<PartOfTape> parts;
   for (const auto& [name, t] : tensors) {
     const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
-    auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& p) {
-      return p.tape == note.tape;
-    });
+    auto found = std::ranges::find(parts, note.tape, &PartOfTape::tape);
     if (found == parts.end()) {
       found = parts.insert(parts.end(), {note.tape, {}, {}});
     }
@@ -170,10 +168,8 @@ void materialize_tensors(const Named& tensors) {
       kMaterialize);
   check_deferred(tensors);
   for (const auto& part : by_tape(tensors)) {
-    const bool is_plain =
-        std::all_of(part.wanted.begin(), part.wanted.end(), [](const auto& w) {
-          return w.spec == nullptr;
-        });
+    const bool is_plain = std::ranges::all_of(
+        part.wanted, [](const auto& w) { return w.spec == nullptr; });
     const auto made = detail::play(*part.tape, part.wanted, is_plain);
     for (size_t i = 0; i < made.size(); ++i) {
       detail::replace_tensor_impl(part.tensors[i], made[i]);

@@ -123,8 +123,8 @@ class Player {
       const auto is_needed = [&](size_t value) {
         return needed[tape_.memory().find(value)];
       };
-      if (std::none_of(c.outputs.begin(), c.outputs.end(), is_needed) &&
-          std::none_of(c.written.begin(), c.written.end(), is_needed) &&
+      if (std::ranges::none_of(c.outputs, is_needed) &&
+          std::ranges::none_of(c.written, is_needed) &&
           !(all_draws && draws(c) && !c.generator.before)) {
         continue;
       }
@@ -135,7 +135,7 @@ class Player {
       });
       hand_layouts_on(c);
     }
-    std::reverse(calls_.begin(), calls_.end());
+    std::ranges::reverse(calls_);
   }
 
   void hand_layouts_on(const TapeCall& c) {

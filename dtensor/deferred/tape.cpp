@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <utility>
 
 namespace dtensor::detail {
@@ -104,9 +103,8 @@ bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return false;
   }
   const auto results = tensors_in(stack);
-  return std::all_of(results.begin(), results.end(), [](const auto& t) {
-    return t.is_meta();
-  });
+  return std::ranges::all_of(
+      results, [](const auto& t) { return t.is_meta(); });
 }
 
 bool all_zero(const void* data, size_t bytes) {
@@ -206,10 +204,8 @@ size_t Tape::value_of_result(
     const at::Tensor& t,
     const std::vector<at::Tensor>& inputs,
     c10::Device device) {
-  const bool is_input =
-      std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
-        return input.is_same(t);
-      });
+  const bool is_input = std::ranges::any_of(
+      inputs, [&](const at::Tensor& input) { return input.is_same(t); });
   if (is_input && deferred_of(t) != nullptr) {
     return deferred_of(t)->value;
   }

@@ -41,7 +41,7 @@ void check_names(
   }
   for (const std::string& name : names) {
     DTENSOR_CHECK_INDEX(
-        std::find(known.begin(), known.end(), name) != known.end(),
+        std::ranges::find(known, name) != known.end(),
         "[DeviceMesh] no dimension is called \"{}\": the names are {}. Use one "
         "of them.",
         name,
@@ -65,13 +65,13 @@ SliceDim slice_dim_of(
   SliceDim result{{}, {}, std::move(groups)};
   const auto& all = mesh.ranks();
   for (const int64_t rank : ranks) {
-    const auto found = std::find(all.begin(), all.end(), rank);
+    const auto found = std::ranges::find(all, rank);
     TORCH_INTERNAL_ASSERT(found != all.end());
     result.points.push_back(mesh.coordinate_of(found - all.begin()));
   }
   for (size_t dim = 0; dim < mesh.shape().size(); ++dim) {
-    const bool differs = std::any_of(
-        result.points.begin(), result.points.end(), [&](const Point& point) {
+    const bool differs =
+        std::ranges::any_of(result.points, [&](const Point& point) {
           return point[dim] != result.points[0][dim];
         });
     if (differs) {

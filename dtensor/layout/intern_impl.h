@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <utility>
 
 namespace dtensor::detail {
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A helper that builds lists of intervals.
+// Helpers for lists of intervals.
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
+
+#include <cstdint>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -20,6 +23,24 @@ inline void append_joined(Intervals& list, Interval interval) {
   } else {
     list.push_back(interval);
   }
+}
+
+/// Appends the indices in the intervals, in order.
+inline void append_indices(
+    std::vector<int64_t>& indices,
+    const Intervals& intervals) {
+  for (const auto& interval : intervals) {
+    for (auto i = interval.begin; i < interval.end; ++i) {
+      indices.push_back(i);
+    }
+  }
+}
+
+/// Returns the indices in the intervals, in order.
+inline std::vector<int64_t> indices_in(const Intervals& intervals) {
+  std::vector<int64_t> indices;
+  append_indices(indices, intervals);
+  return indices;
 }
 
 } // namespace dtensor::detail

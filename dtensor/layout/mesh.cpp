@@ -7,7 +7,6 @@
 #include <dtensor/layout/shard_math.h>
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_set>
 #include <utility>
 
@@ -61,8 +60,7 @@ std::vector<int64_t> coordinate_in(
 // never destroyed, because static objects may hold meshes.
 detail::StatePtr intern(std::unique_ptr<MeshState> state) {
   static auto* table = new detail::InternTable<MeshState>;
-  const auto me =
-      std::find(state->ranks.begin(), state->ranks.end(), state->rank);
+  const auto me = std::ranges::find(state->ranks, state->rank);
   if (me != state->ranks.end()) {
     state->coordinate = coordinate_in(state->shape, me - state->ranks.begin());
   }
@@ -79,8 +77,7 @@ void check_shape(
     const std::vector<int64_t>& ranks) {
   DTENSOR_CHECK_VALUE(
       !shape.empty() &&
-          std::all_of(
-              shape.begin(), shape.end(), [](int64_t n) { return n > 0; }),
+          std::ranges::all_of(shape, [](int64_t n) { return n > 0; }),
       "[DeviceMesh] invalid mesh shape: {}. Pass at least one dimension, and "
       "positive sizes.",
       SizesRef(shape));
@@ -225,7 +222,7 @@ const std::vector<std::string>& DeviceMesh::mesh_dim_names() const {
 
 int64_t DeviceMesh::dim_of(std::string_view name) const {
   const auto& names = state_->names;
-  const auto found = std::find(names.begin(), names.end(), name);
+  const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
     DTENSOR_CHECK_INDEX(
         !names.empty(),

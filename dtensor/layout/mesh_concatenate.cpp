@@ -15,10 +15,9 @@ using detail::MeshState;
 using detail::StatePtr;
 
 bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {
-  return std::all_of(
-      mesh.ranks().begin(), mesh.ranks().end(), [&](int64_t rank) {
-        return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-      });
+  return std::ranges::all_of(mesh.ranks(), [&](int64_t rank) {
+    return std::ranges::find(ranks, rank) != ranks.end();
+  });
 }
 
 // Returns the largest living mesh that contains the ranks of all meshes.
@@ -28,10 +27,9 @@ StatePtr common_origin(
   StatePtr origin;
   for (const StatePtr& state : states) {
     for (const StatePtr& candidate : detail::family(state)) {
-      const bool fits =
-          std::all_of(meshes.begin(), meshes.end(), [&](const auto& mesh) {
-            return has_all(candidate->ranks, mesh);
-          });
+      const bool fits = std::ranges::all_of(meshes, [&](const auto& mesh) {
+        return has_all(candidate->ranks, mesh);
+      });
       if (fits &&
           (origin == nullptr ||
            candidate->ranks.size() > origin->ranks.size())) {
@@ -53,7 +51,7 @@ std::vector<int64_t> ranks_side_by_side(
     const MeshState& origin) {
   const auto place_of = [&](int64_t rank) {
     const auto& ranks = origin.ranks;
-    return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    return std::ranges::find(ranks, rank) - ranks.begin();
   };
   const auto through =
       origin.coordinate ? place_of(origin.rank) : std::ptrdiff_t{0};
@@ -68,9 +66,9 @@ std::vector<int64_t> ranks_side_by_side(
     places = std::move(next);
   }
   auto sorted = places;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   DTENSOR_CHECK_VALUE(
-      std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
+      std::ranges::adjacent_find(sorted) == sorted.end() &&
           sorted.front() >= 0 &&
           sorted.back() < static_cast<int64_t>(origin.ranks.size()),
       "[DeviceMesh::concatenate] two of the meshes share a dimension of the "

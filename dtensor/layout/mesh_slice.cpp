@@ -29,10 +29,9 @@ void remember_parents(const MeshState& slice, const StatePtr& parent) {
   auto& known = slice.sliced_from;
   std::erase_if(known, [](const auto& weak) { return weak.expired(); });
   for (const StatePtr& candidate : parents) {
-    const bool is_known =
-        std::any_of(known.begin(), known.end(), [&](const auto& weak) {
-          return !weak.owner_before(candidate) && !candidate.owner_before(weak);
-        });
+    const bool is_known = std::ranges::any_of(known, [&](const auto& weak) {
+      return !weak.owner_before(candidate) && !candidate.owner_before(weak);
+    });
     if (!is_known) {
       known.push_back(candidate);
     }
@@ -115,8 +114,7 @@ StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
 }
 
 bool has_dimension(const MeshState& state, const std::string& name) {
-  return std::find(state.names.begin(), state.names.end(), name) !=
-      state.names.end();
+  return std::ranges::find(state.names, name) != state.names.end();
 }
 
 // Throws if `name` is in use: a name identifies one mesh among a mesh and the
@@ -129,7 +127,7 @@ void check_name_is_free(
     const auto& names = member->names;
     const auto flattened = find_flattened(*member, name);
     DTENSOR_CHECK_VALUE(
-        std::find(names.begin(), names.end(), name) == names.end() &&
+        std::ranges::find(names, name) == names.end() &&
             (!flattened || flattened->ranks == ranks),
         "[DeviceMesh::flatten] the name \"{}\" is taken by another mesh: the "
         "dimensions are {}. Choose another name.",
@@ -168,8 +166,7 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
   const auto is_dimension = [&](const auto& name) {
     return has_dimension(*state_, name);
   };
-  if (!state_->names.empty() &&
-      !std::all_of(names.begin(), names.end(), is_dimension)) {
+  if (!state_->names.empty() && !std::ranges::all_of(names, is_dimension)) {
     auto slice = detail::slice_with_flattened(*this, names);
     remember_parents(*slice.state_, state_);
     return slice;

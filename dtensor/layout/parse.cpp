@@ -79,6 +79,11 @@ class Reader {
     position_ = position;
   }
 
+  [[noreturn]] void fail_at(size_t position, const std::string& expected) {
+    go_to(position);
+    fail(expected);
+  }
+
   [[noreturn]] void fail(const std::string& expected) {
     skip_blanks();
     DTENSOR_THROW_VALUE(
@@ -120,8 +125,7 @@ at::ScalarType read_dtype(Reader& reader) {
       return dtype;
     }
   }
-  reader.go_to(begin);
-  reader.fail("a dtype such as f32, bf16 or i64");
+  reader.fail_at(begin, "a dtype such as f32, bf16 or i64");
 }
 
 int64_t
@@ -129,8 +133,7 @@ read_number(Reader& reader, int64_t least, int64_t most, const char* what) {
   const size_t begin = reader.position();
   const int64_t value = reader.number(what);
   if (value < least || most < value) {
-    reader.go_to(begin);
-    reader.fail(what);
+    reader.fail_at(begin, what);
   }
   return value;
 }
@@ -157,8 +160,8 @@ void check_extent(Reader& reader, size_t begin, const ParsedSpec& spec) {
     const auto stride = std::max<int64_t>(spec.strides[d], 1);
     remaining /= size;
     if (remaining == 0 || size - 1 > (kMaxElements - reach) / stride) {
-      reader.go_to(begin);
-      reader.fail(
+      reader.fail_at(
+          begin,
           detail::format_text("a shape of at most {} elements", kMaxElements));
     }
     reach += (size - 1) * stride;
@@ -193,8 +196,7 @@ void read_mesh_dim(Reader& reader, ParsedSpec& spec) {
   const bool is_named = !name.empty() && reader.accept("=");
   const bool is_first = spec.mesh_shape.empty();
   if (!is_first && is_named == spec.mesh_dim_names.empty()) {
-    reader.go_to(begin);
-    reader.fail("names for all mesh dimensions or for none");
+    reader.fail_at(begin, "names for all mesh dimensions or for none");
   }
   if (is_named) {
     spec.mesh_dim_names.emplace_back(name);
@@ -214,9 +216,12 @@ void read_mesh(Reader& reader, ParsedSpec& spec) {
     read_mesh_dim(reader, spec);
     remaining /= spec.mesh_shape.back();
     if (remaining == 0 || spec.mesh_shape.size() > kMaxDims) {
-      reader.go_to(begin);
-      reader.fail(detail::format_text(
-          "a mesh of at most {} ranks and {} dimensions", kMaxRanks, kMaxDims));
+      reader.fail_at(
+          begin,
+          detail::format_text(
+              "a mesh of at most {} ranks and {} dimensions",
+              kMaxRanks,
+              kMaxDims));
     }
   } while (reader.accept(","));
   reader.expect(")");
@@ -244,8 +249,7 @@ Placement read_shard(Reader& reader, bool is_strided) {
     split_factor =
         read_named(reader, "sf", INT64_MAX, "a positive split factor");
     if (split_factor > kMaxPieces) {
-      reader.go_to(begin);
-      reader.fail(c10::str("a split factor of at most ", kMaxPieces));
+      reader.fail_at(begin, c10::str("a split factor of at most ", kMaxPieces));
     }
   }
   const int64_t unit = reader.accept(",")
@@ -266,8 +270,7 @@ Placement read_partial(Reader& reader) {
       return Partial(op);
     }
   }
-  reader.go_to(begin);
-  reader.fail("sum, avg, min, max, product, band, bor or bxor");
+  reader.fail_at(begin, "sum, avg, min, max, product, band, bor or bxor");
 }
 
 Placement read_placement(Reader& reader) {
@@ -282,8 +285,7 @@ Placement read_placement(Reader& reader) {
   if (kind == "P") {
     return read_partial(reader);
   }
-  reader.go_to(begin);
-  reader.fail("R, S(dim), S(dim, u=unit), SS(dim, sf=n) or P(op)");
+  reader.fail_at(begin, "R, S(dim), S(dim, u=unit), SS(dim, sf=n) or P(op)");
 }
 
 // "S(0) P(sum)" or "S(0), P(sum)", to the end of the text
@@ -305,8 +307,8 @@ void check_pieces(Reader& reader, size_t begin, PlacementsRef placements) {
   for (const auto& placement : placements) {
     remaining /= placement.is_sharded() ? placement.split_factor() : 1;
     if (remaining == 0) {
-      reader.go_to(begin);
-      reader.fail(
+      reader.fail_at(
+          begin,
           c10::str("split factors whose product is at most ", kMaxPieces));
     }
   }

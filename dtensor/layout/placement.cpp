@@ -4,7 +4,6 @@
 #include <dtensor/error.h>
 
 #include <array>
-#include <utility>
 
 namespace dtensor {
 namespace {

@@ -105,7 +105,7 @@ bool makes_same_parts(
     int64_t parts,
     int64_t unit,
     int64_t other) {
-  return std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) {
+  return std::ranges::all_of(sizes, [&](int64_t size) {
     const auto step = [&](int64_t u) {
       return std::min(size, chunk_step(size, parts, u));
     };

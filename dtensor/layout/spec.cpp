@@ -96,9 +96,8 @@ Placement normalize(
 }
 
 bool has_units(PlacementsRef placements) {
-  return std::any_of(placements.begin(), placements.end(), [](const auto& p) {
-    return p.unit() != 1;
-  });
+  return std::ranges::any_of(
+      placements, [](const auto& p) { return p.unit() != 1; });
 }
 
 // Specs that this thread looked up recently, found without a lock. The cache
@@ -225,8 +224,7 @@ SpecPtr detail::make_normalized(
     at::ScalarType dtype,
     const char* where) {
   DTENSOR_CHECK_VALUE(
-      std::all_of(
-          sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; }),
+      std::ranges::all_of(sizes, [](int64_t size) { return size >= 0; }),
       "[{}] a size is negative: {}. Pass the global sizes of the tensor.",
       where,
       sizes);
@@ -278,10 +276,8 @@ SpecPtr Spec::with_tensor(
 }
 
 bool Spec::is_sharded(int64_t dim) const {
-  return std::any_of(
-      placements_.begin(), placements_.end(), [&](const Placement& p) {
-        return p.is_sharded(dim);
-      });
+  return std::ranges::any_of(
+      placements_, [&](const Placement& p) { return p.is_sharded(dim); });
 }
 
 Intervals local_intervals(const Spec& spec, int64_t dim) {

@@ -108,10 +108,8 @@ std::string to_string(const Spec& spec) {
 }
 
 std::string short_name(at::ScalarType dtype) {
-  const auto* found =
-      std::find_if(kShortNames.begin(), kShortNames.end(), [&](const auto& n) {
-        return n.first == dtype;
-      });
+  const auto* found = std::ranges::find_if(
+      kShortNames, [&](const auto& n) { return n.first == dtype; });
   return found == kShortNames.end() ? c10::toString(dtype) : found->second;
 }
 

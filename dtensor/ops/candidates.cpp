@@ -18,8 +18,7 @@ Placements other_shardings(const OpCall& call, int64_t mesh_dim) {
   for (const auto& input : call.inputs) {
     const auto sharding = input.placement(mesh_dim).with_dim(0);
     if (sharding.is_sharded() && !sharding.is_chunk() &&
-        std::find(shardings.begin(), shardings.end(), sharding) ==
-            shardings.end()) {
+        std::ranges::find(shardings, sharding) == shardings.end()) {
       shardings.push_back(sharding);
     }
   }
@@ -45,8 +44,8 @@ Strategy with_sharding(Strategy strategy, const Placement& sharding) {
 bool may_replace_shards(const Strategy& s) {
   const auto count = [&](bool (Placement::*is)() const) {
     const auto found = [is](const Placement& p) { return (p.*is)(); };
-    return std::count_if(s.inputs.begin(), s.inputs.end(), found) +
-        std::count_if(s.outputs.begin(), s.outputs.end(), found);
+    return std::ranges::count_if(s.inputs, found) +
+        std::ranges::count_if(s.outputs, found);
   };
   const auto chunks = count(&Placement::is_chunk);
   return chunks > 0 && chunks == count(&Placement::is_sharded);
@@ -109,7 +108,7 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
     }
   }
   auto all_replicated = replicated(call);
-  if (std::find(all.begin(), all.end(), all_replicated) == all.end()) {
+  if (std::ranges::find(all, all_replicated) == all.end()) {
     all.push_back(std::move(all_replicated));
   }
   return all;

@@ -41,8 +41,7 @@ int exit_of(const OpCall& call, size_t o) {
 }
 
 bool has_dim_of(SizesRef sizes, int64_t size) {
-  return std::any_of(
-      sizes.begin(), sizes.end(), [&](int64_t s) { return s >= size; });
+  return std::ranges::any_of(sizes, [&](int64_t s) { return s >= size; });
 }
 
 } // namespace
@@ -65,10 +64,8 @@ ChoiceCost::ChoiceCost(const OpCall& call)
         static_cast<int64_t>(c10::elementSize(input.spec->dtype())),
         fastest);
   }
-  const bool has_gradient =
-      std::any_of(call.inputs.begin(), call.inputs.end(), [&](const auto& in) {
-        return is_gradient(call, in);
-      });
+  const bool has_gradient = std::ranges::any_of(
+      call.inputs, [&](const auto& in) { return is_gradient(call, in); });
   for (size_t o = 0; o < exits_.size() && has_gradient; ++o) {
     exits_[o] = exit_of(call, o);
   }
@@ -116,10 +113,8 @@ Picoseconds ChoiceCost::redistribution(size_t i, const Placements& to) const {
     return 0;
   }
   auto& known = known_[i];
-  const auto found =
-      std::find_if(known.begin(), known.end(), [&](const auto& entry) {
-        return entry.first == to;
-      });
+  const auto found = std::ranges::find_if(
+      known, [&](const auto& entry) { return entry.first == to; });
   if (found != known.end()) {
     return found->second;
   }
@@ -218,9 +213,8 @@ Picoseconds ChoiceCost::duplicated(const MeshStrategy& first, uint64_t moving)
     const {
   int64_t copies = 1;
   const auto is_whole = [](const std::vector<Placements>& all, size_t m) {
-    return std::all_of(all.begin(), all.end(), [m](const Placements& p) {
-      return p[m].is_replicate();
-    });
+    return std::ranges::all_of(
+        all, [m](const Placements& p) { return p[m].is_replicate(); });
   };
   for (size_t m = 0; m < first.inputs[0].size(); ++m) {
     if ((moving & mesh_dim_bit(m)) != 0 && has_sharded_input(m) &&

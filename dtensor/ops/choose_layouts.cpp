@@ -86,10 +86,9 @@ class CombinationSearch {
       branches.push_back({i, std::move(bound)});
       combinations_.remove();
     }
-    std::sort(
-        branches.begin(), branches.end(), [](const Branch& a, const Branch& b) {
-          return a.bound < b.bound;
-        });
+    std::ranges::sort(branches, [](const Branch& a, const Branch& b) {
+      return a.bound < b.bound;
+    });
     return branches;
   }
 

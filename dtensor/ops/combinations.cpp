@@ -64,9 +64,8 @@ bool differ_in_reduction(const Placement& a, const Placement& b) {
 }
 
 bool mixes(const Placements& before, const Placement& next) {
-  return std::any_of(before.begin(), before.end(), [&](const Placement& p) {
-    return differ_in_reduction(p, next);
-  });
+  return std::ranges::any_of(
+      before, [&](const Placement& p) { return differ_in_reduction(p, next); });
 }
 
 // Returns true if a layout would have two reductions. Their result would depend
@@ -227,10 +226,8 @@ Rank Combinations::rank() const {
     }
   }
   for (const Placements& layout : chosen_.outputs) {
-    rank.not_sharded += static_cast<int>(
-        std::count_if(layout.begin(), layout.end(), [](const Placement& p) {
-          return !p.is_sharded();
-        }));
+    rank.not_sharded += static_cast<int>(std::ranges::count_if(
+        layout, [](const Placement& p) { return !p.is_sharded(); }));
   }
   return rank;
 }

@@ -151,7 +151,7 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
   const auto sharding = sharded_rows(local.from, from);
   const auto ndim = static_cast<int64_t>(local.to.size());
   const auto add = [&](const Placement& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
+    if (std::ranges::find(names, name) == names.end()) {
       names.push_back(name);
     }
   };
@@ -171,7 +171,7 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
       }
     }
   }
-  std::for_each(in_pieces.begin(), in_pieces.end(), add);
+  std::ranges::for_each(in_pieces, add);
   for (int64_t d = 0; d < ndim; ++d) {
     add(Shard(d));
     add(Shard(d, std::max<int64_t>(rows_of(local.to, d).size, 1)));
@@ -184,7 +184,7 @@ using ShapeSet = std::vector<LocalShapes>;
 std::optional<Placement>
 kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
   for (const auto& name : names_in(shapes.front(), from, parts)) {
-    if (std::all_of(shapes.begin(), shapes.end(), [&](const auto& local) {
+    if (std::ranges::all_of(shapes, [&](const auto& local) {
           return same_cut(local, from, name, parts);
         })) {
       return name;
@@ -206,7 +206,7 @@ ShapeSet cut_all(
       LocalShapes part{
           cut_sizes(local.from, from, parts, index),
           cut_sizes(local.to, to, parts, index)};
-      if (std::find(after.begin(), after.end(), part) == after.end()) {
+      if (std::ranges::find(after, part) == after.end()) {
         after.push_back(std::move(part));
       }
     }

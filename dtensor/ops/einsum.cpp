@@ -3,8 +3,6 @@
 
 #include <dtensor/error.h>
 
-#include <algorithm>
-
 namespace dtensor {
 namespace {
 

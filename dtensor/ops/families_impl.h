@@ -32,7 +32,6 @@
   family(linalg) \
   family(linalg_kernels) \
   family(lookup) \
-  family(lookup_kernels) \
   family(loss) \
   family(matmul) \
   family(matmul_kernels) \

@@ -27,9 +27,8 @@ size_t OpCall::arg_index(std::string_view name) const {
 
 bool OpCall::has_arg(std::string_view name) const {
   const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [&](const auto& a) {
-    return a.name() == name;
-  });
+  return std::ranges::any_of(
+      arguments, [&](const auto& a) { return a.name() == name; });
 }
 
 int OpCall::input_index(std::string_view name) const {
@@ -68,7 +67,7 @@ std::vector<int64_t> OpCall::dims_arg(std::string_view name, int64_t ndim)
   for (auto& d : dims) {
     d = c10::maybe_wrap_dim(d, ndim);
   }
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   dims.erase(std::unique(dims.begin(), dims.end()), dims.end());
   return dims;
 }

@@ -20,7 +20,7 @@ std::vector<std::string> sorted_names(const ByName& entries) {
   for (const auto& [name, entry] : entries) {
     names.push_back(name_of(name));
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

@@ -37,7 +37,7 @@ OpCall with_layouts(const OpCall& call, const Placements& layouts) {
 }
 
 void add(Strategies& all, Strategy strategy) {
-  if (std::find(all.begin(), all.end(), strategy) == all.end()) {
+  if (std::ranges::find(all, strategy) == all.end()) {
     all.push_back(std::move(strategy));
   }
 }
@@ -110,10 +110,8 @@ std::optional<ReduceOp> common_reduction(const Strategy& strategy) {
 }
 
 bool takes_partial(const Strategy& strategy) {
-  return std::any_of(
-      strategy.inputs.begin(), strategy.inputs.end(), [](const Placement& p) {
-        return p.is_partial();
-      });
+  return std::ranges::any_of(
+      strategy.inputs, [](const Placement& p) { return p.is_partial(); });
 }
 
 std::string text_of(
@@ -142,10 +140,8 @@ class PartialTexts {
  public:
   void add(const Strategy& strategy, ReduceOp reduction) {
     const auto text = without_reduction(strategy);
-    const auto same =
-        std::find_if(lines_.begin(), lines_.end(), [&](const auto& line) {
-          return line.first == text;
-        });
+    const auto same = std::ranges::find_if(
+        lines_, [&](const auto& line) { return line.first == text; });
     if (same == lines_.end()) {
       lines_.push_back({text, {reduction}});
     } else {

@@ -97,21 +97,17 @@ template <size_t N>
 bool begins_with_any(
     std::string_view name,
     const std::array<std::string_view, N>& beginnings) {
-  return std::any_of(
-      beginnings.begin(), beginnings.end(), [&](std::string_view beginning) {
-        return name.starts_with(beginning);
-      });
+  return std::ranges::any_of(beginnings, [&](std::string_view beginning) {
+    return name.starts_with(beginning);
+  });
 }
 
 bool has_computing_name(std::string_view name) {
   static const Names kept = names_in(kPrivate);
   static const Names refused = names_in(kRefused);
-  if (std::any_of(
-          kRefusedParts.begin(),
-          kRefusedParts.end(),
-          [&](std::string_view part) {
-            return name.find(part) != std::string_view::npos;
-          })) {
+  if (std::ranges::any_of(kRefusedParts, [&](std::string_view part) {
+        return name.find(part) != std::string_view::npos;
+      })) {
     return false;
   }
   if (name.starts_with('_')) {
@@ -170,10 +166,7 @@ bool only_computes(const c10::FunctionSchema& schema) {
   const std::string_view name = schema.name();
   return name.starts_with(kAten) &&
       has_computing_name(name.substr(kAten.size())) &&
-      std::all_of(
-             schema.arguments().begin(),
-             schema.arguments().end(),
-             is_computed_with);
+      std::ranges::all_of(schema.arguments(), is_computed_with);
 }
 
 } // namespace dtensor

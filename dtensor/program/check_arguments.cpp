@@ -24,6 +24,10 @@ class Arguments {
       : schema_(schema),
         values_(values) {}
 
+  const std::string& operator_name() const {
+    return schema_.name();
+  }
+
   const c10::IValue* find(std::string_view name) const {
     const auto index = schema_.argumentIndexWithName(name);
     return index && static_cast<size_t>(*index) < values_.size()
@@ -56,10 +60,7 @@ class Arguments {
   c10::ArrayRef<c10::IValue> values_;
 };
 
-void check_batch_norm(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_batch_norm(const Arguments& args) {
   const auto input = args.tensor("input");
   args.check(input.defined() && input.dim() >= 2, "its input has no channels");
   for (const auto* name : {"weight", "bias", "running_mean", "running_var"}) {
@@ -70,10 +71,7 @@ void check_batch_norm(
   }
 }
 
-void check_weight_norm(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_weight_norm(const Arguments& args) {
   const auto v = args.tensor("v");
   const auto g = args.tensor("g");
   const auto dim = args.integer("dim");
@@ -95,10 +93,7 @@ bool is_broadcast_to(const at::Tensor& mask, std::array<int64_t, 4> sizes) {
   return fits;
 }
 
-void check_attention(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_attention(const Arguments& args) {
   const auto q = args.tensor("query");
   const auto k = args.tensor("key");
   const auto v = args.tensor("value");
@@ -108,7 +103,7 @@ void check_attention(
   args.check(
       q.size(-1) == k.size(-1) && k.size(-2) == v.size(-2),
       "the sizes of query, key and value differ");
-  if (schema.name().ends_with("_math")) {
+  if (args.operator_name().ends_with("_math")) {
     return; // of any dimension; it consists of operators that check
   }
   args.check(q.dim() == 4, "its query does not have 4 dimensions");
@@ -127,10 +122,7 @@ void check_attention(
 
 // Checks scales: those of another output would take too much memory, and 32
 // bits of their indices would overflow.
-void check_upsample(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_upsample(const Arguments& args) {
   const auto input = args.tensor("self");
   const auto* sizes = args.find("output_size");
   if (!input.defined() || sizes == nullptr || !sizes->isIntList()) {
@@ -232,12 +224,9 @@ void check_rnn_weights(
 }
 
 // LSTM, GRU and RNN, with a batch of one length or packed sequences.
-void check_rnn(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_rnn(const Arguments& args) {
   const bool is_packed = args.find("batch_sizes") != nullptr;
-  const bool is_lstm = schema.name().ends_with("lstm");
+  const bool is_lstm = args.operator_name().ends_with("lstm");
   const auto input = args.tensor(is_packed ? "data" : "input");
   const auto states = tensors_of(args.find("hx"));
   args.check(
@@ -252,7 +241,7 @@ void check_rnn(
               states[0].size(1),
       "its input and state differ in batches");
   RnnSizes rnn;
-  rnn.gates = is_lstm ? 4 : (schema.name().ends_with("gru") ? 3 : 1);
+  rnn.gates = is_lstm ? 4 : (args.operator_name().ends_with("gru") ? 3 : 1);
   rnn.hidden = states.back().size(2);
   rnn.state = states[0].size(2);
   rnn.weights = (flag(args.find("has_biases")) ? 4U : 2U) +
@@ -261,10 +250,7 @@ void check_rnn(
 }
 
 // Other modes return memory that is not initialized.
-void check_grid_sampler(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_grid_sampler(const Arguments& args) {
   for (const auto* name : {"interpolation_mode", "padding_mode"}) {
     const auto mode = args.integer(name);
     args.check(0 <= mode && mode <= 2, "it has an unknown mode");
@@ -282,10 +268,7 @@ bool contains(const c10::IValue& given, int64_t value) {
 // The quotient of the least integer and -1 is not an integer of its width, and
 // processors trap. Other widths are divided as int, and other devices do not
 // trap.
-void check_division(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> values) {
-  const Arguments args(schema, values);
+void check_division(const Arguments& args) {
   const auto* mode = args.find("rounding_mode");
   const auto* other = args.find("other");
   const auto t = args.tensor("self");
@@ -305,10 +288,10 @@ void check_division(
       "it divides the least integer by -1, which overflows");
 }
 
-} // namespace
+using CheckOfCall = void (*)(const Arguments&);
 
-ArgumentCheck argument_check(const c10::FunctionSchema& schema) {
-  std::string_view name = schema.name();
+// Returns the check for an operator, or null if LibTorch checks all arguments.
+CheckOfCall check_of(std::string_view name) {
   constexpr std::string_view kAten = "aten::";
   if (!name.starts_with(kAten)) {
     return nullptr;
@@ -341,6 +324,18 @@ ArgumentCheck argument_check(const c10::FunctionSchema& schema) {
     return check_division;
   }
   return nullptr;
+}
+
+} // namespace
+
+ArgumentCheck argument_check(const c10::FunctionSchema& schema) {
+  const auto check = check_of(schema.name());
+  if (check == nullptr) {
+    return nullptr;
+  }
+  return [check](const c10::FunctionSchema& called, auto values) {
+    check(Arguments(called, values));
+  };
 }
 
 } // namespace dtensor::detail

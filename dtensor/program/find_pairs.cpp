@@ -14,7 +14,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <utility>
 #include <variant>
 
 namespace dtensor::detail {
@@ -69,7 +68,7 @@ class Search {
     }
     std::vector<PlanEntryText> lines;
     for (const auto& [node, line] : styles_) {
-      if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
+      if (std::ranges::find(lines, line) == lines.end()) {
         lines.push_back(line);
       }
     }
@@ -175,7 +174,7 @@ class Search {
   // Returns true if all calls of the segment keep this sharding without
   // communication and no call outside the segment needs the sharded values.
   bool holds(const Segment& segment, const Product& row, const Cut& cut) const {
-    return std::all_of(trials_.begin(), trials_.end(), [&](const auto& trial) {
+    return std::ranges::all_of(trials_, [&](const auto& trial) {
       std::map<Slot, Placement> sharded;
       for (const auto source : segment.sources) {
         const auto& product = linears_.at(source);
@@ -194,7 +193,7 @@ class Search {
       const auto layout =
           trial->layout_after(sharded, segment.between, row.input, changed);
       return layout && is_sharded(*trial, row, *layout, cut.blocks) &&
-          std::all_of(changed.begin(), changed.end(), [&](Slot slot) {
+          std::ranges::all_of(changed, [&](Slot slot) {
                return stays_within(slot, segment, row);
              });
     });
@@ -218,14 +217,13 @@ class Search {
     if (in_outputs_[slot]) {
       return false;
     }
-    return std::all_of(
-        users_[slot].begin(), users_[slot].end(), [&](size_t user) {
-          const bool is_within = std::binary_search(
-              segment.between.begin(), segment.between.end(), user);
-          const bool asks_size =
-              std::holds_alternative<ScalarFunction>(graph_.nodes[user].call);
-          return is_within || asks_size || user == row.node;
-        });
+    return std::ranges::all_of(users_[slot], [&](size_t user) {
+      const bool is_within = std::binary_search(
+          segment.between.begin(), segment.between.end(), user);
+      const bool asks_size =
+          std::holds_alternative<ScalarFunction>(graph_.nodes[user].call);
+      return is_within || asks_size || user == row.node;
+    });
   }
 
   void add_pair(const Segment& segment, const Product& row, const Cut& cut) {
@@ -265,8 +263,8 @@ class Search {
       const auto* weight = linears_.at(node).weight.unsafeGetTensorImpl();
       return styles.emplace(weight, line.style).first->second == line.style;
     };
-    return std::all_of(lines.begin(), lines.end(), agrees) &&
-        std::all_of(styles_.begin(), styles_.end(), agrees);
+    return std::ranges::all_of(lines, agrees) &&
+        std::ranges::all_of(styles_, agrees);
   }
 
   // Drops pairs of modules that have a call outside any pair: a style belongs
@@ -347,10 +345,9 @@ class Search {
   }
 
   const std::string* style_of(const at::Tensor& weight) const {
-    const auto found =
-        std::find_if(styles_.begin(), styles_.end(), [&](const auto& one) {
-          return linears_.at(one.first).weight.is_same(weight);
-        });
+    const auto found = std::ranges::find_if(styles_, [&](const auto& one) {
+      return linears_.at(one.first).weight.is_same(weight);
+    });
     return found == styles_.end() ? nullptr : &found->second.style;
   }
 

@@ -139,10 +139,9 @@ std::vector<std::string> Program::output_names() const {
 
 size_t Program::num_operators() const {
   const auto& nodes = state_->graph.nodes;
-  return static_cast<size_t>(
-      std::count_if(nodes.begin(), nodes.end(), [](const auto& node) {
-        return std::holds_alternative<c10::OperatorHandle>(node.call);
-      }));
+  return static_cast<size_t>(std::ranges::count_if(nodes, [](const auto& node) {
+    return std::holds_alternative<c10::OperatorHandle>(node.call);
+  }));
 }
 
 torch::nn::Module& Program::module() {

@@ -122,17 +122,8 @@ std::vector<SpecPtr> replicated_layouts(Args args) {
 }
 
 bool any_of(const std::vector<SpecPtr>& wanted) {
-  return std::any_of(wanted.begin(), wanted.end(), [](const auto& spec) {
-    return spec != nullptr;
-  });
-}
-
-bool all_replicated(Args args) {
-  bool all = true;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    all = all && (!is_dtensor(t) || spec_of(t)->is_replicated());
-  });
-  return all;
+  return std::ranges::any_of(
+      wanted, [](const auto& spec) { return spec != nullptr; });
 }
 
 std::vector<SpecPtr>
@@ -195,10 +186,8 @@ look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
 }
 
 const InPlaceArg* own_arg(const GraphNode& node, size_t arg) {
-  const auto found = std::find_if(
-      node.in_place_args.begin(),
-      node.in_place_args.end(),
-      [&](const auto& own) { return own.arg == arg; });
+  const auto found =
+      std::ranges::find(node.in_place_args, arg, &InPlaceArg::arg);
   return found == node.in_place_args.end() ? nullptr : &*found;
 }
 
@@ -250,22 +239,18 @@ std::vector<SpecPtr> OperandLayouts::later_layouts(
     const SpecPtr& first) const {
   std::vector<SpecPtr> wanted = {first};
   const auto& uses = graph_.uses[slot];
-  const auto first_use = std::lower_bound(
-      uses.begin(), uses.end(), node, [](const Use& use, size_t at) {
-        return use.node < at;
-      });
+  const auto first_use = std::ranges::lower_bound(uses, node, {}, &Use::node);
   const auto count = std::min(uses.end() - first_use, kMostLaterUses);
   for (auto use = first_use; use != first_use + count; ++use) {
     const auto& seen = seen_[use->node];
-    const auto as_now =
-        std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
-          return layouts.changes_any && layouts.from[use->arg] == from;
-        });
+    const auto as_now = std::ranges::find_if(seen, [&](const auto& layouts) {
+      return layouts.changes_any && layouts.from[use->arg] == from;
+    });
     if (as_now == seen.end()) {
       continue;
     }
     const auto& to = as_now->wanted[use->arg];
-    if (std::find(wanted.begin(), wanted.end(), to) == wanted.end()) {
+    if (std::ranges::find(wanted, to) == wanted.end()) {
       wanted.push_back(to);
     }
   }
@@ -296,10 +281,8 @@ const CallLayouts* OperandLayouts::layouts_of(
     const c10::OperatorHandle& op,
     Args args) {
   auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
-  const auto known =
-      std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
-        return is_same(layouts.given, args);
-      });
+  const auto known = std::ranges::find_if(
+      seen, [&](const auto& layouts) { return is_same(layouts.given, args); });
   if (known != seen.end() && !known->changes_any) {
     return nullptr;
   }

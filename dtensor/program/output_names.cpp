@@ -35,9 +35,8 @@ bool are_keys(const std::optional<JsonView>& list, size_t count) {
     return false;
   }
   const auto keys = list->elements();
-  return std::none_of(keys.begin(), keys.end(), [](JsonView key) {
-    return key.is_array() || key.is_object();
-  });
+  return std::ranges::none_of(
+      keys, [](JsonView key) { return key.is_array() || key.is_object(); });
 }
 
 class OutputNames {

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtensor::detail {
@@ -42,5 +44,26 @@ class PickleProblem final : public std::runtime_error {
 /// objects that share others so that a reader, which visits them each time,
 /// visits many more than the pickle has bytes.
 void check_reach(const std::vector<PickledObject>& nodes, size_t bytes);
+
+// Constants are read from the offset of their opcode.
+
+/// Returns the name of a class or function: "torch\nFloatStorage\n". Returns
+/// nothing for other constants.
+std::optional<std::string_view> pickled_name(
+    std::string_view pickle,
+    size_t at);
+/// Returns a text, or nothing for other constants.
+std::optional<std::string_view> pickled_text(
+    std::string_view pickle,
+    size_t at);
+/// Returns an integer, or nothing for other constants and negative integers.
+std::optional<uint64_t> pickled_integer(std::string_view pickle, size_t at);
+
+/// True if a pickle of sample inputs may call the function with that name.
+bool is_pickled_function(std::string_view name);
+
+/// Returns the bytes of an element of the storage type with that name, or
+/// nothing if there is no such type.
+std::optional<uint64_t> storage_item_bytes(std::string_view name);
 
 } // namespace dtensor::detail

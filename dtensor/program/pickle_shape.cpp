@@ -6,7 +6,6 @@
 // are checked.
 #include <dtensor/program/sample_inputs_impl.h>
 
-#include <dtensor/program/pickle_constants_impl.h>
 #include <dtensor/program/pickle_objects_impl.h>
 #include <dtensor/weights/json_document_impl.h>
 

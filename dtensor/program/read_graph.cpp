@@ -2,12 +2,11 @@
 // Reads the inputs and outputs of a graph. read_calls.cpp reads its calls.
 #include <dtensor/program/read_graph_impl.h>
 
+#include <ATen/core/jit_type.h>
 #include <dtensor/error.h>
 #include <dtensor/program/graph_reader_impl.h>
 
-#include <ATen/core/jit_type.h>
-
-#include <exception>
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -194,6 +193,82 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
   const JsonDocument document(
       json, {"load_program", origin.path, origin.part, kAdvice});
   return read_program(document.root(), origin);
+}
+
+void find_uses(Graph& graph) {
+  std::vector<bool> seen(graph.num_slots, false);
+  const auto keep = [&](Slot slot) { seen[slot] = true; };
+  for (const auto& output : graph.outputs) {
+    visit_slots(output, keep);
+  }
+  for (const auto& mutation : graph.mutations) {
+    keep(mutation.value);
+    keep(graph.inputs[mutation.input].slot);
+  }
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const auto use = [&](Slot slot) {
+      if (!seen[slot]) {
+        seen[slot] = true;
+        node->last_uses.push_back(slot);
+      }
+    };
+    for (const auto& result : node->results) {
+      for (const auto& slot : result.slots) {
+        if (slot) {
+          use(*slot);
+        }
+      }
+    }
+    for (const auto& arg : node->args) {
+      visit_slots(arg, use);
+    }
+  }
+  graph.uses.assign(graph.num_slots, {});
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto& args = graph.nodes[i].args;
+    for (size_t arg = 0; arg < args.size(); ++arg) {
+      if (const auto* value = std::get_if<ValueOperand>(&args[arg])) {
+        graph.uses[value->slot].push_back({i, arg});
+      }
+    }
+  }
+}
+
+// --- names and expressions in the notation of exported programs --------------
+
+std::optional<c10::OperatorName> operator_name(const std::string& target) {
+  constexpr std::string_view kOperators = "torch.ops.";
+  if (!target.starts_with(kOperators)) {
+    return std::nullopt;
+  }
+  const auto rest = target.substr(kOperators.size());
+  const auto first = rest.find('.');
+  const auto last = rest.rfind('.');
+  if (first == std::string::npos || first == last) {
+    return std::nullopt;
+  }
+  const auto overload = rest.substr(last + 1);
+  return c10::OperatorName(
+      rest.substr(0, first) + "::" + rest.substr(first + 1, last - first - 1),
+      overload == "default" ? "" : overload);
+}
+
+std::string symbol_of(const std::string& expression) {
+  constexpr std::string_view kBegin = "Symbol('";
+  const auto end = expression.find('\'', kBegin.size());
+  const bool is_symbol = expression.starts_with(kBegin) &&
+      end != std::string::npos && expression.find(')') + 1 == expression.size();
+  return is_symbol ? expression.substr(kBegin.size(), end - kBegin.size())
+                   : expression;
+}
+
+std::string innermost_module(const std::string& stack) {
+  const auto entry = stack.substr(stack.rfind(';') + 1);
+  const auto begin = entry.find(',');
+  const auto end = entry.find(',', begin + 1);
+  return begin == std::string::npos || end == std::string::npos
+      ? ""
+      : entry.substr(begin + 1, end - begin - 1);
 }
 
 } // namespace dtensor::detail

@@ -57,8 +57,7 @@ void read_tensor(JsonView meta, GraphInput& input) {
 // Checks a name such as "layers.0.fc.weight".
 void check_name(JsonView name) {
   const auto& text = name.text();
-  const auto parts =
-      static_cast<size_t>(std::count(text.begin(), text.end(), '.')) + 1;
+  const auto parts = static_cast<size_t>(std::ranges::count(text, '.')) + 1;
   if (parts > kMaxNameParts) {
     name.refuse(detail::format_text(
         "the name has {} components, but at most {} are allowed",

@@ -75,7 +75,7 @@ class Routes {
     for (size_t i = 0; i != layouts_.size() - 1; i = found[i]) {
       route.push_back(layouts_[i]);
     }
-    std::reverse(route.begin(), route.end());
+    std::ranges::reverse(route);
     return route;
   }
 
@@ -84,10 +84,8 @@ class Routes {
     std::vector<size_t> parents(order.size());
     std::vector<size_t> made = {layouts_.size() - 1};
     for (const auto i : order) {
-      parents[i] =
-          *std::min_element(made.begin(), made.end(), [&](auto a, auto b) {
-            return costs_[a][i] < costs_[b][i];
-          });
+      parents[i] = *std::ranges::min_element(
+          made, [&](auto a, auto b) { return costs_[a][i] < costs_[b][i]; });
       made.push_back(i);
     }
     return parents;

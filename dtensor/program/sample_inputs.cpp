@@ -8,7 +8,6 @@
 
 #include <exception>
 #include <string>
-#include <utility>
 
 namespace dtensor::detail {
 namespace {

@@ -26,7 +26,6 @@ using Args = c10::ArrayRef<IValue>;
       "[{}] an integer in the graph overflows 64 bits. Call it with sizes "
       "that it was exported for.",
       kProgram);
-  TORCH_INTERNAL_ASSERT(false);
 }
 
 int64_t checked(bool overflows, int64_t value) {
@@ -97,9 +96,8 @@ int64_t integer(const IValue& value) {
 }
 
 bool are_integers(Args args) {
-  return std::all_of(args.begin(), args.end(), [](const auto& a) {
-    return a.isInt() || a.isBool();
-  });
+  return std::ranges::all_of(
+      args, [](const auto& a) { return a.isInt() || a.isBool(); });
 }
 
 bool truth(const IValue& value) {

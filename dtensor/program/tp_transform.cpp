@@ -1,9 +1,59 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/tp_transform.h>
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/program/find_pairs_impl.h>
-
 #include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace dtensor::detail {
+namespace {
+
+// Replaces numbers: "layers.0.fc" -> "layers.*.fc".
+std::string without_numbers(const std::string& name) {
+  std::string pattern;
+  for (const auto part : c10::split(name, '.')) {
+    const bool is_number =
+        part.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern += (pattern.empty() ? "" : ".") +
+        (is_number ? std::string("*") : std::string(part));
+  }
+  return pattern;
+}
+
+} // namespace
+
+std::vector<PlanEntryText> merged_plan(
+    const std::vector<PlanEntryText>& lines,
+    const torch::nn::Module& root) {
+  std::vector<std::string> names;
+  for (const auto& item : root.named_modules("", false)) {
+    names.push_back(item.key());
+  }
+  const auto count = [](const auto& all, const auto& is_one) {
+    return std::ranges::count_if(all, is_one);
+  };
+  std::vector<PlanEntryText> result;
+  for (const auto& line : lines) {
+    const PlanEntryText merged{without_numbers(line.pattern), line.style};
+    const auto alike = count(lines, [&](const auto& other) {
+      return other.style == merged.style &&
+          without_numbers(other.pattern) == merged.pattern;
+    });
+    const auto matching = count(names, [&](const auto& name) {
+      return without_numbers(name) == merged.pattern;
+    });
+    const auto& entry = alike > 1 && alike == matching ? merged : line;
+    if (std::ranges::find(result, entry) == result.end()) {
+      result.push_back(entry);
+    }
+  }
+  return result;
+}
+
+} // namespace dtensor::detail
 
 namespace dtensor {
 

@@ -9,7 +9,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 

@@ -25,9 +25,8 @@ bool is_view_of(const at::Tensor& view, const at::Tensor& base) {
 }
 
 bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
-  return std::any_of(all.begin(), all.end(), [&](const auto& other) {
-    return other.is_same(t);
-  });
+  return std::ranges::any_of(
+      all, [&](const auto& other) { return other.is_same(t); });
 }
 
 // Number of calls that are looked at each time that a value is released.
@@ -53,10 +52,8 @@ void WrittenViews::end(const torch::jit::Stack& results) {
   }
   const auto& base = begun_.args[begun_.base].toTensor();
   begun_.views = tensors_in(results);
-  const bool all = std::all_of(
-      begun_.views.begin(), begun_.views.end(), [&](const auto& view) {
-        return is_view_of(view, base);
-      });
+  const bool all = std::ranges::all_of(
+      begun_.views, [&](const auto& view) { return is_view_of(view, base); });
   if (all) { // other results are copies, as in a plain program
     calls_[begun_.node->in_place_args[0].sharing->front()].push_back(
         std::move(begun_));
@@ -76,10 +73,8 @@ void WrittenViews::forget_unused() {
   for (auto set = calls_.begin(); set != calls_.end();) {
     auto& calls = set->second;
     for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
-      const bool used = std::any_of(
-          call->views.begin(), call->views.end(), [](const auto& view) {
-            return view.use_count() > 1;
-          });
+      const bool used = std::ranges::any_of(
+          call->views, [](const auto& view) { return view.use_count() > 1; });
       if (!used) {
         *call = {};
       }
@@ -108,8 +103,8 @@ void WrittenViews::keep_used(
     }
   }
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
-    const bool is_used = std::any_of(
-        call->views.begin(), call->views.end(), [&](const auto& view) {
+    const bool is_used =
+        std::ranges::any_of(call->views, [&](const auto& view) {
           return used.count(view.unsafeGetTensorImpl()) > 0;
         });
     if (is_used) {

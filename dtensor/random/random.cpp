@@ -17,7 +17,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DefaultDtype.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>

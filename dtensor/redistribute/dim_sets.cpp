@@ -23,7 +23,7 @@ Links::Links(const DeviceMesh& mesh) {
 
 Links Links::priced(const LinkCost& cost) const {
   Links links = *this;
-  std::fill(links.costs_.begin(), links.costs_.end(), cost);
+  std::ranges::fill(links.costs_, cost);
   return links;
 }
 
@@ -59,7 +59,7 @@ LinkCost Links::fastest(SizesRef mesh_shape) const {
 
 bool Links::can_join(const MeshDims& mesh_dims) const {
   const auto first = static_cast<size_t>(mesh_dims[0]);
-  return std::all_of(mesh_dims.begin(), mesh_dims.end(), [&](int64_t dim) {
+  return std::ranges::all_of(mesh_dims, [&](int64_t dim) {
     return classes_[static_cast<size_t>(dim)] == classes_[first];
   });
 }

@@ -37,10 +37,9 @@ void append(Intervals& list, const Interval& next) {
 }
 
 Intervals sorted(Intervals intervals) {
-  std::sort(
-      intervals.begin(),
-      intervals.end(),
-      [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::ranges::sort(intervals, [](const Interval& a, const Interval& b) {
+    return a.begin < b.begin;
+  });
   return intervals;
 }
 
@@ -79,7 +78,7 @@ Intervals offsets_in(const Intervals& held, const Intervals& wanted) {
     pieces.push_back({interval, offset});
     offset += interval.size();
   }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
     return a.global.begin < b.global.begin;
   });
   Intervals result;
@@ -177,10 +176,8 @@ ReduceOp JointStep::reduce_op() const {
   };
   const auto& dims = step_.mesh_dims;
   const ReduceOp first = op_of(dims[0]);
-  const bool is_uniform =
-      std::all_of(dims.begin(), dims.end(), [&](int64_t dim) {
-        return op_of(dim) == first;
-      });
+  const bool is_uniform = std::ranges::all_of(
+      dims, [&](int64_t dim) { return op_of(dim) == first; });
   return is_uniform ? first : ReduceOp::kSum;
 }
 

@@ -38,7 +38,7 @@ size_t Layouts::changed(size_t number, size_t i, size_t option) const {
 
 size_t Layouts::changed(size_t number, size_t i, const Placement& p) const {
   const auto& list = space_.options[i];
-  const auto found = std::find(list.begin(), list.end(), p);
+  const auto found = std::ranges::find(list, p);
   return changed(number, i, static_cast<size_t>(found - list.begin()));
 }
 

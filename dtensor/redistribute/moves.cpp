@@ -216,8 +216,7 @@ bool is_permutation(const Step& step) {
   const auto& dims = step.mesh_dims;
   for (size_t i = 0; i < step.before.size(); ++i) {
     const bool is_own =
-        std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) !=
-        dims.end();
+        std::ranges::find(dims, static_cast<int64_t>(i)) != dims.end();
     const bool fits = is_own
         ? step.before[i].is_sharded() && step.after[i].is_sharded()
         : step.before[i] == step.after[i];

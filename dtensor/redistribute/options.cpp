@@ -15,8 +15,7 @@ using Dims = c10::SmallVector<int64_t, 8>;
 
 void add_cut_dims(Dims& dims, PlacementsRef placements) {
   for (const Placement& p : placements) {
-    if (p.is_sharded() &&
-        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
+    if (p.is_sharded() && std::ranges::find(dims, p.dim()) == dims.end()) {
       dims.push_back(p.dim());
     }
   }
@@ -30,7 +29,7 @@ void add_largest_dims(Dims& dims, SizesRef sizes) {
     int64_t largest = -1;
     for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
       const int64_t size = sizes[static_cast<size_t>(d)];
-      if (size > 1 && std::find(dims.begin(), dims.end(), d) == dims.end() &&
+      if (size > 1 && std::ranges::find(dims, d) == dims.end() &&
           (largest < 0 || size > sizes[static_cast<size_t>(largest)])) {
         largest = d;
       }
@@ -44,7 +43,7 @@ void add_largest_dims(Dims& dims, SizesRef sizes) {
 
 template <typename List>
 void add_new(List& list, const Placement& p) {
-  if (std::find(list.begin(), list.end(), p) == list.end()) {
+  if (std::ranges::find(list, p) == list.end()) {
     list.push_back(p);
   }
 }

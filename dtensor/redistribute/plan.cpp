@@ -147,9 +147,7 @@ std::optional<Steps> obvious_steps(
     const Placements& start,
     PlacementsRef goal) {
   const auto is_shared = [](int64_t n) { return n > 1; };
-  const bool is_1d =
-      std::count_if(
-          frame.mesh_shape.begin(), frame.mesh_shape.end(), is_shared) == 1;
+  const bool is_1d = std::ranges::count_if(frame.mesh_shape, is_shared) == 1;
   Steps steps;
   Placements at = start;
   for (size_t i = 0; i < start.size(); ++i) {
@@ -234,7 +232,7 @@ std::optional<CollectiveKind> collective_of(StepKind kind) {
 }
 
 int64_t Plan::collectives() const {
-  return std::count_if(steps.begin(), steps.end(), [](const Step& step) {
+  return std::ranges::count_if(steps, [](const Step& step) {
     return collective_of(step.kind).has_value();
   });
 }

@@ -21,9 +21,9 @@ std::vector<int64_t> sharded_dims(const Step& step, PlacementsRef placements) {
   for (size_t i = 0; i < placements.size(); ++i) {
     const Placement& p = placements[i];
     const bool takes_part = step.before[i] != step.after[i] ||
-        std::find(own.begin(), own.end(), static_cast<int64_t>(i)) != own.end();
+        std::ranges::find(own, static_cast<int64_t>(i)) != own.end();
     if (p.is_sharded() && takes_part &&
-        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
+        std::ranges::find(dims, p.dim()) == dims.end()) {
       dims.push_back(p.dim());
     }
   }
@@ -132,10 +132,7 @@ std::string explain_plan(const SpecPtr& from, const SpecPtr& to) {
       "plan: " + summary_of(*chosen) + indented(to_string(*chosen, mesh));
   const auto add = [&](const char* name, const detail::Links& prices) {
     const auto other = detail::plan_over(from, to, prices);
-    const auto same =
-        std::find_if(listed.begin(), listed.end(), [&](const Plan& plan) {
-          return plan.steps == other->steps;
-        });
+    const auto same = std::ranges::find(listed, other->steps, &Plan::steps);
     text += detail::format_text("\n{}: ", name) + summary_of(*other);
     if (same == listed.end()) {
       text += indented(to_string(*other, mesh));

@@ -112,7 +112,7 @@ class Search {
       }
       const auto& dims = sets_[set].dims;
       const auto all = [&](auto predicate) {
-        return std::all_of(dims.begin(), dims.end(), [&](int64_t i) {
+        return std::ranges::all_of(dims, [&](int64_t i) {
           return predicate(before[static_cast<size_t>(i)]);
         });
       };
@@ -327,7 +327,7 @@ class Search {
            layouts_.placements_of(node.previous),
            layouts_.placements_of(at)});
     }
-    std::reverse(steps.begin(), steps.end());
+    std::ranges::reverse(steps);
     return steps;
   }
 

@@ -2,20 +2,13 @@
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <ATen/ops/tensor.h>
+#include <dtensor/layout/intervals_impl.h>
 
 #include <algorithm>
 #include <numeric>
 
 namespace dtensor::detail {
 namespace {
-
-void append(Positions& positions, const Intervals& intervals) {
-  for (const Interval& interval : intervals) {
-    for (int64_t i = interval.begin; i < interval.end; ++i) {
-      positions.push_back(i);
-    }
-  }
-}
 
 // Returns the signed dtype of equal size: LibTorch's index_select does not
 // support unsigned dtypes wider than a byte.
@@ -51,15 +44,13 @@ select_positions(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
   if (intervals.size() == 1) {
     return t.narrow(dim, intervals[0].begin, intervals[0].size());
   }
-  Positions positions;
-  append(positions, intervals);
-  return select_positions(t, dim, positions);
+  return select_positions(t, dim, indices_in(intervals));
 }
 
 Positions sorted_order(const Positions& values) {
   Positions order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
     return values[static_cast<size_t>(a)] < values[static_cast<size_t>(b)];
   });
   return order;
@@ -71,14 +62,14 @@ Intervals DimSharding::shard(int64_t rank) const {
 
 Positions DimSharding::positions(int64_t rank) const {
   Positions positions;
-  append(positions, shard(rank));
+  append_indices(positions, shard(rank));
   return positions;
 }
 
 Positions DimSharding::all_positions() const {
   Positions positions;
   for (int64_t rank = 0; rank < ranks_; ++rank) {
-    append(positions, shard(rank));
+    append_indices(positions, shard(rank));
   }
   return positions;
 }

@@ -29,7 +29,7 @@ SpecPtr new_spec(
     const char* where) {
   const auto mesh = detail::mesh_or_current(given_mesh, where);
   DTENSOR_CHECK_VALUE(
-      std::all_of(size.begin(), size.end(), [](auto n) { return n >= 0; }),
+      std::ranges::all_of(size, [](auto n) { return n >= 0; }),
       "[{}] a size is negative: {}. Pass sizes of at least 0.",
       where,
       size);

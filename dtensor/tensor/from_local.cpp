@@ -72,7 +72,7 @@ SpecPtr global_spec(
   } else {
     infer_global(local, mesh, placements, sizes, strides);
   }
-  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  const bool is_empty = std::ranges::find(sizes, 0) != sizes.end();
   // Ranks may have created empty tensors in different memory orders.
   if (is_empty && !options.stride) {
     strides = dtensor::contiguous_strides(sizes);

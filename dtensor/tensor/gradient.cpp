@@ -2,23 +2,37 @@
 #include <dtensor/tensor/gradient_impl.h>
 
 #include <ATen/DTensorState.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/flatten_dense_tensors.h>
 #include <ATen/ops/zeros.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
-#include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -168,6 +182,144 @@ void name_missing_derivative(const at::Tensor& grad) {
       "it computes cannot be differentiated again. Choose a kernel that has "
       "one (for attention: at::globalContext().setSDPUseFlash(false)), or call "
       "backward() without create_graph.";
+}
+
+namespace {
+
+using Bucket = std::vector<at::Tensor>;
+
+// Parameters to reduce at the end of each running backward pass on this rank.
+// The pass owns its bucket, so a pass that throws leaves nothing behind.
+using Buckets = std::map<int, std::weak_ptr<Bucket>>;
+
+RankLocal<Buckets> under_way;
+
+void set_gradient(at::Tensor& parameter, at::Tensor local) {
+  parameter.mutable_grad() = wrap(
+      std::move(local),
+      spec_of(parameter)->with_dtype(parameter.grad().scalar_type()));
+}
+
+// Returns the only mesh dimension on which gradient and parameter differ, if
+// the gradient is Partial(sum) and the parameter replicated there; else -1.
+int64_t summed_dim(const Spec& grad, const Spec& parameter) {
+  int64_t found = -1;
+  for (int64_t m = 0; m < grad.mesh().ndim(); ++m) {
+    const auto& from = grad.placements()[static_cast<size_t>(m)];
+    const auto& to = parameter.placements()[static_cast<size_t>(m)];
+    if (from == to) {
+      continue;
+    }
+    if (found >= 0 || !from.is_partial(ReduceOp::kSum) || !to.is_replicate()) {
+      return -1;
+    }
+    found = m;
+  }
+  return found;
+}
+
+void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
+  std::vector<at::Tensor> parts;
+  for (const auto& p : parameters) {
+    parts.push_back(local_of(p.grad()));
+  }
+  const auto sums = out_of_buffer(
+      get_group(mesh, dim).all_reduce(
+          at::flatten_dense_tensors(parts), ReduceOp::kSum),
+      shapes_of(parts));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    set_gradient(parameters[i], sums[i]);
+  }
+}
+
+// Reduces gradients in buckets. All ranks have the same buckets: the order of
+// parameters is that of the backward pass, which is the same on all ranks.
+void reduce_gradients(Bucket& parameters) {
+  const c10::NoGradGuard no_grad;
+  const ModuleScope scope("gradients", /*backward=*/true);
+  using Key = std::tuple<const void*, int64_t, at::ScalarType>;
+  std::vector<std::pair<Key, Bucket>> buckets;
+  for (auto& p : parameters) {
+    const auto& grad = spec_of(p.grad());
+    const auto dim = summed_dim(*grad, *spec_of(p));
+    if (dim < 0) {
+      const auto to = spec_of(p)->with_dtype(grad->dtype());
+      set_gradient(p, redistribute_local(local_of(p.grad()), grad, to));
+      continue;
+    }
+    const Key key{grad->mesh().identity(), dim, grad->dtype()};
+    auto it = std::ranges::find_if(
+        buckets, [&](const auto& b) { return b.first == key; });
+    if (it == buckets.end()) {
+      it = buckets.insert(buckets.end(), {key, {}});
+    }
+    it->second.push_back(p);
+  }
+  for (auto& [key, bucket] : buckets) {
+    const auto mesh = spec_of(bucket[0])->mesh();
+    reduce_bucket(bucket, mesh, std::get<1>(key));
+  }
+}
+
+struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
+  void operator()(const at::Tensor& parameter) override {
+    if (!is_dtensor(parameter) || !parameter.grad().defined()) {
+      return;
+    }
+    make_gradient_distributed(parameter);
+    if (spec_of(parameter.grad())->placements() !=
+        spec_of(parameter)->placements()) {
+      parameters_of_pass()->push_back(parameter);
+    }
+  }
+
+ private:
+  static std::shared_ptr<Bucket> parameters_of_pass() {
+    const int task = torch::autograd::get_current_graph_task_id();
+    Buckets& passes = under_way.get();
+    if (auto known = passes[task].lock()) {
+      return known;
+    }
+    std::erase_if(passes, [](const auto& p) { return p.second.expired(); });
+    auto bucket = std::make_shared<Bucket>();
+    passes[task] = bucket;
+    // The callback runs outside of any node, maybe on a thread that belongs to
+    // no rank. Therefore it captures the world.
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [bucket, world = this_world()] {
+          const WorldScope scope(world);
+          reduce_gradients(*bucket);
+        });
+    return bucket;
+  }
+};
+
+} // namespace
+
+// Appends the hook behind all HookBefore hooks, unless it is there already.
+void keep_gradient_in_layout(const at::Tensor& parameter) {
+  auto* meta = torch::autograd::impl::materialize_autograd_meta(parameter);
+  auto* place = &meta->post_acc_grad_hooks_;
+  while (dynamic_cast<KeepLayout*>(place->get()) == nullptr) {
+    auto* before = dynamic_cast<HookBefore*>(place->get());
+    if (before == nullptr) {
+      *place = std::make_unique<KeepLayout>();
+      return;
+    }
+    place = &before->next;
+  }
+}
+
+void check_not_replicated(const at::Tensor& parameter, const char* where) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
+  DTENSOR_CHECK_VALUE(
+      meta == nullptr ||
+          dynamic_cast<HookBefore*>(meta->post_acc_grad_hooks_.get()) ==
+              nullptr,
+      "[{}] a parameter of shape {} is already replicated by replicate(). "
+      "Distribute parameters before that call.",
+      where,
+      parameter.sizes());
 }
 
 } // namespace dtensor::detail

@@ -10,7 +10,9 @@
 #include <ATen/core/Tensor.h>
 #include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
+#include <torch/csrc/autograd/function_hook.h>
 
+#include <memory>
 #include <vector>
 
 namespace dtensor::detail {
@@ -51,5 +53,26 @@ Placements checked_grad_placements(
 /// Replaces LibTorch's error message for a missing derivative of `grad`. `grad`
 /// is a local gradient with a recorded graph.
 void name_missing_derivative(const at::Tensor& grad);
+
+// Gradients in the layout of their parameter. Replicated parameters get Partial
+// gradients if ranks computed on different data (norm weights under sequence
+// parallelism). Those are reduced at the end of the backward pass, all in one
+// collective.
+
+/// Redistributes gradients of this leaf DTensor to its own layout from now on.
+/// May be called repeatedly.
+DTENSOR_INTERNAL_API void keep_gradient_in_layout(const at::Tensor& parameter);
+
+/// Hook that runs before the hook of keep_gradient_in_layout() and decides when
+/// to call it.
+struct HookBefore : torch::autograd::PostAccumulateGradHook {
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> next; // may be null
+};
+
+/// Throws ValueError for a parameter with a HookBefore, which depends on the
+/// layout that the parameter has now.
+DTENSOR_INTERNAL_API void check_not_replicated(
+    const at::Tensor& parameter,
+    const char* where);
 
 } // namespace dtensor::detail

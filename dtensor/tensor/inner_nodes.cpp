@@ -94,13 +94,12 @@ struct InnerNodes::Search {
     if (edge.function.get() == before) {
       return exit_at({edge.input_nr, {}});
     }
-    if (std::find(passing.begin(), passing.end(), edge) != passing.end()) {
+    if (std::ranges::find(passing, edge) != passing.end()) {
       return exit_at({-1, edge});
     }
-    const bool is_known = std::any_of(
-        found.nodes_.begin(), found.nodes_.end(), [&](const Inner& inner) {
-          return inner.node == edge.function;
-        });
+    const bool is_known = std::ranges::any_of(
+        found.nodes_,
+        [&](const Inner& inner) { return inner.node == edge.function; });
     const auto index = static_cast<int32_t>(found.nodes_.size());
     if (is_known || !add(edge)) {
       return std::nullopt;
@@ -181,10 +180,10 @@ bool InnerNodes::may_run_twice(const ExitSet& early) const {
   const auto is_short = [](const auto& list) {
     return list.size() <= ExitSet().size();
   };
-  const bool fits = is_short(exits_) &&
-      std::all_of(nodes_.begin(), nodes_.end(), [&](const Inner& inner) {
-                      return is_short(inner.targets);
-                    });
+  const bool fits =
+      is_short(exits_) && std::ranges::all_of(nodes_, [&](const Inner& inner) {
+        return is_short(inner.targets);
+      });
   if (!fits) {
     return false;
   }

@@ -334,7 +334,7 @@ LocalMapCall::LocalMapCall(
     const MapLeaves& args)
     : state_(new State{layouts}) {
   auto& call = *state_;
-  call.distributed = std::any_of(args.begin(), args.end(), is_distributed);
+  call.distributed = std::ranges::any_of(args, is_distributed);
   if (!call.distributed) {
     call.locals = args;
     return;

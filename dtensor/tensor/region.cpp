@@ -14,8 +14,6 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
-#include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -148,7 +146,7 @@ class RegionNode final : public Node {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [self = getptr()] {
           auto& edges = self->next_edges();
-          std::fill(edges.begin(), edges.end(), torch::autograd::Edge());
+          std::ranges::fill(edges, torch::autograd::Edge());
           edges.back() = static_cast<RegionNode&>(*self).inner_.entry();
         });
   }

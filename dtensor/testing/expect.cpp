@@ -74,7 +74,7 @@ int64_t CollectiveLog::total() const {
 }
 
 int64_t CollectiveLog::count(CollectiveKind kind) const {
-  return std::count(kinds_.begin(), kinds_.end(), kind);
+  return std::ranges::count(kinds_, kind);
 }
 
 double CollectiveLog::wire_bytes() const {

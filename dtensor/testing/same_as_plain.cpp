@@ -2,7 +2,6 @@
 #include <dtensor/testing/same_as_plain.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/allclose.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>

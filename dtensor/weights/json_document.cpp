@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 bool is_identifier(std::string_view key) {
   return !key.empty() && key.size() <= kLongestJsonQuote &&
-      std::all_of(key.begin(), key.end(), [](char c) {
+      std::ranges::all_of(key, [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
             (c >= '0' && c <= '9') || c == '_';
       });

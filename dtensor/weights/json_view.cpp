@@ -24,9 +24,7 @@ std::string quoted_json(std::string_view text) {
 std::string shown_name(std::string_view name) {
   constexpr size_t kLongestName = 200;
   const bool is_plain = name.size() <= kLongestName &&
-      std::all_of(name.begin(), name.end(), [](char c) {
-                          return c > ' ' && c != '\x7f';
-                        });
+      std::ranges::all_of(name, [](char c) { return c > ' ' && c != '\x7f'; });
   return is_plain ? std::string(name) : quoted_json(name);
 }
 

@@ -126,10 +126,9 @@ bool fits(const Task& task, const WeightInfo& weight) {
 }
 
 bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {
-  return std::any_of(
-      options.ignored.begin(), options.ignored.end(), [&](const auto& pattern) {
-        return detail::matches_glob(pattern, name);
-      });
+  return std::ranges::any_of(options.ignored, [&](const auto& pattern) {
+    return detail::matches_glob(pattern, name);
+  });
 }
 
 // Returns the names in the file that the model does not have.

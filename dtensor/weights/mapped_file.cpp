@@ -122,7 +122,7 @@ bool is_plain(const std::string& name) {
   const fs::path path(name);
   return !name.empty() && name.size() < PATH_MAX && path.is_relative() &&
       name.find('\0') == name.npos &&
-      std::find(path.begin(), path.end(), "..") == path.end();
+      std::ranges::find(path, "..") == path.end();
 }
 
 bool is_within(const fs::path& folder, const fs::path& file) {

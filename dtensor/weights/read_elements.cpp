@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -200,9 +199,8 @@ void read_strided(
   const bool as_bytes =
       reinterpret_cast<uintptr_t>(stored.data) % static_cast<size_t>(item) !=
           0 ||
-      std::any_of(parts.begin(), parts.end(), [](const auto& intervals) {
-        return intervals.size() != 1;
-      });
+      std::ranges::any_of(
+          parts, [](const auto& intervals) { return intervals.size() != 1; });
   // from_blob takes no pointer to const. The bytes are never written.
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
   auto* const data = const_cast<std::byte*>(stored.data);

@@ -120,7 +120,7 @@ void check_ranges(
     const MappedFile& file,
     uint64_t bytes,
     std::vector<Range> ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(ranges, [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
   uint64_t at = 0;

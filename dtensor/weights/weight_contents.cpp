@@ -132,7 +132,7 @@ bool any_overlap(std::vector<StoredPiece> pieces) {
     return pieces.size() > 1;
   }
   const auto d = dim_of_pieces(pieces);
-  std::sort(pieces.begin(), pieces.end(), [&](const auto& a, const auto& b) {
+  std::ranges::sort(pieces, [&](const auto& a, const auto& b) {
     return a.offsets[d] < b.offsets[d];
   });
   for (size_t i = 0; i < pieces.size(); ++i) {

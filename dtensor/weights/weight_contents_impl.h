@@ -8,10 +8,8 @@
 #include <dtensor/weights/weight_file.h>
 #include <dtensor/weights/weight_format_impl.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

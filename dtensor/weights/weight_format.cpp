@@ -229,35 +229,27 @@ template <class Format, size_t N>
 const Format* numbered(
     const std::array<Numbered<Format>, N>& all,
     int64_t number) {
-  const auto* found = std::find_if(all.begin(), all.end(), [&](const auto& e) {
-    return e.number == number;
-  });
+  const auto* found = std::ranges::find(all, number, &Numbered<Format>::number);
   return found == all.end() ? nullptr : &found->format;
 }
 
 } // namespace
 
 const WeightFormat* safetensors_format(std::string_view name) {
-  const auto* found = std::find_if(
-      kSafetensors.begin(), kSafetensors.end(), [&](const auto& format) {
-        return format.name == name;
-      });
+  const auto* found =
+      std::ranges::find(kSafetensors, name, &WeightFormat::name);
   return found == kSafetensors.end() ? nullptr : found;
 }
 
 const WeightFormat* safetensors_format(at::ScalarType dtype) {
-  const auto* found = std::find_if(
-      kSafetensors.begin(), kSafetensors.end(), [&](const auto& format) {
-        return format.dtype == dtype;
-      });
+  const auto* found =
+      std::ranges::find(kSafetensors, dtype, &WeightFormat::dtype);
   return found == kSafetensors.end() ? nullptr : found;
 }
 
 int64_t unreadable_safetensors_bits(std::string_view name) {
-  const auto* found = std::find_if(
-      kUnreadableSafetensors.begin(),
-      kUnreadableSafetensors.end(),
-      [&](const auto& format) { return format.name == name; });
+  const auto* found =
+      std::ranges::find(kUnreadableSafetensors, name, &Unreadable::name);
   return found == kUnreadableSafetensors.end() ? 0 : found->bits;
 }
 

@@ -3,7 +3,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>
-#include <dtensor/comm/rank/small_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -41,8 +41,8 @@ bool are_of_one_tensor(const AssumedShape* a, const AssumedShape* b) {
     return false;
   }
   for (size_t dim = 0; dim < a->sizes.size(); ++dim) {
-    const bool is_sharded = std::any_of(
-        a->placements.begin(), a->placements.end(), [&](const auto& placement) {
+    const bool is_sharded =
+        std::ranges::any_of(a->placements, [&](const auto& placement) {
           return placement.is_sharded(static_cast<int64_t>(dim));
         });
     if (a->sizes[dim] != b->sizes[dim] && !is_sharded) {
@@ -119,7 +119,7 @@ std::string advice(const Call& call, size_t index) {
 bool all_agree(const std::vector<const Call*>& calls) {
   static const AssumedShapes none;
   const auto* first = calls[0]->assumed;
-  return std::all_of(calls.begin(), calls.end(), [&](const Call* call) {
+  return std::ranges::all_of(calls, [&](const Call* call) {
     return call->assumed == first ||
         (call->assumed ? *call->assumed : none)
             .agrees_with(first ? *first : none);
@@ -191,8 +191,7 @@ std::optional<std::string> contradiction(
   }
   const auto index = first_difference(calls);
   const bool explains =
-      index == kKept ||
-      std::all_of(calls.begin(), calls.end(), [&](const Call* call) {
+      index == kKept || std::ranges::all_of(calls, [&](const Call* call) {
         return are_of_one_tensor(at(*calls[0], index), at(*call, index));
       });
   if (!fit && !explains) {

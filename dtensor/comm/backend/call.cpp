@@ -248,9 +248,8 @@ std::string group_ranks_by_text(
     const std::string& verb) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> said;
   for (size_t member = 0; member < texts.size(); ++member) {
-    const auto known = std::find_if(said.begin(), said.end(), [&](auto& entry) {
-      return entry.first == texts[member];
-    });
+    const auto known = std::ranges::find_if(
+        said, [&](auto& entry) { return entry.first == texts[member]; });
     if (known != said.end()) {
       known->second.push_back(ranks[member]);
     } else {

@@ -219,7 +219,7 @@ bool has_what_it_needs(const Call& call, int64_t members) {
     return tensor.defined();
   };
   const bool gathers = call.kind == CollectiveKind::kAllGather;
-  if (!std::all_of(call.inputs.begin(), call.inputs.end(), is_defined) ||
+  if (!std::ranges::all_of(call.inputs, is_defined) ||
       (call.gathered_size >= 0 && !gathers)) {
     return false;
   }

@@ -16,10 +16,9 @@ std::string name_of(c10::DeviceType device) {
 
 // Returns the CPU if it has a backend, else the first device.
 c10::DeviceType home_of(const std::vector<DeviceBackend>& backends) {
-  const bool has_cpu =
-      std::any_of(backends.begin(), backends.end(), [](const auto& backend) {
-        return backend.device == c10::kCPU;
-      });
+  const bool has_cpu = std::ranges::any_of(backends, [](const auto& backend) {
+    return backend.device == c10::kCPU;
+  });
   return has_cpu ? c10::kCPU : backends.front().device;
 }
 
@@ -52,11 +51,10 @@ class PerDeviceBackend final : public GroupBackend {
     return backend.submit(std::move(collective));
   }
   bool progresses_in_background(c10::DeviceType device) const override {
-    return std::any_of(
-        entries_.begin(), entries_.end(), [&](const Entry& entry) {
-          return entry.what.device == device && entry.made != nullptr &&
-              entry.made->progresses_in_background(device);
-        });
+    return std::ranges::any_of(entries_, [&](const Entry& entry) {
+      return entry.what.device == device && entry.made != nullptr &&
+          entry.made->progresses_in_background(device);
+    });
   }
   void abandon(const std::string& why) override {
     for (const Entry& entry : entries_) {
@@ -81,10 +79,9 @@ class PerDeviceBackend final : public GroupBackend {
   }
 
   Entry* find(c10::DeviceType device) {
-    const auto found =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-          return entry.what.device == device;
-        });
+    const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
+      return entry.what.device == device;
+    });
     return found == entries_.end() ? nullptr : &*found;
   }
 

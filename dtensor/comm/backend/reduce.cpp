@@ -11,7 +11,7 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
 #include <dtensor/comm/backend/reduce_loops_impl.h>
-#include <dtensor/comm/group/plain_tensors_impl.h>
+#include <dtensor/comm/group/backend_call_impl.h>
 
 namespace dtensor::detail {
 namespace {

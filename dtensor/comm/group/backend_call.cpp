@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <utility>
 
 namespace dtensor::detail {
 namespace {

@@ -2,7 +2,8 @@
 // BackendCall: the scope of one call of a backend.
 #pragma once
 
-#include <dtensor/comm/group/plain_tensors_impl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <dtensor/comm/group/recorded_impl.h>
 #include <dtensor/comm/group_backend.h>
 
@@ -10,6 +11,13 @@
 #include <string_view>
 
 namespace dtensor::detail {
+
+/// A guard under which collectives compute below autograd, for any grad mode of
+/// the caller.
+struct PlainTensors {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::NoGradGuard no_grad;
+};
 
 /// Returns "dtensor::all_reduce" or "dtensor::all_reduce_async": the name under
 /// which LibTorch's profilers show the collective.

@@ -67,10 +67,8 @@ class Groups final : public MeshGroups {
       std::shared_ptr<World> world = this_world())
       : groups_(std::move(groups)),
         world_(std::move(world)) {
-    const bool is_chosen =
-        std::any_of(groups_.begin(), groups_.end(), [](const auto& g) {
-          return !g.choice.empty();
-        });
+    const bool is_chosen = std::ranges::any_of(
+        groups_, [](const auto& g) { return !g.choice.empty(); });
     for (const auto& g : groups_) {
       choice_ += is_chosen ? g.choice + ";" : "";
     }
@@ -192,7 +190,7 @@ void check_keys(
   }
   for (const auto& [name, value] : options) {
     DTENSOR_CHECK_VALUE(
-        std::find(labels.begin(), labels.end(), name) != labels.end(),
+        std::ranges::find(labels, name) != labels.end(),
         "[init_device_mesh] {} has an unknown mesh dimension \"{}\": the "
         "dimensions are {}. Use one of them.",
         field,
@@ -274,7 +272,7 @@ std::shared_ptr<MeshGroups> groups_of(
     const MeshOptions& options) {
   check_options(mesh, options);
   const auto& ranks = mesh.ranks();
-  const auto mine = std::find(ranks.begin(), ranks.end(), get_rank());
+  const auto mine = std::ranges::find(ranks, get_rank());
   std::vector<DimGroup> groups;
   for (size_t dim = 0; dim < mesh.shape().size(); ++dim) {
     auto& made = groups.emplace_back(dim_group(mesh, dim, options));

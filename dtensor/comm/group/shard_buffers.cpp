@@ -31,9 +31,8 @@ Sizes chunk_sizes(int64_t size, int64_t parts) {
 }
 
 bool all_equal(SizesRef sizes) {
-  return std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) {
-    return size == sizes.front();
-  });
+  return std::ranges::all_of(
+      sizes, [&](int64_t size) { return size == sizes.front(); });
 }
 
 bool is_sole_owner(const at::Tensor& tensor) {
@@ -115,7 +114,7 @@ at::Tensor concat_from_buffer(
 at::Tensor string_tensor(const std::string& text) {
   at::Tensor bytes = at::empty(
       {static_cast<int64_t>(text.size())}, at::TensorOptions(at::kByte));
-  std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  std::ranges::copy(text, bytes.mutable_data_ptr<uint8_t>());
   return bytes;
 }
 

@@ -1,15 +1,178 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// run_world(): selects threads, processes, or threads of several processes, and
+// runs the last of these.
 #include <dtensor/comm/run_world.h>
 
 #include <dtensor/comm/backend/message_of_impl.h>
-#include <dtensor/comm/hybrid/run_hybrid_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
+#include <dtensor/comm/processes/membership_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
+#include <dtensor/comm/threads/rank_threads_impl.h>
+#include <dtensor/comm/threads/thread_backend_impl.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kRunWorld = "run_world";
+
+// A rank in a world of several processes with several threads each. Groups
+// inside its process meet as threads do. In all other groups the rank acts like
+// a process, with a membership of its own.
+class HybridRank final : public World {
+ public:
+  HybridRank(std::shared_ptr<ThreadHub> hub, int64_t rank)
+      : World(rank, hub->size(), "run_world"),
+        hub_(std::move(hub)) {}
+
+  /// Waits for all ranks. Call it first, in the rank's own thread.
+  void join(const LaunchEnv& env, const ProcessGroupOptions& options) {
+    membership_.emplace(env, options);
+  }
+  /// Null before join().
+  Membership* membership() {
+    return membership_ ? &*membership_ : nullptr;
+  }
+  int64_t node_local_rank() const override {
+    return membership_->local_rank();
+  }
+  LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const override;
+  const void* shared() const override {
+    return hub_.get();
+  }
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override;
+  GroupBackendPtr make_chosen_backend(
+      GroupMembers members,
+      const std::string& backend) override {
+    return membership_->backend(members, backend);
+  }
+
+ private:
+  std::shared_ptr<ThreadHub> hub_;
+  std::optional<Membership> membership_;
+};
+
+GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
+  const LocalRanks& here = hub_->here();
+  const bool is_here = std::ranges::all_of(
+      members.ranks, [&](int64_t member) { return here.have(member); });
+  return is_here ? std::make_shared<ThreadBackend>(std::move(members), hub_)
+                 : membership_->backend(members);
+}
+
+LinkCost HybridRank::link_cost(
+    const std::vector<int64_t>& ranks,
+    c10::DeviceType device,
+    const std::string& backend) const {
+  const int64_t per_process = hub_->here().count;
+  const bool is_one_process = std::ranges::all_of(ranks, [&](int64_t rank) {
+    return rank / per_process == ranks.front() / per_process;
+  });
+  return is_one_process && backend.empty()
+      ? World::link_cost(ranks, device, backend)
+      : membership_->link_cost(ranks, device, backend);
+}
+
+// Derives the environment of one rank from that of its process.
+LaunchEnv env_of(LaunchEnv process, const LocalRanks& here, int64_t rank) {
+  process.rank = rank;
+  process.size = here.of;
+  process.local_size *= here.count;
+  return process;
+}
+
+// Drops the rank's groups and membership, so that ranks waiting for it notice.
+void abandon(HybridRank& world, const std::string& why, bool is_cause) {
+  Membership* const mine = world.membership();
+  if (mine != nullptr) {
+    world.end();
+    mine->abandon(why, is_cause);
+  }
+}
+
+// Body of each rank's thread.
+void run_rank(
+    HybridRank& world,
+    const LaunchEnv& env,
+    const std::function<void()>& fn,
+    const ProcessGroupOptions& options) {
+  try {
+    world.join(env, options);
+    fn();
+    world.membership()->leave();
+  } catch (const RankEnded& error) {
+    abandon(world, error.what(), /*is_cause=*/false);
+    throw;
+  } catch (const std::exception& error) {
+    abandon(world, message_of(error), /*is_cause=*/true);
+    throw;
+  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
+    abandon(
+        world, "its thread was terminated by pthread_exit", /*is_cause=*/true);
+    throw;
+  } catch (...) {
+    abandon(
+        world,
+        "an exception not derived from std::exception",
+        /*is_cause=*/true);
+    throw;
+  }
+}
+
+// Runs `fn` on `here` threads of this process. Together with the threads of the
+// launcher's other processes they are the ranks of one world: thread i of
+// process p is rank p * here + i. Throws as run_ranks does, and also if a rank
+// of another process has failed.
+void run_hybrid(
+    int64_t here,
+    const std::function<void()>& fn,
+    const RunWorldOptions& options) {
+  LaunchEnv process = read_rank_identity(options.processes);
+  process.session = next_session();
+  process.ranks_per_process = here;
+  const LocalRanks ranks{process.rank * here, here, process.size * here};
+  std::vector<std::shared_ptr<HybridRank>> worlds;
+  RankThreads threads(
+      kRunWorld,
+      ranks,
+      options.threads,
+      [&](std::shared_ptr<ThreadHub> hub, int64_t rank) {
+        worlds.push_back(std::make_shared<HybridRank>(std::move(hub), rank));
+        return worlds.back();
+      });
+  try {
+    threads.run(kRunWorld, [&](int64_t rank) {
+      run_rank(
+          *worlds[static_cast<size_t>(rank - ranks.first)],
+          env_of(process, ranks, rank),
+          fn,
+          options.processes);
+    });
+  } catch (...) {
+    if (Membership* const first = worlds.front()->membership()) {
+      first->linger();
+    }
+    throw;
+  }
+  threads.take_over_generator();
+}
+
+} // namespace
+} // namespace dtensor::detail
 
 namespace dtensor {
 namespace {

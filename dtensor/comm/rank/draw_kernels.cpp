@@ -73,7 +73,7 @@ struct DrawTraits {
 };
 
 bool leaves_choice(const DrawTraits& traits, Values values) {
-  if (!std::all_of(values.begin(), values.end(), allows_cpu_generator)) {
+  if (!std::ranges::all_of(values, allows_cpu_generator)) {
     return false;
   }
   if (!traits.generator || values[*traits.generator].isNone()) {

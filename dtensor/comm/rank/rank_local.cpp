@@ -4,8 +4,6 @@
 #include <c10/util/Exception.h>
 #include <dtensor/comm/world_impl.h>
 
-#include <utility>
-
 namespace dtensor::detail {
 namespace {
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/rank/rank_memory_impl.h>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
-#include <dtensor/comm/rank/small_memory_impl.h>
+#include <c10/util/safe_numerics.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -17,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <utility>
-
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -31,9 +32,8 @@ bool tuned_by_user() {
       "MALLOC_MMAP_THRESHOLD_",
       "MALLOC_TOP_PAD_",
       "GLIBC_TUNABLES"};
-  return std::any_of(kVariables.begin(), kVariables.end(), [](const char* v) {
-    return std::getenv(v) != nullptr;
-  });
+  return std::ranges::any_of(
+      kVariables, [](const char* v) { return std::getenv(v) != nullptr; });
 }
 
 // Sets malloc's parameters. `map`: size from which malloc maps a block on its
@@ -205,6 +205,45 @@ at::Tensor tensor_in(
       c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
+}
+
+namespace {
+
+void free_small(void* block) {
+  c10::profiledCPUMemoryReporter().Delete(block);
+  std::free(block);
+}
+
+at::DataPtr small_memory(size_t bytes) {
+  constexpr size_t kAlignment = c10::gAlignment;
+  void* const block = std::malloc(bytes + kAlignment);
+  DTENSOR_CHECK(
+      block != nullptr,
+      "[collective] cannot allocate {} bytes for a result.",
+      bytes);
+  c10::profiledCPUMemoryReporter().New(block, bytes);
+  const auto offset = reinterpret_cast<uintptr_t>(block) % kAlignment;
+  auto* const data = static_cast<std::byte*>(block) + (kAlignment - offset);
+  return {data, block, free_small, at::kCPU};
+}
+
+} // namespace
+
+size_t bytes_of(at::IntArrayRef sizes, size_t item_bytes) {
+  uint64_t numel = 0;
+  uint64_t bytes = 0;
+  const bool overflows = c10::safe_multiplies_u64(sizes, &numel) ||
+      c10::mul_overflows(numel, uint64_t{item_bytes}, &bytes);
+  return overflows ? std::numeric_limits<size_t>::max() : bytes;
+}
+
+at::Tensor empty_small(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const size_t bytes = bytes_of(sizes, c10::elementSize(dtype));
+  if (bytes == 0 || bytes > kQuickBytes ||
+      c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) {
+    return at::detail::empty_cpu(sizes, dtype);
+  }
+  return tensor_in(small_memory(bytes), bytes, sizes, dtype);
 }
 
 } // namespace dtensor::detail

@@ -5,6 +5,8 @@
 #include <c10/util/safe_numerics.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>
 
+#include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -77,6 +79,32 @@ void SharedArena::give_back(std::byte* begin, int64_t bytes) {
       free_.erase(block);
     }
   }
+}
+
+namespace {
+
+constexpr int64_t kNone = -1;
+
+} // namespace
+
+void PeerResults::show(const SharedArena& arena, const at::Tensor& result)
+    const {
+  const int64_t offset = result.defined() ? arena.offset(result) : kNone;
+  std::memcpy(notice(channel_.rank()), &offset, sizeof(offset));
+}
+
+void PeerResults::find() {
+  for (int64_t member = 0; member < channel_.size(); ++member) {
+    int64_t offset = 0;
+    std::memcpy(&offset, notice(member), sizeof(offset));
+    all_.push_back(
+        offset == kNone ? nullptr : channel_.layout().arena(member) + offset);
+  }
+}
+
+bool PeerResults::all_in_arenas() const {
+  return std::ranges::all_of(
+      all_, [](const std::byte* result) { return result != nullptr; });
 }
 
 } // namespace dtensor::detail

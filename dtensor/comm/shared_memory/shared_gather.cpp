@@ -9,9 +9,7 @@
 #include <c10/util/accumulate.h>
 #include <c10/util/safe_numerics.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
-#include <dtensor/comm/shared_memory/shown_results_impl.h>
-
-#include <algorithm>
+#include <dtensor/comm/shared_memory/shared_arena_impl.h>
 
 namespace dtensor::detail {
 namespace {

@@ -34,8 +34,7 @@ SharedMail::Envelope SharedMail::envelope_of(
   Envelope envelope{
       .tag = tag, .dtype = input.scalar_type(), .dims = input.dim()};
   if (input.dim() <= kEnvelopeDims) {
-    std::copy(
-        input.sizes().begin(), input.sizes().end(), envelope.sizes.begin());
+    std::ranges::copy(input.sizes(), envelope.sizes.begin());
   } else {
     envelope.dims = 1;
     envelope.sizes[0] = input.numel();

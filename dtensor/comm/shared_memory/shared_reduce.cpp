@@ -13,7 +13,7 @@
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/backend/reduce_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
-#include <dtensor/comm/shared_memory/shown_results_impl.h>
+#include <dtensor/comm/shared_memory/shared_arena_impl.h>
 
 #include <algorithm>
 

@@ -205,7 +205,7 @@ void SharedChannel::throw_broken() const {
   while (head.state.load() != SharedHead::kBroken && Clock::now() < deadline) {
     std::this_thread::yield();
   }
-  const auto end = std::find(head.reason.begin(), head.reason.end(), '\0');
+  const auto end = std::ranges::find(head.reason, '\0');
   DTENSOR_THROW("[{}] {}", name_, std::string(head.reason.begin(), end));
 }
 

@@ -43,14 +43,13 @@ Signature sign_parts(
   const at::Tensor& first = parts.front();
   Signature result = sign(CollectiveKind::kAllToAll, first);
   const bool fits = first.nbytes() * parts.size() <= kSmallBytes &&
-      std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
+      std::ranges::all_of(parts, [&](const at::Tensor& part) {
                       return part.sizes() == first.sizes() && is_plain(part) &&
                           part.is_contiguous();
                     });
-  const bool expected =
-      std::all_of(shapes.begin(), shapes.end(), [&](const Sizes& shape) {
-        return first.sizes() == at::IntArrayRef(shape);
-      });
+  const bool expected = std::ranges::all_of(shapes, [&](const Sizes& shape) {
+    return first.sizes() == at::IntArrayRef(shape);
+  });
   if (!fits || !expected) {
     return {};
   }

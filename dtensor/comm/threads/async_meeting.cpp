@@ -27,9 +27,8 @@ void AsyncMeeting::join(int64_t member, Call call, AssumedShapes& assumed) {
 }
 
 bool AsyncMeeting::complete() const {
-  return std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
-    return seat.joined.load();
-  });
+  return std::ranges::all_of(
+      seats_, [](const Seat& seat) { return seat.joined.load(); });
 }
 
 // Chooses blocks small enough that the wait for the last block is short, and

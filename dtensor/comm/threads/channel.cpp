@@ -135,12 +135,6 @@ class MailWait : public Wait {
   std::vector<int64_t> missing() const override {
     return {channel_.ranks_[static_cast<size_t>(std::get<0>(address_))]};
   }
-  bool give_up() override {
-    return true;
-  }
-  bool broken() const override {
-    return false;
-  }
 
  private:
   Channel& channel_;
@@ -170,13 +164,8 @@ class JoinWait : public Wait {
     return channel_.ranks_without(
         [&](size_t i) { return meeting_.has_joined(static_cast<int64_t>(i)); });
   }
-  // This member's input stays in the meeting, so peers can complete without it.
-  bool give_up() override {
-    return true;
-  }
-  bool broken() const override {
-    return false;
-  }
+  // Gives up without a check: this member's input stays in the meeting, so
+  // peers can complete without it.
 
  private:
   Channel& channel_;

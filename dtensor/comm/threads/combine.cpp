@@ -20,8 +20,7 @@ std::vector<at::Tensor> inputs_on(
 }
 
 bool are_all(SizesRef sizes, int64_t size) {
-  return std::all_of(
-      sizes.begin(), sizes.end(), [&](int64_t each) { return each == size; });
+  return std::ranges::all_of(sizes, [&](int64_t each) { return each == size; });
 }
 
 Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member) {

@@ -67,10 +67,9 @@ std::string with_places(
   std::vector<std::string> places;
   for (const RankFailure& failure : failures) {
     const std::string& place = failure.place;
-    const bool is_one =
-        std::find(ranks.begin(), ranks.end(), failure.rank) != ranks.end();
+    const bool is_one = std::ranges::find(ranks, failure.rank) != ranks.end();
     if (is_one && !is_named_in(place, text) &&
-        std::find(places.begin(), places.end(), place) == places.end()) {
+        std::ranges::find(places, place) == places.end()) {
       places.push_back(place);
     }
   }

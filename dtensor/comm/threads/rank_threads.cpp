@@ -273,9 +273,8 @@ void RankThreads::run(
   // threads started later.
   at::set_num_threads(callers_threads);
   const auto failures = this->failures();
-  finish(std::any_of(failures.begin(), failures.end(), [](const auto& f) {
-    return f.error != nullptr;
-  }));
+  finish(std::ranges::any_of(
+      failures, [](const auto& f) { return f.error != nullptr; }));
   throw_if_any_failed(where, failures);
 }
 

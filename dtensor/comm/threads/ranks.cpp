@@ -3,12 +3,37 @@
 
 #include <dtensor/comm/threads/exit_guard_impl.h>
 #include <dtensor/comm/threads/rank_threads_impl.h>
-#include <dtensor/comm/threads/thread_rank_impl.h>
+#include <dtensor/comm/threads/thread_backend_impl.h>
+#include <dtensor/comm/world.h>
 
+#include <memory>
 #include <utility>
 
 namespace dtensor {
 namespace {
+
+// One rank's view of a world of threads of this process.
+class ThreadRank final : public World {
+ public:
+  ThreadRank(
+      std::shared_ptr<detail::ThreadHub> hub,
+      int64_t rank,
+      const char* name)
+      : World(rank, hub->size(), name),
+        hub_(std::move(hub)) {}
+
+  const void* shared() const override {
+    return hub_.get();
+  }
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    return std::make_shared<detail::ThreadBackend>(std::move(members), hub_);
+  }
+
+ private:
+  std::shared_ptr<detail::ThreadHub> hub_;
+};
 
 // Makes the threads of a world without other processes. `name` names the world
 // in messages.
@@ -22,7 +47,7 @@ std::unique_ptr<detail::RankThreads> make_threads(
       detail::LocalRanks{0, n, n},
       options,
       [name](std::shared_ptr<detail::ThreadHub> hub, int64_t rank) {
-        return std::make_shared<detail::ThreadRank>(std::move(hub), rank, name);
+        return std::make_shared<ThreadRank>(std::move(hub), rank, name);
       });
 }
 

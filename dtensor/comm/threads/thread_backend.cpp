@@ -4,7 +4,6 @@
 
 #include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
-#include <dtensor/error.h>
 
 namespace dtensor::detail {
 

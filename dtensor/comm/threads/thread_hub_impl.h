@@ -53,9 +53,13 @@ class Wait {
   /// Global ranks that have not done their part yet.
   virtual std::vector<int64_t> missing() const = 0;
   /// Withdraws permanently. Returns false if the wait has become ready instead.
-  virtual bool give_up() = 0;
+  virtual bool give_up() {
+    return true;
+  }
   /// True if a member has withdrawn already, so the wait can never be ready.
-  virtual bool broken() const = 0;
+  virtual bool broken() const {
+    return false;
+  }
 
   int64_t rank() const {
     return rank_;

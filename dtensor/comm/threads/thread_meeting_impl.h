@@ -3,8 +3,8 @@
 // departure, and the publication of tensors to peers.
 #pragma once
 
-#include <dtensor/comm/group/plain_tensors_impl.h>
-#include <dtensor/comm/rank/small_memory_impl.h>
+#include <dtensor/comm/group/backend_call_impl.h>
+#include <dtensor/comm/rank/rank_memory_impl.h>
 #include <dtensor/comm/threads/combine_impl.h>
 #include <dtensor/comm/threads/thread_backend_impl.h>
 #include <dtensor/format_text.h>

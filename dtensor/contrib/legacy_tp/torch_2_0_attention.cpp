@@ -36,7 +36,7 @@ void fill(
 
 bool is_parallel(const torch::nn::Module& module) {
   const auto parameters = module.parameters();
-  return std::any_of(parameters.begin(), parameters.end(), is_dtensor);
+  return std::ranges::any_of(parameters, is_dtensor);
 }
 
 } // namespace

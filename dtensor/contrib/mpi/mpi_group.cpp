@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/contrib/mpi/mpi_group_impl.h>
 
-#include <dtensor/contrib/mpi/types_impl.h>
-#include <dtensor/error.h>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/mpi_module.h>
+#include <dtensor/error.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace dtensor::mpi {
 namespace {
@@ -27,6 +29,81 @@ int64_t bytes_of(const at::Tensor& tensor) {
 
 int64_t most_bytes() {
   return MpiRuntime::get().most_bytes();
+}
+
+// MPI's type and operation for a reduction.
+struct MpiReduction {
+  MPI_Datatype type;
+  MPI_Op op; // MPI_SUM for an average
+};
+
+MPI_Datatype mpi_type(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBool: // bytes 0 or 1
+    case at::kByte:
+      return MPI_UINT8_T;
+    case at::kChar:
+      return MPI_INT8_T;
+    case at::kShort:
+      return MPI_INT16_T;
+    case at::kInt:
+      return MPI_INT32_T;
+    case at::kLong:
+      return MPI_INT64_T;
+    case at::kFloat:
+      return MPI_FLOAT;
+    case at::kDouble:
+      return MPI_DOUBLE;
+    case at::kComplexFloat:
+      return MPI_C_FLOAT_COMPLEX;
+    case at::kComplexDouble:
+      return MPI_C_DOUBLE_COMPLEX;
+    default:
+      return MPI_DATATYPE_NULL;
+  }
+}
+
+MPI_Op mpi_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return MPI_SUM;
+    case ReduceOp::kProduct:
+      return MPI_PROD;
+    case ReduceOp::kMin:
+      return MPI_MIN;
+    case ReduceOp::kMax:
+      return MPI_MAX;
+    case ReduceOp::kBand:
+      return MPI_BAND;
+    case ReduceOp::kBor:
+      return MPI_BOR;
+    case ReduceOp::kBxor:
+      return MPI_BXOR;
+  }
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+// Maps reductions of booleans: a sum is a logical "or", a product an "and".
+ReduceOp meant(at::ScalarType dtype, ReduceOp op) {
+  if (dtype != at::kBool) {
+    return op;
+  }
+  return op == ReduceOp::kSum    ? ReduceOp::kMax
+      : op == ReduceOp::kProduct ? ReduceOp::kMin
+                                 : op;
+}
+
+// Returns nullopt if MPI lacks the type (half precision) or computes a
+// different result: its minimum and maximum lose NaN.
+std::optional<MpiReduction> mpi_reduction(at::ScalarType dtype, ReduceOp op) {
+  const bool is_order = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  const MPI_Datatype type = mpi_type(dtype);
+  if (type == MPI_DATATYPE_NULL ||
+      (is_order && !c10::isIntegralType(dtype, /*includeBool=*/true))) {
+    return std::nullopt;
+  }
+  return MpiReduction{type, mpi_op(meant(dtype, op))};
 }
 
 } // namespace
@@ -120,8 +197,7 @@ void MpiGroup::begin_gather(
     offset += bytes.back();
   }
   const int mine = bytes[static_cast<size_t>(rank())];
-  const bool are_equal =
-      std::count(counts.begin(), counts.end(), counts.front()) == size();
+  const bool are_equal = std::ranges::count(counts, counts.front()) == size();
   transfer.begin("MPI_Iallgatherv", [&](MPI_Comm group, MPI_Request* request) {
     return are_equal ? MPI_Iallgather(
                            memory_of(input),
@@ -284,4 +360,22 @@ InFlight MpiGroup::begin_recv(const Collective& c) {
   return {transfer, [=] { return result; }};
 }
 
+namespace {
+
+GroupBackendPtr make(GroupMembers members, const RendezvousInfo& place) {
+  auto channel = std::make_shared<MpiChannel>(members, place);
+  return std::make_shared<MpiGroup>(std::move(members), std::move(channel));
+}
+
+constexpr MpiModule kModule{
+    .begin = [](int64_t rank,
+                int64_t size) { MpiRuntime::get().begin(rank, size); },
+    .end = [](bool has_failed) { MpiRuntime::get().end(has_failed); },
+    .make = make};
+
+} // namespace
 } // namespace dtensor::mpi
+
+extern "C" DTENSOR_API const dtensor::MpiModule* dtensor_mpi_module() {
+  return &dtensor::mpi::kModule;
+}

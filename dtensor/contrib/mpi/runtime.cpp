@@ -18,7 +18,7 @@ std::string library_version() {
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
   std::string all(text.data(), static_cast<size_t>(length));
-  std::replace(all.begin(), all.end(), '\t', ' '); // "MPICH Version:\t4.0"
+  std::ranges::replace(all, '\t', ' '); // "MPICH Version:\t4.0"
   return all.substr(0, all.find_first_of(",\n"));
 }
 

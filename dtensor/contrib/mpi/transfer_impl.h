@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MpiTransfer: outstanding MPI calls, and the memory that they use.
+// MpiChannel: the communicator of a group. MpiTransfer: outstanding MPI calls,
+// and the memory that they use.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+#include <dtensor/comm/backends.h>
 #include <dtensor/comm/transport_backend.h>
-#include <dtensor/contrib/mpi/channel_impl.h>
+#include <dtensor/contrib/mpi/runtime_impl.h>
+#include <mpi.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,6 +15,40 @@
 #include <vector>
 
 namespace dtensor::mpi {
+
+/// The communicator of one group, and the waiting of its members.
+class MpiChannel final : public MpiFailureListener {
+ public:
+  /// All members call it. Throws RuntimeError if some do not arrive in time.
+  MpiChannel(const GroupMembers& members, const RendezvousInfo& place);
+  ~MpiChannel() override;
+  MpiChannel(const MpiChannel&) = delete;
+  MpiChannel& operator=(const MpiChannel&) = delete;
+
+  MPI_Comm get() const {
+    return communicator_;
+  }
+
+  /// Returns once `done` holds; it is polled. Throws RuntimeError at the
+  /// timeout, and if a member has reported a failure.
+  void wait(c10::function_ref<bool()> done);
+
+  /// Reports to the other members that this rank does not go on.
+  void tell_failure() noexcept;
+
+ private:
+  void world_failed() noexcept override {
+    tell_failure();
+  }
+  void meet(const GroupMembers& members);
+  void make_communicator(const GroupMembers& members);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::chrono::milliseconds timeout_;
+  bool one_core_per_member_; // each member on this host can have a core of its
+                             // own
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+};
 
 /// MPI requests, and the memory that MPI reads and writes until all are done.
 class MpiRequests final : public MpiWork {

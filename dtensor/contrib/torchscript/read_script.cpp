@@ -219,10 +219,10 @@ class Reader {
   // Marks results that may differ in another call of forward().
   void mark_if_varying(const jit::Node& node, const jit::Stack& stack) {
     const bool is_fixed =
-        std::find(kFixed.begin(), kFixed.end(), kind_of(node)) != kFixed.end();
+        std::ranges::find(kFixed, kind_of(node)) != kFixed.end();
     const auto inputs = node.inputs();
     const bool varies = inputs.empty() || has_read(stack) ||
-        std::any_of(inputs.begin(), inputs.end(), [&](const auto* input) {
+        std::ranges::any_of(inputs, [&](const auto* input) {
                           return varying_.count(input) > 0;
                         });
     if (varies && !is_fixed) {
@@ -249,9 +249,8 @@ class Reader {
       return read_call(node, op, std::move(stack));
     }
     if (op.hasTag(at::Tag::nondeterministic_seeded) &&
-        std::none_of(stack.begin(), stack.end(), [](const auto& value) {
-          return value.isDevice();
-        })) {
+        std::ranges::none_of(
+            stack, [](const auto& value) { return value.isDevice(); })) {
       return false; // would draw random numbers
     }
     op.callBoxed(&stack);

@@ -49,10 +49,8 @@ ScriptInputs inputs_of(
   for (size_t i = given.size(); i < arguments.size(); ++i) {
     inputs.push_back(arguments[i].default_value());
   }
-  const bool all_there =
-      std::all_of(inputs.begin(), inputs.end(), [](const auto& value) {
-        return value.has_value();
-      });
+  const bool all_there = std::ranges::all_of(
+      inputs, [](const auto& value) { return value.has_value(); });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
       "[{}] forward() takes {}, but the number of sample inputs is {}. Pass "
@@ -91,7 +89,7 @@ std::vector<IValue> likely_tensors(const std::vector<ModuleTensor>& tensors) {
     }
     if (role != WeightRole::kLinear || t.dim() != 2 ||
         seen.size() == kMostFeatures ||
-        std::find(seen.begin(), seen.end(), t.size(1)) != seen.end()) {
+        std::ranges::find(seen, t.size(1)) != seen.end()) {
       continue;
     }
     const auto features = t.size(1);

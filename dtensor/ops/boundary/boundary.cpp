@@ -8,7 +8,7 @@
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
-#include <dtensor/tensor/grad_layout_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -194,10 +194,8 @@ void name_module(c10::Error& error, const std::string& module) {
   constexpr std::string_view kIn = "in ";
   const std::string_view text = error.msg();
   const bool is_ours = text.starts_with('[') && !text.starts_with("[aten::");
-  const bool is_named = std::any_of(
-      error.context().begin(), error.context().end(), [&](const auto& line) {
-        return line.starts_with(kIn);
-      });
+  const bool is_named = std::ranges::any_of(
+      error.context(), [&](const auto& line) { return line.starts_with(kIn); });
   if (!is_ours && !is_named) {
     error.add_context(std::string(kIn) + module);
   }

@@ -21,7 +21,6 @@
 #include <dtensor/ops/traits.h>
 #include <dtensor/tensor/region_impl.h>
 
-#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>

@@ -17,7 +17,6 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/layout/spec_impl.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>

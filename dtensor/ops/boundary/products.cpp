@@ -49,7 +49,7 @@ Units mine_of(const DeviceMesh& mesh, const SharedUnits& shared) {
 bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const auto units = shared.of_rank(mesh.size(), rank);
-    if (std::adjacent_find(units.begin(), units.end()) != units.end()) {
+    if (std::ranges::adjacent_find(units) != units.end()) {
       return true;
     }
   }

@@ -45,7 +45,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -262,8 +261,7 @@ at::Tensor serve(SharedInput& shared, const at::Tensor& x, size_t index) {
     torch::autograd::impl::set_gradient_edge(result, {shared.node.lock(), 0});
   }
   shared.served[index] = true;
-  if (std::find(shared.served.begin(), shared.served.end(), false) ==
-      shared.served.end()) {
+  if (std::ranges::find(shared.served, false) == shared.served.end()) {
     shared.drop();
   }
   return result;

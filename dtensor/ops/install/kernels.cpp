@@ -160,9 +160,8 @@ bool decomposes_by_itself(const c10::OperatorHandle& op) {
 
 bool writes_out(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) {
-    return a.is_out();
-  });
+  return std::ranges::any_of(
+      arguments, [](const auto& a) { return a.is_out(); });
 }
 
 using When = ReplicatedKernel::When;

@@ -92,7 +92,7 @@ struct CatKernel {
     const auto stock_keys = keys.remove(c10::DispatchKey::AutogradFunctionality)
                                 .add(c10::DispatchKey::AutogradOther);
     auto result = op().redispatch(stock_keys, tensors, dim);
-    if (C10_UNLIKELY(std::any_of(tensors.begin(), tensors.end(), is_skipped))) {
+    if (C10_UNLIKELY(std::ranges::any_of(tensors, is_skipped))) {
       distribute_gradients(result, tensors);
     }
     return result;

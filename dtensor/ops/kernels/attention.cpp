@@ -4,6 +4,7 @@
 // keys and values of query heads that this rank does not hold.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
@@ -50,13 +51,7 @@ struct Attention {
 };
 
 std::vector<int64_t> heads_here(const Spec& spec) {
-  std::vector<int64_t> heads;
-  for (const auto& interval : local_intervals(spec, spec.dim() - 3)) {
-    for (auto head = interval.begin; head < interval.end; ++head) {
-      heads.push_back(head);
-    }
-  }
-  return heads;
+  return detail::indices_in(local_intervals(spec, spec.dim() - 3));
 }
 
 // Returns, for each query head of this rank, its head of the keys or values
@@ -69,7 +64,7 @@ for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
   std::vector<int64_t> positions;
   for (const auto query : heads_here(output)) {
     const auto head = query / (all / kept);
-    const auto found = std::find(here.begin(), here.end(), head);
+    const auto found = std::ranges::find(here, head);
     TORCH_INTERNAL_ASSERT(found != here.end(), layout, " for ", output);
     positions.push_back(found - here.begin());
   }
@@ -114,12 +109,8 @@ at::Tensor without_dropout(const Attention& args) {
 
 } // namespace
 
-void detail::attention_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::attention_local(KernelArgs& args, const Decision& decision) {
   const Spec& output = *decision.outputs[0];
-  detail::KernelArgs args(op, *stack);
   const auto p = args.real("dropout_p");
   Attention local(args);
   const auto& key = decision.inputs[1];

@@ -22,7 +22,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -271,11 +270,7 @@ bool is_training_call(const KernelArgs& args) {
 
 } // namespace
 
-void detail::batch_norm_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::batch_norm_local(KernelArgs& args, const Decision& decision) {
   const auto input = args.tensor("input");
   const auto& layout = *decision.outputs[0];
   const bool training = is_training_call(args);
@@ -284,38 +279,32 @@ void detail::batch_norm_local(
       layout.numel() > 0 && !input.is_meta();
   if (!shared) {
     if (layout.numel() == 0) {
-      op.callBoxed(stack);
+      args.run_operator();
     } else {
-      zeros_if_empty(op, decision, stack);
+      zeros_if_empty(args, decision);
     }
     return;
   }
   const auto result = normalize_batch(
       args, input, args.tensor("weight"), args.tensor("bias"), layout);
   const auto dtype = decision.outputs[1]->dtype();
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  torch::jit::push(
-      *stack,
-      result.output,
-      result.mean.to(dtype),
-      result.inverse_std.to(dtype));
+  args.returns(
+      result.output, result.mean.to(dtype), result.inverse_std.to(dtype));
   if (decision.outputs.size() > 3) { // the reserve of other backends
-    stack->emplace_back(at::zeros({0}, input.options().dtype(at::kByte)));
+    args.stack().emplace_back(at::zeros({0}, input.options().dtype(at::kByte)));
   }
 }
 
 void detail::batch_norm_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+    KernelArgs& args,
+    const Decision& decision) {
   const auto input = args.tensor("input");
   // Without a gradient of the input, nothing depends on other ranks.
   const auto& layout = decision.outputs[0];
   const bool shared = is_training_call(args) && layout != nullptr &&
       shares_channels(*layout) && layout->numel() > 0 && !input.is_meta();
   if (!shared) {
-    zeros_if_empty(op, decision, stack);
+    zeros_if_empty(args, decision);
     return;
   }
   const bool renamed = args.find("save_var") >= 0;

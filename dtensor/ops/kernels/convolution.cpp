@@ -63,7 +63,7 @@ at::Tensor pad(const at::Tensor& input, const std::vector<Halo>& halos) {
     pads[2 * place + 1] = halo.padding_behind;
   }
   const bool is_padded =
-      std::any_of(pads.begin(), pads.end(), [](auto n) { return n > 0; });
+      std::ranges::any_of(pads, [](auto n) { return n > 0; });
   return is_padded ? at::constant_pad_nd(input, pads, 0) : input;
 }
 
@@ -185,16 +185,14 @@ class TransposedInSpace {
     });
   }
 
-  // Runs the operator, whose arguments are on the stack, without its bias.
-  at::Tensor run(
-      const c10::OperatorHandle& op,
-      KernelArgs& args,
-      torch::jit::Stack* stack) const {
+  // Runs the operator without its bias.
+  at::Tensor run(KernelArgs& args) const {
     args.set("bias", c10::IValue());
     args.set("padding", padding_);
     args.set("output_padding", output_padding_);
-    op.callBoxed(stack);
-    return at::constant_pad_nd(torch::jit::pop(*stack).toTensor(), pads_, 0);
+    args.run_operator();
+    return at::constant_pad_nd(
+        torch::jit::pop(args.stack()).toTensor(), pads_, 0);
   }
 
  private:
@@ -253,11 +251,7 @@ bool is_sharded_in_space(const SpecPtr& input) {
   return is_sharded;
 }
 
-void transposed_in_space(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void transposed_in_space(KernelArgs& args, const Decision& decision) {
   const auto& result = *decision.outputs[0];
   auto input = args.tensor("input");
   const auto weight = args.tensor("weight");
@@ -269,19 +263,15 @@ void transposed_in_space(
     return;
   }
   args.set("input", input);
-  auto output = convolution.run(op, args, stack);
-  stack->emplace_back(bias.defined() ? with_bias(output, bias) : output);
+  auto output = convolution.run(args);
+  args.stack().emplace_back(bias.defined() ? with_bias(output, bias) : output);
 }
 
 } // namespace
 
-void detail::convolution_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::convolution_local(KernelArgs& args, const Decision& decision) {
   if (args.flag("transposed") && is_sharded_in_space(decision.inputs[0])) {
-    transposed_in_space(op, decision, stack);
+    transposed_in_space(args, decision);
     return;
   }
   const auto& result = decision.outputs[0];
@@ -291,17 +281,15 @@ void detail::convolution_local(
   if (input.numel() > 0 && weight.numel() > 0 &&
       numel(result->local_sizes()) > 0) {
     set_input(args, input, halos);
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   args.returns(empty_convolution(input, weight, args.tensor("bias"), *result));
 }
 
 void detail::convolution_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+    KernelArgs& args,
+    const Decision& decision) {
   const auto halos = halos_of(args, decision.inputs[1], decision.inputs[0]);
   const auto grad_output = args.tensor("grad_output");
   const auto shard = args.tensor("input");
@@ -312,36 +300,32 @@ void detail::convolution_backward_local(
   if (input.numel() > 0 && args.tensor("weight").numel() > 0 &&
       grad_output.numel() > 0) {
     set_input(args, input, halos);
-    op.callBoxed(stack);
+    args.run_operator();
   } else {
     auto [grad_input, weight, bias] =
         empty_gradients(decision, grad_output, input);
     args.returns(std::move(grad_input), std::move(weight), std::move(bias));
   }
-  auto& grad_input = torch::jit::peek(*stack, 0, 3);
+  auto& grad_input = torch::jit::peek(args.stack(), 0, 3);
   if (decision.outputs[0] != nullptr) {
     grad_input = summed_gradient(grad_input.toTensor(), halos);
   }
 }
 
-void detail::zeros_if_empty(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const auto num_args = op.schema().arguments().size();
-  const auto first = torch::jit::peek(*stack, 0, num_args).toTensor();
+void detail::zeros_if_empty(KernelArgs& args, const Decision& decision) {
+  const auto first = args.at(0).toTensor();
   if (first.numel() > 0) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  torch::jit::drop(*stack, num_args);
+  args.returns();
   for (const auto& output : decision.outputs) {
     auto result = zeros(output, first);
     if (first.requires_grad() && result.defined() &&
         result.is_floating_point()) {
       result = result + first.sum(); // so that all ranks record the same graph
     }
-    stack->emplace_back(std::move(result));
+    args.stack().emplace_back(std::move(result));
   }
 }
 

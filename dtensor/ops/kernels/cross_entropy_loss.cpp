@@ -6,7 +6,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -54,7 +53,7 @@ at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
 at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
   const auto placements = spec_of(logits)->placements();
   const bool is_sharded = detail::loss_parallel_depth() > 0 &&
-      std::any_of(placements.begin(), placements.end(), [&](const auto& p) {
+      std::ranges::any_of(placements, [&](const auto& p) {
                             return p.is_sharded(class_dim);
                           });
   return is_sharded ? sharded_log_softmax(logits, class_dim)

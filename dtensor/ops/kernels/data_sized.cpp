@@ -2,8 +2,8 @@
 // Operators whose number of result elements depends on values. Those that keep
 // the elements of a sharded tensor for which a condition holds (nonzero,
 // masked_select) return Shard(0): each rank selects from its rows, and the
-// ranks exchange selected rows, so that each has an even part. The others
-// compute on replicated operands.
+// ranks exchange selected rows, so that each has an even part. bincount counts
+// the elements of each shard. The others compute on replicated operands.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -19,16 +19,22 @@
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/masked_scatter.h>
 #include <ATen/ops/masked_select.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
 #include <ATen/ops/nonzero.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace dtensor {
@@ -107,6 +113,12 @@ std::optional<int64_t> selecting_dim(const at::Tensor& t) {
   return found;
 }
 
+Placements rows_along(const DeviceMesh& mesh, int64_t mesh_dim) {
+  auto placements = replicated_placements(mesh);
+  placements[static_cast<size_t>(mesh_dim)] = Shard(0);
+  return placements;
+}
+
 // Shards `t` by rows along that mesh dimension alone.
 Rows rows_of(
     const c10::OperatorHandle& op,
@@ -114,8 +126,7 @@ Rows rows_of(
     const char* argument,
     int64_t mesh_dim) {
   const auto& from = spec_of(t);
-  auto to = replicated_placements(from->mesh());
-  to[static_cast<size_t>(mesh_dim)] = Shard(0);
+  const auto to = rows_along(from->mesh(), mesh_dim);
   const auto target = from->with_placements(to);
   if (target != from) {
     before_redistributing(op.schema().name(), argument, from, to);
@@ -146,10 +157,9 @@ at::Tensor even_rows(const Rows& source, const at::Tensor& selected) {
   auto has = concatenated(source, selected.size(0));
   auto sizes = selected.sizes().vec();
   sizes[0] = has.back().end;
-  auto placements = replicated_placements(source.spec->mesh());
-  placements[static_cast<size_t>(source.mesh_dim)] = Shard(0);
+  const auto& mesh = source.spec->mesh();
   auto spec = Spec::make(
-      source.spec->mesh(), placements, sizes, selected.scalar_type());
+      mesh, rows_along(mesh, source.mesh_dim), sizes, selected.scalar_type());
   const RowExchange exchange(
       spec,
       source.mesh_dim,
@@ -223,6 +233,61 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
+// Returns the layout of the counts: shards add up.
+Placements counted(PlacementsRef placements) {
+  Placements counts(placements.begin(), placements.end());
+  for (auto& p : counts) {
+    p = p.is_sharded() ? Placement(Partial(ReduceOp::kSum)) : Replicate();
+  }
+  return counts;
+}
+
+// Returns the number of bins that the elements of all ranks need; zero for
+// operands that the plain operator refuses.
+int64_t bins_for(const std::string& name, const at::Tensor& self) {
+  if (self.numel() == 0 || !at::isIntegralType(self.scalar_type(), false)) {
+    return 0;
+  }
+  const auto least = at::min(self).item<int64_t>();
+  DTENSOR_CHECK_VALUE(
+      least >= 0,
+      "[{}] counts non-negative integers only, got {}. Subtract the minimum "
+      "first.",
+      name,
+      least);
+  return at::max(self).item<int64_t>() + 1;
+}
+
+// Kernel of bincount: every rank counts its elements into the bins of all.
+void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto given = args.tensor("self");
+  const auto weights = args.optional_tensor("weights");
+  const bool shard = is_dtensor(given) && given.dim() == 1 &&
+      (!weights || (is_dtensor(*weights) && weights->sizes() == given.sizes()));
+  DTENSOR_CHECK_VALUE(
+      shard,
+      "[{}] needs a DTensor of one dimension, and weights of its size. Reshape "
+      "them, or distribute the plain one.",
+      args.name());
+  const auto layout = without_partial(DTensor(given).placements());
+  const DTensor self(DTensor(given).redistribute(layout));
+  const auto bins =
+      std::max(bins_for(args.name(), self), args.integer("minlength"));
+  std::optional<at::Tensor> local_weights;
+  if (weights) {
+    local_weights = DTensor(DTensor(*weights).redistribute(layout)).to_local();
+  }
+  auto counts = at::bincount(self.to_local(), local_weights, bins);
+  if (weights && self.numel() > 0) {
+    // The counts of an empty shard are integers.
+    counts = counts.to(
+        weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble);
+  }
+  args.returns(
+      DTensor::from_local(counts, self.device_mesh(), counted(layout)));
+}
+
 } // namespace
 
 DTENSOR_RULES(data_sized) {
@@ -236,6 +301,7 @@ DTENSOR_RULES(data_sized) {
         "repeat_interleave.Tensor"}) {
     rules.kernel(name, on_whole);
   }
+  rules.kernel("bincount", bincount);
   rules.kernel("nonzero", nonzero);
   rules.kernel("masked_select", masked_select);
   rules.kernel("masked_scatter", masked_scatter);

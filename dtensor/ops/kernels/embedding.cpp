@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Embedding look-up in the rows that this rank holds.
+// Embedding look-up in the rows that this rank holds: embedding, one_hot and
+// embedding_bag.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
-
-#include <dtensor/error.h>
-#include <dtensor/layout/text.h>
-#include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/global_indices_impl.h>
-#include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/registry.h>
-#include <dtensor/ops/scopes/replicated_impl.h>
-#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_to_copy.h>
@@ -17,17 +9,34 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/index_add.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/unsqueeze.h>
 #include <ATen/ops/zeros.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/global_indices_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <optional>
 
 namespace dtensor {
 namespace {
 
 void check_in_range(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const at::Tensor& indices,
     int64_t rows) {
   const auto outside = indices.lt(0).logical_or_(indices.ge(rows));
@@ -35,7 +44,7 @@ void check_in_range(
       !outside.any().item<bool>(),
       "[{}] index out of range: the table has {}. Look up indices from 0 to "
       "{}.",
-      op.schema().name(),
+      args.op().schema().name(),
       detail::pluralize(rows, "row"),
       rows - 1);
 }
@@ -67,19 +76,15 @@ int64_t to_local_row(int64_t row, const Intervals& rows) {
 
 } // namespace
 
-void detail::embedding_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::embedding_local(KernelArgs& args, const Decision& decision) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),
       "[{}] sparse gradients are not supported on DTensors. Use sparse=false.",
-      op.schema().name());
+      args.op().schema().name());
   const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
   const auto indices = args.tensor("indices");
-  check_in_range(op, indices, spec.sizes()[0]);
+  check_in_range(args, indices, spec.sizes()[0]);
   const auto rows = local_intervals(spec, 0);
   const auto local = to_local_indices(indices.reshape(-1), rows);
   const auto mine = at::nonzero(local.ge(0)).squeeze(1);
@@ -153,6 +158,172 @@ void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
 
 DTENSOR_RULES(one_hot) {
   rules.kernel("one_hot", one_hot);
+}
+
+// embedding_bag: sums and means of rows of a table. Every rank looks up its
+// rows, and adds them to the bags; offsets and sizes of bags are replicated.
+
+namespace {
+
+using namespace detail;
+
+constexpr int64_t kMean = 1;
+constexpr int64_t kMax = 2;
+
+// Returns the gathered values of a tensor, without gradients.
+at::Tensor whole(const at::Tensor& t) {
+  return is_dtensor(t) ? DTensor(t.detach()).full_tensor() : t.detach();
+}
+
+// Runs the plain operator on gathered operands, with its gradient.
+void run_gathered(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto count = op.schema().arguments().size();
+  const auto like = first_spec(last_args(*stack, count));
+  auto* const args = stack->data() + (stack->size() - count);
+  map_tensors(args, count, [&](const at::Tensor& t, size_t) {
+    return is_dtensor(t) ? to_local_autograd(redistribute_autograd(
+                               t, fully_replicated_spec(*spec_of(t))))
+                         : t;
+  });
+  op.callBoxed(stack);
+  map_results(
+      stack, op.schema().returns().size(), [&](const at::Tensor& t, size_t) {
+        return from_local_autograd(t, replicated_spec(*like, t));
+      });
+}
+
+// The operands of a call whose bags are sums or means of rows.
+struct Bags {
+  explicit Bags(const KernelArgs& args)
+      : weight(args.tensor("weight")),
+        ids(args.tensor("indices")),
+        factors(args.tensor("per_sample_weights")),
+        is_mean(args.integer("mode") == kMean) {
+    const auto position = args.find("padding_idx");
+    if (position >= 0 && !args.at(position).isNone()) {
+      padding = args.at(position).toInt();
+      *padding += *padding < 0 ? weight.size(0) : 0;
+    }
+    const auto offsets = whole(args.tensor("offsets")).to(at::kLong);
+    num_bags = offsets.numel() - (args.flag("include_last_offset") ? 1 : 0);
+    bag_of_id = at::searchsorted(
+                    offsets.narrow(0, 0, num_bags),
+                    at::arange(ids.numel(), offsets.options()),
+                    /*out_int32=*/false,
+                    /*right=*/true) -
+        1;
+  }
+
+  // Returns how often each row counts; undefined if each counts once.
+  at::Tensor scale() const {
+    if (!padding) {
+      return factors;
+    }
+    const auto counts = at::ne(ids, *padding).to(weight.scalar_type());
+    return factors.defined() ? factors * counts : counts;
+  }
+
+  // Returns the number of ids in each bag, (num_bags, 1); at least 1.
+  at::Tensor sizes() const {
+    const auto all_ids = whole(ids);
+    const auto counted =
+        padding ? at::ne(all_ids, *padding) : at::ones_like(all_ids, at::kBool);
+    return at::zeros({num_bags}, all_ids.options().dtype(at::kLong))
+        .index_add(0, bag_of_id, counted.to(at::kLong))
+        .clamp_min(1)
+        .unsqueeze(1);
+  }
+
+  // Returns zeros for the bags: a partial sum on mesh dimensions where ranks
+  // have terms of the rows, or some of them.
+  at::Tensor zeros_beside(const at::Tensor& rows) const {
+    auto layout = spec_of(rows)->placements();
+    Placements sums(layout.begin(), layout.end());
+    for (auto& p : sums) {
+      p = p.is_partial(ReduceOp::kSum) || p.is_sharded(0)
+          ? Placement(Partial(ReduceOp::kSum))
+          : Replicate();
+    }
+    return DTensor::from_local(
+        at::zeros({num_bags, weight.size(1)}, local_of(weight).options()),
+        spec_of(rows)->mesh(),
+        sums);
+  }
+
+  // Returns the bags as a function of the table and the factors.
+  at::Tensor run() const {
+    const auto& spec = *spec_of(weight);
+    auto rows = at::embedding(weight, ids);
+    if (const auto factor = scale(); factor.defined()) {
+      rows = rows * factor.unsqueeze(-1);
+    }
+    auto sums = at::index_add(
+        zeros_beside(rows), 0, place_plain(bag_of_id, spec), rows);
+    return is_mean ? sums / place_plain(sizes(), spec) : sums;
+  }
+
+  at::Tensor weight;
+  at::Tensor ids;
+  at::Tensor factors;
+  bool is_mean;
+  std::optional<int64_t> padding;
+  int64_t num_bags = 0;
+  at::Tensor bag_of_id;
+};
+
+// Returns true if the bags are sums of rows that ranks may look up.
+bool adds_rows(const KernelArgs& args) {
+  const auto weight = args.tensor("weight");
+  const auto ids = args.tensor("indices");
+  const auto offsets = args.tensor("offsets");
+  const auto factors = args.tensor("per_sample_weights");
+  const bool last = args.flag("include_last_offset");
+  return is_dtensor(weight) && weight.dim() == 2 && is_dtensor(ids) &&
+      ids.dim() == 1 && ids.numel() > 0 && !args.flag("sparse") &&
+      !args.flag("scale_grad_by_freq") && args.integer("mode") < kMax &&
+      offsets.dim() == 1 && offsets.numel() > (last ? 1 : 0) &&
+      (!factors.defined() || is_dtensor(factors)) &&
+      (!last || whole(offsets)[-1].item<int64_t>() == ids.numel());
+}
+
+// Runs the plain operator on a table of one column, which checks the operands.
+// The results except the first do not depend on the columns.
+torch::jit::Stack run_one_column(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> given) {
+  const at::NoGradGuard no_grad;
+  auto args = given.vec();
+  map_tensors(args.data(), args.size(), [&](const at::Tensor& t, size_t i) {
+    auto plain =
+        i == 0 ? at::zeros({t.size(0), 1}, local_of(t).options()) : whole(t);
+    return plain.set_requires_grad(t.requires_grad());
+  });
+  op.callBoxed(&args);
+  return args;
+}
+
+void embedding_bag(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto given = last_args(*stack, op.schema().arguments().size());
+  if (all_replicated(given) || !adds_rows(args)) {
+    run_gathered(op, stack);
+    return;
+  }
+  auto results = run_one_column(op, given);
+  const auto& spec = *spec_of(args.tensor("weight"));
+  map_results(&results, results.size(), [&](const at::Tensor& t, size_t) {
+    return place_plain(t, spec);
+  });
+  args.returns(Bags(args).run(), results[1], results[2], results[3]);
+}
+
+} // namespace
+
+DTENSOR_RULES(embedding_bag) {
+  for (const auto* name : {"embedding_bag", "embedding_bag.padding_idx"}) {
+    rules.kernel(name, embedding_bag)
+        .with_traits({.module_created_arg = "offsets"});
+  }
 }
 
 } // namespace dtensor

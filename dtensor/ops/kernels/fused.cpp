@@ -133,7 +133,7 @@ void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       continue; // equal on all ranks
     }
     const auto& mesh = spec_of(gradient)->mesh();
-    if (std::find(meshes.begin(), meshes.end(), mesh) == meshes.end()) {
+    if (std::ranges::find(meshes, mesh) == meshes.end()) {
       meshes.push_back(mesh);
       agree_on(found, mesh);
     }

@@ -2,27 +2,18 @@
 #include <dtensor/ops/kernels/global_indices_impl.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/intervals_impl.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
 
 namespace dtensor::detail {
-namespace {
-
-// Returns the global index of each local index.
-at::Tensor table_of(const Intervals& held) {
-  std::vector<int64_t> all;
-  for (const auto& interval : held) {
-    for (auto i = interval.begin; i < interval.end; ++i) {
-      all.push_back(i);
-    }
-  }
-  return at::tensor(all, at::kLong);
-}
-
-} // namespace
 
 at::Tensor to_global_indices(const at::Tensor& local, const Intervals& held) {
   if (local.numel() == 0) {
@@ -31,7 +22,7 @@ at::Tensor to_global_indices(const at::Tensor& local, const Intervals& held) {
   if (held.size() == 1) {
     return local + held[0].begin;
   }
-  const auto table = table_of(held).to(local.device());
+  const auto table = at::tensor(indices_in(held), at::kLong).to(local.device());
   return table.index_select(0, local.reshape({-1})).view(local.sizes());
 }
 
@@ -48,3 +39,127 @@ at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held) {
 }
 
 } // namespace dtensor::detail
+
+// Two linear functions, each the gradient of the other: one picks elements from
+// the shards of all ranks, and one scatters numbers into these shards.
+namespace dtensor {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Positions of picked elements in this rank's shard.
+struct Positions : torch::CustomClassHolder {
+  at::Tensor local; // 0 for elements of other ranks
+  at::Tensor here;  // true for elements of this rank
+  std::vector<int64_t> shard_sizes;
+  int64_t dim = 0;
+  SpecPtr spec;
+
+  at::Tensor sum_over_ranks(at::Tensor found) const {
+    for (int64_t m = 0; m < spec->mesh().ndim(); ++m) {
+      if (spec->placements()[static_cast<size_t>(m)].is_sharded(dim)) {
+        found = get_group(spec->mesh(), m).all_reduce(found, ReduceOp::kSum);
+      }
+    }
+    return found;
+  }
+
+  at::Tensor pick(const at::Tensor& shard) const {
+    const auto found = shard.size(dim) == 0
+        ? at::zeros(local.sizes(), shard.options())
+        : shard.gather(dim, local).masked_fill(here.logical_not(), 0);
+    return sum_over_ranks(found);
+  }
+
+  at::Tensor scatter(const at::Tensor& numbers) const {
+    const auto shard = at::zeros(shard_sizes, numbers.options());
+    return shard.size(dim) == 0
+        ? shard
+        : shard.scatter_add(
+              dim, local, numbers.masked_fill(here.logical_not(), 0));
+  }
+};
+using PositionsPtr = c10::intrusive_ptr<Positions>;
+
+PositionsPtr positions_in(
+    const at::Tensor& shard,
+    const at::Tensor& indices,
+    int64_t dim,
+    const SpecPtr& spec) {
+  const auto local =
+      detail::to_local_indices(indices, local_intervals(*spec, dim));
+  auto positions = c10::make_intrusive<Positions>();
+  positions->here = local.ge(0);
+  positions->local = local.clamp_min(0);
+  positions->shard_sizes = shard.sizes().vec();
+  positions->dim = dim;
+  positions->spec = spec;
+  return positions;
+}
+
+void save_positions(AutogradContext* ctx, const PositionsPtr& positions) {
+  ctx->saved_data["positions"] = c10::IValue::make_capsule(positions);
+}
+
+PositionsPtr saved_positions(AutogradContext* ctx) {
+  return c10::static_intrusive_pointer_cast<Positions>(
+      ctx->saved_data["positions"].toCapsule());
+}
+
+struct ScatterToShards : torch::autograd::Function<ScatterToShards> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& numbers,
+      const PositionsPtr& positions) {
+    save_positions(ctx, positions);
+    return positions->scatter(numbers);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads);
+};
+
+struct PickFromShards : torch::autograd::Function<PickFromShards> {
+  // `known` is the result if it is known already; null otherwise.
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& shard,
+      const PositionsPtr& positions,
+      const at::Tensor* known) {
+    save_positions(ctx, positions);
+    return known != nullptr ? known->clone() : positions->pick(shard);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {
+        ScatterToShards::apply(grads[0], saved_positions(ctx)),
+        at::Tensor(),
+        at::Tensor()};
+  }
+};
+
+variable_list ScatterToShards::backward(
+    AutogradContext* ctx,
+    variable_list grads) {
+  return {
+      PickFromShards::apply(grads[0], saved_positions(ctx), nullptr),
+      at::Tensor()};
+}
+
+} // namespace
+
+at::Tensor detail::picked_from_shards(
+    const at::Tensor& local,
+    const at::Tensor& values,
+    const at::Tensor& indices,
+    int64_t dim,
+    const SpecPtr& spec) {
+  const auto* known = values.defined() ? &values : nullptr;
+  if (!at::GradMode::is_enabled() || !local.requires_grad()) {
+    return known != nullptr
+        ? values
+        : positions_in(local, indices, dim, spec)->pick(local);
+  }
+  return PickFromShards::apply(
+      local, positions_in(local, indices, dim, spec), known);
+}
+
+} // namespace dtensor

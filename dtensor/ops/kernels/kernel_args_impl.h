@@ -18,13 +18,27 @@ namespace dtensor::detail {
 class KernelArgs {
  public:
   KernelArgs(const c10::OperatorHandle& op, torch::jit::Stack& stack)
-      : schema_(op.schema()),
+      : op_(op),
+        schema_(op.schema()),
         stack_(stack),
         base_(stack.size() - op.schema().arguments().size()) {}
 
   /// Returns the operator name for messages: "aten::uniform_".
   std::string name() const {
     return name_of(schema_.operator_name());
+  }
+
+  const c10::OperatorHandle& op() const {
+    return op_;
+  }
+  /// Returns the stack of the call. After run_operator(), it ends with the
+  /// results, and the functions that look up arguments must not be called.
+  torch::jit::Stack& stack() const {
+    return stack_;
+  }
+  /// Runs the operator itself on the arguments, and pushes its results.
+  void run_operator() {
+    op_.callBoxed(stack_);
   }
 
   /// Returns the position in the schema; -1 if there is no such argument.
@@ -88,6 +102,7 @@ class KernelArgs {
   }
 
  private:
+  const c10::OperatorHandle& op_;
   const c10::FunctionSchema& schema_;
   torch::jit::Stack& stack_;
   size_t base_;

@@ -25,6 +25,8 @@
 namespace dtensor {
 namespace {
 
+using detail::KernelArgs;
+
 // Returns the global "info" of a factorization, which has a number per matrix.
 at::Tensor gathered(const at::Tensor& local, const SpecPtr& spec) {
   const Placements replicated(spec->placements().size(), Replicate());
@@ -34,8 +36,8 @@ at::Tensor gathered(const at::Tensor& local, const SpecPtr& spec) {
 
 // Returns the Python name for LibTorch's errors: "linalg.inv_ex" for
 // aten::linalg_inv_ex, "linalg.solve_ex" for aten::_linalg_solve_ex.
-std::string python_name(const c10::OperatorHandle& op) {
-  const auto& name = op.schema().name();
+std::string python_name(const KernelArgs& args) {
+  const auto& name = args.op().schema().name();
   return "linalg." + name.substr(name.find("linalg_") + 7);
 }
 
@@ -63,7 +65,7 @@ SpecPtr batches_of(const Spec& matrices) {
 // Kernel of _linalg_check_errors. Gathers the info, so that an error of one
 // matrix is an error on all ranks.
 void check_errors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+  KernelArgs args(op, *stack);
   const DTensor info(args.tensor("info"));
   const auto all = gathered(info.to_local(), info.spec());
   if (all.defined() && !all.is_meta()) {
@@ -75,7 +77,7 @@ void check_errors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Kernel of dist.
 void dist(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+  KernelArgs args(op, *stack);
   const auto difference = args.tensor("self") - args.tensor("other");
   args.returns(at::norm(difference, args.at("p").toScalar()));
 }
@@ -99,7 +101,7 @@ at::Tensor power_of(const at::Tensor& self, int64_t n) {
 // Kernel of linalg_matrix_power. LibTorch copies a plain identity matrix into
 // the power 0, and the gradient would be plain.
 void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+  KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   const auto& spec = *detail::spec_of(self);
   const auto ndim = self.dim();
@@ -135,21 +137,15 @@ int64_t first_index(const Spec& spec, int64_t dim) {
 
 // Runs the operator without its check, which would fail on the ranks with the
 // faulty matrices only, and checks the matrices of all ranks.
-void detail::check_errors_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs(op, *stack).set("check_errors", false);
-  op.callBoxed(stack);
-  check_all(stack->back().toTensor(), decision.outputs.back(), python_name(op));
+void detail::check_errors_local(KernelArgs& args, const Decision& decision) {
+  args.set("check_errors", false);
+  args.run_operator();
+  const auto info = args.stack().back().toTensor();
+  check_all(info, decision.outputs.back(), python_name(args));
 }
 
 // Runs cholesky as linalg_cholesky_ex, which returns the info.
-void detail::cholesky_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::cholesky_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   if (decision.outputs[0]->numel() == 0) { // also if it is not square
     args.returns(self.clone());
@@ -161,38 +157,26 @@ void detail::cholesky_local(
   args.returns(factor);
 }
 
-void detail::householder_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::householder_local(KernelArgs& args, const Decision& decision) {
   const auto input = args.tensor("input");
   if (input.numel() > 0 || decision.outputs[0]->numel() == 0) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   args.returns(input * args.tensor("tau").sum());
 }
 
-void detail::ormqr_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::ormqr_local(KernelArgs& args, const Decision& decision) {
   const auto other = args.tensor("input3");
   if (other.numel() > 0 || decision.outputs[0]->numel() == 0) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   args.returns(
       other * (args.tensor("self").sum() + args.tensor("input2").sum()));
 }
 
-void detail::trace_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::trace_local(KernelArgs& args, const Decision& decision) {
   const auto& spec = *decision.inputs[0];
   const auto offset = first_index(spec, 0) - first_index(spec, 1);
   args.returns(at::diagonal(args.tensor("self"), offset).sum());

@@ -6,11 +6,17 @@
 
 #include <dtensor/ops/strategy.h>
 
+#include <functional>
+
 namespace dtensor::detail {
 
-/// Function type of a LocalKernel.
-using LocalKernelFunction =
-    void(const c10::OperatorHandle&, const Decision&, torch::jit::Stack*);
+class KernelArgs;
+
+/// Function type of a local kernel that looks up its arguments by name. It
+/// pushes its results with KernelArgs::returns() or run_operator().
+using LocalKernelFunction = void(KernelArgs&, const Decision&);
+/// Returns the kernel in the form of rules, which takes operator and stack.
+LocalKernel boxed(std::function<LocalKernelFunction> kernel);
 
 /// Computes attention with dropout by global index, or without elements.
 LocalKernelFunction attention_local;

@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Means over a sharded batch.
+// Losses: means over a sharded batch, and losses of complete samples.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
-
-#include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/_ctc_loss_backward.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/error.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <vector>
 
 namespace dtensor {
 namespace {
 
 bool cuts_any(const Spec& spec) {
-  return std::any_of(
-      spec.placements().begin(), spec.placements().end(), [](const auto& p) {
-        return p.is_sharded();
-      });
+  return std::ranges::any_of(
+      spec.placements(), [](const auto& p) { return p.is_sharded(); });
 }
 
 double numel_of_inputs(const Decision& decision, size_t first) {
@@ -39,57 +48,288 @@ double numel_of_inputs(const Decision& decision, size_t first) {
 // Computes a mean as a sum divided by the global number of elements. Operands
 // that broadcast against each other are never sharded here, and use the plain
 // mean.
-void detail::loss_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
+void detail::loss_local(KernelArgs& args, const Decision& decision) {
   const bool sharded = decision.outputs[0]->has_partial();
   if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 0);
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  args.run_operator();
+  args.stack().back() =
+      args.stack().back().toTensor() / numel_of_inputs(decision, 0);
 }
 
-void detail::loss_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
+void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
   if (args.integer("reduction") != at::Reduction::Mean ||
       !cuts_any(*decision.outputs[0])) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 1);
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  args.run_operator();
+  args.stack().back() =
+      args.stack().back().toTensor() / numel_of_inputs(decision, 1);
 }
 
-void detail::nll_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::nll_local(KernelArgs& args, const Decision& decision) {
   const auto& self = *decision.inputs[0];
-  const detail::KernelArgs args(op, *stack);
   if (args.integer("reduction") != at::Reduction::Mean || !cuts_any(self)) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  detail::KernelArgs(op, *stack).set("reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  const auto total_weight = torch::jit::pop(*stack).toTensor();
-  const auto sum = torch::jit::pop(*stack).toTensor();
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  args.run_operator();
+  const auto total_weight = torch::jit::pop(args.stack()).toTensor();
+  const auto sum = torch::jit::pop(args.stack()).toTensor();
   auto sums = at::stack({sum, total_weight});
   for (int64_t m = 0; m < self.mesh().ndim(); ++m) {
     if (self.placements()[static_cast<size_t>(m)].is_sharded()) {
       sums = get_group(self.mesh(), m).all_reduce(sums, ReduceOp::kSum);
     }
   }
-  torch::jit::push(*stack, sums[0] / sums[1], sums[1]);
+  torch::jit::push(args.stack(), sums[0] / sums[1], sums[1]);
+}
+
+namespace {
+
+using detail::KernelArgs;
+
+// Replaces a mean by a sum. Returns the divisor that makes the global mean of
+// it; 1 for other reductions.
+double sum_for_mean(KernelArgs& args, const Spec& self) {
+  if (args.integer("reduction") != at::Reduction::Mean) {
+    return 1;
+  }
+  args.set("reduction", int64_t{at::Reduction::Sum});
+  return static_cast<double>(self.sizes()[0]);
+}
+
+bool shards_samples(const Spec& scores) {
+  return scores.dim() == 2 && scores.is_sharded(0);
+}
+
+// --- CTC --------------------------------------------------------------------
+
+std::vector<int64_t> ints_of(const c10::IValue& value) {
+  if (!value.isTensor()) {
+    return value.toIntVector();
+  }
+  const auto host =
+      value.toTensor().to(at::kCPU, at::kLong).contiguous().view({-1});
+  const auto* data = host.const_data_ptr<int64_t>();
+  return {data, data + host.numel()};
+}
+
+int64_t sum_of(const std::vector<int64_t>& ints, size_t begin, size_t end) {
+  return std::accumulate(
+      ints.begin() + static_cast<std::ptrdiff_t>(begin),
+      ints.begin() + static_cast<std::ptrdiff_t>(end),
+      int64_t{0});
+}
+
+// Keeps the labels of samples [begin, end) of concatenated targets.
+void narrow_targets(
+    KernelArgs& args,
+    const std::vector<int64_t>& lengths,
+    const Interval& held) {
+  const auto targets = args.tensor("targets");
+  DTENSOR_CHECK(
+      sum_of(lengths, 0, lengths.size()) == targets.numel(),
+      "[{}] target_lengths add up to {}, but there are {} labels. Pass the "
+      "labels of all samples, one after the other.",
+      args.name(),
+      sum_of(lengths, 0, lengths.size()),
+      targets.numel());
+  const auto begin = static_cast<size_t>(held.begin);
+  const auto end = static_cast<size_t>(held.end);
+  args.set(
+      "targets",
+      targets.narrow(
+          0, sum_of(lengths, 0, begin), sum_of(lengths, begin, end)));
+}
+
+// Keeps the lengths of samples `held`.
+void narrow_lengths(KernelArgs& args, const char* name, const Interval& held) {
+  const auto& value = args.at(name);
+  if (value.isTensor()) {
+    args.set(name, value.toTensor().narrow(0, held.begin, held.size()));
+    return;
+  }
+  const auto all = value.toIntVector();
+  args.set(
+      name,
+      std::vector<int64_t>(
+          all.begin() + static_cast<std::ptrdiff_t>(held.begin),
+          all.begin() + static_cast<std::ptrdiff_t>(held.end)));
+}
+
+// Keeps the arguments of this rank's samples. Tensors of padded targets and of
+// their lengths are sharded already.
+void narrow_to(KernelArgs& args, const Interval& held) {
+  const bool padded = args.tensor("targets").dim() == 2;
+  if (!padded) {
+    narrow_targets(args, ints_of(args.at("target_lengths")), held);
+  }
+  for (const auto* name : {"input_lengths", "target_lengths"}) {
+    if (!padded || !args.at(name).isTensor()) {
+      narrow_lengths(args, name, held);
+    }
+  }
+}
+
+// Returns the losses of this rank's samples: one each, their sum, or their
+// share of the mean.
+at::Tensor reduced_loss(KernelArgs& args, int64_t samples) {
+  if (args.integer("reduction") != at::Reduction::Mean) {
+    args.run_operator();
+    return torch::jit::pop(args.stack()).toTensor();
+  }
+  const auto lengths = ints_of(args.at("target_lengths"));
+  args.set("reduction", int64_t{at::Reduction::None});
+  args.run_operator();
+  const auto loss = torch::jit::pop(args.stack()).toTensor();
+  const auto divisors = at::tensor(lengths, loss.options()).clamp_min(1);
+  return (loss / divisors).sum() / static_cast<double>(samples);
+}
+
+// Returns what ctc_loss, _ctc_loss or its gradient returns for no samples.
+std::vector<at::Tensor> without_samples(
+    const KernelArgs& args,
+    const Decision& decision) {
+  const auto log_probs = args.tensor("log_probs");
+  const auto zeros = log_probs.sum(); // depends on log_probs, as elsewhere
+  std::vector<at::Tensor> results;
+  for (const auto& output : decision.outputs) {
+    results.push_back(zeros.expand(output->local_sizes())
+                          .clone(at::MemoryFormat::Contiguous));
+  }
+  return results;
+}
+
+// Makes log_alpha as wide as the longest target of any rank needs it.
+at::Tensor padded_alpha(const at::Tensor& alpha, const Spec& spec) {
+  return at::constant_pad_nd(
+      alpha,
+      {0, spec.sizes().back() - alpha.size(-1)},
+      -std::numeric_limits<double>::infinity());
+}
+
+// Kernels of _ctc_loss and its gradient with lengths in tensors, whose values
+// decide the shape of log_alpha.
+
+std::vector<int64_t> values_of(const at::Tensor& lengths) {
+  return ints_of(
+      is_dtensor(lengths) ? DTensor(lengths).full_tensor() : lengths);
+}
+
+void ctc_loss_of_tensors(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  auto [loss, alpha] = at::_ctc_loss(
+      args.tensor("log_probs"),
+      args.tensor("targets"),
+      values_of(args.tensor("input_lengths")),
+      values_of(args.tensor("target_lengths")),
+      args.integer("blank"),
+      args.flag("zero_infinity"));
+  args.returns(std::move(loss), std::move(alpha));
+}
+
+void ctc_gradient_of_tensors(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  args.returns(at::_ctc_loss_backward(
+      args.tensor("grad"),
+      args.tensor("log_probs"),
+      args.tensor("targets"),
+      values_of(args.tensor("input_lengths")),
+      values_of(args.tensor("target_lengths")),
+      args.tensor("neg_log_likelihood"),
+      args.tensor("log_alpha"),
+      args.integer("blank"),
+      args.flag("zero_infinity")));
+}
+
+} // namespace
+
+void detail::margin_loss_local(KernelArgs& args, const Decision& decision) {
+  const auto& spec = *decision.inputs[0];
+  const auto self = args.tensor("self");
+  if (!shards_samples(spec)) {
+    args.run_operator();
+    return;
+  }
+  if (self.size(0) == 0) { // LibTorch would leave the sum uninitialized
+    const auto loss = self.sum(
+        decision.outputs[0]->dim() == 0 ? at::IntArrayRef({0, 1})
+                                        : at::IntArrayRef({1}));
+    if (decision.outputs.size() == 1) {
+      args.returns(loss);
+    } else {
+      args.returns(loss, at::zeros_like(self));
+    }
+    return;
+  }
+  const auto divisor = sum_for_mean(args, spec);
+  args.run_operator();
+  auto& loss = torch::jit::peek(args.stack(), 0, decision.outputs.size());
+  if (divisor != 1) {
+    loss = loss.toTensor() / divisor;
+  }
+}
+
+void detail::margin_loss_backward_local(
+    KernelArgs& args,
+    const Decision& decision) {
+  const auto& spec = *decision.inputs[1];
+  if (!shards_samples(spec)) {
+    args.run_operator();
+    return;
+  }
+  const auto self = args.tensor("self");
+  if (self.size(0) == 0) {
+    args.returns(at::zeros_like(self));
+    return;
+  }
+  const auto divisor = sum_for_mean(args, spec);
+  args.run_operator();
+  if (divisor != 1) {
+    args.stack().back() = args.stack().back().toTensor() / divisor;
+  }
+}
+
+void detail::ctc_loss_local(KernelArgs& args, const Decision& decision) {
+  const auto& spec = *decision.inputs[args.find("grad") == 0 ? 1 : 0];
+  if (spec.dim() != 3 || !spec.is_sharded(1)) {
+    args.run_operator();
+    return;
+  }
+  const auto intervals = local_intervals(spec, 1);
+  if (args.tensor("log_probs").is_meta() || intervals.empty() ||
+      intervals[0].size() == 0) {
+    auto results = without_samples(args, decision);
+    args.returns();
+    args.stack().insert(args.stack().end(), results.begin(), results.end());
+    return;
+  }
+  narrow_to(args, intervals[0]);
+  if (args.find("reduction") >= 0) {
+    args.stack().push_back(reduced_loss(args, spec.sizes()[1]));
+    return;
+  }
+  args.run_operator();
+  if (decision.outputs.size() == 2) {
+    args.stack().back() =
+        padded_alpha(args.stack().back().toTensor(), *decision.outputs[1]);
+  }
+}
+
+DTENSOR_RULES(sample_loss_kernels) {
+  rules.kernel("_ctc_loss.Tensor", ctc_loss_of_tensors);
+  rules.kernel("_ctc_loss_backward.Tensor", ctc_gradient_of_tensors);
 }
 
 } // namespace dtensor

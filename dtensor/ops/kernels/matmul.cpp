@@ -5,7 +5,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
-#include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_internals.h>
@@ -40,17 +39,13 @@ void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 // Broadcasts the bias if there is nothing to multiply, where LibTorch does not.
-void detail::addmv_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const auto num_args = op.schema().arguments().size();
-  auto& self = torch::jit::peek(*stack, 0, num_args);
+void detail::addmv_local(KernelArgs& args, const Decision& decision) {
+  const auto self = args.tensor("self");
   const auto sizes = decision.outputs[0]->local_sizes();
-  if (op.schema().name().back() != '_' && self.toTensor().sizes() != sizes) {
-    self = self.toTensor().expand(sizes);
+  if (args.op().schema().name().back() != '_' && self.sizes() != sizes) {
+    args.set("self", self.expand(sizes));
   }
-  op.callBoxed(stack);
+  args.run_operator();
 }
 
 DTENSOR_RULES(matmul_kernels) {

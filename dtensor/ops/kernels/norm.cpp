@@ -54,10 +54,10 @@ void check_defined(
     const at::Tensor& self,
     const Norm& norm) {
   const bool is_sum = norm.order >= 0 && !std::isinf(norm.order);
-  const bool empty = self.dim() > 0 &&
-      std::any_of(norm.over.dims.begin(), norm.over.dims.end(), [&](int64_t d) {
-                       return self.size(d) == 0;
-                     });
+  const bool empty =
+      self.dim() > 0 && std::ranges::any_of(norm.over.dims, [&](int64_t d) {
+        return self.size(d) == 0;
+      });
   DTENSOR_CHECK(
       is_sum || !empty,
       "[{}] the norm of order {} over zero elements of {} is not defined. "
@@ -157,7 +157,7 @@ Norm norm_from_args(
   for (auto& d : dims) {
     d = c10::maybe_wrap_dim(d, self.dim());
   }
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   norm.over.keepdim = keepdim;
   norm.dtype = c10::toRealValueType(
       dtype.isNone() ? self.scalar_type() : dtype.toScalarType());

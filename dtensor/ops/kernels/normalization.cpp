@@ -14,6 +14,7 @@ namespace dtensor {
 namespace {
 
 using detail::ChannelNorm;
+using detail::KernelArgs;
 
 // Returns `t` with one element of padding in each dimension of size 0.
 at::Tensor padded(const at::Tensor& t) {
@@ -26,24 +27,26 @@ at::Tensor padded(const at::Tensor& t) {
 
 // Runs the operator on padding zeros, and drops their results. For a rank
 // without elements, while other ranks have some.
-void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto num_args = op.schema().arguments().size();
-  auto* const args = stack->data() + (stack->size() - num_args);
-  const auto sizes = args[0].toTensor().sizes().vec();
+void on_padded(KernelArgs& args) {
+  const auto sizes = args.tensor("input").sizes().vec();
+  auto& stack = args.stack();
+  const auto num_args = args.op().schema().arguments().size();
   detail::map_tensors(
-      args, num_args, [](const at::Tensor& t, size_t) { return padded(t); });
-  op.callBoxed(stack);
-  auto output = stack->back().toTensor();
+      stack.data() + (stack.size() - num_args),
+      num_args,
+      [](const at::Tensor& t, size_t) { return padded(t); });
+  args.run_operator();
+  auto output = stack.back().toTensor();
   for (size_t d = 0; d < sizes.size(); ++d) {
     output = output.narrow(static_cast<int64_t>(d), 0, sizes[d]);
   }
-  stack->back() = std::move(output);
+  stack.back() = std::move(output);
 }
 
 // Computes the result for a globally empty input, which batch_norm rejects if
 // it has no channels. The result depends on all parameters, so that each has a
 // gradient.
-at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
+at::Tensor scaled_and_shifted(const KernelArgs& args) {
   auto output = args.tensor("input");
   std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
   shape[1] = output.size(1);
@@ -63,30 +66,22 @@ const char* detail::training_flag(ChannelNorm norm) {
 }
 
 LocalKernel detail::channel_norm_local(ChannelNorm norm) {
-  return [norm](
-             const c10::OperatorHandle& op,
-             const Decision& decision,
-             torch::jit::Stack* stack) {
-    const detail::KernelArgs args(op, *stack);
+  return boxed([norm](KernelArgs& args, const Decision& decision) {
     const bool training = args.flag(training_flag(norm));
     check_running_statistics(args, decision, training);
     const auto input = args.tensor("input");
     const auto& layout = decision.outputs[0];
     if (norm == ChannelNorm::kBatch && training && layout->numel() > 0 &&
         shares_channels(*layout) && !input.is_meta()) {
-      auto output = shared_batch_norm(args, layout);
-      torch::jit::drop(*stack, op.schema().arguments().size());
-      stack->emplace_back(std::move(output));
+      args.returns(shared_batch_norm(args, layout));
     } else if (input.numel() > 0 || input.dim() < 2) {
-      op.callBoxed(stack);
+      args.run_operator();
     } else if (layout->numel() > 0) {
-      on_padded(op, stack);
+      on_padded(args);
     } else {
-      auto empty = scaled_and_shifted(args).to(layout->dtype());
-      torch::jit::drop(*stack, op.schema().arguments().size());
-      stack->emplace_back(std::move(empty));
+      args.returns(scaled_and_shifted(args).to(layout->dtype()));
     }
-  };
+  });
 }
 
 } // namespace dtensor

@@ -113,14 +113,11 @@ at::Tensor one_element(const at::Tensor& operand, const OpInput& input) {
 
 } // namespace
 
-void detail::write_number_once(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::write_number_once(KernelArgs& args, const Decision& decision) {
   if (!is_first_of_sum(*decision.outputs[0])) {
-    stack->back() = at::Scalar(0);
+    args.stack().back() = at::Scalar(0);
   }
-  op.callBoxed(stack);
+  args.run_operator();
 }
 
 std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {

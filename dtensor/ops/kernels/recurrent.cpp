@@ -4,7 +4,6 @@
 // for each.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/error.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
 
@@ -22,9 +21,7 @@ using Tensors = std::vector<at::Tensor>;
 // Arguments of the layers of one call. An LSTM has a list of two states.
 class Layers {
  public:
-  Layers(const c10::OperatorHandle& op, torch::jit::Stack& stack)
-      : op_(op),
-        args_(op, stack) {
+  explicit Layers(const KernelArgs& args) : args_(args) {
     const auto& hx = args_.at("hx");
     states_ = hx.isTensor() ? Tensors{hx.toTensor()} : hx.toTensorVector();
     parameters_ = args_.at("params").toTensorVector();
@@ -40,11 +37,11 @@ class Layers {
   /// Returns output and states of one layer without dropout.
   Tensors run(int64_t layer, const at::Tensor& input) const {
     torch::jit::Stack call;
-    const auto& arguments = op_.schema().arguments();
+    const auto& arguments = args_.op().schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
       call.push_back(argument(arguments[i].name(), layer, input));
     }
-    op_.callBoxed(&call);
+    args_.op().callBoxed(call);
     Tensors results;
     for (const auto& value : call) {
       results.push_back(value.toTensor());
@@ -80,8 +77,7 @@ class Layers {
     return name == "dropout" ? c10::IValue(0.0) : args_.at(name);
   }
 
-  const c10::OperatorHandle& op_;
-  KernelArgs args_;
+  const KernelArgs& args_;
   Tensors states_;
   Tensors parameters_;
   int64_t directions_ = 1;
@@ -99,18 +95,16 @@ at::Tensor dropped(const at::Tensor& t, const Spec& spec, double p) {
 } // namespace
 
 void detail::recurrent_layers_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const KernelArgs args(op, *stack);
+    KernelArgs& args,
+    const Decision& decision) {
   const auto p = args.real("dropout");
   if (p == 0 || !args.flag("train") || args.integer("num_layers") == 1) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
-  const Layers layers(op, *stack);
+  const Layers layers(args);
   auto input = args.tensor(args.find("input") >= 0 ? "input" : "data");
-  std::vector<Tensors> states(op.schema().returns().size() - 1);
+  std::vector<Tensors> states(args.op().schema().returns().size() - 1);
   for (int64_t layer = 0; layer < layers.count(); ++layer) {
     const auto results = layers.run(layer, input);
     for (size_t i = 0; i < states.size(); ++i) {
@@ -120,10 +114,9 @@ void detail::recurrent_layers_local(
         ? results[0]
         : dropped(results[0], *decision.outputs[0], p);
   }
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  stack->emplace_back(std::move(input));
+  args.returns(std::move(input));
   for (const auto& state : states) {
-    stack->emplace_back(at::cat(state, 0));
+    args.stack().emplace_back(at::cat(state, 0));
   }
 }
 

@@ -24,8 +24,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
-#include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -187,22 +185,17 @@ ScanLayoutPtr layout_of(const KernelArgs& args, const Decision& decision) {
 }
 
 // Runs `scan`, or the operator itself without data.
-void run_scan(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack,
-    Scan scan) {
-  KernelArgs args(op, *stack);
+void run_scan(KernelArgs& args, const Decision& decision, Scan scan) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   const auto dtype = decision.outputs[0]->dtype();
   auto result =
       scan(self.to(dtype).to(combining_dtype(dtype)), layout_of(args, decision))
           .to(dtype);
-  const auto* alias = op.schema().arguments()[0].alias_info();
+  const auto* alias = args.op().schema().arguments()[0].alias_info();
   if (alias != nullptr && alias->isWrite()) {
     self.copy_(result);
     result = self;
@@ -268,35 +261,22 @@ Extremes scan_extremes(
 
 } // namespace
 
-void detail::cumsum_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_scan(op, decision, stack, scan_sum);
+void detail::cumsum_local(KernelArgs& args, const Decision& decision) {
+  run_scan(args, decision, scan_sum);
 }
 
-void detail::cumprod_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_scan(op, decision, stack, scan_product);
+void detail::cumprod_local(KernelArgs& args, const Decision& decision) {
+  run_scan(args, decision, scan_product);
 }
 
-void detail::logcumsumexp_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  run_scan(op, decision, stack, scan_log_sum);
+void detail::logcumsumexp_local(KernelArgs& args, const Decision& decision) {
+  run_scan(args, decision, scan_log_sum);
 }
 
-void detail::running_extreme_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::running_extreme_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
-    op.callBoxed(stack);
+    args.run_operator();
     return;
   }
   const auto layout = layout_of(args, decision);

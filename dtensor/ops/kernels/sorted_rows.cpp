@@ -9,6 +9,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/searchsorted.h>
@@ -16,6 +17,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -204,3 +206,38 @@ at::Tensor detail::indices_at(
 }
 
 } // namespace dtensor
+
+namespace dtensor::detail {
+
+// The local sizes give the number of rows: other mesh dimensions may shard
+// other dimensions.
+ShardRows::ShardRows(const KernelArgs& args, const Decision& decision)
+    : shard(args.tensor("self")),
+      spec(decision.inputs[0]),
+      dim(c10::maybe_wrap_dim(args.integer("dim"), spec->dim())),
+      size(spec->sizes()[static_cast<size_t>(dim)]) {
+  const auto moved = shard.movedim(dim, -1);
+  rows = moved.reshape(
+      {numel(moved.sizes().slice(0, moved.sizes().size() - 1)),
+       moved.size(-1)});
+}
+
+at::Tensor ShardRows::restored(const at::Tensor& t) const {
+  auto sizes = shard.sizes().vec();
+  sizes.erase(sizes.begin() + dim);
+  sizes.push_back(t.size(1));
+  return t.reshape(sizes).movedim(-1, dim).contiguous();
+}
+
+bool return_without_data(KernelArgs& args, const Decision& decision) {
+  const auto shard = args.tensor("self");
+  if (shard.is_meta()) {
+    const auto sizes = decision.outputs[0]->local_sizes();
+    args.returns(
+        at::empty(sizes, shard.options()),
+        at::empty(sizes, shard.options().dtype(at::kLong)));
+  }
+  return shard.is_meta();
+}
+
+} // namespace dtensor::detail

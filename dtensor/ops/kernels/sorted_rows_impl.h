@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows that are sharded over the ranks of a group and sorted on each rank, and
-// the positions at which a global sort would divide them.
+// Rows that are sharded over the ranks of a group, for kernels that return
+// values and their indices (sort, topk, kthvalue, medians). If they are sorted
+// on each rank: the positions at which a global sort would divide them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/sort.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/strategy.h>
 
 #include <tuple>
 
@@ -53,5 +56,24 @@ at::Tensor split_positions(const SortedRows& rows, Group& group);
 /// split_positions().
 at::Tensor
 indices_at(const SortedRows& rows, const at::Tensor& wanted, Group& group);
+
+/// The operand "self" of a call, as rows along its argument "dim".
+struct ShardRows {
+  ShardRows(const KernelArgs& args, const Decision& decision);
+
+  /// Returns `t`, (rows, count), as a tensor of the operand's dimensions, of
+  /// which `dim` has `count` elements.
+  at::Tensor restored(const at::Tensor& t) const;
+
+  at::Tensor shard;
+  SpecPtr spec; // layout of the operand
+  int64_t dim;
+  int64_t size;    // global size of `dim`
+  at::Tensor rows; // (rows, local size)
+};
+
+/// Returns values and indices without data if the operand "self" has none.
+/// Returns true if it did.
+bool return_without_data(KernelArgs& args, const Decision& decision);
 
 } // namespace dtensor::detail

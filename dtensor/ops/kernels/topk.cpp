@@ -6,8 +6,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/kernels/picked_impl.h>
-#include <dtensor/ops/kernels/shard_rows_impl.h>
+#include <dtensor/ops/kernels/sorted_rows_impl.h>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sort.h>
@@ -156,11 +155,7 @@ struct TopkSearch {
 
 } // namespace
 
-void detail::topk_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void detail::topk_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }

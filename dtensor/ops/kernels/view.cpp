@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Views of the local tensor, squeeze and as_strided.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/error.h>
-#include <dtensor/ops/dim_map.h>
-#include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/rules/shapes_impl.h>
-
 #include <ATen/TensorUtils.h>
+#include <ATen/ops/alias.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/squeeze.h>
 #include <ATen/ops/view.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/variants/view_result_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace dtensor {
 
-void detail::empty_split_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void detail::empty_split_local(KernelArgs& args, const Decision& decision) {
   const std::vector<int64_t> sizes(decision.outputs.size(), 0);
   args.returns(
       at::split_with_sizes(args.tensor("self"), sizes, args.integer("dim")));
 }
 
 // Views the local tensor, never copies it.
-void detail::view_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
+void detail::view_local(KernelArgs& args, const Decision& decision) {
   const auto sizes = decision.outputs[0]->local_sizes();
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
-  const auto self = torch::jit::pop(*stack).toTensor();
+  const auto self = args.tensor("self");
   DTENSOR_CHECK(
       at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
           .has_value(),
       "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
       "viewed as {} without a copy. Call clone(at::MemoryFormat::Contiguous) "
       "first.",
-      op.schema().name(),
+      args.op().schema().name(),
       self.sizes(),
       self.strides(),
       at::IntArrayRef(sizes));
-  stack->emplace_back(self.view(sizes));
+  args.returns(self.view(sizes));
 }
 
 // Reshapes the local tensor, possibly as a copy.
-void detail::reshape_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
-  const auto self = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(self.reshape(decision.outputs[0]->local_sizes()));
+void detail::reshape_local(KernelArgs& args, const Decision& decision) {
+  args.returns(args.tensor("self").reshape(decision.outputs[0]->local_sizes()));
 }
 
 namespace {
@@ -85,6 +85,171 @@ void squeeze_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 DTENSOR_RULES(squeeze) {
   rules.kernel("squeeze", squeeze_kernel);
   rules.kernel("squeeze.dim", squeeze_kernel);
+}
+
+// Kernels of as_strided and as_strided_, which stride through the memory that a
+// plain tensor in place of the DTensor would have. No rank has that memory.
+
+namespace {
+
+using detail::local_of;
+using detail::spec_of;
+
+struct Strided {
+  at::Tensor self;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+
+  int64_t begin() const { // in the memory of self
+    return offset - self.storage_offset();
+  }
+};
+
+Strided pop_strided(torch::jit::Stack* stack) {
+  Strided to;
+  const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
+  to.strides = torch::jit::pop(*stack).toIntVector();
+  to.sizes = torch::jit::pop(*stack).toIntVector();
+  to.self = torch::jit::pop(*stack).toTensor();
+  to.offset = offset.value_or(to.self.storage_offset());
+  return to;
+}
+
+// Returns the number of elements of memory that these sizes and strides span; 0
+// if there are no elements.
+int64_t extent(SizesRef sizes, SizesRef strides) {
+  int64_t last = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) {
+      return 0;
+    }
+    last += (sizes[d] - 1) * strides[d];
+  }
+  return last + 1;
+}
+
+bool is_what_it_was(const Strided& to) {
+  return to.self.sizes() == to.sizes && to.self.strides() == to.strides &&
+      to.begin() == 0;
+}
+
+bool is_sharded(const Spec& spec) {
+  const auto& placements = spec.placements();
+  return std::ranges::any_of(
+      placements, [](const Placement& p) { return p.is_sharded(); });
+}
+
+// Returns true if this rank's memory is that of the plain tensor, or of a
+// partial term of it.
+bool has_its_memory(const at::Tensor& self) {
+  const auto& spec = *spec_of(self);
+  return !is_sharded(spec) &&
+      (!spec.mesh().contains_this_rank() ||
+       local_of(self).strides() == spec.strides());
+}
+
+// Returns true if the strided elements all lie in the memory of self.
+bool stays_in_self(const Strided& to) {
+  const auto& self = to.self;
+  return extent(self.sizes(), self.strides()) == self.numel() &&
+      to.begin() >= 0 &&
+      to.begin() + extent(to.sizes, to.strides) <= self.numel();
+}
+
+[[noreturn]] void refuse_strided(const Strided& to, const char* what_to_do) {
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[aten::as_strided] a DTensor has no storage to stride through: {} as "
+      "[{}] with strides [{}] and offset {}{}",
+      *spec_of(to.self),
+      c10::Join(", ", to.sizes),
+      c10::Join(", ", to.strides),
+      to.offset,
+      what_to_do);
+}
+
+struct Part {
+  at::Tensor local;
+  SpecPtr spec;
+};
+
+// Returns a copy in the memory order of the plain tensor, replicated if self is
+// sharded.
+Part copy_of(const at::Tensor& self) {
+  const auto& from = spec_of(self);
+  const auto to =
+      is_sharded(*from) ? detail::replicated_spec(*from, self) : from;
+  detail::before_redistributing(
+      "aten::as_strided", "self", from, to->placements());
+  auto local = redistribute_local(local_of(self), from, to);
+  if (!to->mesh().contains_this_rank()) {
+    return {local, to};
+  }
+  const auto memory =
+      at::empty_strided(to->sizes(), to->strides(), local.options());
+  return {memory.copy_(local), to};
+}
+
+// Returns a view of this rank's memory if it is that of the plain tensor, else
+// a view of a copy.
+Part view_of(const Strided& to) {
+  if (is_what_it_was(to)) {
+    return {local_of(to.self).alias(), spec_of(to.self)};
+  }
+  const bool in_place = has_its_memory(to.self);
+  if (!in_place && !stays_in_self(to)) {
+    refuse_strided(
+        to,
+        ". Use view, transpose, select or slice, or as_strided on to_local().");
+  }
+  const auto [memory, unsharded] =
+      in_place ? Part{local_of(to.self), spec_of(to.self)} : copy_of(to.self);
+  auto spec = Spec::make(
+      unsharded->mesh(),
+      unsharded->placements(),
+      to.sizes,
+      to.strides,
+      unsharded->dtype());
+  if (!spec->mesh().contains_this_rank()) {
+    return {memory.alias(), std::move(spec)};
+  }
+  return {
+      memory.as_strided(
+          to.sizes, to.strides, memory.storage_offset() + to.begin()),
+      std::move(spec)};
+}
+
+void as_strided_kernel(
+    const c10::OperatorHandle& /*op*/,
+    torch::jit::Stack* stack) {
+  const auto to = pop_strided(stack);
+  auto [local, spec] = view_of(to);
+  auto view = detail::wrap(std::move(local), std::move(spec));
+  detail::ViewBase(to.self).finish(
+      view,
+      {.offset = to.offset, .reason = detail::CopyReason::kRedistributed});
+  stack->emplace_back(std::move(view));
+}
+
+void as_strided_in_place_kernel(
+    const c10::OperatorHandle& /*op*/,
+    torch::jit::Stack* stack) {
+  const auto to = pop_strided(stack);
+  if (!is_what_it_was(to) && !has_its_memory(to.self)) {
+    refuse_strided(to, ". Use as_strided, which returns another tensor.");
+  }
+  auto [local, spec] = view_of(to);
+  detail::rewrap(to.self, std::move(local), std::move(spec));
+  to.self.unsafeGetTensorImpl()->set_storage_offset(to.offset);
+  stack->emplace_back(to.self);
+}
+
+} // namespace
+
+DTENSOR_RULES(as_strided) {
+  rules.kernel("as_strided", as_strided_kernel)
+      .with_traits({.gradient_from_sizes_only = true});
+  rules.kernel("as_strided_", as_strided_in_place_kernel);
 }
 
 } // namespace dtensor

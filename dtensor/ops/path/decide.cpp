@@ -83,10 +83,9 @@ std::vector<OpInput> collect_inputs(
 }
 
 bool all_replicated(const OpCall& call) {
-  return std::all_of(
-      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
-        return input.spec->is_replicated();
-      });
+  return std::ranges::all_of(call.inputs, [](const OpInput& input) {
+    return input.spec->is_replicated();
+  });
 }
 
 [[noreturn]] void refuse(const OpInfo& info, const OpCall& call) {

@@ -74,14 +74,11 @@ bool is_local_only(const OpInfo& info, const Decision& decision) {
   const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
   return !rewrites(info, decision) && !decision.redistributes &&
       !decision.shapes_from_results && decision.args.empty() &&
-      std::all_of(decision.inputs.begin(), decision.inputs.end(), is_null) &&
+      std::ranges::all_of(decision.inputs, is_null) &&
       !decision.outputs.empty() &&
-      std::all_of(
-          decision.outputs.begin(),
-          decision.outputs.end(),
-          [](const SpecPtr& spec) {
-            return spec == nullptr || spec->mesh().contains_this_rank();
-          });
+      std::ranges::all_of(decision.outputs, [](const SpecPtr& spec) {
+        return spec == nullptr || spec->mesh().contains_this_rank();
+      });
 }
 
 at::Tensor local_without_data(const Spec& spec) {

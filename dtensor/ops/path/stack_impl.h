@@ -13,6 +13,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,21 @@ inline std::vector<at::Tensor> tensors_in(c10::ArrayRef<c10::IValue> values) {
   visit_tensors(
       values, [&](const at::Tensor& t, size_t, int) { found.push_back(t); });
   return found;
+}
+
+/// Returns true if test(const at::Tensor&) holds for a tensor of `values`.
+template <class Test>
+bool any_tensor(c10::ArrayRef<c10::IValue> values, const Test& test) {
+  bool any = false;
+  visit_tensors(
+      values, [&](const at::Tensor& t, size_t, int) { any = any || test(t); });
+  return any;
+}
+
+/// Returns true if test(const at::Tensor&) holds for all tensors of `values`.
+template <class Test>
+bool all_tensors(c10::ArrayRef<c10::IValue> values, const Test& test) {
+  return !any_tensor(values, std::not_fn(test));
 }
 
 /// Returns true if the operator writes to the argument.
@@ -113,13 +129,8 @@ inline c10::ArrayRef<c10::IValue> last_args(
 
 /// Returns true if autograd must record a call with these arguments.
 inline bool wants_gradients(c10::ArrayRef<c10::IValue> args) {
-  bool any = false;
-  if (c10::GradMode::is_enabled()) {
-    visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-      any |= t.requires_grad();
-    });
-  }
-  return any;
+  return c10::GradMode::is_enabled() &&
+      any_tensor(args, [](const auto& t) { return t.requires_grad(); });
 }
 
 } // namespace dtensor::detail

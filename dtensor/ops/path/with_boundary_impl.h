@@ -84,7 +84,7 @@ inline at::Tensor multiply_by_boundary(
     const BoundaryRole& role,
     c10::ArrayRef<c10::IValue> args) {
   if (role.kind != BoundaryKind::kLinear ||
-      std::any_of(args.begin(), args.end(), [](const auto& value) {
+      std::ranges::any_of(args, [](const auto& value) {
         return value.isScalar() && !value.toScalar().equal(1);
       })) {
     return {};

@@ -272,8 +272,8 @@ void note_fused_gradients(const OpCall& call, Decision& decision) {
 void note_plain_call(const OpCall& call, Decision& decision) {
   const bool picks = picks_keys(call, decision);
   for (size_t i = 1; i <= 2; ++i) {
-    if (picks && decision.inputs[i] == nullptr) {
-      decision.inputs[i] = call.inputs[i].spec;
+    if (picks) {
+      detail::keep_layout(call, decision, i);
     }
   }
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
@@ -290,7 +290,7 @@ DTENSOR_RULES(attention) {
   rules.dim_rule("scaled_dot_product_attention", attention)
       .with_meta(attention_meta)
       .with_localize(note_plain_call)
-      .with_local_kernel(detail::attention_local)
+      .with_local_kernel(detail::boxed(detail::attention_local))
       .with_traits({.result_order_varies = true})
       .scalar_values();
 }

@@ -17,6 +17,7 @@ namespace {
 
 using detail::batch_norm_backward_local;
 using detail::batch_norm_local;
+using detail::boxed;
 using detail::channel_norm_local;
 using detail::ChannelNorm;
 using detail::dense;
@@ -202,10 +203,9 @@ Strategies native_batch_norm_backward(const OpCall& call, int64_t) {
   for (int64_t d = 0; d < call.inputs[1].dim(); ++d) {
     all.push_back(place(d));
   }
-  Strategy linear;
-  linear.inputs.resize(call.inputs.size(), Replicate());
-  linear.inputs[0] = Partial(ReduceOp::kSum);
-  linear.outputs.resize(3, Partial(ReduceOp::kSum));
+  const Placement sum = Partial(ReduceOp::kSum);
+  Strategy linear{{sum, sum, sum}, Placements(call.inputs.size(), Replicate())};
+  linear.inputs[0] = sum;
   all.push_back(std::move(linear));
   return all;
 }
@@ -231,13 +231,13 @@ DTENSOR_RULES(batch_norm) {
         "_batch_norm_no_update"}) {
     rules.dim_rule(name, native_batch_norm)
         .with_meta(native_batch_norm_meta)
-        .with_local_kernel(batch_norm_local);
+        .with_local_kernel(boxed(batch_norm_local));
   }
   for (const char* name :
        {"native_batch_norm_backward", "batch_norm_backward"}) {
     rules.dim_rule(name, native_batch_norm_backward)
         .with_meta(native_batch_norm_backward_meta)
-        .with_local_kernel(batch_norm_backward_local);
+        .with_local_kernel(boxed(batch_norm_backward_local));
   }
   for (const char* name :
        {"_native_batch_norm_legit_functional",

@@ -187,7 +187,7 @@ DTENSOR_RULES(concat) {
   for (const auto* name : {"split.Tensor", "unsafe_split.Tensor"}) {
     rules.dim_rule(name, split_rule)
         .with_localize(localize_split)
-        .with_local_kernel(detail::empty_split_local);
+        .with_local_kernel(detail::boxed(detail::empty_split_local));
   }
   for (const auto* name : {"split_with_sizes", "unsafe_split_with_sizes"}) {
     rules.dim_rule(name, split_rule).with_localize(localize_split);

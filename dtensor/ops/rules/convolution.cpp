@@ -12,8 +12,6 @@
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/rules/spatial_impl.h>
 
-#include <algorithm>
-
 namespace dtensor {
 namespace {
 
@@ -207,8 +205,8 @@ std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
   const auto& weight = *call.input("weight")->spec;
   const Sizes bias{Channels(call).out()};
   return {
-      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
-      mask[1] ? dense(weight.sizes(), weight.dtype()) : undefined(),
+      mask[0] ? dense_like(input) : undefined(),
+      mask[1] ? dense_like(weight) : undefined(),
       mask[2] ? dense(bias, weight.dtype()) : undefined()};
 }
 
@@ -226,9 +224,7 @@ void note_sharded_space(const OpCall& call, Decision& decision) {
   }
   decision.is_plain_call = false;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (decision.inputs[i] == nullptr) {
-      decision.inputs[i] = call.inputs[i].spec;
-    }
+    keep_layout(call, decision, i);
   }
 }
 
@@ -267,7 +263,7 @@ DTENSOR_RULES(convolution) {
     return rules.dim_rule(name, convolution_rule)
         .with_meta(convolution_meta)
         .with_localize(localize_groups)
-        .with_local_kernel(detail::convolution_local);
+        .with_local_kernel(detail::boxed(detail::convolution_local));
   };
   add("_convolution");
   add("convolution")
@@ -277,7 +273,7 @@ DTENSOR_RULES(convolution) {
   rules.dim_rule("convolution_backward", convolution_backward_rule)
       .with_meta(convolution_backward_meta)
       .with_localize(localize_backward)
-      .with_local_kernel(detail::convolution_backward_local);
+      .with_local_kernel(detail::boxed(detail::convolution_backward_local));
 }
 
 } // namespace dtensor

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that copy, convert or fill: the layout stays, even a partial one.
+// New tensors like another one have its layout, and ignore its data.
+#include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
@@ -47,10 +49,82 @@ DTENSOR_RULES(copy) {
   rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
       .with_traits({.accepts_plain_source = true});
   rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
-      .with_local_kernel(write_number_once);
+      .with_local_kernel(boxed(write_number_once));
   rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));
   rules.traits("fill_.Tensor", {.accepts_plain_source = true});
   rules.dim_rule("zero", pointwise_rule({all_ops(), {{0}}}));
+}
+
+namespace {
+
+// Returns true if terms in this dtype sum correctly. Sums of integers wrap
+// around, which is consistent; booleans do not, and integer averages round.
+bool is_summed(const Placement& p, at::ScalarType dtype) {
+  return p.is_partial(ReduceOp::kSum) ? dtype != at::kBool
+                                      : p.is_partial(ReduceOp::kAvg) &&
+          !at::isIntegralType(dtype, /*includeBool=*/true);
+}
+
+// Returns the strategies for results without values, or of zeros. Sums stay
+// partial, since terms may be added to zeros. Results under other reductions
+// become replicated, since later writes may not match them.
+Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
+  auto strategies =
+      move_strategies(call, mesh_dim, identity_map(call.inputs[0].dim()));
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial() && !is_summed(now, call.outputs[0].dtype)) {
+    strategies.back().outputs[0] = Replicate();
+  }
+  return strategies;
+}
+
+// Returns the strategies for results of other numbers, which must not be
+// summed: partial becomes replicated. Nothing is communicated, since the data
+// is not used.
+Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = same_layout(call, mesh_dim);
+  if (call.inputs[0].placement(mesh_dim).is_partial()) {
+    strategies.back().outputs[0] = Replicate();
+  }
+  return strategies;
+}
+
+// Returns the strategies of new_zeros(size) and similar operators. The result
+// has self's layout if it has self's size. Otherwise, and for gradients of
+// written views, it is replicated. self keeps its layout.
+Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
+  if (call.outputs[0].sizes == call.inputs[0].sizes() &&
+      !call.in_view_backward) {
+    return same_shards(call, mesh_dim);
+  }
+  return {{{Replicate()}, {call.inputs[0].placement(mesh_dim)}}};
+}
+
+void local_new_strides(const OpCall& call, Decision& decision) {
+  if (call.in_view_backward) {
+    return; // full strides, gaps included
+  }
+  const auto& out = *decision.outputs[0];
+  const auto strides = dense_strides(out.local_sizes(), out.strides());
+  decision.args.emplace_back(call.arg_index("stride"), SizesRef(strides).vec());
+}
+
+} // namespace
+
+DTENSOR_RULES(creation) {
+  rules.dim_rule("empty_like", same_layout);
+  rules.dim_rule("zeros_like", same_layout);
+  rules.dim_rule("ones_like", same_shards);
+  rules.dim_rule("full_like", same_shards);
+  for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
+    rules.dim_rule(name, new_rule)
+        .depends_on_view_backward()
+        .with_traits({.size_arg = "size"});
+  }
+  rules.dim_rule("new_empty_strided", new_rule)
+      .with_localize(local_new_strides)
+      .depends_on_view_backward()
+      .with_traits({.size_arg = "size"});
 }
 
 } // namespace dtensor

@@ -31,7 +31,7 @@ Strategies transform(const OpCall& call, int64_t mesh_dim) {
   const auto dims = transformed(call);
   Strategies strategies;
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    if (std::find(dims.begin(), dims.end(), d) == dims.end()) {
+    if (std::ranges::find(dims, d) == dims.end()) {
       strategies.push_back({{Shard(d)}, {Shard(d)}});
     }
   }
@@ -87,7 +87,7 @@ DTENSOR_RULES(fft) {
   for (const auto& [name, meta] : transforms) {
     rules.dim_rule(name, transform)
         .with_meta(meta)
-        .with_local_kernel(detail::fft_local)
+        .with_local_kernel(detail::boxed(detail::fft_local))
         .as_region();
   }
 }

@@ -167,8 +167,8 @@ std::vector<OutputMeta> grid_sampler_backward_meta(const OpCall& call) {
   const auto& input = *call.inputs[1].spec;
   const auto& grid = *call.inputs[2].spec;
   return {
-      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
-      mask[1] ? dense(grid.sizes(), grid.dtype()) : undefined()};
+      mask[0] ? dense_like(input) : undefined(),
+      mask[1] ? dense_like(grid) : undefined()};
 }
 
 } // namespace

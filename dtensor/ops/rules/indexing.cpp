@@ -60,19 +60,17 @@ Strategies index_select_rule(const OpCall& call, int64_t mesh_dim) {
 
 bool same_size(const OpCall& call, int64_t dim) {
   const auto at = static_cast<size_t>(dim);
-  return std::all_of(
-      call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
-        return input.sizes()[at] == call.inputs[0].sizes()[at];
-      });
+  return std::ranges::all_of(call.inputs, [&](const OpInput& input) {
+    return input.sizes()[at] == call.inputs[0].sizes()[at];
+  });
 }
 
 // Returns true if operands differ in their number of dimensions: a tensor
 // without dimensions counts as one of one element.
 bool lacks_dims(const OpCall& call) {
-  return std::any_of(
-      call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
-        return input.dim() != call.inputs[0].dim();
-      });
+  return std::ranges::any_of(call.inputs, [&](const OpInput& input) {
+    return input.dim() != call.inputs[0].dim();
+  });
 }
 
 Strategies gather_rule(const OpCall& call, int64_t mesh_dim) {
@@ -207,7 +205,7 @@ Indexed indexed(const OpCall& call) {
   Indexed x;
   x.position.resize(static_cast<size_t>(call.inputs[0].dim()), 0);
   mark_indexed(call, x);
-  const auto begin = std::find(x.position.begin(), x.position.end(), -1);
+  const auto begin = std::ranges::find(x.position, -1);
   const auto end =
       std::find_if(begin, x.position.end(), [](auto p) { return p >= 0; });
   const bool adjacent =

@@ -7,6 +7,7 @@
 // Gradients are those of the local operator, since LibTorch's formulas create
 // plain tensors.
 #include <dtensor/ops/rules/linalg_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -14,8 +15,6 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
-
-#include <algorithm>
 
 namespace dtensor {
 namespace {
@@ -43,10 +42,8 @@ void add_right_hand_sides(
     size_t rhs,
     Strategies& strategies) {
   const auto from_end = independent_dim(call);
-  Strategy s;
-  s.inputs.resize(call.inputs.size(), Replicate());
+  auto s = all_alike(call, Replicate());
   s.inputs[rhs] = Shard(call.inputs[rhs].dim() - from_end);
-  s.outputs.resize(call.outputs.size(), Replicate());
   s.outputs[0] = Shard(call.outputs[0].dim() - from_end);
   strategies.push_back(std::move(s));
 }
@@ -121,14 +118,6 @@ std::vector<OutputMeta> trace_meta(const OpCall& call) {
   return {{{}, {}, integral ? at::kLong : self.dtype()}};
 }
 
-// Keeps the layout of the input, from which the local kernel computes where its
-// diagonal begins.
-void keep_layout(const OpCall& call, Decision& decision) {
-  if (decision.inputs[0] == nullptr) {
-    decision.inputs[0] = call.inputs[0].spec;
-  }
-}
-
 // Marks calls that check no errors, which the operator itself can run.
 void note_unchecked(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !call.bool_arg("check_errors");
@@ -199,7 +188,7 @@ void add_batched(
 void add_checked(RuleRegistry& rules, const char* name, const DimRule& rule) {
   rules.dim_rule(name, rule)
       .with_localize(note_unchecked)
-      .with_local_kernel(check_errors_local)
+      .with_local_kernel(boxed(check_errors_local))
       .as_region();
 }
 
@@ -213,7 +202,7 @@ void add_factorizations(RuleRegistry& rules) {
   }
   rules.dim_rule("cholesky", batched({.inputs = {2}, .outputs = {2}}))
       .with_meta(square_meta)
-      .with_local_kernel(cholesky_local)
+      .with_local_kernel(boxed(cholesky_local))
       .as_region();
   add_batched(rules, "linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});
   rules.dim_rule("lu_unpack", lu_unpack).as_region();
@@ -224,7 +213,7 @@ void add_factorizations(RuleRegistry& rules) {
           "linalg_householder_product",
           batched({.inputs = {2, 1}, .outputs = {2}}))
       .with_meta(householder_meta)
-      .with_local_kernel(householder_local)
+      .with_local_kernel(boxed(householder_local))
       .as_region();
 }
 
@@ -260,7 +249,7 @@ void add_functions(RuleRegistry& rules) {
         "linalg_matrix_rank.atol_rtol_tensor"}) {
     rules.dim_rule(name, batched({.inputs = {2, 0, 0}, .outputs = {0}}))
         .with_meta(matrix_rank_meta)
-        .with_local_kernel(zeros_if_empty)
+        .with_local_kernel(boxed(zeros_if_empty))
         .as_region();
   }
 }
@@ -284,7 +273,7 @@ void add_solvers(RuleRegistry& rules) {
   }
   rules.dim_rule("ormqr", solver({.inputs = {2, 1, 2}, .outputs = {2}}, 2))
       .with_meta(ormqr_meta)
-      .with_local_kernel(ormqr_local)
+      .with_local_kernel(boxed(ormqr_local))
       .as_region();
   add_batched(rules, "triangular_solve", {.inputs = {2, 2}, .outputs = {2, 2}});
 }
@@ -313,8 +302,8 @@ DTENSOR_RULES(linalg) {
   rules.dim_rule("linalg_cross", cross);
   rules.dim_rule("trace", trace)
       .with_meta(trace_meta)
-      .with_localize(keep_layout)
-      .with_local_kernel(trace_local)
+      .with_localize(keep_layouts)
+      .with_local_kernel(boxed(trace_local))
       .no_strided()
       .as_region();
 }

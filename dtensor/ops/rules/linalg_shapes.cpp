@@ -153,17 +153,13 @@ void add_linear(
     Strategies& strategies) {
   for (const size_t i : linear) {
     const auto& now = call.inputs[i].placement(mesh_dim);
-    const bool kept = std::any_of(
-        reductions.begin(), reductions.end(), [&](const ReduceOp op) {
-          return now.is_partial(op);
-        });
+    const bool kept = std::ranges::any_of(
+        reductions, [&](const ReduceOp op) { return now.is_partial(op); });
     if (kept &&
         keeps_partial_dtype(
             call.inputs[i].spec->dtype(), call.outputs[0].dtype)) {
-      Strategy s;
-      s.inputs.resize(call.inputs.size(), Replicate());
+      auto s = all_alike(call, Replicate());
       s.inputs[i] = now;
-      s.outputs.resize(call.outputs.size(), Replicate());
       s.outputs[0] = now;
       strategies.push_back(std::move(s));
     }
@@ -176,8 +172,7 @@ std::vector<OutputMeta> square_meta(const OpCall& call) {
 }
 
 std::vector<OutputMeta> matrix_exp_meta(const OpCall& call) {
-  const auto& self = checked(call, 0, 2);
-  return {dense(self.sizes(), self.dtype())};
+  return {dense_like(checked(call, 0, 2))};
 }
 
 std::vector<OutputMeta> geqrf_meta(const OpCall& call) {

@@ -15,20 +15,13 @@
 namespace dtensor {
 namespace {
 
+using detail::all_alike;
 using detail::dense;
+using detail::keep_layouts;
 using detail::operand_shard;
 
 bool keeps_shape(const OpCall& call) {
   return call.int_arg("reduction") == at::Reduction::None;
-}
-
-// Keeps the specs of all inputs, which the local kernels use.
-void keep_specs(const OpCall& call, Decision& decision) {
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (decision.inputs[i] == nullptr && !call.inputs[i].is_plain) {
-      decision.inputs[i] = call.inputs[i].spec;
-    }
-  }
 }
 
 // Returns true if `input` broadcasts to the shape of `self`.
@@ -141,8 +134,7 @@ Strategies nll_forward(const OpCall& call, int64_t) {
     if (d == 1) {
       continue;
     }
-    Strategy s;
-    s.inputs.resize(call.inputs.size(), Replicate());
+    auto s = all_alike(call, Replicate());
     s.inputs[0] = Shard(d);
     s.inputs[1] = Shard(target_dim(d));
     switch (call.int_arg("reduction")) {
@@ -153,7 +145,7 @@ Strategies nll_forward(const OpCall& call, int64_t) {
         s.outputs = {Partial(ReduceOp::kSum), Partial(ReduceOp::kSum)};
         break;
       default:
-        s.outputs = {Replicate(), Replicate()};
+        break;
     }
     all.push_back(std::move(s));
   }
@@ -177,8 +169,7 @@ Strategies nll_backward(const OpCall& call, int64_t) {
     if (d == 1) {
       continue;
     }
-    Strategy s;
-    s.inputs.resize(call.inputs.size(), Replicate());
+    auto s = all_alike(call, Replicate());
     s.inputs[0] = keeps_shape(call) ? Shard(target_dim(d)) : Replicate();
     s.inputs[1] = Shard(d);
     s.inputs[2] = Shard(target_dim(d));
@@ -190,11 +181,6 @@ Strategies nll_backward(const OpCall& call, int64_t) {
     }
   }
   return all;
-}
-
-std::vector<OutputMeta> nll_backward_meta(const OpCall& call) {
-  const auto& self = *call.inputs[1].spec;
-  return {dense(self.sizes(), self.dtype())};
 }
 
 } // namespace
@@ -209,8 +195,8 @@ DTENSOR_RULES(loss) {
         "binary_cross_entropy_with_logits"}) {
     rules.dim_rule(name, elementwise)
         .with_meta(elementwise_meta)
-        .with_localize(keep_specs)
-        .with_local_kernel(detail::loss_local);
+        .with_localize(keep_layouts)
+        .with_local_kernel(detail::boxed(detail::loss_local));
   }
   for (const char* name :
        {"mse_loss_backward",
@@ -220,18 +206,18 @@ DTENSOR_RULES(loss) {
         "binary_cross_entropy_backward"}) {
     rules.dim_rule(name, elementwise_backward)
         .with_meta(elementwise_backward_meta)
-        .with_localize(keep_specs)
-        .with_local_kernel(detail::loss_backward_local);
+        .with_localize(keep_layouts)
+        .with_local_kernel(detail::boxed(detail::loss_backward_local));
   }
 
   for (const char* name : {"nll_loss_forward", "nll_loss2d_forward"}) {
     rules.dim_rule(name, nll_forward)
         .with_meta(nll_forward_meta)
-        .with_localize(keep_specs)
-        .with_local_kernel(detail::nll_local);
+        .with_localize(keep_layouts)
+        .with_local_kernel(detail::boxed(detail::nll_local));
   }
   for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"}) {
-    rules.dim_rule(name, nll_backward).with_meta(nll_backward_meta);
+    rules.dim_rule(name, nll_backward).with_meta(detail::dense_like_second);
   }
 }
 

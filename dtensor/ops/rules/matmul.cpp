@@ -151,7 +151,7 @@ DTENSOR_RULES(matmul) {
           {.product = true,
            .boundary = BoundaryRole{.input = 1, .parameter = 2, .bias = 0}});
   rules.dim_rule("addmv", biased("mk,k->m"))
-      .with_local_kernel(detail::addmv_local);
+      .with_local_kernel(detail::boxed(detail::addmv_local));
   rules.dim_rule("addr", biased("m,n->mn"));
   rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
   rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);

@@ -20,7 +20,7 @@ std::vector<OutputMeta> detail::norm_backward_meta(
   const auto dtype = weight ? weight->spec->dtype() : input.dtype();
   const auto parameter = dense(parameter_sizes, dtype);
   return {
-      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
+      mask[0] ? dense_like(input) : undefined(),
       mask[1] ? parameter : undefined(),
       mask[2] ? parameter : undefined()};
 }
@@ -28,6 +28,7 @@ std::vector<OutputMeta> detail::norm_backward_meta(
 namespace {
 
 using detail::dense;
+using detail::dense_like;
 using detail::dense_like_first;
 using detail::norm_backward_meta;
 
@@ -90,10 +91,7 @@ std::vector<OutputMeta> layer_norm_meta(const OpCall& call) {
       statistics.end(),
       1);
   const auto dtype = statistics_dtype(call);
-  return {
-      dense(spec.sizes(), spec.dtype()),
-      dense(statistics, dtype),
-      dense(statistics, dtype)};
+  return {dense_like(spec), dense(statistics, dtype), dense(statistics, dtype)};
 }
 
 std::vector<OutputMeta> layer_norm_backward_meta(const OpCall& call) {
@@ -116,10 +114,7 @@ std::vector<OutputMeta> group_norm_meta(const OpCall& call) {
   const auto& spec = *call.inputs[0].spec;
   const Sizes statistics{call.int_arg("N"), call.int_arg("group")};
   const auto dtype = statistics_dtype(call);
-  return {
-      dense(spec.sizes(), spec.dtype()),
-      dense(statistics, dtype),
-      dense(statistics, dtype)};
+  return {dense_like(spec), dense(statistics, dtype), dense(statistics, dtype)};
 }
 
 std::vector<OutputMeta> group_norm_backward_meta(const OpCall& call) {

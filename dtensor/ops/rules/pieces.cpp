@@ -17,8 +17,8 @@ int64_t count_of(const Placement& sharding) {
 std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto& all = input.spec->placements();
-  const auto shardings = std::count_if(
-      all.begin(), all.end(), [&](const auto& p) { return p.is_sharded(dim); });
+  const auto shardings = std::ranges::count_if(
+      all, [&](const auto& p) { return p.is_sharded(dim); });
   const auto& mine = input.placement(mesh_dim);
   if (shardings != 1 || !mine.is_sharded(dim)) {
     return std::nullopt;
@@ -59,7 +59,7 @@ void detail::add_common_partial(
     Strategies& strategies) {
   const auto& first = call.inputs[0].placement(mesh_dim);
   const bool common = first.is_partial() &&
-      std::all_of(call.inputs.begin(), call.inputs.end(), [&](const auto& in) {
+      std::ranges::all_of(call.inputs, [&](const auto& in) {
                         return in.placement(mesh_dim) == first &&
                             detail::keeps_partial_dtype(
                                    in.spec->dtype(), call.outputs[0].dtype);

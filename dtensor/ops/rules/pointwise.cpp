@@ -50,10 +50,9 @@ Strategy sharded(const OpCall& call, int64_t dim) {
 }
 
 bool has_partial(const OpCall& call, int64_t mesh_dim, ReduceOp op) {
-  return std::any_of(
-      call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
-        return input.placement(mesh_dim).is_partial(op);
-      });
+  return std::ranges::any_of(call.inputs, [&](const OpInput& input) {
+    return input.placement(mesh_dim).is_partial(op);
+  });
 }
 
 // Returns false for max and min of complex numbers, which have no order.
@@ -75,7 +74,7 @@ bool dtypes_allow(
   if (ways.order != Order::kAny && !at::isFloatingType(out)) {
     return false;
   }
-  return std::all_of(operands.begin(), operands.end(), [&](size_t i) {
+  return std::ranges::all_of(operands, [&](size_t i) {
     const auto& input = call.inputs[i];
     return !input.placement(mesh_dim).is_partial() ||
         keeps_partial_dtype(input.spec->dtype(), out);
@@ -91,11 +90,10 @@ Strategy partial(
     ReduceOp op,
     const PartialWays& ways,
     const std::vector<size_t>& operands) {
-  Strategy s;
-  s.outputs.resize(
-      call.outputs.size(),
-      Partial(ways.order == Order::kReversed ? reversed(op) : op));
-  s.inputs.resize(call.inputs.size(), Replicate());
+  const auto out = ways.order == Order::kReversed ? reversed(op) : op;
+  Strategy s{
+      Placements(call.outputs.size(), Partial(out)),
+      Placements(call.inputs.size(), Replicate())};
   for (const size_t i : operands) {
     s.inputs[i] = Partial(op);
   }
@@ -187,7 +185,7 @@ DTENSOR_RULES(pointwise) {
   add_all(rules, {{"where.self", kNoMeta}}, {select_ops(), {{1, 2}}});
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
-      .with_local_kernel(write_number_once);
+      .with_local_kernel(boxed(write_number_once));
 }
 
 namespace {

@@ -5,7 +5,6 @@
 
 #include <dtensor/ops/strategy.h>
 
-#include <initializer_list>
 #include <vector>
 
 namespace dtensor::detail {

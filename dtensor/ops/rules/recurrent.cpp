@@ -33,9 +33,9 @@ Strategies cell(const OpCall& call, int64_t) {
   if (!batched || !shared) {
     return {};
   }
-  Strategy samples;
-  samples.outputs.resize(states, Shard(0));
-  samples.inputs.resize(call.inputs.size(), Replicate());
+  Strategy samples{
+      Placements(states, Shard(0)),
+      Placements(call.inputs.size(), Replicate())};
   std::fill_n(samples.inputs.begin(), states + 1, Shard(0));
   return {std::move(samples)};
 }
@@ -111,7 +111,7 @@ DTENSOR_RULES(recurrent) {
     for (const auto& form : {name + ".input", name + ".data"}) {
       rules.dim_rule(form, layers)
           .with_meta(layers_meta)
-          .with_local_kernel(detail::recurrent_layers_local)
+          .with_local_kernel(detail::boxed(detail::recurrent_layers_local))
           .with_traits({.module_created_arg = "hx"});
     }
   }

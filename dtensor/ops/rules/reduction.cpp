@@ -24,8 +24,7 @@ bool Reduced::contains(int64_t dim) const {
 }
 
 int64_t Reduced::result_dim(int64_t dim) const {
-  const auto before =
-      std::lower_bound(dims.begin(), dims.end(), dim) - dims.begin();
+  const auto before = std::ranges::lower_bound(dims, dim) - dims.begin();
   return keepdim ? dim : dim - before;
 }
 
@@ -251,7 +250,7 @@ void add_quantiles(RuleRegistry& rules) {
        {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {
     rules.dim_rule(name, quantile_rule)
         .with_meta(quantile_meta)
-        .with_local_kernel(quantile_local)
+        .with_local_kernel(boxed(quantile_local))
         .as_region();
   }
 }
@@ -273,8 +272,8 @@ void localize_place(const OpCall& call, Decision& decision) {
   const auto dim = is_named ? call.dim_arg("dim", spec.dim()) : 0;
   decision.is_plain_call = !is_named || !spec.is_sharded(dim) ||
       spec.sizes()[static_cast<size_t>(dim)] == 0;
-  if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
-    decision.inputs[0] = call.inputs[0].spec;
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
   }
 }
 
@@ -318,20 +317,20 @@ DTENSOR_RULES(reduction) {
   const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
   add_all(rules, {"all", "all.dim", "all.dims", "_is_all_true"}, least_of);
   add_all(rules, {"any", "any.dim", "any.dims", "_is_any_true"}, greatest_of);
-  rules.dim_rule("amax", greatest_of).with_local_kernel(greatest_local);
-  rules.dim_rule("amin", least_of).with_local_kernel(least_local);
+  rules.dim_rule("amax", greatest_of).with_local_kernel(boxed(greatest_local));
+  rules.dim_rule("amin", least_of).with_local_kernel(boxed(least_local));
   rules.dim_rule("max", greatest_of)
       .with_meta(reduction_meta(same_of_some))
-      .with_local_kernel(greatest_local);
+      .with_local_kernel(boxed(greatest_local));
   rules.dim_rule("min", least_of)
       .with_meta(reduction_meta(same_of_some))
-      .with_local_kernel(least_local);
+      .with_local_kernel(boxed(least_local));
   rules.dim_rule("argmax", place_rule)
       .with_localize(localize_place)
-      .with_local_kernel(argmax_local);
+      .with_local_kernel(boxed(argmax_local));
   rules.dim_rule("argmin", place_rule)
       .with_localize(localize_place)
-      .with_local_kernel(argmin_local);
+      .with_local_kernel(boxed(argmin_local));
   add_picking(rules);
   add_quantiles(rules);
   add_whole(rules);

@@ -3,7 +3,7 @@
 // channels, space...). A picture that is sharded in space keeps that layout:
 // ranks exchange the rows that their rows of the result are made of.
 #include <dtensor/error.h>
-#include <dtensor/layout/edge_padding_impl.h>
+#include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>

@@ -16,17 +16,10 @@
 namespace dtensor {
 namespace {
 
+using detail::all_alike;
 using detail::dense;
-
-// Keeps the layouts of all operands, from which the local kernels compute
-// global sizes and positions.
-void keep_layouts(const OpCall& call, Decision& decision) {
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (decision.inputs[i] == nullptr && !call.inputs[i].is_plain) {
-      decision.inputs[i] = call.inputs[i].spec;
-    }
-  }
-}
+using detail::dense_like_second;
+using detail::keep_layouts;
 
 bool is_per_sample(const OpCall& call) {
   return call.int_arg("reduction") == at::Reduction::None;
@@ -42,10 +35,10 @@ Strategies margin_loss(const OpCall& call, int64_t) {
   if (call.inputs[0].dim() != 2) {
     return {};
   }
-  Strategy s;
-  s.inputs.resize(call.inputs.size(), Replicate());
+  Strategy s{
+      Placements(call.outputs.size(), Shard(0)),
+      Placements(call.inputs.size(), Replicate())};
   s.inputs[0] = s.inputs[1] = Shard(0);
-  s.outputs.resize(call.outputs.size(), Shard(0));
   s.outputs[0] = loss_placement(call);
   return {s};
 }
@@ -97,11 +90,6 @@ std::vector<OutputMeta> multilabel_margin_meta(const OpCall& call) {
   return {
       dense(batched ? self.sizes().slice(0, 1) : SizesRef{}, self.dtype()),
       dense(target.sizes(), self.dtype())};
-}
-
-std::vector<OutputMeta> margin_backward_meta(const OpCall& call) {
-  const auto& self = *call.inputs[1].spec;
-  return {dense(self.sizes(), self.dtype())};
 }
 
 // --- CTC --------------------------------------------------------------------
@@ -212,8 +200,7 @@ std::vector<OutputMeta> ctc_alpha_meta(const OpCall& call) {
 
 std::vector<OutputMeta> ctc_backward_meta(const OpCall& call) {
   checked_samples(call);
-  const auto& log_probs = *call.inputs[1].spec;
-  return {dense(log_probs.sizes(), log_probs.dtype())};
+  return dense_like_second(call);
 }
 
 } // namespace
@@ -222,35 +209,35 @@ DTENSOR_RULES(sample_loss) {
   rules.dim_rule("multi_margin_loss", margin_loss)
       .with_meta(multi_margin_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::margin_loss_local)
+      .with_local_kernel(detail::boxed(detail::margin_loss_local))
       .as_region();
   rules.dim_rule("multilabel_margin_loss_forward", margin_loss)
       .with_meta(multilabel_margin_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::margin_loss_local)
+      .with_local_kernel(detail::boxed(detail::margin_loss_local))
       .as_region();
   for (const auto* name :
        {"multi_margin_loss_backward", "multilabel_margin_loss_backward"}) {
     rules.dim_rule(name, margin_loss_backward)
-        .with_meta(margin_backward_meta)
+        .with_meta(dense_like_second)
         .with_localize(keep_layouts)
-        .with_local_kernel(detail::margin_loss_backward_local);
+        .with_local_kernel(detail::boxed(detail::margin_loss_backward_local));
   }
   rules.dim_rule("_ctc_loss", ctc_loss)
       .with_meta(ctc_alpha_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::ctc_loss_local)
+      .with_local_kernel(detail::boxed(detail::ctc_loss_local))
       .no_strided();
   rules.dim_rule("_ctc_loss_backward", ctc_loss_backward)
       .with_meta(ctc_backward_meta)
       .with_localize(keep_layouts)
-      .with_local_kernel(detail::ctc_loss_local)
+      .with_local_kernel(detail::boxed(detail::ctc_loss_local))
       .no_strided();
   for (const auto* name : {"ctc_loss.IntList", "ctc_loss.Tensor"}) {
     rules.dim_rule(name, ctc_loss)
         .with_meta(ctc_loss_meta)
         .with_localize(keep_layouts)
-        .with_local_kernel(detail::ctc_loss_local)
+        .with_local_kernel(detail::boxed(detail::ctc_loss_local))
         .no_strided()
         .as_region();
   }

@@ -19,12 +19,7 @@ using namespace detail;
 
 std::vector<OutputMeta> scanned_and_indices(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
-  return {dense(self.sizes(), self.dtype()), dense(self.sizes(), at::kLong)};
-}
-
-std::vector<OutputMeta> like_second(const OpCall& call) {
-  const auto& self = *call.inputs[1].spec;
-  return {dense(self.sizes(), self.dtype())};
+  return {dense_like(self), dense(self.sizes(), at::kLong)};
 }
 
 // Returns the strategies of renorm, which scales each slice along `dim` by its
@@ -47,12 +42,10 @@ DimRule scan_rule(std::vector<size_t> linear = {}) {
     }
     const auto dim = call.dim_arg("dim", self.dim());
     const auto& now = self.spec->placements();
-    if (std::none_of(now.begin(), now.end(), [&](const Placement& p) {
+    if (std::ranges::none_of(now, [&](const Placement& p) {
           return p.is_strided_shard() && p.dim() == dim;
         })) {
-      Strategy along{{}, {Shard(dim)}};
-      along.outputs.resize(call.outputs.size(), Shard(dim));
-      strategies.push_back(std::move(along));
+      strategies.push_back(all_alike(call, Shard(dim)));
     }
     return strategies;
   };
@@ -102,32 +95,33 @@ DTENSOR_RULES(scan) {
   // Gradients are scans in the other direction, of totals of other ranks.
   rules.dim_rule("cumsum", scan_rule({0}))
       .with_localize(note_plain_scan)
-      .with_local_kernel(cumsum_local)
+      .with_local_kernel(boxed(cumsum_local))
       .as_region();
   rules.dim_rule("cumprod", scan_rule())
       .with_localize(note_plain_scan_of_some)
-      .with_local_kernel(cumprod_local)
+      .with_local_kernel(boxed(cumprod_local))
       .as_region();
   for (const auto* name : {"cummax", "cummin"}) {
     rules.dim_rule(name, scan_rule())
         .with_meta(scanned_and_indices)
         .with_localize(note_plain_scan_of_some)
-        .with_local_kernel(running_extreme_local)
+        .with_local_kernel(boxed(running_extreme_local))
         .as_region();
   }
   rules.dim_rule("logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
       .with_localize(note_plain_scan)
-      .with_local_kernel(logcumsumexp_local)
+      .with_local_kernel(boxed(logcumsumexp_local))
       .as_region();
   rules.dim_rule("_logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
       .with_localize(note_plain_scan)
-      .with_local_kernel(logcumsumexp_local);
+      .with_local_kernel(boxed(logcumsumexp_local));
   const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
   rules.dim_rule("glu", unsharded_dim_rule);
-  rules.dim_rule("glu_backward", along_dim_rule({0})).with_meta(like_second);
+  rules.dim_rule("glu_backward", along_dim_rule({0}))
+      .with_meta(dense_like_second);
   for (const auto* name : {"_softmax", "_log_softmax"}) {
     rules.dim_rule(name, detail::along_dim_rule());
   }

@@ -54,7 +54,7 @@ DimMap transpose_map(const OpCall& call) {
 
 DimMap t_map(const OpCall& call) {
   auto map = identity_map(call.inputs[0].dim());
-  std::reverse(map.begin(), map.end());
+  std::ranges::reverse(map);
   return map;
 }
 
@@ -82,7 +82,7 @@ DimMap squeeze_map(const OpCall& call) {
   DimMap map;
   int64_t out = 0;
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    const bool drops = std::find(ones.begin(), ones.end(), d) != ones.end();
+    const bool drops = std::ranges::find(ones, d) != ones.end();
     map.push_back(drops ? -1 : out++);
   }
   return map;

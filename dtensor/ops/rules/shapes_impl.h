@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Result shapes that many operators share.
+// Result shapes, strategies and kept layouts that many rules share.
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/ops/op_call.h>
+#include <dtensor/ops/strategy.h>
 
 #include <algorithm>
 #include <vector>
@@ -19,21 +19,51 @@ inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
       true};
 }
 
-/// Returns one row-major result with the shape and dtype of the first input.
+/// Returns a row-major result with this shape and dtype.
+inline OutputMeta dense_like(const Spec& spec) {
+  return dense(spec.sizes(), spec.dtype());
+}
+
+/// Return one row-major result with the shape and dtype of an input.
 inline std::vector<OutputMeta> dense_like_first(const OpCall& call) {
-  const auto& first = *call.inputs[0].spec;
-  return {dense(first.sizes(), first.dtype())};
+  return {dense_like(*call.inputs[0].spec)};
+}
+inline std::vector<OutputMeta> dense_like_second(const OpCall& call) {
+  return {dense_like(*call.inputs[1].spec)};
 }
 
 /// Returns true if this rank has elements of a tensor in this layout.
 inline bool has_local_elements(const Spec& layout) {
   const auto sizes = layout.local_sizes();
-  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
+  return std::ranges::find(sizes, 0) == sizes.end();
 }
 
 /// Returns a result that is an undefined tensor.
 inline OutputMeta undefined() {
   return {{}, {}, at::kFloat, false};
+}
+
+/// Returns the strategy with one placement for all results and operands.
+inline Strategy all_alike(const OpCall& call, const Placement& p) {
+  return {
+      Placements(call.outputs.size(), p), Placements(call.inputs.size(), p)};
+}
+
+/// Passes the layout of input `i` to the local kernel, even if nothing is
+/// redistributed.
+inline void keep_layout(const OpCall& call, Decision& decision, size_t i) {
+  if (decision.inputs[i] == nullptr) {
+    decision.inputs[i] = call.inputs[i].spec;
+  }
+}
+
+/// Passes the layouts of all DTensors to the local kernel.
+inline void keep_layouts(const OpCall& call, Decision& decision) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i].is_plain) {
+      keep_layout(call, decision, i);
+    }
+  }
 }
 
 /// Returns the shapes of the gradients of input, weight and bias that

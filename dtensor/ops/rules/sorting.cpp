@@ -7,9 +7,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
-#include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace dtensor {
 namespace {
@@ -160,18 +158,18 @@ DTENSOR_RULES(sorting) {
   for (const auto* name : {"sort", "sort.stable"}) {
     rules.dim_rule(name, sort_rule)
         .with_localize(note_sharded_dim)
-        .with_local_kernel(sort_local)
+        .with_local_kernel(boxed(sort_local))
         .as_region();
   }
   rules.dim_rule("topk", topk_rule)
       .with_localize(note_sharded_dim)
-      .with_local_kernel(topk_local)
+      .with_local_kernel(boxed(topk_local))
       .as_region();
   for (const auto* name : {"median.dim", "nanmedian.dim", "kthvalue"}) {
     rules.dim_rule(name, selection_rule)
         .with_meta(reduction_meta(values_and_indices))
         .with_localize(note_sharded_dim)
-        .with_local_kernel(selection_local)
+        .with_local_kernel(boxed(selection_local))
         .as_region();
   }
 }

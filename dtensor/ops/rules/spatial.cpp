@@ -18,13 +18,6 @@
 
 namespace dtensor {
 
-Strategy detail::all_alike(const OpCall& call, const Placement& p) {
-  Strategy s;
-  s.outputs.resize(call.outputs.size(), p);
-  s.inputs.resize(call.inputs.size(), p);
-  return s;
-}
-
 void detail::add_linear_in_first(const OpCall& call, Strategies& strategies) {
   if (c10::isIntegralType(call.inputs[0].spec->dtype(), true)) {
     return;
@@ -123,8 +116,7 @@ LocalizeRule detail::note_space(int64_t space) {
     for (auto dim = self.dim() - space; dim < self.dim(); ++dim) {
       if (self.is_sharded(dim)) {
         decision.is_plain_call = false;
-        decision.inputs[0] = decision.inputs[0] == nullptr ? call.inputs[0].spec
-                                                           : decision.inputs[0];
+        keep_layout(call, decision, 0);
       }
     }
   };
@@ -152,15 +144,14 @@ OpRule& detail::add_spatial(
     const std::string& name,
     DimRule rule) {
   return rules.dim_rule(name, std::move(rule))
-      .with_local_kernel(detail::zeros_if_empty);
+      .with_local_kernel(detail::boxed(detail::zeros_if_empty));
 }
 
 namespace {
 
 // Returns the shape of self, a later operand of a backward operator.
 std::vector<OutputMeta> dense_like_self(const OpCall& call) {
-  const auto& self = *call.input("self")->spec;
-  return {detail::dense(self.sizes(), self.dtype())};
+  return {detail::dense_like(*call.input("self")->spec)};
 }
 
 } // namespace
@@ -183,13 +174,10 @@ bool has_rows_for_kernel(
     const KernelWindow& window,
     int64_t size,
     const std::vector<Interval>& windows_of_ranks) {
-  return std::all_of(
-      windows_of_ranks.begin(),
-      windows_of_ranks.end(),
-      [&](const Interval& windows) {
-        const auto rows = clip(window.aligned_rows(windows), size);
-        return windows.size() == 0 || rows.size() >= window.kernel;
-      });
+  return std::ranges::all_of(windows_of_ranks, [&](const Interval& windows) {
+    const auto rows = clip(window.aligned_rows(windows), size);
+    return windows.size() == 0 || rows.size() >= window.kernel;
+  });
 }
 
 // Returns the strategies of pooling of windows. If space is sharded, ranks

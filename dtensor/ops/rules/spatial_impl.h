@@ -17,9 +17,6 @@ inline Placement partial_sum() {
   return Partial(ReduceOp::kSum);
 }
 
-/// Returns the strategy with one placement for all results and operands.
-Strategy all_alike(const OpCall& call, const Placement& p);
-
 /// Adds the strategy of an operator that is linear in its first operand, which
 /// is a partial sum. Averages of integers are rounded, and so not linear.
 void add_linear_in_first(const OpCall& call, Strategies& strategies);

@@ -104,12 +104,12 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
 
 DTENSOR_RULES(view) {
   rules.mesh_rule("view", view_rule)
-      .with_local_kernel(detail::view_local)
+      .with_local_kernel(detail::boxed(detail::view_local))
       .depends_on_backward()
       .with_traits({.size_arg = "size"});
   for (const auto* name : {"_unsafe_view", "_reshape_alias", "view_copy"}) {
     rules.mesh_rule(name, view_rule)
-        .with_local_kernel(detail::reshape_local)
+        .with_local_kernel(detail::boxed(detail::reshape_local))
         .depends_on_backward();
   }
   rules.dim_rule("view.dtype", view_dtype_rule);

@@ -19,7 +19,6 @@
 #include <torch/library.h>
 
 #include <optional>
-#include <utility>
 
 namespace dtensor {
 namespace detail {
@@ -27,13 +26,6 @@ namespace {
 
 bool has_styles(const at::Tensor& t) {
   return is_dtensor(t) && meta_of(t).boundaries != nullptr;
-}
-
-bool any_has_styles(c10::ArrayRef<c10::IValue> args) {
-  bool any = false;
-  visit_tensors(
-      args, [&](const at::Tensor& t, size_t, int) { any |= has_styles(t); });
-  return any;
 }
 
 // Returns the argument that is the input of a styled module, where the style
@@ -65,14 +57,6 @@ bool counts_as_replicated(const at::Tensor& t) {
       (t.numel() != 1 || records(t));
 }
 
-bool has_such(c10::ArrayRef<c10::IValue> args) {
-  bool any = false;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    any |= counts_as_replicated(t);
-  });
-  return any;
-}
-
 at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
   const auto part = like.mesh().contains_this_rank()
       ? plain
@@ -80,22 +64,19 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
   return from_local_autograd(part, replicated_spec(like, plain));
 }
 
-// Returns true if an operand has a source of its unsharded value. The operator
-// then gets that value, and computes on this rank's plain tensors.
-bool any_has_source(c10::ArrayRef<c10::IValue> args) {
-  bool any = false;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    any |= unsharded_source_of(t) != nullptr;
-  });
-  return any;
+// Returns true for an operand that has a source of its unsharded value. The
+// operator then gets that value, and computes on this rank's plain tensors.
+bool has_source(const at::Tensor& t) {
+  return unsharded_source_of(t) != nullptr;
 }
 
 void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
   const auto& arguments = op.schema().arguments();
   const c10::ArrayRef<c10::IValue> all(args, arguments.size());
   const auto like = first_spec(all);
-  if (like == nullptr || !has_such(all) || any_has_source(all) ||
-      (any_has_styles(all) && is_taken_apart(op))) {
+  if (like == nullptr || !any_tensor(all, counts_as_replicated) ||
+      any_tensor(all, has_source) ||
+      (any_tensor(all, has_styles) && is_taken_apart(op))) {
     return;
   }
   const auto input = styled_input(op, all);

@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
-#include <utility>
 
 namespace dtensor {
 namespace {
@@ -63,9 +62,8 @@ void count_call(const detail::OpInfo& info, const MissingRuleCost& cost) {
 // Returns true if the operator writes an argument or returns a view of one.
 bool shares_an_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) {
-    return a.alias_info() != nullptr;
-  });
+  return std::ranges::any_of(
+      arguments, [](const auto& a) { return a.alias_info() != nullptr; });
 }
 
 // Returns true if the DTensors are on one mesh, have no attached style, and are

@@ -35,9 +35,8 @@ at::Tensor bytes_of(const at::Tensor& t) {
 }
 
 bool all_alike(const std::vector<std::string>& texts) {
-  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
-    return text == texts[0];
-  });
+  return std::ranges::all_of(
+      texts, [&](const auto& text) { return text == texts[0]; });
 }
 
 // Returns true if this rank's tensor equals that of the group's first rank.
@@ -84,13 +83,9 @@ bool means_same(const at::Tensor& plain) {
   return plain.numel() == 1 || at::get_dtensor_allow_implicit_replication();
 }
 
-// Returns true if there are plain tensors to place. Most calls have none.
-bool has_plain(c10::ArrayRef<c10::IValue> args) {
-  bool any = false;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    any |= !is_dtensor(t) && !means_same(t);
-  });
-  return any;
+// Returns true for plain tensors to place. Most calls have none.
+bool is_to_place(const at::Tensor& t) {
+  return !is_dtensor(t) && !means_same(t);
 }
 
 // Returns true if all DTensors are replicated over one mesh, that of `like`,
@@ -203,10 +198,9 @@ void check_plain_is_not_split(
     const OpInfo& info,
     const OpCall& call,
     const Decision& decision) {
-  const auto partial = std::find_if(
-      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
-        return input.spec->has_partial();
-      });
+  const auto partial = std::ranges::find_if(
+      call.inputs,
+      [](const OpInput& input) { return input.spec->has_partial(); });
   // LibTorch turns the number in `x[i] = number` into a tensor and copies it.
   if (partial == call.inputs.end() || info.traits.accepts_plain_source ||
       may_split_plain()) {
@@ -238,7 +232,7 @@ void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   if (like != nullptr && like->has_partial()) {
     check_written_numbers(info.op.schema(), all, *like);
   }
-  if (!has_plain(all)) {
+  if (!any_tensor(all, is_to_place)) {
     return;
   }
   if (like == nullptr || !may_place_plain(all, *like)) {
@@ -247,12 +241,12 @@ void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   check_owned_by_this_rank(info.name, *like);
   const auto& schema = info.op.schema();
   visit_tensors(all, [&](const at::Tensor& t, size_t arg, int) {
-    if (!is_dtensor(t) && !means_same(t)) {
+    if (is_to_place(t)) {
       check_same_on_ranks(schema, t, arg, *like);
     }
   });
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t) {
-    return is_dtensor(t) || means_same(t) ? t : place_plain(t, *like);
+    return is_to_place(t) ? place_plain(t, *like) : t;
   });
 }
 

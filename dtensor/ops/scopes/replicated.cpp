@@ -35,9 +35,8 @@ bool holds_tensors(c10::TypePtr type) {
 }
 
 bool any_holds_tensors(const std::vector<c10::Argument>& values) {
-  return std::any_of(values.begin(), values.end(), [](const auto& value) {
-    return holds_tensors(value.type());
-  });
+  return std::ranges::any_of(
+      values, [](const auto& value) { return holds_tensors(value.type()); });
 }
 
 // Returns the layout of one of the operands; null if the operator needs the
@@ -84,13 +83,11 @@ bool shares_memory(const at::Tensor& result, const at::Tensor& input) {
 bool has_view_of(
     const torch::jit::Stack& results,
     const std::vector<at::Tensor>& inputs) {
-  bool found = false;
-  visit_tensors(results, [&](const at::Tensor& result, size_t, int) {
-    for (const auto& input : inputs) {
-      found |= shares_memory(result, input);
-    }
+  return any_tensor(results, [&](const at::Tensor& result) {
+    return std::ranges::any_of(inputs, [&](const at::Tensor& input) {
+      return shares_memory(result, input);
+    });
   });
-  return found;
 }
 
 // Returns a layout for tensors that LibTorch's decomposition creates from sizes
@@ -98,9 +95,8 @@ bool has_view_of(
 // tensor. Null if the tensor may depend on something else: another plain
 // tensor, or a module's local output.
 SpecPtr layout_of_sizes(c10::ArrayRef<c10::IValue> args) {
-  bool fits = true;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    fits &= is_dtensor(t) ? meta_of(t).boundaries == nullptr : t.numel() == 1;
+  const bool fits = all_tensors(args, [](const at::Tensor& t) {
+    return is_dtensor(t) ? meta_of(t).boundaries == nullptr : t.numel() == 1;
   });
   return fits ? first_spec(args) : nullptr;
 }
@@ -153,6 +149,12 @@ std::optional<size_t> made_by_modules(const OpInfo& info) {
   return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
 }
 
+bool all_replicated(c10::ArrayRef<c10::IValue> args) {
+  return all_tensors(args, [](const at::Tensor& t) {
+    return !is_dtensor(t) || spec_of(t)->is_replicated();
+  });
+}
+
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
   SpecPtr found;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
@@ -172,7 +174,7 @@ at::Tensor place_plain(const at::Tensor& plain, const Spec& like) {
 bool is_functional(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return any_holds_tensors(arguments) && any_holds_tensors(schema.returns()) &&
-      std::none_of(arguments.begin(), arguments.end(), [](const auto& a) {
+      std::ranges::none_of(arguments, [](const auto& a) {
            return a.alias_info() != nullptr;
          });
 }

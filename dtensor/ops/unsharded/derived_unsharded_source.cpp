@@ -167,7 +167,7 @@ bool RecordedCall::operands_changed() const {
       return true;
     }
   }
-  return std::any_of(plain_.begin(), plain_.end(), [](const auto& plain) {
+  return std::ranges::any_of(plain_, [](const auto& plain) {
     return version_of(plain.first) != plain.second;
   });
 }
@@ -254,8 +254,7 @@ void note_derived(
     const auto index = number++;
     const auto is_operand = [&](const auto& t) { return t.is_same(result); };
     if (!is_dtensor(result) ||
-        (!writes &&
-         std::any_of(operands.begin(), operands.end(), is_operand))) {
+        (!writes && std::ranges::any_of(operands, is_operand))) {
       continue;
     }
     const bool shares = is_view && shares_local_memory(result, operands[0]);

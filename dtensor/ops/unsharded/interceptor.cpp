@@ -16,11 +16,9 @@
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/wrap_impl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -95,11 +93,10 @@ bool wants_wholes(
   if (!operands.any_source || operands.writes) {
     return false;
   }
-  bool foreign = operands.open || operands.meshes_differ;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    foreign |= is_foreign_to(operands, t);
-  });
-  return foreign;
+  return operands.open || operands.meshes_differ ||
+      any_tensor(args, [&](const at::Tensor& t) {
+           return is_foreign_to(operands, t);
+         });
 }
 
 // Drops sources that can no longer provide the unsharded value. Returns true if

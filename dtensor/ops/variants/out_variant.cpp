@@ -10,7 +10,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/decomposition_impl.h>
-#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/write_through_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
@@ -202,12 +201,8 @@ bool take_dtype_of_out(
 bool differ_in_dtype(
     const std::vector<at::Tensor>& outs,
     const std::vector<at::Tensor>& results) {
-  return !std::equal(
-      outs.begin(),
-      outs.end(),
-      results.begin(),
-      results.end(),
-      [](const at::Tensor& out, const at::Tensor& result) {
+  return !std::ranges::equal(
+      outs, results, [](const at::Tensor& out, const at::Tensor& result) {
         return !is_dtensor(out) || out.scalar_type() == result.scalar_type();
       });
 }

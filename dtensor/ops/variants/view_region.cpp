@@ -12,7 +12,7 @@ int64_t stepped_dim(
     const std::vector<int64_t>& dims,
     const Spec& base,
     int64_t stride) {
-  const auto found = std::find_if(dims.begin(), dims.end(), [&](int64_t dim) {
+  const auto found = std::ranges::find_if(dims, [&](int64_t dim) {
     return base.strides()[static_cast<size_t>(dim)] <= stride;
   });
   return stride > 0 && found != dims.end() &&
@@ -48,7 +48,7 @@ std::vector<int64_t> from_outermost(const Spec& spec) {
       dims.push_back(static_cast<int64_t>(d));
     }
   }
-  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
+  std::ranges::stable_sort(dims, [&](int64_t a, int64_t b) {
     return spec.strides()[static_cast<size_t>(a)] >
         spec.strides()[static_cast<size_t>(b)];
   });

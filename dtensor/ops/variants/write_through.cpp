@@ -7,7 +7,6 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/variants/view_result_impl.h>
@@ -225,7 +224,7 @@ bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
       dims.emplace_back(strides[d], sizes[d]);
     }
   }
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   int64_t extent = 0; // of the dimensions before
   for (const auto& [stride, size] : dims) {
     if (stride <= extent) {

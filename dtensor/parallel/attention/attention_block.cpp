@@ -16,7 +16,6 @@
 #include <ATen/ops/sigmoid.h>
 
 #include <limits>
-#include <tuple>
 
 namespace dtensor::detail {
 namespace {

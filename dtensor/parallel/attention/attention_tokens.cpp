@@ -135,11 +135,7 @@ Sizes lengths_of(const TokensOfRanks& tokens) {
 std::vector<int64_t> order_of(const TokensOfRanks& tokens) {
   std::vector<int64_t> order;
   for (const auto& held : tokens) {
-    for (const auto& interval : held) {
-      for (int64_t at = interval.begin; at < interval.end; ++at) {
-        order.push_back(at);
-      }
-    }
+    append_indices(order, held);
   }
   return order;
 }

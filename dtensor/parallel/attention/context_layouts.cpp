@@ -11,6 +11,7 @@
 #include <dtensor/parallel/attention/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
@@ -43,14 +44,14 @@ std::optional<int64_t> dim_of(const DeviceMesh& mesh, const DeviceMesh& scope) {
 }
 
 bool share_a_mesh(const QueryKeyValue& all) {
-  return std::all_of(all.begin(), all.end(), [&](const at::Tensor& t) {
+  return std::ranges::all_of(all, [&](const at::Tensor& t) {
     return is_dtensor(t) && spec_of(t)->mesh() == spec_of(all[0])->mesh() &&
         t.dim() >= 2;
   });
 }
 
 bool cuts_tokens(const QueryKeyValue& all, int64_t mesh_dim) {
-  return std::any_of(all.begin(), all.end(), [&](const at::Tensor& t) {
+  return std::ranges::any_of(all, [&](const at::Tensor& t) {
     return spec_of(t)->placements()[static_cast<size_t>(mesh_dim)].is_sharded(
         t.dim() - kTokensFromEnd);
   });
@@ -164,14 +165,7 @@ Placements gradient_layout(const Placements& layout, const Placements& query) {
 }
 
 std::vector<int64_t> heads_here(const at::Tensor& t) {
-  std::vector<int64_t> heads;
-  for (const auto& held :
-       local_intervals(*spec_of(t), t.dim() - kHeadsFromEnd)) {
-    for (auto head = held.begin; head < held.end; ++head) {
-      heads.push_back(head);
-    }
-  }
-  return heads;
+  return indices_in(local_intervals(*spec_of(t), t.dim() - kHeadsFromEnd));
 }
 
 // Returns the index of each query head's key head among the local ones, or
@@ -189,7 +183,7 @@ std::optional<std::vector<int64_t>> picked_heads(
   std::vector<int64_t> places;
   bool in_groups = queries.size() == keys.size() * static_cast<size_t>(here);
   for (size_t i = 0; i < queries.size(); ++i) {
-    const auto found = std::find(keys.begin(), keys.end(), queries[i] / each);
+    const auto found = std::ranges::find(keys, queries[i] / each);
     TORCH_INTERNAL_ASSERT(found != keys.end(), *spec_of(query), *spec_of(key));
     places.push_back(found - keys.begin());
     in_groups &= here > 0 && places[i] == static_cast<int64_t>(i) / here;

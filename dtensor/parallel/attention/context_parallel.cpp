@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 namespace dtensor {
 namespace detail {
@@ -34,9 +33,8 @@ struct ContextState {
 RankLocal<ContextState> context_state;
 
 bool contains(const std::vector<at::Tensor>& list, const at::Tensor& tensor) {
-  return std::any_of(list.begin(), list.end(), [&](const at::Tensor& other) {
-    return other.is_same(tensor);
-  });
+  return std::ranges::any_of(
+      list, [&](const at::Tensor& other) { return other.is_same(tensor); });
 }
 
 void check_buffer(const at::Tensor& buffer, size_t index) {

@@ -15,7 +15,6 @@
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>

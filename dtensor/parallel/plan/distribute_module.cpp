@@ -7,7 +7,7 @@
 #include <dtensor/parallel/plan/module_claim_impl.h>
 #include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/dtensor.h>
-#include <dtensor/tensor/grad_layout_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <torch/nn/module.h>
 

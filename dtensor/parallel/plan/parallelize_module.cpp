@@ -40,7 +40,7 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
   const auto& names = mesh.mesh_dim_names();
   const auto& known = root.mesh_dim_names();
   const bool is_dim = !names.empty() &&
-      std::find(known.begin(), known.end(), names[0]) != known.end() &&
+      std::ranges::find(known, names[0]) != known.end() &&
       root[names[0]] == mesh;
   DTENSOR_CHECK_VALUE(
       is_dim && options.keep_dtensors,

@@ -153,10 +153,8 @@ std::shared_ptr<Siblings> PlanChanges::siblings_of(
   const auto parent =
       dot == std::string::npos ? "" : target.name.substr(0, dot);
   auto& families = families_[parent];
-  auto family =
-      std::find_if(families.begin(), families.end(), [&](const auto& f) {
-        return f.layouts == layouts;
-      });
+  auto family = std::ranges::find_if(
+      families, [&](const auto& f) { return f.layouts == layouts; });
   if (family == families.end()) {
     families.push_back({layouts, std::make_shared<Siblings>()});
     family = std::prev(families.end());

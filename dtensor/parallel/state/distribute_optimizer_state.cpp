@@ -11,17 +11,14 @@
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
-#include <torch/optim/lbfgs.h>
+#include <torch/optim/optimizer.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
 namespace dtensor {
 namespace {
 
-using torch::optim::LBFGS;
-using torch::optim::LBFGSParamState;
 using torch::optim::Optimizer;
 
 constexpr const char* kDistribute = "distribute_optimizer_state";
@@ -141,31 +138,19 @@ void replace_fields(
   }
 }
 
-// Replaces LBFGS's vectors over all parameters, stored under the first one.
+// Replaces vectors over all parameters, stored under the first one.
 void replace_vectors(
     const at::Tensor& parameter,
-    LBFGSParamState& state,
+    const detail::StateFields& fields,
     Replacements& replacements) {
-  const auto& spec = detail::spec_of(parameter);
-  const auto layout = detail::fully_replicated_spec(*spec);
-  const auto add = [&](at::Tensor& value, const char* name) {
-    replacements.add(value, *layout, name);
-  };
-  add(state.d(), "d");
-  add(state.H_diag(), "H_diag");
-  add(state.prev_flat_grad(), "prev_flat_grad");
-  for (auto& value : state.old_dirs()) {
-    add(value, "old_dirs");
+  const auto layout =
+      detail::fully_replicated_spec(*detail::spec_of(parameter));
+  for (const auto& [name, value] : fields.tensors) {
+    replacements.add(*value, *layout, name);
   }
-  for (auto& value : state.old_stps()) {
-    add(value, "old_stps");
-  }
-  for (auto& value : state.ro()) {
-    add(value, "ro");
-  }
-  if (auto& al = state.al()) {
-    for (auto& value : *al) {
-      add(value, "al");
+  for (const auto& [name, list] : fields.lists) {
+    for (auto& value : *list) {
+      replacements.add(value, *layout, name);
     }
   }
 }
@@ -174,9 +159,7 @@ void replace_vectors(
 
 void distribute_optimizer_state(Optimizer& optimizer) {
   const c10::NoGradGuard no_grad;
-  const bool is_lbfgs = dynamic_cast<const LBFGS*>(&optimizer) != nullptr;
-  const auto kind =
-      is_lbfgs ? nullptr : detail::known_optimizer(optimizer, kDistribute);
+  const auto kind = detail::known_optimizer(optimizer, kDistribute);
   Replacements replacements;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
@@ -185,14 +168,10 @@ void distribute_optimizer_state(Optimizer& optimizer) {
       if (found == optimizer.state().end() || !is_dtensor(parameter)) {
         continue;
       }
-      if (is_lbfgs) {
-        replace_vectors(
-            parameter,
-            static_cast<LBFGSParamState&>(*found->second),
-            replacements);
-      } else {
-        replace_fields(parameter, kind->fields(*found->second), replacements);
-      }
+      const auto fields = kind->fields(*found->second);
+      const auto replace =
+          kind->flattens_all_parameters() ? replace_vectors : replace_fields;
+      replace(parameter, fields, replacements);
     }
   }
   replacements.set();

@@ -18,9 +18,8 @@ bool has_another_name(
     const detail::TiedNames& tied,
     const std::string& name) {
   const auto& names = tied.names_of(name);
-  return std::any_of(names.begin(), names.end(), [&](const auto& other) {
-    return state.contains(other);
-  });
+  return std::ranges::any_of(
+      names, [&](const auto& other) { return state.contains(other); });
 }
 
 void check_fits(

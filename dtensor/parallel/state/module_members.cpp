@@ -19,7 +19,6 @@
 #include <mutex>
 #include <typeindex>
 #include <unordered_map>
-#include <utility>
 
 namespace dtensor::detail {
 namespace {

@@ -7,7 +7,6 @@
 #include <dtensor/parallel/styles/style_target_impl.h>
 #include <torch/nn/modules/activation.h>
 
-#include <string>
 #include <vector>
 
 namespace dtensor {

@@ -9,7 +9,6 @@
 
 #include <map>
 #include <string_view>
-#include <utility>
 
 namespace dtensor {
 namespace {

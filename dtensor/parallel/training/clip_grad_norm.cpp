@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <unordered_set>
 #include <utility>
 
@@ -81,10 +80,9 @@ Bucket& bucket_of(
     std::vector<Bucket>& buckets,
     const DeviceMesh& mesh,
     std::vector<int64_t> dims) {
-  const auto found =
-      std::find_if(buckets.begin(), buckets.end(), [&](const auto& b) {
-        return b.dims == dims && (dims.empty() || b.mesh == mesh);
-      });
+  const auto found = std::ranges::find_if(buckets, [&](const auto& b) {
+    return b.dims == dims && (dims.empty() || b.mesh == mesh);
+  });
   if (found != buckets.end()) {
     return *found;
   }
@@ -140,7 +138,7 @@ void notify_norm(const std::vector<at::Tensor>& grads, double total) {
   for (const auto& grad : grads) {
     if (is_dtensor(grad)) {
       const auto& mesh = detail::spec_of(grad)->mesh();
-      if (std::find(meshes.begin(), meshes.end(), mesh) == meshes.end()) {
+      if (std::ranges::find(meshes, mesh) == meshes.end()) {
         meshes.push_back(mesh);
       }
     }

@@ -9,9 +9,9 @@ namespace dtensor::detail {
 
 /// True if both meshes contain a common rank other than this one.
 inline bool share_others(const DeviceMesh& a, const DeviceMesh& b) {
-  return std::any_of(a.ranks().begin(), a.ranks().end(), [&](int64_t rank) {
+  return std::ranges::any_of(a.ranks(), [&](int64_t rank) {
     return rank != a.get_rank() &&
-        std::find(b.ranks().begin(), b.ranks().end(), rank) != b.ranks().end();
+        std::ranges::find(b.ranks(), rank) != b.ranks().end();
   });
 }
 

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Fourier transforms of local shards.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <ATen/ops/real.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 
-#include <ATen/ops/real.h>
+#include <utility>
 
 namespace dtensor::detail {
 
-void fft_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+LocalKernel boxed(std::function<LocalKernelFunction> kernel) {
+  return [kernel = std::move(kernel)](
+             const c10::OperatorHandle& op,
+             const Decision& decision,
+             torch::jit::Stack* stack) {
+    KernelArgs args(op, *stack);
+    kernel(args, decision);
+  };
+}
+
+void fft_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   const auto& result = *decision.outputs[0];
   if (self.numel() > 0 || result.numel() == 0) {
-    op.callBoxed(stack);
-    stack->back() = stack->back().toTensor().contiguous();
+    args.run_operator();
+    args.stack().back() = args.stack().back().toTensor().contiguous();
     return;
   }
   // Libraries of transforms refuse an empty shard.
