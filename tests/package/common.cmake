@@ -3,18 +3,6 @@ function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
-# Installs dtensor, then configures and builds the project in `folder` with only
-# that installation and LibTorch, and runs its `program`.
-function(run_against_installation folder program)
-  file(REMOVE_RECURSE ${work})
-  run(${CMAKE_COMMAND} --install ${dtensor_build} --prefix ${work}/prefix)
-  run(${CMAKE_COMMAND} -G ${generator}
-    -S ${CMAKE_CURRENT_LIST_DIR}/${folder} -B ${work}/build
-    -D CMAKE_PREFIX_PATH=${work}/prefix -D Torch_DIR=${torch})
-  run(${CMAKE_COMMAND} --build ${work}/build)
-  run(${work}/build/${program})
-endfunction()
-
 # Writes the first C++ program of README.md in `source` to `path`.
 function(write_readme_program path source)
   file(READ ${source}/README.md text)

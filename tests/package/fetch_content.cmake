@@ -1,7 +1,6 @@
 # Configures a project that gets dtensor's source archive by FetchContent, and
-# compiles the program of README.md. It does not link (target run_hello), because
-# that would build the library again. The archive has the folders that the library
-# needs.
+# compiles a program. It does not link (target run_layout), because that would
+# build the library again. The archive has the folders that the library needs.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
@@ -11,9 +10,7 @@ execute_process(
     CMakeLists.txt cmake dtensor launcher
   WORKING_DIRECTORY ${dtensor_source}
   COMMAND_ERROR_IS_FATAL ANY)
-write_readme_program(${work}/hello.cpp ${dtensor_source})
 run(${CMAKE_COMMAND} -G ${generator}
   -S ${CMAKE_CURRENT_LIST_DIR}/fetch_content -B ${work}/build
-  -D program=${work}/hello.cpp
   -D dtensor_url=${work}/dtensor.tar.gz -D Torch_DIR=${torch})
-run(${CMAKE_COMMAND} --build ${work}/build --target hello)
+run(${CMAKE_COMMAND} --build ${work}/build --target layout)

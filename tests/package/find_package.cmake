@@ -1,5 +1,5 @@
-# Installs the build tree, then configures, builds and runs a project with only
-# that installation and LibTorch. Its program is the first one in README.md.
+# Installs the build tree, then configures, builds and runs the programs of a
+# project with only that installation and LibTorch.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
@@ -22,7 +22,9 @@ run(${CMAKE_COMMAND} -G ${generator}
   -D program=${work}/hello.cpp
   -D CMAKE_PREFIX_PATH=${work}/prefix -D Torch_DIR=${torch})
 run(${CMAKE_COMMAND} --build ${work}/build)
-run(${work}/build/hello)
+foreach(name hello scale_rows lora modules)
+  run(${work}/build/${name})
+endforeach()
 
 # Runs the program under each installed launcher.
 function(launch)
