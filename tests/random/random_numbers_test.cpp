@@ -46,6 +46,30 @@ TEST(RandomNumbers, TheCallerGoesOnWhereRankZeroStopped) {
   expect_equal(replicated_draws(), truth);
 }
 
+/// A world without communication.
+class SilentWorld final : public World {
+ public:
+  SilentWorld(int64_t rank, int64_t size) : World(rank, size, "silent world") {}
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers) override {
+    ADD_FAILURE() << "the ranks communicate";
+    return nullptr;
+  }
+};
+
+TEST(RandomNumbers, RanksOfYourOwnWorldDoNotSynchronize) {
+  torch::manual_seed(5);
+  const auto truth = torch::rand({8}).split(4);
+  torch::manual_seed(5);
+  for (const int64_t rank : {0, 1}) {
+    const auto world = std::make_shared<SilentWorld>(rank, 2);
+    const WorldScope scope(world);
+    EXPECT_TRUE(at::equal(torch::rand({4}), truth[static_cast<size_t>(rank)]));
+    world->end();
+  }
+}
+
 TEST(RandomNumbers, GroupsChangeNothing) {
   torch::manual_seed(4);
   const auto truth = replicated_draws();

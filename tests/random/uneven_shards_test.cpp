@@ -292,6 +292,29 @@ TEST(UnevenShards, CallsDrawDifferentNumbers) {
   });
 }
 
+// Four rows on three ranks are sharded into 2, 2 and 0.
+TEST(UnevenShards, ACallTakesOneNumberForAnySize) {
+  expect_alike(3, [] {
+    torch::manual_seed(8);
+    const auto shard = shard_of_rows(4);
+    const auto start = get_random_state();
+    const auto state_after = [&](const at::Tensor& drawn, int64_t calls) {
+      set_random_state(start);
+      for (int64_t i = 0; i < calls; ++i) {
+        torch::dropout(drawn, 0.5, true);
+      }
+      return get_random_state();
+    };
+    const auto one = state_after(shard, 1);
+    EXPECT_TRUE(at::equal(state_after(torch::ones({1000}), 1), one));
+    EXPECT_TRUE(at::equal(state_after(torch::ones({0}), 1), one));
+    const auto two = state_after(shard, 2);
+    EXPECT_TRUE(at::equal(state_after(torch::ones({1000}), 2), two));
+    EXPECT_FALSE(at::equal(two, one));
+    return Tensors{one, two};
+  });
+}
+
 TEST(UnevenShards, WithoutDropoutBatchesAreThoseOfOneRank) {
   const auto batches = [] {
     auto block = sharded_block(0);
