@@ -57,9 +57,9 @@ class DTENSOR_API Group {
     return label_;
   }
 
-  // The functions below check their arguments, which must be plain tensors,
-  // notify this rank's observers (comm/observer.h), and call the backend. In a
-  // group of one rank they only return the input.
+  // The functions below notify this rank's observers (comm/observer.h). They
+  // throw TypeError for a DTensor or a dtype that cannot be reduced, IndexError
+  // for a wrong dimension or rank, and ValueError for sizes that do not fit.
 
   /// Reduces tensors of equal shape over all ranks. The result is bitwise equal
   /// on all ranks. kAvg divides the sum and needs a floating-point or complex

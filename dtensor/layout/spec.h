@@ -51,9 +51,8 @@ class DTENSOR_API Spec {
       at::ScalarType dtype,
       const char* where = "Spec");
 
-  /// Return the spec with other placements, or with another dtype, and
-  /// otherwise equal values. with_placements() throws the same errors as
-  /// make().
+  /// Return the spec that differs from this one only in its placements, or only
+  /// in its dtype. with_placements() throws the same errors as make().
   SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec")
       const;
   SpecPtr with_dtype(at::ScalarType dtype) const;

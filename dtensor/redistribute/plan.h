@@ -48,9 +48,10 @@ using MeshDims = c10::SmallVector<int64_t, 4>;
 struct DTENSOR_API Step {
   StepKind kind = StepKind::kSlice;
   /// Mesh dimensions of the collective. Placements on other mesh dimensions
-  /// stay. There is one exception, an all_to_all in which ranks send only what
-  /// others need: its mesh dimensions may also stay, or change to R, and other
-  /// mesh dimensions may change from R to a shard.
+  /// stay, with one exception: in an all_to_all in which ranks send only what
+  /// others need, a mesh dimension of the collective may also keep its
+  /// placement or change to R, and another mesh dimension may change from R to
+  /// a shard.
   MeshDims mesh_dims;
   /// The full layouts before and after this step.
   Placements before;
@@ -59,7 +60,7 @@ struct DTENSOR_API Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The result of plan(). Without steps if the layouts are equal.
+/// The result of plan(). Has no steps if the layouts are equal.
 struct DTENSOR_API Plan {
   std::vector<Step> steps;
   /// Bytes that a rank sends if every collective is bandwidth-optimal. Uneven
@@ -77,12 +78,11 @@ struct DTENSOR_API Plan {
 /// Returns the steps from the layout of `from` to that of `to`. Both must
 /// describe the same tensor on the same mesh. Among all sequences of steps, the
 /// plan has the least modelled time, then the fewest collectives, then the
-/// fewest steps. Few bytes therefore get the fewest collectives, many bytes the
-/// fewest bytes. A step may change any mesh dimension, also one with the same
-/// placement in both layouts. Mesh dimensions of size 1 need no step. Throws
-/// ValueError for
-/// different meshes, sizes or dtypes, and for different reductions on one mesh
-/// dimension:
+/// fewest steps. A small tensor therefore gets the plan with the fewest
+/// collectives, a large tensor the plan that sends the fewest bytes. A step may
+/// change any mesh dimension, also one with the same placement in both layouts.
+/// Mesh dimensions of size 1 need no step. Throws ValueError for different
+/// meshes, sizes or dtypes, and for different reductions on one mesh dimension:
 ///   [redistribute] cannot go from [P(sum)] to [P(max)] on mesh dim "tp": ...
 /// Plans are cached per rank and pair of specs, in a bounded cache.
 DTENSOR_API std::shared_ptr<const Plan> plan(

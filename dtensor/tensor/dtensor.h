@@ -101,7 +101,9 @@ class DTENSOR_API DTensor : public at::Tensor {
   at::Tensor to_local(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
 
-  /// Returns the full tensor on every rank. Differentiable.
+  /// Returns the full tensor on every rank, as a plain tensor. Differentiable:
+  /// the gradient of the full tensor is taken to be in `grad_placements`
+  /// (default: Replicate).
   /// Python: DTensor.full_tensor.
   at::Tensor full_tensor(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
@@ -141,8 +143,9 @@ DTENSOR_API at::Tensor distribute_tensor(
     std::optional<int64_t> src_data_rank = 0);
 
 /// Returns the replicated DTensor of a tensor that is equal on all ranks.
-/// Shares its memory and communicates nothing. Differentiable. Equivalent to
-/// DTensor::from_local with Replicate.
+/// Shares the memory of `tensor` and communicates nothing. Differentiable.
+/// Throws TypeError if `tensor` is a DTensor.
+/// Python: DTensor.from_local with its default, Replicate.
 DTENSOR_API at::Tensor replicate_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& mesh = {});

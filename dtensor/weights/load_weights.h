@@ -48,7 +48,8 @@ struct LoadWeightsOptions {
   /// Patterns, with * and ? as in plans, of names in the file that are not
   /// loaded.
   std::vector<std::string> ignored = {};
-  /// If true, all other names in the file must be in the model.
+  /// If true, every name in the file that is not `ignored` must be in the
+  /// model.
   bool strict = true;
 };
 
