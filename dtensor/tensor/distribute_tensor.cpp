@@ -167,7 +167,7 @@ at::Tensor distribute_tensor(
   DTENSOR_CHECK(
       tensor.is_leaf(),
       "[{}] the tensor is not a leaf of the autograd graph, and distributing "
-      "it would break the graph. Use DTensor::from_local, or detach() it.",
+      "it would break the graph. Use from_local, or detach() it.",
       kDistributeTensor);
   const auto layout = normalize_placements(
       mesh,

@@ -21,7 +21,7 @@ namespace {
 [[noreturn]] void refuse_plain(const at::Tensor& t) {
   DTENSOR_THROW_TYPE(
       "[DTensor] the tensor is {}. Make it a DTensor with distribute_tensor or "
-      "DTensor::from_local.",
+      "from_local.",
       t.defined() ? "plain" : "undefined");
 }
 

@@ -124,7 +124,8 @@ DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
     DTENSOR_CHECK(
         !mesh.defined() || spec.mesh() == mesh,
         "[{}] argument {}, {}, is on a different mesh than {}, {}. Bring all "
-        "to one mesh.",
+        "to one mesh: from_local(x.full_tensor(), mesh) replicates x on a "
+        "mesh.",
         kLocalMap,
         i,
         spec,

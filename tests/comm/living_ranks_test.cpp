@@ -124,8 +124,8 @@ TEST(LivingRanks, EndWithARunThatFails) {
   EXPECT_EQ(
       error_of([&] { group->barrier(); }),
       "[barrier] group \"tp\" belongs to rank 0 of a set of Ranks that has "
-      "ended, but this thread is not a rank. Build one model per rank, inside "
-      "run_ranks, and take plain tensors out of it.");
+      "ended, but this thread is not a rank. Build one model per rank, in the "
+      "function that the ranks run, and return only plain tensors from it.");
 }
 
 TEST(LivingRanks, RunOneFunctionAtATime) {
@@ -187,8 +187,8 @@ TEST(LivingRanks, LiveBesideOthers) {
   EXPECT_EQ(
       text,
       "[barrier] group \"tp\" belongs to rank 0 of another set of Ranks, but "
-      "this is rank 0. Build one model per rank, inside run_ranks, and take "
-      "plain tensors out of it.");
+      "this is rank 0. Build one model per rank, in the function that the "
+      "ranks run, and return only plain tensors from it.");
 }
 
 int64_t threads_of_the_program() {

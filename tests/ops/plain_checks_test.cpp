@@ -71,10 +71,10 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       }),
       "[aten::masked_select] got mixed plain tensor and DTensor: argument "
       "\"mask\" is a plain bool[4, 3] next to f32[4, 3] on (tp=2): S(0). Make "
-      "it a DTensor with distribute_tensor or DTensor::from_local, or take the "
-      "local tensors of the others with to_local(). If it is the same on every "
-      "rank: distribute_module distributes the tensors of a module; "
-      "implicit_replication() treats plain operands as replicated.");
+      "it a DTensor with distribute_tensor or from_local, or call the operator "
+      "on local tensors (to_local()). If the plain tensor is the same on every "
+      "rank, implicit_replication() accepts it as replicated, and "
+      "distribute_module distributes the tensors of a module.");
   expect_same(
       {uniform({4, 3}, 1)}, {{Shard(0), Replicate()}}, [](const Tensors& t) {
         return t[0].masked_select(at::ones({}, at::kBool));

@@ -424,7 +424,7 @@ TEST(RegisterSharding, Mistakes) {
   EXPECT_EQ(
       inside,
       "[register_sharding] cannot register a rule for \"relu\" inside a rank: "
-      "other ranks may be calling it. Register it before run_ranks.");
+      "other ranks may be calling it. Register it before the ranks start.");
 }
 
 } // namespace TEST_SOURCE

@@ -381,7 +381,8 @@ TEST(LocalMap, RefusesArguments) {
             {.device_mesh = init_device_mesh(at::kCPU, {2}, {"b"})})(x);
       }),
       "[local_map] argument 0, f64[4, 3] on (a=2): S(0), is on a different "
-      "mesh than device_mesh, (b=2). Bring all to one mesh.");
+      "mesh than device_mesh, (b=2). Bring all to one mesh: "
+      "from_local(x.full_tensor(), mesh) replicates x on a mesh.");
 }
 
 TEST(LocalMap, RefusesResults) {

@@ -103,7 +103,7 @@ at::Tensor local_in(
     DTENSOR_CHECK(
         spec_of(t)->mesh() == logits.mesh(),
         "[{}] {} is on a different mesh: {} next to {}. Bring both to one "
-        "mesh.",
+        "mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
         kCrossEntropy,
         argument,
         *spec_of(t),
@@ -115,8 +115,7 @@ at::Tensor local_in(
   DTENSOR_CHECK_VALUE(
       placements == replicated_placements(logits.mesh()),
       "[{}] {} is a plain tensor, but next to {} every rank needs a different "
-      "shard of it. Make it a DTensor with distribute_tensor or "
-      "DTensor::from_local.",
+      "shard of it. Make it a DTensor with distribute_tensor or from_local.",
       kCrossEntropy,
       argument,
       logits);

@@ -79,7 +79,8 @@ int64_t to_local_row(int64_t row, const Intervals& rows) {
 void detail::embedding_local(KernelArgs& args, const Decision& decision) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),
-      "[{}] sparse gradients are not supported on DTensors. Use sparse=false.",
+      "[{}] sparse gradients are not supported on DTensors. Leave `sparse` "
+      "out.",
       args.op().schema().name());
   const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
