@@ -63,8 +63,8 @@ void check_partials_agree(PlacementsRef placements, const char* where) {
   }
   DTENSOR_CHECK_VALUE(
       agree,
-      "[{}] a layout cannot mix Partial reductions: {}. Redistribute one of "
-      "them first.",
+      "[{}] a layout cannot mix Partial reductions: {}. Use one reduction, or "
+      "Replicate, on all mesh dimensions.",
       where,
       detail::shortened(to_string(PlacementsRef(partials))));
 }

@@ -105,8 +105,8 @@ at::Tensor scatter_to_ranks(
     auto& group = get_group(spec->mesh(), m);
     DTENSOR_CHECK_VALUE(
         src_data_rank >= 0 && src_data_rank < group.size(),
-        "[{}] src_data_rank {} is out of range for mesh dim {} of size {}. It "
-        "is a rank within each mesh dimension.",
+        "[{}] src_data_rank {} is out of range for mesh dim {} of size {}. "
+        "Pass a position along the mesh dimension, from 0.",
         kDistributeTensor,
         src_data_rank,
         spec->mesh().dim_label(m),

@@ -150,9 +150,9 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
 // local kernels can cause this error.
 [[noreturn]] void refuse_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_THROW_VALUE(
-      "[DTensor] local tensor {} does not match {}; this rank has {} of it. "
-      "Return the shape and dtype of the layout from the rule or local kernel "
-      "that you registered; if you registered none, please report this.",
+      "[DTensor] local tensor {} does not match {}; this rank has {} of it. If "
+      "you registered a rule or local kernel, return the shape and dtype of "
+      "the layout from it; otherwise, please report this.",
       shape_text(local.scalar_type(), local.sizes()),
       spec,
       shape_text(spec.dtype(), spec.local_sizes()));

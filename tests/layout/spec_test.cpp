@@ -242,12 +242,12 @@ TEST(SpecErrors, MixedPartials) {
   };
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { make("sum", "max"); }),
-      "[Spec] a layout cannot mix Partial reductions: P(sum) P(max). "
-      "Redistribute one of them first.");
+      "[Spec] a layout cannot mix Partial reductions: P(sum) P(max). Use one "
+      "reduction, or Replicate, on all mesh dimensions.");
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { make("max", "avg"); }),
-      "[Spec] a layout cannot mix Partial reductions: P(max) P(avg). "
-      "Redistribute one of them first.");
+      "[Spec] a layout cannot mix Partial reductions: P(max) P(avg). Use one "
+      "reduction, or Replicate, on all mesh dimensions.");
   EXPECT_TRUE(make("sum", "avg")->has_partial());
   EXPECT_TRUE(make("avg", "sum")->has_partial());
   EXPECT_TRUE(make("max", "max")->has_partial());

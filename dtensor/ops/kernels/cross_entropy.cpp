@@ -258,8 +258,8 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       logits);
   DTENSOR_CHECK_VALUE(
       options.label_smoothing >= 0 && options.label_smoothing <= 1,
-      "[{}] label_smoothing must be between 0 and 1, got {}. Pass such a "
-      "value.",
+      "[{}] label_smoothing must be between 0 and 1, got {}. Pass 0 for no "
+      "smoothing.",
       kCrossEntropy,
       options.label_smoothing);
   if (!options.weight.defined()) {
@@ -269,7 +269,7 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
       "[{}] weight must have one element per class ({}), got shape {}. Pass "
-      "such a tensor.",
+      "one number for each class.",
       kCrossEntropy,
       classes,
       options.weight.sizes());

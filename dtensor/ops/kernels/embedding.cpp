@@ -143,7 +143,7 @@ void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   const auto& spec = *detail::spec_of(ids);
   DTENSOR_CHECK(
       spec.dtype() == at::kLong,
-      "[{}] the ids are {}. Convert them to int64.",
+      "[{}] the ids must be int64, got {}. Convert them.",
       kWhere,
       spec);
   const auto classes = detail::place_plain(
