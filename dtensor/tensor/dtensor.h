@@ -59,14 +59,14 @@ struct RedistributeOptions {
 /// Functions with a DTensor parameter accept every distributed at::Tensor.
 class DTENSOR_API DTensor : public at::Tensor {
  public:
-  /// An undefined tensor.
+  /// Makes an undefined tensor.
   DTensor() = default;
   /// Wraps `t`, which must be distributed. Throws TypeError if `t` is plain.
   DTensor(at::Tensor t); // NOLINT(google-explicit-constructor)
 
-  /// The DTensor of layout `spec` with local tensor `local`, sharing memory
-  /// with it. The result is a leaf. Throws TypeError if `local` is a DTensor or
-  /// has another dtype, ValueError if it has another shape.
+  /// Makes the DTensor of layout `spec` with local tensor `local`, whose memory
+  /// it shares. The result is a leaf. Throws TypeError if `local` is a DTensor
+  /// or has another dtype, ValueError if it has another shape.
   /// Python: DTensor(local_tensor, spec, requires_grad=...).
   DTensor(
       const at::Tensor& local,

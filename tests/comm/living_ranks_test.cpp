@@ -157,11 +157,11 @@ TEST(LivingRanks, DoNotNest) {
   EXPECT_EQ(
       error_of([&] { outer.run([&] { outer.run([] {}); }); }),
       "[Ranks::run] 1 of 1 ranks failed. rank 0: [Ranks::run] called from rank "
-      "0 of 1. Ranks cannot be nested: call it outside of them.");
+      "0 of 1. Ranks cannot be nested: call this function outside of ranks.");
   EXPECT_EQ(
       error_of([] { run_ranks(1, [] { const Ranks inner(2); }); }),
       "[run_ranks] 1 of 1 ranks failed. rank 0: [Ranks] called from rank 0 of "
-      "1. Ranks cannot be nested: call it outside of them.");
+      "1. Ranks cannot be nested: call this function outside of ranks.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { const Ranks none(0); }),
       "[Ranks] the number of ranks must be positive: 0. Pass at least 1.");

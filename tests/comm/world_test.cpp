@@ -115,8 +115,8 @@ TEST(World, ScopesRejectInvalidRanks) {
         "nested: use a thread for each.");
     EXPECT_EQ(
         error_of([] { run_ranks(2, [] {}); }),
-        "[run_ranks] called from rank 1 of 2. Ranks cannot be nested: call it "
-        "outside of them.");
+        "[run_ranks] called from rank 1 of 2. Ranks cannot be nested: call "
+        "this function outside of ranks.");
   }
   world->end();
   EXPECT_EQ(

@@ -311,7 +311,7 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
         "rank, implicit_replication() accepts it as replicated, and "
         "distribute_module distributes the tensors of a module. To clip plain "
         "and distributed gradients together, call dtensor::clip_grad_norm_ "
-        "(C++), or distribute all parameters (Python).");
+        "(C++), or clip inside implicit_replication() (Python).");
   });
 }
 

@@ -141,8 +141,8 @@ const char* advice(
   // LibTorch's clip_grad_norm_ multiplies gradients this way.
   if (arg == 0 && is_written(schema.arguments()[0]) && beside.dim() == 0) {
     return " To clip plain and distributed gradients together, call "
-           "dtensor::clip_grad_norm_ (C++), or distribute all parameters "
-           "(Python).";
+           "dtensor::clip_grad_norm_ (C++), or clip inside "
+           "implicit_replication() (Python).";
   }
   if (plain.sizes() != beside.sizes()) {
     return "";
