@@ -81,7 +81,7 @@ Placement normalize(
   DTENSOR_CHECK_INDEX(
       -ndim <= placement.dim() && placement.dim() < ndim,
       "[{}] {} on mesh dim {} shards a dimension that the tensor does not "
-      "have: it has {}. Use {}.",
+      "have: its number of dimensions is {}. Use {}.",
       where,
       to_string(placement),
       detail::shortened(mesh.dim_label(static_cast<int64_t>(mesh_dim))),

@@ -225,15 +225,16 @@ TEST(SpecErrors, ShardDimOutOfRange) {
   EXPECT_EQ(
       error(Shard(2), {8, 6}),
       "[Spec] S(2) on mesh dim \"tp\" shards a dimension that the tensor does "
-      "not have: it has 2. Use a dimension from -2 to 1.");
+      "not have: its number of dimensions is 2. Use a dimension from -2 to 1.");
   EXPECT_EQ(
       error(StridedShard(-3, 2), {8, 6}),
       "[Spec] SS(-3, sf=2) on mesh dim \"tp\" shards a dimension that the "
-      "tensor does not have: it has 2. Use a dimension from -2 to 1.");
+      "tensor does not have: its number of dimensions is 2. Use a dimension "
+      "from -2 to 1.");
   EXPECT_EQ(
       error(Shard(0), {}),
       "[Spec] S(0) on mesh dim \"tp\" shards a dimension that the tensor does "
-      "not have: it has 0. Use R.");
+      "not have: its number of dimensions is 0. Use R.");
 }
 
 TEST(SpecErrors, MixedPartials) {

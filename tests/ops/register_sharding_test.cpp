@@ -344,7 +344,8 @@ TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
       "one placement per mesh dimension.");
   const std::string no_dim =
       "[aten::relu] S(5) on mesh dim \"tp\" shards a dimension that the tensor "
-      "does not have: it has 2. Use a dimension from -2 to 1.";
+      "does not have: its number of dimensions is 2. Use a dimension from -2 "
+      "to 1.";
   EXPECT_EQ(error_by(Strategy{{Shard(5)}, {Shard(5)}}), no_dim);
   EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
 }
