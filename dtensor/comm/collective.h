@@ -91,7 +91,7 @@ struct DTENSOR_API Collective {
   std::string_view name() const {
     return to_string(kind);
   }
-  /// Returns the name of Group's function. It differs from name() for
+  /// Returns the name of Group's function. The name differs from name() for
   /// shard_dim_alltoall.
   std::string_view function_name() const {
     return kind == CollectiveKind::kAllToAll && shard_dim >= 0

@@ -16,9 +16,10 @@
 
 namespace dtensor {
 
-/// Result of a collective on one rank: a tensor, or one tensor per member (an
-/// all_to_all of one tensor per member, the root of a gather,
-/// all_gather_strings), or nothing (send, barrier).
+/// Result of a collective on one rank. Most collectives have one tensor. An
+/// all_to_all of one tensor per member, the root of a gather, and
+/// all_gather_strings have one tensor per member. A send and a barrier have
+/// none.
 struct CollectiveResult {
   CollectiveResult() = default;
   // Implicit, as a backend returns either.

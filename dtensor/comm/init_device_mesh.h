@@ -29,9 +29,10 @@ struct MeshOptions {
 /// Makes a mesh of `mesh_shape` over ranks 0, 1, ... of this world in row-major
 /// order, with one group per dimension. All ranks of the world must call it;
 /// ranks beyond the mesh get a mesh that does not contain them.
-/// Throws ValueError if the shape is empty, a size is not positive, the mesh is
-/// larger than the world, the number of names is wrong, a name repeats, a key
-/// of backend_override or cost is not a dimension, or a cost is not positive.
+/// Throws ValueError if the shape is empty, a size is not positive, or the mesh
+/// is larger than the world. Throws ValueError also for a wrong number of
+/// names, a repeated name, a key of backend_override or cost that is not a
+/// dimension, and a cost that is not positive.
 /// Python: torch.distributed.init_device_mesh.
 DTENSOR_API DeviceMesh init_device_mesh(
     c10::DeviceType device_type,

@@ -19,8 +19,8 @@
 //
 // Without any WorldScope, a thread is rank 0 of a world of one rank, which
 // every process has. A node of the autograd graph belongs to the rank whose
-// thread made it, wherever the node runs: in one of LibTorch's device threads,
-// or in any thread that calls backward().
+// thread made it. The node may run in one of LibTorch's device threads, or in
+// any thread that calls backward().
 #pragma once
 
 #include <dtensor/api.h>
@@ -167,9 +167,9 @@ using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
 /// have no backend.
 DTENSOR_API void wrap_backends(BackendWrapper wrapper);
 
-/// Returns the world of this thread: that of its rank; inside a node of the
-/// autograd graph, that of the rank that made the node; else the process's
-/// world of one rank.
+/// Returns the world of this thread's rank. Inside a node of the autograd
+/// graph, returns the world of the rank that made the node. In other threads,
+/// returns the process's world of one rank.
 DTENSOR_API std::shared_ptr<World> this_world();
 /// Returns this_world() by reference. The world exists as long as any object
 /// made in it.

@@ -81,12 +81,12 @@ class DTENSOR_API FSDPModule {
   /// unit, and between a backward pass and finalize_backward(). Python: since
   /// 2.15.
   void set_manual_backward_finalization(bool enabled);
-  /// Ends the backward passes of a step: waits for reductions, frees the
-  /// parameters that still are unsharded, and reduces gradients that
-  /// accumulated without sync, if sync is required now. With `async_op`, does
-  /// not wait for the reductions: call wait() of the result before the next
-  /// step. All ranks must call this function. Throws RuntimeError on a nested
-  /// unit, without set_manual_backward_finalization(true), and while an earlier
+  /// Ends the backward passes of a step: waits for reductions, and frees the
+  /// parameters that still are unsharded. If sync is required now, also reduces
+  /// gradients that accumulated without sync. With `async_op`, does not wait
+  /// for the reductions: call wait() of the result before the next step. All
+  /// ranks must call this function. Throws RuntimeError on a nested unit,
+  /// without set_manual_backward_finalization(true), and while an earlier
   /// result was not waited for. Python: since 2.15.
   GradientReductionHandle finalize_backward(bool async_op = false);
 

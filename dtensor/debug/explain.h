@@ -114,7 +114,7 @@ struct ExplainedCall {
   /// the operands, if any.
   std::string module;
   std::vector<ExplainedOperand> operands;
-  /// One entry per mesh dimension; empty unless `by` is kRule.
+  /// The strategies of each mesh dimension; empty unless `by` is kRule.
   std::vector<ExplainedMeshDim> mesh_dims;
   /// Layouts of the results, null for results that are not DTensors. For a
   /// program's calls these are the actual layouts.

@@ -34,7 +34,7 @@ class DTENSOR_API Spec {
   /// units become the largest that yield the same shards (with_largest_units).
   /// Throws ValueError if the number of placements is not the number of mesh
   /// dimensions, or if one layout has Partials of different ops (sum and avg
-  /// may mix); IndexError for a shard dim that the tensor does not have.
+  /// may mix). Throws IndexError for a shard dim that the tensor does not have.
   /// `where` is the prefix of error messages.
   static SpecPtr make(
       const DeviceMesh& mesh,

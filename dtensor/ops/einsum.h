@@ -22,8 +22,8 @@ struct DTENSOR_API Einsum {
   std::string output;
 
   /// Parses an equation such as "mk,kn->mn". Throws ValueError for a text
-  /// without "->", for a character other than a letter or 1, for a letter that
-  /// one tensor has twice, and for a letter that only the output has.
+  /// without "->", a character other than a letter or 1, a letter that occurs
+  /// twice in a tensor, and a letter that only the output has.
   static Einsum parse(std::string_view equation);
 };
 

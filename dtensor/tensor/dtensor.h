@@ -132,9 +132,9 @@ class DTENSOR_API DTensor : public at::Tensor {
 /// scatters the shards and broadcasts the replicas. If `src_data_rank` is
 /// nullopt, every rank shards its own tensor, without communication. A DTensor
 /// that has this layout is returned unchanged. Throws RuntimeError for a
-/// non-leaf, ValueError for a wrong number of placements or a DTensor in
-/// another layout, IndexError for a shard dimension that the tensor does not
-/// have.
+/// non-leaf, and ValueError for a wrong number of placements or a DTensor in
+/// another layout. Throws IndexError for a shard dimension that the tensor does
+/// not have.
 /// Python: torch.distributed.tensor.distribute_tensor.
 DTENSOR_API at::Tensor distribute_tensor(
     const at::Tensor& tensor,
