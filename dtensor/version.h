@@ -3,7 +3,7 @@
 // place where the version is written.
 #pragma once
 
-/// One number of the version.
+/// The numbers of the version.
 #define DTENSOR_VERSION_MAJOR 0
 #define DTENSOR_VERSION_MINOR 2
 #define DTENSOR_VERSION_PATCH 0

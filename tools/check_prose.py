@@ -4,7 +4,9 @@
 
 A comment starts with a noun or a verb. At most LIMIT of all comments of at least
 three words may start with a subordinate word such as "What" or "Whether". Code is
-not a person: words such as "nobody" are not allowed anywhere.
+not a person: words such as "nobody" are not allowed anywhere. An error that Python
+programs can cause too gives no advice in C++ alone: "from_local" instead of
+"DTensor::from_local", "strict = false" instead of "strict=False", or both languages.
 """
 
 import re
@@ -21,6 +23,15 @@ FOLDERS = ["dtensor", "launcher", "tests", "examples", "benchmarks", "tools", "c
 EXEMPT = {"tools/check_prose.py", "tests/lints/lints_test.py"}  # list the words
 MARK = {".h": "//", ".cpp": "//", ".py": "#", ".cmake": "#", ".sh": "#", ".txt": "#"}
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+# Adjacent literals, which C++ joins.
+LITERALS = re.compile(rf"{STRING.pattern}(?:\s*{STRING.pattern})*")
+# Layers of which the Python package uses everything but local_map, and spellings
+# that only C++ has.
+SHARED = tuple(f"dtensor/{layer}/" for layer in (
+    "comm", "layout", "ops", "random", "redistribute", "tensor", "parallel/attention"))
+CPP_ONLY = {"dtensor/tensor/local_map.cpp"}
+SPELLING = re.compile(r"\b(?:at|c10|dtensor|std|torch|DTensor|\w+Options)::\w+|"
+                      r"\bnullopt\b|\{\.\w+|\b\w+=(?:true|false|True|False)\b")
 # A line that is a comment, and a comment after code.
 LINE = {"//": re.compile(r"^\s*///?(?:\s(.*))?$"),
         "#": re.compile(r"^\s*#(?:\s(.*))?$")}
@@ -86,6 +97,24 @@ def check_persons(texts: dict[str, str]) -> list[str]:
     return errors
 
 
+def sentences(text: str) -> list[tuple[int, str]]:
+    """Line number and text of each literal, joined, that has a full stop."""
+    joined = [(text.count("\n", 0, match.start()) + 1,
+               "".join(quoted[1:-1] for quoted in STRING.findall(match[0])))
+              for match in LITERALS.finditer(text)]
+    return [(number, literal) for number, literal in joined if "." in literal]
+
+
+def check_languages(texts: dict[str, str]) -> list[str]:
+    """Errors for each message with advice that only C++ programs can follow."""
+    return [f'{name}:{number}: "{found[0]}" is C++: name the Python spelling, too'
+            for name, text in texts.items()
+            if name.startswith(SHARED) and name not in CPP_ONLY
+            for number, literal in sentences(text)
+            if " " in literal and "Python" not in literal
+            and (found := SPELLING.search(literal))]
+
+
 def read(suffixes: set[str]) -> dict[str, str]:
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     files += [path for path in ROOT.iterdir() if path.is_file()]
@@ -100,6 +129,7 @@ def main() -> int:
     golden = {name for name in sources if name.startswith("tests/golden/")}
     code = {name: text for name, text in sources.items() if name not in golden}
     errors = check_openings(code) + check_persons({**sources, **read({".md"})})
+    errors += check_languages(code)
     print("\n".join(errors), file=sys.stderr)
     return 1 if errors else 0
 

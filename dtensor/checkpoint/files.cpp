@@ -30,7 +30,8 @@ namespace dtensor::detail {
 void throw_errno(const std::string& what, const std::string& path) {
   const std::string why = std::strerror(errno);
   DTENSOR_THROW(
-      "[{}] {} {}: {}. Earlier checkpoints are unchanged.",
+      "[{}] {} {}: {}. Save again once this is corrected; earlier checkpoints "
+      "are unchanged.",
       kSaveCheckpoint,
       what,
       path,

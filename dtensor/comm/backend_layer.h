@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // BackendLayer: a backend around another one, which adds behavior to all of its
-// collectives. A derived class overrides submit() and calls BackendLayer's. To
-// put a layer around the backends of all groups of a rank, pass a function that
-// makes it to wrap_backends() (comm/world.h).
+// collectives. A derived class overrides submit(), which calls
+// BackendLayer::submit(). To put a layer around the backends of all groups of a
+// rank, pass wrap_backends() (comm/world.h) a function that makes the layer.
 #pragma once
 
 #include <dtensor/comm/group_backend.h>
@@ -15,7 +15,7 @@ namespace dtensor {
 /// Forwards each call to the backend that it surrounds.
 class DTENSOR_API BackendLayer : public GroupBackend {
  public:
-  /// Has the members and needs of `inner`.
+  /// Makes a layer with the members and needs of `inner`.
   explicit BackendLayer(GroupBackendPtr inner)
       : GroupBackend(inner->members(), inner->needs()),
         inner_(std::move(inner)) {}

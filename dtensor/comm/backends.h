@@ -67,7 +67,7 @@ namespace detail {
 
 /// Returns the registered names: "gloo, mine".
 std::string backend_names();
-/// Returns null if no backend has that name.
+/// Returns the function that makes the backend `name`; null if there is none.
 MakeBackend find_backend(const std::string& name);
 
 } // namespace detail

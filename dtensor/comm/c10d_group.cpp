@@ -102,8 +102,8 @@ class GlooTransfer final : public C10dTransfer {
       const std::string failure = gloo_thread_failure();
       DTENSOR_CHECK(
           failure.empty(),
-          "[gloo] a message has an unexpected size, so the ranks called "
-          "different collectives: {}",
+          "[gloo] the ranks called different collectives, as a message has an "
+          "unexpected size: {}. Call the same collectives on every rank.",
           failure);
     }
     work_->wait();

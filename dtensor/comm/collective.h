@@ -52,7 +52,7 @@ struct DTENSOR_API Collective {
   int64_t gathered_size = -1;
   /// Position in the group of the root, or of the peer of a send or recv.
   int64_t root = 0;
-  /// Tag of a message.
+  /// Tag of a send or recv; messages match if their tags are equal.
   int64_t tag = 0;
   /// Tensors that this rank sends: one, or one per member (all_to_all, root of
   /// a scatter), or none (recv, barrier, other ranks of a scatter). For
@@ -91,7 +91,7 @@ struct DTENSOR_API Collective {
   std::string_view name() const {
     return to_string(kind);
   }
-  /// Returns the name of Group's function. It differs from name() for
+  /// Returns the name of Group's function. The name differs from name() for
   /// shard_dim_alltoall.
   std::string_view function_name() const {
     return kind == CollectiveKind::kAllToAll && shard_dim >= 0

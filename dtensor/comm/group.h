@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Group: one rank's membership in an ordered set of ranks that communicate.
 //
-// Groups offer the collectives that all other layers are built on. They are
-// synchronous: when a call returns, its result is ready and its input may be
-// changed. Functions whose names end in _async return a Pending at once, and
-// the caller waits for its result later. No collective changes its input
-// (broadcast and scatter included). A group of one rank copies nothing and
-// returns the input itself.
+// Groups offer the collectives that all other layers are built on. The
+// collectives are synchronous: when a call returns, its result is ready and its
+// input may be changed. Functions whose names end in _async return a Pending at
+// once, and the caller waits for its result later. No collective changes its
+// input (broadcast and scatter included). A group of one rank copies nothing
+// and returns the input itself.
 //
 // A group belongs to the rank that made it. Every function throws RuntimeError
 // if another rank calls it, or if the group's ranks have ended.
@@ -57,9 +57,9 @@ class DTENSOR_API Group {
     return label_;
   }
 
-  // The functions below check their arguments, which must be plain tensors,
-  // notify this rank's observers (comm/observer.h), and call the backend. In a
-  // group of one rank they only return the input.
+  // The functions below notify this rank's observers (comm/observer.h). They
+  // throw TypeError for a DTensor or a dtype that cannot be reduced, IndexError
+  // for a wrong dimension or rank, and ValueError for sizes that do not fit.
 
   /// Reduces tensors of equal shape over all ranks. The result is bitwise equal
   /// on all ranks. kAvg divides the sum and needs a floating-point or complex
@@ -80,8 +80,8 @@ class DTENSOR_API Group {
   all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes = {});
 
   /// Reduces over all ranks, then gives each rank a shard along `dim`, in rank
-  /// order: rank r gets size sizes[r]; by default its torch.chunk (uneven and
-  /// empty chunks included).
+  /// order. Rank r gets size sizes[r], by default its torch.chunk (which may be
+  /// uneven or empty).
   at::Tensor reduce_scatter(
       const at::Tensor& input,
       int64_t dim,
@@ -114,7 +114,7 @@ class DTENSOR_API Group {
   /// Asynchronous versions: they start the collective and return at once. An
   /// input that the caller owns alone (moved in) is read in place. Any other
   /// input is copied, so the caller may change it at once. A defined `out`
-  /// receives the result. It must be contiguous, have the result's shape and
+  /// receives the result. `out` must be contiguous, have the result's shape and
   /// dtype, and stay unused until the result is ready. `gathered_size` is the
   /// result's size along `dim`.
   ///

@@ -45,7 +45,8 @@ struct GroupMembers {
 
 /// Preparation that a backend needs for its calls.
 struct BackendNeeds {
-  /// If true, Group excludes autograd and makes inputs contiguous.
+  /// True if the backend needs contiguous inputs without autograd; Group then
+  /// prepares them.
   bool plain = true;
   /// True if the backend needs sizes and shapes: the ranks exchange those that
   /// the caller does not pass.
@@ -63,7 +64,8 @@ class DTENSOR_API GroupBackend {
   GroupBackend(const GroupBackend&) = delete;
   GroupBackend& operator=(const GroupBackend&) = delete;
 
-  /// Returns the members given to the constructor.
+  /// Return the members and needs given to the constructor, and this rank's
+  /// position, the number of members, and the label.
   const GroupMembers& members() const {
     return members_;
   }

@@ -16,9 +16,10 @@
 
 namespace dtensor {
 
-/// Result of a collective on one rank: a tensor, or one tensor per member (an
-/// all_to_all of one tensor per member, the root of a gather,
-/// all_gather_strings), or nothing (send, barrier).
+/// Result of a collective on one rank. Most collectives have one tensor. An
+/// all_to_all of one tensor per member, the root of a gather, and
+/// all_gather_strings have one tensor per member. A send and a barrier have
+/// none.
 struct CollectiveResult {
   CollectiveResult() = default;
   // Implicit, as a backend returns either.
@@ -29,13 +30,15 @@ struct CollectiveResult {
   std::vector<at::Tensor> tensors;
 };
 
-/// Data that a transport moves.
+/// A transfer of data by a transport that begins it and completes it later.
 class DTENSOR_API Transfer {
  public:
   virtual ~Transfer() = default;
   /// Returns once the data have arrived.
   virtual void wait() = 0;
-  /// Marks that this rank does not wait yet, while peers may need its data.
+  /// Called when this rank goes on without waiting. Peers may need its data
+  /// before wait() is called, so a transport that moves data only inside wait()
+  /// must move them in another thread from now on.
   virtual void progress_in_background() {}
 };
 
@@ -63,7 +66,8 @@ class DTENSOR_API InFlight {
     }
     return result_;
   }
-  /// Tells the transport that this rank does not wait yet.
+  /// Calls Transfer::progress_in_background(), because this rank goes on
+  /// without waiting.
   void progress_in_background() const {
     if (rest_ != nullptr && rest_->transfer != nullptr) {
       rest_->transfer->progress_in_background();
@@ -84,8 +88,9 @@ class DTENSOR_API InFlight {
   }
   /// Returns this collective with its tensor copied to `out`, if defined.
   InFlight into(const at::Tensor& out) &&;
-  /// Returns this collective, with `waiting` called in place of its wait, and
-  /// passed that wait. A completed collective has none.
+  /// Returns this collective with its wait replaced by a call of `waiting`,
+  /// which gets the replaced wait as its argument. A completed collective has
+  /// no wait and is returned unchanged.
   InFlight around(std::function<CollectiveResult(const Wait&)> waiting) &&;
 
  private:

@@ -29,9 +29,10 @@ struct MeshOptions {
 /// Makes a mesh of `mesh_shape` over ranks 0, 1, ... of this world in row-major
 /// order, with one group per dimension. All ranks of the world must call it;
 /// ranks beyond the mesh get a mesh that does not contain them.
-/// Throws ValueError if the shape is empty, a size is not positive, the mesh is
-/// larger than the world, the number of names is wrong, a name repeats, a key
-/// of backend_override or cost is not a dimension, or a cost is not positive.
+/// Throws ValueError if the shape is empty, a size is not positive, or the mesh
+/// is larger than the world. Throws ValueError also for a wrong number of
+/// names, a repeated name, a key of backend_override or cost that is not a
+/// dimension, and a cost that is not positive.
 /// Python: torch.distributed.init_device_mesh.
 DTENSOR_API DeviceMesh init_device_mesh(
     c10::DeviceType device_type,
@@ -39,7 +40,9 @@ DTENSOR_API DeviceMesh init_device_mesh(
     std::vector<std::string> mesh_dim_names = {},
     const MeshOptions& options = {});
 
-/// Makes a mesh over the given global ranks (row-major).
+/// Makes a mesh of `mesh_shape` over the given global ranks (row-major). Throws
+/// the errors of init_device_mesh, and ValueError for ranks that are repeated
+/// or outside the world.
 /// Python: DeviceMesh(device_type, mesh).
 DTENSOR_API DeviceMesh make_device_mesh(
     c10::DeviceType device_type,
@@ -49,15 +52,17 @@ DTENSOR_API DeviceMesh make_device_mesh(
     const MeshOptions& options = {});
 
 /// Makes a mesh over an integer tensor of global ranks, with the tensor's
-/// shape.
+/// shape. Throws ValueError also for another dtype and for a tensor without
+/// dimensions.
 DTENSOR_API DeviceMesh make_device_mesh(
     c10::DeviceType device_type,
     const at::Tensor& ranks,
     std::vector<std::string> mesh_dim_names = {},
     const MeshOptions& options = {});
 
-/// Makes a one-dimensional mesh over the ranks of `group`, which communicates
-/// over `group`. Python: DeviceMesh.from_group.
+/// Makes a one-dimensional mesh over the ranks of `group`. The mesh
+/// communicates over `group`. Throws ValueError for a null group.
+/// Python: DeviceMesh.from_group.
 DTENSOR_API DeviceMesh from_group(
     const GroupPtr& group,
     c10::DeviceType device_type,
@@ -76,7 +81,9 @@ DTENSOR_API DeviceMesh from_group(
 
 /// Returns this rank's group along one mesh dimension. The dimension may be
 /// left out on a 1-D mesh only.
-/// Throws RuntimeError on a pure mesh and on a rank outside the mesh.
+/// Throws RuntimeError on a pure mesh, on a rank outside the mesh, and without
+/// a dimension on a mesh of several dimensions. Throws IndexError for a
+/// dimension that the mesh does not have.
 /// Python: DeviceMesh.get_group.
 DTENSOR_API Group& get_group(const DeviceMesh& mesh);
 DTENSOR_API Group& get_group(const DeviceMesh& mesh, int64_t dim);

@@ -38,7 +38,8 @@ struct ProcessGroupOptions {
   /// 0 listens there. "file:///path": a file that is visible to all hosts and
   /// does not exist yet.
   std::string init_method = {};
-  /// This rank and the world size; by default the launcher's values.
+  /// The rank of this process and the world size; by default the launcher's
+  /// values.
   std::optional<int64_t> rank = std::nullopt;
   std::optional<int64_t> world_size = std::nullopt;
   /// Store that all ranks can reach; replaces `init_method`.
@@ -58,9 +59,9 @@ struct ProcessGroupOptions {
 /// have rank 0's random state (docs/concepts/random.md). Without a launcher and
 /// options, the process becomes rank 0 of a world of one rank.
 /// Throws ValueError for missing or inconsistent variables and options. Throws
-/// RuntimeError if this process is a rank already, if ranks do not join in
-/// time, or if a rank has another version of this library or belongs to another
-/// job.
+/// RuntimeError if this process is a rank already, or if ranks do not join in
+/// time. Throws RuntimeError also if a rank has another version of this library
+/// or belongs to another job.
 /// Python: torch.distributed.init_process_group.
 DTENSOR_API void init_process_group(const ProcessGroupOptions& options = {});
 

@@ -17,11 +17,11 @@ namespace dtensor {
 ///   mesh = init_device_mesh(torch::kCPU, {2, 4}, {"dp", "tp"},
 ///                           {.cost = measure_costs(mesh)});
 ///
-/// All ranks of the mesh must call it; it returns an empty map on others. It
-/// runs about 50 collectives per dimension, of 8 bytes and of 4 MiB, while the
-/// other groups along the dimension do the same, and takes their median time on
-/// the slowest rank. Dimensions of one rank are left out. Throws RuntimeError
-/// for a mesh without groups.
+/// All ranks of the mesh must call this function; a rank outside the mesh gets
+/// an empty map. Runs about 50 collectives per dimension, of 8 bytes and of 4
+/// MiB, and takes the median of their times on the slowest rank. All groups
+/// along a dimension run them at the same time. The map has no entry for a
+/// dimension of one rank. Throws RuntimeError for a mesh without groups.
 DTENSOR_API std::map<std::string, LinkCost> measure_costs(
     const DeviceMesh& mesh);
 

@@ -24,8 +24,8 @@ class DTENSOR_API MeshScope {
   MeshScope& operator=(const MeshScope&) = delete;
 };
 
-/// Returns the current mesh, that of this rank's innermost MeshScope; undefined
-/// if there is none.
+/// Returns the mesh of this rank's innermost MeshScope; an undefined mesh
+/// outside of scopes.
 DTENSOR_API DeviceMesh get_current_mesh();
 
 namespace detail {

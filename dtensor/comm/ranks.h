@@ -42,9 +42,9 @@ struct RunRanksOptions {
   /// divides the caller's threads among the ranks, at least 1 each.
   int intra_op_threads = 0;
   /// While the ranks live, malloc keeps freed memory instead of returning it to
-  /// the system; getting it back would cost a page fault per 4 KB. This affects
-  /// the whole process. glibc's settings are restored when no ranks with this
-  /// option are left (docs/concepts/ranks.md has the limits).
+  /// the system; getting it back would cost a page fault per 4 KB. The option
+  /// affects the whole process. glibc's settings are restored when no ranks
+  /// with this option are left (docs/concepts/ranks.md has the limits).
   bool keep_freed_memory = true;
   /// Gives each rank a default CPU generator of its own
   /// (comm/rank_generator.h): LibTorch's is replaced while a function runs on

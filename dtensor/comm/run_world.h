@@ -33,8 +33,9 @@ struct Launched {
   int64_t size;
 };
 
-/// Returns nullopt if no launcher started this process. Throws ValueError if
-/// the launcher's variables contradict each other.
+/// Returns the rank and world size of the launcher; nullopt if no launcher
+/// started this process. Throws ValueError if the launcher's variables
+/// contradict each other.
 DTENSOR_API std::optional<Launched> launched();
 
 /// Options of run_world.
@@ -51,14 +52,18 @@ struct RunWorldOptions {
 
 /// Runs `fn` on every rank of a world. If a launcher started this process, the
 /// process joins the launcher's world, as by init_process_group, until `fn`
-/// returns. It is one rank, or several (RunWorldOptions::ranks_per_process),
-/// and `ranks` is ignored. Without a launcher, `ranks` threads run `fn`, as in
-/// run_ranks. Rethrows errors of `fn`, and reports them to peers that wait for
-/// this rank.
+/// returns. The process is then one rank, or several
+/// (RunWorldOptions::ranks_per_process), and `ranks` is ignored. Without a
+/// launcher, `ranks` threads run `fn`, as in run_ranks. Rethrows errors of
+/// `fn`, and reports them to peers that wait for this rank. Throws ValueError
+/// for `ranks` below 1 (without a launcher), for a negative ranks_per_process,
+/// and for launcher variables that contradict each other.
+///
 /// With n ranks per process, thread i of process p has rank p * n + i. Groups
 /// inside one process communicate as in run_ranks, other groups over the
 /// processes' backend. If a rank throws, the other ranks of its process end as
 /// in run_ranks.
+/// Python: run_world of this library's package dtensor.
 DTENSOR_API void run_world(
     int64_t ranks,
     const std::function<void()>& fn,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Busy waiting of ranks for each other before they sleep, for backends.
+// Busy waiting for other ranks, for backends: a rank spins for a moment before
+// it sleeps.
 #pragma once
 
 #include <dtensor/api.h>
@@ -9,8 +10,9 @@
 namespace dtensor {
 
 /// Calls `done` until it returns true, for at most half a millisecond. Returns
-/// its last result. `fits`: each rank on this host can have a core of its own;
-/// ranks that share cores yield them to each other.
+/// the last result of `done`. Pass true for `fits` if each rank on this host
+/// can have a core of its own; otherwise the rank yields its core to the
+/// others.
 DTENSOR_API bool spin(bool fits, c10::function_ref<bool()> done);
 
 } // namespace dtensor

@@ -38,12 +38,12 @@ class DTENSOR_API TransportBackend
   virtual InFlight begin_recv(const Collective& c) = 0;
   virtual InFlight begin_barrier() = 0;
   /// In the default, every member receives its shard from all others and
-  /// combines them in rank order. This moves the fewest bytes possible, in one
-  /// step, and supports every dtype.
+  /// combines them in rank order. The default moves the fewest bytes possible,
+  /// in one step, and supports every dtype.
   virtual InFlight begin_reduce_scatter(const Collective& c);
   /// Begins an all_reduce of any dtype and operation. Every member gathers all
-  /// terms; unless the tensor is small or the collective asynchronous, it
-  /// combines one part of them for all, so that the bytes sent do not grow with
+  /// terms of a small tensor or an asynchronous collective. Otherwise each
+  /// member combines one shard for all, so that the bytes sent do not grow with
   /// the group.
   InFlight begin_combined_all_reduce(const Collective& primitive);
 

@@ -19,8 +19,8 @@
 //
 // Without any WorldScope, a thread is rank 0 of a world of one rank, which
 // every process has. A node of the autograd graph belongs to the rank whose
-// thread made it, wherever the node runs: in one of LibTorch's device threads,
-// or in any thread that calls backward().
+// thread made it. The node may run in one of LibTorch's device threads, or in
+// any thread that calls backward().
 #pragma once
 
 #include <dtensor/api.h>
@@ -64,7 +64,7 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// This rank and the number of ranks.
+  /// Return this rank, and the number of ranks in the world.
   int64_t rank() const {
     return rank_;
   }
@@ -162,26 +162,30 @@ class DTENSOR_API WorldScope {
 using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
 
 /// Wraps the backend of each group that this rank makes from now on, including
-/// groups of meshes; null ends this. The wrapper of a group of this rank sees
-/// each of its collectives in submit(). Groups of one rank have no backend.
+/// groups of meshes. A null function ends this. The backend that `wrapper`
+/// returns gets each collective of its group in submit(). Groups of one rank
+/// have no backend.
 DTENSOR_API void wrap_backends(BackendWrapper wrapper);
 
-/// Returns the world of this thread: that of its rank; inside a node of the
-/// autograd graph, that of the rank that made the node; else the process's
-/// world of one rank.
+/// Returns the world of this thread's rank. Inside a node of the autograd
+/// graph, returns the world of the rank that made the node. In other threads,
+/// returns the process's world of one rank.
 DTENSOR_API std::shared_ptr<World> this_world();
 /// Returns this_world() by reference. The world exists as long as any object
 /// made in it.
 DTENSOR_API World& current_world();
 
-/// Return this thread's rank and the number of ranks: 0 of 1 outside of ranks.
+/// Return this thread's rank, and the number of ranks. A thread that is not a
+/// rank gets 0 and 1.
+/// Python: torch.distributed.get_rank, get_world_size.
 DTENSOR_API int64_t get_rank();
 DTENSOR_API int64_t get_world_size();
 
 /// Makes the group of these global ranks, in this order; the caller must be one
 /// of them. All members call it with the same ranks; other ranks need not.
 /// Groups with equal lists communicate over the same channel. `label` names the
-/// group in messages.
+/// group in messages. Throws ValueError for ranks that are repeated or out of
+/// range, and on a rank that is not a member.
 /// Python: torch.distributed.new_group.
 DTENSOR_API GroupPtr new_group(
     const std::vector<int64_t>& ranks,

@@ -134,9 +134,10 @@ struct FullyShardOptions {
 /// DTENSOR_MODULE gets unsharded parameters. Second derivatives through a unit
 /// throw NotImplementedError.
 /// Throws ValueError for a mesh of more than two dimensions, a mesh that a
-/// parameter is already on, a module that is already a unit, a placement other
-/// than Shard(d), parameters of different dtypes without mp_policy.param_dtype,
-/// and any other dtype from mp_policy.param_dtype_override_fn.
+/// parameter is already on, a module that is already a unit, and a placement
+/// other than Shard(d). Throws ValueError also for parameters of different
+/// dtypes without mp_policy.param_dtype, and for a dtype from
+/// mp_policy.param_dtype_override_fn that is not the parameter's own.
 /// Throws NotImplementedError for output_dtype of a module without hooks.
 /// Python: torch.distributed.fsdp.fully_shard.
 DTENSOR_API FSDPModule

@@ -67,9 +67,9 @@ struct CheckReplicasOptions {
 ///   clip_grad_norm_().
 ///
 /// The first difference throws a RuntimeError on all ranks of the comparison.
-/// The error names the module and the tensor, the ranks, and a remedy. It is
-/// also an error if ranks call different modules, or call them in different
-/// orders. All ranks of the mesh must construct the object and call its
+/// The error names the module and the tensor, the ranks, and a remedy. Ranks
+/// that call different modules, or call them in different orders, are also an
+/// error. All ranks of the mesh must construct the object and call its
 /// functions at the same point of the program. Scopes nest. CommDebugMode does
 /// not count the collectives of the comparisons. No Python counterpart.
 class DTENSOR_API CheckReplicas {

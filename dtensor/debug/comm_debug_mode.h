@@ -106,8 +106,8 @@ class DTENSOR_API CommDebugMode final : public CommObserver {
   std::map<CollectiveKind, int64_t> get_comm_counts() const;
   /// Returns the count and bytes of the records that match `filter`.
   CommTotal total(const CommFilter& filter = {}) const;
-  /// Records per module, pass, kind and mesh dimension, in the order of first
-  /// occurrence.
+  /// Returns the records, one per module, pass, kind and mesh dimension, in the
+  /// order of first occurrence.
   const std::vector<CommRecord>& records() const {
     return records_;
   }

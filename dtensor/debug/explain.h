@@ -62,11 +62,12 @@ DTENSOR_API std::string_view to_string(DecidedBy by);
 struct ExplainedStrategy {
   Strategy strategy;
   /// Modelled time of the call with this strategy and the chosen ones of the
-  /// other mesh dimensions; infinity if impossible. The sum of the
-  /// redistributions of the inputs, and on mesh dimensions that move an input
-  /// also of the next collective of the results and of duplicated work.
+  /// other mesh dimensions; infinity if impossible. Adds up the redistributions
+  /// of the inputs. On mesh dimensions that move an input, also adds the next
+  /// collective of the results and duplicated work.
   double microseconds = 0;
-  /// Number of inputs that would change their placement: the second criterion.
+  /// Number of inputs that would change their placement, which decides between
+  /// strategies of equal time.
   int changes = 0;
   bool taken = false;
   /// The reason why the strategy is or is not taken: "least time", "takes
@@ -113,7 +114,7 @@ struct ExplainedCall {
   /// the operands, if any.
   std::string module;
   std::vector<ExplainedOperand> operands;
-  /// One entry per mesh dimension; empty unless `by` is kRule.
+  /// The strategies of each mesh dimension; empty unless `by` is kRule.
   std::vector<ExplainedMeshDim> mesh_dims;
   /// Layouts of the results, null for results that are not DTensors. For a
   /// program's calls these are the actual layouts.

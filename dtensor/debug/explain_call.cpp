@@ -162,7 +162,7 @@ void say_how_it_runs(
   }
   if (call.module.empty() && is_local_only(info, decision) &&
       find_fast_op(info.op.operator_name()) != nullptr) {
-    say(call, "its unboxed kernel runs from the next call on");
+    say(call, "a faster kernel runs from the next call on");
   }
 }
 

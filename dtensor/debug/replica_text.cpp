@@ -56,7 +56,8 @@ const char* advice_for(ReplicaRole role) {
       return "Look for what the module computes differently there: random "
              "numbers, or code that depends on the rank.";
     case ReplicaRole::kLocal:
-      return "Pass the same tensor on these ranks, or its actual placements.";
+      return "Pass the same tensor on these ranks, or pass its actual "
+             "placements.";
     case ReplicaRole::kGradient:
       return "Use the output in the same way on each of these ranks, or change "
              "its layout (output_layouts, or grad_placements of to_local).";
@@ -68,16 +69,17 @@ const char* advice_for(ReplicaRole role) {
              "same random numbers on all of them.";
     case ReplicaRole::kParameter:
       return "Seed all ranks alike before the model is made, load the same "
-             "weights on all of them, and write to it on all or on none.";
+             "weights on all of them, and write to the parameter on all or on "
+             "none.";
     case ReplicaRole::kParameterGradient:
-      return "Run the same backward passes on these ranks, and write to it on "
-             "all or on none.";
+      return "Run the same backward passes on these ranks, and write to the "
+             "gradient on all or on none.";
     case ReplicaRole::kLoss:
-      return "Compute it from the full output: output_layouts = Replicate(), "
-             "or loss_parallel(). Set losses = false if each of these ranks "
-             "has its own loss on purpose.";
+      return "Compute the loss from the full output: output_layouts = "
+             "Replicate(), or loss_parallel(). Set losses = false if each of "
+             "these ranks has its own loss on purpose.";
     default:
-      return "Compute it in the same way on these ranks.";
+      return "Compute the tensor in the same way on these ranks.";
   }
 }
 

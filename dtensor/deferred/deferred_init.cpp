@@ -131,9 +131,9 @@ void check_deferred(const Named& tensors) {
   }
   DTENSOR_CHECK_VALUE(
       strange.empty(),
-      "[{}] on the meta device, but not created in a DeferredInit scope: {}. "
-      "Create them in one, or fill them with load_weights() or "
-      "set_model_state_dict().",
+      "[{}] cannot materialize meta tensors that were not created in a "
+      "DeferredInit scope: {}. Create them in a scope, or fill them with "
+      "load_weights() or set_model_state_dict().",
       kMaterialize,
       c10::Join(", ", strange));
 }

@@ -10,12 +10,13 @@
 //   materialize(*model);                        // computes the local shards
 //
 // Inside the scope every operator that creates a tensor creates a meta tensor,
-// and the operators on it are recorded: constructors and initializers of
-// torch::nn, and everything else that a module's constructor computes.
-// materialize() replays these operators on tensors that are sharded like the
-// model. Random numbers of DTensors depend on global indices, so a parallelized
-// model gets the same values on any number of ranks. A model without DTensors
-// gets the values that it would have without the scope.
+// and the operators on that tensor are recorded. The record includes
+// constructors and initializers of torch::nn, and all that a module's
+// constructor computes. materialize() replays these operators on tensors that
+// are sharded like the model. Random numbers of DTensors depend on global
+// indices, so a parallelized model gets the same values on any number of ranks.
+// A model without DTensors gets the values that it would have without the
+// scope.
 //
 // load_weights() and set_model_state_dict() allocate the tensors that they
 // fill, so loaded weights are never initialized first. A later materialize()

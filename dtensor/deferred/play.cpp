@@ -237,9 +237,9 @@ class Player {
     visit_tensors(c.args, [&](const at::Tensor& t, size_t, int) {
       DTENSOR_CHECK(
           c.inputs[i] != Tape::kReal || version_of(t) == c.versions[i],
-          "[materialize] {} was deferred by a DeferredInit scope, and a tensor "
-          "from outside the scope that it uses has been written to since. Pass "
-          "it a clone().",
+          "[materialize] {}, which was deferred by a DeferredInit scope, uses "
+          "a tensor from outside the scope that has been written to since. "
+          "Pass the operator a clone() of that tensor.",
           name_of(c.op.operator_name()));
       ++i;
     });

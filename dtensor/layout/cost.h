@@ -32,9 +32,9 @@ enum class CollectiveKind : uint8_t {
 /// "all_reduce", "all_gather", ...
 DTENSOR_API std::string_view to_string(CollectiveKind kind);
 
-/// Returns the number of rounds on `n` ranks: 2 (n - 1) for an all-reduce,
-/// which is a reduce-scatter followed by an all-gather; n - 1 for an
-/// all-gather, a reduce-scatter, an all-to-all or a scatter. Throws ValueError
+/// Returns the number of rounds on `n` ranks. An all-gather, a reduce-scatter,
+/// an all-to-all and a scatter take n - 1 rounds. An all-reduce, which is a
+/// reduce-scatter followed by an all-gather, takes 2 (n - 1). Throws ValueError
 /// for other kinds.
 DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 

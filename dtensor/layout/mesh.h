@@ -74,15 +74,15 @@ class DTENSOR_API DeviceMesh {
   /// Returns the quoted name of `dim`, or its number if unnamed. For messages.
   std::string dim_label(int64_t dim) const;
 
-  /// This process's (or thread's) global rank.
+  /// Returns the global rank of this process (or thread).
   int64_t get_rank() const;
-  /// This rank's position along `dim`, which may be omitted on a 1-D mesh only.
-  /// Throws RuntimeError on a rank outside the mesh.
+  /// Returns this rank's position along `dim`, which may be omitted on a 1-D
+  /// mesh only. Throws RuntimeError on a rank outside the mesh.
   int64_t get_local_rank() const;
   int64_t get_local_rank(int64_t dim) const;
   int64_t get_local_rank(std::string_view name) const;
-  /// This rank's position along every dimension; empty on a rank outside the
-  /// mesh.
+  /// Returns this rank's position along every dimension; nullopt on a rank
+  /// outside the mesh.
   const std::optional<std::vector<int64_t>>& get_coordinate() const;
   /// False on a rank outside the mesh: its local tensors are empty and its
   /// collectives do nothing.

@@ -184,7 +184,7 @@ constexpr Placement Partial(ReduceOp op) {
 }
 DTENSOR_API Placement Partial(std::string_view reduce_op = "sum");
 
-/// One placement per mesh dimension.
+/// A layout: one placement per mesh dimension.
 using Placements = c10::SmallVector<Placement, 4>;
 using PlacementsRef = c10::ArrayRef<Placement>;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions that compute which global elements a rank holds, from sizes,
-// placements and mesh coordinates. They need no tensor.
+// placements and mesh coordinates. The functions need no tensor.
 //
-// Placements apply from left to right. Everything here follows from one fact: a
-// rank's elements along a tensor dimension are an ordered list of intervals of
-// global indices, and each placement that shards the dimension keeps a sublist.
+// Placements apply from left to right. A rank's elements along a tensor
+// dimension are an ordered list of intervals of global indices. Each placement
+// that shards the dimension keeps a sublist of them.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -57,8 +57,8 @@ DTENSOR_API Intervals shard_intervals(
     int64_t index);
 
 /// Canonicalizes units: replaces each shard's unit by the largest unit that
-/// yields the same shards of a tensor of `global_sizes` on every rank, or
-/// removes the unit if it has no effect.
+/// yields the same shards of a tensor of `global_sizes` on every rank. Removes
+/// a unit that has no effect.
 DTENSOR_API Placements with_largest_units(
     SizesRef global_sizes,
     SizesRef mesh_shape,

@@ -63,8 +63,8 @@ void check_partials_agree(PlacementsRef placements, const char* where) {
   }
   DTENSOR_CHECK_VALUE(
       agree,
-      "[{}] a layout cannot mix Partial reductions: {}. Redistribute one of "
-      "them first.",
+      "[{}] a layout cannot mix Partial reductions: {}. Use one reduction, or "
+      "Replicate, on all mesh dimensions.",
       where,
       detail::shortened(to_string(PlacementsRef(partials))));
 }
@@ -81,7 +81,7 @@ Placement normalize(
   DTENSOR_CHECK_INDEX(
       -ndim <= placement.dim() && placement.dim() < ndim,
       "[{}] {} on mesh dim {} shards a dimension that the tensor does not "
-      "have: it has {}. Use {}.",
+      "have: its number of dimensions is {}. Use {}.",
       where,
       to_string(placement),
       detail::shortened(mesh.dim_label(static_cast<int64_t>(mesh_dim))),

@@ -34,7 +34,7 @@ class DTENSOR_API Spec {
   /// units become the largest that yield the same shards (with_largest_units).
   /// Throws ValueError if the number of placements is not the number of mesh
   /// dimensions, or if one layout has Partials of different ops (sum and avg
-  /// may mix); IndexError for a shard dim that the tensor does not have.
+  /// may mix). Throws IndexError for a shard dim that the tensor does not have.
   /// `where` is the prefix of error messages.
   static SpecPtr make(
       const DeviceMesh& mesh,
@@ -51,9 +51,8 @@ class DTENSOR_API Spec {
       at::ScalarType dtype,
       const char* where = "Spec");
 
-  /// Return the spec with other placements, or with another dtype, and
-  /// otherwise equal values. with_placements() throws the same errors as
-  /// make().
+  /// Return the spec that differs from this one only in its placements, or only
+  /// in its dtype. with_placements() throws the same errors as make().
   SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec")
       const;
   SpecPtr with_dtype(at::ScalarType dtype) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text notation for layouts, which errors, plans and golden tests use. It
-// can be printed and parsed.
+// The text notation for layouts, which errors, plans and golden tests use.
+// Layouts can be printed and parsed.
 //
 //   f32[8, 6] on (dp=2, tp=4): S(0) P(sum)
 //

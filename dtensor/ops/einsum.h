@@ -21,12 +21,15 @@ struct DTENSOR_API Einsum {
   std::vector<std::string> inputs;
   std::string output;
 
-  /// Parses an equation such as "mk,kn->mn".
+  /// Parses an equation such as "mk,kn->mn". Throws ValueError for a text
+  /// without "->", a character other than a letter or 1, a letter that occurs
+  /// twice in a tensor, and a letter that only the output has.
   static Einsum parse(std::string_view equation);
 };
 
 /// Returns one strategy per letter, then one per input that may be Partial(sum)
-/// while the others are replicated. (An einsum is linear in each input.)
+/// while the others are replicated. (An einsum is linear in each input.) The
+/// overload for a text throws the errors of Einsum::parse.
 DTENSOR_API Strategies einsum_strategies(const Einsum& equation);
 DTENSOR_API Strategies einsum_strategies(std::string_view equation);
 

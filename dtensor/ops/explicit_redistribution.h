@@ -37,9 +37,10 @@ struct ExplicitRedistributionOptions {
 /// Explicit, and therefore allowed: redistribute(), full_tensor(), local_map(),
 /// redistributions by a module's parallel style, and collectives inside an
 /// operator that are not redistributions (loss_parallel, norms, batch
-/// statistics). Contexts of a rank nest, and the innermost applies. It applies
-/// on every thread that works for the rank, so a backward pass inside a context
-/// is checked, too. A context costs nothing where nothing is redistributed.
+/// statistics). Contexts of a rank nest, and the innermost applies. A context
+/// applies on every thread that works for the rank, so a backward pass inside a
+/// context is checked, too. A context costs nothing where nothing is
+/// redistributed.
 ///
 /// Python: torch.distributed.tensor._utils.ExplicitRedistributionContext.
 class DTENSOR_API ExplicitRedistributionContext {

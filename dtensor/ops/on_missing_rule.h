@@ -42,7 +42,8 @@ struct MissingRuleCost {
 ///
 /// Throws ValueError for a placement other than Replicate().
 ///
-/// Python: no counterpart; an operator without a strategy is an error.
+/// Python: on_missing_rule of this library's package dtensor. In PyTorch, an
+/// operator without a strategy is an error.
 class DTENSOR_API OnMissingRule {
  public:
   explicit OnMissingRule(const Placement& operands);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OpCall: an operator call as sharding propagation sees it. It holds the
+// OpCall: an operator call as sharding propagation sees it. An OpCall holds the
 // schema, the arguments, the layouts of the tensor arguments, and the global
 // shapes of the results.
 #pragma once
@@ -102,7 +102,7 @@ class DTENSOR_API OpCall {
   /// wrapped to [0, ndim).
   int64_t dim_arg(std::string_view name, int64_t ndim) const;
   /// Returns the dimensions that a reduction reduces: argument `name`, or all
-  /// if it is absent, None or empty. They are wrapped and sorted.
+  /// if it is absent, None or empty. The dimensions are wrapped and sorted.
   std::vector<int64_t> dims_arg(std::string_view name, int64_t ndim) const;
 
   /// Returns the name for messages: "aten::add.Tensor".

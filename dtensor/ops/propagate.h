@@ -21,8 +21,8 @@ namespace dtensor {
 
 /// Restrictions on the decision besides the rule.
 struct Constraints {
-  /// Flattened input that is written in place, -1 if none. It keeps its layout,
-  /// and the first output has the same layout.
+  /// Flattened input that is written in place, -1 if none. The input keeps its
+  /// layout, and the first output has the same layout.
   int written_input = -1;
 };
 
@@ -60,10 +60,10 @@ struct Choice {
 };
 
 /// Decides a call. `call.outputs` holds the global shapes of the results. If
-/// `choices` is not null, it receives the Choice of each mesh dimension. It
-/// stays empty for a rule that decides for the whole mesh. Throws RuntimeError
-/// if an in-place operator would have to change the layout of the tensor it
-/// writes.
+/// `choices` is not null, it receives the Choice of each mesh dimension.
+/// `choices` stays empty for a rule that decides for the whole mesh. Throws
+/// RuntimeError if an in-place operator would have to change the layout of the
+/// tensor it writes.
 DTENSOR_API Decision propagate(
     const OpCall& call,
     const OpRule& rule,

@@ -48,7 +48,7 @@ void register_sharding(std::string_view name, OpRule rule) {
   DTENSOR_CHECK(
       !detail::has_peers_in_process(),
       "[{}] cannot register a rule for \"{}\" inside a rank: other ranks may "
-      "be calling it. Register it before run_ranks.",
+      "be calling it. Register it before the ranks start.",
       kRegisterSharding,
       name);
   const auto* known = RuleRegistry::global().find(op.operator_name());

@@ -61,7 +61,8 @@ OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
   auto [it, inserted] = rules_.try_emplace(op, std::move(rule));
   DTENSOR_CHECK_VALUE(
       inserted,
-      "[RuleRegistry] {} has a rule already. Register one rule per operator.",
+      "[RuleRegistry] {} has a rule already. Replace it with "
+      "register_sharding().",
       name_of(op));
   return it->second;
 }

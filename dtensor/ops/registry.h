@@ -23,9 +23,9 @@ class DTENSOR_API RuleRegistry {
   /// Returns the registry that dispatch uses.
   static const RuleRegistry& global();
 
-  /// Adds a rule; the most general form. Throws ValueError if the operator
-  /// already has a rule. Accepts names that LibTorch lacks, which
-  /// unknown_names() lists.
+  /// Adds any rule; the functions below add rules of one form. All of them
+  /// throw ValueError if the operator already has a rule, and accept names that
+  /// LibTorch lacks, which unknown_names() lists.
   OpRule& add(std::string_view name, OpRule rule);
   /// Sets the rule of an operator, replacing any existing rule.
   void replace(std::string_view name, OpRule rule);

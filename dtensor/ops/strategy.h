@@ -116,12 +116,12 @@ struct OpRule {
   /// the local tensors. For composite operators and operators with a boundary
   /// (OpTraits::boundary).
   bool region = false;
-  /// True if gradient formulas call the operator in a special way. The rule may
-  /// then choose other layouts inside a backward pass. Plain tensors of global
-  /// shape that formulas make (zeros for an unused output) count as replicated.
+  /// True if the rule lists other strategies for calls by gradient formulas
+  /// (OpCall::in_backward). Plain tensors of global shape that formulas make
+  /// (zeros for an unused output) count as replicated.
   bool used_in_backward = false;
-  /// True if the rule may also choose other layouts where the gradient passes
-  /// through a write to a view.
+  /// True if the rule also lists other strategies where the gradient passes
+  /// through a write to a view (OpCall::in_view_backward).
   bool depends_on_view_gradients = false;
   /// Properties of the operator in any layout.
   OpTraits traits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // OpTraits: properties of an operator that do not depend on the layouts of its
-// operands. They are part of the operator's rule, or set on their own for an
+// operands. Traits are part of the operator's rule, or set on their own for an
 // operator without a rule:
 //
 //   rules.dim_rule("addmm", rule).with_traits({.product = true});

@@ -19,8 +19,8 @@
 
 namespace dtensor {
 
-/// Thread-local scope. Scopes nest; `enabled = false` turns autocast off inside
-/// another scope.
+/// Scope that applies to the operators of this thread. Scopes nest; `enabled =
+/// false` turns autocast off inside another scope.
 class DTENSOR_API Autocast {
  public:
   /// `dtype` defaults to LibTorch's for the device (CPU: bfloat16, CUDA:

@@ -38,7 +38,7 @@ DTENSOR_API void set_parameter_placement(
     const std::string& name);
 
 /// Computes the module's output from the operator's input (in
-/// desired_input_layouts) and output. Both are DTensors. Must use
+/// desired_input_layouts) and output. Both tensors are DTensors. Must use
 /// differentiable operators only.
 using OutputFn = std::function<
     at::Tensor(const at::Tensor& input, const at::Tensor& output)>;

@@ -92,9 +92,9 @@ struct ContextParallelOptions {
 /// NotImplementedError for attn_mask and dropout, and ValueError for shards
 /// with the wrong length.
 ///
-/// Python: torch.distributed.tensor.experimental.context_parallel. There the
-/// sequence length must be divisible by twice the number of ranks, load
-/// balancing requires causal attention, the backward pass must be inside the
+/// Python: torch.distributed.tensor.experimental.context_parallel. In Python
+/// the sequence length must be divisible by twice the number of ranks, and load
+/// balancing requires causal attention. The backward pass must be inside the
 /// scope, and only GPU tensors are supported.
 class DTENSOR_API ContextParallel {
  public:
@@ -124,8 +124,9 @@ DTENSOR_API void set_rotate_method(std::string_view rotate_method);
 
 /// Returns the full tensors of local shards, in sequence order. Each buffers[i]
 /// must be sharded along seq_dims[i] like the buffers of this rank's latest
-/// scope on `mesh`, even if that has ended; without such a scope, as by
-/// torch.chunk. Takes one all-gather per buffer. Not differentiable.
+/// scope on `mesh`, even if that scope has ended. Without such a scope, the
+/// shards must be those of torch.chunk. Takes one all-gather per buffer. Not
+/// differentiable.
 /// Throws ValueError for lists of different lengths and for sizes that no scope
 /// produces, and TypeError for a DTensor (use full_tensor()).
 /// Python: torch.distributed.tensor.experimental.context_parallel_unshard.

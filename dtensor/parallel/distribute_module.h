@@ -42,7 +42,11 @@ DTENSOR_API void distribute_module(
 /// scattered; with nullopt, every rank shards its own values without
 /// communication. Gradients get the same layout. An existing gradient is
 /// sharded from each rank's own values. Optimizer state is not sharded: see
-/// distribute_optimizer_state.h.
+/// distribute_optimizer_state.h. Throws the errors of distribute_tensor, and
+/// ValueError for a parameter of a replicated module
+/// (data_parallel/replicate.h).
+/// Python: the module's parameter is replaced by
+/// torch.nn.Parameter(distribute_tensor(...)).
 DTENSOR_API void distribute_parameter(
     at::Tensor& parameter,
     const DeviceMesh& mesh,

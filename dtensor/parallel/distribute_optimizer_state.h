@@ -16,14 +16,14 @@ class Optimizer;
 
 namespace dtensor {
 
-/// Gives the optimizer's state of each parameter the layout of the parameter:
-/// each rank keeps its shard of momenta and averages that were full tensors, or
-/// that had the parameter's former layout. State that already has the layout,
-/// and state of plain parameters, is unchanged. Call this function after
+/// Gives the optimizer's state of each parameter the layout of the parameter.
+/// Each rank keeps its shard of momenta and averages, which were full tensors
+/// or had the parameter's former layout. State that already has the layout, and
+/// state of plain parameters, is unchanged. Call this function after
 /// parallelize_module, distribute_module, distribute_parameter and fully_shard.
-/// It does not communicate, so ranks may call it independently. The optimizer
-/// already holds the DTensors, because these functions turn parameters into
-/// DTensors in place.
+/// The call does not communicate, so ranks may make it independently. The
+/// optimizer already holds the DTensors, because these functions turn
+/// parameters into DTensors in place.
 ///
 /// Vectors of LBFGS, which concatenate all parameters, are replicated. The call
 /// is not needed for an optimizer that is created after its parameters were
@@ -32,8 +32,8 @@ namespace dtensor {
 /// Throws ValueError, and changes nothing, if the shapes of a parameter and its
 /// state differ, or if this rank lacks values of the state that the new layout
 /// requires. Throws NotImplementedError for an optimizer other than SGD, Adam,
-/// AdamW, Adagrad, RMSprop and LBFGS. (Not in Python, where optimizers are
-/// recreated.)
+/// AdamW, Adagrad, RMSprop and LBFGS. (Not in Python, where a program creates
+/// the optimizer again.)
 DTENSOR_API void distribute_optimizer_state(torch::optim::Optimizer& optimizer);
 
 } // namespace dtensor

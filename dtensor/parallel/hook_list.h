@@ -64,7 +64,7 @@ using HeldArg = std::conditional_t<
 
 } // namespace detail
 
-/// Hooks of one module. They get only tensors, which they may replace through
+/// Hooks of one module. A hook gets only tensors, which it may replace through
 /// the pointers.
 class DTENSOR_API ModuleHooks {
  public:

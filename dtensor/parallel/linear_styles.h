@@ -34,8 +34,8 @@ struct ColwiseOptions {
   /// queries.
   int64_t num_query_heads = 0;
   /// Number of equal blocks of output features to shard separately, so that
-  /// each rank has a shard of each block: 3 for a fused projection of queries,
-  /// keys and values, 2 for a gated MLP.
+  /// each rank has a shard of each block. Use 3 for a fused projection of
+  /// queries, keys and values, and 2 for a gated MLP.
   int64_t fused_projections = 1;
 };
 
@@ -52,9 +52,9 @@ struct ColwiseOptions {
 /// enable_gqa requires. For example, three key heads that nine query heads
 /// share on two ranks are 0 0 0 1 1 (for five query heads) and 1 2 2 2 (for
 /// four). apply() throws ValueError for a num_query_heads that is not a
-/// multiple of the key/value heads, and for num_query_heads together with
-/// fused_projections or an output layout other than the default. It throws
-/// NotImplementedError for num_query_heads with an Embedding.
+/// multiple of the key/value heads. num_query_heads together with
+/// fused_projections, or with an output layout other than the default, is a
+/// ValueError, too. num_query_heads with an Embedding is a NotImplementedError.
 /// For a Conv of one group, weight and bias are S(0), input R, output S(1).
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, which has none of
 /// multiple_of, num_query_heads and fused_projections.

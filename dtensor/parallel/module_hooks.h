@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Forward hooks for modules. torch::nn::Module has none, so a style that acts
+// Forward hooks for modules. torch::nn::Module has no hooks. A style that acts
 // on a module's inputs or outputs (PrepareModuleInput, or any style for a
-// module without parameters) needs a module declared with DTENSOR_MODULE:
+// module without parameters) therefore needs a module declared with
+// DTENSOR_MODULE:
 //
 //   struct AttentionImpl : torch::nn::Module {
 //     torch::Tensor forward(torch::Tensor x);
@@ -12,8 +13,8 @@
 // runs the hooks around forward, also inside Sequential. Calls must pass all
 // arguments of forward, including those with defaults. An overloaded or
 // templated forward keeps all its signatures, but must be called as
-// ->forward(): as in LibTorch, Sequential, AnyModule and the holder's call
-// operator do not support it.
+// ->forward(). As in LibTorch, Sequential, AnyModule and the holder's call
+// operator do not support such a forward.
 #pragma once
 
 #include <ATen/core/Tensor.h>

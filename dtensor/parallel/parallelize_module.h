@@ -72,11 +72,11 @@ struct ParallelizeOptions {
 /// are split at dots; each component matches the children's names at that level
 /// with *, ?, [seq] and [!seq]. "" is the root module. An undefined mesh
 /// means the current mesh (comm/mesh_scope.h).
-/// Throws ValueError for a mesh that is not 1-D, a root_mesh of which `mesh` is
-/// not a dimension, and a pattern that matches nothing (the message lists the
-/// names at that level). Throws NotImplementedError for a style that does not
-/// support its module, and RuntimeError for a module that would be styled
-/// twice.
+/// Throws ValueError for a mesh that is not 1-D, and for a root_mesh of which
+/// `mesh` is not a dimension. A pattern that matches nothing is a ValueError
+/// that lists the names at that level. Throws NotImplementedError for a style
+/// that does not support its module, and RuntimeError for a module that would
+/// be styled twice.
 /// Python: torch.distributed.tensor.parallel.parallelize_module.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,

@@ -43,8 +43,9 @@ struct PrepareModuleInputOptions {
 };
 
 /// Redistributes the inputs of a module. Throws ValueError if the two lists
-/// differ in length, or if forward is called with a different number of
-/// tensors.
+/// differ in length, if only one of them has nullopt for a tensor, or if
+/// forward is called with a different number of tensors. apply() throws
+/// NotImplementedError for a module without hooks.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleInput.
 class DTENSOR_API PrepareModuleInput : public ParallelStyle {
  public:
@@ -65,7 +66,8 @@ struct PrepareModuleOutputOptions {
   bool use_local_output = true;
 };
 
-/// Redistributes the outputs of a module.
+/// Redistributes the outputs of a module. Throws the errors of
+/// PrepareModuleInput, for the results of forward.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleOutput.
 class DTENSOR_API PrepareModuleOutput : public ParallelStyle {
  public:
@@ -87,7 +89,8 @@ struct PrepareModuleInputOutputOptions {
   bool use_local_output = true;
 };
 
-/// Combines PrepareModuleInput and PrepareModuleOutput.
+/// Combines PrepareModuleInput and PrepareModuleOutput, and throws their
+/// errors.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleInputOutput.
 class DTENSOR_API PrepareModuleInputOutput : public ParallelStyle {
  public:

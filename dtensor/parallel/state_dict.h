@@ -71,7 +71,7 @@ DTENSOR_API void set_model_state_dict(
 /// "state.w1.weight.exp_avg", and all options of their groups, under names like
 /// "param_groups.w1.weight.lr". Numbers and flags are 0-dim tensors; "betas" is
 /// a tensor of two numbers. LBFGS has vectors that concatenate all parameters
-/// in order. They are under the name of the first parameter:
+/// in order. These vectors are under the name of the first parameter:
 /// "state.w1.weight.d", "state.w1.weight.old_dirs.0". Its option
 /// "line_search_fn" is a flag.
 /// Throws NotImplementedError for an optimizer other than SGD, Adam, AdamW,

@@ -28,10 +28,10 @@ namespace dtensor {
 /// tensor. Tie modules before fully_shard, replicate and the optimizer; styles
 /// may come before or after. LibTorch's clone() copies a shared parameter once
 /// per module, so tie the clone again.
-/// Throws ValueError if either module has no weight or the sizes differ,
-/// NotImplementedError if `module` is not a module of torch::nn (use
-/// tie_parameter, since its member is unknown), and RuntimeError if a member of
-/// either module is not its registered parameter.
+/// Throws ValueError if either module has no weight or the sizes differ, and
+/// RuntimeError if a member of either module is not its registered parameter.
+/// Throws NotImplementedError if `module` is not a module of torch::nn: its
+/// member is unknown, so use tie_parameter().
 /// Python: lm_head.weight = embedding.weight.
 DTENSOR_API void tie_weights(
     torch::nn::Module& module,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that a file may call. The author of a graph or a script chooses its
 // operators, and the dispatcher also has operators that read and write files,
-// replace a tensor's storage or skip bounds checks. A reader of programs asks
-// before it calls an operator that a file names:
+// replace a tensor's storage or skip bounds checks. Code that reads a program
+// must therefore check each operator that the file names:
 //
 //   if (!only_computes(op.schema())) { ... refuse the file ... }
 #pragma once

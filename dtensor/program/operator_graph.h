@@ -2,14 +2,15 @@
 // OperatorGraph: the operator calls of a model, described by a program that
 // reads them from a format of its own. find_tp_plan() finds a plan in it.
 //
-//   OperatorGraph graph;                            // relu(x @ up.t()) @
-//   down.t() const auto x = graph.add_input(torch::empty({8, 16},
-//   torch::kMeta)); const auto up = graph.add_input(model->up->weight); const
-//   auto down = graph.add_input(model->down->weight); const auto h =
-//   graph.add_call(linear, {x, up, c10::IValue()}); const auto a =
-//   graph.add_call(relu, {h}); graph.outputs = {graph.add_call(linear, {a,
-//   down, c10::IValue()})}; std::cout << find_tp_plan(graph, *model);       //
-//   up colwise, down rowwise
+//   // relu(x @ up.t()) @ down.t()
+//   OperatorGraph graph;
+//   const auto x = graph.add_input(torch::empty({8, 16}, torch::kMeta));
+//   const auto up = graph.add_input(model->up->weight);
+//   const auto down = graph.add_input(model->down->weight);
+//   const auto h = graph.add_call(linear, {x, up, c10::IValue()});
+//   const auto a = graph.add_call(relu, {h});
+//   graph.outputs = {graph.add_call(linear, {a, down, c10::IValue()})};
+//   std::cout << find_tp_plan(graph, *model);   // up colwise, down rowwise
 //
 // The values of a graph are tensors. Sizes and other numbers are constants, for
 // inputs of one size.
@@ -48,16 +49,18 @@ struct DTENSOR_API OperatorGraph {
 
   /// Call of an operator.
   struct Call {
-    /// Nothing stands for code without a description, such as a branch that
-    /// depends on data: weights that it uses stay unsharded.
+    /// The operator. nullopt stands for code that cannot be described, such as
+    /// a branch that depends on data: weights that the code uses stay
+    /// unsharded.
     std::optional<c10::OperatorHandle> op;
-    /// One for each argument of the schema, including those with defaults.
+    /// One argument for each in the schema, including those with defaults.
     std::vector<Argument> args;
-    /// Tensors of each result in the schema; nothing for one that is not used.
-    /// A call that writes to a tensor returns a new value for it.
+    /// Tensors of each result in the schema; nullopt for a tensor that is not
+    /// used. A call that writes to a tensor returns a new value for that
+    /// tensor.
     std::vector<std::vector<std::optional<Value>>> results;
-    /// Full name of the module that makes the call. If modules share a weight,
-    /// the call belongs to this one.
+    /// Full name of the module that makes the call. If several modules share a
+    /// weight, the plan names this module for the call.
     std::string module;
   };
 

@@ -28,7 +28,7 @@ namespace dtensor {
 /// columns (colwise), and the weight of the second by rows (rowwise). All
 /// values in between stay sharded without communication. Several colwise
 /// products may lead to one rowwise product. The search applies the operators'
-/// sharding rules on meshes of several sizes. They also give the unit that
+/// sharding rules on meshes of several sizes. The rules also give the unit that
 /// keeps each attention head on one rank, so the plan is valid for any number
 /// of ranks.
 ///

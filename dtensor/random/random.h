@@ -12,7 +12,8 @@
 //   torch::nn::init::xavier_uniform_(weight);   // so is a DTensor weight
 //
 // All ranks must call the same random operators in the same order, including
-// ranks outside an operator's mesh. Operators throw for a `generator` argument.
+// ranks outside an operator's mesh. Operators throw ValueError for a
+// `generator` argument.
 #pragma once
 
 #include <dtensor/tensor/factories.h>

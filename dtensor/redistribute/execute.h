@@ -10,9 +10,9 @@ namespace dtensor {
 
 /// Redistributes `local`, the local tensor in layout `from` (shape
 /// from->local_sizes()), and returns the local tensor in layout `to`. The
-/// result never shares memory with other ranks. It is `local` itself if the
-/// plan is empty, and otherwise a new tensor with its dimensions in the memory
-/// order of `to`. Every rank of the mesh must call this function; a rank
+/// result never shares memory with other ranks. With an empty plan, the result
+/// is `local` itself; otherwise it is a new tensor with its dimensions in the
+/// memory order of `to`. Every rank of the mesh must call this function; a rank
 /// outside the mesh gets an empty tensor. Records no autograd history. Throws
 /// as plan() does, and ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(

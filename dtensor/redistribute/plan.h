@@ -48,9 +48,9 @@ using MeshDims = c10::SmallVector<int64_t, 4>;
 struct DTENSOR_API Step {
   StepKind kind = StepKind::kSlice;
   /// Mesh dimensions of the collective. Placements on other mesh dimensions
-  /// stay. There is one exception, an all_to_all in which ranks send only what
-  /// others need: its mesh dimensions may also stay, or change to R, and other
-  /// mesh dimensions may change from R to a shard.
+  /// stay, except in an all_to_all in which ranks send only what others need.
+  /// There, a mesh dimension of the collective may also keep its placement or
+  /// change to R, and another mesh dimension may change from R to a shard.
   MeshDims mesh_dims;
   /// The full layouts before and after this step.
   Placements before;
@@ -59,7 +59,7 @@ struct DTENSOR_API Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The result of plan(). Without steps if the layouts are equal.
+/// The result of plan(). Has no steps if the layouts are equal.
 struct DTENSOR_API Plan {
   std::vector<Step> steps;
   /// Bytes that a rank sends if every collective is bandwidth-optimal. Uneven
@@ -74,15 +74,14 @@ struct DTENSOR_API Plan {
   int64_t collectives() const;
 };
 
-/// Returns the steps from the layout of `from` to that of `to`. Both must
+/// Returns the steps from the layout of `from` to that of `to`. Both specs must
 /// describe the same tensor on the same mesh. Among all sequences of steps, the
 /// plan has the least modelled time, then the fewest collectives, then the
-/// fewest steps. Few bytes therefore get the fewest collectives, many bytes the
-/// fewest bytes. A step may change any mesh dimension, also one with the same
-/// placement in both layouts. Mesh dimensions of size 1 need no step. Throws
-/// ValueError for
-/// different meshes, sizes or dtypes, and for different reductions on one mesh
-/// dimension:
+/// fewest steps. A small tensor therefore gets the plan with the fewest
+/// collectives, a large tensor the plan that sends the fewest bytes. A step may
+/// change any mesh dimension, also one with the same placement in both layouts.
+/// Mesh dimensions of size 1 need no step. Throws ValueError for different
+/// meshes, sizes or dtypes, and for different reductions on one mesh dimension:
 ///   [redistribute] cannot go from [P(sum)] to [P(max)] on mesh dim "tp": ...
 /// Plans are cached per rank and pair of specs, in a bounded cache.
 DTENSOR_API std::shared_ptr<const Plan> plan(
@@ -102,10 +101,10 @@ DTENSOR_API double redistribute_cost(const SpecPtr& from, const SpecPtr& to);
 ///   all_gather dims 0, 1 on "dp", "tp": S(0) S(1) -> R R
 DTENSOR_API std::string to_string(const Plan& plan, const DeviceMesh& mesh);
 
-/// Prints plan(from, to) with its collectives, bytes and modelled time, and the
-/// cheapest plans under other prices, with the time that they would take: with
-/// the fewest collectives, with the fewest bytes, and with collectives over one
-/// mesh dimension at a time. Throws as plan() does.
+/// Prints plan(from, to) with its collectives, bytes and modelled time. For
+/// comparison, also prints the plans with the fewest collectives, with the
+/// fewest bytes, and with collectives over one mesh dimension at a time, with
+/// their times. Throws as plan() does.
 DTENSOR_API std::string explain_plan(const SpecPtr& from, const SpecPtr& to);
 
 } // namespace dtensor

@@ -2,9 +2,9 @@
 // Lets torch::autograd::Function accept a variable declared as DTensor.
 //
 // LibTorch recognizes the tensors among the arguments of Function::apply by
-// their exact type. It passes on an argument of a derived class, but drops the
-// gradient silently. The specialization below makes Function treat a DTensor as
-// a tensor.
+// their exact type. Function passes on an argument of a derived class, but
+// drops the gradient silently. The specialization below makes Function treat a
+// DTensor as a tensor.
 //
 //   DTensor x = distribute_tensor(...);
 //   auto y = Square::apply(x);   // y's gradient reaches x

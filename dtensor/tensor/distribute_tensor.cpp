@@ -105,8 +105,8 @@ at::Tensor scatter_to_ranks(
     auto& group = get_group(spec->mesh(), m);
     DTENSOR_CHECK_VALUE(
         src_data_rank >= 0 && src_data_rank < group.size(),
-        "[{}] src_data_rank {} is out of range for mesh dim {} of size {}. It "
-        "is a rank within each mesh dimension.",
+        "[{}] src_data_rank {} is out of range for mesh dim {} of size {}. "
+        "Pass a position along the mesh dimension, from 0.",
         kDistributeTensor,
         src_data_rank,
         spec->mesh().dim_label(m),
@@ -167,7 +167,7 @@ at::Tensor distribute_tensor(
   DTENSOR_CHECK(
       tensor.is_leaf(),
       "[{}] the tensor is not a leaf of the autograd graph, and distributing "
-      "it would break the graph. Use DTensor::from_local, or detach() it.",
+      "it would break the graph. Use from_local, or detach() it.",
       kDistributeTensor);
   const auto layout = normalize_placements(
       mesh,

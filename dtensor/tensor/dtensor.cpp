@@ -21,7 +21,7 @@ namespace {
 [[noreturn]] void refuse_plain(const at::Tensor& t) {
   DTENSOR_THROW_TYPE(
       "[DTensor] the tensor is {}. Make it a DTensor with distribute_tensor or "
-      "DTensor::from_local.",
+      "from_local.",
       t.defined() ? "plain" : "undefined");
 }
 
@@ -57,7 +57,8 @@ DTensor::DTensor(
       !spec->mesh().contains_this_rank() ||
           local.sizes() == spec->local_sizes(),
       "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
-      "Shard it as torch.chunk does.",
+      "Pass a local tensor of that shape (Shard gives the shapes of "
+      "torch.chunk).",
       kWhere,
       local.sizes(),
       spec->mesh().get_rank(),

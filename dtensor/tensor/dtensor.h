@@ -59,14 +59,14 @@ struct RedistributeOptions {
 /// Functions with a DTensor parameter accept every distributed at::Tensor.
 class DTENSOR_API DTensor : public at::Tensor {
  public:
-  /// An undefined tensor.
+  /// Makes an undefined tensor.
   DTensor() = default;
   /// Wraps `t`, which must be distributed. Throws TypeError if `t` is plain.
   DTensor(at::Tensor t); // NOLINT(google-explicit-constructor)
 
-  /// The DTensor of layout `spec` with local tensor `local`, sharing memory
-  /// with it. The result is a leaf. Throws TypeError if `local` is a DTensor or
-  /// has another dtype, ValueError if it has another shape.
+  /// Makes the DTensor of layout `spec` with local tensor `local`, whose memory
+  /// it shares. The result is a leaf. Throws TypeError if `local` is a DTensor
+  /// or has another dtype, ValueError if it has another shape.
   /// Python: DTensor(local_tensor, spec, requires_grad=...).
   DTensor(
       const at::Tensor& local,
@@ -101,7 +101,9 @@ class DTENSOR_API DTensor : public at::Tensor {
   at::Tensor to_local(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
 
-  /// Returns the full tensor on every rank. Differentiable.
+  /// Returns the full tensor on every rank, as a plain tensor. Differentiable:
+  /// the gradient of the full tensor is taken to be in `grad_placements`
+  /// (default: Replicate).
   /// Python: DTensor.full_tensor.
   at::Tensor full_tensor(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
@@ -130,9 +132,9 @@ class DTENSOR_API DTensor : public at::Tensor {
 /// scatters the shards and broadcasts the replicas. If `src_data_rank` is
 /// nullopt, every rank shards its own tensor, without communication. A DTensor
 /// that has this layout is returned unchanged. Throws RuntimeError for a
-/// non-leaf, ValueError for a wrong number of placements or a DTensor in
-/// another layout, IndexError for a shard dimension that the tensor does not
-/// have.
+/// non-leaf, and ValueError for a wrong number of placements or a DTensor in
+/// another layout. Throws IndexError for a shard dimension that the tensor does
+/// not have.
 /// Python: torch.distributed.tensor.distribute_tensor.
 DTENSOR_API at::Tensor distribute_tensor(
     const at::Tensor& tensor,
@@ -141,8 +143,9 @@ DTENSOR_API at::Tensor distribute_tensor(
     std::optional<int64_t> src_data_rank = 0);
 
 /// Returns the replicated DTensor of a tensor that is equal on all ranks.
-/// Shares its memory and communicates nothing. Differentiable. Equivalent to
-/// DTensor::from_local with Replicate.
+/// Shares the memory of `tensor` and communicates nothing. Differentiable.
+/// Throws TypeError if `tensor` is a DTensor.
+/// Python: DTensor.from_local with its default, Replicate.
 DTENSOR_API at::Tensor replicate_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& mesh = {});

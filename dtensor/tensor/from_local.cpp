@@ -125,7 +125,8 @@ void check_is_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == spec.local_sizes(),
       "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
-      "Shard it as torch.chunk does.",
+      "Pass a local tensor of that shape (Shard gives the shapes of "
+      "torch.chunk).",
       kFromLocal,
       local.sizes(),
       spec.mesh().get_rank(),

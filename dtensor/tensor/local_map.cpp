@@ -124,7 +124,8 @@ DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
     DTENSOR_CHECK(
         !mesh.defined() || spec.mesh() == mesh,
         "[{}] argument {}, {}, is on a different mesh than {}, {}. Bring all "
-        "to one mesh.",
+        "to one mesh: from_local(x.full_tensor(), mesh) replicates x on a "
+        "mesh.",
         kLocalMap,
         i,
         spec,
@@ -246,9 +247,9 @@ void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     DTENSOR_CHECK_VALUE(
         !any || !spec.placements()[m].is_replicate() ||
             spec.mesh().shape()[m] == 1,
-        "[{}] argument {}, {}, requires a gradient, and other arguments or "
-        "results differ between the ranks of {}: its gradient may be a sum "
-        "over these ranks or the same on all of them. State which in "
+        "[{}] argument {}, {}, has an ambiguous gradient, since other "
+        "arguments or results differ between the ranks of {}: the gradient may "
+        "be a sum over these ranks, or the same on all of them. State which in "
         "in_grad_placements: Partial() or Replicate().",
         kLocalMap,
         i,

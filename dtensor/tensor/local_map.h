@@ -160,8 +160,9 @@ class LocalMap {
 /// find the shapes of the results.
 ///
 /// Calls throw ValueError for an argument in another layout, for a wrong number
-/// of layouts, and for an ambiguous gradient (LocalMapOptions); TypeError if an
-/// argument with a layout is a plain tensor, and if `fn` returns a DTensor.
+/// of layouts, and for an ambiguous gradient (LocalMapOptions). Calls throw
+/// TypeError if an argument with a layout is a plain tensor, and if `fn`
+/// returns a DTensor.
 /// Python: torch.distributed.tensor.experimental.local_map.
 template <class Fn>
 auto local_map(

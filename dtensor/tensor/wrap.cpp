@@ -19,10 +19,10 @@ namespace {
 
 constexpr const char* kNoData =
     "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
-    "spread over ranks. Use to_local() for the local tensor, full_tensor() for "
-    "the full tensor, and DTensor(t) to print it. To save a model, call "
-    "save_checkpoint, or torch::save what get_model_state_dict(model, "
-    "{.full_state_dict = true}) returns.";
+    "spread over ranks. Call to_local() for the local tensor, or full_tensor() "
+    "for the full tensor. To print a DTensor in C++, print DTensor(t). To save "
+    "a model, call save_checkpoint (C++), or save what get_model_state_dict() "
+    "returns with full_state_dict = true.";
 
 // Keys of lazily conjugated or negated tensors: is_conj() and is_neg().
 constexpr c10::DispatchKeySet kLazyValues{
@@ -150,9 +150,9 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
 // local kernels can cause this error.
 [[noreturn]] void refuse_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_THROW_VALUE(
-      "[DTensor] local tensor {} does not match {}; this rank has {} of it. "
-      "Return the shape and dtype of the layout from the rule or local kernel "
-      "that you registered; if you registered none, please report this.",
+      "[DTensor] local tensor {} does not match {}; this rank has {} of it. If "
+      "you registered a rule or local kernel, return the shape and dtype of "
+      "the layout from it; otherwise, please report this.",
       shape_text(local.scalar_type(), local.sizes()),
       spec,
       shape_text(spec.dtype(), spec.local_sizes()));

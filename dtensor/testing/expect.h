@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Expectations on DTensors, for tests of programs that use dtensor. They throw
-// c10::Error, so they work under any test framework, and a failure on one rank
-// of run_ranks ends all ranks.
+// Expectations on DTensors, for tests of programs that use dtensor. The
+// expectations throw c10::Error, so they work under any test framework. A
+// failure on one rank of run_ranks ends all ranks.
 //
 //   run_ranks(2, [] {
 //     auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
@@ -27,14 +27,14 @@
 namespace dtensor::testing {
 
 /// Returns standard normal numbers that depend only on shape, dtype and seed.
-/// They are the same on every rank, whatever the rank drew before.
+/// The numbers are the same on every rank, whatever the rank drew before.
 DTENSOR_API at::Tensor
 seeded_randn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed);
 
 /// Throws unless `actual` has the shape and dtype of the plain `expected` and
-/// is close to it: every difference is at most atol + rtol * |expected|, and
-/// NaN equals NaN. If `actual` is a DTensor, its full tensor is compared, and
-/// all ranks of its mesh must make the call. The error names the largest
+/// close values. Every difference must be at most atol + rtol * |expected|; NaN
+/// equals NaN. If `actual` is a DTensor, its full tensor is compared, and all
+/// ranks of its mesh must make the call. The error names the largest
 /// difference.
 DTENSOR_API void expect_close(
     const at::Tensor& actual,

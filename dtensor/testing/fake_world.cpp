@@ -69,7 +69,7 @@ void with_fake_world(
   DTENSOR_CHECK(
       !detail::is_rank(),
       "[with_fake_world] called from inside a rank. Ranks cannot be nested: "
-      "call it outside of them.");
+      "call this function outside of ranks.");
   const FakeRank fake(rank, world_size);
   fn();
 }

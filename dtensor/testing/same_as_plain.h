@@ -30,9 +30,9 @@ namespace dtensor::testing {
 DTENSOR_API at::Tensor
 in_layout(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout);
 
-/// The function under test. It is called repeatedly, on plain tensors and on
-/// DTensors, and must compute the same values each time. It may return
-/// undefined tensors.
+/// The function under test. The function is called repeatedly, on plain tensors
+/// and on DTensors, and must compute the same values each time. The function
+/// may return undefined tensors.
 using TensorFunction =
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 

@@ -32,9 +32,9 @@ struct WeightSource {
   /// True if the file stores the transposed matrix, as for the weights of
   /// GPT-2's Conv1D.
   bool transposed = false;
-  /// Number of attention heads if the file interleaves the rows of each head,
-  /// so that rows of the first and the second half alternate, as for queries
-  /// and keys of Llama in GGUF. 0: not interleaved.
+  /// Number of attention heads if the file interleaves the rows of each head.
+  /// Rows of the first and the second half then alternate, as for queries and
+  /// keys of Llama in GGUF. 0: not interleaved.
   int64_t interleaved_heads = 0;
 };
 
@@ -48,7 +48,8 @@ struct LoadWeightsOptions {
   /// Patterns, with * and ? as in plans, of names in the file that are not
   /// loaded.
   std::vector<std::string> ignored = {};
-  /// If true, all other names in the file must be in the model.
+  /// If true, every name in the file that is not `ignored` must be in the
+  /// model.
   bool strict = true;
 };
 
@@ -57,9 +58,9 @@ struct LoadWeightsOptions {
 /// not change. Ranks do not wait for each other.
 ///
 /// Throws ValueError and changes nothing if the file does not fit. The message
-/// lists all names that are missing in the file, names that are missing in the
-/// model (if strict), shapes that differ, and complex weights for real tensors.
-/// A weight in an unsupported format also throws ValueError.
+/// lists names that are missing in the file or (if strict) in the model, shapes
+/// that differ, and complex weights for real tensors. A weight in an
+/// unsupported format also throws ValueError.
 DTENSOR_API void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,

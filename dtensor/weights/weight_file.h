@@ -117,12 +117,12 @@ using WeightFilePtr = std::shared_ptr<const WeightFile>;
 /// Sharded tensors written by torch.distributed.checkpoint's
 /// HuggingFaceStorageWriter or by save_checkpoint are read as full tensors.
 ///
-/// Throws ValueError if a file is missing, not a regular file, or malformed:
-/// offsets that are outside the file, misaligned (GGUF), overlapping or with
-/// gaps; duplicate names or keys; unknown types; missing pieces. The message
-/// names the file and the position in it. Also throws ValueError for a GGUF
-/// model that is split into several files, and for an index that names a file
-/// outside its folder.
+/// Throws ValueError if a file is missing, not a regular file, or malformed. A
+/// file is malformed if offsets are outside the file, misaligned (GGUF),
+/// overlapping or with gaps, if names or keys repeat, if a type is unknown, or
+/// if pieces are missing. The message names the file and the position in the
+/// file. Also throws ValueError for a GGUF model that is split into several
+/// files, and for an index that names a file outside its folder.
 DTENSOR_API WeightFilePtr open_weights(const std::string& path);
 
 } // namespace dtensor

@@ -126,8 +126,8 @@ WeightNames gguf_names(const WeightFile& file) {
   const bool is_llama = architecture == "llama";
   DTENSOR_CHECK_VALUE(
       is_llama || architecture == "bert" || architecture == "gpt2",
-      "[gguf_names] {} has architecture {}, which is not supported "
-      "(supported: llama, bert, gpt2). Pass your own function of names.",
+      "[gguf_names] {} has architecture {}, which is not supported (supported: "
+      "llama, bert, gpt2). Pass a WeightNames function of your own.",
       file.path(),
       detail::quoted_json(architecture));
   const auto& renames = is_llama ? llama_renames()

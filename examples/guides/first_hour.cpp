@@ -56,7 +56,7 @@ void values(const DeviceMesh& mesh) {
   Tensor x = distribute_tensor(torch::ones({4, 6}), mesh, {Shard(0)});
   std::ostringstream out;
   throws([&] { return x.data_ptr(); }, "data_ptr() and storage() do not exist");
-  throws([&] { out << x; }, "DTensor(t) to print it");
+  throws([&] { out << x; }, "print DTensor(t)");
   // [values]
   out << DTensor(x);                     // the layout, then the local shard
   Tensor unsharded = full_tensor(x);     // plain, all values, on every rank

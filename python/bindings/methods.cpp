@@ -100,14 +100,16 @@ void check_reachable(PlacementsRef from, PlacementsRef to) {
         from[i],
         " to ",
         to[i],
-        ", redistributing to Partial is for internal use only!");
+        ", redistributing to Partial is for internal use only! Redistribute to "
+        "Shard or Replicate.");
   }
 }
 
 at::Tensor redistributed(const DTensor& tensor, const Arguments<5>& arguments) {
   TORCH_CHECK(
       !arguments[1].is_none(),
-      "[redistribute] placements is needed for redistribute!");
+      "[redistribute] placements is needed for redistribute! Pass one for each "
+      "mesh dimension.");
   const auto layout = to_placements(arguments[1]);
   check_reachable(tensor.placements(), layout);
   RedistributeOptions options;
@@ -152,13 +154,14 @@ const at::Tensor& plain_tensor(py::handle local) {
   if (!THPVariable_Check(local.ptr())) {
     throw py::type_error(
         "[from_local] expected a torch.Tensor, got " +
-        py::repr(py::type::handle_of(local)).cast<std::string>() + ".");
+        py::repr(py::type::handle_of(local)).cast<std::string>() +
+        ". Pass the local tensor of this rank.");
   }
   const at::Tensor& tensor = THPVariable_Unpack(local.ptr());
   TORCH_CHECK(
       !is_dtensor(tensor),
       "[from_local] the local_tensor argument only accepts torch.Tensor but "
-      "got DTensor value.");
+      "got DTensor value. Call redistribute() to change its layout.");
   return tensor;
 }
 

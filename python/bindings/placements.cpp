@@ -90,7 +90,8 @@ Placement to_placement(py::handle placement) {
   }
   throw py::type_error(
       "[placements] expected Shard, Replicate or Partial, got " +
-      py::repr(placement).cast<std::string>() + ".");
+      py::repr(placement).cast<std::string>() +
+      ". Pass one placement for each mesh dimension.");
 }
 
 Placements to_placements(py::handle placements) {

@@ -48,7 +48,8 @@ const at::Tensor& tensor_in(py::handle value, const char* what) {
     throw py::type_error(
         std::string("[parallelize_module] expected ") + what +
         " that is a torch.Tensor, got " +
-        py::repr(py::type::handle_of(value)).cast<std::string>() + ".");
+        py::repr(py::type::handle_of(value)).cast<std::string>() +
+        ". Style modules whose first input and output are tensors.");
   }
   return THPVariable_Unpack(value.ptr());
 }

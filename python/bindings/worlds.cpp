@@ -167,7 +167,8 @@ void bind_worlds(py::module_& module) {
   module.def("get_world_size", &get_world_size);
   module.def("make_mesh", &make_mesh);
   module.def("c10d_backend", [](const std::vector<int64_t>& ranks) {
-    return without_gil([&] { return c10d_backend(new_group(ranks, "c10d")); });
+    return without_gil(
+        [&] { return c10d_backend(new_group(ranks, "process group")); });
   });
 }
 

@@ -32,7 +32,7 @@ def manual_seed(seed: int, device_mesh: DeviceMesh) -> None:
     if device_mesh.get_coordinate() is None:
         raise RuntimeError(
             "[manual_seed] manual_seed requires the current rank to be a part "
-            "of the device mesh"
+            "of the device mesh. Call it on ranks of the mesh only."
         )
     _C.manual_seed(seed)
 

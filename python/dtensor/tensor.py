@@ -255,6 +255,6 @@ def distribute_tensor(
         raise ValueError(
             "[distribute_tensor] `placements` must have the same length as "
             f"`device_mesh.ndim`! Found placements length: {len(placements)}, and "
-            f"device_mesh.ndim: {mesh.ndim}."
+            f"device_mesh.ndim: {mesh.ndim}. Pass one placement per mesh dimension."
         )
     return _C.distribute_tensor(tensor, mesh, placements, src_data_rank)

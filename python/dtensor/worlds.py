@@ -168,7 +168,8 @@ def current_mesh(device_mesh: DeviceMesh | None) -> DeviceMesh:
         device_mesh = _mesh_resources.get_current_mesh()
     if not isinstance(device_mesh, DeviceMesh):
         raise TypeError(
-            f"[device_mesh] expected a DeviceMesh, got {type(device_mesh)}."
+            f"[device_mesh] expected a DeviceMesh, got {type(device_mesh)}. "
+            "Pass a mesh from init_device_mesh()."
         )
     return device_mesh
 

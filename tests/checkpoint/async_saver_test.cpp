@@ -91,7 +91,8 @@ TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
     });
     const auto own = "[save_checkpoint] cannot make the folder " +
         (folder / "gone/.one.saving") +
-        ": No such file or directory. Earlier checkpoints are unchanged.";
+        ": No such file or directory. Save again once this is corrected; "
+        "earlier checkpoints are unchanged.";
     EXPECT_EQ(
         error,
         get_rank() == 0 ? own
@@ -154,7 +155,8 @@ TEST(AsyncSaverTest, KeepsTheOldCheckpointIfARankCannotWrite) {
     const auto own = "[save_checkpoint] cannot write " +
         folder.operator/(
             ".one.saving/shard-00001-model-00001-of-00001.safetensors") +
-        ": File too large. Earlier checkpoints are unchanged.";
+        ": File too large. Save again once this is corrected; earlier "
+        "checkpoints are unchanged.";
     return rank == 0
         ? own
         : "[save_checkpoint] " + path + " was not saved. rank 0: " + own;

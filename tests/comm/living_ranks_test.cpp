@@ -124,8 +124,8 @@ TEST(LivingRanks, EndWithARunThatFails) {
   EXPECT_EQ(
       error_of([&] { group->barrier(); }),
       "[barrier] group \"tp\" belongs to rank 0 of a set of Ranks that has "
-      "ended, but this thread is not a rank. Build one model per rank, inside "
-      "run_ranks, and take plain tensors out of it.");
+      "ended, but this thread is not a rank. Build one model per rank, in the "
+      "function that the ranks run, and return only plain tensors from it.");
 }
 
 TEST(LivingRanks, RunOneFunctionAtATime) {
@@ -157,11 +157,11 @@ TEST(LivingRanks, DoNotNest) {
   EXPECT_EQ(
       error_of([&] { outer.run([&] { outer.run([] {}); }); }),
       "[Ranks::run] 1 of 1 ranks failed. rank 0: [Ranks::run] called from rank "
-      "0 of 1. Ranks cannot be nested: call it outside of them.");
+      "0 of 1. Ranks cannot be nested: call this function outside of ranks.");
   EXPECT_EQ(
       error_of([] { run_ranks(1, [] { const Ranks inner(2); }); }),
       "[run_ranks] 1 of 1 ranks failed. rank 0: [Ranks] called from rank 0 of "
-      "1. Ranks cannot be nested: call it outside of them.");
+      "1. Ranks cannot be nested: call this function outside of ranks.");
   EXPECT_EQ(
       error_of<c10::ValueError>([] { const Ranks none(0); }),
       "[Ranks] the number of ranks must be positive: 0. Pass at least 1.");
@@ -187,8 +187,8 @@ TEST(LivingRanks, LiveBesideOthers) {
   EXPECT_EQ(
       text,
       "[barrier] group \"tp\" belongs to rank 0 of another set of Ranks, but "
-      "this is rank 0. Build one model per rank, inside run_ranks, and take "
-      "plain tensors out of it.");
+      "this is rank 0. Build one model per rank, in the function that the "
+      "ranks run, and return only plain tensors from it.");
 }
 
 int64_t threads_of_the_program() {

@@ -17,8 +17,8 @@ namespace TEST_SOURCE {
 using test::error_of;
 
 const char* const kAdvice =
-    ". Build one model per rank, inside run_ranks, and take plain tensors out "
-    "of it.";
+    ". Build one model per rank, in the function that the ranks run, and "
+    "return only plain tensors from it.";
 
 GroupPtr tp() {
   std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));

@@ -131,9 +131,8 @@ TEST(PerDeviceBackend, WithoutTheCpuGoesOverTheFirst) {
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { group.broadcast(torch::ones(2), 0); }),
         "[broadcast] no backend for tensors on cpu on \"tp\": this world has "
-        "\"meta:fake\". Add one in DTENSOR_BACKEND or "
-        "ProcessGroupOptions::backend, \"meta:fake,cpu:...\", or move the "
-        "tensor.");
+        "\"meta:fake\". Add one to DTENSOR_BACKEND or to the backend of "
+        "init_process_group, \"meta:fake,cpu:...\", or move the tensor.");
   });
 }
 

@@ -53,7 +53,7 @@ TEST(Ranks, DoNotNest) {
         });
       }),
       "[run_ranks] 1 of 2 ranks failed. rank 1: [run_ranks] called from rank 1 "
-      "of 2. Ranks cannot be nested: call it outside of them.");
+      "of 2. Ranks cannot be nested: call this function outside of ranks.");
 }
 
 TEST(Ranks, TakeOverGradAndInferenceMode) {

@@ -39,7 +39,7 @@ TEST(Timeout, NamesTheMissingRanks) {
       }),
       "[run_ranks] 1 of 3 ranks failed. rank 0: [barrier] timed out after 50 "
       "ms on \"tp\" waiting for ranks 1, 2. Call the same collectives on every "
-      "rank, or raise RunRanksOptions::timeout.");
+      "rank, or raise the timeout of run_ranks.");
 }
 
 using std::chrono::milliseconds;
@@ -135,8 +135,8 @@ TEST(Timeout, MayBeTheLongestPossible) {
 TEST(Timeout, IsReportedEvenIfTheRankCaughtIt) {
   const std::string caught =
       "rank 0 caught: [barrier] timed out after 50 ms on \"tp\" waiting for "
-      "rank 1. Call the same collectives on every rank, or raise "
-      "RunRanksOptions::timeout.; ";
+      "rank 1. Call the same collectives on every rank, or raise the timeout "
+      "of run_ranks.; ";
   EXPECT_EQ(
       error_of([] {
         std::atomic<bool> wait_error{false};

@@ -115,8 +115,8 @@ TEST(World, ScopesRejectInvalidRanks) {
         "nested: use a thread for each.");
     EXPECT_EQ(
         error_of([] { run_ranks(2, [] {}); }),
-        "[run_ranks] called from rank 1 of 2. Ranks cannot be nested: call it "
-        "outside of them.");
+        "[run_ranks] called from rank 1 of 2. Ranks cannot be nested: call "
+        "this function outside of ranks.");
   }
   world->end();
   EXPECT_EQ(
@@ -129,8 +129,8 @@ TEST(World, MakesGroupsForItsOwnRankAlone) {
   EXPECT_EQ(
       error_of([&] { world->new_group({1}, "tp"); }),
       "[new_group] the world belongs to rank 1, but this thread is not a rank. "
-      "Build one model per rank, inside run_ranks, and take plain tensors out "
-      "of it.");
+      "Build one model per rank, in the function that the ranks run, and "
+      "return only plain tensors from it.");
 }
 
 // A world lives as long as any of its groups.

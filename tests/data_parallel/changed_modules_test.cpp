@@ -134,7 +134,7 @@ TEST(ChangedUnits, AreNotCloned) {
     EXPECT_EQ(
         error_of([&] { linear->clone(); }),
         "[set_data] cannot assign the data of a fully_shard parameter, f64[6, "
-        "6] on (dp=2): S(0), to another tensor: it would not be gathered. "
+        "6] on (dp=2): S(0), to another tensor, which would not be gathered. "
         "Instead of cloning a module, create a new one, call fully_shard for "
         "it, and then set_model_state_dict.");
     torch::nn::LinearImpl same(*linear); // shares the parameters

@@ -60,7 +60,7 @@ TEST(CheckReplicas, FindsAReplicaOfAShardThatDiffers) {
               "the ranks of mesh dimension \"repeat\": the f64[10] of rank 3 "
               "differs by up to 0.5 from that of rank 1. Seed all ranks alike "
               "before the model is made, load the same weights on all of them, "
-              "and write to it on all or on none.");
+              "and write to the parameter on all or on none.");
   });
 }
 

@@ -190,8 +190,9 @@ TEST(DistributeOptimizerState, IsNamedInTheErrorOfAStepWithoutIt) {
       if (name != "LBFGS") { // LBFGS computes a new state from it
         EXPECT_NE(
             text.find(
-                " For optimizer state created before the parameter became a "
-                "DTensor, call distribute_optimizer_state(optimizer)."),
+                " If the optimizer took steps before the parameter became a "
+                "DTensor, call distribute_optimizer_state(optimizer) (C++), or "
+                "create the optimizer again (Python)."),
             text.npos)
             << name << ": " << text;
       }

@@ -162,8 +162,8 @@ TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
         testing::MatchesRegex(
             "\\[CheckReplicas\\] the loss differs between the ranks of mesh "
             "dimension \"tp\": [0-9.]+ on rank 0; [0-9.]+ on rank 1. Compute "
-            "it from the full output: output_layouts = Replicate\\(\\), or "
-            "loss_parallel\\(\\). Set losses = false if each of these ranks "
+            "the loss from the full output: output_layouts = Replicate\\(\\), "
+            "or loss_parallel\\(\\). Set losses = false if each of these ranks "
             "has its own loss on purpose."));
   });
 }
@@ -250,8 +250,8 @@ TEST(CheckReplicas, FindsAParameterThatDiffers) {
       "[CheckReplicas] the parameter \"mlp.w2.bias\" differs between the ranks "
       "of mesh dimension \"tp\": the f64[4] of ranks 1, 3 differ by up to 0.25 "
       "from that of rank 0. Seed all ranks alike before the model is made, "
-      "load the same weights on all of them, and write to it on all or on "
-      "none.",
+      "load the same weights on all of them, and write to the parameter on all "
+      "or on none.",
       [](const DeviceMesh& mesh) {
         auto model = classifier(mesh);
         add_to_local(model->mlp->w2->bias, get_rank() % 2 == 0 ? 0 : 0.25);
@@ -265,8 +265,8 @@ TEST(CheckReplicas, FindsAPlainParameterThatDiffers) {
       "[CheckReplicas] the parameter \"w1.weight\" differs between the ranks "
       "of mesh dimension \"tp\": the f64[8, 4] of rank 1 differs by up to 0.5 "
       "from that of rank 0. Seed all ranks alike before the model is made, "
-      "load the same weights on all of them, and write to it on all or on "
-      "none.",
+      "load the same weights on all of them, and write to the parameter on all "
+      "or on none.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
         const torch::NoGradGuard no_grad;
@@ -318,8 +318,8 @@ TEST(CheckReplicas, FindsAGradientThatOneRankChanged) {
         error_of([&] { check.finish(); }),
         "[CheckReplicas] the gradient of the parameter \"mlp.w2.bias\" differs "
         "between the ranks of mesh dimension \"tp\": f64[4] on rank 0; none on "
-        "rank 1. Run the same backward passes on these ranks, and write to it "
-        "on all or on none.");
+        "rank 1. Run the same backward passes on these ranks, and write to the "
+        "gradient on all or on none.");
   });
 }
 
@@ -345,7 +345,7 @@ TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {
       kRanks,
       "[CheckReplicas] the argument of from_local differs between the ranks of "
       "mesh dimension \"tp\": 0 on rank 0; 1 on rank 1. Pass the same tensor "
-      "on these ranks, or its actual placements.",
+      "on these ranks, or pass its actual placements.",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         CheckReplicas check(*mlp);
@@ -397,8 +397,8 @@ TEST(CheckReplicas, FindsATensorOfTheProgram) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] \"learning rate\" differs between the ranks of mesh "
-      "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute it in the same "
-      "way on these ranks.",
+      "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute the tensor in "
+      "the same way on these ranks.",
       [](const DeviceMesh& mesh) {
         Mlp mlp(kWidth, 8);
         CheckReplicas check(*mlp);

@@ -226,8 +226,8 @@ TEST(Explain, ReportsHowCallsAreDecided) {
   EXPECT_EQ(
       explain("_pdist_forward", {rows}).note,
       "[aten::_pdist_forward] no sharding rule; the operands are f32[4, 6] on "
-      "(tp=2): "
-      "S(0). Redistribute them to Replicate first.");
+      "(tp=2): S(0). Redistribute them to Replicate first, or call it on the "
+      "local tensors.");
   EXPECT_EQ(explain("nonzero", {rows}).by, DecidedBy::kKernel);
   EXPECT_EQ(explain("rot90", {rows}).by, DecidedBy::kOperators);
   const auto view =

@@ -479,9 +479,9 @@ TEST(Materialize, NamesMetaTensorsFromOutsideAScope) {
   linear->register_parameter("b", torch::ones({2}, at::kMeta));
   expect_error<c10::ValueError>(
       [&] { materialize(*linear); },
-      "[materialize] on the meta device, but not created in a DeferredInit "
-      "scope: b, a. Create them in one, or fill them with load_weights() or "
-      "set_model_state_dict().");
+      "[materialize] cannot materialize meta tensors that were not created in "
+      "a DeferredInit scope: b, a. Create them in a scope, or fill them with "
+      "load_weights() or set_model_state_dict().");
 }
 
 TEST(Materialize, RefusesInsideAScope) {
@@ -500,9 +500,9 @@ TEST(Materialize, RefusesChangedOutsideTensors) {
   outside.add_(1);
   expect_error<c10::Error>(
       [&] { materialize({made}); },
-      "[materialize] aten::add.Tensor was deferred by a DeferredInit scope, "
-      "and a tensor from outside the scope that it uses has been written to "
-      "since. Pass it a clone().");
+      "[materialize] aten::add.Tensor, which was deferred by a DeferredInit "
+      "scope, uses a tensor from outside the scope that has been written to "
+      "since. Pass the operator a clone() of that tensor.");
 }
 
 TEST(DeferredInit, MemoryInUseHasNoPointer) {

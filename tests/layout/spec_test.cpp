@@ -225,15 +225,16 @@ TEST(SpecErrors, ShardDimOutOfRange) {
   EXPECT_EQ(
       error(Shard(2), {8, 6}),
       "[Spec] S(2) on mesh dim \"tp\" shards a dimension that the tensor does "
-      "not have: it has 2. Use a dimension from -2 to 1.");
+      "not have: its number of dimensions is 2. Use a dimension from -2 to 1.");
   EXPECT_EQ(
       error(StridedShard(-3, 2), {8, 6}),
       "[Spec] SS(-3, sf=2) on mesh dim \"tp\" shards a dimension that the "
-      "tensor does not have: it has 2. Use a dimension from -2 to 1.");
+      "tensor does not have: its number of dimensions is 2. Use a dimension "
+      "from -2 to 1.");
   EXPECT_EQ(
       error(Shard(0), {}),
       "[Spec] S(0) on mesh dim \"tp\" shards a dimension that the tensor does "
-      "not have: it has 0. Use R.");
+      "not have: its number of dimensions is 0. Use R.");
 }
 
 TEST(SpecErrors, MixedPartials) {
@@ -242,12 +243,12 @@ TEST(SpecErrors, MixedPartials) {
   };
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { make("sum", "max"); }),
-      "[Spec] a layout cannot mix Partial reductions: P(sum) P(max). "
-      "Redistribute one of them first.");
+      "[Spec] a layout cannot mix Partial reductions: P(sum) P(max). Use one "
+      "reduction, or Replicate, on all mesh dimensions.");
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { make("max", "avg"); }),
-      "[Spec] a layout cannot mix Partial reductions: P(max) P(avg). "
-      "Redistribute one of them first.");
+      "[Spec] a layout cannot mix Partial reductions: P(max) P(avg). Use one "
+      "reduction, or Replicate, on all mesh dimensions.");
   EXPECT_TRUE(make("sum", "avg")->has_partial());
   EXPECT_TRUE(make("avg", "sum")->has_partial());
   EXPECT_TRUE(make("max", "max")->has_partial());

@@ -260,6 +260,20 @@ class Prose(unittest.TestCase):
         self.assertTrue(errors[0].startswith("a.md:2: name the subject"))
         self.assertEqual(check_prose.check_persons({"a.md": "A kind of skin."}), [])
 
+    def test_advice_is_right_in_both_languages(self):
+        def found(text: str, name: str = "dtensor/ops/a.cpp") -> list[str]:
+            errors = check_prose.check_languages({name: "\n" + text})
+            return [error.split('"')[1] for error in errors]
+
+        text = 'check(a, "[a] it is plain. Use "\n  "DTensor::from_local.");'
+        self.assertEqual(found(text), ["DTensor::from_local"])
+        self.assertEqual(found('"Pass nullopt for it."'), ["nullopt"])
+        self.assertEqual(found('"Set it (strict=False)."'), ["strict=False"])
+        self.assertEqual(found(text, "dtensor/program/a.cpp"), [])
+        for text in ('"Use from_local."', '"Set strict = false."',
+                     '"Use dtensor::a (C++), b (Python)."', '"std::exception"'):
+            self.assertEqual(found(text), [], text)
+
 
 class Workflows(unittest.TestCase):
     def found(self, old: str, new: str) -> list[str]:

@@ -228,10 +228,10 @@ TEST(Concat, RefusesPlainTensorsOutsideOfGradients) {
         }),
         "[aten::cat] got mixed plain tensor and DTensor: argument \"tensors\" "
         "is a plain f64[5, 6] next to f64[5, 6] on (tp=2): S(0). Make it a "
-        "DTensor with distribute_tensor or DTensor::from_local, or take the "
-        "local tensors of the others with to_local(). If it is the same on "
-        "every rank: distribute_module distributes the tensors of a module; "
-        "implicit_replication() treats plain operands as replicated.");
+        "DTensor with distribute_tensor or from_local, or call the operator on "
+        "local tensors (to_local()). If the plain tensor is the same on every "
+        "rank, implicit_replication() accepts it as replicated, and "
+        "distribute_module distributes the tensors of a module.");
   });
 }
 

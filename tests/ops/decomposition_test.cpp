@@ -56,8 +56,8 @@ TEST(Decomposition, OneHotChecksLikePlainOneHot) {
         "that number.");
     EXPECT_EQ(
         error_of([&] { at::one_hot(rows(at::ones({2}))); }),
-        "[aten::one_hot] the ids are f32[2] on (tp=2): S(0). Convert them to "
-        "int64.");
+        "[aten::one_hot] the ids must be int64, got f32[2] on (tp=2): S(0). "
+        "Convert them.");
     const auto none = rows(at::zeros({0, 2}, at::kLong));
     EXPECT_EQ(
         error_of([&] { at::one_hot(none); }),

@@ -168,10 +168,10 @@ TEST(ImplicitReplication, EndsWithItsScope) {
     const std::string mixed =
         "[aten::add.Tensor] got mixed plain tensor and DTensor: argument "
         "\"other\" is a plain f64[4] next to f64[5, 4] on (2): S(0). Make it a "
-        "DTensor with distribute_tensor or DTensor::from_local, or take the "
-        "local tensors of the others with to_local(). If it is the same on "
-        "every rank: distribute_module distributes the tensors of a module; "
-        "implicit_replication() treats plain operands as replicated.";
+        "DTensor with distribute_tensor or from_local, or call the operator on "
+        "local tensors (to_local()). If the plain tensor is the same on every "
+        "rank, implicit_replication() accepts it as replicated, and "
+        "distribute_module distributes the tensors of a module.";
     for (int again = 0; again < 2; ++again) {
       EXPECT_EQ(error_of(add), mixed);
       {

@@ -183,8 +183,8 @@ TEST(OnMissingRule, EndsWithItsScope) {
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
     const auto text =
         "[aten::_pdist_forward] no sharding rule; the operands are f64[4, 4] "
-        "on (2): "
-        "S(0). Redistribute them to Replicate first.";
+        "on (2): S(0). Redistribute them to Replicate first, or call it on the "
+        "local tensors.";
     for (int again = 0; again < 2; ++again) {
       EXPECT_EQ(error_of([&] { at::_pdist_forward(x); }), text);
       const auto whole = on_missing_rule(Replicate());

@@ -136,7 +136,8 @@ TEST(OtherLibrary, ShardsAreRefused) {
     EXPECT_EQ(
         error_of([&] { call("other_library::twice", x); }),
         "[other_library::twice] no sharding rule; the operands are f64[4, 3] "
-        "on (2): S(0). Redistribute them to Replicate first.");
+        "on (2): S(0). Redistribute them to Replicate first, or call it on the "
+        "local tensors.");
   });
 }
 

@@ -80,7 +80,7 @@ TEST(PlainBesidePartial, IsRefusedInSums) {
         "[aten::add.Tensor] argument \"self\", a plain f64[], would be a term "
         "of the sum over ranks of f64[] on (dp=2): P(sum), and ranks may have "
         "different values of it. Call full_tensor() on the DTensor first, or "
-        "pass replicate_tensor(value, mesh) if all ranks have the same value.");
+        "pass from_local(value, mesh) if all ranks have the same value.");
   });
 }
 

@@ -35,7 +35,7 @@ TEST(PlainChecks, DropoutProbabilityOutOfRange) {
               "[aten::scaled_dot_product_attention] dropout_p must be between "
               "0 and 1, got ",
               p,
-              ". Pass such a number."));
+              ". Pass a probability."));
     }
   }
 }
@@ -71,10 +71,10 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       }),
       "[aten::masked_select] got mixed plain tensor and DTensor: argument "
       "\"mask\" is a plain bool[4, 3] next to f32[4, 3] on (tp=2): S(0). Make "
-      "it a DTensor with distribute_tensor or DTensor::from_local, or take the "
-      "local tensors of the others with to_local(). If it is the same on every "
-      "rank: distribute_module distributes the tensors of a module; "
-      "implicit_replication() treats plain operands as replicated.");
+      "it a DTensor with distribute_tensor or from_local, or call the operator "
+      "on local tensors (to_local()). If the plain tensor is the same on every "
+      "rank, implicit_replication() accepts it as replicated, and "
+      "distribute_module distributes the tensors of a module.");
   expect_same(
       {uniform({4, 3}, 1)}, {{Shard(0), Replicate()}}, [](const Tensors& t) {
         return t[0].masked_select(at::ones({}, at::kBool));
@@ -115,7 +115,7 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
       }),
       "[aten::scaled_dot_product_attention] attn_mask, f32[2, 2, 2] on (tp=2): "
       "R, cannot be expanded to the scores, of shape [4, 2, 2]. Pass a mask "
-      "that can.");
+      "that broadcasts to that shape.");
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         at::batch_norm(
@@ -130,7 +130,8 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
             false);
       }),
       "[aten::batch_norm] weight, f32[2] on (tp=2): S(0), must have 1 element, "
-      "one per channel of f32[4, 1, 3] on (tp=2): S(1). Pass such a tensor.");
+      "one per channel of f32[4, 1, 3] on (tp=2): S(1). Pass one number for "
+      "each channel.");
 }
 
 TEST(PlainChecks, InfinityNormOfAnEmptyTensor) {

@@ -293,11 +293,12 @@ TEST(RandomTest, RefusesWhatItCannotDo) {
       error_of([&] { t.normal_(0, 1, at::detail::createCPUGenerator(1)); }),
       "[aten::normal_] a generator was given, but a DTensor draws by global "
       "index from the stream of its rank. Leave the generator out, and seed "
-      "the stream with dtensor::manual_seed.");
+      "that stream: dtensor::manual_seed() in C++, torch.manual_seed() in "
+      "Python.");
   EXPECT_EQ(
       error_of([&] { t.normal_(0, -1); }),
-      "[aten::normal_] needs std >= 0, got mean = 0 and std = -1. Pass "
-      "others.");
+      "[aten::normal_] needs std >= 0, got mean = 0 and std = -1. Change one "
+      "of them.");
   EXPECT_EQ(
       error_of([&] { t.bernoulli_(1.5); }),
       "[aten::bernoulli_.float] p must be a probability, got 1.5. Pass one "

@@ -344,7 +344,8 @@ TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
       "one placement per mesh dimension.");
   const std::string no_dim =
       "[aten::relu] S(5) on mesh dim \"tp\" shards a dimension that the tensor "
-      "does not have: it has 2. Use a dimension from -2 to 1.";
+      "does not have: its number of dimensions is 2. Use a dimension from -2 "
+      "to 1.";
   EXPECT_EQ(error_by(Strategy{{Shard(5)}, {Shard(5)}}), no_dim);
   EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
 }
@@ -371,8 +372,8 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
   };
   const std::string end =
       " does not match f64[4, 3] on (tp=1): R; this rank has f64[4, 3] of it. "
-      "Return the shape and dtype of the layout from the rule or local kernel "
-      "that you registered; if you registered none, please report this.";
+      "If you registered a rule or local kernel, return the shape and dtype of "
+      "the layout from it; otherwise, please report this.";
   EXPECT_EQ(
       error_by(rule(numbers({2, 3}, 1))),
       "[DTensor] local tensor f64[2, 3]" + end);
@@ -381,9 +382,9 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
       "[DTensor] local tensor f32[4, 3]" + end);
   EXPECT_EQ(
       error_by(without_result()),
-      "[DTensor] the rule of an operator gives no layout for result 0. Return "
-      "the results that its MetaRule describes from the local kernel that you "
-      "registered; if you registered none, please report this.");
+      "[DTensor] the rule of an operator gives no layout for result 0. If you "
+      "registered a local kernel, return the results that its MetaRule "
+      "describes; otherwise, please report this.");
 }
 
 TEST(RegisterSharding, OfRulesThatReadMissingArguments) {
@@ -424,7 +425,7 @@ TEST(RegisterSharding, Mistakes) {
   EXPECT_EQ(
       inside,
       "[register_sharding] cannot register a rule for \"relu\" inside a rank: "
-      "other ranks may be calling it. Register it before run_ranks.");
+      "other ranks may be calling it. Register it before the ranks start.");
 }
 
 } // namespace TEST_SOURCE

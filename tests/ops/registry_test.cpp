@@ -16,8 +16,8 @@ TEST(Registry, ARuleGivenTwice) {
   rules.einsum("mm", "mk,kn->mn");
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { rules.einsum("mm", "mk,kn->mn"); }),
-      "[RuleRegistry] aten::mm has a rule already. Register one rule per "
-      "operator.");
+      "[RuleRegistry] aten::mm has a rule already. Replace it with "
+      "register_sharding().");
 }
 
 TEST(Registry, TraitsGivenTwice) {

@@ -26,8 +26,7 @@ std::vector<std::vector<int64_t>> shapes_of(int64_t numel) {
 bool says_that_it_cannot(const std::string& text, const char* op) {
   return text.find(std::string("[") + op + "] cannot keep the sharding of ") ==
       0 &&
-      text.find("Redistribute to Replicate first: redistribute({") !=
-      std::string::npos;
+      text.find("Redistribute the input to [") != std::string::npos;
 }
 
 // Views `x` as `to` and checks for exactly the plain result without
@@ -153,8 +152,8 @@ TEST(View, ExplainsLostSharding) {
         }),
         "[aten::view] cannot keep the sharding of f64[12] on (tp=4): S(0) as "
         "[3, 4]: the shards of dim 0 on mesh dim \"tp\" do not correspond to "
-        "shards of any dim of the new shape. Redistribute to Replicate first: "
-        "redistribute({Replicate()})." +
+        "shards of any dim of the new shape. Redistribute the input to "
+        "[Replicate()] first." +
             heads);
     EXPECT_EQ(
         error_of([&] {
@@ -162,8 +161,8 @@ TEST(View, ExplainsLostSharding) {
         }),
         "[aten::view] cannot keep the sharding of f64[12] on (tp=4): S(0) as "
         "[3, 4]: the shards of dim 0 on mesh dim \"tp\" do not correspond to "
-        "shards of any dim of the new shape. Redistribute to Replicate first: "
-        "redistribute({Replicate()})." +
+        "shards of any dim of the new shape. Redistribute the input to "
+        "[Replicate()] first." +
             heads);
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     const at::Tensor y = place(numbers({4, 6}, 1), mesh, {Shard(0), Shard(1)});
@@ -173,8 +172,8 @@ TEST(View, ExplainsLostSharding) {
         }),
         "[aten::view] cannot keep the sharding of f64[4, 6] on (dp=2, tp=2): "
         "S(0) S(1) as [4, 3, 2]: the shards of dim 1 on mesh dim \"tp\" do not "
-        "correspond to shards of any dim of the new shape. Redistribute to "
-        "Replicate first: redistribute({Shard(0), Replicate()})." +
+        "correspond to shards of any dim of the new shape. Redistribute the "
+        "input to [Shard(0), Replicate()] first." +
             heads);
   });
 }
@@ -213,8 +212,8 @@ TEST(View, NeverCopies) {
     EXPECT_EQ(
         error_of([&] { x.view({24}); }),
         "[aten::view] this rank's local tensor, of shape [2, 6] and strides "
-        "[1, 2], cannot be viewed as [12] without a copy. Call "
-        "clone(at::MemoryFormat::Contiguous) first.");
+        "[1, 2], cannot be viewed as [12] without a copy. Clone it in the "
+        "contiguous memory format first.");
     const DTensor copy(x.clone(at::MemoryFormat::Contiguous).view({24}));
     EXPECT_TRUE(at::equal(copy.to_local(), columns.flatten()));
   });

@@ -332,7 +332,7 @@ TEST(LossParallelTest, Errors) {
         error_of([&] { at::cross_entropy_loss(x, target); }),
         "[cross_entropy] the target is a plain tensor, but next to f64[4, 8] "
         "on (dp=2, tp=2): S(0) S(1) every rank needs a different shard of it. "
-        "Make it a DTensor with distribute_tensor or DTensor::from_local.");
+        "Make it a DTensor with distribute_tensor or from_local.");
     const Placements whole = {Replicate(), Replicate()};
     EXPECT_EQ(
         error_of([&] {

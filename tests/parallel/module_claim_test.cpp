@@ -107,7 +107,7 @@ TEST(SharedModule, CalledByAnotherRankIsRefused) {
   });
   EXPECT_NE(
       text.find(" belongs to rank 0, but this is rank 1. Build one model per "
-                "rank, inside run_ranks"),
+                "rank, in the function"),
       std::string::npos)
       << text;
 }
@@ -126,8 +126,9 @@ TEST(SharedModule, MeshOfEndedRanksIsRefused) {
         parallelize_module(*model, kept, mlp_plan());
       }),
       "[parallelize_module] mesh (tp=2) belongs to rank 0 of a run_ranks that "
-      "has ended, but this thread is not a rank. Build one model per rank, "
-      "inside run_ranks, and take plain tensors out of it.");
+      "has ended, but this thread is not a rank. Build one model per rank, in "
+      "the function that the ranks run, and return only plain tensors from "
+      "it.");
 }
 
 } // namespace TEST_SOURCE

@@ -306,12 +306,12 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
             [&] { torch::nn::utils::clip_grad_norm_(mlp->parameters(), 0.1); }),
         "[aten::mul_.Tensor] got mixed plain tensor and DTensor: argument "
         "\"self\" is a plain f64[6, 8] next to f64[] on (tp=2): R. Make it a "
-        "DTensor with distribute_tensor or DTensor::from_local, or take the "
-        "local tensors of the others with to_local(). If it is the same on "
-        "every rank: distribute_module distributes the tensors of a module; "
-        "implicit_replication() treats plain operands as replicated. To clip "
-        "gradients, call dtensor::clip_grad_norm_, which accepts plain and "
-        "distributed gradients.");
+        "DTensor with distribute_tensor or from_local, or call the operator on "
+        "local tensors (to_local()). If the plain tensor is the same on every "
+        "rank, implicit_replication() accepts it as replicated, and "
+        "distribute_module distributes the tensors of a module. To clip plain "
+        "and distributed gradients together, call dtensor::clip_grad_norm_ "
+        "(C++), or clip inside implicit_replication() (Python).");
   });
 }
 

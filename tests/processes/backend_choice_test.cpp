@@ -160,8 +160,8 @@ TEST(GpuClaim, IsForOneMember) {
       test::error_of<c10::ValueError>([&] { claim(1, "b"); }),
       "[nccl] ranks 7 and 6 of \"tp\" use the same GPU, which is cuda:0 of "
       "rank 6. Select a different GPU in each process before its first "
-      "collective: c10::cuda::set_device(get_node_local_rank()). Use threads "
-      "or \"cuda:gloo\" for ranks that share a GPU.");
+      "collective: set_device(get_node_local_rank()). Use threads or "
+      "\"cuda:gloo\" for ranks that share a GPU.");
 }
 
 } // namespace TEST_SOURCE

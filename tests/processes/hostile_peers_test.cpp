@@ -482,8 +482,8 @@ TEST(Greeting, WithoutAProcessIsRefused) {
     const auto text = whole.substr(0, whole.find("4711")) + end;
     EXPECT_EQ(
         test_text::error_of([&] { detail::check_greeting(text, whole, 3); }),
-        "[init_process_group] malformed greeting from rank 3. Start all ranks "
-        "of one job, and no other job at its address.")
+        "[init_process_group] cannot read the first message of rank 3. Start "
+        "all ranks of one job, and no other job at its address.")
         << end;
   }
 }

@@ -50,7 +50,7 @@ TEST(DTensor, AnUndefinedOneIsUndefined) {
   EXPECT_EQ(
       error_of<c10::TypeError>([&] { d.placements(); }),
       "[DTensor] the tensor is undefined. Make it a DTensor with "
-      "distribute_tensor or DTensor::from_local.");
+      "distribute_tensor or from_local.");
 }
 
 TEST(DTensor, SurvivesTheMeshHandleAndTheSpec) {

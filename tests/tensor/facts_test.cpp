@@ -188,10 +188,10 @@ TEST(Facts, CompositeOperatorsWorkInInferenceMode) {
 
 const char* const kNoData =
     "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
-    "spread over ranks. Use to_local() for the local tensor, full_tensor() for "
-    "the full tensor, and DTensor(t) to print it. To save a model, call "
-    "save_checkpoint, or torch::save what get_model_state_dict(model, "
-    "{.full_state_dict = true}) returns.";
+    "spread over ranks. Call to_local() for the local tensor, or full_tensor() "
+    "for the full tensor. To print a DTensor in C++, print DTensor(t). To save "
+    "a model, call save_checkpoint (C++), or save what get_model_state_dict() "
+    "returns with full_state_dict = true.";
 
 TEST(Facts, ReadingDataGivesAdvice) {
   run_ranks(2, [] {

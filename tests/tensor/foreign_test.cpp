@@ -178,8 +178,8 @@ TEST(ForeignDTensor, BesideOnesOwnIsRefused) {
   EXPECT_EQ(
       text,
       "[aten::add.Tensor] f32[4, 4] on (tp=2): S(0) belongs to rank 0, but "
-      "this is rank 1. Build one model per rank, inside run_ranks, and take "
-      "plain tensors out of it.");
+      "this is rank 1. Build one model per rank, in the function that the "
+      "ranks run, and return only plain tensors from it.");
 }
 
 TEST(ForeignDTensor, PartsMayBeReadWhenTheRanksHaveEnded) {

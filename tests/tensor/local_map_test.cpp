@@ -157,10 +157,11 @@ TEST(LocalMap, RefusesAnAmbiguousGradient) {
     const auto mm = local_map(product, {Shard(0)});
     EXPECT_EQ(
         error_of<c10::ValueError>([&] { mm(x, w); }),
-        "[local_map] argument 1, f64[3, 2] on (a=2): R, requires a gradient, "
-        "and other arguments or results differ between the ranks of \"a\": its "
-        "gradient may be a sum over these ranks or the same on all of them. "
-        "State which in in_grad_placements: Partial() or Replicate().");
+        "[local_map] argument 1, f64[3, 2] on (a=2): R, has an ambiguous "
+        "gradient, since other arguments or results differ between the ranks "
+        "of \"a\": the gradient may be a sum over these ranks, or the same on "
+        "all of them. State which in in_grad_placements: Partial() or "
+        "Replicate().");
     {
       const torch::NoGradGuard no_grad;
       expect_same(whole(mm(x, w)), at::mm(whole(x), whole(w)));
@@ -381,7 +382,8 @@ TEST(LocalMap, RefusesArguments) {
             {.device_mesh = init_device_mesh(at::kCPU, {2}, {"b"})})(x);
       }),
       "[local_map] argument 0, f64[4, 3] on (a=2): S(0), is on a different "
-      "mesh than device_mesh, (b=2). Bring all to one mesh.");
+      "mesh than device_mesh, (b=2). Bring all to one mesh: "
+      "from_local(x.full_tensor(), mesh) replicates x on a mesh.");
 }
 
 TEST(LocalMap, RefusesResults) {

@@ -156,8 +156,8 @@ TEST(DTensorOfPart, IsALeafThatSharesMemory) {
             rank,
             " must hold [",
             rank == 0 ? 2 : 1,
-            ", 2] of f32[3, 2] on (tp=2): S(0). Shard it as torch.chunk "
-            "does."));
+            ", 2] of f32[3, 2] on (tp=2): S(0). Pass a local tensor of that "
+            "shape (Shard gives the shapes of torch.chunk)."));
     EXPECT_EQ(
         error_of([&] { DTensor(part.to(at::kDouble), spec); }),
         "[DTensor] the local tensor is Double, but the spec is f32[3, 2] on "

@@ -251,9 +251,10 @@ TEST_F(SecondDerivatives, OfFusedAttentionAreAnErrorAsOfPlainTensors) {
           "[" + op +
               "] LibTorch has no derivative for this operator, so the "
               "gradients that it computes cannot be differentiated again. "
-              "Choose a kernel that has one (for attention: "
-              "at::globalContext().setSDPUseFlash(false)), or call backward() "
-              "without create_graph.");
+              "Choose a kernel that has one (for attention, disable flash "
+              "attention: at::globalContext().setSDPUseFlash(false) in C++, "
+              "torch.backends.cuda.enable_flash_sdp(False) in Python), or call "
+              "backward() without create_graph.");
     });
   }
 }

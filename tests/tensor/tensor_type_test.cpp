@@ -179,7 +179,7 @@ TEST(TensorType, AViewOfAPlainTensorIsRefused) {
     EXPECT_EQ(
         error_of<c10::TypeError>(run),
         "[DTensor] the tensor is plain. Make it a DTensor with "
-        "distribute_tensor or DTensor::from_local.");
+        "distribute_tensor or from_local.");
   };
   const auto plain = counting({2});
   refused([&] { DTensor view = plain; });

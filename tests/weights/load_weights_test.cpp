@@ -222,7 +222,7 @@ TEST(WeightNamesTest, OfTransformersInGguf) {
       error_of([&] { gguf_names(*open_weights(path)); }),
       "[gguf_names] " + path +
           " has architecture \"\", which is not supported (supported: llama, "
-          "bert, gpt2). Pass your own function of names.");
+          "bert, gpt2). Pass a WeightNames function of your own.");
 }
 
 TEST(WeightNamesTest, OfGgufMatchItsLibrary) {

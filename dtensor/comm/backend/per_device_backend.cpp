@@ -127,7 +127,7 @@ class PerDeviceBackend final : public GroupBackend {
     }
     DTENSOR_THROW_VALUE(
         "[{}] no backend for tensors on {} on \"{}\": this world has \"{}\". "
-        "Add one in DTENSOR_BACKEND or ProcessGroupOptions::backend, "
+        "Add one to DTENSOR_BACKEND or to the backend of init_process_group, "
         "\"{},{}:...\", or move the tensor.",
         name,
         device,

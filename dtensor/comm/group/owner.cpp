@@ -66,8 +66,8 @@ void check_owner(
   const auto me = this_world();
   DTENSOR_CHECK(
       owner == me.get(),
-      "[{}] {} {}. Build one model per rank, inside run_ranks, and take plain "
-      "tensors out of it.",
+      "[{}] {} {}. Build one model per rank, in the function that the ranks "
+      "run, and return only plain tensors from it.",
       where,
       what(),
       why_not(*owner, *me));

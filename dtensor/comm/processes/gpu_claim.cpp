@@ -19,8 +19,8 @@ void claim_gpu(
       has_it == me,
       "[nccl] ranks {} and {} of \"{}\" use the same GPU, which is {} of rank "
       "{}. Select a different GPU in each process before its first collective: "
-      "c10::cuda::set_device(get_node_local_rank()). Use threads or "
-      "\"cuda:gloo\" for ranks that share a GPU.",
+      "set_device(get_node_local_rank()). Use threads or \"cuda:gloo\" for "
+      "ranks that share a GPU.",
       has_it,
       me,
       members.label,

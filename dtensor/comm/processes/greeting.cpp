@@ -86,8 +86,8 @@ Peer check_greeting(
   their_lines >> peer.process.pid >> peer.process.started;
   DTENSOR_CHECK(
       !their_lines.fail() && peer.process.pid > 0 && !peer.host.empty(),
-      "[{}] malformed greeting from rank {}. Start all ranks of one job, and "
-      "no other job at its address.",
+      "[{}] cannot read the first message of rank {}. Start all ranks of one "
+      "job, and no other job at its address.",
       kInitProcessGroup,
       rank);
   peer.host_name = printable(peer.host_name);

@@ -84,8 +84,8 @@ void init_process_group(const ProcessGroupOptions& options) {
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.world == nullptr && !detail::is_rank(),
-      "[{}] this process is {}. Call it once, outside of run_ranks, and "
-      "destroy_process_group before the next.",
+      "[{}] this process is {}. Call it once, outside of run_ranks, and call "
+      "destroy_process_group before the next call.",
       kWhere,
       is_parents(mine)            ? "forked from a rank"
           : mine.world != nullptr ? "already a rank"

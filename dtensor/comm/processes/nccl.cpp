@@ -28,8 +28,8 @@ class Nccl final : public ProcessGroupNCCL {
         abort();
       }
     } catch (const std::exception& error) {
-      TORCH_WARN(
-          detail::format_text("[nccl] could not be closed: {}", error.what()));
+      TORCH_WARN(detail::format_text(
+          "[nccl] the communicator could not be closed: {}", error.what()));
     }
   }
   Nccl(const Nccl&) = delete;

@@ -22,8 +22,8 @@ constexpr auto kMoment = std::chrono::milliseconds(1500);
 constexpr auto kRetry = std::chrono::milliseconds(20);
 
 constexpr const char* kHowToCompare =
-    "TORCH_DISTRIBUTED_DEBUG=DETAIL or ProcessGroupOptions::checks compares "
-    "the collectives of all ranks";
+    "Set TORCH_DISTRIBUTED_DEBUG=DETAIL to compare the collectives of all "
+    "ranks";
 
 constexpr const char* kMembersLeft = "left";
 constexpr char kCause = 'c';
@@ -173,7 +173,7 @@ std::string Peers::find_failure_causes(
   return quiet.empty()
       ? c10::str(
             "all of its ranks failed in the same way. They may have called "
-            "different collectives: ",
+            "different collectives. ",
             kHowToCompare)
       : detail::format_text(
             "{}{} not reported an error: busy, hanging, or in another "

@@ -34,8 +34,8 @@ int threads_per_rank(int64_t n, const RunRanksOptions& options) {
 void check_no_rank(const char* where) {
   DTENSOR_CHECK(
       !is_rank(),
-      "[{}] called from rank {} of {}. Ranks cannot be nested: call it outside "
-      "of them.",
+      "[{}] called from rank {} of {}. Ranks cannot be nested: call this "
+      "function outside of ranks.",
       where,
       get_rank(),
       get_world_size());

@@ -105,7 +105,7 @@ std::string ThreadHub::timeout_text(
       timeout.count(),
       wait.label(),
       rank_list(wait.missing()),
-      timeout == timeout_ ? "RunRanksOptions::timeout." : "this timeout.");
+      timeout == timeout_ ? "the timeout of run_ranks." : "this timeout.");
 }
 
 std::optional<std::string> ThreadHub::dead_peer_reason(const Wait& wait) {

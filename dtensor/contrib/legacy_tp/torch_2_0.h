@@ -86,9 +86,9 @@ DTENSOR_API at::Tensor make_sharded_output_tensor(
     const at::Tensor& output,
     const DeviceMesh& device_mesh = {});
 
-// Styles, also for plans of the current parallelize_module. They take layouts
-// instead of Python 2.0's functions _prepare_input and _prepare_output, because
-// a style adds a Linear's bias in the layout of the output.
+// Styles, also for plans of the current parallelize_module. A style takes
+// layouts instead of Python 2.0's functions _prepare_input and _prepare_output,
+// because it adds a Linear's bias in the layout of the output.
 
 /// Options for ColwiseParallel.
 struct ColwiseOptions {

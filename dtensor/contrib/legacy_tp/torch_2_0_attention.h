@@ -80,14 +80,14 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
       const at::Tensor& k = {},
       const at::Tensor& v = {});
 
-  /// Copies the parameter values and the dropout of `that`, and has a bias
-  /// where `that` has one. Afterwards this module computes the same as `that`,
-  /// which takes inputs (sequence, batch, embed_dim). Unlike Python, reorders
-  /// the rows as this module requires. Replaces the parameters, so copy before
-  /// creating an optimizer. Throws ValueError for another embed_dim or
-  /// num_heads, NotImplementedError for add_bias_kv of torch::nn,
-  /// add_zero_attn, kdim and vdim, and RuntimeError if either module is already
-  /// parallelized.
+  /// Copies the parameter values and the dropout of `that`. Adds or removes
+  /// biases so that this module has those of `that`. Afterwards this module
+  /// computes the same as `that`, which takes inputs (sequence, batch,
+  /// embed_dim). Unlike Python, reorders the rows as this module requires.
+  /// Replaces the parameters, so copy before creating an optimizer. Throws
+  /// ValueError for another embed_dim or num_heads, NotImplementedError for
+  /// add_bias_kv of torch::nn, add_zero_attn, kdim and vdim, and RuntimeError
+  /// if either module is already parallelized.
   void copy(const torch::nn::MultiheadAttention& that);
 
   /// Number of heads over all ranks.

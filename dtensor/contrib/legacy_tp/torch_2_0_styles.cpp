@@ -225,7 +225,7 @@ void PairwiseParallel::apply(const StyleTarget& target) const {
         pairing.found_any(),
         "[{}] {} has nothing to pair: a pair is two torch::nn::Linear children "
         "of one module. Use ColwiseParallel or RowwiseParallel for a single "
-        "one.",
+        "Linear.",
         kPairwise,
         target.describe());
   });

@@ -47,17 +47,18 @@ DTENSOR_API std::shared_ptr<torch::nn::Module> parallelize_script(
 
 /// Finds a plan for a scripted or traced model from the code of forward() and
 /// all functions that it calls. Products are aten::linear, and matmul, mm and
-/// addmm with a transposed weight. The code states no sizes. They follow from
-/// `sample_inputs`, the arguments of forward(); arguments at the end may be
-/// omitted if they have defaults. Without sample inputs, tensors of the shapes
-/// that the weights suggest are used.
+/// addmm with a transposed weight. The code states no sizes. The search finds
+/// sizes from `sample_inputs`, the arguments of forward(). Arguments at the end
+/// may be omitted if they have defaults. Without sample inputs, tensors of the
+/// shapes that the weights suggest are used.
 ///
 /// A branch is read if its condition depends only on attributes (with their
 /// current values, such as `training`), None and numbers of dimensions. Weights
-/// stay unsharded if they are used in branches that depend on sizes or data, in
-/// loops, in operators that need data, or through attributes that the script
-/// sets. The search uses no values of weights and does not change the script.
-/// find_tp_plan() of a program (program/tp_transform.h) documents the plan.
+/// stay unsharded if branches that depend on sizes or data, loops, or operators
+/// that need data use them. Weights in attributes that the script sets stay
+/// unsharded, too. The search uses no values of weights and does not change the
+/// script. find_tp_plan() of a program (program/tp_transform.h) documents the
+/// plan.
 ///
 /// Throws ValueError for a script without forward() and for inputs that it does
 /// not accept, and RuntimeError for a script that is already parallel.

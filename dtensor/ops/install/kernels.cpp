@@ -49,7 +49,8 @@ class OutKernel final : public c10::OperatorKernel {
     DTENSOR_CHECK(
         !above_autograd_ || !wants_gradients(args),
         "[{}] writes to an out argument, so its result has no gradient, but an "
-        "argument requires grad. Call it without out, or under a NoGradGuard.",
+        "argument requires grad. Call it without out, or with gradients "
+        "disabled (NoGradGuard, torch.no_grad()).",
         info_->name);
     if (functional_) {
       run_out_variant(op, *functional_, stack);

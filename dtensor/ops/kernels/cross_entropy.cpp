@@ -103,7 +103,7 @@ at::Tensor local_in(
     DTENSOR_CHECK(
         spec_of(t)->mesh() == logits.mesh(),
         "[{}] {} is on a different mesh: {} next to {}. Bring both to one "
-        "mesh.",
+        "mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
         kCrossEntropy,
         argument,
         *spec_of(t),
@@ -115,8 +115,7 @@ at::Tensor local_in(
   DTENSOR_CHECK_VALUE(
       placements == replicated_placements(logits.mesh()),
       "[{}] {} is a plain tensor, but next to {} every rank needs a different "
-      "shard of it. Make it a DTensor with distribute_tensor or "
-      "DTensor::from_local.",
+      "shard of it. Make it a DTensor with distribute_tensor or from_local.",
       kCrossEntropy,
       argument,
       logits);
@@ -259,8 +258,8 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       logits);
   DTENSOR_CHECK_VALUE(
       options.label_smoothing >= 0 && options.label_smoothing <= 1,
-      "[{}] label_smoothing must be between 0 and 1, got {}. Pass such a "
-      "value.",
+      "[{}] label_smoothing must be between 0 and 1, got {}. Pass 0 for no "
+      "smoothing.",
       kCrossEntropy,
       options.label_smoothing);
   if (!options.weight.defined()) {
@@ -270,7 +269,7 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
       "[{}] weight must have one element per class ({}), got shape {}. Pass "
-      "such a tensor.",
+      "one number for each class.",
       kCrossEntropy,
       classes,
       options.weight.sizes());

@@ -57,7 +57,7 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     DTENSOR_CHECK(
         spec_of(t)->mesh() == first->mesh(),
         "[{}] the operands live on different meshes: {} and {}. Bring them to "
-        "one mesh.",
+        "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
         name,
         *first,
         *spec_of(t));

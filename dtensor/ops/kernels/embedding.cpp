@@ -79,7 +79,8 @@ int64_t to_local_row(int64_t row, const Intervals& rows) {
 void detail::embedding_local(KernelArgs& args, const Decision& decision) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),
-      "[{}] sparse gradients are not supported on DTensors. Use sparse=false.",
+      "[{}] sparse gradients are not supported on DTensors. Leave `sparse` "
+      "out.",
       args.op().schema().name());
   const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
@@ -142,7 +143,7 @@ void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   const auto& spec = *detail::spec_of(ids);
   DTENSOR_CHECK(
       spec.dtype() == at::kLong,
-      "[{}] the ids are {}. Convert them to int64.",
+      "[{}] the ids must be int64, got {}. Convert them.",
       kWhere,
       spec);
   const auto classes = detail::place_plain(

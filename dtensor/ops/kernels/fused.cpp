@@ -26,7 +26,7 @@ const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
   DTENSOR_CHECK(
       is_dtensor(t),
       "[{}] got mixed plain tensor and DTensor: a list holds a plain tensor. "
-      "Make it a DTensor with distribute_tensor or DTensor::from_local.",
+      "Make it a DTensor with distribute_tensor or from_local.",
       where);
   check_owned_by_this_rank(where, *spec_of(t));
   DTENSOR_CHECK(

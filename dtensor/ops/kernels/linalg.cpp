@@ -107,7 +107,7 @@ void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto ndim = self.dim();
   DTENSOR_CHECK(
       ndim >= 2 && self.size(ndim - 1) == self.size(ndim - 2),
-      "[{}] needs square matrices, got {}. Select them.",
+      "[{}] needs square matrices, got {}. Pass (..., n, n).",
       args.name(),
       spec);
   const auto n = args.integer("n");

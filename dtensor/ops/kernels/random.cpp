@@ -51,7 +51,7 @@ DTensorKernel real2(
     const auto b = args.real(second);
     DTENSOR_CHECK_VALUE(
         valid(a, b),
-        "[{}] {}, got {} = {} and {} = {}. Pass others.",
+        "[{}] {}, got {} = {} and {} = {}. Change one of them.",
         args.name(),
         needs,
         first,
@@ -73,7 +73,11 @@ DTensorKernel real1(
     KernelArgs args(op, *stack);
     const auto a = args.real(parameter);
     DTENSOR_CHECK_VALUE(
-        valid(a), "[{}] {}, got {}. Pass another.", args.name(), needs, a);
+        valid(a),
+        "[{}] {}, got {}. Pass a number in this range.",
+        args.name(),
+        needs,
+        a);
     fill_self(args, [&](const Spec& spec, Draw draw) {
       return sampler(spec, spec.dtype(), draw, a);
     });
@@ -184,7 +188,8 @@ DTensorKernel real_like(RealSampler sampler) {
     const auto dtype = dtype_of(args);
     DTENSOR_CHECK_TYPE(
         c10::isFloatingType(dtype),
-        "[{}] needs a floating-point dtype, got {}. Pass such a dtype.",
+        "[{}] needs a floating-point dtype, got {}. Pass a dtype such as "
+        "float32.",
         args.name(),
         short_name(dtype));
     new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {

@@ -22,8 +22,8 @@ inline void refuse_generator(const KernelArgs& args) {
       i < 0 || args.at(i).isNone() ||
           args.at(i).toGenerator() == at::detail::getDefaultCPUGenerator(),
       "[{}] a generator was given, but a DTensor draws by global index from "
-      "the stream of its rank. Leave the generator out, and seed the stream "
-      "with dtensor::manual_seed.",
+      "the stream of its rank. Leave the generator out, and seed that stream: "
+      "dtensor::manual_seed() in C++, torch.manual_seed() in Python.",
       args.name());
 }
 

@@ -44,7 +44,7 @@ void detail::view_local(KernelArgs& args, const Decision& decision) {
       at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
           .has_value(),
       "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
-      "viewed as {} without a copy. Call clone(at::MemoryFormat::Contiguous) "
+      "viewed as {} without a copy. Clone it in the contiguous memory format "
       "first.",
       args.op().schema().name(),
       self.sizes(),

@@ -73,7 +73,7 @@ std::vector<OpInput> collect_inputs(
     DTENSOR_CHECK(
         input.spec->mesh() == first.mesh(),
         "[{}] the operands live on different meshes: {} and {}. Bring them to "
-        "one mesh.",
+        "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
         info.name,
         first,
         *input.spec);
@@ -104,7 +104,8 @@ bool all_replicated(const OpCall& call) {
       info.random
           ? ". It draws random numbers, which every rank would draw "
             "differently: use one of the random operators that have a rule."
-          : ". Redistribute them to Replicate first.");
+          : ". Redistribute them to Replicate first, or call it on the local "
+            "tensors.");
 }
 
 // Returns the layouts of the gradients. The gradient of a replicated input is a

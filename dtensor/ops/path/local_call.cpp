@@ -146,9 +146,9 @@ void call_local(
 const SpecPtr& output_spec(const Decision& decision, size_t index) {
   DTENSOR_CHECK_VALUE(
       index < decision.outputs.size() && decision.outputs[index] != nullptr,
-      "[DTensor] the rule of an operator gives no layout for result {}. Return "
-      "the results that its MetaRule describes from the local kernel that you "
-      "registered; if you registered none, please report this.",
+      "[DTensor] the rule of an operator gives no layout for result {}. If you "
+      "registered a local kernel, return the results that its MetaRule "
+      "describes; otherwise, please report this.",
       index);
   return decision.outputs[index];
 }

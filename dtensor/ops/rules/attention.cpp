@@ -64,7 +64,7 @@ void check_arguments(const OpCall& call) {
   const auto p = call.arg("dropout_p").toDouble();
   DTENSOR_CHECK(
       p >= 0 && p <= 1,
-      "[{}] dropout_p must be between 0 and 1, got {}. Pass such a number.",
+      "[{}] dropout_p must be between 0 and 1, got {}. Pass a probability.",
       call.name(),
       p);
   DTENSOR_CHECK(
@@ -97,7 +97,7 @@ void check_mask(const OpCall& call, const Sizes& output) {
   DTENSOR_CHECK(
       fits,
       "[{}] attn_mask, {}, cannot be expanded to the scores, of shape {}. Pass "
-      "a mask that can.",
+      "a mask that broadcasts to that shape.",
       call.name(),
       *mask->spec,
       at::IntArrayRef(scores));

@@ -59,8 +59,8 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
     const auto* vector = call.has_arg(name) ? call.input(name) : nullptr;
     DTENSOR_CHECK(
         vector == nullptr || vector->spec->numel() == input.sizes()[1],
-        "[{}] {}, {}, must have {}, one per channel of {}. Pass such a "
-        "tensor.",
+        "[{}] {}, {}, must have {}, one per channel of {}. Pass one number for "
+        "each channel.",
         call.name(),
         name,
         vector == nullptr ? input : *vector->spec,

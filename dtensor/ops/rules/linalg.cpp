@@ -111,7 +111,7 @@ std::vector<OutputMeta> trace_meta(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   DTENSOR_CHECK(
       self.dim() == 2,
-      "[{}] needs a matrix, got {}. Select one.",
+      "[{}] needs a matrix, got {}. Pass a tensor of two dimensions.",
       call.name(),
       self);
   const bool integral = at::isIntegralType(self.dtype(), true);

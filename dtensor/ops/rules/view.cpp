@@ -36,7 +36,7 @@ std::string as_code(PlacementsRef placements) {
   for (const auto& p : placements) {
     text += (text.empty() ? "" : ", ") + as_code(p);
   }
-  return "{" + text + "}";
+  return "[" + text + "]";
 }
 
 [[noreturn]] void
@@ -49,7 +49,7 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
   DTENSOR_THROW(
       "[{}] cannot keep the sharding of {} as {}: the shards of dim {} on mesh "
       "dim {} do not correspond to shards of any dim of the new shape. "
-      "Redistribute to Replicate first: redistribute({}).{}",
+      "Redistribute the input to {} first.{}",
       call.name(),
       *input.spec,
       at::IntArrayRef(to),

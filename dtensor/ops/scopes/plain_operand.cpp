@@ -140,15 +140,17 @@ const char* advice(
     const Spec& beside) {
   // LibTorch's clip_grad_norm_ multiplies gradients this way.
   if (arg == 0 && is_written(schema.arguments()[0]) && beside.dim() == 0) {
-    return " To clip gradients, call dtensor::clip_grad_norm_, which accepts "
-           "plain and distributed gradients.";
+    return " To clip plain and distributed gradients together, call "
+           "dtensor::clip_grad_norm_ (C++), or clip inside "
+           "implicit_replication() (Python).";
   }
   if (plain.sizes() != beside.sizes()) {
     return "";
   }
   if (is_written(schema.arguments()[arg])) {
-    return " For optimizer state created before the parameter became a "
-           "DTensor, call distribute_optimizer_state(optimizer).";
+    return " If the optimizer took steps before the parameter became a "
+           "DTensor, call distribute_optimizer_state(optimizer) (C++), or "
+           "create the optimizer again (Python).";
   }
   // copy_ and set_ name their argument this way.
   const auto& name = schema.arguments()[arg].name();
@@ -176,11 +178,11 @@ void check_plain_operand(
   DTENSOR_CHECK(
       means_same(plain),
       "[{}] got mixed plain tensor and DTensor: argument \"{}\" is a plain {} "
-      "next to {}. Make it a DTensor with distribute_tensor or "
-      "DTensor::from_local, or take the local tensors of the others with "
-      "to_local(). If it is the same on every rank: distribute_module "
-      "distributes the tensors of a module; implicit_replication() treats "
-      "plain operands as replicated.{}",
+      "next to {}. Make it a DTensor with distribute_tensor or from_local, or "
+      "call the operator on local tensors (to_local()). If the plain tensor is "
+      "the same on every rank, implicit_replication() accepts it as "
+      "replicated, and distribute_module distributes the tensors of a "
+      "module.{}",
       name_of(schema.operator_name()),
       schema.arguments()[arg].name(),
       describe_plain_tensor(plain),
@@ -216,9 +218,8 @@ void check_plain_is_not_split(
         is_dtensor(t) || !joins || t.unsafeGetTensorImpl()->is_wrapped_number(),
         "[{}] argument \"{}\", a plain {}, would be a term of the sum over "
         "ranks of {}, and ranks may have different values of it. Call "
-        "full_tensor() on the DTensor first, or pass replicate_tensor(value, "
-        "mesh) if "
-        "all ranks have the same value.",
+        "full_tensor() on the DTensor first, or pass from_local(value, mesh) "
+        "if all ranks have the same value.",
         info.name,
         argument.name(),
         describe_plain_tensor(t),

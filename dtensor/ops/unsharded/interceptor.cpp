@@ -355,8 +355,8 @@ void before_set_data(
   DTENSOR_CHECK_VALUE(
       source != nullptr || !stands_for_parameter(data),
       "[set_data] cannot assign the data of a fully_shard parameter, {}, to "
-      "another tensor: it would not be gathered. Instead of cloning a module, "
-      "create a new one, call fully_shard for it, and then "
+      "another tensor, which would not be gathered. Instead of cloning a "
+      "module, create a new one, call fully_shard for it, and then "
       "set_model_state_dict.",
       *spec_of(data));
   if (source == nullptr && unsharded_source_of(data) != nullptr) {

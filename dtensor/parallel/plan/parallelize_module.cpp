@@ -47,7 +47,7 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
       "[{}] root_mesh is {}, but {}",
       kParallelizeModule,
       root,
-      is_dim ? "keep_dtensors is not set. Set it."
+      is_dim ? "keep_dtensors is not set. Set keep_dtensors = true."
              : detail::format_text(
                    "the mesh, {}, is not a dimension of it. Pass a slice of "
                    "root_mesh, such as root_mesh[\"tp\"].",

@@ -18,8 +18,8 @@ MultiheadAttentionImpl& attention_of(const StyleTarget& target) {
   auto* attention = target.module.as<torch::nn::MultiheadAttention>();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       attention != nullptr,
-      "[AttentionParallel] cannot style {}: only "
-      "torch::nn::MultiheadAttention is supported.",
+      "[AttentionParallel] cannot style {}: only torch::nn::MultiheadAttention "
+      "is supported. Style its children instead.",
       detail::describe_typed(target));
   return *attention;
 }

@@ -50,8 +50,8 @@ bool ModuleHooks::restore_hooks(const std::string& name) {
   if (!has_hooks()) {
     DTENSOR_CHECK(
         !left.empty(),
-        "[clone] a module with hooks was cloned on another rank. Clone it on "
-        "the rank that calls it.");
+        "[clone] a module with hooks was cloned on another rank. Clone the "
+        "module on the rank that calls the clone.");
     *this = left.mapped();
   }
   return true;

@@ -551,7 +551,7 @@ TEST(Torch20ParallelizeModuleTest, StylesRejectUnsupportedModules) {
            {"head", tp::PairwiseParallel()}}),
       "[PairwiseParallel] module \"head\" of type torch::nn::LinearImpl has "
       "nothing to pair: a pair is two torch::nn::Linear children of one "
-      "module. Use ColwiseParallel or RowwiseParallel for a single one.");
+      "module. Use ColwiseParallel or RowwiseParallel for a single Linear.");
 }
 
 TEST(Torch20ParallelizeModuleTest, TorchsAttentionIsStyledInPlace) {

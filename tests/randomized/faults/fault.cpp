@@ -174,7 +174,7 @@ bool names(const std::string& error, const Fault& fault) {
           (fault.rank + 1) % fault.ranks,
           ", but this is ",
           at_fault,
-          ". Build one model per rank, inside run_ranks"));
+          ". Build one model per rank"));
     default:
       return says(
           " belongs to rank 0 of a run_ranks that has ended, but this is " +
