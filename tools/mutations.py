@@ -182,14 +182,14 @@ MUTATIONS = {
     # Names in an index stay in its folder.
     "names-in-an-index": Mutation(
         "dtensor/weights/mapped_file.cpp",
-        'std::find(path.begin(), path.end(), "..") == path.end();',
-        'std::find(path.begin(), path.end(), "...") == path.end();',
+        'std::ranges::find(path, "..") == path.end();',
+        'std::ranges::find(path, "...") == path.end();',
         "HostileSafetensors.NamesInAnIndexStayInItsFolder",
         "weights",
     ),
     # A key of a GGUF file occurs once.
     "gguf-keys": Mutation(
-        "dtensor/weights/gguf_metadata.cpp",
+        "dtensor/weights/gguf.cpp",
         "if (metadata.count(key) > 0) {",
         "if (metadata.count(key) > 1) {",
         "HostileGguf.DuplicateKeysAreRefused",

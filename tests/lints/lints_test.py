@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of tools/check_layers.py, tools/check_headers.py, tools/check_prose.py and
 tools/check_workflows.py: constructed files that they must reject, and similar ones
-that they must accept. Also tests the scripts of the documentation site in docs/site."""
+that they must accept. Also tests the scripts of the documentation site in docs/site,
+and that tools/mutations.py fits the sources."""
 
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import check_links  # noqa: E402
 import check_prose  # noqa: E402
 import check_workflows  # noqa: E402
 import doxygen_filter  # noqa: E402
+import mutations  # noqa: E402
 
 RULE = "dtensor/ops/rules/made_up.cpp"
 TABLE = """// SPDX
@@ -369,6 +371,14 @@ class Links(unittest.TestCase):
         self.assertEqual(self.errors(a='<a href="https://b.org">'), [])
         self.assertEqual(self.errors(a='<script src="https://b.org/x.js">'),
                          ["a.html: loads https://b.org/x.js from another site"])
+
+
+class Mutations(unittest.TestCase):
+    def test_each_replaces_one_piece_of_a_source(self):
+        for name, mutation in mutations.MUTATIONS.items():
+            with self.subTest(name):
+                text = (mutations.ROOT / mutation.file).read_text()
+                self.assertEqual(text.count(mutation.mend), 1)
 
 
 if __name__ == "__main__":
