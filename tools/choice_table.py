@@ -180,8 +180,8 @@ def main():
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     families = compare(args.list, args.verbose)
-    print("| family | calls | of these, Python decides | cheaper / dearer | "
-          "modelled us, ours | Python's |")
+    print("| family | calls | decided by Python | dtensor cheaper / dearer | "
+          "modelled us, dtensor | Python |")
     print("|---" * 6 + "|")
     worse = False
     for name, (calls, decided, less, more, ours, theirs) in sorted(
