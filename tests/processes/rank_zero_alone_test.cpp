@@ -66,7 +66,7 @@ TEST_P(ProcessAlone, IsNamed) {
     }
     const auto ended = run(what, 0, "DETAIL", kLast);
     EXPECT_EQ(ended[0].code, 7);
-    EXPECT_THAT(ended[0].output, HasSubstr(" has ended"));
+    EXPECT_THAT(ended[0].output, HasSubstr(" has left the world"));
     EXPECT_EQ(ended[1].code, 0);
     EXPECT_EQ(ended[2].code, 0);
     EXPECT_FALSE(fs::exists(folder_ / "alone"));

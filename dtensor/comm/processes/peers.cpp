@@ -131,6 +131,11 @@ std::string Peers::describe_failures(int64_t rank) const {
               name(rank),
               std::string(note.begin() + 1, note.end()));
   }
+  if (has_left(rank)) {
+    return name(rank) +
+        " has left the world: it called destroy_process_group, or its "
+        "function in run_world returned";
+  }
   return runs(rank) ? "" : name(rank) + " has ended";
 }
 

@@ -50,8 +50,9 @@ class Peers : public std::enable_shared_from_this<Peers> {
   /// `timeout`.
   void leave(std::chrono::milliseconds timeout) noexcept;
 
-  /// Describes which of `ranks` have ended and which failures they published,
-  /// as far as known within a moment; otherwise, which of them are silent.
+  /// Describes which of `ranks` have left or ended and which failures they
+  /// published, as far as known within a moment; otherwise, which of them are
+  /// silent.
   std::string describe_failures(
       const std::vector<int64_t>& ranks) const noexcept;
 
@@ -70,8 +71,8 @@ class Peers : public std::enable_shared_from_this<Peers> {
   void await_leaving(std::chrono::milliseconds timeout) const;
   std::string find_failure_causes(const std::vector<int64_t>& ranks) const;
   void await_failure_reports() const;
-  /// Returns the failure that the rank published as a cause, or that its
-  /// process has ended; "" otherwise.
+  /// Returns the failure that the rank published as a cause, or that it has left
+  /// or its process has ended; "" otherwise.
   std::string describe_failures(int64_t rank) const;
   std::string causes(const std::vector<int64_t>& ranks) const;
   std::vector<int64_t> silent(const std::vector<int64_t>& ranks) const;
