@@ -134,6 +134,14 @@ LocalKernelFunction view_local;
 /// Reshapes the local tensor, possibly as a copy.
 LocalKernelFunction reshape_local;
 
+/// Indexes x by a mask of its first dimensions, where a rank may have parts of
+/// either: the kernel of the calls for which indexes_shards_by_mask() returns
+/// true.
+void index_shards_by_mask(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
+bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args);
+
 /// Returns the result shapes of a pointwise operator without a meta kernel in
 /// C++. The operands broadcast, and the dtypes come from running the operator
 /// on operands of one element.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that read values, equal on all ranks because programs branch on
 // them.
+#include <dtensor/ops/kernels/whole_argument_impl.h>
+
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
