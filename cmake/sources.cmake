@@ -407,6 +407,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sorted_rows_impl.h
   dtensor/ops/kernels/spatial.cpp
   dtensor/ops/kernels/topk.cpp
+  dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
   dtensor/ops/kernels/whole_argument_impl.h

@@ -4,7 +4,7 @@
 // masked_select) return Shard(0): each rank selects from its rows, and the
 // ranks exchange selected rows, so that each has an even part. bincount counts
 // the elements of each shard. The others compute on replicated operands.
-// (mask_index.cpp has x[mask].)
+// (mask_index.cpp has x[mask], and unique.cpp has unique.)
 #include <dtensor/ops/kernels/whole_argument_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -277,8 +277,6 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 DTENSOR_RULES(data_sized) {
   for (const auto* name :
        {"masked_scatter_backward",
-        "_unique",
-        "_unique2",
         "unique_dim",
         "unique_consecutive",
         "unique_dim_consecutive",
