@@ -98,6 +98,9 @@ LocalKernelFunction sort_local;
 /// Finds the element at a position of a sorted dimension that one mesh
 /// dimension shards: kthvalue, median and nanmedian.
 LocalKernelFunction selection_local;
+/// Finds the median of all elements of a tensor that one mesh dimension shards:
+/// median and nanmedian without a dimension.
+LocalKernelFunction median_local;
 
 /// Compute scans. Along a sharded dimension, each rank scans its shard and
 /// combines it with the gathered totals of the preceding shards. The gradient
