@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// unique of sharded tensors: the ranks gather the elements of each shard.
+// Operators whose number of result elements depends on values: unique finds the
+// elements of each shard first, and repeat_interleave leaves shards of other
+// dimensions where they are.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <tests/ops/against_plain.h>
 
@@ -104,6 +106,59 @@ TEST(Unique, MovesOnlyDistinctElements) {
     const auto mesh = init_device_mesh(at::kCPU, {1});
     const CommDebugMode comm;
     unique_of(place(at::arange(4), mesh, {Shard(0)}), true, true);
+    EXPECT_EQ(comm.get_total_counts(), 0);
+  });
+}
+
+OpCase
+repeats(std::string name, at::Tensor x, at::Tensor of_counts, int64_t dim) {
+  OpCase c{
+      std::move(name),
+      {std::move(x), std::move(of_counts)},
+      [dim](const TensorList& in) {
+        return TensorList{at::repeat_interleave(in[0], in[1], dim)};
+      }};
+  return c;
+}
+
+TEST(RepeatInterleave, IsThatOfThePlainTensor) {
+  const auto x = numbers({5, 4}, 1);
+  const auto counts = at::tensor({2, 0, 3, 1, 1}, at::kLong);
+  check_cases({
+      repeats("rows", x, counts, 0),
+      repeats("columns", x, counts.slice(0, 1), 1),
+      repeats("columns in memory", numbers({4, 5}, 1).t(), counts, -2),
+      repeats("no rows", x, at::zeros({5}, at::kLong), 0),
+      repeats("one count", x, at::tensor({2}, at::kLong), 0),
+      unary(
+          "a number",
+          x,
+          [](const at::Tensor& t) { return at::repeat_interleave(t, 3, 1); }),
+  });
+}
+
+// The shards of other dimensions stay where they are. The counts are gathered.
+TEST(RepeatInterleave, LeavesOtherDimsSharded) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = numbers({4, 6}, 1);
+    const auto counts = at::tensor({2, 0, 3, 1}, at::kLong);
+    auto x = leaf(place(plain, mesh, {Shard(1)}));
+    for (const auto& p : {Placement(Replicate()), Placement(Shard(0))}) {
+      const at::Tensor n = distribute_tensor(counts, mesh, {p}, std::nullopt);
+      const CommDebugMode comm;
+      const auto y = at::repeat_interleave(x, n, 0);
+      EXPECT_EQ(DTensor(y).placements(), Placements{Shard(1)});
+      EXPECT_EQ(comm.get_total_counts(), p.is_replicate() ? 0 : 1);
+      EXPECT_EQ(comm.total().payload_bytes, p.is_replicate() ? 0 : 2 * 8);
+      const CommDebugMode backward;
+      y.backward(y.detach());
+      EXPECT_EQ(backward.get_total_counts(), 0);
+    }
+    const CommDebugMode comm;
+    const auto y = at::repeat_interleave(x, 3, 0);
+    EXPECT_EQ(DTensor(y).placements(), Placements{Shard(1)});
+    y.backward(y.detach());
     EXPECT_EQ(comm.get_total_counts(), 0);
   });
 }
