@@ -387,6 +387,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/local_kernels_impl.h
   dtensor/ops/kernels/local_kernels.cpp
   dtensor/ops/kernels/loss.cpp
+  dtensor/ops/kernels/mask_index.cpp
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
@@ -399,11 +400,14 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
   dtensor/ops/kernels/scan.cpp
+  dtensor/ops/kernels/selected_rows.cpp
+  dtensor/ops/kernels/selected_rows_impl.h
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
   dtensor/ops/kernels/spatial.cpp
   dtensor/ops/kernels/topk.cpp
+  dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
   dtensor/ops/kernels/whole_argument_impl.h

@@ -42,9 +42,9 @@ DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (info.rule == nullptr) {
     return without_rule(info, args);
   }
-  return info.rule->kernel   ? DecidedBy::kKernel
-      : info.rule->mesh_rule ? DecidedBy::kViewRule
-                             : DecidedBy::kRule;
+  return info.rule->runs_kernel(args) ? DecidedBy::kKernel
+      : info.rule->mesh_rule          ? DecidedBy::kViewRule
+                                      : DecidedBy::kRule;
 }
 
 // Returns the boundary that the call will apply: a parallel style attaches it

@@ -56,6 +56,7 @@
   family(spatial) \
   family(squeeze) \
   family(triangle) \
+  family(unique) \
   family(value) \
   family(view)
 // clang-format on

@@ -237,7 +237,8 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
 
 std::vector<std::string> notes_of(const OpRule& rule) {
   auto notes = notes_of(rule.traits);
-  say_if(rule.kernel != nullptr, "kernel", notes);
+  say_if(rule.kernel && !rule.kernel_takes, "kernel", notes);
+  say_if(rule.kernel && rule.kernel_takes, "kernel of some calls", notes);
   say_if(rule.local_kernel != nullptr, "local kernel", notes);
   say_if(rule.localize != nullptr, "local arguments", notes);
   say_if(rule.meta != nullptr, "own shapes", notes);

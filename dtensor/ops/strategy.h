@@ -93,9 +93,11 @@ using LocalizeRule = std::function<void(const OpCall&, Decision&)>;
 using LocalKernel = std::function<
     void(const c10::OperatorHandle&, const Decision&, torch::jit::Stack*)>;
 /// Replaces the whole call: pops DTensors from the stack and pushes DTensors.
-/// Runs below autograd, or above it for a composite operator.
+/// Runs below autograd, or above it for a composite operator or a region.
 using DTensorKernel =
     std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
+/// Returns true for the arguments of some calls, in schema order.
+using CallTest = std::function<bool(c10::ArrayRef<c10::IValue>)>;
 
 /// Everything that dispatch needs to know about an operator.
 struct OpRule {
@@ -104,7 +106,8 @@ struct OpRule {
   MetaRule meta;
   LocalizeRule localize;
   LocalKernel local_kernel;
-  DTensorKernel kernel; // instead of everything above
+  DTensorKernel kernel;  // instead of everything above
+  CallTest kernel_takes; // the calls that `kernel` computes; empty: all
 
   /// True if StridedShard may replace Shard in the strategies. (Shards with
   /// units always may: the elements of a rank are then still one range.)
@@ -126,6 +129,11 @@ struct OpRule {
   /// Properties of the operator in any layout.
   OpTraits traits;
 
+  /// Returns true if `kernel` computes the call with these arguments.
+  bool runs_kernel(c10::ArrayRef<c10::IValue> args) const {
+    return kernel && (!kernel_takes || kernel_takes(args));
+  }
+
   /// Sets a field and returns the rule, so that calls can be chained.
   OpRule& with_meta(MetaRule m) {
     meta = std::move(m);
@@ -137,6 +145,11 @@ struct OpRule {
   }
   OpRule& with_local_kernel(LocalKernel k) {
     local_kernel = std::move(k);
+    return *this;
+  }
+  OpRule& with_kernel(DTensorKernel k, CallTest takes) {
+    kernel = std::move(k);
+    kernel_takes = std::move(takes);
     return *this;
   }
   OpRule& no_strided() {

@@ -93,8 +93,8 @@ bool has_style(const OpInfo& info, Args args) {
 // Returns the layout that the operator's rule wants for each argument, or
 // nothing if no rule decides.
 std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
-  if (info.rule == nullptr || info.rule->kernel || keeps_its_kernel(info.op) ||
-      has_style(info, args)) {
+  if (info.rule == nullptr || info.rule->runs_kernel(args) ||
+      keeps_its_kernel(info.op) || has_style(info, args)) {
     return std::nullopt;
   }
   std::vector<SpecPtr> wanted(args.size());

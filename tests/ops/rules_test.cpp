@@ -149,8 +149,9 @@ std::string rule_text(const std::string& name) {
   const auto plain = plain_call_of(info.op);
   auto call = op_call(info, plain.arguments);
   call.outputs = metas_of(plain.results);
-  const auto strategies = info.rule->kernel ? strategies_of_kernel(info, plain)
-                                            : all_strategies(call, *info.rule);
+  const auto strategies = info.rule->runs_kernel(plain.arguments)
+      ? strategies_of_kernel(info, plain)
+      : all_strategies(call, *info.rule);
   std::string text = "  of " + operands_text(call) + "\n";
   for (const auto& line : texts_of(strategies)) {
     text += "  " + line + "\n";

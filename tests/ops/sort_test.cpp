@@ -215,6 +215,24 @@ TEST(Sort, ElementsByRankAreThoseOfThePlainTensor) {
   check_cases(cases);
 }
 
+// The most frequent element of each row needs no communication.
+TEST(Sort, ModeLeavesOtherDimsSharded) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = drawn({5, 70}, at::kDouble, 1).nan_to_num();
+    auto x = distribute_tensor(plain, mesh, {Shard(0)}, std::nullopt);
+    x.set_requires_grad(true);
+    const CommDebugMode comm;
+    const auto [values, places] = at::mode(x, 1);
+    EXPECT_EQ(DTensor(values).placements(), Placements{Shard(0)});
+    EXPECT_EQ(DTensor(places).placements(), Placements{Shard(0)});
+    values.backward(values.detach());
+    EXPECT_EQ(comm.get_total_counts(), 0);
+    const auto truth = std::get<0>(plain.mode(1));
+    EXPECT_TRUE(is_equal(full_tensor(values).detach(), truth));
+  });
+}
+
 // Returns distinct numbers, with NaN in their place if `nans`.
 at::Tensor spread(at::IntArrayRef sizes, at::ScalarType dtype, bool nans) {
   const auto t = distinct(sizes) - 2000;
@@ -282,6 +300,78 @@ TEST(Selection, MovesFewerBytesThanGathering) {
     at::median(x, 0);
     EXPECT_LT(comm.total().wire_bytes, 20000);
     EXPECT_GT(comm.get_total_counts(), 0);
+  });
+}
+
+// The median of all elements, with its gradient, which is divided among equal
+// elements.
+void expect_plain_median(
+    const at::Tensor& whole,
+    const DeviceMesh& mesh,
+    const Placements& layout) {
+  for (const bool skips_nan : {false, true}) {
+    auto x = distribute_tensor(whole, mesh, layout, std::nullopt);
+    auto plain = whole.clone();
+    const bool differentiable = whole.is_floating_point();
+    x.set_requires_grad(differentiable);
+    plain.set_requires_grad(differentiable);
+    const CommDebugMode comm;
+    const auto value = skips_nan ? at::nanmedian(x) : at::median(x);
+    EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllGather}).count, 2);
+    EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllReduce}).count, 3);
+    EXPECT_EQ(comm.get_total_counts(), 5);
+    const auto truth = skips_nan ? at::nanmedian(plain) : at::median(plain);
+    EXPECT_TRUE(is_equal(full_tensor(value).detach(), truth.detach()));
+    EXPECT_TRUE(DTensor(value).spec()->is_replicated());
+    if (differentiable) {
+      value.backward();
+      truth.backward();
+      EXPECT_TRUE(is_equal(full_tensor(x.grad()), plain.grad()));
+    }
+  }
+}
+
+TEST(Selection, FindsTheMedianOfAllElements) {
+  const std::vector<at::Tensor> operands{
+      spread({101, 200}, at::kDouble, false),
+      spread({200, 101}, at::kFloat, true).t(),
+      spread({101, 200}, at::kLong, false),
+      drawn({101, 200}, at::kDouble, 1),
+      drawn({101, 200}, at::kInt, 2),
+      drawn({101, 200}, at::kFloat, 3).abs().nan_to_num(),
+      at::full({101, 200}, std::nan(""), at::kDouble)};
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& whole : operands) {
+      expect_plain_median(whole, mesh, {Shard(0)});
+      expect_plain_median(whole, mesh, {Shard(1)});
+    }
+    expect_plain_median(
+        spread({2, 9000}, at::kDouble, false), mesh, {Shard(0)});
+  });
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    expect_plain_median(operands[0], mesh, {Shard(1), Replicate()});
+    expect_plain_median(operands[0], mesh, {Replicate(), Shard(0)});
+    // Two mesh dimensions: the shards are gathered.
+    const auto x = distribute_tensor(
+        operands[0], mesh, {Shard(0), Shard(1)}, std::nullopt);
+    EXPECT_TRUE(at::equal(full_tensor(at::median(x)), operands[0].median()));
+  });
+}
+
+TEST(Selection, MovesFewerBytesThanGatheringForTheMedianOfAll) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto x =
+        distribute_tensor(distinct({100, 200}), mesh, {Shard(1)}, std::nullopt);
+    const CommDebugMode comm;
+    at::median(x);
+    EXPECT_LT(comm.total().wire_bytes, 20000);
+    const CommDebugMode without;
+    at::median(
+        distribute_tensor(distinct({8}), mesh, {Shard(0)}, std::nullopt));
+    EXPECT_EQ(without.get_total_counts(), 1); // gathered
   });
 }
 

@@ -4,6 +4,9 @@
 // masked_select) return Shard(0): each rank selects from its rows, and the
 // ranks exchange selected rows, so that each has an even part. bincount counts
 // the elements of each shard. The others compute on replicated operands.
+// (mask_index.cpp has x[mask], and unique.cpp has unique.)
+#include <dtensor/ops/kernels/whole_argument_impl.h>
+
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -11,7 +14,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
-#include <dtensor/ops/kernels/whole_argument_impl.h>
+#include <dtensor/ops/kernels/selected_rows_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
@@ -25,7 +28,6 @@
 
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/broadcast_tensors.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/masked_scatter.h>
 #include <ATen/ops/masked_select.h>
 #include <ATen/ops/max.h>
@@ -65,9 +67,11 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return first;
 }
 
-// Runs the operator on replicated arguments: the number of result elements
-// depends on all values. The results are replicated.
-void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+} // namespace
+
+void detail::call_on_whole(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
@@ -80,6 +84,8 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return wrap(std::move(t), std::move(layout));
   });
 }
+
+namespace {
 
 // A tensor that one mesh dimension shards along its first dimension, and no
 // other mesh dimension shards.
@@ -134,38 +140,16 @@ Rows rows_of(
   return {redistribute_local(local_of(t), from, target), target, mesh_dim};
 }
 
-// Returns the ranges of rows of a tensor that consists of the `mine` rows of
-// each rank, in rank order.
-std::vector<Interval> concatenated(const Rows& source, int64_t mine) {
-  const auto options = source.local.options().dtype(at::kLong);
-  const auto counts = get_group(source.spec->mesh(), source.mesh_dim)
-                          .all_gather(at::full({1}, mine, options), 0)
-                          .cpu();
-  std::vector<Interval> ranges;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < counts.numel(); ++i) {
-    const int64_t end = begin + counts.const_data_ptr<int64_t>()[i];
-    ranges.push_back({begin, end});
-    begin = end;
-  }
-  return ranges;
-}
-
 // Returns the DTensor that consists of the rows that each rank has selected
 // from `source`, in rank order.
 at::Tensor even_rows(const Rows& source, const at::Tensor& selected) {
-  auto has = concatenated(source, selected.size(0));
+  const auto& mesh = source.spec->mesh();
+  auto has = ranges_of_ranks(get_group(mesh, source.mesh_dim), selected);
   auto sizes = selected.sizes().vec();
   sizes[0] = has.back().end;
-  const auto& mesh = source.spec->mesh();
   auto spec = Spec::make(
       mesh, rows_along(mesh, source.mesh_dim), sizes, selected.scalar_type());
-  const RowExchange exchange(
-      spec,
-      source.mesh_dim,
-      std::move(has),
-      rows_of_ranks(*spec, source.mesh_dim));
-  auto local = exchange.communicates() ? exchange.gather(selected) : selected;
+  auto local = even_shard(selected, std::move(has), spec, source.mesh_dim);
   return wrap(std::move(local), std::move(spec));
 }
 
@@ -173,7 +157,7 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = KernelArgs(op, *stack).tensor("self");
   const auto mesh_dim = selecting_dim(self);
   if (!mesh_dim) {
-    return on_whole(op, stack);
+    return call_on_whole(op, stack);
   }
   torch::jit::drop(*stack, 1);
   const auto rows = rows_of(op, self, "self", *mesh_dim);
@@ -188,13 +172,13 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto mask = args.tensor("mask");
   common_spec(op, *stack);
   if (!is_dtensor(self) || !is_dtensor(mask)) {
-    return on_whole(op, stack);
+    return call_on_whole(op, stack);
   }
   const auto operands = at::broadcast_tensors({self, mask});
   const auto of_self = selecting_dim(operands[0]);
   const auto mesh_dim = of_self ? of_self : selecting_dim(operands[1]);
   if (!mesh_dim) {
-    return on_whole(op, stack);
+    return call_on_whole(op, stack);
   }
   torch::jit::drop(*stack, 2);
   const auto rows = rows_of(op, operands[0], "self", *mesh_dim);
@@ -293,13 +277,11 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 DTENSOR_RULES(data_sized) {
   for (const auto* name :
        {"masked_scatter_backward",
-        "_unique",
-        "_unique2",
         "unique_dim",
         "unique_consecutive",
         "unique_dim_consecutive",
         "repeat_interleave.Tensor"}) {
-    rules.kernel(name, on_whole);
+    rules.kernel(name, call_on_whole);
   }
   rules.kernel("bincount", bincount);
   rules.kernel("nonzero", nonzero);

@@ -98,6 +98,9 @@ LocalKernelFunction sort_local;
 /// Finds the element at a position of a sorted dimension that one mesh
 /// dimension shards: kthvalue, median and nanmedian.
 LocalKernelFunction selection_local;
+/// Finds the median of all elements of a tensor that one mesh dimension shards:
+/// median and nanmedian without a dimension.
+LocalKernelFunction median_local;
 
 /// Compute scans. Along a sharded dimension, each rank scans its shard and
 /// combines it with the gathered totals of the preceding shards. The gradient
@@ -133,6 +136,14 @@ LocalKernelFunction empty_split_local;
 LocalKernelFunction view_local;
 /// Reshapes the local tensor, possibly as a copy.
 LocalKernelFunction reshape_local;
+
+/// Indexes x by a mask of its first dimensions, where a rank may have parts of
+/// either: the kernel of the calls for which indexes_shards_by_mask() returns
+/// true.
+void index_shards_by_mask(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
+bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args);
 
 /// Returns the result shapes of a pointwise operator without a meta kernel in
 /// C++. The operands broadcast, and the dtypes come from running the operator

@@ -8,12 +8,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -299,6 +301,39 @@ void detail::selection_local(KernelArgs& args, const Decision& decision) {
       picked_from_shards(self.shard, {}, indices, self.dim, self.spec);
   const auto sizes = decision.outputs[0]->local_sizes();
   args.returns(values.reshape(sizes), indices.reshape(sizes));
+}
+
+// Median of all elements: the shards are rows of one element per column, which
+// the ranks number one rank after the other.
+void detail::median_local(KernelArgs& args, const Decision& decision) {
+  const auto shard = args.tensor("self");
+  if (shard.is_meta()) {
+    args.returns(at::empty({}, shard.options()));
+    return;
+  }
+  const auto& spec = *decision.inputs[0];
+  int64_t m = 0;
+  while (!spec.placements()[static_cast<size_t>(m)].is_sharded()) {
+    ++m;
+  }
+  auto& group = get_group(spec.mesh(), m);
+  const auto dim = spec.placements()[static_cast<size_t>(m)].dim();
+  const auto length = spec.sizes()[static_cast<size_t>(dim)];
+  const auto largest =
+      chunk(length, group.size(), 0).size() * (spec.numel() / length);
+  const auto begin = group.rank() * largest;
+  const auto row = shard.reshape({1, shard.numel()});
+  const auto [keys, order] = stable_sort(order_keys(row, false), 1);
+  const auto place = indices_at(
+      {keys, order + begin, group.size() * largest, largest},
+      wanted_position(args, row, spec.numel(), group),
+      group);
+  const auto here = place.ge(begin).logical_and(place.lt(begin + row.size(1)));
+  const auto found = row.numel() == 0
+      ? at::zeros({1, 1}, row.options())
+      : row.gather(1, (place - begin).clamp(0, row.size(1) - 1))
+            .masked_fill(here.logical_not(), 0);
+  args.returns(group.all_reduce(found, ReduceOp::kSum).reshape({}));
 }
 
 } // namespace dtensor

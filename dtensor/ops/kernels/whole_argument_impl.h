@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// whole_argument: an argument of a kernel that needs all of its values.
+// Arguments of kernels that need all of their values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 namespace dtensor::detail {
 
@@ -13,5 +14,10 @@ at::Tensor whole_argument(
     const c10::OperatorHandle& op,
     const at::Tensor& t,
     const char* argument);
+
+/// Runs an operator on replicated arguments, for a kernel whose results depend
+/// on all values. The results are replicated. Throws as whole_argument() does,
+/// and for operands on different meshes.
+void call_on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace dtensor::detail

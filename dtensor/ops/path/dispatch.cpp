@@ -151,7 +151,8 @@ void run(
 }
 
 void dispatch_once(const OpInfo& info, torch::jit::Stack* stack) {
-  if (info.rule != nullptr && info.rule->kernel) {
+  if (info.rule != nullptr &&
+      info.rule->runs_kernel(last_args(*stack, info.num_args))) {
     info.rule->kernel(info.op, stack);
     return;
   }

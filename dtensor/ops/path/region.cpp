@@ -105,7 +105,7 @@ void region_in_boundary(
     convert_unrecorded(boundary, stack);
     return;
   }
-  if (info.rule->kernel) {
+  if (info.rule->runs_kernel(args)) {
     info.rule->kernel(info.op, stack);
     return;
   }

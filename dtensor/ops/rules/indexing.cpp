@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 
 #include <ATen/core/Tensor.h>
@@ -345,7 +346,9 @@ DTENSOR_RULES(indexing) {
       .with_meta(index_select_meta)
       .as_region();
   rules.dim_rule("gather", gather_rule).as_region();
-  rules.dim_rule("index.Tensor", index_rule).as_region();
+  rules.dim_rule("index.Tensor", index_rule)
+      .with_kernel(detail::index_shards_by_mask, detail::indexes_shards_by_mask)
+      .as_region();
 
   for (const auto* name :
        {"scatter.src",

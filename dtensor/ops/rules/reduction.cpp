@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions. Over a sharded dimension every rank reduces its shard, and the
-// result is Partial. Reductions that do not compose (median, variance) need the
+// result is Partial. Reductions that do not compose (mode, variance) need the
 // reduced dimensions unsharded.
 #include <dtensor/ops/rules/reduction_impl.h>
 
@@ -282,8 +282,6 @@ void localize_place(const OpCall& call, Decision& decision) {
 void add_whole(RuleRegistry& rules) {
   const auto unsharded_dim_rule = reduction_rule();
   add_all(rules, {"aminmax"}, unsharded_dim_rule);
-  add_all(
-      rules, {"median", "nanmedian"}, unsharded_dim_rule, reduction_meta(same));
   add_all(rules, {"logsumexp"}, unsharded_dim_rule, reduction_meta(floating));
   add_all(
       rules,

@@ -6,7 +6,9 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace dtensor {
@@ -150,6 +152,45 @@ void note_sharded_dim(const OpCall& call, Decision& decision) {
   }
 }
 
+// Returns the strategies of the median of all elements, which the ranks of the
+// only mesh dimension that shards the operand may find among sorted shards.
+Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto& input = call.inputs[0];
+  const auto& placement = input.placement(mesh_dim);
+  const auto dtype = input.spec->dtype();
+  bool fits = input.spec->numel() > 0 && placement.is_chunk() &&
+      has_sort_keys(dtype) && dtype != at::kBool;
+  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
+    fits &= m == mesh_dim || !input.placement(m).is_sharded();
+  }
+  if (!fits) {
+    return {};
+  }
+  const auto dim = placement.dim();
+  const auto shard =
+      static_cast<double>(largest_shard_of(input, mesh_dim, dim)) *
+      static_cast<double>(
+          input.spec->numel() / input.sizes()[static_cast<size_t>(dim)]);
+  const auto ranks = static_cast<double>(call.mesh.size(mesh_dim));
+  const auto element = static_cast<double>(c10::elementSize(dtype));
+  return sample_bytes(shard, ranks) < shard * element * (ranks - 1)
+      ? Strategies{{{Replicate()}, {placement}}}
+      : Strategies{};
+}
+
+void note_sharded(const OpCall& call, Decision& decision) {
+  const auto& spec = decision.layout_of(call, 0);
+  decision.is_plain_call = std::ranges::none_of(
+      spec.placements(), [](const Placement& p) { return p.is_sharded(); });
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
+  }
+}
+
+std::vector<at::ScalarType> dtype_of_operand(const OpCall& call) {
+  return {call.inputs[0].spec->dtype()};
+}
+
 } // namespace
 
 DTENSOR_RULES(sorting) {
@@ -171,6 +212,12 @@ DTENSOR_RULES(sorting) {
         .with_localize(note_sharded_dim)
         .with_local_kernel(boxed(selection_local))
         .as_region();
+  }
+  for (const auto* name : {"median", "nanmedian"}) {
+    rules.dim_rule(name, median_rule)
+        .with_meta(reduction_meta(dtype_of_operand))
+        .with_localize(note_sharded)
+        .with_local_kernel(boxed(median_local));
   }
 }
 

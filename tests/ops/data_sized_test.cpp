@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators whose number of result elements depends on values: unique finds the
+// elements of each shard first, and repeat_interleave leaves shards of other
+// dimensions where they are.
+#include <dtensor/debug/comm_debug_mode.h>
+#include <tests/ops/against_plain.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace against_plain;
+
+// Returns few distinct numbers.
+at::Tensor repeating(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return numbers(sizes, 7).remainder(5).floor().to(dtype);
+}
+
+TensorList unique_of(const at::Tensor& x, bool inverse, bool counts) {
+  const auto [values, places, numbers] =
+      at::_unique2(x, /*sorted=*/true, inverse, counts);
+  return {values, places, numbers};
+}
+
+OpCase unique_case(at::Tensor x, bool inverse, bool counts) {
+  OpCase c{"unique", {std::move(x)}, [=](const TensorList& in) {
+             return unique_of(in[0], inverse, counts);
+           }};
+  c.differentiable = false;
+  return c;
+}
+
+TEST(Unique, IsThatOfThePlainTensor) {
+  const auto x = repeating({5, 4}, at::kDouble);
+  std::vector<OpCase> cases{
+      unique_case(repeating({7}, at::kLong), true, true),
+      unique_case(numbers({9}, 1), true, true),
+      unique_case(repeating({4, 5}, at::kFloat).t(), true, true),
+      unique_case(repeating({2, 3, 5}, at::kDouble), true, true),
+      unique_case(repeating({5}, at::kLong).gt(2), true, true),
+      unique_case(at::zeros({0, 3}), true, true),
+      unique_case(at::ones({}), true, true)};
+  for (const bool inverse : {false, true}) {
+    for (const bool counts : {false, true}) {
+      cases.push_back(unique_case(x, inverse, counts));
+    }
+  }
+  OpCase old{"_unique", {x}, [](const TensorList& in) {
+               const auto [values, places] = at::_unique(in[0], true, true);
+               return TensorList{values, places};
+             }};
+  old.differentiable = false;
+  cases.push_back(old);
+  check_cases(cases);
+}
+
+// NaN equal nothing, not even each other: each is an element of its own.
+TEST(Unique, KeepsEachNan) {
+  const auto x = numbers({6, 3}, 1).masked_fill(numbers({6, 3}, 2).gt(4), NAN);
+  const auto truth = unique_of(x, true, true);
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& p : {Shard(0), Shard(1)}) {
+      const auto found = unique_of(place(x, mesh, {p}), true, true);
+      const auto values = full_tensor(found[0]);
+      EXPECT_TRUE(at::allclose(values, truth[0], 0, 0, /*equal_nan=*/true));
+      EXPECT_TRUE(at::equal(full_tensor(found[2]), truth[2]));
+      const auto back = values.take(full_tensor(found[1]));
+      EXPECT_TRUE(at::allclose(back, x, 0, 0, /*equal_nan=*/true));
+    }
+  });
+}
+
+TEST(Unique, KeepsTheInverseSharded) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    const auto x =
+        place(repeating({5, 4}, at::kLong), mesh, {Shard(1), Shard(0)});
+    const auto found = unique_of(x, true, true);
+    EXPECT_EQ(DTensor(found[1]).placements(), DTensor(x).placements());
+    EXPECT_TRUE(DTensor(found[0]).spec()->is_replicated());
+    EXPECT_TRUE(DTensor(found[2]).spec()->is_replicated());
+  });
+}
+
+// Numbers of elements, and elements, of each rank; and a sum of counts.
+TEST(Unique, MovesOnlyDistinctElements) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = at::arange(2000, at::kDouble).remainder(10);
+    const auto x = place(plain, mesh, {Shard(0)});
+    const CommDebugMode comm;
+    unique_of(x, true, false);
+    EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllGather}).count, 2);
+    EXPECT_EQ(comm.get_total_counts(), 2);
+    EXPECT_EQ(comm.total().payload_bytes, 8 + 10 * 8);
+    const CommDebugMode counting;
+    unique_of(x, true, true);
+    EXPECT_EQ(counting.total({.kind = CollectiveKind::kAllGather}).count, 2);
+    EXPECT_EQ(counting.total({.kind = CollectiveKind::kAllReduce}).count, 1);
+    EXPECT_EQ(counting.get_total_counts(), 3);
+    const CommDebugMode none;
+    unique_of(place(plain, mesh, {Replicate()}), true, true);
+    EXPECT_EQ(none.get_total_counts(), 0);
+  });
+  run_ranks(1, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {1});
+    const CommDebugMode comm;
+    unique_of(place(at::arange(4), mesh, {Shard(0)}), true, true);
+    EXPECT_EQ(comm.get_total_counts(), 0);
+  });
+}
+
+OpCase
+repeats(std::string name, at::Tensor x, at::Tensor of_counts, int64_t dim) {
+  OpCase c{
+      std::move(name),
+      {std::move(x), std::move(of_counts)},
+      [dim](const TensorList& in) {
+        return TensorList{at::repeat_interleave(in[0], in[1], dim)};
+      }};
+  return c;
+}
+
+TEST(RepeatInterleave, IsThatOfThePlainTensor) {
+  const auto x = numbers({5, 4}, 1);
+  const auto counts = at::tensor({2, 0, 3, 1, 1}, at::kLong);
+  check_cases({
+      repeats("rows", x, counts, 0),
+      repeats("columns", x, counts.slice(0, 1), 1),
+      repeats("columns in memory", numbers({4, 5}, 1).t(), counts, -2),
+      repeats("no rows", x, at::zeros({5}, at::kLong), 0),
+      repeats("one count", x, at::tensor({2}, at::kLong), 0),
+      unary(
+          "a number",
+          x,
+          [](const at::Tensor& t) { return at::repeat_interleave(t, 3, 1); }),
+  });
+}
+
+// The shards of other dimensions stay where they are. The counts are gathered.
+TEST(RepeatInterleave, LeavesOtherDimsSharded) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = numbers({4, 6}, 1);
+    const auto counts = at::tensor({2, 0, 3, 1}, at::kLong);
+    auto x = leaf(place(plain, mesh, {Shard(1)}));
+    for (const auto& p : {Placement(Replicate()), Placement(Shard(0))}) {
+      const at::Tensor n = distribute_tensor(counts, mesh, {p}, std::nullopt);
+      const CommDebugMode comm;
+      const auto y = at::repeat_interleave(x, n, 0);
+      EXPECT_EQ(DTensor(y).placements(), Placements{Shard(1)});
+      EXPECT_EQ(comm.get_total_counts(), p.is_replicate() ? 0 : 1);
+      EXPECT_EQ(comm.total().payload_bytes, p.is_replicate() ? 0 : 2 * 8);
+      const CommDebugMode backward;
+      y.backward(y.detach());
+      EXPECT_EQ(backward.get_total_counts(), 0);
+    }
+    const CommDebugMode comm;
+    const auto y = at::repeat_interleave(x, 3, 0);
+    EXPECT_EQ(DTensor(y).placements(), Placements{Shard(1)});
+    y.backward(y.detach());
+    EXPECT_EQ(comm.get_total_counts(), 0);
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor

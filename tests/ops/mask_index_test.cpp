@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// x[mask] of sharded tensors: each rank selects from its rows.
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/debug/explain.h>
+#include <tests/ops/against_plain.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace against_plain;
+
+at::Tensor at_mask(const at::Tensor& x, const at::Tensor& mask) {
+  c10::List<std::optional<at::Tensor>> indices;
+  indices.push_back(mask);
+  return at::index(x, indices);
+}
+
+// Returns the case of a mask where the second operand exceeds `limit`.
+OpCase where_above(
+    std::string name,
+    at::Tensor x,
+    at::Tensor of_mask,
+    double limit = 0) {
+  return {
+      std::move(name),
+      {std::move(x), std::move(of_mask)},
+      [=](const TensorList& in) {
+        return TensorList{at_mask(in[0], in[1].detach().gt(limit))};
+      }};
+}
+
+TEST(MaskIndex, IsThatOfThePlainTensor) {
+  const auto x = numbers({5, 4}, 1);
+  const auto cube = numbers({3, 5, 2}, 2);
+  check_cases({
+      where_above("elements", x, numbers({5, 4}, 3)),
+      where_above("rows", x, numbers({5}, 4)),
+      where_above("no rows", x, numbers({5}, 4), 100),
+      where_above("all rows", x, numbers({5}, 4), -100),
+      where_above("two of three dims", cube, numbers({3, 5}, 5)),
+      where_above("columns in memory", numbers({4, 5}, 1).t(), numbers({5}, 4)),
+      where_above("vector", numbers({7}, 1), numbers({7}, 2)),
+      where_above("one row", numbers({1, 3}, 1), numbers({1}, 2), -100),
+      where_above("of no rows", numbers({0, 3}, 1), numbers({0}, 2)),
+  });
+}
+
+TEST(MaskIndex, HasTheStridesOfThePlainTensor) {
+  const auto x = numbers({4, 3, 5}, 1).permute({1, 2, 0});
+  const auto rows = numbers({3}, 2).gt(-100);
+  const auto elements = numbers({3, 5}, 2).gt(0);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& mask : {rows, elements}) {
+      for (const auto& p : layouts(3, 1, true)) {
+        const auto got = at_mask(
+            place(x, mesh, p), distribute_tensor(mask, mesh, {Shard(0)}));
+        const auto truth = at_mask(x, mask);
+        EXPECT_TRUE(same(full_tensor(got), truth));
+        EXPECT_EQ(got.strides(), truth.strides());
+      }
+    }
+  });
+}
+
+TEST(MaskIndex, TakesBytes) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = numbers({5, 4}, 1);
+    const auto mask = at::tensor({1, 0, 1, 1, 0}, at::kByte);
+    const auto rows = distribute_tensor(mask, mesh, {Shard(0)}, std::nullopt);
+    const auto got = at_mask(place(x, mesh, {Shard(0)}), rows);
+    EXPECT_EQ(DTensor(got).placements(), Placements{Shard(0)});
+    EXPECT_TRUE(same(full_tensor(got), at_mask(x, mask.to(at::kBool))));
+  });
+}
+
+TEST(MaskIndex, OtherIndicesAreThoseOfThePlainTensor) {
+  using torch::indexing::Slice;
+  const auto indexed = [](std::string name, auto fn) {
+    return OpCase{
+        std::move(name),
+        {numbers({5, 4}, 1), numbers({5}, 4), numbers({4}, 4)},
+        [fn](const TensorList& in) {
+          const at::Tensor rows = in[1].detach().gt(-100);
+          const at::Tensor columns = in[2].detach().gt(0);
+          return TensorList{fn(in[0], rows, columns)};
+        }};
+  };
+  check_cases({
+      indexed(
+          "x[:, mask]",
+          [](const auto& x, const auto&, const auto& columns) {
+            return x.index({Slice(), columns});
+          }),
+      indexed(
+          "x[mask, i]",
+          [](const auto& x, const auto& rows, const auto&) {
+            const auto i = rows.to(at::kLong);
+            return x.index({rows, i});
+          }),
+  });
+}
+
+// The layout of the result, and the collectives of the call and its gradient.
+struct Expected {
+  Placements layout;
+  int64_t all_gathers = 0;
+  int64_t all_to_alls = 0;
+  int64_t backward = 0;
+};
+
+Placements gradient_layout(Placements layout) {
+  for (auto& p : layout) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  return layout;
+}
+
+void expect_moves(
+    const DeviceMesh& mesh,
+    const Placements& of_x,
+    const Placements& of_mask,
+    const Expected& expected) {
+  const auto plain = numbers({16, 4}, 1);
+  const auto mask = at::arange(16).lt(6);
+  auto x = leaf(place(plain, mesh, of_x));
+  const at::Tensor rows = distribute_tensor(mask, mesh, of_mask, std::nullopt);
+  const CommDebugMode comm;
+  const auto y = at_mask(x, rows);
+  const auto of_kind = [&](CollectiveKind kind) {
+    return comm.total({.kind = kind}).count;
+  };
+  EXPECT_EQ(DTensor(y).placements(), expected.layout);
+  EXPECT_EQ(of_kind(CollectiveKind::kAllGather), expected.all_gathers);
+  EXPECT_EQ(of_kind(CollectiveKind::kAllToAll), expected.all_to_alls);
+  const auto forward = expected.all_gathers + expected.all_to_alls;
+  EXPECT_EQ(comm.get_total_counts(), forward);
+  y.backward(place(
+      at::ones({6, 4}, at::kDouble), mesh, gradient_layout(expected.layout)));
+  EXPECT_EQ(comm.get_total_counts(), forward + expected.backward);
+  EXPECT_TRUE(same(full_tensor(y).detach(), plain.slice(0, 0, 6)));
+  EXPECT_TRUE(same(
+      full_tensor(x.grad()),
+      mask.to(at::kDouble).unsqueeze(1).expand({16, 4})));
+}
+
+// One all_gather of counts, and the rows that move to other ranks. A mask of
+// other rows than those of x is brought to them. Columns stay where they are.
+TEST(MaskIndex, MovesOnlyWhatIsSelected) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const Placements whole{Replicate()};
+    const Placements rows{Shard(0)};
+    const Placements columns{Shard(1)};
+    const Placements sum{Partial()};
+    expect_moves(mesh, rows, rows, {rows, 1, 1, 1});
+    expect_moves(mesh, rows, whole, {rows, 1, 1, 1});
+    expect_moves(mesh, whole, rows, {rows, 1, 1, 2});
+    expect_moves(mesh, columns, whole, {columns, 0, 0, 0});
+    expect_moves(mesh, columns, rows, {columns, 1, 0, 0});
+    expect_moves(mesh, sum, whole, {sum, 0, 0, 0});
+  });
+  run_ranks(1, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {1});
+    expect_moves(mesh, {Shard(0)}, {Shard(0)}, {{Shard(0)}, 0, 0, 0});
+  });
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    const Placements both{Shard(0), Shard(1)};
+    expect_moves(mesh, both, {Shard(0), Replicate()}, {both, 1, 1, 1});
+    expect_moves(
+        mesh,
+        {Partial(), Shard(0)},
+        {Replicate(), Shard(0)},
+        {{Partial(), Shard(0)}, 1, 1, 1});
+  });
+}
+
+// Rows that are where they belong do not move.
+TEST(MaskIndex, DoesNotMoveEvenRows) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = numbers({8, 2}, 1);
+    const auto mask = at::arange(8).remainder(2).eq(0);
+    auto x = leaf(place(plain, mesh, {Shard(0)}));
+    const auto rows = distribute_tensor(mask, mesh, {Shard(0)}, std::nullopt);
+    const CommDebugMode comm;
+    at_mask(x, rows).sum().backward();
+    EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllGather}).count, 1);
+    EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllToAll}).count, 0);
+  });
+}
+
+TEST(MaskIndex, HasSecondDerivatives) {
+  const auto plain = numbers({5, 4}, 1);
+  const auto mask = numbers({5}, 4).gt(0);
+  const auto second = [](const at::Tensor& x, const at::Tensor& rows) {
+    const auto y = at_mask(x, rows).pow(3).sum();
+    const auto first = torch::autograd::grad(
+        {y}, {x}, {}, std::nullopt, /*create_graph=*/true);
+    return torch::autograd::grad({first[0].pow(2).sum()}, {x})[0];
+  };
+  const auto truth = second(leaf(plain.clone()), mask);
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& p : layouts(2, 1, true)) {
+      const auto x = leaf(place(plain, mesh, p));
+      const auto rows = distribute_tensor(mask, mesh, {Shard(0)}, std::nullopt);
+      EXPECT_TRUE(same(full_tensor(second(x, rows)), truth));
+    }
+  });
+}
+
+TEST(MaskIndex, SaysWhatItDoes) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto plain = numbers({4, 4}, 1);
+    const auto mask = plain.gt(0);
+    const auto x = place(plain, mesh, {Shard(1)});
+    const auto columns = distribute_tensor(mask, mesh, {Shard(1)});
+    const ExplainMode explained;
+    at_mask(x, columns);
+    ASSERT_EQ(explained.calls().size(), 1);
+    EXPECT_EQ(explained.calls()[0].by, DecidedBy::kKernel);
+    EXPECT_EQ(
+        explained.calls()[0].results.at(0)->placements(), Placements{Shard(0)});
+    const ExplicitRedistributionContext only_explicit;
+    EXPECT_NE(
+        error_of([&] {
+          at_mask(x, columns);
+        }).find("of argument \"self\" from f64[4, 4] on (tp=2): S(1) to S(0)"),
+        std::string::npos);
+    EXPECT_NE(
+        error_of([&] { at_mask(x, mask); }).find("mixed plain tensor"),
+        std::string::npos);
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
