@@ -192,6 +192,43 @@ TEST(MaskIndex, DoesNotMoveEvenRows) {
   });
 }
 
+OpCase masked_select_case(std::string name, at::Tensor x, at::Tensor of_mask) {
+  return {
+      std::move(name),
+      {std::move(x), std::move(of_mask)},
+      [](const TensorList& in) {
+        return TensorList{in[0].masked_select(in[1].detach().gt(0))};
+      }};
+}
+
+// masked_select is x[mask] of the broadcast operands.
+TEST(MaskedSelect, IsThatOfThePlainTensor) {
+  check_cases({
+      masked_select_case("elements", numbers({5, 4}, 1), numbers({5, 4}, 3)),
+      masked_select_case("rows", numbers({5, 4}, 1), numbers({5, 1}, 3)),
+      masked_select_case("of a row", numbers({4}, 1), numbers({5, 4}, 3)),
+      masked_select_case("of a number", numbers({}, 1), numbers({5}, 3)),
+      masked_select_case("one", numbers({}, 1), at::ones({}, at::kDouble)),
+  });
+}
+
+TEST(MaskedSelect, MovesTheGradientBack) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto x = leaf(place(numbers({16, 4}, 1), mesh, {Shard(0)}));
+    const auto rows = distribute_tensor(
+        at::arange(16).lt(6).unsqueeze(1), mesh, {Shard(0)}, std::nullopt);
+    const auto some = x.masked_select(rows);
+    const CommDebugMode comm;
+    some.backward(some.detach());
+    EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllToAll}).count, 1);
+    EXPECT_EQ(comm.get_total_counts(), 1);
+    EXPECT_EQ(
+        error_of([&] { x.masked_select(rows.to(at::kLong)); }),
+        "masked_select: expected BoolTensor for mask");
+  });
+}
+
 TEST(MaskIndex, HasSecondDerivatives) {
   const auto plain = numbers({5, 4}, 1);
   const auto mask = numbers({5}, 4).gt(0);

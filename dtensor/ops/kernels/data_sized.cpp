@@ -28,8 +28,8 @@
 
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/masked_scatter.h>
-#include <ATen/ops/masked_select.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/nonzero.h>
@@ -166,25 +166,30 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(even_rows(rows, found));
 }
 
+// Kernel of masked_select, which is x[mask] of the broadcast operands.
 void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const KernelArgs args(op, *stack);
-  const auto self = args.tensor("self");
+  KernelArgs args(op, *stack);
+  const auto spec = common_spec(op, *stack);
   const auto mask = args.tensor("mask");
-  common_spec(op, *stack);
-  if (!is_dtensor(self) || !is_dtensor(mask)) {
-    return call_on_whole(op, stack);
+  if (mask.scalar_type() != at::kBool) {
+    return call_on_whole(op, stack); // throws
   }
-  const auto operands = at::broadcast_tensors({self, mask});
-  const auto of_self = selecting_dim(operands[0]);
-  const auto mesh_dim = of_self ? of_self : selecting_dim(operands[1]);
-  if (!mesh_dim) {
-    return call_on_whole(op, stack);
+  const auto distributed = [&](const at::Tensor& t) {
+    return is_dtensor(t) ? t
+                         : from_local_autograd(t, replicated_spec(*spec, t));
+  };
+  auto operands = at::broadcast_tensors(
+      {distributed(args.tensor("self")), distributed(mask)});
+  if (operands[0].dim() == 0) {
+    operands = {operands[0].unsqueeze(0), operands[1].unsqueeze(0)};
   }
-  torch::jit::drop(*stack, 2);
-  const auto rows = rows_of(op, operands[0], "self", *mesh_dim);
-  const auto chosen = rows_of(op, operands[1], "mask", *mesh_dim);
-  stack->emplace_back(
-      even_rows(rows, at::masked_select(rows.local, chosen.local)));
+  if (selects_on_shards(operands[0], operands[1])) {
+    args.returns(select_on_shards(op, operands[0], operands[1], "mask"));
+    return;
+  }
+  c10::List<std::optional<at::Tensor>> indices;
+  indices.push_back(operands[1]);
+  args.returns(at::index(operands[0], indices));
 }
 
 // Redistributes the result of masked_scatter to the layout of self. It was
@@ -285,7 +290,7 @@ DTENSOR_RULES(data_sized) {
   }
   rules.kernel("bincount", bincount);
   rules.kernel("nonzero", nonzero);
-  rules.kernel("masked_select", masked_select);
+  rules.kernel("masked_select", masked_select).as_region();
   rules.kernel("masked_scatter", masked_scatter);
 }
 

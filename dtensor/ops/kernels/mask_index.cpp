@@ -130,9 +130,7 @@ SpecPtr result_spec(
 
 } // namespace
 
-bool detail::indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
-  const auto& self = args[0].toTensor();
-  const auto mask = leading_mask(args[1]);
+bool detail::selects_on_shards(const at::Tensor& self, const at::Tensor& mask) {
   if (!is_dtensor(self) || !is_dtensor(mask)) {
     return false;
   }
@@ -144,17 +142,16 @@ bool detail::indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
       !(of_self.is_replicated() && of_mask.is_replicated());
 }
 
-void detail::index_shards_by_mask(
+at::Tensor detail::select_on_shards(
     const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  const auto self = args.tensor("self");
-  const auto mask = leading_mask(args.at("indices"));
-  const auto& whole = spec_of(self);
+    const at::Tensor& self,
+    const at::Tensor& mask,
+    const char* mask_name) {
+  const auto whole = spec_of(self);
   const auto layout = masked_layout(*whole, *spec_of(mask));
   const auto part = masked_operand(op, self, "self", layout.self);
   c10::List<std::optional<at::Tensor>> indices;
-  indices.push_back(masked_operand(op, mask, "indices", layout.mask));
+  indices.push_back(masked_operand(op, mask, mask_name, layout.mask));
   auto rows = at::index(part, indices);
   std::vector<Interval> has{{0, rows.size(0)}};
   if (const auto m = layout.selecting) {
@@ -165,8 +162,20 @@ void detail::index_shards_by_mask(
   if (const auto m = layout.selecting) {
     rows = even_shard(rows, std::move(has), spec, *m);
   }
-  args.returns(from_local_autograd(
-      in_memory_order(std::move(rows), spec->strides()), spec));
+  return from_local_autograd(
+      in_memory_order(std::move(rows), spec->strides()), spec);
+}
+
+bool detail::indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
+  return selects_on_shards(args[0].toTensor(), leading_mask(args[1]));
+}
+
+void detail::index_shards_by_mask(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  args.returns(select_on_shards(
+      op, args.tensor("self"), leading_mask(args.at("indices")), "indices"));
 }
 
 } // namespace dtensor

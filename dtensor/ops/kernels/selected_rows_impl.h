@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/spec.h>
@@ -25,5 +26,17 @@ at::Tensor even_shard(
     std::vector<Interval> has,
     const SpecPtr& spec,
     int64_t mesh_dim);
+
+/// Returns true if select_on_shards() computes x[mask]: DTensors of one mesh,
+/// of which one is not replicated, and a mask of the first dimensions of x.
+bool selects_on_shards(const at::Tensor& self, const at::Tensor& mask);
+
+/// Returns x[mask] for the arguments "self" and `mask_name` of an operator.
+/// Each rank selects from its rows. Differentiable.
+at::Tensor select_on_shards(
+    const c10::OperatorHandle& op,
+    const at::Tensor& self,
+    const at::Tensor& mask,
+    const char* mask_name);
 
 } // namespace dtensor::detail
