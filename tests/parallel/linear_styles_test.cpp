@@ -284,7 +284,8 @@ TEST(LinearStylesTest, WrongFeaturesAreAnError) {
     EXPECT_EQ(
         error,
         "[boundary] the input of the root module, f64[2, 4], has 4 features, "
-        "but of 6 features in S(-1) this rank should have 3. Set "
+        "but this rank's local tensor of 6 features in S(-1) should have 3. "
+        "Set "
         "output_layouts of the preceding module to input_layouts of this "
         "module.");
   });
@@ -351,7 +352,8 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
             8 - rank,
             "], has ",
             8 - rank,
-            " features, but of 15 features in R this rank should have 15. Set "
+            " features, but this rank's local tensor of 15 features in R "
+            "should have 15. Set "
             "output_layouts of the preceding module to input_layouts of this "
             "module."));
     EXPECT_EQ(

@@ -186,7 +186,7 @@ TEST(Units, OfAnInputAreThoseOfTheWeight) {
         c10::str(
             "[boundary] the input of the root module, f32[1, 5], has 5 "
             "features, but this rank's local tensor of 9 features in S(-1, "
-            "u=3) has ",
+            "u=3) should have ",
             mesh.get_local_rank() == 0 ? 6 : 3,
             ". Set output_layouts of the preceding module to input_layouts of "
             "this module."));

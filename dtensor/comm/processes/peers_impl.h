@@ -71,8 +71,8 @@ class Peers : public std::enable_shared_from_this<Peers> {
   void await_leaving(std::chrono::milliseconds timeout) const;
   std::string find_failure_causes(const std::vector<int64_t>& ranks) const;
   void await_failure_reports() const;
-  /// Returns the failure that the rank published as a cause, or that it has left
-  /// or its process has ended; "" otherwise.
+  /// Returns the failure that the rank published as a cause, or that it has
+  /// left or its process has ended; "" otherwise.
   std::string describe_failures(int64_t rank) const;
   std::string causes(const std::vector<int64_t>& ranks) const;
   std::vector<int64_t> silent(const std::vector<int64_t>& ranks) const;

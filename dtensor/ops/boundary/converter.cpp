@@ -53,8 +53,8 @@ void check_features(
       : layouts.features;
   DTENSOR_CHECK_VALUE(
       size == expected,
-      "[boundary] the input of {}, {}, has {}, but of {} in {} this rank "
-      "should have {}. Set output_layouts of the preceding module to "
+      "[boundary] the input of {}, {}, has {}, but this rank's local tensor of "
+      "{} in {} should have {}. Set output_layouts of the preceding module to "
       "input_layouts of this module.",
       describe_module(ModuleScope::current()),
       shape_text(x.scalar_type(), x.sizes()),
