@@ -247,7 +247,7 @@ TEST(AttentionParallel, RejectsUnsupportedModules) {
             [&] { parallelize_module(*linear, mesh, AttentionParallel()); }),
         "[AttentionParallel] cannot style the root module of type "
         "torch::nn::LinearImpl: only torch::nn::MultiheadAttention is "
-        "supported.");
+        "supported. Give the style to such a module.");
   });
 }
 

@@ -19,7 +19,7 @@ MultiheadAttentionImpl& attention_of(const StyleTarget& target) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       attention != nullptr,
       "[AttentionParallel] cannot style {}: only torch::nn::MultiheadAttention "
-      "is supported. Style its children instead.",
+      "is supported. Give the style to such a module.",
       detail::describe_typed(target));
   return *attention;
 }
