@@ -363,7 +363,7 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
         c10::str(
             "[boundary] the input of module \"w2\", f32[4, 15], has 15 "
             "features, but this rank's local tensor of 15 features in S(-1) "
-            "has ",
+            "should have ",
             8 - rank,
             ". Set output_layouts of the preceding module to input_layouts of "
             "this module."));
