@@ -14,9 +14,9 @@ RankLocal<LocalTensorUse> handed_out;
 namespace {
 
 enum Flag : uint8_t {
-  kUneven = 1,
-  kInUse = 2,
-  kTakenBack = 4,
+  kUnevenFlag = 1,
+  kInUseFlag = 2,
+  kTakenBackFlag = 4,
 };
 
 RankLocal<at::Generator> seeded_by_call;
@@ -139,16 +139,16 @@ void end_uneven_draws() {
 uint8_t draw_flags() {
   const LocalTensorUse& mine = handed_out.get();
   return static_cast<uint8_t>(
-      (mine.uneven ? kUneven : 0) | (mine.in_use ? kInUse : 0) |
-      (mine.taken_back ? kTakenBack : 0));
+      (mine.uneven ? kUnevenFlag : 0) | (mine.in_use ? kInUseFlag : 0) |
+      (mine.taken_back ? kTakenBackFlag : 0));
 }
 
 void set_draw_flags(uint8_t flags) {
   end_uneven_draws();
   LocalTensorUse& mine = handed_out.get();
-  mine.uneven = (flags & kUneven) != 0;
-  mine.in_use = (flags & kInUse) != 0;
-  mine.taken_back = (flags & kTakenBack) != 0;
+  mine.uneven = (flags & kUnevenFlag) != 0;
+  mine.in_use = (flags & kInUseFlag) != 0;
+  mine.taken_back = (flags & kTakenBackFlag) != 0;
 }
 
 bool reseeds_per_call(DrawKind kind) {
