@@ -71,7 +71,10 @@ std::vector<Interval> detail::rows_of_ranks(
       placement.unit());
 }
 
-RowExchange::RowExchange(SpecPtr layout, int64_t m, std::vector<Interval> needs)
+RowExchange::RowExchange(
+    const SpecPtr& layout,
+    int64_t m,
+    std::vector<Interval> needs)
     : RowExchange(
           layout,
           m,

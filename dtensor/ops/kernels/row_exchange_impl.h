@@ -29,7 +29,7 @@ std::vector<Interval> rows_of_ranks(const Spec& layout, int64_t mesh_dim);
 /// in rank order: those that the ranks have, and those that they need.
 struct RowExchange : torch::CustomClassHolder {
   /// The ranks have the rows of their shards in `layout`, or `has`.
-  RowExchange(SpecPtr layout, int64_t m, std::vector<Interval> needs);
+  RowExchange(const SpecPtr& layout, int64_t m, std::vector<Interval> needs);
   RowExchange(
       SpecPtr layout,
       int64_t m,

@@ -167,10 +167,10 @@ Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
     return {};
   }
   const auto dim = placement.dim();
-  const auto shard =
-      static_cast<double>(largest_shard_of(input, mesh_dim, dim)) *
-      static_cast<double>(
-          input.spec->numel() / input.sizes()[static_cast<size_t>(dim)]);
+  const auto rows = input.sizes()[static_cast<size_t>(dim)];
+  const int64_t elements_per_row = input.spec->numel() / rows;
+  const auto shard = static_cast<double>(
+      largest_shard_of(input, mesh_dim, dim) * elements_per_row);
   const auto ranks = static_cast<double>(call.mesh.size(mesh_dim));
   const auto element = static_cast<double>(c10::elementSize(dtype));
   return sample_bytes(shard, ranks) < shard * element * (ranks - 1)
