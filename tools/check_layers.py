@@ -81,8 +81,7 @@ UNFIT = {
     "dtensor/contrib/": re.compile(r"\b(detail::|namespace detail)"),
 }
 # Patterns that are allowed only in some files: the pattern, then each file or
-# folder and the reason. docs/architecture.md also has the first list
-# ("Elsewhere operators have names").
+# folder and the reason. docs/architecture.md summarizes the first list.
 LISTED = {
     "an operator by name": (
         re.compile(
