@@ -5,6 +5,10 @@
 Lists classes and functions of the namespace dtensor, without their members and
 overloads. Fails if a library exports another name, or does not export a listed
 one. With DTENSOR_UPDATE_GOLDEN=1 in the environment: writes the list.
+
+With --uses, for libraries that export everything because of
+DTENSOR_EXPORT_INTERNALS: fails if one uses a name that is not listed, because
+the libraries of a release would not link.
 """
 import argparse
 import difflib
@@ -36,21 +40,45 @@ def name_of(symbol: str) -> str:
     return "::".join(name)
 
 
+def symbols(library: Path, kind: str) -> list[str]:
+    return subprocess.run(
+        ["nm", "--dynamic", f"--{kind}-only", "--demangle", library],
+        check=True, capture_output=True, text=True).stdout.splitlines()
+
+
 def exported(library: Path) -> list[str]:
     """Names of strong symbols. Weak ones are inline functions and templates."""
-    lines = subprocess.run(
-        ["nm", "--dynamic", "--defined-only", "--demangle", library],
-        check=True, capture_output=True, text=True).stdout.splitlines()
-    strong = (line.split(" ", 2) for line in lines)
+    strong = (line.split(" ", 2) for line in symbols(library, "defined"))
     names = {name_of(s[2]) for s in strong if s[1] in "TDBRG"}
     return sorted(names - {"__bss_start", "_edata", "_end"})  # the linker's own
+
+
+def used(library: Path) -> set[str]:
+    """Names in the namespace dtensor that the library does not define."""
+    kinds = (line.split(maxsplit=1) for line in symbols(library, "undefined"))
+    strong = (PREFIX.sub("", symbol) for kind, symbol in kinds if kind == "U")
+    return {name_of(symbol) for symbol in strong if symbol.startswith("dtensor::")}
+
+
+def check_uses(libraries: list[Path]) -> int:
+    listed = {line.strip() for line in LIST.read_text().splitlines()}
+    missing = [f"{library.name} uses {name}" for library in libraries
+               for name in sorted(used(library) - listed)]
+    print("\n".join(missing or [f"{len(libraries)} libraries use listed names"]))
+    if missing:
+        print(f"Mark these names with DTENSOR_INTERNAL_API, and list them in {LIST}.")
+    return bool(missing)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("libraries", type=Path, nargs="+", metavar="library.so")
+    parser.add_argument("--uses", action="store_true")
+    options = parser.parse_args()
+    if options.uses:
+        return check_uses(options.libraries)
     found = []
-    for library in parser.parse_args().libraries:
+    for library in options.libraries:
         found += [f"{library.name}:"] + [f"  {n}" for n in exported(library)]
     if os.environ.get("DTENSOR_UPDATE_GOLDEN") == "1":
         LIST.write_text("\n".join(found) + "\n")

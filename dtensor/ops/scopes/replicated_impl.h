@@ -16,7 +16,7 @@
 namespace dtensor::detail {
 
 /// Returns true if every DTensor among `args` is replicated.
-bool all_replicated(c10::ArrayRef<c10::IValue> args);
+DTENSOR_INTERNAL_API bool all_replicated(c10::ArrayRef<c10::IValue> args);
 
 /// Returns the layout of the first DTensor among `args`; null if there is none.
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args);
