@@ -195,4 +195,11 @@ set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
 # LibTorch ships fmt's headers, but not its library.
 set_source_files_properties(dtensor/comm/processes/flight_record.cpp PROPERTIES
   COMPILE_DEFINITIONS FMT_HEADER_ONLY)
+# Called on processors that have AVX2 alone.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(dtensor/debug/digest_avx2.cpp PROPERTIES
+    COMPILE_OPTIONS -mavx2
+    SKIP_UNITY_BUILD_INCLUSION ON
+    SKIP_PRECOMPILE_HEADERS ON)
+endif()
 include(cmake/nccl.cmake)

@@ -735,6 +735,8 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/comm_report_impl.h
   dtensor/debug/compare_replicas.cpp
   dtensor/debug/compare_replicas_impl.h
+  dtensor/debug/digest_avx2.cpp
+  dtensor/debug/digest_avx2_impl.h
   dtensor/debug/explain.cpp
   dtensor/debug/explain_call.cpp
   dtensor/debug/explain_call_impl.h
