@@ -3,8 +3,8 @@
 """Compares the symbols that shared libraries export with tests/package/exports.txt.
 
 Lists classes and functions of the namespace dtensor, without their members and
-overloads. Fails if a library exports another name, or does not export a listed
-one. With DTENSOR_UPDATE_GOLDEN=1 in the environment: writes the list.
+overloads. Fails if one of the given libraries exports another name, or does not
+export a listed one. With DTENSOR_UPDATE_GOLDEN=1 in the environment: writes the list.
 
 With --uses, for libraries that export everything because of
 DTENSOR_EXPORT_INTERNALS: fails if one uses a name that is not listed, because
@@ -40,6 +40,24 @@ def name_of(symbol: str) -> str:
     return "::".join(name)
 
 
+def sections() -> dict[str, list[str]]:
+    """The listed names of each library."""
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in LIST.read_text().splitlines():
+        if line.startswith("  "):
+            names.append(line.strip())
+        else:
+            names = found.setdefault(line, [])
+    return found
+
+
+def write(names: dict[str, list[str]]) -> None:
+    LIST.write_text("".join(
+        f"{title}\n" + "".join(f"  {name}\n" for name in of_title)
+        for title, of_title in names.items()))
+
+
 def symbols(library: Path, kind: str) -> list[str]:
     return subprocess.run(
         ["nm", "--dynamic", f"--{kind}-only", "--demangle", library],
@@ -61,7 +79,7 @@ def used(library: Path) -> set[str]:
 
 
 def check_uses(libraries: list[Path]) -> int:
-    listed = {line.strip() for line in LIST.read_text().splitlines()}
+    listed = {name for names in sections().values() for name in names}
     missing = [f"{library.name} uses {name}" for library in libraries
                for name in sorted(used(library) - listed)]
     print("\n".join(missing or [f"{len(libraries)} libraries use listed names"]))
@@ -77,15 +95,17 @@ def main() -> int:
     options = parser.parse_args()
     if options.uses:
         return check_uses(options.libraries)
-    found = []
-    for library in options.libraries:
-        found += [f"{library.name}:"] + [f"  {n}" for n in exported(library)]
+    found = {f"{library.name}:": exported(library) for library in options.libraries}
+    listed = sections()
     if os.environ.get("DTENSOR_UPDATE_GOLDEN") == "1":
-        LIST.write_text("\n".join(found) + "\n")
+        write(listed | found)
         return 0
-    listed = LIST.read_text().splitlines()
-    changes = list(difflib.unified_diff(listed, found, str(LIST), "built", "", "", 0))
-    print("\n".join(changes or [f"{len(found)} exported names as listed"]))
+    changes = []
+    for title, names in found.items():
+        changes += difflib.unified_diff(
+            listed[title], names, f"{LIST.name}, {title}", "built", "", "", 0, "")
+    count = sum(map(len, found.values()))
+    print("\n".join(changes or [f"{count} exported names as listed"]))
     return bool(changes)
 
 

@@ -7,7 +7,6 @@
 //   label   "cpu:sum(0,1)"    of the cell {0, 0}
 #pragma once
 
-#include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
 #include <string>
@@ -18,7 +17,7 @@ namespace dtensor::detail {
 
 class GridSheet;
 
-class DTENSOR_API ShardGrid {
+class ShardGrid {
  public:
   /// The position of a cell: an interval index per tensor dimension.
   using Cell = c10::SmallVector<size_t, 5>;
@@ -86,7 +85,7 @@ class DTENSOR_API ShardGrid {
 std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece);
 
 /// A two-dimensional sheet of a grid.
-class DTENSOR_API GridSheet {
+class GridSheet {
  public:
   /// `row_dim` and `col_dim` are -1 for dimensions that the tensor does not
   /// have. `corner` is the upper left cell.

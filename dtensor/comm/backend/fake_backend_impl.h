@@ -11,6 +11,6 @@ namespace dtensor::detail {
 /// have the shape that they would have if all ranks passed tensors of the same
 /// shapes. Reductions return this rank's own values. Data from other ranks
 /// (all_gather, broadcast, scatter, recv) are zeros.
-DTENSOR_API GroupBackendPtr fake_backend(GroupMembers members);
+DTENSOR_INTERNAL_API GroupBackendPtr fake_backend(GroupMembers members);
 
 } // namespace dtensor::detail

@@ -22,7 +22,7 @@ struct DeviceBackend {
 /// are made by all members at the first tensor of their device. A name listed
 /// for several devices is made once. Throws ValueError for a tensor on a device
 /// without a backend.
-DTENSOR_API GroupBackendPtr per_device_backend(
+GroupBackendPtr per_device_backend(
     GroupMembers members,
     const RendezvousInfo& place,
     std::vector<DeviceBackend> backends);

@@ -25,18 +25,16 @@ std::shared_ptr<MeshGroups> groups_of(const std::vector<GroupPtr>& given);
 
 /// Returns the modelled cost along a mesh dimension, equal on all ranks. The
 /// default cost on a pure mesh.
-DTENSOR_API LinkCost link_cost(const DeviceMesh& mesh, int64_t dim);
+LinkCost link_cost(const DeviceMesh& mesh, int64_t dim);
 
 /// True if joint_group() can join these two mesh dimensions, equal on all
 /// ranks: the world made their groups, with equal options. Always true on a
 /// pure mesh.
-DTENSOR_API bool can_join(const DeviceMesh& mesh, int64_t a, int64_t b);
+bool can_join(const DeviceMesh& mesh, int64_t a, int64_t b);
 
 /// Returns this rank's group over one or several mesh dimensions, which must be
 /// in mesh order. A group over several is made on first use, by its members
 /// alone, and cached; other ranks need not call it.
-DTENSOR_API Group& joint_group(
-    const DeviceMesh& mesh,
-    c10::ArrayRef<int64_t> dims);
+Group& joint_group(const DeviceMesh& mesh, c10::ArrayRef<int64_t> dims);
 
 } // namespace dtensor::detail

@@ -42,13 +42,11 @@ inline bool is_of_this_thread(const DeviceMesh& mesh) {
 
 /// Throws RuntimeError unless this thread is the rank of the mesh. A mesh
 /// without communication has no owner, and passes.
-DTENSOR_API void check_owned_by_this_rank(
-    std::string_view where,
-    const DeviceMesh& mesh);
+void check_owned_by_this_rank(std::string_view where, const DeviceMesh& mesh);
 /// Returns true if check_owned_by_this_rank() would not throw.
 bool is_owned_by_this_rank(const DeviceMesh& mesh);
 /// Full check for a tensor of `spec`. `reads`: its rank may have ended.
-DTENSOR_API void
+DTENSOR_INTERNAL_API void
 check_spec(std::string_view where, const Spec& spec, bool reads);
 /// Throws RuntimeError unless this thread is the rank of the spec's mesh.
 inline void check_owned_by_this_rank(std::string_view where, const Spec& spec) {

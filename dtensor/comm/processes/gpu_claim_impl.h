@@ -13,7 +13,7 @@ namespace dtensor::detail {
 /// another member has claimed it. `name` identifies the physical GPU: equal in
 /// two processes exactly if they see the same GPU, whatever its device index
 /// there.
-DTENSOR_API void claim_gpu(
+void claim_gpu(
     const GroupMembers& members,
     const RendezvousInfo& place,
     c10::Device gpu,
