@@ -6,8 +6,11 @@
 // therefore have kernels that fill in their argument `Generator? generator`
 // (draw_kernels.cpp).
 //
-// The last byte of the proxy's state, unused by LibTorch, records how plain
-// operators draw (plain_draws_impl.h).
+// The proxy's state also holds what LibTorch does not know, in bytes that
+// LibTorch neither reads nor needs: how plain operators draw
+// (plain_draws_impl.h) in the last byte, and the stream of DTensors in the
+// upper halves of the engine's words. Programs without this library accept such
+// a state.
 #include <dtensor/comm/rank_generator.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -16,7 +19,9 @@
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 
+#include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace dtensor {
@@ -29,6 +34,52 @@ detail::RankLocal<uint64_t> seedings;
 at::CPUGeneratorImpl* generator_of_this_rank() {
   const at::Generator& own = own_generators.get();
   return own.defined() ? own.get<at::CPUGeneratorImpl>() : nullptr;
+}
+
+/// A stream that restarts from the generator's seed after each seeding.
+struct SeededStream {
+  detail::DrawStream stream;
+  uint64_t seedings = 0;
+  bool started = false;
+};
+
+detail::RankLocal<SeededStream> streams;
+
+// LibTorch stores the 32-bit words of the engine as 64-bit words, from this
+// byte of a state on. It reads their lower halves.
+constexpr size_t kFirstWord = 24;
+constexpr uint64_t kStreamMark = 0x44726177; // "Draw"
+
+uint64_t get_upper_half(const uint8_t* state, size_t word) {
+  uint64_t value = 0;
+  std::memcpy(&value, state + kFirstWord + 8 * word, sizeof(value));
+  return value >> 32;
+}
+
+void set_upper_half(uint8_t* state, size_t word, uint64_t half) {
+  uint64_t value = 0;
+  std::memcpy(&value, state + kFirstWord + 8 * word, sizeof(value));
+  value = (value & 0xFFFFFFFF) | (half << 32);
+  std::memcpy(state + kFirstWord + 8 * word, &value, sizeof(value));
+}
+
+void write_stream(uint8_t* state, const detail::DrawStream& stream) {
+  set_upper_half(state, 0, kStreamMark);
+  set_upper_half(state, 1, stream.seed);
+  set_upper_half(state, 2, stream.seed >> 32);
+  set_upper_half(state, 3, stream.position);
+  set_upper_half(state, 4, stream.position >> 32);
+}
+
+/// Returns the stream in a state; nullopt for a state of another generator.
+std::optional<detail::DrawStream> read_stream(const uint8_t* state) {
+  if (get_upper_half(state, 0) != kStreamMark) {
+    return std::nullopt;
+  }
+  const auto read = [&](size_t word) {
+    return get_upper_half(state, word) | get_upper_half(state, word + 1) << 32;
+  };
+  return detail::DrawStream{.seed = read(1), .position = read(3)};
 }
 
 void note_seeding() {
@@ -77,15 +128,20 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
     mine ? mine->set_state(state) : Base::set_state(state);
     const auto* bytes = static_cast<const uint8_t*>(state.data());
     const uint8_t last = bytes[state.numel() - 1];
-    const bool is_ours = state.numel() == Base::get_state()->numel() &&
-        (last & ~kMostFlags) == kFlagsMark;
+    const bool is_full = state.numel() == Base::get_state()->numel();
+    const bool is_ours = is_full && (last & ~kMostFlags) == kFlagsMark;
     detail::set_draw_flags(is_ours ? last & kMostFlags : 0);
+    const auto stream = is_ours ? read_stream(bytes) : std::nullopt;
+    if (stream) {
+      detail::draw_stream() = *stream;
+    }
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     const auto* mine = generator_of_this_rank();
     auto state = mine ? mine->get_state() : Base::get_state();
     auto* bytes = static_cast<uint8_t*>(state->mutable_data());
     bytes[state->numel() - 1] = kFlagsMark | detail::draw_flags();
+    write_stream(bytes, detail::draw_stream());
     return state;
   }
 
@@ -167,6 +223,16 @@ const at::Generator& own_generator() {
 // The original object also counts as the default generator.
 bool is_default_generator(const at::Generator& generator) {
   return generator == default_generator() || generator == swapped().before;
+}
+
+DrawStream& draw_stream() {
+  const uint64_t now = rank_seedings();
+  SeededStream& mine = streams.get();
+  if (!mine.started || mine.seedings != now) {
+    const uint64_t seed = at::detail::getDefaultCPUGenerator().current_seed();
+    mine = {.stream = {.seed = seed}, .seedings = now, .started = true};
+  }
+  return mine.stream;
 }
 
 uint64_t rank_seedings() {

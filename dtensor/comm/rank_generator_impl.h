@@ -72,6 +72,19 @@ class RequireEqualOnAllRanks {
   const std::string* outer_;
 };
 
+/// The rank's stream of random numbers for DTensors (random/random.h). States
+/// of the default generator include it, so whatever saves and restores them,
+/// such as activation checkpointing in Python, repeats the draws of DTensors
+/// too.
+struct DrawStream {
+  uint64_t seed = 0;
+  uint64_t position = 0;
+};
+
+/// Returns this rank's stream, restarted if the rank's generator was seeded
+/// since the last call.
+DrawStream& draw_stream();
+
 /// Returns how often this rank has seeded the default generator. Streams
 /// derived from its seed restart when the count changes. LibTorch does not
 /// report seeding. Outside of ranks, and for a rank without a generator of its

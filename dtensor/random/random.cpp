@@ -2,7 +2,6 @@
 #include <dtensor/random/random.h>
 
 #include <dtensor/comm/mesh_scope.h>
-#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
@@ -24,33 +23,12 @@
 namespace dtensor {
 namespace {
 
-struct Stream {
-  uint64_t seed = 0;
-  uint64_t position = 0;
-  uint64_t seedings = 0;
-  bool started = false;
-};
-
-detail::RankLocal<Stream> stream;
-
 // Bytes of seed and position, at the start of a state.
 constexpr int64_t kDrawBytes = 16;
 
-// Returns the rank's stream, restarted if the rank's generator was seeded
-// since.
-Stream& stream_now() {
-  auto& s = stream.get();
-  const auto seedings = detail::rank_seedings();
-  if (!s.started || s.seedings != seedings) {
-    s = {
-        at::detail::getDefaultCPUGenerator().current_seed(), 0, seedings, true};
-  }
-  return s;
-}
-
 // Notifies replica observers: all ranks of the mesh must draw at the same
 // position of the same stream.
-void notify_draw(const Stream& s, const DeviceMesh& mesh) {
+void notify_draw(const detail::DrawStream& s, const DeviceMesh& mesh) {
   const auto draw = at::empty({2}, at::kLong);
   draw.data_ptr<int64_t>()[0] = static_cast<int64_t>(s.seed);
   draw.data_ptr<int64_t>()[1] = static_cast<int64_t>(s.position);
@@ -98,7 +76,7 @@ void manual_seed(uint64_t seed) {
 }
 
 at::Tensor get_random_state() {
-  const auto& s = stream_now();
+  const auto& s = detail::draw_stream();
   const std::array<uint64_t, 2> draw = {s.seed, s.position};
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   at::Tensor plain;
@@ -159,7 +137,7 @@ at::Tensor randn(
 namespace detail {
 
 Draw next_draw(const DeviceMesh& mesh) {
-  auto& s = stream_now();
+  auto& s = draw_stream();
   if (C10_UNLIKELY(replicas_observed())) {
     notify_draw(s, mesh);
   }
@@ -167,12 +145,12 @@ Draw next_draw(const DeviceMesh& mesh) {
 }
 
 Draw peek_draw() {
-  const auto& s = stream_now();
+  const auto& s = draw_stream();
   return {s.seed, s.position};
 }
 
 void set_next_draw(Draw draw) {
-  auto& s = stream_now();
+  auto& s = draw_stream();
   s.seed = draw.seed;
   s.position = draw.position;
 }

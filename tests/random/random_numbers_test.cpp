@@ -314,5 +314,32 @@ TEST(RandomNumbers, StatesHoldBothSources) {
   });
 }
 
+// Activation checkpointing in Python saves and restores states of LibTorch.
+TEST(RandomNumbers, StatesOfLibTorchHoldBothSources) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = line_of_ranks();
+    const auto draw = [&] {
+      auto all = replicated_draws();
+      all.push_back(DTensor(randn({4}, mesh)).to_local());
+      const auto ones = zeros({4, 3}, mesh, {Shard(0)}) + 1;
+      all.push_back(DTensor(torch::dropout(ones, 0.5, true)).full_tensor());
+      return all;
+    };
+    randn({3}, mesh);
+    auto generator = at::detail::getDefaultCPUGenerator();
+    const auto state = generator.get_state();
+    const auto first = draw();
+    torch::manual_seed(static_cast<uint64_t>(rank)); // as in fork_rng()
+    generator.set_state(state);
+    expect_equal(draw(), first);
+    generator.set_state(state);
+    const auto position = get_random_state();
+    // A state of another generator restores the draws of plain tensors alone.
+    generator.set_state(at::detail::createCPUGenerator(7).get_state());
+    EXPECT_TRUE(at::equal(
+        get_random_state().narrow(0, 0, 16), position.narrow(0, 0, 16)));
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -300,12 +300,13 @@ TEST(TorchInternals, DefaultGenerator) {
   });
   EXPECT_EQ(
       at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl(), before);
-  // The last byte of a state is unused.
+  // The last byte of a state is unused, and so are the upper halves of words.
   auto generator = at::detail::createCPUGenerator(3);
   auto state = generator.get_state();
   const auto truth = at::randn({5}, generator);
   for (const int64_t last : {0, 0xAF, 0xFF}) {
     state[-1] = last;
+    state.narrow(0, 24, 40).view({5, 8}).narrow(1, 4, 4).fill_(last);
     generator.set_state(state);
     EXPECT_TRUE(at::equal(at::randn({5}, generator), truth));
   }
