@@ -8,6 +8,7 @@
 #include "method_descriptors.h"
 #include "without_gil.h"
 
+#include <dtensor/error.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -283,6 +284,46 @@ PyObject* get_local_tensor(PyObject* self, void*) {
   });
 }
 
+const at::Tensor& new_local(PyObject* value, const at::Tensor& local) {
+  if (value == nullptr || !THPVariable_Check(value)) {
+    throw py::type_error(
+        "[_local_tensor] expected a torch.Tensor. Assign the local tensor of "
+        "this rank.");
+  }
+  const at::Tensor& given = THPVariable_Unpack(value);
+  DTENSOR_CHECK_VALUE(
+      !is_dtensor(given),
+      "[_local_tensor] expected a plain tensor, got a DTensor. Assign its "
+      "to_local().");
+  DTENSOR_CHECK_VALUE(
+      given.sizes() == local.sizes() && given.dtype() == local.dtype(),
+      "[_local_tensor] expected a {} tensor of sizes {}, got a {} tensor of "
+      "sizes {}. Assign a tensor like the local tensor, or call from_local().",
+      c10::toString(local.scalar_type()),
+      local.sizes(),
+      c10::toString(given.scalar_type()),
+      given.sizes());
+  return given;
+}
+
+/// Sets the local tensor. `x._local_tensor += y` of PyTorch's fully_shard
+/// assigns the tensor that is there already.
+int set_local_tensor(PyObject* self, PyObject* value, void*) {
+  PyObject* const done = guarded([&] {
+    const at::NoGradGuard no_grad;
+    const DTensor tensor(distributed(self, "_local_tensor"));
+    const at::Tensor local = local_of(tensor);
+    const at::Tensor& given = new_local(value, local);
+    if (!are_same_view(given.detach(), local.detach())) {
+      const at::Tensor other = DTensor(given.detach(), tensor.spec(), false);
+      THPVariable_Unpack(self).set_data(other);
+    }
+    return Py_NewRef(Py_None);
+  });
+  Py_XDECREF(done);
+  return done == nullptr ? -1 : 0;
+}
+
 constexpr const char* kRedistributeDoc =
     "redistribute(device_mesh=None, placements=None, *, async_op=False, "
     "forward_dtype=None, backward_dtype=None)\n--\n\n"
@@ -305,7 +346,7 @@ PyGetSetDef attributes[] = {
     {"placements", &get_placements, nullptr, "Layout of a DTensor.", nullptr},
     {"device_mesh", &get_device_mesh, nullptr, "Mesh of a DTensor.", nullptr},
     {"_spec", &get_spec, nullptr, nullptr, nullptr},
-    {"_local_tensor", &get_local_tensor, nullptr, nullptr, nullptr}};
+    {"_local_tensor", &get_local_tensor, &set_local_tensor, nullptr, nullptr}};
 
 /// Gives the class torch.Tensor the attributes.
 void add_attributes(py::handle tensor_class) {

@@ -79,6 +79,18 @@ def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
     return result
 
 
+def _plain_of_same_type(method: str) -> Callable:
+    """Returns a method that makes a plain tensor, of the DTensor's dtype and
+    device by default. PyTorch's implementation derives both from a dispatch key
+    that stands for a device."""
+
+    def make(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        return getattr(like, method)(*args, **kwargs)
+
+    return make
+
+
 def _replace_for_dtensors(owner: type, name: str, distributed: Callable) -> None:
     """Makes owner.name call `distributed` for DTensors."""
     plain = getattr(owner, name)
@@ -111,4 +123,6 @@ def install() -> None:
             "__deepcopy__": _deepcopy,
         }.items():
             _replace_for_dtensors(owner, name, function)
+    for name in ("new", "new_tensor"):
+        _replace_for_dtensors(torch.Tensor, name, _plain_of_same_type(name))
     torch.serialization.add_safe_globals([rebuild])

@@ -207,6 +207,42 @@ def test_local_tensor_is_one_object_while_it_is_held(run):
     run(check)
 
 
+def test_local_tensors_can_be_replaced(run):
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)]).requires_grad_()
+        before = x._local_tensor
+        x._local_tensor += 1  # PyTorch's fully_shard accumulates so
+        assert x._local_tensor is before
+        assert torch.equal(x.detach().full_tensor(), FULL + 1)
+        other = torch.zeros_like(before)
+        x._local_tensor = other
+        other.fill_(2)
+        assert x.requires_grad and x.is_leaf
+        assert torch.equal(x.detach().full_tensor(), torch.full_like(FULL, 2))
+        for wrong in (before[:, :1], before.double(), x.detach()):
+            with pytest.raises(ValueError, match="_local_tensor"):
+                x._local_tensor = wrong
+        with pytest.raises(TypeError, match="expected a torch.Tensor"):
+            x._local_tensor = 3
+        with pytest.raises(AttributeError):
+            torch.ones(2)._local_tensor = torch.ones(2)
+
+    run(check)
+
+
+def test_plain_tensors_of_the_same_type(run):
+    def check():
+        x = distribute_tensor(FULL.double(), mesh_of_all(), [Shard(0)])
+        assert torch.equal(x.new_tensor([1, 2]), FULL.double().new_tensor([1, 2]))
+        assert x.new_tensor(2.5, dtype=torch.int64).item() == 2
+        assert x.new(2, 3).shape == (2, 3) and x.new(2).dtype == torch.float64
+        assert not x.is_pinned()
+        torch.nn.init.trunc_normal_(x, std=3.0)
+        assert x.full_tensor().abs().max() <= 2 and x.full_tensor().std() > 0.5
+
+    run(check)
+
+
 def test_local_tensors_wait_without_the_gil():
     """Rank 1 enters the collective after rank 0 has begun to wait."""
     waits = threading.Event()

@@ -8,8 +8,19 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import (
+    DTensor,
+    Replicate,
+    Shard,
+    distribute_tensor,
+    rand,
+)
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -200,6 +211,78 @@ def test_activation_checkpoints(use_reentrant):
             torch.testing.assert_close(p.grad.full_tensor(), q.grad)
 
     dtensor.run_world(2, check)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_recomputed_dropout_drops_the_same_elements(run, use_reentrant):
+    def check():
+        for layout in (Shard(0), Replicate()):
+            x = distribute_tensor(torch.ones(5, 4), mesh_of_all(), [layout])
+            x.requires_grad_()
+            for _ in range(2):
+                x.grad = None
+                y = torch.utils.checkpoint.checkpoint(
+                    lambda a: nn.functional.dropout(a * 1, 0.5),
+                    x,
+                    use_reentrant=use_reentrant,
+                )
+                y.sum().backward()
+                assert torch.equal(x.grad.full_tensor(), y.full_tensor())
+
+    run(check)
+
+
+def test_seeds_in_fork_rng_end_with_it(run):
+    def check():
+        mesh = mesh_of_all()
+        torch.manual_seed(4)
+        with torch.random.fork_rng():
+            torch.manual_seed(dist.get_rank())
+        forked = rand(3, device_mesh=mesh)
+        torch.manual_seed(4)
+        assert torch.equal(forked.to_local(), rand(3, device_mesh=mesh).to_local())
+        return forked.to_local().tolist()
+
+    results = run(check)
+    assert all(result == results[0] for result in results)
+
+
+def test_fully_shard_accumulates_gradients(run):
+    def check():
+        model, plain = MLP(), MLP()
+        fully_shard(model.net1, mesh=mesh_of_all())
+        fully_shard(model, mesh=mesh_of_all())
+        for _ in range(3):
+            model(INPUT).square().mean().backward()
+            plain(INPUT).square().mean().backward()
+        for p, q in zip(model.parameters(), plain.parameters()):
+            torch.testing.assert_close(p.grad.full_tensor(), q.grad)
+        options = StateDictOptions(cpu_offload=True)
+        for name, value in get_model_state_dict(model, options=options).items():
+            torch.testing.assert_close(
+                value.full_tensor(), plain.state_dict()[name], msg=name
+            )
+
+    run(check)
+
+
+def test_batched_gradients_of_dtensors(run):
+    """vmap wraps a DTensor, and not its local tensor."""
+
+    def check():
+        mesh = mesh_of_all()
+        rows = torch.eye(5)
+        full = torch.linspace(-1, 1, 5).requires_grad_()
+        (expected,) = torch.autograd.grad(
+            full * 2, full, rows, is_grads_batched=True
+        )
+        for layout in (Replicate(), Shard(0)):
+            x = distribute_tensor(full.detach(), mesh, [layout]).requires_grad_()
+            y = distribute_tensor(rows, mesh)
+            (grads,) = torch.autograd.grad(x * 2, x, y, is_grads_batched=True)
+            torch.testing.assert_close(grads.full_tensor(), expected)
+
+    run(check)
 
 
 def test_state_dicts_copies_and_dtypes():

@@ -407,6 +407,7 @@ TEST(Reduction, PlainValuesAreTheSameOnEveryRank) {
       EXPECT_FALSE(at::allclose(x, place(changed, mesh, Shard(1))));
       EXPECT_TRUE(x.is_same_size(place(changed, mesh, Shard(1))));
       EXPECT_TRUE((x > 0).all().is_nonzero());
+      EXPECT_FALSE(x.is_pinned());
     }
   });
 }

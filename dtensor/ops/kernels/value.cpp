@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that read values, equal on all ranks because programs branch on
-// them.
+// them, and a property of the local tensor.
 #include <dtensor/ops/kernels/whole_argument_impl.h>
 
 #include <dtensor/error.h>
@@ -82,6 +82,12 @@ void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(at::tensor_split(self, indices, dim));
 }
 
+void is_pinned(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto device = torch::jit::pop(*stack).toOptional<at::Device>();
+  const auto self = torch::jit::pop(*stack).toTensor();
+  stack->emplace_back(local_of(self).is_pinned(device));
+}
+
 } // namespace
 
 at::Tensor detail::whole_argument(
@@ -102,6 +108,7 @@ at::Tensor detail::whole_argument(
 DTENSOR_RULES(value) {
   rules.kernel("_local_scalar_dense", item);
   rules.kernel("equal", equal);
+  rules.kernel("is_pinned", is_pinned);
   rules.kernel("tensor_split.tensor_indices_or_sections", tensor_split);
   rules.keep_composite("allclose");
   rules.keep_composite("is_same_size");

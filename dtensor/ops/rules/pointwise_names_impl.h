@@ -49,7 +49,7 @@ inline constexpr PointwiseName kPointwise[] = {
     {"copysign.Tensor", kGradientOfSizes}, "cos", "cosh", "digamma",
     "div.Scalar_mode", "div.Tensor_mode", "elu", "eq.Scalar", "eq.Tensor",
     "erfc", "erfinv", {"floor_divide", kNoMeta},
-    {"floor_divide.Scalar", kNoMeta}, "fmax", "fmin", "fmod.Scalar",
+    {"floor_divide.Scalar", kNoMeta}, {"floor_divide_.Tensor", kNoMeta}, "fmax", "fmin", "fmod.Scalar",
     "fmod.Tensor", "frac", "gcd", "ge.Scalar", "ge.Tensor", "gelu", "gt.Scalar",
     "gt.Tensor", "hardsigmoid", {"hardswish", kNoMeta}, "heaviside", "hypot",
     "i0", "igamma", "igammac", {"isinf", kNoMeta}, {"isnan", kNoMeta},

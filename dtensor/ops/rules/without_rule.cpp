@@ -186,6 +186,9 @@ constexpr const char* kShort[] = {
     "take_along_dim", "tile",           "vstack",        "where.Scalar",
 };
 
+// Operators of vmap, which wrap and unwrap the DTensor itself.
+constexpr const char* kOfVmap[] = {"_add_batch_dim", "_remove_batch_dim"};
+
 // Views whose schemas do not declare them as such.
 constexpr const char* kViews[] = {
     "atleast_1d",
@@ -207,6 +210,9 @@ DTENSOR_RULES(composite) {
     rules.keep_composite(name);
   }
   for (const auto* name : kShort) {
+    rules.keep_composite(name);
+  }
+  for (const auto* name : kOfVmap) {
     rules.keep_composite(name);
   }
   for (const auto* name : kViews) {
