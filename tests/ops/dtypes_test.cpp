@@ -155,6 +155,46 @@ TEST(Dtypes, NumbersInDisguiseDecideNoDtype) {
   }
 }
 
+TEST(Dtypes, FloorDivisionInPlaceKeepsTheDtype) {
+  for (const auto& x : {floats({5, 3}, 1), small_ints({5, 3}, 2)}) {
+    expect_same({x}, {kMatrix}, [](const Tensors& t) {
+      return t[0].clone().floor_divide_(at::ones_like(t[0]) * 2);
+    });
+  }
+}
+
+// Half's greatest number is 65,504.
+TEST(Dtypes, MeansOfHalvesDoNotOverflow) {
+  const auto x = at::full({70000, 2}, 3, at::kHalf);
+  using Mean = at::Tensor (*)(const at::Tensor& x);
+  const std::vector<std::pair<std::string, Mean>> means = {
+      {"mean", [](const at::Tensor& t) { return t.mean(); }},
+      {"mean over rows", [](const at::Tensor& t) { return t.mean(0); }},
+      {"mean of a dtype",
+       [](const at::Tensor& t) { return t.to(at::kFloat).mean(at::kHalf); }},
+      {"mse", [](const at::Tensor& t) { return at::mse_loss(t, t * 2); }},
+      {"l1", [](const at::Tensor& t) { return at::l1_loss(t, t * 2); }},
+      {"huber", [](const at::Tensor& t) { return at::huber_loss(t, t * 2); }},
+      {"bce",
+       [](const at::Tensor& t) {
+         return at::binary_cross_entropy_with_logits(t, t / 3);
+       }},
+  };
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& [name, mean] : means) {
+      const auto expected = mean(x);
+      for (const auto& p : {Placement(Replicate()), Placement(Shard(0))}) {
+        const auto result = mean(distribute_tensor(x, mesh, {p}));
+        EXPECT_EQ(result.scalar_type(), expected.scalar_type()) << name;
+        EXPECT_TRUE(at::allclose(
+            DTensor(result).full_tensor(), expected, /*rtol=*/2e-3))
+            << name << " " << p << " " << DTensor(result).full_tensor();
+      }
+    }
+  });
+}
+
 TEST(Dtypes, ATensorOfNoDimensionsDecidesAmongItsKind) {
   for (const auto& zero_dim :
        {at::scalar_tensor(0.25, at::kDouble),

@@ -11,6 +11,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
@@ -24,6 +25,8 @@
 
 namespace dtensor {
 namespace {
+
+using detail::KernelArgs;
 
 bool cuts_any(const Spec& spec) {
   return std::ranges::any_of(
@@ -43,6 +46,20 @@ double numel_of_inputs(const Decision& decision, size_t first) {
   return static_cast<double>(numel);
 }
 
+double local_numel_of_inputs(const Decision& decision) {
+  int64_t numel = 0;
+  for (const auto& input : decision.inputs) {
+    if (input != nullptr) {
+      numel = std::max(numel, c10::multiply_integers(input->local_sizes()));
+    }
+  }
+  return static_cast<double>(numel);
+}
+
+bool has_16_bits(const Spec& spec) {
+  return spec.dtype() == at::kHalf || spec.dtype() == at::kBFloat16;
+}
+
 } // namespace
 
 // Computes a mean as a sum divided by the global number of elements. Operands
@@ -52,6 +69,14 @@ void detail::loss_local(KernelArgs& args, const Decision& decision) {
   const bool sharded = decision.outputs[0]->has_partial();
   if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
     args.run_operator();
+    return;
+  }
+  const double local = local_numel_of_inputs(decision);
+  if (local > 0 && has_16_bits(*decision.outputs[0])) {
+    // Their sum may overflow; the plain mean adds in 32 bits.
+    args.run_operator();
+    args.stack().back() =
+        args.stack().back().toTensor() * (local / numel_of_inputs(decision, 0));
     return;
   }
   args.set("reduction", int64_t{at::Reduction::Sum});
@@ -92,8 +117,6 @@ void detail::nll_local(KernelArgs& args, const Decision& decision) {
 }
 
 namespace {
-
-using detail::KernelArgs;
 
 // Replaces a mean by a sum. Returns the divisor that makes the global mean of
 // it; 1 for other reductions.

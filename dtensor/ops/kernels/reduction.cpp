@@ -16,6 +16,8 @@
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 #include <limits>
@@ -70,8 +72,22 @@ void on_some(
       self.options()));
 }
 
+bool has_16_bits(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+// Converts each term of a partial sum; at::_to_copy() would add the terms
+// first.
+at::Tensor convert_terms(const at::Tensor& t, at::ScalarType dtype) {
+  return is_dtensor(t) ? detail::wrap(
+                             detail::local_of(t).to(dtype),
+                             detail::spec_of(t)->with_dtype(dtype))
+                       : t.to(dtype);
+}
+
 // Computes the mean as the sum divided by the global number of elements. On
-// CPUs the plain operator does the same.
+// CPUs the plain operator does the same. It also adds 16-bit numbers in 32
+// bits: the sum of a mean that Half represents may overflow.
 void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
   at::OptionalArrayRef<int64_t> dims;
@@ -92,11 +108,14 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "[aten::mean] the mean of a tensor of {} is not defined. Pass a "
       "floating-point dtype.",
       out_dtype);
-  const auto total = at::sum(self, dims, keepdim, dtype);
+  const bool is_short = has_16_bits(out_dtype);
+  const auto total =
+      at::sum(self, dims, keepdim, is_short ? at::kFloat : out_dtype);
   const auto count = static_cast<double>(self.numel()) /
       static_cast<double>(std::max<int64_t>(total.numel(), 1));
-  stack->emplace_back(
-      total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count)));
+  const auto mean =
+      total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count));
+  stack->emplace_back(is_short ? convert_terms(mean, out_dtype) : mean);
 }
 
 } // namespace
