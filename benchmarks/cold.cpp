@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Extra time of an operator's first call on a new shape over the second call:
-// the time to decide its layouts. Every sample has a new shape.
+// the time to decide its layouts. Every sample has a new shape. Also the time
+// to make plans.
 #include "harness.h"
 
 #include <ATen/ATen.h>
@@ -8,8 +9,12 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/fake_world.h>
+
+#include <algorithm>
+#include <limits>
 
 namespace {
 
@@ -138,6 +143,61 @@ void run(
        {"spread", bench::spread(extras, bench::median(extras))}});
 }
 
+// Returns the layouts of R, S(0), S(1) and P(sum) on a new mesh, for which no
+// plans are cached.
+std::vector<SpecPtr> all_specs(
+    const std::vector<int64_t>& shape,
+    SizesRef sizes) {
+  const Placement kinds[] = {Replicate(), Shard(0), Shard(1), Partial()};
+  const auto mesh = init_device_mesh(at::kCPU, shape);
+  std::vector<Placements> layouts{{}};
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    std::vector<Placements> longer;
+    for (const Placements& layout : layouts) {
+      for (const Placement& kind : kinds) {
+        longer.push_back(layout);
+        longer.back().push_back(kind);
+      }
+    }
+    layouts = std::move(longer);
+  }
+  std::vector<SpecPtr> specs;
+  for (const Placements& layout : layouts) {
+    specs.push_back(Spec::make(mesh, layout, sizes, at::kFloat));
+  }
+  return specs;
+}
+
+// Makes the plan of each pair of layouts a few times, and reports the slowest
+// pair.
+void run_plans(
+    const std::vector<int64_t>& shape,
+    SizesRef sizes,
+    const bench::Options& options) {
+  const auto name =
+      c10::str("cold/plan/", c10::Join("x", shape), "/", c10::Join("x", sizes));
+  if (!options.wants(name)) {
+    return;
+  }
+  std::vector<double> times;
+  for (int run = 0; run < (options.smoke ? 1 : 3); ++run) {
+    const auto specs = all_specs(shape, sizes);
+    times.resize(
+        specs.size() * specs.size(), std::numeric_limits<double>::infinity());
+    for (size_t i = 0; i < times.size(); ++i) {
+      const SpecPtr& from = specs[i / specs.size()];
+      const SpecPtr& to = specs[i % specs.size()];
+      times[i] = std::min(times[i], us_of([&] { plan(from, to); }));
+    }
+  }
+  std::ranges::sort(times);
+  bench::report(
+      name,
+      {{"us", times.back()},
+       {"p99_us", times[times.size() * 99 / 100]},
+       {"median_us", bench::median(times)}});
+}
+
 void run_mesh(
     const std::vector<int64_t>& shape,
     const bench::Options& options) {
@@ -156,6 +216,9 @@ void run_mesh(
       {"attention", attention}};
   for (const auto& [name, make] : operators) {
     run(c10::str("cold/", name, "/", c10::Join("x", shape)), on, make, options);
+  }
+  for (const Sizes& sizes : {Sizes{8, 8}, Sizes{5, 7}, Sizes{4096, 4096}}) {
+    run_plans(shape, sizes, options);
   }
 }
 

@@ -270,6 +270,8 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/sharing.cpp
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
+  dtensor/redistribute/tried.cpp
+  dtensor/redistribute/tried_impl.h
 )
 
 set(DTENSOR_TENSOR_HEADERS

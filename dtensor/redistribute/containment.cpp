@@ -3,6 +3,8 @@
 #include <dtensor/redistribute/moves_impl.h>
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -81,10 +83,8 @@ class ElementTest {
     if (ranks > kMaxRanks) {
       return false;
     }
+    held_before_.resize(static_cast<size_t>(ranks));
     Sizes coordinate(frame_.mesh_shape.size(), 0);
-    do {
-      held_before_.push_back(held(exchange_.before, coordinate));
-    } while (advance(coordinate, dims_));
     do {
       if (!receives_all(coordinate)) {
         return false;
@@ -127,9 +127,19 @@ class ElementTest {
         coordinate);
   }
 
+  // Most exchanges that are impossible are so for the first ranks, so this
+  // computes the elements of a rank when it is first asked for them.
+  const Intervals& held_before(const Sizes& coordinate) {
+    auto& known = held_before_[position_of(coordinate)];
+    if (!known) {
+      known = held(exchange_.before, coordinate);
+    }
+    return *known;
+  }
+
   // True if the group of the rank at `coordinate` holds all that this rank
   // holds afterwards. The members of a group hold different elements.
-  bool receives_all(const Sizes& coordinate) const {
+  bool receives_all(const Sizes& coordinate) {
     const Intervals wanted = held(exchange_.after, coordinate);
     int64_t missing = total_size(wanted);
     Sizes member = coordinate;
@@ -137,7 +147,7 @@ class ElementTest {
       member[i] = 0;
     }
     do {
-      for (const Interval& theirs : held_before_[position_of(member)]) {
+      for (const Interval& theirs : held_before(member)) {
         for (const Interval& mine : wanted) {
           missing -= std::max<int64_t>(
               0,
@@ -152,10 +162,35 @@ class ElementTest {
   const Frame& frame_;
   const Exchange& exchange_;
   int64_t dim_;
-  MeshIndices dims_;                   // mesh dimensions that shard `dim_`
-  MeshIndices own_dims_;               // of these, the group's
-  std::vector<Intervals> held_before_; // of each rank, by position_of()
+  MeshIndices dims_;     // mesh dimensions that shard `dim_`
+  MeshIndices own_dims_; // of these, the group's
+  std::vector<std::optional<Intervals>> held_before_; // by position_of()
 };
+
+// True if mesh dimensions outside of the group shard `dim` before all others
+// do, and in the same way before and after. The group then holds all that these
+// leave to each of its ranks.
+bool others_shard_first(
+    const Frame& frame,
+    const Exchange& exchange,
+    int64_t dim) {
+  bool is_first = true;
+  for (size_t i = 0; i < frame.mesh_shape.size(); ++i) {
+    const Placement& before = exchange.before[i];
+    const Placement& after = exchange.after[i];
+    if (frame.mesh_shape[i] == 1) {
+      continue;
+    }
+    if (before.is_sharded(dim) && (exchange.mask & mesh_dim_bit(i)) == 0) {
+      if (!is_first || before != after) {
+        return false;
+      }
+    } else if (before.is_sharded(dim) || after.is_sharded(dim)) {
+      is_first = false;
+    }
+  }
+  return true;
+}
 
 } // namespace
 
@@ -191,34 +226,28 @@ BlockCounts block_counts(const Frame& frame, PlacementsRef placements) {
   return counts;
 }
 
-bool is_possible(const Frame& frame, const Exchange& exchange) {
-  const auto is_uneven = [&](int64_t dim) {
-    for (size_t i = 0; i < frame.mesh_shape.size(); ++i) {
-      if ((exchange.before[i].is_sharded(dim) &&
-           exchange.blocks_before[i] == kUneven) ||
-          (exchange.after[i].is_sharded(dim) &&
-           exchange.blocks_after[i] == kUneven)) {
-        return true;
-      }
-    }
-    return false;
-  };
+bool holds_all(const Frame& frame, const Exchange& exchange, int64_t dim) {
+  bool is_shared = false; // by mesh dimensions outside of the group
+  bool is_uneven = false;
+  bool keeps_blocks = true;
   for (size_t i = 0; i < frame.mesh_shape.size(); ++i) {
-    const Placement& before = exchange.before[i];
-    if ((exchange.mask & mesh_dim_bit(i)) != 0 || !before.is_sharded() ||
-        frame.mesh_shape[i] == 1) {
-      continue; // the group holds all parts of this mesh dimension
-    }
-    const int64_t dim = before.dim();
-    const bool has_all = is_uneven(dim)
-        ? ElementTest(frame, exchange, dim).run()
-        : exchange.after[i].is_sharded(dim) &&
-            exchange.blocks_before[i] == exchange.blocks_after[i];
-    if (!has_all) {
-      return false;
+    const bool was = exchange.before[i].is_sharded(dim);
+    const bool is = exchange.after[i].is_sharded(dim);
+    is_uneven |= (was && exchange.blocks_before[i] == kUneven) ||
+        (is && exchange.blocks_after[i] == kUneven);
+    if (was && (exchange.mask & mesh_dim_bit(i)) == 0 &&
+        frame.mesh_shape[i] > 1) {
+      is_shared = true;
+      keeps_blocks &=
+          is && exchange.blocks_before[i] == exchange.blocks_after[i];
     }
   }
-  return true;
+  if (!is_shared) {
+    return true; // the group holds the whole dimension
+  }
+  return is_uneven ? others_shard_first(frame, exchange, dim) ||
+          ElementTest(frame, exchange, dim).run()
+                   : keeps_blocks;
 }
 
 } // namespace dtensor::detail

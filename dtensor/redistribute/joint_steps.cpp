@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps over several mesh dimensions.
+// Steps over several mesh dimensions, and below other shardings.
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <dtensor/comm/group/mesh_groups_impl.h>
@@ -7,6 +7,7 @@
 
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <c10/core/Scalar.h>
 
 #include <algorithm>
@@ -283,6 +284,21 @@ JointStep::Payload JointStep::payload_of(const at::Tensor& local) const {
       numels(sharded)};
 }
 
+at::Tensor JointStep::without_communication(const at::Tensor& local) const {
+  const Box held = box_of(step_.before, group_.rank());
+  const Box wanted = box_of(step_.after, group_.rank());
+  if (step_.kind == StepKind::kSlice) {
+    return take(local, held, wanted);
+  }
+  const auto at = static_cast<size_t>(step_.mesh_dims[0]);
+  const at::Tensor padded = at::full(
+      sizes_of(wanted),
+      neutral_element(step_.after[at].reduce_op()),
+      local.options());
+  put(padded, wanted, local, held);
+  return padded;
+}
+
 at::Tensor JointStep::execute(const at::Tensor& local) const {
   switch (step_.kind) {
     case StepKind::kAllReduce:
@@ -300,6 +316,9 @@ at::Tensor JointStep::execute(const at::Tensor& local) const {
       return finish(group_.reduce_scatter(
           payload.sent, payload.dim, reduce_op(), payload.sizes));
     }
+    case StepKind::kSlice:
+    case StepKind::kPad:
+      return without_communication(local);
     default:
       TORCH_INTERNAL_ASSERT(false, "redistribute: not a joint step");
   }

@@ -32,8 +32,11 @@ Placements Layouts::placements_of(size_t number) const {
 }
 
 size_t Layouts::changed(size_t number, size_t i, size_t option) const {
-  const size_t now = number / strides_[i] % space_.options[i].size();
-  return number + strides_[i] * option - strides_[i] * now;
+  return changed(number, i, option_of(number, i), option);
+}
+
+size_t Layouts::option_of(size_t number, size_t i) const {
+  return number / strides_[i] % space_.options[i].size();
 }
 
 size_t Layouts::changed(size_t number, size_t i, const Placement& p) const {
@@ -50,44 +53,88 @@ int64_t Layouts::numel(size_t number) {
   return numel;
 }
 
-const BlockCounts& Layouts::blocks(size_t number, PlacementsRef placements) {
+const BlockCounts& Layouts::blocks(size_t number) {
   BlockCounts& blocks = layouts_[number].blocks;
   if (blocks.empty()) {
-    blocks = block_counts(space_.frame, placements);
+    blocks = block_counts(space_.frame, placements_of(number));
   }
   return blocks;
 }
 
-bool Layouts::are_last(size_t number, uint64_t mask) {
-  constexpr uint64_t kMasks = 64;
-  if (mask >= kMasks) {
-    return compute_are_last(number, mask);
+std::optional<bool>
+Layouts::keeps_blocks(size_t before, size_t after, uint64_t mask) {
+  const BlockCounts& held = blocks(before);
+  const BlockCounts& wanted = blocks(after);
+  bool keeps = true;
+  for (size_t i = 0; i < held.size(); ++i) {
+    if (held[i] == kUneven || wanted[i] == kUneven) {
+      return std::nullopt;
+    }
+    const bool is_in_mask = (mask & mesh_dim_bit(i)) != 0;
+    keeps &= is_in_mask || held[i] == 0 || held[i] == wanted[i];
   }
-  Layout& layout = layouts_[number];
-  const uint64_t bit = uint64_t{1} << mask;
-  if ((layout.last_is_known & bit) == 0) {
-    layout.last_is_known |= bit;
-    layout.last |= compute_are_last(number, mask) ? bit : 0;
-  }
-  return (layout.last & bit) != 0;
+  return keeps;
 }
 
-bool Layouts::compute_are_last(size_t number, uint64_t mask) const {
-  MeshDims dims;
+// Returns the layout with only the shardings of `dim`.
+size_t Layouts::along(size_t number, int64_t dim) const {
+  size_t result = number;
   for (size_t i = 0; i < space_.options.size(); ++i) {
-    if ((mask & mesh_dim_bit(i)) != 0) {
-      dims.push_back(static_cast<int64_t>(i));
+    const auto& list = space_.options[i];
+    if (list.size() > 1 && !list[option_of(number, i)].is_sharded(dim)) {
+      result = changed(result, i, Replicate());
     }
   }
-  return are_last_shardings(space_.frame, placements_of(number), dims);
+  return result;
 }
 
 bool Layouts::can_exchange(size_t before, size_t after, uint64_t mask) {
-  const Placements held = placements_of(before);
-  const Placements wanted = placements_of(after);
-  return is_possible(
-      space_.frame,
-      {held, wanted, blocks(before, held), blocks(after, wanted), mask});
+  if (const auto keeps = keeps_blocks(before, after, mask)) {
+    return *keeps;
+  }
+  const auto dims = static_cast<int64_t>(space_.frame.sizes.size());
+  for (int64_t dim = 0; dim < dims; ++dim) {
+    const std::array<uint64_t, 4> key{
+        along(before, dim),
+        along(after, dim),
+        mask,
+        static_cast<uint64_t>(dim)};
+    const auto [found, is_new] = holds_all_.try_emplace(key, false);
+    if (is_new) {
+      const Placements held = placements_of(key[0]);
+      const Placements wanted = placements_of(key[1]);
+      found->second = holds_all(
+          space_.frame,
+          {held, wanted, blocks(key[0]), blocks(key[1]), mask},
+          dim);
+    }
+    if (!found->second) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The shards that a slice makes, or that are padded, are those of which an
+// exchange could make the whole again.
+std::optional<StepKind>
+Layouts::local_step(size_t before, size_t after, size_t i) {
+  const uint64_t mask = mesh_dim_bit(i);
+  const Placement& from = space_.options[i][option_of(before, i)];
+  const Placement& to = space_.options[i][option_of(after, i)];
+  if (to.is_sharded()) {
+    return can_exchange(after, before, mask) ? std::optional(StepKind::kSlice)
+                                             : std::nullopt;
+  }
+  const ReduceOp op = to.reduce_op();
+  const bool fits = goes_with_other_partials(
+      placements_of(before), static_cast<int64_t>(i), op);
+  if (from.is_replicate()) {
+    return fits ? std::optional(StepKind::kPartition) : std::nullopt;
+  }
+  return fits && can_pad(op) && can_exchange(before, after, mask)
+      ? std::optional(StepKind::kPad)
+      : std::nullopt;
 }
 
 } // namespace dtensor::detail

@@ -4,6 +4,9 @@
 
 #include <dtensor/redistribute/plan_impl.h>
 
+#include <array>
+#include <map>
+#include <optional>
 #include <vector>
 
 namespace dtensor::detail {
@@ -26,32 +29,45 @@ class Layouts {
   size_t changed(size_t number, size_t i, size_t option) const;
   size_t changed(size_t number, size_t i, const Placement& p) const;
 
+  /// Returns the number of the layout with another option on mesh dimension
+  /// `i`, which has option `now`.
+  size_t changed(size_t number, size_t i, size_t now, size_t option) const {
+    return number + strides_[i] * option - strides_[i] * now;
+  }
+  size_t option_of(size_t number, size_t i) const;
+
   /// Returns the elements of the largest local tensor.
   int64_t numel(size_t number);
 
-  /// True if the shardings of the mesh dimensions in `mask` are the last ones.
-  bool are_last(size_t number, uint64_t mask);
+  /// Returns true if the mesh dimensions not in `mask` shard the same blocks in
+  /// `after` as in `before`, which ranks then exchange over the others alone.
+  /// Mesh dimensions that only `after` shards do not count. Empty if some
+  /// shards are uneven: then blocks do not tell.
+  std::optional<bool> keeps_blocks(size_t before, size_t after, uint64_t mask);
 
-  /// True if is_possible() accepts an exchange over the mesh dimensions in
-  /// `mask`.
+  /// True if the ranks over the mesh dimensions in `mask` together hold all
+  /// that each of them holds afterwards.
   bool can_exchange(size_t before, size_t after, uint64_t mask);
+
+  /// Returns the kind of the step that changes mesh dimension `i` of a layout
+  /// from R, or to P, and sends nothing; empty if there is none.
+  std::optional<StepKind> local_step(size_t before, size_t after, size_t i);
 
  private:
   struct Layout {
     int64_t numel = -1; // negative if unknown
     BlockCounts blocks; // empty if unknown
-    // One bit for each mask of mesh dimensions: whether their shardings are the
-    // last ones, and whether that is known.
-    uint64_t last = 0;
-    uint64_t last_is_known = 0;
   };
 
-  const BlockCounts& blocks(size_t number, PlacementsRef placements);
-  bool compute_are_last(size_t number, uint64_t mask) const;
+  const BlockCounts& blocks(size_t number);
+  size_t along(size_t number, int64_t dim) const;
 
   const SearchSpace& space_;
   c10::SmallVector<size_t, 4> strides_;
   std::vector<Layout> layouts_;
+  // The results of holds_all(), by the layouts with only the shardings of one
+  // tensor dimension, the mask, and this dimension.
+  std::map<std::array<uint64_t, 4>, bool> holds_all_;
 };
 
 } // namespace dtensor::detail

@@ -2,6 +2,41 @@
 #include <dtensor/redistribute/least_time_impl.h>
 
 namespace dtensor::detail {
+namespace {
+
+// Where the terms of an element are, and must be. The element has a term for
+// each coordinate on the Partial mesh dimensions of a layout. The ranks that
+// differ only on its Replicate ones hold the same term. The target has a copy
+// of the element for each coordinate on its Replicate mesh dimensions. The
+// ranks of a copy differ on Partial ones, and hold its terms together.
+struct Terms {
+  double all = 1;
+  double at_copies = 1; // terms that are at ranks of a copy
+  double copies = 1;
+  double held = 1;      // copies that each of these terms is at
+  bool reduces = false; // no copy has all terms
+
+  // Returns the least number of messages, each of which takes one value from
+  // one rank to another. Consider the copies in the order in which they become
+  // complete, and the moment at which the j-th has all terms. Each term that
+  // was at fewer than j copies has left its ranks. As terms are at different
+  // ranks, each has taken a message of its own. Each of the other copies has
+  // yet to receive a message. This holds for each j, from the number of copies
+  // that are complete at the start.
+  double messages() const {
+    const double until_first = all - at_copies + copies - 1;
+    const double with_more = copies > held ? all + copies - held - 1 : 0;
+    return reduces ? std::max({copies, until_first, with_more})
+                   : std::max(copies - held, with_more);
+  }
+
+  // Returns this number for an element whose terms are at no copy.
+  double messages_if_away() const {
+    return all + copies - 1;
+  }
+};
+
+} // namespace
 
 bool is_local_change(const Placement& from, const Placement& to) {
   return from == to || from.is_replicate() ||
@@ -78,6 +113,58 @@ LeastTime::Change LeastTime::change_of(PlacementsRef from, PlacementsRef first)
   return change;
 }
 
+// Returns the fraction of the elements that a mesh dimension of n ranks leaves
+// at their coordinate, or 1 if it is not known. Two shardings of independent
+// digits of the index agree on 1/n.
+double LeastTime::staying(
+    PlacementsRef from,
+    PlacementsRef first,
+    size_t mesh_dim) const {
+  if (!from[mesh_dim].is_sharded() || !first[mesh_dim].is_sharded()) {
+    return 1;
+  }
+  const int64_t n = frame_.mesh_shape[mesh_dim];
+  const int64_t dim = from[mesh_dim].dim();
+  const int64_t before = block_counts(frame_, from, dim)[mesh_dim];
+  bool is_independent = before != kUneven;
+  if (first[mesh_dim].dim() == dim) {
+    const int64_t after = block_counts(frame_, first, dim)[mesh_dim];
+    is_independent &= after != kUneven && before != after &&
+        std::max(before, after) % (std::min(before, after) * n) == 0;
+  }
+  return is_independent ? 1 / static_cast<double>(n) : 1;
+}
+
+// Returns the least number of messages per rank between the layouts. It is at
+// most the modelled number of elements that a rank sends. Reductions and
+// gathers over n ranks take n - 1 messages per element, as modelled. In an
+// exchange ranks receive what they do not hold, and on average they hold 1/n.
+double LeastTime::messages(PlacementsRef from, PlacementsRef first) const {
+  Terms terms;
+  double stay = 1;
+  for (size_t m = 0; m < frame_.mesh_shape.size(); ++m) {
+    const auto n = static_cast<double>(frame_.mesh_shape[m]);
+    if (n == 1) {
+      continue;
+    }
+    terms.all *= from[m].is_partial() ? n : 1;
+    terms.at_copies *= from[m].is_partial() ? n : 1;
+    if (m >= first.size() || first[m].is_partial()) {
+      continue; // each rank may be part of the target
+    }
+    terms.reduces |= from[m].is_partial();
+    if (first[m].is_replicate()) {
+      terms.copies *= n;
+      terms.held *= from[m].is_replicate() ? n : 1;
+      continue;
+    }
+    terms.at_copies /= from[m].is_partial() ? n : 1;
+    stay = std::min(stay, staying(from, first, m));
+  }
+  return numel_ / world_ *
+      (stay * terms.messages() + (1 - stay) * terms.messages_if_away());
+}
+
 int64_t LeastTime::time_of(double elements) const {
   return std::max<int64_t>(
       0, picoseconds(fastest_, elements * item_size_) - rounding_);
@@ -96,12 +183,17 @@ LeastTime::Bounds LeastTime::between(PlacementsRef from, PlacementsRef first)
     return {0, 2 * latency};
   }
   const double needed = numel_ / change.shares;
+  const bool has_terms = std::ranges::any_of(
+      from, [](const Placement& p) { return p.is_partial(); });
+  const int64_t sent = has_terms ? time_of(messages(from, first)) : 0;
   if (change.terms == 1) {
-    const int64_t time = time_of(needed * (1 - 1 / change.parts));
+    const int64_t time =
+        std::max(sent, time_of(needed * (1 - 1 / change.parts)));
     return {time, time + latency};
   }
-  const int64_t time =
-      time_of(needed + (change.terms - 1 - change.held) * numel_ / world_);
+  const int64_t time = std::max(
+      sent,
+      time_of(needed + (change.terms - 1 - change.held) * numel_ / world_));
   const double reduced = numel_ * change.reduced *
       (1 - 1 / (change.terms * change.parts)) * (change.stays_whole ? 2 : 1);
   return {std::max(time, time_of(reduced)), time + latency};

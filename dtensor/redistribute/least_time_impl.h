@@ -47,6 +47,9 @@ class LeastTime {
   };
 
   Change change_of(PlacementsRef from, PlacementsRef first) const;
+  double messages(PlacementsRef from, PlacementsRef first) const;
+  double staying(PlacementsRef from, PlacementsRef first, size_t mesh_dim)
+      const;
   bool shards_other_elements(
       PlacementsRef from,
       PlacementsRef first,

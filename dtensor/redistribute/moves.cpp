@@ -2,7 +2,6 @@
 #include <dtensor/redistribute/moves_impl.h>
 
 #include <algorithm>
-#include <iterator>
 
 namespace dtensor::detail {
 namespace {
@@ -98,25 +97,6 @@ std::optional<Placement> last_sharding(
     return std::nullopt; // uneven
   }
   return blocks == 1 ? Shard(dim) : StridedShard(dim, blocks);
-}
-
-bool are_last_shardings(
-    const Frame& frame,
-    Placements placements,
-    MeshDims mesh_dims) {
-  while (!mesh_dims.empty()) {
-    const auto last = std::find_if(
-        mesh_dims.rbegin(), mesh_dims.rend(), [&](int64_t mesh_dim) {
-          const Placement& p = placements[static_cast<size_t>(mesh_dim)];
-          return last_sharding(frame, placements, mesh_dim, p).has_value();
-        });
-    if (last == mesh_dims.rend()) {
-      return false;
-    }
-    placements[static_cast<size_t>(*last)] = Replicate();
-    mesh_dims.erase(std::next(last).base());
-  }
-  return true;
 }
 
 bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts) {

@@ -38,14 +38,6 @@ std::optional<Placement> last_sharding(
     int64_t mesh_dim,
     const Placement& sharding);
 
-/// True if the shardings of `mesh_dims` can be undone one after the other, in
-/// some order, so that the ranks over `mesh_dims` together hold what each rank
-/// holds if those mesh dims are R.
-bool are_last_shardings(
-    const Frame& frame,
-    Placements placements,
-    MeshDims mesh_dims);
-
 /// Returns the kind of the single step that changes `mesh_dim` of the layout
 /// `before` to `to`, a different placement; empty if no single step does.
 std::optional<StepKind> step_kind(
@@ -110,9 +102,10 @@ constexpr uint64_t mesh_dim_bit(Index mesh_dim) {
   return uint64_t{1} << mesh_dim;
 }
 
-/// True if each rank's elements afterwards are held by its group before.
-/// Uneven shards over more than 64 ranks count as not held.
-bool is_possible(const Frame& frame, const Exchange& exchange);
+/// True if each rank's group holds before, along tensor dimension `dim`, what
+/// the rank holds afterwards. An exchange is possible if this is true for all
+/// dimensions. Uneven shards over more than 64 ranks may count as not held.
+bool holds_all(const Frame& frame, const Exchange& exchange, int64_t dim);
 
 /// True if a step only permutes the shards of its mesh dimensions: these are
 /// sharded before and after, and no other mesh dimension changes.

@@ -49,7 +49,8 @@ void add_new(List& list, const Placement& p) {
 }
 
 // Adds the strided shardings of `dim` that a mesh dimension can apply, or undo,
-// after mesh dimensions of the sizes `later` on its right have sharded `dim`.
+// after mesh dimensions of the sizes `later` on its right have sharded `dim`:
+// those that split each block evenly. The last blocks may be empty.
 template <typename List>
 void add_strided(
     List& list,
@@ -62,7 +63,8 @@ void add_strided(
     for (size_t i = 0; i < later.size(); ++i) {
       parts *= (subset >> i & 1) != 0 ? later[i] : 1;
     }
-    if (size > 0 && size % (parts * ranks) == 0) {
+    const int64_t block = (size + parts - 1) / parts;
+    if (size > 0 && block % ranks == 0 && size % ranks == 0) {
       add_new(list, StridedShard(dim, parts));
     }
   }

@@ -121,8 +121,9 @@ std::string to_string(const Plan& plan, const DeviceMesh& mesh) {
 }
 
 std::string explain_plan(const SpecPtr& from, const SpecPtr& to) {
-  // Prices at which the search finds each alternative.
-  constexpr LinkCost kCollectives{1e6, 1};
+  // Prices at which the search finds each alternative: one collective costs as
+  // much as 10^12 bytes, or one byte as much as 10^3 collectives.
+  constexpr LinkCost kCollectives{1e6, 1e3};
   constexpr LinkCost kBytes{1e-6, 1};
   const auto& mesh = from->mesh();
   const detail::Links links(mesh);

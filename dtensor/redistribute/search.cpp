@@ -6,25 +6,18 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/layouts_impl.h>
 #include <dtensor/redistribute/least_time_impl.h>
+#include <dtensor/redistribute/tried_impl.h>
 
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <compare>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <queue>
 
 namespace dtensor::detail {
 namespace {
-
-// The cost of a path, compared lexicographically as in plan().
-struct Cost {
-  int64_t picoseconds = std::numeric_limits<int64_t>::max();
-  int64_t collectives = 0;
-  int64_t steps = 0;
-  auto operator<=>(const Cost&) const = default;
-};
 
 class Search {
  public:
@@ -37,11 +30,22 @@ class Search {
         layouts_(space),
         start_(layouts_.number_of(from)),
         goal_(layouts_.number_of(to)),
+        tried_(sets_, layouts_),
         nodes_(layouts_.size()),
         least_time_(
             space.frame,
             space.item_size,
-            space.links.fastest(space.frame.mesh_shape)) {}
+            space.links.fastest(space.frame.mesh_shape)) {
+    for (const DimSet& set : sets_) {
+      least_latency_ = std::min(least_latency_, set.latency);
+    }
+    for (size_t i = 0; i < options_.size(); ++i) {
+      auto& useful = useful_.emplace_back();
+      for (const Placement& p : options_[i]) {
+        useful.push_back(is_local_change(p, to[i]));
+      }
+    }
+  }
 
   std::vector<Step> run() {
     relax(start_, start_, {0, 0, 0}, StepKind::kSlice, 0);
@@ -52,7 +56,7 @@ class Search {
         return path();
       }
       if (entry.cost == nodes_[entry.number].cost) {
-        expand(entry.number);
+        expand(entry.number, entry.next);
       }
     }
     TORCH_INTERNAL_ASSERT(
@@ -69,80 +73,120 @@ class Search {
 
  private:
   struct Node {
-    Cost cost;
+    PathCost cost;
     size_t previous = 0;
     StepKind kind = StepKind::kSlice; // of the step from `previous`
     size_t set = 0;                   // mesh dimensions of that step
-    int64_t time_left = -1;           // a lower bound; negative if unknown
-    int64_t longer = 0;               // that of paths of several collectives
+    LeastTime::Bounds left;           // of the paths on to the goal
+    bool is_bounded = false;          // `left` is known
   };
+
+  // The steps after a layout: those that send nothing, the collectives after
+  // which such steps suffice, and all other collectives. Each part has its own
+  // bound, and is tried when no path has a lower one.
+  enum class Next : uint8_t { kLocal, kLastCollective, kCollective };
 
   struct Entry {
     int64_t bound = 0; // least time of a path through this layout
-    Cost cost;
+    PathCost cost;
     size_t number = 0;
+    Next next = Next::kLocal;
     auto operator<=>(const Entry&) const = default;
   };
 
-  // Tries first the collectives after which local steps suffice. Their cost
-  // limits the search.
-  void expand(size_t number) {
-    const Placements before = layouts_.placements_of(number);
-    is_last_ = true;
-    try_collectives(number, before);
-    for (size_t d = 0; d < movable_.size(); ++d) {
-      try_local_steps(number, before, d);
+  void expand(size_t number, Next next) {
+    now_.clear();
+    for (size_t i = 0; i < options_.size(); ++i) {
+      now_.push_back(layouts_.option_of(number, i));
     }
-    const Node& node = nodes_[number];
-    if (node.cost.picoseconds + node.longer <= nodes_[goal_].cost.picoseconds) {
-      is_last_ = false;
-      try_collectives(number, before);
+    if (next != Next::kLocal) {
+      is_last_ = next == Next::kLastCollective;
+      try_collectives(number);
+      return;
+    }
+    try_local_steps(number);
+    const PathCost cost = nodes_[number].cost;
+    const LeastTime::Bounds left = nodes_[number].left;
+    const int64_t time = cost.picoseconds;
+    const int64_t one = std::max(left.one, least_latency_);
+    push({time + one, cost, number, Next::kLastCollective});
+    push({time + left.more, cost, number, Next::kCollective});
+  }
+
+  void push(const Entry& entry) {
+    if (entry.bound <= nodes_[goal_].cost.picoseconds) {
+      queue_.push(entry);
     }
   }
 
-  // True if a collective may leave this placement on mesh dimension `i`.
-  bool is_useful(size_t i, const Placement& placement) const {
-    return !is_last_ || is_local_change(placement, goal_placements_[i]);
+  // Returns the placement of the expanded layout on mesh dimension `i`.
+  const Placement& now(size_t i) const {
+    return options_[i][now_[i]];
   }
 
-  void try_collectives(size_t number, const Placements& before) {
+  // Returns the number of a layout with another option on mesh dimension `i`,
+  // where it has that of the expanded layout.
+  size_t changed(size_t number, size_t i, size_t option) const {
+    return layouts_.changed(number, i, now_[i], option);
+  }
+
+  // True if a collective may leave this option on mesh dimension `i`.
+  bool is_useful(size_t i, size_t option) const {
+    return !is_last_ || useful_[i][option];
+  }
+
+  void try_collectives(size_t number) {
     for (size_t set = 0; set < sets_.size(); ++set) {
       if (!may_improve(goal_, number, set)) {
         continue;
       }
-      const auto& dims = sets_[set].dims;
       const auto all = [&](auto predicate) {
-        return std::ranges::all_of(dims, [&](int64_t i) {
-          return predicate(before[static_cast<size_t>(i)]);
+        return std::ranges::all_of(sets_[set].dims, [&](int64_t i) {
+          return predicate(now(static_cast<size_t>(i)));
         });
       };
       if (all([](const Placement& p) { return p.is_partial(); })) {
         try_reductions(number, set);
-      } else if (all([](const Placement& p) { return p.is_sharded(); })) {
-        try_exchanges({number, number, set}, before, 0);
+      } else if (
+          all([](const Placement& p) { return p.is_sharded(); }) &&
+          tried_.add(number, set, nodes_[number].cost, !is_last_)) {
+        try_exchanges({number, number, set}, 0);
       }
     }
   }
 
   // Tries the steps of one mesh dimension that send nothing.
-  void try_local_steps(size_t number, const Placements& before, size_t d) {
-    const int64_t dim = movable_[d];
-    const auto i = static_cast<size_t>(dim);
-    const auto& list = options_[i];
-    for (size_t option = 0; option < list.size(); ++option) {
-      if (list[option] == before[i] || before[i].is_partial() ||
-          list[option].is_replicate() ||
-          (before[i].is_sharded() && list[option].is_sharded())) {
-        continue;
-      }
-      const auto kind = step_kind(space_.frame, before, dim, list[option]);
-      if (kind) {
-        Cost cost = nodes_[number].cost;
+  void try_local_steps(size_t number) {
+    for (size_t d = 0; d < movable_.size(); ++d) {
+      const auto i = static_cast<size_t>(movable_[d]);
+      const Placement& from = now(i);
+      for (size_t option = 0; option < options_[i].size(); ++option) {
+        const Placement& to = options_[i][option];
+        if (to == from || from.is_partial() || to.is_replicate() ||
+            (from.is_sharded() && to.is_sharded())) {
+          continue;
+        }
+        const size_t next = changed(number, i, option);
+        PathCost cost = nodes_[number].cost;
         cost.steps += 1;
-        relax(layouts_.changed(number, i, option), number, cost, *kind, d);
+        if (is_promising(next, cost)) {
+          if (const auto kind = layouts_.local_step(number, next, i)) {
+            relax(next, number, cost, *kind, d);
+          }
+        }
       }
     }
   }
+
+  // A collective, while its result is chosen.
+  struct Candidate {
+    size_t number = 0;   // the result
+    size_t previous = 0; // the layout before
+    size_t set = 0;
+    bool gathers_all = true; // all dimensions of the set become R
+    bool gathers = false;    // some dimension does
+    bool slices = false;     // a dimension outside of the set becomes sharded
+  };
 
   // Tries the steps that reduce a set.
   void try_reductions(size_t number, size_t set) {
@@ -158,51 +202,47 @@ class Search {
         cost_after(number, StepKind::kAllReduce, set, numel),
         StepKind::kAllReduce,
         set);
-    const Cost cost = cost_after(number, StepKind::kReduceScatter, set, numel);
+    const PathCost cost =
+        cost_after(number, StepKind::kReduceScatter, set, numel);
     if (cost < nodes_[goal_].cost) {
-      try_shardings(number, number, 0, cost, set);
+      try_shardings({number, number, set}, reduced, 0, cost);
     }
   }
 
   // Tries the reduce_scatter of a set to all shardings of its dimensions from
-  // number `d` on. The cost does not depend on the shardings.
+  // number `d` on. The cost does not depend on the shardings. `whole` is the
+  // layout without them.
   void try_shardings(
-      size_t number,
-      size_t previous,
+      const Candidate& made,
+      size_t whole,
       size_t d,
-      const Cost& cost,
-      size_t set) {
-    const DimSet& over = sets_[set];
+      const PathCost& cost) {
+    const DimSet& over = sets_[made.set];
     if (d == over.dims.size()) {
-      if (is_promising(number, cost) && layouts_.are_last(number, over.mask)) {
-        relax(number, previous, cost, StepKind::kReduceScatter, set);
+      if (is_promising(made.number, cost) &&
+          layouts_.can_exchange(made.number, whole, over.mask)) {
+        relax(
+            made.number,
+            made.previous,
+            cost,
+            StepKind::kReduceScatter,
+            made.set);
       }
       return;
     }
     const auto i = static_cast<size_t>(over.dims[d]);
     for (size_t option = 0; option < options_[i].size(); ++option) {
-      const Placement& next = options_[i][option];
-      if (next.is_sharded() && is_useful(i, next)) {
-        try_shardings(
-            layouts_.changed(number, i, option), previous, d + 1, cost, set);
+      if (options_[i][option].is_sharded() && is_useful(i, option)) {
+        Candidate with = made;
+        with.number = changed(made.number, i, option);
+        try_shardings(with, whole, d + 1, cost);
       }
     }
   }
 
-  // An all_gather or all_to_all, while its result is chosen.
-  struct Candidate {
-    size_t number = 0;   // the result
-    size_t previous = 0; // the layout before
-    size_t set = 0;
-    bool gathers_all = true; // all dimensions of the set become R
-    bool gathers = false;    // some dimension does
-    bool slices = false;     // a dimension outside of the set becomes sharded
-  };
-
   // Chooses the placements of movable dimensions from number `d` on: those of
   // the set become sharded or R, others may change from R to sharded.
-  void
-  try_exchanges(const Candidate& exchange, const Placements& before, size_t d) {
+  void try_exchanges(const Candidate& exchange, size_t d) {
     if (d == movable_.size()) {
       try_exchange(exchange);
       return;
@@ -211,24 +251,24 @@ class Search {
     const auto i = static_cast<size_t>(dim);
     const bool is_in_set = (sets_[exchange.set].mask & mesh_dim_bit(dim)) != 0;
     const bool may_slice =
-        before[i].is_replicate() && movable_.size() <= kMaxJoinedDims;
+        now(i).is_replicate() && movable_.size() <= kMaxJoinedDims;
     if (!is_in_set && !may_slice) {
-      if (is_useful(i, before[i])) {
-        try_exchanges(exchange, before, d + 1);
+      if (is_useful(i, now_[i])) {
+        try_exchanges(exchange, d + 1);
       }
       return;
     }
     for (size_t option = 0; option < options_[i].size(); ++option) {
       const Placement& next = options_[i][option];
-      if (next.is_partial() || !is_useful(i, next)) {
+      if (next.is_partial() || !is_useful(i, option)) {
         continue;
       }
       Candidate with = exchange;
-      with.number = layouts_.changed(exchange.number, i, option);
+      with.number = changed(exchange.number, i, option);
       with.gathers_all &= !is_in_set || next.is_replicate();
       with.gathers |= is_in_set && next.is_replicate();
       with.slices |= !is_in_set && next.is_sharded();
-      try_exchanges(with, before, d + 1);
+      try_exchanges(with, d + 1);
     }
   }
 
@@ -241,23 +281,18 @@ class Search {
         ? StepKind::kAllGather
         : StepKind::kAllToAll;
     const bool permutes = !exchange.gathers && !exchange.slices;
-    const Cost cost = cost_after(
+    const PathCost cost = cost_after(
         exchange.previous,
         kind,
         exchange.set,
         layouts_.numel(
             counts_result(kind, permutes) ? exchange.number
                                           : exchange.previous));
-    if (is_promising(exchange.number, cost) && is_possible(exchange, kind)) {
+    if (is_promising(exchange.number, cost) &&
+        layouts_.can_exchange(
+            exchange.previous, exchange.number, sets_[exchange.set].mask)) {
       relax(exchange.number, exchange.previous, cost, kind, exchange.set);
     }
-  }
-
-  bool is_possible(const Candidate& exchange, StepKind kind) {
-    const uint64_t mask = sets_[exchange.set].mask;
-    return kind == StepKind::kAllGather
-        ? layouts_.are_last(exchange.previous, mask)
-        : layouts_.can_exchange(exchange.previous, exchange.number, mask);
   }
 
   // False if a collective over a set after `previous` certainly costs more than
@@ -269,12 +304,12 @@ class Search {
 
   // Returns the cost of a path through `previous` and a collective that moves a
   // buffer of `numel` elements.
-  Cost cost_after(size_t previous, StepKind kind, size_t set, int64_t numel)
+  PathCost cost_after(size_t previous, StepKind kind, size_t set, int64_t numel)
       const {
     const DimSet& over = sets_[set];
     const double bytes =
         bytes_sent(*collective_of(kind), over.ranks, numel, space_.item_size);
-    Cost cost = nodes_[previous].cost;
+    PathCost cost = nodes_[previous].cost;
     cost.picoseconds += picoseconds(over.link, bytes);
     cost.collectives += 1;
     cost.steps += 1;
@@ -283,19 +318,18 @@ class Search {
 
   // Returns the least time of a path of this cost to a layout, and on to the
   // goal.
-  int64_t bound_of(size_t number, const Cost& cost) {
+  int64_t bound_of(size_t number, const PathCost& cost) {
     Node& node = nodes_[number];
-    if (node.time_left < 0) {
-      const auto bounds =
+    if (!node.is_bounded) {
+      node.is_bounded = true;
+      node.left =
           least_time_.between(layouts_.placements_of(number), goal_placements_);
-      node.time_left = bounds.least();
-      node.longer = bounds.more;
     }
-    return cost.picoseconds + node.time_left;
+    return cost.picoseconds + node.left.least();
   }
 
   // True if a path of this cost to a layout may be part of the best one.
-  bool is_promising(size_t number, const Cost& cost) {
+  bool is_promising(size_t number, const PathCost& cost) {
     return cost < nodes_[number].cost &&
         bound_of(number, cost) <= nodes_[goal_].cost.picoseconds;
   }
@@ -303,7 +337,7 @@ class Search {
   void relax(
       size_t number,
       size_t previous,
-      const Cost& cost,
+      const PathCost& cost,
       StepKind kind,
       size_t set) {
     if (!is_promising(number, cost)) {
@@ -314,7 +348,7 @@ class Search {
     node.previous = previous;
     node.kind = kind;
     node.set = set;
-    queue_.push({bound_of(number, cost), cost, number});
+    queue_.push({bound_of(number, cost), cost, number, Next::kLocal});
   }
 
   std::vector<Step> path() const {
@@ -339,7 +373,11 @@ class Search {
   Layouts layouts_;
   size_t start_;
   size_t goal_;
-  bool is_last_ = false; // only local steps follow the collectives
+  int64_t least_latency_ = std::numeric_limits<int64_t>::max() / 2;
+  TriedExchanges tried_;
+  std::vector<c10::SmallVector<bool, 8>> useful_; // see is_useful()
+  c10::SmallVector<size_t, 4> now_; // options of the expanded layout
+  bool is_last_ = false;            // only local steps follow the collectives
   std::vector<Node> nodes_;
   LeastTime least_time_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;

@@ -174,10 +174,6 @@ at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
                                 : exchange_dims(move, local, from, to);
 }
 
-double neutral_element(ReduceOp op) {
-  return op == ReduceOp::kProduct ? 1 : 0;
-}
-
 at::Tensor partition(const Move& move, const at::Tensor& local) {
   switch (const ReduceOp op = move.to().reduce_op()) {
     case ReduceOp::kSum:
@@ -223,28 +219,30 @@ PendingPtr enter_exchange(const Move& move, at::Tensor&& local) {
       : nullptr;
 }
 
-// True if the step moves the last sharding of one mesh dimension.
-bool moves_last_sharding(const Spec& spec, const Step& step) {
-  const Move move{spec, step};
-  const auto is_last = [&](const Placement& placement) {
-    return last_sharding(
+// True for steps over several mesh dimensions, and for those that do more than
+// to make, move or undo the last sharding of one.
+bool is_joint(const Spec& spec, const Step& step) {
+  if (step.mesh_dims.size() > 1 ||
+      (step.kind == StepKind::kAllToAll && !is_permutation(step))) {
+    return true;
+  }
+  const auto is_below = [&](const Placement& placement) {
+    return placement.is_sharded() &&
+        !last_sharding(
                {spec.sizes(), spec.mesh().shape()},
                step.before,
                step.mesh_dims[0],
-               placement)
-        .has_value();
+               placement);
   };
-  return is_permutation(step) && is_last(move.from()) && is_last(move.to());
-}
-
-// True for steps over several mesh dimensions, and for an all_to_all that does
-// more than to move the last sharding of one.
-bool is_joint(const Spec& spec, const Step& step) {
-  return step.mesh_dims.size() > 1 ||
-      (step.kind == StepKind::kAllToAll && !moves_last_sharding(spec, step));
+  const Move move{spec, step};
+  return is_below(move.from()) || is_below(move.to());
 }
 
 } // namespace
+
+double neutral_element(ReduceOp op) {
+  return op == ReduceOp::kProduct ? 1 : 0;
+}
 
 at::Tensor
 execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
@@ -273,6 +271,9 @@ execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
 }
 
 PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
+  if (!collective_of(step.kind)) {
+    return nullptr;
+  }
   if (is_joint(from, step)) {
     return JointStep(from, step).enter(std::move(local));
   }

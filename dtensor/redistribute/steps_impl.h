@@ -78,7 +78,11 @@ class DimSharding {
   int64_t ranks_;
 };
 
-/// A step over several mesh dimensions, on this rank. Each rank's local tensor
+/// Returns the element with which a shard is padded to a term of a reduction.
+double neutral_element(ReduceOp op);
+
+/// A step over several mesh dimensions, or over one that is not the last to
+/// shard a tensor dimension, on this rank. Each rank's local tensor
 /// is a box: the product of the indices that the rank holds of each tensor
 /// dimension. The step sends the intersections of the boxes before and after
 /// it, so it needs no rules about shardings.
@@ -122,6 +126,7 @@ class JointStep {
   std::vector<at::Tensor> parts_to_send(const at::Tensor& local) const;
   /// Returns the shapes that this rank receives from each member.
   std::vector<Sizes> shapes_to_receive() const;
+  at::Tensor without_communication(const at::Tensor& local) const;
   at::Tensor assemble(const std::vector<at::Tensor>& parts) const;
   at::Tensor assemble(const at::Tensor& flat) const;
 

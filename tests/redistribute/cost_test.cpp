@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/least_time_impl.h>
 #include <dtensor/redistribute/plan_impl.h>
+#include <dtensor/redistribute/tried_impl.h>
 #include <dtensor/testing/fake_world.h>
 #include <tests/redistribute/exhaustive.h>
 #include <tests/redistribute/layouts.h>
@@ -143,6 +144,14 @@ TEST(Cost, PlansAreCheapestInUnits) {
   }
 }
 
+// Four ranks hold 2, 2, 2 and 0 rows, which two ranks can halve.
+TEST(Cost, PlansAreCheapestWithEmptyShards) {
+  for (const LinkCost& link : {kSlowStart, kSlowBytes}) {
+    expect_cheapest({6, 1}, {2, 4}, {link, link}, kinds({StridedShard(0, 4)}));
+    expect_cheapest({1, 6}, {2, 4}, {link, link}, kinds({StridedShard(1, 4)}));
+  }
+}
+
 TEST(Cost, PlansAreCheapestOnTwoByThree) {
   for (const LinkCost& link : {kSlowStart, kSlowBytes}) {
     expect_cheapest({18, 4}, {2, 3}, {link, link}, kinds({StridedShard(0, 3)}));
@@ -181,7 +190,10 @@ TEST(Cost, IsTheLeastTimeIfOneCollectiveSuffices) {
       {"S(0) S(1)", "S(1) S(0)"},
       {"R S(0)", "S(0) S(0)"},
       {"S(0) S(0)", "R S(0)"},
-      {"S(0) P(sum)", "S(0) S(0)"}};
+      {"S(0) P(sum)", "S(0) S(0)"},
+      {"P(sum) P(sum)", "S(0) P(sum)"},
+      {"S(0) P(sum)", "S(1) P(sum)"},
+      {"S(0) P(sum)", "R P(sum)"}};
   for (const auto& [before, after] : layouts) {
     const std::string tensor = "f32[64, 64] on (2, 4): ";
     const SpecPtr from = parse_spec(tensor + before).spec();
@@ -199,33 +211,75 @@ TEST(Cost, OfAMeshOfOneRankIsFinite) {
   EXPECT_EQ(detail::Links(mesh).fastest(mesh.shape()), LinkCost());
 }
 
+// Exchanges from a layout are tried again if it is reached at less cost, or if
+// other mesh dimensions split other blocks.
+TEST(Cost, TriesExchangesOnce) {
+  const SpecPtr spec = parse_spec("f32[8, 8] on (2, 2): S(0) S(0)").spec();
+  const auto from = spec->placements();
+  const Placements to = parse_placements("S(1) S(0)");
+  const detail::Links links(spec->mesh());
+  const detail::Frame frame{spec->sizes(), spec->mesh().shape()};
+  const detail::SearchSpace space{
+      frame, links, 4, detail::options_between(frame, from, to)};
+  const auto sets =
+      detail::joinable_sets(space, detail::movable_dims(space.options));
+  detail::Layouts layouts(space);
+  detail::TriedExchanges tried(sets, layouts);
+  const auto add = [&](const char* layout, size_t set, int64_t time, bool all) {
+    return tried.add(
+        layouts.number_of(parse_placements(layout)), set, {time, 1, 1}, all);
+  };
+  constexpr size_t kFirst = 0; // the set of mesh dimension 0
+  constexpr size_t kBoth = 2;
+  EXPECT_TRUE(add("S(0) S(0)", kFirst, 9, false));
+  EXPECT_TRUE(add("S(1) S(0)", kFirst, 9, false)); // other blocks on 1
+  EXPECT_FALSE(add("SS(0, sf=2) S(0)", kFirst, 9, false));
+  EXPECT_TRUE(add("SS(0, sf=2) S(0)", kFirst, 9, true));
+  EXPECT_FALSE(add("S(1) S(0)", kFirst, 9, true));
+  EXPECT_TRUE(add("S(1) S(0)", kFirst, 8, true));
+  EXPECT_TRUE(add("S(1) S(0)", kBoth, 9, true));
+  EXPECT_FALSE(add("S(0) S(1)", kBoth, 9, true));
+}
+
+// Returns the number of triples of layouts of which the detour costs less.
+int64_t count_shorter_detours(const DeviceMesh& mesh, const Sizes& sizes) {
+  std::vector<SpecPtr> specs;
+  for (const auto& layout : all_layouts(3, kinds({}))) {
+    specs.push_back(Spec::make(mesh, layout, sizes, at::kFloat));
+  }
+  const size_t count = specs.size();
+  std::vector<int64_t> costs;
+  for (const auto& from : specs) {
+    for (const auto& to : specs) {
+      costs.push_back(picoseconds_of(*plan(from, to)));
+    }
+  }
+  int64_t shorter = 0;
+  for (size_t a = 0; a < count; ++a) {
+    for (size_t b = 0; b < count; ++b) {
+      for (size_t c = 0; c < count; ++c) {
+        shorter +=
+            costs[a * count + c] > costs[a * count + b] + costs[b * count + c]
+            ? 1
+            : 0;
+      }
+    }
+  }
+  EXPECT_EQ(count * count * count, 262144);
+  return shorter;
+}
+
 TEST(Cost, ObeysTheTriangleInequality) {
   for (const LinkCost& link : {kSlowStart, kSlowBytes}) {
-    on_mesh({2, 2, 2}, {link, link, link}, [&](const DeviceMesh& mesh) {
-      std::vector<SpecPtr> specs;
-      for (const auto& layout : all_layouts(3, kinds({}))) {
-        specs.push_back(Spec::make(mesh, layout, {8, 8}, at::kFloat));
-      }
-      const size_t count = specs.size();
-      std::vector<int64_t> costs;
-      for (const auto& from : specs) {
-        for (const auto& to : specs) {
-          costs.push_back(picoseconds_of(*plan(from, to)));
+    for (const int64_t n : {2, 4}) {
+      on_mesh({n, n, n}, {link, link, link}, [&](const DeviceMesh& mesh) {
+        for (const Sizes& sizes :
+             {Sizes{8, 8}, Sizes{64, 64}, Sizes{4096, 4096}, Sizes{5, 7}}) {
+          EXPECT_EQ(count_shorter_detours(mesh, sizes), 0)
+              << n << ": " << sizes;
         }
-      }
-      int64_t broken = 0;
-      for (size_t a = 0; a < count; ++a) {
-        for (size_t b = 0; b < count; ++b) {
-          for (size_t c = 0; c < count; ++c) {
-            broken += costs[a * count + c] >
-                    costs[a * count + b] + costs[b * count + c]
-                ? 1
-                : 0;
-          }
-        }
-      }
-      EXPECT_EQ(broken, 0);
-    });
+      });
+    }
   }
 }
 

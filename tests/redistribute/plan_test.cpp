@@ -180,11 +180,16 @@ TEST(Plan, AStridedShardLeftOfItsEvenCutsWasAppliedLast) {
       "slice dim 0 on \"dp\": R S(0) -> SS(0, sf=3) S(0)");
 }
 
-TEST(Plan, AnUnevenStridedShardWasAppliedFirst) {
-  // The all_to_all is therefore over both mesh dimensions.
+TEST(Plan, AnUnevenStridedShardIsUndoneIfItsGroupHoldsTheRest) {
+  // Rank 0 of "dp" has rows 0, 1, 3, 4 and 6, which "tp" shards as 0, 1, then
+  // 3, 4, then 6: parts of the blocks of R S(0).
   EXPECT_EQ(
       plan_text("f32[7] on (dp=2, tp=3): SS(0, sf=3) S(0)", "R S(0)"),
-      "all_to_all dim 0 to 0 on \"dp\", \"tp\": SS(0, sf=3) S(0) -> R S(0)");
+      "all_gather dim 0 on \"dp\": SS(0, sf=3) S(0) -> R S(0)");
+  // Here it has rows 0, 2, 4 and 6, and rank 1 of "tp" none of row 5.
+  EXPECT_EQ(
+      plan_text("f32[7] on (dp=2, tp=3): SS(0, sf=4) S(0)", "R S(0)"),
+      "all_to_all dim 0 to 0 on \"dp\", \"tp\": SS(0, sf=4) S(0) -> R S(0)");
 }
 
 TEST(Plan, ReplicateAndPartialOnBothSidesAreLeftAlone) {
