@@ -51,6 +51,37 @@ TEST(AttentionTest, Masks) {
   }
 }
 
+TEST(AttentionTest, FeaturesOfValues) {
+  const Placements kinds = {
+      Replicate(), Shard(1), Shard(3), Partial(ReduceOp::kSum)};
+  const auto mask = uniform({3, 1, 4, 6}, 4);
+  for (const bool grouped : {false, true}) {
+    expect_same_as_plain(
+        {grouped ? "grouped" : "a head for each query",
+         {variable({3, 4, 4, 2}, 1),
+          variable({3, grouped ? 2 : 4, 6, 2}, 2),
+          variable({3, grouped ? 2 : 4, 6, 3}, 3),
+          mask},
+         {kinds, kinds, kinds, {Replicate()}},
+         [=](const Tensors& t) {
+           return attend(t, t[3], false, {}, grouped);
+         }});
+  }
+}
+
+// Each rank weights the features that it holds.
+TEST(AttentionTest, ShardedFeaturesNeedNoCommunication) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto q = in_layout(uniform({2, 4, 3, 6}, 1), mesh, {Replicate()});
+    const auto v = in_layout(uniform({2, 4, 3, 6}, 2), mesh, {Shard(3)});
+    Collectives collectives;
+    const auto y = attend({q, q, v}, {}, true);
+    EXPECT_EQ(DTensor(y).placements()[0], Shard(3));
+    EXPECT_EQ(collectives.take(), "");
+  });
+}
+
 TEST(AttentionTest, GroupedHeads) {
   for (const auto heads : {1, 2, 4}) {
     expect_same_as_plain(
@@ -231,6 +262,22 @@ TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {
             << first << second;
       }
     }
+  });
+}
+
+// Dropped weights have no layout of their own beside sharded features.
+TEST(AttentionTest, DropoutReplicatesFeatures) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    at::Tensor values[2];
+    for (const int64_t dim : {0, 3}) {
+      const auto q = in_layout(uniform({2, 2, 4, 4}, 1), mesh, {Replicate()});
+      const auto v = in_layout(uniform({2, 2, 4, 4}, 2), mesh, {Shard(dim)});
+      manual_seed(6);
+      values[dim == 0 ? 0 : 1] =
+          full(at::scaled_dot_product_attention(q, q, v, {}, 0.5));
+    }
+    EXPECT_TRUE(close(values[0], values[1]));
   });
 }
 

@@ -11,6 +11,12 @@
 // heads:
 //
 //   8 query heads, 2 of keys, on (4):   q S(1), k R, v R
+//
+// The features of the values are independent too. If they are sharded, each
+// rank computes all weights, and the features of the result that it has values
+// for:
+//
+//   q R, k R, v S(3) -> S(3)
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
@@ -176,6 +182,15 @@ Strategy with_all_keys(const OpCall& call, const Placement& sharding) {
   return s;
 }
 
+// Returns the strategy that shards the features of the values.
+Strategy by_features(const OpCall& call) {
+  Strategy s{
+      {Shard(call.outputs[0].dim() - 1)},
+      Placements(call.inputs.size(), Replicate())};
+  s.inputs[2] = Shard(call.inputs[2].dim() - 1);
+  return s;
+}
+
 // Returns true if, by the placements on `mesh_dim`, a rank holds keys and
 // values of query heads that it does not hold.
 bool has_more_keys(
@@ -228,6 +243,11 @@ Strategies attention(const OpCall& call, int64_t mesh_dim) {
       all.push_back(each_by_itself(call, Shard(d)));
     }
   }
+  // Dropped weights depend on the global index, which the layout of the result
+  // has to determine.
+  if (call.arg("dropout_p").toDouble() == 0) {
+    all.push_back(by_features(call));
+  }
   return all;
 }
 
@@ -278,7 +298,8 @@ void note_plain_call(const OpCall& call, Decision& decision) {
   }
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
       detail::has_local_elements(decision.layout_of(call, 0)) &&
-      detail::has_local_elements(decision.layout_of(call, 1));
+      detail::has_local_elements(decision.layout_of(call, 1)) &&
+      detail::has_local_elements(decision.layout_of(call, 2));
   if (decision.is_plain_call && is_fused(call)) {
     note_fused_gradients(call, decision);
   }
