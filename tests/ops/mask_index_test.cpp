@@ -9,8 +9,11 @@ namespace TEST_SOURCE {
 
 using namespace against_plain;
 
-at::Tensor at_mask(const at::Tensor& x, const at::Tensor& mask) {
+// Returns x[mask], or x[:, mask] with `begin` dimensions in front of the mask.
+at::Tensor
+at_mask(const at::Tensor& x, const at::Tensor& mask, int64_t begin = 0) {
   c10::List<std::optional<at::Tensor>> indices;
+  indices.resize(static_cast<size_t>(begin));
   indices.push_back(mask);
   return at::index(x, indices);
 }
@@ -20,12 +23,13 @@ OpCase where_above(
     std::string name,
     at::Tensor x,
     at::Tensor of_mask,
-    double limit = 0) {
+    double limit = 0,
+    int64_t begin = 0) {
   return {
       std::move(name),
       {std::move(x), std::move(of_mask)},
       [=](const TensorList& in) {
-        return TensorList{at_mask(in[0], in[1].detach().gt(limit))};
+        return TensorList{at_mask(in[0], in[1].detach().gt(limit), begin)};
       }};
 }
 
@@ -42,6 +46,21 @@ TEST(MaskIndex, IsThatOfThePlainTensor) {
       where_above("vector", numbers({7}, 1), numbers({7}, 2)),
       where_above("one row", numbers({1, 3}, 1), numbers({1}, 2), -100),
       where_above("of no rows", numbers({0, 3}, 1), numbers({0}, 2)),
+  });
+}
+
+TEST(MaskIndex, BehindADimIsThatOfThePlainTensor) {
+  const auto x = numbers({4, 5}, 1);
+  const auto cube = numbers({2, 5, 3}, 2);
+  const auto in_memory = numbers({3, 2, 5}, 2).permute({1, 2, 0});
+  check_cases({
+      where_above("columns", x, numbers({5}, 4), 0, 1),
+      where_above("no columns", x, numbers({5}, 4), 100, 1),
+      where_above("middle", cube, numbers({5}, 4), 0, 1),
+      where_above("last two", cube, numbers({5, 3}, 5), 0, 1),
+      where_above("last", cube, numbers({3}, 5), -100, 2),
+      where_above("middle in memory", in_memory, numbers({5}, 4), 0, 1),
+      where_above("of no columns", numbers({3, 0}, 1), numbers({0}, 2), 0, 1),
   });
 }
 
@@ -89,9 +108,14 @@ TEST(MaskIndex, OtherIndicesAreThoseOfThePlainTensor) {
   };
   check_cases({
       indexed(
-          "x[:, mask]",
+          "x[i, mask]",
           [](const auto& x, const auto&, const auto& columns) {
-            return x.index({Slice(), columns});
+            return x.index({columns.nonzero().flatten(), columns});
+          }),
+      indexed(
+          "x[1:, mask]",
+          [](const auto& x, const auto&, const auto& columns) {
+            return x.index({Slice(1), columns});
           }),
       indexed(
           "x[mask, i]",
@@ -102,12 +126,14 @@ TEST(MaskIndex, OtherIndicesAreThoseOfThePlainTensor) {
   });
 }
 
-// The layout of the result, and the collectives of the call and its gradient.
+// x of 16 rows, or x.t() of 16 columns, the layout of its result, and the
+// collectives of the call and its gradient.
 struct Expected {
   Placements layout;
   int64_t all_gathers = 0;
   int64_t all_to_alls = 0;
   int64_t backward = 0;
+  bool transposed = false;
 };
 
 Placements gradient_layout(Placements layout) {
@@ -122,12 +148,14 @@ void expect_moves(
     const Placements& of_x,
     const Placements& of_mask,
     const Expected& expected) {
-  const auto plain = numbers({16, 4}, 1);
+  const auto by_rows = numbers({16, 4}, 1);
+  const auto plain = expected.transposed ? by_rows.t() : by_rows;
+  const int64_t begin = expected.transposed ? 1 : 0;
   const auto mask = at::arange(16).lt(6);
   auto x = leaf(place(plain, mesh, of_x));
   const at::Tensor rows = distribute_tensor(mask, mesh, of_mask, std::nullopt);
   const CommDebugMode comm;
-  const auto y = at_mask(x, rows);
+  const auto y = at_mask(x, rows, begin);
   const auto of_kind = [&](CollectiveKind kind) {
     return comm.total({.kind = kind}).count;
   };
@@ -136,13 +164,14 @@ void expect_moves(
   EXPECT_EQ(of_kind(CollectiveKind::kAllToAll), expected.all_to_alls);
   const auto forward = expected.all_gathers + expected.all_to_alls;
   EXPECT_EQ(comm.get_total_counts(), forward);
-  y.backward(place(
-      at::ones({6, 4}, at::kDouble), mesh, gradient_layout(expected.layout)));
+  const auto truth = plain.narrow(begin, 0, 6);
+  y.backward(
+      place(at::ones_like(truth), mesh, gradient_layout(expected.layout)));
   EXPECT_EQ(comm.get_total_counts(), forward + expected.backward);
-  EXPECT_TRUE(same(full_tensor(y).detach(), plain.slice(0, 0, 6)));
+  EXPECT_TRUE(same(full_tensor(y).detach(), truth));
   EXPECT_TRUE(same(
       full_tensor(x.grad()),
-      mask.to(at::kDouble).unsqueeze(1).expand({16, 4})));
+      mask.to(at::kDouble).unsqueeze(1 - begin).expand(plain.sizes())));
 }
 
 // One all_gather of counts, and the rows that move to other ranks. A mask of
@@ -174,6 +203,26 @@ TEST(MaskIndex, MovesOnlyWhatIsSelected) {
         {Partial(), Shard(0)},
         {Replicate(), Shard(0)},
         {{Partial(), Shard(0)}, 1, 1, 1});
+  });
+}
+
+TEST(MaskIndex, MovesOnlyTheSelectedColumns) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const Placements whole{Replicate()};
+    const Placements rows{Shard(0)};
+    const Placements columns{Shard(1)};
+    expect_moves(mesh, rows, whole, {rows, 0, 0, 0, true});
+    expect_moves(mesh, rows, rows, {rows, 1, 0, 0, true});
+    expect_moves(mesh, columns, rows, {columns, 1, 1, 1, true});
+    expect_moves(mesh, columns, whole, {columns, 1, 1, 1, true});
+    expect_moves(mesh, whole, rows, {columns, 1, 1, 2, true});
+  });
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    const Placements both{Shard(0), Shard(1)};
+    expect_moves(mesh, both, {Replicate(), Shard(0)}, {both, 1, 1, 1, true});
+    expect_moves(mesh, both, {Replicate(), Replicate()}, {both, 1, 1, 1, true});
   });
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// x[mask], where the mask covers the first dimensions of x. Each rank selects
-// from its rows, and the ranks exchange selected rows, so that each has an even
-// part. Shards of the other dimensions stay where they are.
+// x[mask] and x[:, mask], where the mask covers some dimensions of x. Each rank
+// selects from its part of them, and the ranks exchange what they selected, so
+// that each has an even part. Shards of the other dimensions stay where they
+// are.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/ops/empty.h>
@@ -25,21 +26,35 @@ namespace {
 
 using namespace detail;
 
-// Returns the only index if it is a mask of the first dimensions; undefined
-// otherwise.
-at::Tensor leading_mask(const c10::IValue& indices) {
+// A mask, and the first of the dimensions of x that it covers.
+struct Mask {
   at::Tensor mask;
+  int64_t begin = 0;
+
+  bool covers(const Placement& p) const {
+    return p.is_sharded() && p.dim() >= begin && p.dim() < begin + mask.dim();
+  }
+};
+
+// Returns the only index if it is a mask; an undefined mask otherwise.
+Mask only_mask(const c10::IValue& indices) {
+  Mask found;
   for (const c10::IValue& item : indices.toListRef()) {
     const bool is_given = item.isTensor() && item.toTensor().defined();
-    if (is_given == mask.defined()) {
-      return {}; // nothing in front, or a further index
+    if (is_given && found.mask.defined()) {
+      return {};
     }
-    mask = is_given ? item.toTensor() : mask;
+    if (is_given) {
+      found.mask = item.toTensor();
+    } else if (!found.mask.defined()) {
+      ++found.begin;
+    }
   }
+  const auto& mask = found.mask;
   return mask.defined() &&
           (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kByte)
-      ? mask
-      : at::Tensor();
+      ? found
+      : Mask{};
 }
 
 // The layouts of x, the mask and the result.
@@ -47,25 +62,21 @@ struct MaskedLayout {
   Placements self;
   Placements mask;
   Placements result;
-  /// The mesh dimension whose ranks select from their own rows, if any.
+  /// The mesh dimension whose ranks select from their own part, if any.
   std::optional<int64_t> selecting;
 };
 
-bool is_behind_mask(const Placement& p, const Spec& mask) {
-  return p.is_sharded() && p.dim() >= mask.dim();
-}
-
-// Returns the first mesh dimension that shards the first dimension of x; or
-// else the first that shards another dimension that the mask covers, or that
-// shards only the mask.
-std::optional<int64_t> selecting_mesh_dim(const Spec& self, const Spec& mask) {
+// Returns the mesh dimension that shards the first dimension that the mask
+// covers; or else the first that shards another such dimension, or only the
+// mask.
+std::optional<int64_t> selecting_mesh_dim(const Spec& self, const Mask& by) {
+  const auto of_mask = spec_of(by.mask)->placements();
   std::optional<int64_t> found;
   for (size_t m = self.placements().size(); m-- > 0;) {
     const auto& p = self.placements()[m];
-    const bool fits = !is_behind_mask(p, mask) &&
-        (p.is_sharded() || mask.placements()[m].is_sharded());
-    const bool is_better = p.is_shard(0) || !found ||
-        !self.placements()[static_cast<size_t>(*found)].is_shard(0);
+    const bool fits = p.is_sharded() ? by.covers(p) : of_mask[m].is_sharded();
+    const bool is_better = p.is_shard(by.begin) || !found ||
+        !self.placements()[static_cast<size_t>(*found)].is_shard(by.begin);
     if (fits && is_better) {
       found = static_cast<int64_t>(m);
     }
@@ -73,22 +84,38 @@ std::optional<int64_t> selecting_mesh_dim(const Spec& self, const Spec& mask) {
   return found;
 }
 
-MaskedLayout masked_layout(const Spec& self, const Spec& mask) {
+MaskedLayout masked_layout(const Spec& self, const Mask& by) {
   const auto none = replicated_placements(self.mesh());
-  MaskedLayout layout{none, none, none, selecting_mesh_dim(self, mask)};
+  MaskedLayout layout{none, none, none, selecting_mesh_dim(self, by)};
   for (size_t m = 0; m < none.size(); ++m) {
     const auto& p = self.placements()[m];
     if (layout.selecting == static_cast<int64_t>(m)) {
-      layout.self[m] = layout.mask[m] = p.is_shard(0) ? p : Shard(0);
-      layout.result[m] = Shard(0);
-    } else if (is_behind_mask(p, mask)) {
+      layout.self[m] = p.is_shard(by.begin) ? p : Shard(by.begin);
+      layout.mask[m] = layout.self[m].with_dim(0);
+      layout.result[m] = Shard(by.begin);
+    } else if (p.is_sharded() && !by.covers(p)) {
+      const auto removed = p.dim() < by.begin ? 0 : by.mask.dim() - 1;
       layout.self[m] = p;
-      layout.result[m] = p.with_dim(p.dim() - mask.dim() + 1);
+      layout.result[m] = p.with_dim(p.dim() - removed);
     } else if (p.is_partial()) {
       layout.self[m] = layout.result[m] = p; // terms are only picked
     }
   }
   return layout;
+}
+
+// Returns the indices of x[:, ..., index, ..., index], with `count` equal
+// indices from dimension `begin` on.
+c10::List<std::optional<at::Tensor>>
+indices_from(int64_t begin, int64_t count, const at::Tensor& index) {
+  c10::List<std::optional<at::Tensor>> indices;
+  for (int64_t d = 0; d < begin; ++d) {
+    indices.push_back(std::nullopt);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    indices.push_back(index);
+  }
+  return indices;
 }
 
 at::Tensor masked_operand(
@@ -104,22 +131,21 @@ at::Tensor masked_operand(
   return to_local_autograd(redistribute_autograd(t, target));
 }
 
-// Returns the layout of a result of `count` rows. Its strides are those of the
-// plain result.
+// Returns the layout of a result of `count` selected elements. Its strides are
+// those of the plain result.
 SpecPtr result_spec(
     const Spec& self,
-    int64_t mask_dims,
+    const Mask& by,
     int64_t count,
     PlacementsRef placements) {
   const auto options = at::TensorOptions().device(at::kMeta);
-  c10::List<std::optional<at::Tensor>> places;
-  for (int64_t d = 0; d < mask_dims; ++d) {
-    places.push_back(at::empty({count}, options.dtype(at::kLong)));
-  }
   const auto result = at::index(
       at::empty_strided(
           self.sizes(), self.strides(), options.dtype(self.dtype())),
-      places);
+      indices_from(
+          by.begin,
+          by.mask.dim(),
+          at::empty({count}, options.dtype(at::kLong))));
   return Spec::make(
       self.mesh(),
       placements,
@@ -130,14 +156,18 @@ SpecPtr result_spec(
 
 } // namespace
 
-bool detail::selects_on_shards(const at::Tensor& self, const at::Tensor& mask) {
+bool detail::selects_on_shards(
+    const at::Tensor& self,
+    const at::Tensor& mask,
+    int64_t begin) {
   if (!is_dtensor(self) || !is_dtensor(mask)) {
     return false;
   }
   const auto& of_self = *spec_of(self);
   const auto& of_mask = *spec_of(mask);
-  return mask.dim() > 0 && mask.dim() <= self.dim() &&
-      self.sizes().slice(0, mask.sizes().size()) == mask.sizes() &&
+  return mask.dim() > 0 && begin + mask.dim() <= self.dim() &&
+      self.sizes().slice(static_cast<size_t>(begin), mask.sizes().size()) ==
+      mask.sizes() &&
       of_self.mesh() == of_mask.mesh() && of_self.mesh().contains_this_rank() &&
       !(of_self.is_replicated() && of_mask.is_replicated());
 }
@@ -146,36 +176,39 @@ at::Tensor detail::select_on_shards(
     const c10::OperatorHandle& op,
     const at::Tensor& self,
     const at::Tensor& mask,
-    const char* mask_name) {
+    const char* mask_name,
+    int64_t begin) {
+  const Mask by{mask, begin};
   const auto whole = spec_of(self);
-  const auto layout = masked_layout(*whole, *spec_of(mask));
+  const auto layout = masked_layout(*whole, by);
   const auto part = masked_operand(op, self, "self", layout.self);
-  c10::List<std::optional<at::Tensor>> indices;
-  indices.push_back(masked_operand(op, mask, mask_name, layout.mask));
-  auto rows = at::index(part, indices);
-  std::vector<Interval> has{{0, rows.size(0)}};
+  auto selected = at::index(
+      part,
+      indices_from(begin, 1, masked_operand(op, mask, mask_name, layout.mask)));
+  std::vector<Interval> has{{0, selected.size(begin)}};
   if (const auto m = layout.selecting) {
-    has = ranges_of_ranks(get_group(whole->mesh(), *m), rows);
+    has = ranges_of_ranks(get_group(whole->mesh(), *m), selected, begin);
   }
-  const auto spec =
-      result_spec(*whole, mask.dim(), has.back().end, layout.result);
+  const auto spec = result_spec(*whole, by, has.back().end, layout.result);
   if (const auto m = layout.selecting) {
-    rows = even_shard(rows, std::move(has), spec, *m);
+    selected = even_shard(selected, std::move(has), spec, *m);
   }
   return from_local_autograd(
-      in_memory_order(std::move(rows), spec->strides()), spec);
+      in_memory_order(std::move(selected), spec->strides()), spec);
 }
 
 bool detail::indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
-  return selects_on_shards(args[0].toTensor(), leading_mask(args[1]));
+  const auto by = only_mask(args[1]);
+  return selects_on_shards(args[0].toTensor(), by.mask, by.begin);
 }
 
 void detail::index_shards_by_mask(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
-  args.returns(select_on_shards(
-      op, args.tensor("self"), leading_mask(args.at("indices")), "indices"));
+  const auto by = only_mask(args.at("indices"));
+  args.returns(
+      select_on_shards(op, args.tensor("self"), by.mask, "indices", by.begin));
 }
 
 } // namespace dtensor

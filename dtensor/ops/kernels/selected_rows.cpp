@@ -8,16 +8,17 @@
 
 namespace dtensor::detail {
 
-std::vector<Interval> ranges_of_ranks(Group& group, const at::Tensor& rows) {
+std::vector<Interval>
+ranges_of_ranks(Group& group, const at::Tensor& rows, int64_t dim) {
   const auto options = rows.options().dtype(at::kLong).requires_grad(false);
   const auto counts =
-      group.all_gather(at::full({1}, rows.size(0), options), 0).cpu();
+      group.all_gather(at::full({1}, rows.size(dim), options), 0).cpu();
   std::vector<Interval> ranges;
   int64_t begin = 0;
   for (int64_t i = 0; i < counts.numel(); ++i) {
     // A rank of a fake world gathers zeros, but has rows.
-    const auto size =
-        i == group.rank() ? rows.size(0) : counts.const_data_ptr<int64_t>()[i];
+    const auto size = i == group.rank() ? rows.size(dim)
+                                        : counts.const_data_ptr<int64_t>()[i];
     ranges.push_back({begin, begin + size});
     begin += size;
   }

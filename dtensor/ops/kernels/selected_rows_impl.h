@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows that the ranks of a mesh dimension have selected. Their number depends
-// on values, so the ranks tell each other how many they have. An exchange then
-// gives every rank an even part.
+// Rows that the ranks of a mesh dimension have selected, along any dimension.
+// Their number depends on values, so the ranks tell each other how many they
+// have. An exchange then gives every rank an even part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +15,34 @@
 namespace dtensor::detail {
 
 /// Returns the ranges of rows of a tensor that consists of the rows of each
-/// rank, in rank order. This rank has those of `rows`.
-std::vector<Interval> ranges_of_ranks(Group& group, const at::Tensor& rows);
+/// rank, in rank order, along `dim`. This rank has those of `rows`.
+std::vector<Interval>
+ranges_of_ranks(Group& group, const at::Tensor& rows, int64_t dim = 0);
 
 /// Returns this rank's shard of the tensor of layout `spec`, of which the ranks
-/// of `mesh_dim` have the ranges `has`. This mesh dimension alone shards its
-/// first dimension. Differentiable.
+/// of `mesh_dim` have the ranges `has`. This mesh dimension alone shards the
+/// dimension of the rows. Differentiable.
 at::Tensor even_shard(
     const at::Tensor& rows,
     std::vector<Interval> has,
     const SpecPtr& spec,
     int64_t mesh_dim);
 
-/// Returns true if select_on_shards() computes x[mask]: DTensors of one mesh,
-/// of which one is not replicated, and a mask of the first dimensions of x.
-bool selects_on_shards(const at::Tensor& self, const at::Tensor& mask);
+/// Returns true if select_on_shards() computes x[mask], or x[:, mask] with
+/// `begin` dimensions in front of the mask: DTensors of one mesh, of which one
+/// is not replicated, and a mask of as many elements as x has there.
+bool selects_on_shards(
+    const at::Tensor& self,
+    const at::Tensor& mask,
+    int64_t begin = 0);
 
-/// Returns x[mask] for the arguments "self" and `mask_name` of an operator.
-/// Each rank selects from its rows. Differentiable.
+/// Returns x[mask], or x[:, mask], for the arguments "self" and `mask_name` of
+/// an operator. Each rank selects from its shard. Differentiable.
 at::Tensor select_on_shards(
     const c10::OperatorHandle& op,
     const at::Tensor& self,
     const at::Tensor& mask,
-    const char* mask_name);
+    const char* mask_name,
+    int64_t begin = 0);
 
 } // namespace dtensor::detail
