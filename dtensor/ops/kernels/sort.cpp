@@ -22,6 +22,7 @@
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -312,13 +313,11 @@ void detail::median_local(KernelArgs& args, const Decision& decision) {
     return;
   }
   const auto& spec = *decision.inputs[0];
-  int64_t m = 0;
-  while (!spec.placements()[static_cast<size_t>(m)].is_sharded()) {
-    ++m;
-  }
-  auto& group = get_group(spec.mesh(), m);
-  const auto dim = spec.placements()[static_cast<size_t>(m)].dim();
-  const auto length = spec.sizes()[static_cast<size_t>(dim)];
+  const auto placements = spec.placements();
+  const auto* const sharded = std::ranges::find_if(
+      placements, [](const Placement& p) { return p.is_sharded(); });
+  auto& group = get_group(spec.mesh(), sharded - placements.begin());
+  const auto length = spec.sizes()[static_cast<size_t>(sharded->dim())];
   const auto largest =
       chunk(length, group.size(), 0).size() * (spec.numel() / length);
   const auto begin = group.rank() * largest;
