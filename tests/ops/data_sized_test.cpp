@@ -53,6 +53,114 @@ TEST(Unique, IsThatOfThePlainTensor) {
   check_cases(cases);
 }
 
+using UniqueFn = TensorList (*)(const at::Tensor&, bool inverse, bool counts);
+
+// unique_consecutive, and unique of slices along a dimension.
+const std::vector<std::pair<const char*, UniqueFn>>& unique_functions() {
+  static const std::vector<std::pair<const char*, UniqueFn>> all{
+      {"unsorted",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] = at::_unique2(x, false, inverse, counts);
+         return TensorList{a, b, c};
+       }},
+      {"unique_consecutive",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] = at::unique_consecutive(x, inverse, counts);
+         return TensorList{a, b, c};
+       }},
+      {"unique_consecutive of columns",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] = at::unique_consecutive(x, inverse, counts, -1);
+         return TensorList{a, b, c};
+       }},
+      {"unique_dim_consecutive",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] =
+             at::unique_dim_consecutive(x, 0, inverse, counts);
+         return TensorList{a, b, c};
+       }},
+      {"unique_dim of rows",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] = at::unique_dim(x, 0, true, inverse, counts);
+         return TensorList{a, b, c};
+       }},
+      {"unique_dim of columns",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] = at::unique_dim(x, -1, false, inverse, counts);
+         return TensorList{a, b, c};
+       }}};
+  return all;
+}
+
+TEST(Unique, OfNeighboursAndSlicesIsThatOfThePlainTensor) {
+  const auto runs = repeating({4}, at::kDouble).repeat_interleave(5);
+  const std::vector<at::Tensor> operands{
+      at::cat({runs, runs.slice(0, 3, 5)}),
+      at::ones({7, 3}, at::kLong),
+      repeating({3, 2}, at::kLong).index_select(0, at::tensor({1, 1, 2, 0, 0})),
+      repeating({2, 3}, at::kLong).index_select(1, at::tensor({1, 1, 2, 0, 0})),
+      repeating({5, 4}, at::kDouble).gt(2),
+      at::zeros({0}, at::kLong)};
+  std::vector<OpCase> cases;
+  for (const auto& [name, fn] : unique_functions()) {
+    for (const auto& x : operands) {
+      OpCase c{name, {x}, [fn = fn](const TensorList& in) {
+                 return fn(in[0], true, true);
+               }};
+      c.differentiable = false;
+      cases.push_back(c);
+    }
+  }
+  check_cases(cases);
+}
+
+// Results that a call does not want are empty.
+TEST(Unique, OmitsIndicesAndCounts) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = repeating({5, 4}, at::kLong);
+    const auto x = place(plain, mesh, {Shard(0)});
+    for (const auto& [name, fn] : unique_functions()) {
+      const auto found = fn(x, false, false);
+      EXPECT_TRUE(same(full_tensor(found[0]), fn(plain, false, false)[0]))
+          << name;
+      EXPECT_EQ(found[1].numel(), 0) << name;
+      EXPECT_EQ(found[2].numel(), 0) << name;
+    }
+  });
+}
+
+// Two all_gathers: of numbers of values, and of values. Shards of another
+// dimension become shards of the compared one by an all_to_all.
+TEST(Unique, OfNeighboursAndSlicesMovesOnlyDistinctValues) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain =
+        at::arange(2000, at::kDouble).floor_divide(400).unsqueeze(1);
+    const auto x = place(plain.expand({2000, 2}), mesh, {Shard(0)});
+    const auto bytes = [&](const at::Tensor& t, UniqueFn fn) {
+      const CommDebugMode comm;
+      const auto found = fn(t, true, false);
+      EXPECT_EQ(comm.total({.kind = CollectiveKind::kAllGather}).count, 2);
+      EXPECT_EQ(DTensor(found[1]).placements(), Placements{Shard(0)});
+      return comm.total({.kind = CollectiveKind::kAllGather}).payload_bytes;
+    };
+    const auto rows = [](const at::Tensor& t, bool inverse, bool counts) {
+      const auto [a, b, c] = at::unique_dim(t, 0, true, inverse, counts);
+      return TensorList{a, b, c};
+    };
+    const auto neighbours = [](const at::Tensor& t, bool inverse, bool counts) {
+      const auto [a, b, c] = at::unique_consecutive(t, inverse, counts);
+      return TensorList{a, b, c};
+    };
+    EXPECT_EQ(bytes(x, neighbours), 8 + 3 * 8);
+    EXPECT_EQ(bytes(x, rows), 8 + 3 * 2 * 8);
+    EXPECT_EQ(
+        bytes(place(plain.expand({2000, 2}), mesh, {Shard(1)}), rows),
+        8 + 3 * 2 * 8);
+  });
+}
+
 // NaN equal nothing, not even each other: each is an element of its own.
 TEST(Unique, KeepsEachNan) {
   const auto x = numbers({6, 3}, 1).masked_fill(numbers({6, 3}, 2).gt(4), NAN);
@@ -138,6 +246,23 @@ TEST(RepeatInterleave, IsThatOfThePlainTensor) {
 }
 
 // The shards of other dimensions stay where they are. The counts are gathered.
+// A number of repetitions leaves each rank's elements where they are.
+TEST(RepeatInterleave, RepeatsShardsByANumber) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const int64_t size : {2, 6, 7}) {
+      const auto plain = numbers({size, 4}, 1);
+      auto x = leaf(place(plain, mesh, {Shard(0)}));
+      const CommDebugMode comm;
+      const auto y = at::repeat_interleave(x, 3, 0);
+      EXPECT_TRUE(DTensor(y).placements()[0].is_sharded(0));
+      y.backward(y.detach());
+      EXPECT_EQ(comm.get_total_counts(), 0) << size;
+      EXPECT_TRUE(same(full_tensor(y).detach(), plain.repeat_interleave(3, 0)));
+    }
+  });
+}
+
 TEST(RepeatInterleave, LeavesOtherDimsSharded) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -87,20 +87,6 @@ void detail::call_on_whole(
 
 namespace {
 
-// A tensor that one mesh dimension shards along its first dimension, and no
-// other mesh dimension shards.
-struct Rows {
-  at::Tensor local;
-  SpecPtr spec;
-  int64_t mesh_dim;
-
-  // Returns the first row of this rank.
-  int64_t begin() const {
-    const auto rank = spec->mesh().get_local_rank(mesh_dim);
-    return rows_of_ranks(*spec, mesh_dim)[static_cast<size_t>(rank)].begin;
-  }
-};
-
 // Returns the mesh dimension along which each rank selects from its own rows:
 // the first that shards rows, or else the first that shards. None if the tensor
 // is not sharded, or if this rank has no values.
@@ -119,40 +105,6 @@ std::optional<int64_t> selecting_dim(const at::Tensor& t) {
   return found;
 }
 
-Placements rows_along(const DeviceMesh& mesh, int64_t mesh_dim) {
-  auto placements = replicated_placements(mesh);
-  placements[static_cast<size_t>(mesh_dim)] = Shard(0);
-  return placements;
-}
-
-// Shards `t` by rows along that mesh dimension alone.
-Rows rows_of(
-    const c10::OperatorHandle& op,
-    const at::Tensor& t,
-    const char* argument,
-    int64_t mesh_dim) {
-  const auto& from = spec_of(t);
-  const auto to = rows_along(from->mesh(), mesh_dim);
-  const auto target = from->with_placements(to);
-  if (target != from) {
-    before_redistributing(op.schema().name(), argument, from, to);
-  }
-  return {redistribute_local(local_of(t), from, target), target, mesh_dim};
-}
-
-// Returns the DTensor that consists of the rows that each rank has selected
-// from `source`, in rank order.
-at::Tensor even_rows(const Rows& source, const at::Tensor& selected) {
-  const auto& mesh = source.spec->mesh();
-  auto has = ranges_of_ranks(get_group(mesh, source.mesh_dim), selected);
-  auto sizes = selected.sizes().vec();
-  sizes[0] = has.back().end;
-  auto spec = Spec::make(
-      mesh, rows_along(mesh, source.mesh_dim), sizes, selected.scalar_type());
-  auto local = even_shard(selected, std::move(has), spec, source.mesh_dim);
-  return wrap(std::move(local), std::move(spec));
-}
-
 void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = KernelArgs(op, *stack).tensor("self");
   const auto mesh_dim = selecting_dim(self);
@@ -160,10 +112,24 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return call_on_whole(op, stack);
   }
   torch::jit::drop(*stack, 1);
-  const auto rows = rows_of(op, self, "self", *mesh_dim);
-  auto found = at::nonzero(rows.local).contiguous();
-  found.select(1, 0).add_(rows.begin());
-  stack->emplace_back(even_rows(rows, found));
+  const auto& from = spec_of(self);
+  const auto& mesh = from->mesh();
+  auto by_rows = replicated_placements(mesh);
+  by_rows[static_cast<size_t>(*mesh_dim)] = Shard(0);
+  const auto to = from->with_placements(by_rows);
+  if (to != from) {
+    before_redistributing(op.schema().name(), "self", from, by_rows);
+  }
+  const auto rows = redistribute_local(local_of(self), from, to);
+  const auto found = at::nonzero(rows).contiguous();
+  auto& group = get_group(mesh, *mesh_dim);
+  const auto held = rows_of_ranks(*to, *mesh_dim);
+  found.select(1, 0).add_(held[static_cast<size_t>(group.rank())].begin);
+  auto has = ranges_of_ranks(group, found);
+  const Sizes sizes{has.back().end, found.size(1)};
+  auto spec = Spec::make(mesh, by_rows, sizes, at::kLong);
+  auto local = even_shard(found, std::move(has), spec, *mesh_dim);
+  stack->emplace_back(wrap(std::move(local), std::move(spec)));
 }
 
 // Kernel of masked_select, which is x[mask] of the broadcast operands.
@@ -280,14 +246,8 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(data_sized) {
-  for (const auto* name :
-       {"masked_scatter_backward",
-        "unique_dim",
-        "unique_consecutive",
-        "unique_dim_consecutive",
-        "repeat_interleave.Tensor"}) {
-    rules.kernel(name, call_on_whole);
-  }
+  rules.kernel("masked_scatter_backward", call_on_whole);
+  rules.kernel("repeat_interleave.Tensor", call_on_whole);
   rules.kernel("bincount", bincount);
   rules.kernel("nonzero", nonzero);
   rules.kernel("masked_select", masked_select).as_region();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// unique of a sharded tensor. Each rank finds the elements of its shard, and
-// the ranks gather only these. The inverse indices stay sharded.
+// unique of a sharded tensor, of its elements or of slices. Each rank finds the
+// elements of its shard, and the ranks gather only these. The inverse indices
+// stay sharded.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
@@ -15,9 +16,14 @@
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/_unique2.h>
+#include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/unique_dim.h>
+#include <ATen/ops/unique_dim_consecutive.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 namespace dtensor {
@@ -25,43 +31,81 @@ namespace {
 
 using namespace detail;
 
-struct Wanted {
+// What a call compares: all elements, or the slices along a dimension.
+struct UniqueCall {
+  bool consecutive;          // only neighbours are compared
+  std::optional<int64_t> by; // dimension of the slices
   bool inverse;
   bool counts;
+
+  explicit UniqueCall(const KernelArgs& args)
+      : consecutive(args.name().ends_with("_consecutive")),
+        inverse(args.flag("return_inverse")),
+        counts(args.find("return_counts") >= 0 && args.flag("return_counts")) {
+    if (args.find("dim") >= 0 && !args.is_none("dim")) {
+      by = c10::maybe_wrap_dim(args.integer("dim"), args.tensor("self").dim());
+    }
+  }
+
+  // Returns the placements with which the elements of a rank are neighbours.
+  Placements placements(PlacementsRef from) const {
+    auto result = without_partial(from);
+    for (auto& p : result) {
+      if (p.is_sharded() && (consecutive || by)) {
+        p = Shard(by.value_or(0));
+      }
+    }
+    return result;
+  }
+
+  // Returns the values, and for each element its place in them, and for each
+  // value its occurrences.
+  std::tuple<at::Tensor, at::Tensor, at::Tensor>
+  run(const at::Tensor& t, bool with_inverse, bool with_counts) const {
+    if (by) {
+      return consecutive
+          ? at::unique_dim_consecutive(t, *by, with_inverse, with_counts)
+          : at::unique_dim(t, *by, /*sorted=*/true, with_inverse, with_counts);
+    }
+    return consecutive
+        ? at::unique_consecutive(t, with_inverse, with_counts)
+        : at::_unique2(t, /*sorted=*/true, with_inverse, with_counts);
+  }
 };
 
-// The sorted elements of this rank's shard, or of the shards of several ranks.
+// The values of this rank's shard, or of the shards of several ranks.
 struct UniqueElements {
   at::Tensor values;
   at::Tensor inverse; // of each element of the shard: its place in `values`
   at::Tensor counts;  // of each value: its occurrences in the shard
 
-  // Adds the elements of the other ranks of a group. Inverse and counts remain
+  // Adds the values of the other ranks of a group. Inverse and counts remain
   // those of the shard.
-  void merge(Group& group, const Wanted& wanted) {
-    const auto ranges = ranges_of_ranks(group, values);
+  void merge(Group& group, const UniqueCall& call) {
+    const auto dim = call.by.value_or(0);
+    const auto ranges = ranges_of_ranks(group, values, dim);
     Sizes sizes;
     for (const auto& range : ranges) {
       sizes.push_back(range.size());
     }
-    const auto all = group.all_gather(values, 0, sizes);
+    const auto all = group.all_gather(values, dim, sizes);
     const auto merged =
-        at::_unique2(all, /*sorted=*/true, /*return_inverse=*/true);
+        call.run(all, /*with_inverse=*/true, /*with_counts=*/false);
     const auto& own = ranges[static_cast<size_t>(group.rank())];
     const auto places = std::get<1>(merged).narrow(0, own.begin, own.size());
     values = std::get<0>(merged);
-    if (wanted.inverse) {
+    if (call.inverse) {
       inverse = places.index_select(0, inverse.flatten()).view(inverse.sizes());
     }
-    if (wanted.counts) {
-      counts = at::zeros({values.size(0)}, counts.options())
+    if (call.counts) {
+      counts = at::zeros({values.size(dim)}, counts.options())
                    .index_copy(0, places, counts);
     }
   }
 };
 
 bool is_on_shards(const at::Tensor& t) {
-  return is_dtensor(t) && !t.is_meta() &&
+  return is_dtensor(t) && !t.is_meta() && t.numel() > 0 &&
       spec_of(t)->mesh().contains_this_rank() &&
       std::ranges::any_of(spec_of(t)->placements(), [](const Placement& p) {
            return p.is_sharded();
@@ -80,52 +124,68 @@ at::Tensor sum_of_shards(const at::Tensor& counts, const Spec& shards) {
   return redistribute_local(counts, whole->with_placements(terms), whole);
 }
 
+// Merges the values of the last mesh dimension first: its ranks have
+// neighbouring shards.
 UniqueElements elements_of_shards(
     const at::Tensor& shard,
     const Spec& spec,
-    const Wanted& wanted) {
+    const UniqueCall& call) {
   UniqueElements found;
   std::tie(found.values, found.inverse, found.counts) =
-      at::_unique2(shard, /*sorted=*/true, wanted.inverse, wanted.counts);
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+      call.run(shard, call.inverse, call.counts);
+  for (int64_t m = spec.mesh().ndim() - 1; m >= 0; --m) {
     if (spec.placements()[static_cast<size_t>(m)].is_sharded()) {
-      found.merge(get_group(spec.mesh(), m), wanted);
+      found.merge(get_group(spec.mesh(), m), call);
     }
   }
-  if (wanted.counts) {
+  if (call.counts) {
     found.counts = sum_of_shards(found.counts, spec);
   }
   return found;
 }
 
-// Kernel of _unique2(self, sorted, return_inverse, return_counts), and of
-// _unique, which returns no counts.
+// Returns the layout of the inverse indices: that of the elements, or of the
+// slices.
+SpecPtr layout_of_inverse(const Spec& self, const UniqueCall& call) {
+  if (!call.by) {
+    return Spec::make(self.mesh(), self.placements(), self.sizes(), at::kLong);
+  }
+  Placements placements(self.placements().begin(), self.placements().end());
+  for (auto& p : placements) {
+    p = p.is_sharded() ? Shard(0) : p;
+  }
+  const Sizes sizes{self.sizes()[static_cast<size_t>(*call.by)]};
+  return Spec::make(self.mesh(), placements, sizes, at::kLong);
+}
+
+// Kernel of the operators. LibTorch sorts for sorted=false, too.
 void unique_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
-  if (!args.flag("sorted") || !is_on_shards(self)) {
+  if (!is_on_shards(self)) {
     call_on_whole(op, stack);
     return;
   }
+  const UniqueCall call(args);
   const auto from = spec_of(self);
-  const auto spec = from->with_placements(without_partial(from->placements()));
+  const auto spec = from->with_placements(call.placements(from->placements()));
   if (spec != from) {
     before_redistributing(op.schema().name(), "self", from, spec->placements());
   }
-  const bool has_counts = args.find("return_counts") >= 0;
-  const Wanted wanted{
-      args.flag("return_inverse"), has_counts && args.flag("return_counts")};
   const auto found = elements_of_shards(
-      redistribute_local(local_of(self), from, spec), *spec, wanted);
+      redistribute_local(local_of(self), from, spec), *spec, call);
   const auto on_all = [&](const at::Tensor& t) {
     return wrap(t, replicated_spec(*spec, t));
   };
-  const auto sharded_places =
-      Spec::make(spec->mesh(), spec->placements(), spec->sizes(), at::kLong);
-  const auto inverse = wanted.inverse ? wrap(found.inverse, sharded_places)
-                                      : on_all(found.inverse);
-  if (has_counts) {
-    args.returns(on_all(found.values), inverse, on_all(found.counts));
+  const auto none = found.values.new_empty({0}, at::kLong);
+  const auto inverse = call.inverse
+      ? wrap(found.inverse, layout_of_inverse(*spec, call))
+      : on_all(none);
+  if (args.find("return_counts") >= 0) {
+    args.returns(
+        on_all(found.values),
+        inverse,
+        on_all(call.counts ? found.counts : none));
   } else {
     args.returns(on_all(found.values), inverse);
   }
@@ -134,8 +194,14 @@ void unique_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(unique) {
-  rules.kernel("_unique", unique_kernel);
-  rules.kernel("_unique2", unique_kernel);
+  for (const auto* name :
+       {"_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "unique_dim_consecutive"}) {
+    rules.kernel(name, unique_kernel);
+  }
 }
 
 } // namespace dtensor
