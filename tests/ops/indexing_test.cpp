@@ -463,5 +463,79 @@ TEST(Indexing, AddsShardedRowsWithoutCommunication) {
   });
 }
 
+using NamedFns =
+    std::vector<std::pair<const char*, at::Tensor (*)(const TensorList&)>>;
+
+// Functions of a tensor, of indices of its rows, of a source, and of an index
+// for each element of the source.
+const NamedFns& writes_of_rows() {
+  static const NamedFns all{
+      {"index_add", [](auto& in) { return in[0].index_add(0, in[1], in[2]); }},
+      {"index_copy",
+       [](auto& in) { return in[0].index_copy(0, in[1], in[2]); }},
+      {"index_fill", [](auto& in) { return in[0].index_fill(0, -in[1], 3); }},
+      {"index_reduce",
+       [](auto& in) { return in[0].index_reduce(0, in[1], in[2], "amax"); }},
+      {"scatter", [](auto& in) { return in[0].scatter(0, in[3], in[2]); }},
+      {"scatter value", [](auto& in) { return in[0].scatter(0, in[3], 3); }},
+      {"scatter_add",
+       [](auto& in) { return in[0].scatter_add(0, in[3], in[2]); }},
+      {"scatter_reduce",
+       [](auto& in) { return in[0].scatter_reduce(0, in[3], in[2], "amin"); }}};
+  return all;
+}
+
+const NamedFns& lookups_of_rows() {
+  static const NamedFns all{
+      {"index_select", [](auto& in) { return in[0].index_select(0, in[1]); }},
+      {"gather", [](auto& in) { return in[0].gather(0, in[3]); }}};
+  return all;
+}
+
+// Each rank looks up and writes the rows that it has. Rank 2 has none.
+TEST(Indexing, WorksOnShardsOfTheIndexedDim) {
+  const auto rows = at::tensor({3, 0, 1}, at::kLong);
+  const TensorList plain{
+      numbers({4, 64}, 1),
+      rows,
+      numbers({3, 64}, 2),
+      rows.unsqueeze(1).expand({3, 64}).contiguous()};
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    TensorList placed;
+    for (const auto& t : plain) {
+      const Placement p = placed.empty() ? Placement(Shard(0)) : Replicate();
+      placed.push_back(leaf(place(t, mesh, {p})));
+    }
+    const auto check = [&](const NamedFns& functions, const Placement& layout) {
+      for (const auto& [name, fn] : functions) {
+        const CountCollectives collectives;
+        const auto y = fn(placed);
+        EXPECT_EQ(collectives.count(), 0) << name;
+        EXPECT_EQ(DTensor(y).placements(), Placements{layout}) << name;
+        EXPECT_TRUE(same(full_tensor(y).detach(), fn(plain))) << name;
+      }
+    };
+    check(writes_of_rows(), Shard(0));
+    check(lookups_of_rows(), Partial());
+  });
+}
+
+TEST(Indexing, RefusesIndicesOutsideTheShardedDim) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(numbers({4, 2}, 1), mesh, {Shard(0)});
+    for (const int64_t i : {4, 9, -1}) {
+      const at::Tensor index =
+          place(at::tensor({i}, at::kLong), mesh, {Replicate()});
+      const auto wide = index.unsqueeze(1);
+      EXPECT_THROW(x.index_select(0, index), c10::Error);
+      EXPECT_THROW(x.gather(0, wide), c10::Error);
+      EXPECT_THROW(x.scatter(0, wide, 1), c10::Error);
+      EXPECT_THROW(x.index_copy(0, index, x.slice(0, 0, 1)), c10::Error);
+    }
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

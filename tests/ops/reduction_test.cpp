@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions, norms, scans and plain values in every layout, in forward and
 // backward pass, give the plain operators' results on full tensors.
+#include <dtensor/debug/comm_debug_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
@@ -418,6 +419,33 @@ TEST(Reduction, AMeanOfIntegersIsRefusedAsInLibTorch) {
     const auto x = place(small_ints({5, 3}, 1), mesh, Shard(0));
     EXPECT_THROW(x.mean(), c10::Error);
     EXPECT_THROW(x.norm(), c10::Error);
+  });
+}
+
+// Three numbers of each shard, for each result: its size, mean and squared
+// distances. Small shards are cheaper to move.
+TEST(Reduction, GatherTheMomentsOfShards) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = at::arange(630, at::kDouble).view({63, 10}).square();
+    const at::Tensor x = distribute_tensor(plain, mesh, {Shard(0)});
+    const auto expect = [&](auto fn, int64_t bytes) {
+      const CommDebugMode comm;
+      const at::Tensor y = fn(x);
+      EXPECT_EQ(comm.get_total_counts(), 1);
+      EXPECT_EQ(comm.total().payload_bytes, bytes);
+      EXPECT_TRUE(at::allclose(DTensor(y).full_tensor(), fn(plain), 1e-12));
+    };
+    using T = const at::Tensor&;
+    expect([](T t) { return t.var(); }, 3 * 8);
+    expect([](T t) { return t.std(at::IntArrayRef{-2, 1}, true); }, 3 * 8);
+    expect([](T t) { return t.var(0); }, 3 * 10 * 8);
+    expect([](T t) { return std::get<1>(at::std_mean(t, 0)); }, 3 * 10 * 8);
+    const CommDebugMode comm;
+    const auto [least, greatest] = x.aminmax();
+    EXPECT_EQ(comm.get_total_counts(), 0);
+    EXPECT_EQ(least.item<double>(), 0);
+    EXPECT_EQ(greatest.item<double>(), 629. * 629);
   });
 }
 

@@ -3,12 +3,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/intervals_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
@@ -160,6 +165,87 @@ at::Tensor detail::picked_from_shards(
   }
   return PickFromShards::apply(
       local, positions_in(local, indices, dim, spec), known);
+}
+
+} // namespace dtensor
+
+// Operators with indices of a sharded dimension: index_select, gather,
+// index_copy, scatter and others of their kind.
+namespace dtensor {
+namespace {
+
+using detail::KernelArgs;
+
+// The operand "self" and the indices of a call.
+struct IndexedShard {
+  at::Tensor self;
+  int64_t dim;
+  int64_t size;     // global size of `dim`
+  at::Tensor local; // -1 for indices of other ranks
+  at::Tensor index;
+
+  IndexedShard(const KernelArgs& args, const Decision& decision)
+      : self(args.tensor("self")),
+        dim(c10::maybe_wrap_dim(args.integer("dim"), self.dim())),
+        size(decision.inputs[0]->sizes()[static_cast<size_t>(dim)]),
+        index(args.tensor("index")) {
+    if (args.op().schema().name().starts_with("aten::index_fill")) {
+      index = at::where(index.lt(0), index + size, index);
+    }
+    local = detail::to_local_indices(
+        index, local_intervals(*decision.inputs[0], dim));
+  }
+
+  // Returns the shard with a row of zeros behind it.
+  at::Tensor with_zeros() const {
+    auto sizes = self.sizes().vec();
+    sizes[static_cast<size_t>(dim)] = 1;
+    return at::cat({self, at::zeros(sizes, self.options())}, dim);
+  }
+
+  // Returns the local indices, and `place` for those of other ranks. LibTorch
+  // refuses indices that are out of range on all ranks.
+  at::Tensor with_others_at(int64_t place) const {
+    const auto is_inside = index.ge(0).logical_and_(index.lt(size));
+    return at::where(is_inside, local.masked_fill(local.lt(0), place), index);
+  }
+};
+
+} // namespace
+
+void detail::look_up_local(KernelArgs& args, const Decision& decision) {
+  const IndexedShard shard(args, decision);
+  args.set(
+      "self",
+      shard.self.size(shard.dim) == 0 ? shard.with_zeros() : shard.self);
+  args.set("index", shard.with_others_at(0));
+  args.run_operator();
+  auto is_elsewhere = shard.local.lt(0);
+  if (args.op().schema().name() == "aten::index_select") {
+    std::vector<int64_t> shape(static_cast<size_t>(shard.self.dim()), 1);
+    shape[static_cast<size_t>(shard.dim)] = is_elsewhere.numel();
+    is_elsewhere = is_elsewhere.view(shape);
+  }
+  auto& result = args.stack().back();
+  result = result.toTensor().masked_fill(is_elsewhere, 0);
+}
+
+void detail::write_at_indices_local(
+    KernelArgs& args,
+    const Decision& decision) {
+  const IndexedShard shard(args, decision);
+  const auto length = shard.self.size(shard.dim);
+  if (length == shard.size) {
+    args.run_operator();
+    return;
+  }
+  args.set("self", shard.with_zeros());
+  args.set("index", shard.with_others_at(length));
+  args.run_operator();
+  auto& result = args.stack().back();
+  result = in_memory_order(
+      result.toTensor().narrow(shard.dim, 0, length),
+      decision.outputs[0]->strides());
 }
 
 } // namespace dtensor

@@ -83,6 +83,13 @@ LocalKernelFunction write_number_once;
 LocalKernelFunction greatest_local;
 LocalKernelFunction least_local;
 
+/// Computes the least and the greatest element, as the two above do.
+LocalKernelFunction aminmax_local;
+/// Computes variances, standard deviations and their means over sharded
+/// dimensions. Ranks gather the number, mean and squared distances of each
+/// shard.
+LocalKernelFunction variance_local;
+
 /// Find the position of the greatest (least) element of a sharded dimension.
 /// Ranks compare local results, with one collective per mesh dimension that
 /// shards it.
@@ -101,6 +108,12 @@ LocalKernelFunction selection_local;
 /// Finds the median of all elements of a tensor that one mesh dimension shards:
 /// median and nanmedian without a dimension.
 LocalKernelFunction median_local;
+
+/// Look up elements at indices of a dimension of which this rank has some. The
+/// result has zeros for the elements of other ranks.
+LocalKernelFunction look_up_local;
+/// Writes elements at indices of a dimension of which this rank has some.
+LocalKernelFunction write_at_indices_local;
 
 /// Compute scans. Along a sharded dimension, each rank scans its shard and
 /// combines it with the gathered totals of the preceding shards. The gradient

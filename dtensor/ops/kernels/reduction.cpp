@@ -6,10 +6,12 @@
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/argmin.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
@@ -21,6 +23,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -126,6 +131,97 @@ void detail::greatest_local(KernelArgs& args, const Decision& decision) {
 
 void detail::least_local(KernelArgs& args, const Decision& decision) {
   on_some(args, decision, greatest);
+}
+
+void detail::aminmax_local(KernelArgs& args, const Decision& decision) {
+  const auto self = args.tensor("self");
+  if (self.numel() > 0) {
+    args.run_operator();
+    return;
+  }
+  const auto none = [&](at::Scalar (*identity)(at::ScalarType)) {
+    return at::full(
+        decision.outputs[0]->local_sizes(),
+        identity(self.scalar_type()),
+        self.options());
+  };
+  args.returns(none(greatest), none(least));
+}
+
+// Variances over sharded dimensions.
+
+namespace {
+
+// Returns three numbers of each sample: its size, its mean, and the sum of
+// squared distances from the mean.
+at::Tensor moments(const at::Tensor& t, at::IntArrayRef dims) {
+  const auto total = at::sum(t, dims, /*keepdim=*/true);
+  const auto size = t.numel() / std::max<int64_t>(total.numel(), 1);
+  const auto mean = total / std::max<int64_t>(size, 1);
+  return at::stack(
+      {at::full_like(mean, size),
+       mean,
+       at::sum((t - mean).square(), dims, /*keepdim=*/true)});
+}
+
+// Returns the moments of samples that consist of those of several ranks.
+at::Tensor joint_moments(const at::Tensor& of_ranks) {
+  const auto sizes = of_ranks.select(1, 0);
+  const auto means = of_ranks.select(1, 1);
+  const auto size = sizes.sum(0);
+  const auto mean = (sizes * means).sum(0) / size.clamp_min(1);
+  const auto between = sizes * (means - mean).square();
+  return at::stack({size, mean, (of_ranks.select(1, 2) + between).sum(0)});
+}
+
+std::vector<int64_t> dims_of(const KernelArgs& args, int64_t ndim) {
+  std::vector<int64_t> dims;
+  if (!args.is_none("dim")) {
+    dims = args.at("dim").toIntVector();
+  }
+  if (dims.empty()) {
+    dims.resize(static_cast<size_t>(ndim));
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  return dims;
+}
+
+} // namespace
+
+void detail::variance_local(KernelArgs& args, const Decision& decision) {
+  const auto self = args.tensor("self");
+  if (self.is_meta()) {
+    args.run_operator();
+    return;
+  }
+  const auto& spec = *decision.inputs[0];
+  const auto dims = dims_of(args, self.dim());
+  const bool is_narrow = c10::elementSize(self.scalar_type()) < 4;
+  auto found = moments(is_narrow ? self.to(at::kFloat) : self, dims);
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    const auto& p = spec.placements()[static_cast<size_t>(m)];
+    const bool is_shared = std::ranges::any_of(dims, [&](int64_t d) {
+      return p.is_sharded(c10::maybe_wrap_dim(d, self.dim()));
+    });
+    if (is_shared) {
+      found = joint_moments(
+          get_group(spec.mesh(), m).all_gather(found.unsqueeze(0), 0));
+    }
+  }
+  const auto correction =
+      args.is_none("correction") ? 1.0 : args.real("correction");
+  const std::string name = args.op().schema().name();
+  const auto variance = found[2] / (found[0] - correction).clamp_min(0);
+  const auto result_of = [&](const at::Tensor& t) {
+    return t.to(self.scalar_type()).reshape(decision.outputs[0]->local_sizes());
+  };
+  const auto result =
+      result_of(name.starts_with("aten::std") ? variance.sqrt() : variance);
+  if (name.ends_with("_mean")) {
+    args.returns(result, result_of(found[1]));
+  } else {
+    args.returns(result);
+  }
 }
 
 DTENSOR_RULES(mean) {

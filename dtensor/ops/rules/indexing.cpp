@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Indexing with tensors. The indexed dimension and the indices are unsharded,
-// unless every rank looks up its shard of the indices in the replicated tensor.
-// Lookups are regions: their gradients stay local.
+// Indexing with tensors. Every rank looks up its shard of the indices in the
+// replicated tensor, or all indices in its shard of the tensor. Lookups are
+// regions: their gradients stay local.
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/WrapDimMinimal.h>
@@ -45,6 +46,14 @@ void pick_partial(const OpCall& call, int64_t mesh_dim, Strategies& all) {
   }
 }
 
+// Adds the strategy for a self that is sharded along the indexed dimension:
+// each rank looks up its elements, and has zeros for the others.
+void look_up_shards(const OpCall& call, int64_t along, Strategies& all) {
+  if (call.inputs[0].spec->dtype() != at::kBool) {
+    all.push_back({{Partial(ReduceOp::kSum)}, {Shard(along), Replicate()}});
+  }
+}
+
 Strategies index_select_rule(const OpCall& call, int64_t mesh_dim) {
   const auto along = indexed_dim(call);
   Strategies strategies;
@@ -53,6 +62,7 @@ Strategies index_select_rule(const OpCall& call, int64_t mesh_dim) {
       strategies.push_back({{Shard(d)}, {Shard(d), Replicate()}});
     } else if (call.inputs[1].dim() == 1) {
       strategies.push_back({{Shard(d)}, {Replicate(), Shard(0)}});
+      look_up_shards(call, along, strategies);
     }
   }
   pick_partial(call, mesh_dim, strategies);
@@ -84,6 +94,7 @@ Strategies gather_rule(const OpCall& call, int64_t mesh_dim) {
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     if (d == along) {
       strategies.push_back({{Shard(d)}, {Replicate(), Shard(d)}});
+      look_up_shards(call, along, strategies);
     } else if (same_size(call, d)) {
       strategies.push_back({{Shard(d)}, {Shard(d), Shard(d)}});
     }
@@ -93,7 +104,8 @@ Strategies gather_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 // Returns the strategies of scatter: self, index and source are sharded alike
-// in the dimensions in which they have equal size and that are not indexed.
+// in the dimensions in which they have equal size and that are not indexed. The
+// indexed dimension may be sharded in self.
 Strategies scatter_rule(const OpCall& call, int64_t) {
   const auto along = indexed_dim(call);
   Strategies strategies;
@@ -101,9 +113,11 @@ Strategies scatter_rule(const OpCall& call, int64_t) {
     return strategies;
   }
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    if (d != along && same_size(call, d)) {
+    if (d == along || same_size(call, d)) {
+      const auto others = d == along ? Replicate() : Shard(d);
       strategies.push_back(
-          {{Shard(d)}, Placements(call.inputs.size(), Shard(d))});
+          {{Shard(d)}, Placements(call.inputs.size(), others)});
+      strategies.back().inputs[0] = Shard(d);
     }
   }
   return strategies;
@@ -131,12 +145,12 @@ Strategies index_write_rule(const OpCall& call, int64_t) {
   const bool has_source = call.has_arg("source");
   Strategies strategies;
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    if (d == along) {
+    if (d == along && call.inputs[1].dim() != 1) {
       continue;
     }
     Strategy s{{Shard(d)}, Placements(call.inputs.size(), Replicate())};
     s.inputs[0] = Shard(d);
-    if (has_source && call.inputs[2].dim() > 0) {
+    if (d != along && has_source && call.inputs[2].dim() > 0) {
       s.inputs[2] = Shard(d);
     }
     strategies.push_back(std::move(s));
@@ -342,34 +356,40 @@ Strategies index_put_rule(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(indexing) {
-  rules.dim_rule("index_select", index_select_rule)
-      .with_meta(index_select_meta)
-      .as_region();
-  rules.dim_rule("gather", gather_rule).as_region();
+  const auto looks_up = [](OpRule& rule) {
+    rule.with_localize(detail::note_sharded_dim)
+        .with_local_kernel(detail::boxed(detail::look_up_local))
+        .as_region();
+  };
+  const auto writes = [](OpRule& rule) -> OpRule& {
+    return rule.with_localize(detail::note_sharded_dim)
+        .with_local_kernel(detail::boxed(detail::write_at_indices_local));
+  };
+  looks_up(rules.dim_rule("index_select", index_select_rule)
+               .with_meta(index_select_meta));
+  looks_up(rules.dim_rule("gather", gather_rule));
   rules.dim_rule("index.Tensor", index_rule)
       .with_kernel(detail::index_shards_by_mask, detail::indexes_shards_by_mask)
       .as_region();
-
   for (const auto* name :
        {"scatter.src",
         "scatter.value",
         "scatter.reduce",
         "scatter.value_reduce",
         "scatter_reduce.two"}) {
-    rules.dim_rule(name, scatter_rule);
+    writes(rules.dim_rule(name, scatter_rule));
   }
   // torch::nn::utils::rnn and torch::nn::init write plain tensors by these
   // operators.
   rules.traits("scatter_.src", {.accepts_plain_source = true});
   rules.traits("index_put_", {.accepts_plain_source = true});
-  rules.dim_rule("scatter_add", scatter_add_rule);
-  rules.dim_rule("index_add", index_add_rule).depends_on_backward();
-  rules.dim_rule("index_copy", index_write_rule);
-  rules.dim_rule("index_reduce", index_write_rule);
-  rules.dim_rule("index_fill.int_Scalar", index_write_rule)
-      .with_meta(like_first_input);
-  rules.dim_rule("index_fill.int_Tensor", index_write_rule)
-      .with_meta(like_first_input);
+  writes(rules.dim_rule("scatter_add", scatter_add_rule));
+  writes(rules.dim_rule("index_add", index_add_rule)).depends_on_backward();
+  writes(rules.dim_rule("index_copy", index_write_rule));
+  writes(rules.dim_rule("index_reduce", index_write_rule));
+  for (const auto* name : {"index_fill.int_Scalar", "index_fill.int_Tensor"}) {
+    writes(rules.dim_rule(name, index_write_rule).with_meta(like_first_input));
+  }
   for (const auto* name : {"index_put", "_index_put_impl"}) {
     rules.dim_rule(name, index_put_rule)
         .with_meta(index_put_meta)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions. Over a sharded dimension every rank reduces its shard, and the
-// result is Partial. Reductions that do not compose (mode, variance) need the
-// reduced dimensions unsharded.
+// result is Partial. Reductions that do not compose (mode) need the reduced
+// dimensions unsharded. Variances gather moments.
 #include <dtensor/ops/rules/reduction_impl.h>
 
 #include <dtensor/error.h>
@@ -277,22 +277,57 @@ void localize_place(const OpCall& call, Decision& decision) {
   }
 }
 
-// Adds reductions without a partial form: neither std of a partial sum nor an
-// index into a shard has a meaning.
+Strategies aminmax_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  for (const auto dim : reduced_of(call).dims) {
+    strategies.push_back(
+        {{Partial(ReduceOp::kMin), Partial(ReduceOp::kMax)}, {Shard(dim)}});
+  }
+  return strategies;
+}
+
+// Returns the strategies of variances. If the shards of a reduced dimension are
+// larger than their moments, the ranks gather these: three numbers per result.
+Strategies variance_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  const auto& input = *call.inputs[0].spec;
+  const auto shard = input.numel() / call.mesh.size(mesh_dim);
+  if (at::isFloatingType(input.dtype()) &&
+      shard > 3 * numel(call.outputs[0].sizes)) {
+    for (const auto dim : reduced_of(call).dims) {
+      strategies.push_back(
+          {Placements(call.outputs.size(), Replicate()), {Shard(dim)}});
+    }
+  }
+  return strategies;
+}
+
+void note_sharded_sample(const OpCall& call, Decision& decision) {
+  const auto& spec = decision.layout_of(call, 0);
+  const auto dims = reduced_of(call).dims;
+  decision.is_plain_call = std::ranges::none_of(
+      dims, [&](int64_t dim) { return spec.is_sharded(dim); });
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
+  }
+}
+
+// Adds reductions of which the shards of a reduced dimension have no result of
+// the same kind: a variance of variances has no meaning.
 void add_whole(RuleRegistry& rules) {
-  const auto unsharded_dim_rule = reduction_rule();
-  add_all(rules, {"aminmax"}, unsharded_dim_rule);
-  add_all(rules, {"logsumexp"}, unsharded_dim_rule, reduction_meta(floating));
-  add_all(
-      rules,
-      {"var.correction", "std.correction"},
-      unsharded_dim_rule,
-      reduction_meta(real_value));
-  add_all(
-      rules,
-      {"var_mean.correction", "std_mean.correction"},
-      unsharded_dim_rule,
-      reduction_meta(real_and_mean));
+  rules.dim_rule("aminmax", aminmax_rule)
+      .with_local_kernel(boxed(aminmax_local));
+  add_all(rules, {"logsumexp"}, reduction_rule(), reduction_meta(floating));
+  const auto add_variance = [&](const char* name, const DtypeRule& dtypes) {
+    rules.dim_rule(name, variance_rule)
+        .with_meta(reduction_meta(dtypes))
+        .with_localize(note_sharded_sample)
+        .with_local_kernel(boxed(variance_local));
+  };
+  add_variance("var.correction", real_value);
+  add_variance("std.correction", real_value);
+  add_variance("var_mean.correction", real_and_mean);
+  add_variance("std_mean.correction", real_and_mean);
 }
 
 } // namespace

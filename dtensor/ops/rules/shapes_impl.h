@@ -57,6 +57,17 @@ inline void keep_layout(const OpCall& call, Decision& decision, size_t i) {
   }
 }
 
+/// Marks calls that the operator itself can run: those along a dimension "dim"
+/// that is not sharded. Passes the layout of the operand to the others.
+inline void note_sharded_dim(const OpCall& call, Decision& decision) {
+  const auto& spec = decision.layout_of(call, 0);
+  decision.is_plain_call =
+      spec.dim() == 0 || !spec.is_sharded(call.dim_arg("dim", spec.dim()));
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
+  }
+}
+
 /// Passes the layouts of all DTensors to the local kernel.
 inline void keep_layouts(const OpCall& call, Decision& decision) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {

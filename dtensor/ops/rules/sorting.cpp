@@ -140,18 +140,6 @@ Strategies selection_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Marks calls that the operator itself can run: those along a dimension that is
-// not sharded. Others have the layout of the operand in their decision.
-void note_sharded_dim(const OpCall& call, Decision& decision) {
-  const auto spec =
-      decision.inputs[0] == nullptr ? call.inputs[0].spec : decision.inputs[0];
-  decision.is_plain_call =
-      spec->dim() == 0 || !spec->is_sharded(call.dim_arg("dim", spec->dim()));
-  if (!decision.is_plain_call) {
-    decision.inputs[0] = spec;
-  }
-}
-
 // Returns the strategies of the median of all elements, which the ranks of the
 // only mesh dimension that shards the operand may find among sorted shards.
 Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
