@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -13,7 +14,6 @@
 #include <dtensor/layout/intervals_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
-#include <dtensor/tensor/memory_order_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
@@ -243,9 +243,10 @@ void detail::write_at_indices_local(
   args.set("index", shard.with_others_at(length));
   args.run_operator();
   auto& result = args.stack().back();
-  result = in_memory_order(
-      result.toTensor().narrow(shard.dim, 0, length),
-      decision.outputs[0]->strides());
+  const auto rows = result.toTensor().narrow(shard.dim, 0, length);
+  const auto strides =
+      dense_strides(rows.sizes(), decision.outputs[0]->strides());
+  result = at::empty_strided(rows.sizes(), strides, rows.options()).copy_(rows);
 }
 
 } // namespace dtensor
