@@ -288,5 +288,54 @@ TEST(RepeatInterleave, LeavesOtherDimsSharded) {
   });
 }
 
+OpCase scatters(at::Tensor x, at::Tensor of_mask) {
+  return {
+      "masked_scatter",
+      {std::move(x), std::move(of_mask), numbers({40}, 3)},
+      [](const TensorList& in) {
+        const at::Tensor mask = in[1].detach().gt(0);
+        return TensorList{in[0].masked_scatter(mask, in[2])};
+      }};
+}
+
+TEST(MaskedScatter, IsThatOfThePlainTensor) {
+  check_cases({
+      scatters(numbers({5, 4}, 1), numbers({5, 4}, 2)),
+      scatters(numbers({5, 4}, 1), numbers({5, 1}, 2)),
+      scatters(numbers({2, 3, 2}, 1), numbers({3, 2}, 2)),
+      scatters(numbers({7}, 1), numbers({7}, 2)),
+      scatters(numbers({0, 3}, 1), numbers({0, 3}, 2)),
+      scatters(numbers({4}, 1), numbers({5, 4}, 2)),
+  });
+}
+
+// The ranks tell each other how many elements they take. The gradient of source
+// moves as many.
+TEST(MaskedScatter, WritesTheRowsOfEachRank) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = numbers({16, 4}, 1);
+    const auto rows = at::arange(16).lt(6).unsqueeze(1);
+    const at::Tensor x = place(plain, mesh, {Shard(0)});
+    const at::Tensor mask =
+        distribute_tensor(rows, mesh, {Shard(0)}, std::nullopt);
+    const auto source = leaf(place(numbers({24}, 3), mesh, {Replicate()}));
+    const CommDebugMode comm;
+    const auto y = x.masked_scatter(mask, source);
+    EXPECT_EQ(comm.get_total_counts(), 1);
+    EXPECT_EQ(comm.total().payload_bytes, 8);
+    EXPECT_EQ(DTensor(y).placements(), Placements{Shard(0)});
+    y.backward(place(plain, mesh, {Shard(0)}));
+    EXPECT_LT(comm.total().payload_bytes, 8 + 8 + 2 * 12 * 8 + 8);
+    EXPECT_TRUE(
+        same(full_tensor(source.grad()), plain.slice(0, 0, 6).flatten()));
+    const at::Tensor few = place(numbers({3}, 3), mesh, {Replicate()});
+    EXPECT_THROW(x.masked_scatter(mask, few), c10::Error);
+    auto written = x.clone();
+    written.masked_scatter_(mask, source.detach());
+    EXPECT_TRUE(same(full_tensor(written), full_tensor(y).detach()));
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

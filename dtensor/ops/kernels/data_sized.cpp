@@ -2,8 +2,9 @@
 // Operators whose number of result elements depends on values. Those that keep
 // the elements of a sharded tensor for which a condition holds (nonzero,
 // masked_select) return Shard(0): each rank selects from its rows, and the
-// ranks exchange selected rows, so that each has an even part. bincount counts
-// the elements of each shard. The others compute on replicated operands.
+// ranks exchange selected rows, so that each has an even part. masked_scatter
+// writes the rows of each rank, and bincount counts the elements of each shard.
+// The others compute on replicated operands.
 // (mask_index.cpp has x[mask], and unique.cpp has unique.)
 #include <dtensor/ops/kernels/whole_argument_impl.h>
 
@@ -26,8 +27,10 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/masked_scatter.h>
 #include <ATen/ops/max.h>
@@ -105,6 +108,28 @@ std::optional<int64_t> selecting_dim(const at::Tensor& t) {
   return found;
 }
 
+// A tensor that one mesh dimension shards along its first dimension, and no
+// other mesh dimension shards.
+struct Rows {
+  at::Tensor local;
+  SpecPtr spec;
+};
+
+Rows rows_of(
+    const c10::OperatorHandle& op,
+    const at::Tensor& t,
+    const char* argument,
+    int64_t mesh_dim) {
+  const auto& from = spec_of(t);
+  auto placements = replicated_placements(from->mesh());
+  placements[static_cast<size_t>(mesh_dim)] = Shard(0);
+  const auto to = from->with_placements(placements);
+  if (to != from) {
+    before_redistributing(op.schema().name(), argument, from, placements);
+  }
+  return {redistribute_local(local_of(t), from, to), to};
+}
+
 void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = KernelArgs(op, *stack).tensor("self");
   const auto mesh_dim = selecting_dim(self);
@@ -112,22 +137,17 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return call_on_whole(op, stack);
   }
   torch::jit::drop(*stack, 1);
-  const auto& from = spec_of(self);
-  const auto& mesh = from->mesh();
-  auto by_rows = replicated_placements(mesh);
-  by_rows[static_cast<size_t>(*mesh_dim)] = Shard(0);
-  const auto to = from->with_placements(by_rows);
-  if (to != from) {
-    before_redistributing(op.schema().name(), "self", from, by_rows);
-  }
-  const auto rows = redistribute_local(local_of(self), from, to);
+  const auto [rows, layout] = rows_of(op, self, "self", *mesh_dim);
   const auto found = at::nonzero(rows).contiguous();
-  auto& group = get_group(mesh, *mesh_dim);
-  const auto held = rows_of_ranks(*to, *mesh_dim);
+  auto& group = get_group(layout->mesh(), *mesh_dim);
+  const auto held = rows_of_ranks(*layout, *mesh_dim);
   found.select(1, 0).add_(held[static_cast<size_t>(group.rank())].begin);
   auto has = ranges_of_ranks(group, found);
-  const Sizes sizes{has.back().end, found.size(1)};
-  auto spec = Spec::make(mesh, by_rows, sizes, at::kLong);
+  auto spec = Spec::make(
+      layout->mesh(),
+      layout->placements(),
+      Sizes{has.back().end, found.size(1)},
+      at::kLong);
   auto local = even_shard(found, std::move(has), spec, *mesh_dim);
   stack->emplace_back(wrap(std::move(local), std::move(spec)));
 }
@@ -158,11 +178,14 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   args.returns(at::index(operands[0], indices));
 }
 
-// Redistributes the result of masked_scatter to the layout of self. It was
-// computed on replicated operands, since the full mask determines the position
-// of each source element.
-at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
-  auto from = replicated_spec(*self, result);
+// Returns masked_scatter of replicated operands, in the layout of self.
+at::Tensor scattered_whole(const KernelArgs& args, const SpecPtr& self) {
+  const auto& op = args.op();
+  const auto result = at::masked_scatter(
+      whole_argument(op, args.tensor("self"), "self"),
+      whole_argument(op, args.tensor("mask"), "mask"),
+      whole_argument(op, args.tensor("source"), "source"));
+  const auto from = replicated_spec(*self, result);
   const bool same_shape = self->sizes() == SizesRef(result.sizes());
   const auto to = same_shape
       ? from->with_placements(without_partial(self->placements()))
@@ -170,22 +193,73 @@ at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
   return wrap(redistribute_local(result, from, to), to);
 }
 
-void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const KernelArgs args(op, *stack);
-  auto self = args.tensor("self");
-  const bool in_place = op.schema().name().back() == '_';
-  const auto spec = common_spec(op, *stack);
-  const auto result = at::masked_scatter(
-      whole_argument(op, self, "self"),
-      whole_argument(op, args.tensor("mask"), "mask"),
-      whole_argument(op, args.tensor("source"), "source"));
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  if (in_place) {
-    self.copy_(scattered(spec, result));
-    stack->push_back(self);
-  } else {
-    stack->emplace_back(scattered(spec, result));
+// Returns masked_scatter of the rows of each rank, in the layout of self. The
+// source elements of a rank follow those of the ranks before it. Undefined if
+// the ranks need all operands, or all throw.
+at::Tensor scattered_rows(const KernelArgs& args) {
+  const auto self = args.tensor("self");
+  const auto mask = args.tensor("mask");
+  const auto mesh_dim = selecting_dim(self);
+  if (!mesh_dim || !is_dtensor(mask) || mask.scalar_type() != at::kBool ||
+      !at::is_expandable_to(mask.sizes(), self.sizes())) {
+    return {};
   }
+  const auto& op = args.op();
+  const auto [where, layout] =
+      rows_of(op, mask.expand(self.sizes()), "mask", *mesh_dim);
+  auto& group = get_group(layout->mesh(), *mesh_dim);
+  const auto taken = ranges_of_ranks(group, where.masked_select(where));
+  const auto source = args.tensor("source");
+  if (taken.back().end > source.numel()) {
+    return {};
+  }
+  const auto& own = taken[static_cast<size_t>(group.rank())];
+  const auto [rows, from] = rows_of(op, self, "self", *mesh_dim);
+  const auto result = at::masked_scatter(
+      rows,
+      where,
+      whole_argument(op, source, "source")
+          .reshape({-1})
+          .narrow(0, own.begin, own.size()));
+  const auto to =
+      from->with_placements(without_partial(spec_of(self)->placements()));
+  return wrap(redistribute_local(result, from, to), to);
+}
+
+void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  const auto spec = common_spec(op, *stack);
+  auto result = scattered_rows(args);
+  if (!result.defined()) {
+    result = scattered_whole(args, spec);
+  }
+  if (op.schema().name().back() == '_') {
+    self.copy_(result);
+    result = self;
+  }
+  args.returns(result);
+}
+
+// Kernel of the gradient of source: the elements of grad_output where the mask
+// is, and zeros for the elements that were not needed.
+void masked_scatter_backward(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto grad = args.tensor("grad_output");
+  const auto mask = args.tensor("mask");
+  if (!is_dtensor(grad) || !is_dtensor(mask)) {
+    return call_on_whole(op, stack);
+  }
+  const auto sizes = args.at("sizes").toIntVector();
+  const auto taken =
+      whole_argument(op, grad.masked_select(mask), "grad_output");
+  const auto result =
+      at::constant_pad_nd(
+          taken, {0, c10::multiply_integers(sizes) - taken.numel()})
+          .view(sizes);
+  args.returns(wrap(result, replicated_spec(*spec_of(grad), result)));
 }
 
 // Returns the layout of the counts: shards add up.
@@ -246,12 +320,12 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(data_sized) {
-  rules.kernel("masked_scatter_backward", call_on_whole);
   rules.kernel("repeat_interleave.Tensor", call_on_whole);
   rules.kernel("bincount", bincount);
   rules.kernel("nonzero", nonzero);
   rules.kernel("masked_select", masked_select).as_region();
   rules.kernel("masked_scatter", masked_scatter);
+  rules.kernel("masked_scatter_backward", masked_scatter_backward);
 }
 
 } // namespace dtensor
