@@ -7,8 +7,8 @@
 Prints the table of docs/concepts/operators.md: for random calls of each family
 of rules, the modelled time of our choices and of Python's, both by our model.
 Calls that Python does not decide in a few seconds are left out, and so are calls
-whose layouts of Python have no plan. Exits with 1 if a family costs more than with Python's
-choices, and with 77 if Python's propagator is another one.
+whose layouts of Python have no plan. Exits with 1 if a family costs more than with
+Python's choices, and with 77 if Python's propagator is another one.
 """
 
 import argparse

@@ -57,17 +57,22 @@ void detail::add_common_partial(
     const OpCall& call,
     int64_t mesh_dim,
     Strategies& strategies) {
-  const auto& first = call.inputs[0].placement(mesh_dim);
-  const bool common = first.is_partial() &&
-      std::ranges::all_of(call.inputs, [&](const auto& in) {
-                        return in.placement(mesh_dim) == first &&
-                            detail::keeps_partial_dtype(
-                                   in.spec->dtype(), call.outputs[0].dtype);
-                      });
-  if (common) {
+  const auto some = std::ranges::find_if(call.inputs, [&](const auto& in) {
+    return in.placement(mesh_dim).is_partial();
+  });
+  if (some == call.inputs.end()) {
+    return;
+  }
+  const auto& common = some->placement(mesh_dim);
+  const bool fits = std::ranges::all_of(call.inputs, [&](const auto& in) {
+    const auto& p = in.placement(mesh_dim);
+    return (p == common || (p.is_replicate() && !in.is_plain)) &&
+        detail::keeps_partial_dtype(in.spec->dtype(), call.outputs[0].dtype);
+  });
+  if (fits) {
     strategies.push_back(
-        {Placements(call.outputs.size(), first),
-         Placements(call.inputs.size(), first)});
+        {Placements(call.outputs.size(), common),
+         Placements(call.inputs.size(), common)});
   }
 }
 

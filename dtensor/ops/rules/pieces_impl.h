@@ -39,9 +39,10 @@ std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim);
 
 // Strategies of operators on several operands that only move elements.
 
-/// Adds the strategy for operands that are all Partial with the same op. It
-/// requires that terms are not rounded or wrapped when they are converted to
-/// the dtype of the result.
+/// Adds the strategy for operands that are Partial with the same op or
+/// replicated, which become Partial without communication. It requires that
+/// terms are not rounded or wrapped when they are converted to the dtype of the
+/// result.
 void add_common_partial(
     const OpCall& call,
     int64_t mesh_dim,
