@@ -116,27 +116,24 @@ TEST(Concat, KeepsOtherShardsWithoutCommunication) {
 TEST(Concat, OfPartialAndReplicatedTensorsIsPartial) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3});
-    const auto a = numbers({5, 6}, 1);
     const auto b = numbers({5, 6}, 2);
+    const at::Tensor r = place(b, mesh, {Replicate()});
     for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
-      const at::Tensor p = place(a, mesh, {Partial(op)});
-      const at::Tensor r = place(b, mesh, {Replicate()});
+      const at::Tensor p = place(numbers({5, 6}, 1), mesh, {Partial(op)});
+      const auto a = DTensor(p).full_tensor();
       CountCollectives collectives;
       const at::Tensor joined = at::cat({r, p}, 1);
       const at::Tensor stacked = at::stack({p, r}, 1);
       const at::Tensor written =
           at::slice_scatter(r, p.narrow(0, 1, 2), 0, 1, 3);
       EXPECT_EQ(collectives.count(), 0);
-      for (const auto& t : {joined, stacked, written}) {
+      const auto expect = [&](const at::Tensor& t, const at::Tensor& plain) {
         EXPECT_EQ(DTensor(t).placements()[0], Partial(op));
-      }
-      EXPECT_TRUE(
-          at::allclose(DTensor(joined).full_tensor(), at::cat({b, a}, 1)));
-      EXPECT_TRUE(
-          at::allclose(DTensor(stacked).full_tensor(), at::stack({a, b}, 1)));
-      EXPECT_TRUE(at::allclose(
-          DTensor(written).full_tensor(),
-          at::slice_scatter(b, a.narrow(0, 1, 2), 0, 1, 3)));
+        EXPECT_TRUE(at::allclose(DTensor(t).full_tensor(), plain));
+      };
+      expect(joined, at::cat({b, a}, 1));
+      expect(stacked, at::stack({a, b}, 1));
+      expect(written, at::slice_scatter(b, a.narrow(0, 1, 2), 0, 1, 3));
     }
   });
 }

@@ -114,18 +114,22 @@ TEST(Unique, OfNeighboursAndSlicesIsThatOfThePlainTensor) {
   check_cases(cases);
 }
 
-// Results that a call does not want are empty.
-TEST(Unique, OmitsIndicesAndCounts) {
+// Results that a call does not want are empty where LibTorch's are: not those
+// of slices.
+TEST(Unique, ReturnsUnwantedResultsAsThePlainOperatorDoes) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto plain = repeating({5, 4}, at::kLong);
     const auto x = place(plain, mesh, {Shard(0)});
     for (const auto& [name, fn] : unique_functions()) {
-      const auto found = fn(x, false, false);
-      EXPECT_TRUE(same(full_tensor(found[0]), fn(plain, false, false)[0]))
-          << name;
-      EXPECT_EQ(found[1].numel(), 0) << name;
-      EXPECT_EQ(found[2].numel(), 0) << name;
+      for (const bool inverse : {false, true}) {
+        const auto found = fn(x, inverse, false);
+        const auto truth = fn(plain, inverse, false);
+        for (size_t i = 0; i < truth.size(); ++i) {
+          EXPECT_TRUE(same(full_tensor(found[i]), truth[i]))
+              << name << ", result " << i;
+        }
+      }
     }
   });
 }

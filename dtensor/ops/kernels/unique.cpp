@@ -44,6 +44,7 @@ struct UniqueCall {
         counts(args.find("return_counts") >= 0 && args.flag("return_counts")) {
     if (args.find("dim") >= 0 && !args.is_none("dim")) {
       by = c10::maybe_wrap_dim(args.integer("dim"), args.tensor("self").dim());
+      inverse = counts = true; // LibTorch computes them in any case
     }
   }
 
