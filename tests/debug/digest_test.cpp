@@ -15,8 +15,9 @@ TEST(Digest, IsTheSameHashOnEachProcessor) {
     bytes[i] = static_cast<unsigned char>(i * i >> 3U);
   }
   const auto avx2 = avx2_digest();
-  for (const size_t count :
-       {0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 1024, 1025, 3'000'000}) {
+  constexpr size_t kCounts[] = {
+      0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 1024, 1025, 3'000'000};
+  for (const size_t count : kCounts) {
     // Not aligned to a vector.
     const auto expected = checksum_of(bytes.data() + 1, count);
     EXPECT_EQ(digest_bytes(bytes.data() + 1, count), expected) << count;
