@@ -38,7 +38,7 @@ at::CPUGeneratorImpl* generator_of_this_rank() {
 
 /// A stream that restarts from the generator's seed after each seeding.
 struct SeededStream {
-  detail::DrawStream stream;
+  detail::Draw stream;
   uint64_t seedings = 0;
   bool started = false;
 };
@@ -63,7 +63,7 @@ void set_upper_half(uint8_t* state, size_t word, uint64_t half) {
   std::memcpy(state + kFirstWord + 8 * word, &value, sizeof(value));
 }
 
-void write_stream(uint8_t* state, const detail::DrawStream& stream) {
+void write_stream(uint8_t* state, const detail::Draw& stream) {
   set_upper_half(state, 0, kStreamMark);
   set_upper_half(state, 1, stream.seed);
   set_upper_half(state, 2, stream.seed >> 32);
@@ -72,14 +72,14 @@ void write_stream(uint8_t* state, const detail::DrawStream& stream) {
 }
 
 /// Returns the stream in a state; nullopt for a state of another generator.
-std::optional<detail::DrawStream> read_stream(const uint8_t* state) {
+std::optional<detail::Draw> read_stream(const uint8_t* state) {
   if (get_upper_half(state, 0) != kStreamMark) {
     return std::nullopt;
   }
   const auto read = [&](size_t word) {
     return get_upper_half(state, word) | get_upper_half(state, word + 1) << 32;
   };
-  return detail::DrawStream{.seed = read(1), .position = read(3)};
+  return detail::Draw{.seed = read(1), .position = read(3)};
 }
 
 void note_seeding() {
@@ -225,7 +225,7 @@ bool is_default_generator(const at::Generator& generator) {
   return generator == default_generator() || generator == swapped().before;
 }
 
-DrawStream& draw_stream() {
+Draw& draw_stream() {
   const uint64_t now = rank_seedings();
   SeededStream& mine = streams.get();
   if (!mine.started || mine.seedings != now) {

@@ -72,18 +72,18 @@ class RequireEqualOnAllRanks {
   const std::string* outer_;
 };
 
-/// The rank's stream of random numbers for DTensors (random/random.h). States
-/// of the default generator include it, so whatever saves and restores them,
-/// such as activation checkpointing in Python, repeats the draws of DTensors
-/// too.
-struct DrawStream {
+/// One position of a random stream.
+struct Draw {
   uint64_t seed = 0;
   uint64_t position = 0;
 };
 
-/// Returns this rank's stream, restarted if the rank's generator was seeded
-/// since the last call.
-DrawStream& draw_stream();
+/// Returns the position of this rank's stream of random numbers for DTensors
+/// (random/random.h), restarted if the rank's generator was seeded since the
+/// last call. States of the default generator include it, so whatever saves and
+/// restores them, such as activation checkpointing in Python, repeats the draws
+/// of DTensors too.
+Draw& draw_stream();
 
 /// Returns how often this rank has seeded the default generator. Streams
 /// derived from its seed restart when the count changes. LibTorch does not

@@ -28,7 +28,7 @@ constexpr int64_t kDrawBytes = 16;
 
 // Notifies replica observers: all ranks of the mesh must draw at the same
 // position of the same stream.
-void notify_draw(const detail::DrawStream& s, const DeviceMesh& mesh) {
+void notify_draw(const detail::Draw& s, const DeviceMesh& mesh) {
   const auto draw = at::empty({2}, at::kLong);
   draw.data_ptr<int64_t>()[0] = static_cast<int64_t>(s.seed);
   draw.data_ptr<int64_t>()[1] = static_cast<int64_t>(s.position);
@@ -145,14 +145,11 @@ Draw next_draw(const DeviceMesh& mesh) {
 }
 
 Draw peek_draw() {
-  const auto& s = draw_stream();
-  return {s.seed, s.position};
+  return draw_stream();
 }
 
 void set_next_draw(Draw draw) {
-  auto& s = draw_stream();
-  s.seed = draw.seed;
-  s.position = draw.position;
+  draw_stream() = draw;
 }
 
 } // namespace detail

@@ -10,17 +10,12 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
 #include <dtensor/api.h>
+#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/layout/spec.h>
 
 #include <cstdint>
 
 namespace dtensor::detail {
-
-/// One position of a random stream.
-struct Draw {
-  uint64_t seed = 0;
-  uint64_t position = 0;
-};
 
 /// Takes the next position of this rank's stream, for a tensor on `mesh`.
 Draw next_draw(const DeviceMesh& mesh);
