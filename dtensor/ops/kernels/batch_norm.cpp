@@ -103,8 +103,9 @@ at::Tensor local_moments(const at::Tensor& input) { // (3, channels)
        variance.to(at::kDouble) * count});
 }
 
-// Returns the moments of the union of groups of elements.
-at::Tensor combined_moments(const at::Tensor& all) { // (ranks, 3, channels)
+} // namespace
+
+at::Tensor detail::combined_moments(const at::Tensor& all) {
   const auto counts = all.select(1, 0);
   const auto means = all.select(1, 1);
   const auto count = counts.sum(0);
@@ -113,6 +114,8 @@ at::Tensor combined_moments(const at::Tensor& all) { // (ranks, 3, channels)
       (all.select(1, 2) + counts * (means - mean).square()).sum(0);
   return at::stack({count, mean, deviations});
 }
+
+namespace {
 
 struct Statistics {
   at::Tensor mean;
@@ -123,7 +126,8 @@ struct Statistics {
 Statistics joint_statistics(const at::Tensor& input, const Spec& layout) {
   auto moments = local_moments(input);
   for_sharing_groups(layout, [&](Group& group) {
-    moments = combined_moments(group.all_gather(moments.unsqueeze(0), 0));
+    moments =
+        detail::combined_moments(group.all_gather(moments.unsqueeze(0), 0));
   });
   return {moments[1], moments[2] / detail::channel_count(layout), moments[2]};
 }

@@ -23,6 +23,11 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input);
 /// Returns a vector of one number per channel in the shape of `input`.
 at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input);
 
+/// Returns the moments of samples that consist of those of several ranks, given
+/// in dimension 0. Dimension 1 of `all`, and the first dimension of the result,
+/// have the number of elements, the mean, and the sum of squared deviations.
+at::Tensor combined_moments(const at::Tensor& all);
+
 /// Local output and joint statistics, in double precision.
 struct BatchNormResult {
   at::Tensor output;

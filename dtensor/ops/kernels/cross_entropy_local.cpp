@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
@@ -19,10 +20,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-at::ScalarType accumulation_dtype(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-}
 
 // Converts both to the dtype of sums.
 std::pair<at::Tensor, at::Tensor> to_accumulate(

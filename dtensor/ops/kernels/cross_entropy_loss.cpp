@@ -5,6 +5,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -41,10 +42,7 @@ as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
 // Computes log_softmax over sharded classes: two reductions of one number per
 // sample, and no logit moves. Computes in float32 at least.
 at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
-  const auto dtype = logits.scalar_type();
-  const auto x = dtype == at::kHalf || dtype == at::kBFloat16
-      ? logits.to(at::kFloat)
-      : logits;
+  const auto x = logits.to(detail::accumulation_dtype(logits.scalar_type()));
   const auto shifted = x - x.detach().amax(class_dim, /*keepdim=*/true);
   const auto sum = shifted.exp().sum(class_dim, /*keepdim=*/true);
   return shifted - sum.log();

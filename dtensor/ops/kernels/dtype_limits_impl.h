@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Greatest values of dtypes.
+// Greatest values of dtypes, and dtypes of sums.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -25,6 +25,12 @@ inline int64_t greatest_integer(at::ScalarType dtype) {
     default:
       return std::numeric_limits<int64_t>::max();
   }
+}
+
+/// Returns the dtype in which shards and sums of this dtype are combined: float
+/// for those of 16 bits, whose sums may overflow.
+inline at::ScalarType accumulation_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
 } // namespace dtensor::detail

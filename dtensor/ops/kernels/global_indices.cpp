@@ -167,11 +167,9 @@ at::Tensor detail::picked_from_shards(
       local, positions_in(local, indices, dim, spec), known);
 }
 
-} // namespace dtensor
-
 // Operators with indices of a sharded dimension: index_select, gather,
 // index_copy, scatter and others of their kind.
-namespace dtensor {
+
 namespace {
 
 using detail::KernelArgs;

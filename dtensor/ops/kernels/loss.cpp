@@ -15,6 +15,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
@@ -56,10 +57,6 @@ double local_numel_of_inputs(const Decision& decision) {
   return static_cast<double>(numel);
 }
 
-bool has_16_bits(const Spec& spec) {
-  return spec.dtype() == at::kHalf || spec.dtype() == at::kBFloat16;
-}
-
 } // namespace
 
 // Computes a mean as a sum divided by the global number of elements. Operands
@@ -72,7 +69,8 @@ void detail::loss_local(KernelArgs& args, const Decision& decision) {
     return;
   }
   const double local = local_numel_of_inputs(decision);
-  if (local > 0 && has_16_bits(*decision.outputs[0])) {
+  const auto dtype = decision.outputs[0]->dtype();
+  if (local > 0 && accumulation_dtype(dtype) != dtype) {
     // Their sum may overflow; the plain mean adds in 32 bits.
     args.run_operator();
     args.stack().back() =

@@ -11,10 +11,10 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
-#include <c10/core/WrapDimMinimal.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/batch_norm_impl.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -22,8 +22,8 @@
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -60,25 +60,24 @@ at::Scalar greatest(at::ScalarType dtype) {
   return detail::greatest_integer(dtype);
 }
 
-// Runs a reduction. The operator has no value for an empty shard, so the result
-// is the identity of the following reduction.
+// Runs a reduction. The operator has no value for an empty shard, so each
+// result is the identity of the following reduction.
 void on_some(
     KernelArgs& args,
     const Decision& decision,
-    at::Scalar (*identity)(at::ScalarType)) {
+    std::initializer_list<at::Scalar (*)(at::ScalarType)> identities) {
   const auto self = args.tensor("self");
   if (self.numel() > 0) {
     args.run_operator();
     return;
   }
-  args.returns(at::full(
-      decision.outputs[0]->local_sizes(),
-      identity(self.scalar_type()),
-      self.options()));
-}
-
-bool has_16_bits(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16;
+  args.returns();
+  for (const auto identity : identities) {
+    args.stack().emplace_back(at::full(
+        decision.outputs[0]->local_sizes(),
+        identity(self.scalar_type()),
+        self.options()));
+  }
 }
 
 // Converts each term of a partial sum; at::_to_copy() would add the terms
@@ -113,39 +112,28 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "[aten::mean] the mean of a tensor of {} is not defined. Pass a "
       "floating-point dtype.",
       out_dtype);
-  const bool is_short = has_16_bits(out_dtype);
-  const auto total =
-      at::sum(self, dims, keepdim, is_short ? at::kFloat : out_dtype);
+  const auto sum_dtype = detail::accumulation_dtype(out_dtype);
+  const auto total = at::sum(self, dims, keepdim, sum_dtype);
   const auto count = static_cast<double>(self.numel()) /
       static_cast<double>(std::max<int64_t>(total.numel(), 1));
   const auto mean =
       total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count));
-  stack->emplace_back(is_short ? convert_terms(mean, out_dtype) : mean);
+  stack->emplace_back(
+      sum_dtype == out_dtype ? mean : convert_terms(mean, out_dtype));
 }
 
 } // namespace
 
 void detail::greatest_local(KernelArgs& args, const Decision& decision) {
-  on_some(args, decision, least);
+  on_some(args, decision, {least});
 }
 
 void detail::least_local(KernelArgs& args, const Decision& decision) {
-  on_some(args, decision, greatest);
+  on_some(args, decision, {greatest});
 }
 
 void detail::aminmax_local(KernelArgs& args, const Decision& decision) {
-  const auto self = args.tensor("self");
-  if (self.numel() > 0) {
-    args.run_operator();
-    return;
-  }
-  const auto none = [&](at::Scalar (*identity)(at::ScalarType)) {
-    return at::full(
-        decision.outputs[0]->local_sizes(),
-        identity(self.scalar_type()),
-        self.options());
-  };
-  args.returns(none(greatest), none(least));
+  on_some(args, decision, {greatest, least});
 }
 
 // Variances over sharded dimensions.
@@ -153,7 +141,7 @@ void detail::aminmax_local(KernelArgs& args, const Decision& decision) {
 namespace {
 
 // Returns three numbers of each sample: its size, its mean, and the sum of
-// squared distances from the mean.
+// squared distances from the mean. No `dims`: of all elements.
 at::Tensor moments(const at::Tensor& t, at::IntArrayRef dims) {
   const auto total = at::sum(t, dims, /*keepdim=*/true);
   const auto size = t.numel() / std::max<int64_t>(total.numel(), 1);
@@ -164,28 +152,6 @@ at::Tensor moments(const at::Tensor& t, at::IntArrayRef dims) {
        at::sum((t - mean).square(), dims, /*keepdim=*/true)});
 }
 
-// Returns the moments of samples that consist of those of several ranks.
-at::Tensor joint_moments(const at::Tensor& of_ranks) {
-  const auto sizes = of_ranks.select(1, 0);
-  const auto means = of_ranks.select(1, 1);
-  const auto size = sizes.sum(0);
-  const auto mean = (sizes * means).sum(0) / size.clamp_min(1);
-  const auto between = sizes * (means - mean).square();
-  return at::stack({size, mean, (of_ranks.select(1, 2) + between).sum(0)});
-}
-
-std::vector<int64_t> dims_of(const KernelArgs& args, int64_t ndim) {
-  std::vector<int64_t> dims;
-  if (!args.is_none("dim")) {
-    dims = args.at("dim").toIntVector();
-  }
-  if (dims.empty()) {
-    dims.resize(static_cast<size_t>(ndim));
-    std::iota(dims.begin(), dims.end(), 0);
-  }
-  return dims;
-}
-
 } // namespace
 
 void detail::variance_local(KernelArgs& args, const Decision& decision) {
@@ -194,18 +160,17 @@ void detail::variance_local(KernelArgs& args, const Decision& decision) {
     args.run_operator();
     return;
   }
-  const auto& spec = *decision.inputs[0];
-  const auto dims = dims_of(args, self.dim());
-  const bool is_narrow = c10::elementSize(self.scalar_type()) < 4;
-  auto found = moments(is_narrow ? self.to(at::kFloat) : self, dims);
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    const auto& p = spec.placements()[static_cast<size_t>(m)];
-    const bool is_shared = std::ranges::any_of(dims, [&](int64_t d) {
-      return p.is_sharded(c10::maybe_wrap_dim(d, self.dim()));
-    });
-    if (is_shared) {
-      found = joint_moments(
-          get_group(spec.mesh(), m).all_gather(found.unsqueeze(0), 0));
+  const auto& mesh = decision.inputs[0]->mesh();
+  auto found = moments(
+      self.to(accumulation_dtype(self.scalar_type())),
+      args.is_none("dim") ? std::vector<int64_t>{}
+                          : args.at("dim").toIntVector());
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    const auto i = static_cast<size_t>(m);
+    if (decision.inputs[0]->placements()[i].is_sharded() &&
+        !decision.outputs[0]->placements()[i].is_sharded()) {
+      found = combined_moments(
+          get_group(mesh, m).all_gather(found.unsqueeze(0), 0));
     }
   }
   const auto correction =

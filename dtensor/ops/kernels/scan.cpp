@@ -7,6 +7,7 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -136,11 +137,6 @@ at::Tensor totals_before(
 
 // --- sums and products -------------------------------------------------------
 
-// Returns the dtype in which shards are combined: of more than half precision.
-at::ScalarType combining_dtype(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-}
-
 // Records no saved tensors, as the plain operator, so that backward may run
 // twice.
 at::Tensor scan_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
@@ -192,9 +188,10 @@ void run_scan(KernelArgs& args, const Decision& decision, Scan scan) {
     return;
   }
   const auto dtype = decision.outputs[0]->dtype();
-  auto result =
-      scan(self.to(dtype).to(combining_dtype(dtype)), layout_of(args, decision))
-          .to(dtype);
+  auto result = scan(
+                    self.to(dtype).to(detail::accumulation_dtype(dtype)),
+                    layout_of(args, decision))
+                    .to(dtype);
   const auto* alias = args.op().schema().arguments()[0].alias_info();
   if (alias != nullptr && alias->isWrite()) {
     self.copy_(result);
