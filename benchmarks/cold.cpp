@@ -12,6 +12,7 @@
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/fake_world.h>
+#include <tests/redistribute/layouts.h>
 
 #include <algorithm>
 #include <limits>
@@ -143,26 +144,22 @@ void run(
        {"spread", bench::spread(extras, bench::median(extras))}});
 }
 
-// Returns the layouts of R, S(0), S(1) and P(sum) on a new mesh, for which no
-// plans are cached.
-std::vector<SpecPtr> all_specs(
-    const std::vector<int64_t>& shape,
-    SizesRef sizes) {
-  const Placement kinds[] = {Replicate(), Shard(0), Shard(1), Partial()};
-  const auto mesh = init_device_mesh(at::kCPU, shape);
-  std::vector<Placements> layouts{{}};
-  for (size_t dim = 0; dim < shape.size(); ++dim) {
-    std::vector<Placements> longer;
-    for (const Placements& layout : layouts) {
-      for (const Placement& kind : kinds) {
-        longer.push_back(layout);
-        longer.back().push_back(kind);
-      }
-    }
-    layouts = std::move(longer);
+// Returns the layouts of R, P(sum) and shards of each dimension on the mesh of
+// a run. The meshes of runs have other names, because plans are cached, and
+// equal meshes share them.
+std::vector<SpecPtr>
+all_specs(const std::vector<int64_t>& shape, SizesRef sizes, int run) {
+  std::vector<Placement> kinds{Replicate(), Partial()};
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    kinds.push_back(Shard(static_cast<int64_t>(dim)));
   }
+  std::vector<std::string> names;
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    names.push_back(c10::str("run_", run, "_dim_", dim));
+  }
+  const auto mesh = init_device_mesh(at::kCPU, shape, names);
   std::vector<SpecPtr> specs;
-  for (const Placements& layout : layouts) {
+  for (const auto& layout : testing::all_layouts(shape.size(), kinds)) {
     specs.push_back(Spec::make(mesh, layout, sizes, at::kFloat));
   }
   return specs;
@@ -181,7 +178,7 @@ void run_plans(
   }
   std::vector<double> times;
   for (int run = 0; run < (options.smoke ? 1 : 3); ++run) {
-    const auto specs = all_specs(shape, sizes);
+    const auto specs = all_specs(shape, sizes, run);
     times.resize(
         specs.size() * specs.size(), std::numeric_limits<double>::infinity());
     for (size_t i = 0; i < times.size(); ++i) {
@@ -217,7 +214,13 @@ void run_mesh(
   for (const auto& [name, make] : operators) {
     run(c10::str("cold/", name, "/", c10::Join("x", shape)), on, make, options);
   }
-  for (const Sizes& sizes : {Sizes{8, 8}, Sizes{5, 7}, Sizes{4096, 4096}}) {
+  for (const Sizes& sizes :
+       {Sizes{8, 8},
+        Sizes{5, 7},
+        Sizes{4096, 4096},
+        Sizes{16, 16, 16},
+        Sizes{5, 7, 9},
+        Sizes{512, 512, 512}}) {
     run_plans(shape, sizes, options);
   }
 }

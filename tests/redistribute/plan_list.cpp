@@ -6,17 +6,15 @@
 //                                costs from measure_costs()
 //   dtensor_plan_list sample 2x4 some pairs of each size on this mesh: modelled
 //                                and measured time, with the default costs
-//   dtensor_plan_list cold 2x2x2 microseconds to make the plan of each pair:
-//                                median, 99 of 100, most, and the slowest pair
 //
-// The ranks of `measure` and `sample` are threads, or processes of dtensor-run.
+// The ranks of the last two are threads, or processes of dtensor-run.
 #include <dtensor/comm/measure_costs.h>
 #include <dtensor/comm/run_world.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>
-#include <dtensor/redistribute/plan_impl.h>
 #include <dtensor/testing/fake_world.h>
+#include <tests/redistribute/layouts.h>
 
 #include <torch/torch.h>
 
@@ -44,23 +42,11 @@ const std::vector<std::vector<int64_t>> kMeshes{
 const std::vector<Sizes> kSizes{{8, 8}, {5, 7}, {4096, 4096}};
 
 std::vector<SpecPtr> all_specs(const DeviceMesh& mesh, SizesRef sizes) {
-  std::vector<Placement> kinds{Replicate(), Partial("sum")};
-  for (size_t d = sizes.size(); d-- > 0;) {
-    kinds.insert(kinds.begin() + 1, Shard(static_cast<int64_t>(d)));
-  }
-  std::vector<Placements> layouts{{}};
-  for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
-    std::vector<Placements> longer;
-    for (const Placements& layout : layouts) {
-      for (const Placement& kind : kinds) {
-        longer.push_back(layout);
-        longer.back().push_back(kind);
-      }
-    }
-    layouts = std::move(longer);
-  }
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(1), Partial("sum")};
   std::vector<SpecPtr> specs;
-  for (const Placements& layout : layouts) {
+  for (const Placements& layout :
+       dtensor::testing::all_layouts(static_cast<size_t>(mesh.ndim()), kinds)) {
     specs.push_back(Spec::make(mesh, layout, sizes, at::kFloat));
   }
   return specs;
@@ -164,61 +150,6 @@ void measure_sample(const std::vector<int64_t>& shape) {
   });
 }
 
-// Returns the least microseconds of several searches for a plan.
-double search_time(const SpecPtr& from, const SpecPtr& to) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kRuns = 3;
-  const dtensor::detail::Links links(from->mesh());
-  double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
-    const auto begin = Clock::now();
-    dtensor::detail::plan_over(from, to, links);
-    const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
-    best = std::min(best, time.count());
-  }
-  return best;
-}
-
-void print_cold(const std::vector<SpecPtr>& specs, bool to_partial) {
-  struct Slowest {
-    double time;
-    SpecPtr from, to;
-  };
-  std::vector<Slowest> all;
-  for (const SpecPtr& from : specs) {
-    for (const SpecPtr& to : specs) {
-      const bool ends = std::ranges::any_of(
-          to->placements(), [](const Placement& p) { return p.is_partial(); });
-      if (ends == to_partial) {
-        all.push_back({search_time(from, to), from, to});
-      }
-    }
-  }
-  std::ranges::sort(all, {}, &Slowest::time);
-  const auto& most = all.back();
-  std::cout << joined(most.to->mesh().shape()) << ';'
-            << joined(most.to->sizes()) << ';'
-            << (to_partial ? "to Partial" : "others") << ';' << all.size()
-            << ';' << all[all.size() / 2].time << ';'
-            << all[all.size() * 99 / 100].time << ';' << most.time << ';'
-            << to_string(most.from->placements()) << ';'
-            << to_string(most.to->placements()) << std::endl;
-}
-
-void list_cold(const std::vector<int64_t>& shape) {
-  dtensor::testing::with_fake_world(0, numel(shape), [&] {
-    const auto mesh = init_device_mesh(at::kCPU, shape);
-    auto all_sizes = kSizes;
-    all_sizes.insert(
-        all_sizes.end(), {{16, 16, 16}, {5, 7, 9}, {512, 512, 512}});
-    for (const auto& sizes : all_sizes) {
-      for (const bool to_partial : {false, true}) {
-        print_cold(all_specs(mesh, sizes), to_partial);
-      }
-    }
-  });
-}
-
 std::vector<int64_t> parse_shape(const std::string& text) {
   std::vector<int64_t> shape;
   std::istringstream stream(text);
@@ -236,13 +167,10 @@ int main(int argc, char** argv) {
     measure_plans();
   } else if (argc == 3 && mode == "sample") {
     measure_sample(parse_shape(argv[2]));
-  } else if (argc == 3 && mode == "cold") {
-    list_cold(parse_shape(argv[2]));
   } else if (argc == 1) {
     list_plans();
   } else {
-    std::cerr
-        << "usage: dtensor_plan_list [measure | sample SHAPE | cold SHAPE]\n";
+    std::cerr << "usage: dtensor_plan_list [measure | sample SHAPE]\n";
     return 2;
   }
   return 0;
