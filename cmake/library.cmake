@@ -195,7 +195,7 @@ set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
 # LibTorch ships fmt's headers, but not its library.
 set_source_files_properties(dtensor/comm/processes/flight_record.cpp PROPERTIES
   COMPILE_DEFINITIONS FMT_HEADER_ONLY)
-# Called on processors that have AVX2 alone.
+# Called only on processors that have AVX2.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(dtensor/debug/digest_avx2.cpp PROPERTIES
     COMPILE_OPTIONS -mavx2

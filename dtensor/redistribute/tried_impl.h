@@ -28,7 +28,8 @@ class TriedExchanges {
 
   /// Returns false if the exchanges over a set after layout `number`, which a
   /// path of `cost` reaches, need not be tried. Else records that they are.
-  /// `all`: they are not limited to those that local steps follow.
+  /// `all` is false if the search tries only exchanges after which local steps
+  /// suffice.
   bool add(size_t number, size_t set, const PathCost& cost, bool all);
 
  private:

@@ -194,8 +194,9 @@ at::Tensor scattered_whole(const KernelArgs& args, const SpecPtr& self) {
 }
 
 // Returns masked_scatter of the rows of each rank, in the layout of self. The
-// source elements of a rank follow those of the ranks before it. Undefined if
-// the ranks need all operands, or all throw.
+// source elements of a rank follow those of the ranks before it. Returns
+// an undefined tensor if a rank needs the operands of others, or if the source
+// is too short: then all ranks throw.
 at::Tensor scattered_rows(const KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto mask = args.tensor("mask");
