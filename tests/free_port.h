@@ -6,23 +6,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include <random>
+#include <stdexcept>
 
-/// Returns a port of the loopback interface that was free a moment ago.
+/// Returns a port of the loopback interface that is free. The port lies below
+/// those that Linux assigns by itself (32768 and up), so connections of other
+/// processes do not take it before the job listens.
 inline int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  socklen_t size = sizeof(address);
-  const bool found =
-      bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
-  const int error = errno;
-  close(fd);
-  if (!found) {
-    throw std::system_error(error, std::generic_category(), "free_port");
+  std::random_device random;
+  std::uniform_int_distribution<int> ports(10000, 32767);
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int port = ports(random);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<in_port_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool free =
+        bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    if (free) {
+      return port;
+    }
   }
-  return ntohs(address.sin_port);
+  throw std::runtime_error("free_port: no port can be bound");
 }

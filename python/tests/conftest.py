@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Helpers of the tests: ranks as threads, and programs under torchrun."""
 
+import contextlib
 import os
+import random
 import runpy
 import signal
 import socket
@@ -63,9 +65,13 @@ def torchrun():
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Returns a port below those that Linux assigns by itself (32768 and up), so
+    that connections of other processes do not take it before the ranks listen."""
+    for port in random.sample(range(10000, 32768), 100):
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port can be bound")
 
 
 def run_rank(command: list[str], output: Path, settings: dict[str, str]) -> None:
