@@ -79,9 +79,12 @@ SpecPtr replicated_spec(const Spec& like, const at::Tensor& plain) {
 at::Tensor from_local_autograd(
     const at::Tensor& local,
     const SpecPtr& spec,
-    const std::optional<Placements>& grad_placements) {
+    const std::optional<Placements>& grad_placements,
+    const at::Tensor& values) {
+  auto result = values.defined() ? wrap(values, spec)
+                                 : wrap_counted(local, spec, local);
   if (!records(local)) {
-    return wrap_counted(local, spec, local);
+    return result;
   }
   return record(
       step_node(
@@ -91,7 +94,7 @@ at::Tensor from_local_autograd(
               grad_placements.value_or(without_partial(spec->placements())),
               local.is_leaf()}),
       local,
-      wrap_counted(local, spec, local));
+      std::move(result));
 }
 
 at::Tensor to_local_autograd(

@@ -21,10 +21,13 @@
 
 namespace dtensor::detail {
 
+/// Returns the DTensor of `local`. `values` are its values if they are not those
+/// of `local`, which receives the gradient in either case.
 at::Tensor from_local_autograd(
     const at::Tensor& local,
     const SpecPtr& spec,
-    const std::optional<Placements>& grad_placements = std::nullopt);
+    const std::optional<Placements>& grad_placements = std::nullopt,
+    const at::Tensor& values = {});
 
 at::Tensor to_local_autograd(
     const at::Tensor& dtensor,

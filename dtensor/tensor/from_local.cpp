@@ -194,19 +194,21 @@ at::Tensor detail::from_local_lazy(
       "change its layout.",
       kFromLocal);
   const auto layout = stated_layout(local, mesh, placements, options);
-  auto mine = on_device_of(mesh, local);
+  const auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   record_converted_back(*spec);
   if (!mesh.contains_this_rank()) {
     return from_local_autograd(nothing_of(mine), spec);
   }
   check_is_part(mine, *spec);
+  at::Tensor values;
   if (options.run_check) {
     check_ranks_agree(mine, *spec);
-    mine = same_replicas(mine, *spec);
+    const auto shared = same_replicas(mine, *spec);
+    values = shared.is_same(mine) ? at::Tensor() : shared;
   }
-  at::Tensor result =
-      from_local_autograd(mine, spec, stated_grad_layout(*spec, options));
+  at::Tensor result = from_local_autograd(
+      mine, spec, stated_grad_layout(*spec, options), values);
   if (!options.run_check && !options.shape) {
     const AssumedTensor noted(result);
     note_inferred(*spec);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of as_strided, which strides through the memory that a plain tensor
-// would have.
+// would have, and of set_, which takes the memory of another tensor.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -113,6 +113,42 @@ TEST(AsStrided, AWriteToAViewOfAComplexTensorIsSeenByIt) {
           at::equal(run(place(plain, mesh, layout)), run(plain.clone())))
           << to_string(layout);
     }
+  });
+}
+
+TEST(Set, TakesTheMemoryAndTheLayoutOfTheSource) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto from = numbers({3, 2}, 1);
+    auto x = place(numbers({4, 6}, 2), mesh, {Shard(0)}).requires_grad_();
+    const auto source = place(from, mesh, {Shard(1)});
+    {
+      const at::NoGradGuard no_grad;
+      x.set_(source);
+      x.mul_(3);
+    }
+    EXPECT_TRUE(x.is_leaf() && x.requires_grad());
+    EXPECT_EQ(DTensor(x).placements(), Placements{Shard(1)});
+    EXPECT_TRUE(at::equal(whole(x), from * 3));
+    EXPECT_TRUE(at::equal(whole(source), from * 3));
+    x.sum().backward();
+    EXPECT_TRUE(at::equal(whole(x.grad()), at::ones_like(from)));
+  });
+}
+
+TEST(Set, RefusesPlainTensorsAndOtherDtypes) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of([&] { x.set_(x.to(at::kFloat)); }),
+        "[aten::set_] cannot set a tensor of f64[4, 6] on (2): S(0) to "
+        "f32[4, 6] on (2): S(0). Convert the source first.");
+    EXPECT_THAT(
+        error_of([&] {
+          x.set_(numbers({4, 6}, 1));
+        }),
+        ::testing::HasSubstr("got mixed plain tensor and DTensor"));
   });
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // LibTorch's own optimizers and gradient clipping on distributed parameters
 // give the same results as on plain parameters.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 #include <tests/ops/operands.h>
 
 #include <functional>
 #include <limits>
+#include <optional>
 
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
+using test_text::error_of;
 using Params = std::vector<at::Tensor>;
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(Params)>;
@@ -286,13 +290,20 @@ void fused_sgd_and_adagrad(const Params& params, const Params& averages) {
       /*maximize=*/false);
 }
 
-void expect_same_fused_step(void (*step)(const Params&, const Params&)) {
+// Compares a step with that of plain tensors. `gradients` is their layout, if
+// it is not the parameters'.
+void expect_same_fused_step(
+    void (*step)(const Params&, const Params&),
+    std::optional<Placement> gradients = std::nullopt) {
   run_ranks(3, [=] {
     const auto mesh = init_device_mesh(at::kCPU, {3});
     const auto plain = plain_params();
     const auto placed = placed_params(mesh);
     set_gradients(plain, 0, nullptr);
     set_gradients(placed, 0, &mesh);
+    for (size_t i = 0; gradients && i < plain.size(); ++i) {
+      placed[i].mutable_grad() = place(plain[i].grad(), mesh, *gradients);
+    }
     Params plain_state, placed_state;
     for (size_t i = 0; i < 2 * plain.size(); ++i) {
       plain_state.push_back(uniform(kSizes[i / 2], i));
@@ -311,6 +322,47 @@ void expect_same_fused_step(void (*step)(const Params&, const Params&)) {
 TEST(Optimizer, FusedSteps) {
   expect_same_fused_step(fused_adamw);
   expect_same_fused_step(fused_sgd_and_adagrad);
+}
+
+TEST(Optimizer, FusedStepsRedistributeGradients) {
+  for (const auto& gradients : {Partial(), Shard(0), Replicate()}) {
+    expect_same_fused_step(fused_adamw, gradients);
+    expect_same_fused_step(fused_sgd_and_adagrad, gradients);
+  }
+}
+
+TEST(Optimizer, AFusedStepThatUnscalesKeepsGradientsWhereTheyAre) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto step = [&](const Placement& of_gradient, double scale) {
+      const auto p = place(at::ones({4}), mesh, Replicate());
+      const auto gradient = place(at::ones({4}), mesh, of_gradient);
+      at::_fused_sgd_(
+          {p},
+          {gradient},
+          {},
+          /*weight_decay=*/0,
+          /*momentum=*/0,
+          /*lr=*/1.0,
+          /*dampening=*/0,
+          /*nesterov=*/false,
+          /*maximize=*/false,
+          /*is_first_step=*/true,
+          at::scalar_tensor(scale),
+          at::zeros({}));
+      return full(gradient);
+    };
+    EXPECT_TRUE(at::equal(step(Replicate(), 4), at::full({4}, 0.25)));
+    EXPECT_THAT(
+        error_of([&] { step(Partial(), 4); }),
+        ::testing::HasSubstr(
+            "[aten::_fused_sgd_] cannot update a partial tensor"));
+    EXPECT_THAT(
+        error_of([&] { step(Shard(0), 4); }),
+        ::testing::HasSubstr(
+            "[aten::_fused_sgd_] a parameter and its state or scaled gradient "
+            "differ in layout"));
+  });
 }
 
 TEST(Optimizer, AnInfinityInOneShardIsFoundOnEveryRank) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fused optimizer steps and gradient unscaling: lists of tensors that are
-// updated in place, elementwise, each in its own layout.
+// updated in place, elementwise, each in its own layout. Gradients in another
+// layout, such as partial ones, are redistributed to the parameter's.
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -8,6 +9,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -53,20 +55,30 @@ at::Tensor local_beside(
   }
   const auto& spec = checked_spec(where, t);
   DTENSOR_CHECK(
-      spec->placements() == self->placements() || spec->is_replicated(),
-      "[{}] a parameter and its gradient or state differ in layout: {} and {}. "
-      "Redistribute the gradient to the parameter's layout first.",
-      where,
-      *self,
-      *spec);
-  DTENSOR_CHECK(
-      spec->placements() == self->placements() || t.numel() == 1,
-      "[{}] the state of a sharded parameter is replicated: {} and {}. Make it "
-      "with zeros_like(parameter).",
+      spec->placements() == self->placements() ||
+          (t.numel() == 1 && spec->is_replicated()),
+      "[{}] a parameter and its state or scaled gradient differ in layout: {} "
+      "and {}. Make the state with zeros_like(parameter), or redistribute the "
+      "gradient to the parameter's layout first.",
       where,
       *self,
       *spec);
   return local_of(t);
+}
+
+// Returns the local gradient in the layout of its parameter.
+at::Tensor local_gradient(
+    const std::string& where,
+    const at::Tensor& t,
+    const SpecPtr& self) {
+  if (!is_dtensor(t)) {
+    return local_beside(where, t, self);
+  }
+  const auto& spec = spec_of(t);
+  check_owned_by_this_rank(where, *spec);
+  before_redistributing(where, "grads", spec, self->placements());
+  return redistribute_local(
+      local_of(t), spec, spec->with_placements(self->placements()));
 }
 
 // Returns true if every list has a plain tensor at the index: in the scope
@@ -82,6 +94,13 @@ bool is_plain_update(c10::ArrayRef<c10::IValue> args, size_t index) {
          });
 }
 
+// Returns true if a step writes the unscaled gradients back, each into the
+// tensor that it was given.
+bool unscales(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
+  const auto index = op.schema().argumentIndexWithName("grad_scale");
+  return index && !args[static_cast<size_t>(*index)].isNone();
+}
+
 // Runs the operator on the local tensors, which it updates.
 void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& where = op.schema().name();
@@ -93,13 +112,17 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         is_plain_update(last_args(*stack, num_args), specs.size());
     specs.push_back(plain ? nullptr : checked_spec(where, t));
   }
+  const bool may_move = !unscales(op, last_args(*stack, num_args));
   for (size_t arg = 0; arg < num_args; ++arg) {
     auto& value = (*stack)[base + arg];
     if (value.isTensorList()) {
+      const bool moves =
+          may_move && op.schema().arguments()[arg].name() == "grads";
+      const auto local = moves ? local_gradient : local_beside;
       auto list = value.toTensorVector();
       for (size_t i = 0; i < list.size(); ++i) {
         if (specs[i] != nullptr) {
-          list[i] = local_beside(where, list[i], specs[i]);
+          list[i] = local(where, list[i], specs[i]);
         }
       }
       value = std::move(list);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of the local tensor, squeeze and as_strided.
+// Views of the local tensor, squeeze, as_strided and set_.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorUtils.h>
@@ -88,7 +88,8 @@ DTENSOR_RULES(squeeze) {
 }
 
 // Kernels of as_strided and as_strided_, which stride through the memory that a
-// plain tensor in place of the DTensor would have. No rank has that memory.
+// plain tensor in place of the DTensor would have. No rank has that memory. And
+// the kernel of set_, which gives a tensor the memory of another.
 
 namespace {
 
@@ -244,12 +245,34 @@ void as_strided_in_place_kernel(
   stack->emplace_back(to.self);
 }
 
+// Kernel of set_(source), after which self has the memory and the layout of the
+// source.
+void set_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto source = torch::jit::pop(*stack).toTensor();
+  auto self = torch::jit::pop(*stack).toTensor();
+  DTENSOR_CHECK(
+      is_dtensor(self) && is_dtensor(source),
+      "[{}] got mixed plain tensor and DTensor. Make both DTensors with "
+      "distribute_tensor or from_local.",
+      op.schema().name());
+  DTENSOR_CHECK(
+      self.dtype() == source.dtype(),
+      "[{}] cannot set a tensor of {} to {}. Convert the source first.",
+      op.schema().name(),
+      *spec_of(self),
+      *spec_of(source));
+  detail::rewrap(self, local_of(source).alias(), spec_of(source));
+  self.unsafeGetTensorImpl()->set_storage_offset(source.storage_offset());
+  stack->emplace_back(std::move(self));
+}
+
 } // namespace
 
 DTENSOR_RULES(as_strided) {
   rules.kernel("as_strided", as_strided_kernel)
       .with_traits({.gradient_from_sizes_only = true});
   rules.kernel("as_strided_", as_strided_in_place_kernel);
+  rules.kernel("set_.source_Tensor", set_kernel);
 }
 
 } // namespace dtensor
