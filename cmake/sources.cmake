@@ -381,6 +381,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
+  dtensor/ops/kernels/extremes.cpp
   dtensor/ops/kernels/fused.cpp
   dtensor/ops/kernels/global_indices.cpp
   dtensor/ops/kernels/global_indices_impl.h
@@ -393,6 +394,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
+  dtensor/ops/kernels/over_shards_impl.h
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
@@ -404,6 +406,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/selected_rows.cpp
   dtensor/ops/kernels/selected_rows_impl.h
+  dtensor/ops/kernels/softmax.cpp
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
@@ -452,6 +455,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/loss.cpp
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/normalization.cpp
+  dtensor/ops/rules/picking.cpp
   dtensor/ops/rules/pieces.cpp
   dtensor/ops/rules/pieces_impl.h
   dtensor/ops/rules/pointwise.cpp
@@ -482,6 +486,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/scopes/plain_operand_impl.h
   dtensor/ops/scopes/replicated.cpp
   dtensor/ops/scopes/replicated_impl.h
+  dtensor/ops/shard_cost.cpp
+  dtensor/ops/shard_cost_impl.h
   dtensor/ops/unsharded/derived_unsharded_source.cpp
   dtensor/ops/unsharded/derived_unsharded_source_impl.h
   dtensor/ops/unsharded/interceptor.cpp

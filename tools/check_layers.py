@@ -54,14 +54,14 @@ MPI = "dtensor/contrib/mpi/"
 UMBRELLA = "dtensor/dtensor.h"
 KNOWN = {*LAYERS, *LEAVES, TESTING, CONTRIB}
 # Rooms: other includes that the files of a folder may have besides the standard
-# library. Rules are pure: they use layouts, and the descriptions of calls and
-# rules. They see only declarations of kernels, and no operators, autograd or
-# dispatch of LibTorch. Boundaries use the layers below ops, and not the operators
-# that apply them.
+# library. Rules are pure: they use layouts, the descriptions of calls and rules,
+# and modelled times. They see only declarations of kernels, and no operators,
+# autograd or dispatch of LibTorch. Boundaries use the layers below ops, and not
+# the operators that apply them.
 ROOMS = {
     "dtensor/ops/rules/": re.compile(
         r"dtensor/(error\.h|layout/\w+\.h|ops/rules/\w+\.h|"
-        r"ops/(dim_map|einsum|families_impl|op_call|registry|strategy|traits)\.h|"
+        r"ops/(dim_map|einsum|families_impl|op_call|registry|shard_cost_impl|strategy|traits)\.h|"
         r"ops/kernels/local_kernels_impl\.h)|"
         r"c10/(core|util)/\w+\.h|ATen/core/\w+\.h|ATen/ExpandUtils\.h|\w+"
     ),

@@ -39,6 +39,7 @@
   family(norm) \
   family(normalization) \
   family(one_hot) \
+  family(picking) \
   family(pointwise) \
   family(pointwise_kernels) \
   family(pointwise_special) \

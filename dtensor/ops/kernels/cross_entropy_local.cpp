@@ -4,12 +4,12 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -38,16 +38,6 @@ at::Tensor reduce_over_classes(
   return plan.class_mesh_dim < 0
       ? t
       : get_group(plan.logits->mesh(), plan.class_mesh_dim).all_reduce(t, op);
-}
-
-at::Tensor largest(const CrossEntropyPlan& plan, const at::Tensor& logits) {
-  if (logits.size(plan.class_dim) > 0) {
-    return logits.amax(plan.class_dim);
-  }
-  auto sizes = logits.sizes().vec();
-  sizes.erase(sizes.begin() + plan.class_dim);
-  return at::full(
-      sizes, -std::numeric_limits<double>::infinity(), logits.options());
 }
 
 struct Targets {
@@ -265,7 +255,10 @@ CrossEntropyState cross_entropy_forward(
   const auto [x, weight] = to_accumulate(logits, class_weight);
   const auto t = look_up_targets(plan, target);
 
-  const auto max = reduce_over_classes(plan, largest(plan, x), ReduceOp::kMax);
+  const auto max = reduce_over_classes(
+      plan,
+      greatest_along(x, plan.class_dim).squeeze(plan.class_dim),
+      ReduceOp::kMax);
   const auto sums =
       sums_over_classes(plan, x - max.unsqueeze(plan.class_dim), weight, t);
 

@@ -10,10 +10,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/WrapDimMinimal.h>
-#include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/intervals_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
@@ -61,20 +61,11 @@ struct Positions : torch::CustomClassHolder {
   int64_t dim = 0;
   SpecPtr spec;
 
-  at::Tensor sum_over_ranks(at::Tensor found) const {
-    for (int64_t m = 0; m < spec->mesh().ndim(); ++m) {
-      if (spec->placements()[static_cast<size_t>(m)].is_sharded(dim)) {
-        found = get_group(spec->mesh(), m).all_reduce(found, ReduceOp::kSum);
-      }
-    }
-    return found;
-  }
-
   at::Tensor pick(const at::Tensor& shard) const {
     const auto found = shard.size(dim) == 0
         ? at::zeros(local.sizes(), shard.options())
         : shard.gather(dim, local).masked_fill(here.logical_not(), 0);
-    return sum_over_ranks(found);
+    return detail::reduced_over_shards(found, *spec, dim, ReduceOp::kSum);
   }
 
   at::Tensor scatter(const at::Tensor& numbers) const {

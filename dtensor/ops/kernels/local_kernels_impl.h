@@ -90,11 +90,22 @@ LocalKernelFunction aminmax_local;
 /// shard.
 LocalKernelFunction variance_local;
 
-/// Find the position of the greatest (least) element of a sharded dimension.
+/// Compute logsumexp, softmax and its gradients along sharded dimensions. Ranks
+/// exchange statistics of each row.
+LocalKernelFunction logsumexp_local;
+LocalKernelFunction softmax_local;
+LocalKernelFunction log_softmax_local;
+LocalKernelFunction safe_softmax_local;
+LocalKernelFunction softmax_backward_local;
+LocalKernelFunction log_softmax_backward_local;
+
+/// Find the greatest (least) element of sharded dimensions: its index, or both.
 /// Ranks compare local results, with one collective per mesh dimension that
-/// shards it.
+/// shards these dimensions.
 LocalKernelFunction argmax_local;
 LocalKernelFunction argmin_local;
+LocalKernelFunction greatest_with_index_local;
+LocalKernelFunction least_with_index_local;
 /// Finds the k greatest or least elements of a sharded dimension. Ranks
 /// exchange k candidates each.
 LocalKernelFunction topk_local;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions. Over a sharded dimension every rank reduces its shard, and the
-// result is Partial. Reductions that do not compose (mode) need the reduced
-// dimensions unsharded. Variances gather moments.
+// result is Partial. Variances and logsumexp gather statistics of the shards.
 #include <dtensor/ops/rules/reduction_impl.h>
 
 #include <dtensor/error.h>
@@ -11,6 +10,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
+#include <dtensor/ops/shard_cost_impl.h>
 
 #include <c10/core/DefaultDtype.h>
 
@@ -50,6 +50,16 @@ Reduced reduced_of(const OpCall& call) {
   }
   reduced.keepdim = call.has_arg("keepdim") && call.bool_arg("keepdim");
   return reduced;
+}
+
+void note_shared_dims(const OpCall& call, Decision& decision) {
+  const auto& spec = decision.layout_of(call, 0);
+  decision.is_plain_call = std::ranges::none_of(
+      reduced_of(call).dims,
+      [&](int64_t dim) { return shares_dim(spec, dim); });
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
+  }
 }
 
 DimRule reduction_rule(
@@ -196,87 +206,6 @@ void add_products(RuleRegistry& rules) {
       .with_traits(traits);
 }
 
-// Adds reductions that pick elements. Their backward pass scatters into a plain
-// tensor of zeros, so they run with the autograd of the local operator.
-void add_picking(RuleRegistry& rules) {
-  const auto unsharded_dim_rule = reduction_rule();
-  for (const auto* name : {"max.dim", "min.dim"}) {
-    rules.dim_rule(name, unsharded_dim_rule).as_region();
-  }
-  rules.dim_rule("mode", unsharded_dim_rule)
-      .with_meta(reduction_meta(values_and_indices))
-      .as_region();
-}
-
-// Returns the strategies of quantile and nanquantile. A tensor `q` of several
-// quantiles is replicated, and adds a first dimension to the result.
-Strategies quantile_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
-  if (call.inputs.size() > 1) {
-    for (auto& strategy : strategies) {
-      const auto dim = strategy.outputs[0].dim();
-      strategy.outputs[0] = Shard(call.inputs[1].dim() > 0 ? dim + 1 : dim);
-      strategy.inputs.push_back(Replicate());
-    }
-  }
-  return strategies;
-}
-
-std::vector<OutputMeta> quantile_meta(const OpCall& call) {
-  const auto& self = *call.inputs[0].spec;
-  DTENSOR_CHECK(
-      self.numel() > 0,
-      "[{}] {} is empty, so it has no quantiles. Pass a non-empty tensor.",
-      call.name(),
-      self);
-  auto result =
-      dense(reduced_of(call).result_sizes(self.sizes()), self.dtype());
-  if (call.inputs.size() > 1 && call.inputs[1].dim() > 0) {
-    // In memory, the quantiles of an element are neighbours.
-    const auto count = call.inputs[1].sizes()[0];
-    for (auto& stride : result.strides) {
-      stride *= std::max<int64_t>(count, 1);
-    }
-    result.sizes.insert(result.sizes.begin(), count);
-    result.strides.insert(result.strides.begin(), 1);
-  }
-  return {result};
-}
-
-// Adds quantiles. LibTorch composes them of operators that make plain tensors,
-// and since 2.14 of reads of memory.
-void add_quantiles(RuleRegistry& rules) {
-  for (const auto* name :
-       {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {
-    rules.dim_rule(name, quantile_rule)
-        .with_meta(quantile_meta)
-        .with_local_kernel(boxed(quantile_local))
-        .as_region();
-  }
-}
-
-// Returns the strategies of argmax and argmin. If "dim" is a sharded dimension,
-// ranks compare their local results.
-Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
-  const auto ndim = call.inputs[0].dim();
-  if (!call.arg("dim").isNone() && ndim > 0) {
-    strategies.push_back({{Replicate()}, {Shard(call.dim_arg("dim", ndim))}});
-  }
-  return strategies;
-}
-
-void localize_place(const OpCall& call, Decision& decision) {
-  const auto& spec = decision.layout_of(call, 0);
-  const bool is_named = !call.arg("dim").isNone() && spec.dim() > 0;
-  const auto dim = is_named ? call.dim_arg("dim", spec.dim()) : 0;
-  decision.is_plain_call = !is_named || !spec.is_sharded(dim) ||
-      spec.sizes()[static_cast<size_t>(dim)] == 0;
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
-  }
-}
-
 Strategies aminmax_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   for (const auto dim : reduced_of(call).dims) {
@@ -302,14 +231,22 @@ Strategies variance_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-void note_sharded_sample(const OpCall& call, Decision& decision) {
-  const auto& spec = decision.layout_of(call, 0);
+// Returns the strategies of logsumexp. Ranks gather that of each shard where
+// this is faster than moving the shards. The logarithm of a sum of complex
+// numbers has several values.
+Strategies logsumexp_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
   const auto dims = reduced_of(call).dims;
-  decision.is_plain_call = std::ranges::none_of(
-      dims, [&](int64_t dim) { return spec.is_sharded(dim); });
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
+  const auto bytes = static_cast<double>(
+      std::max<size_t>(c10::elementSize(call.outputs[0].dtype), 4));
+  if (!c10::isComplexType(dtype_of(call)) &&
+      is_faster_on_shards(
+          call, mesh_dim, dims, {CollectiveKind::kAllGather, 1, bytes})) {
+    for (const auto dim : dims) {
+      strategies.push_back({{Replicate()}, {Shard(dim)}});
+    }
   }
+  return strategies;
 }
 
 // Adds reductions of which the shards of a reduced dimension have no result of
@@ -317,11 +254,14 @@ void note_sharded_sample(const OpCall& call, Decision& decision) {
 void add_whole(RuleRegistry& rules) {
   rules.dim_rule("aminmax", aminmax_rule)
       .with_local_kernel(boxed(aminmax_local));
-  add_all(rules, {"logsumexp"}, reduction_rule(), reduction_meta(floating));
+  rules.dim_rule("logsumexp", logsumexp_rule)
+      .with_meta(reduction_meta(floating))
+      .with_localize(note_shared_dims)
+      .with_local_kernel(boxed(logsumexp_local));
   const auto add_variance = [&](const char* name, const DtypeRule& dtypes) {
     rules.dim_rule(name, variance_rule)
         .with_meta(reduction_meta(dtypes))
-        .with_localize(note_sharded_sample)
+        .with_localize(note_shared_dims)
         .with_local_kernel(boxed(variance_local));
   };
   add_variance("var.correction", real_value);
@@ -358,14 +298,6 @@ DTENSOR_RULES(reduction) {
   rules.dim_rule("min", least_of)
       .with_meta(reduction_meta(same_of_some))
       .with_local_kernel(boxed(least_local));
-  rules.dim_rule("argmax", place_rule)
-      .with_localize(localize_place)
-      .with_local_kernel(boxed(argmax_local));
-  rules.dim_rule("argmin", place_rule)
-      .with_localize(localize_place)
-      .with_local_kernel(boxed(argmin_local));
-  add_picking(rules);
-  add_quantiles(rules);
   add_whole(rules);
 }
 

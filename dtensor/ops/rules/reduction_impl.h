@@ -27,6 +27,10 @@ struct Reduced {
 /// Reads the arguments "dim" (absent: all) and "keepdim" (absent: false).
 Reduced reduced_of(const OpCall& call);
 
+/// Marks calls that the operator itself can run: those of which ranks share no
+/// reduced dimension. Passes the layout of the operand to the others.
+void note_shared_dims(const OpCall& call, Decision& decision);
+
 /// Returns the rule of a reduction: dimensions that are not reduced may be
 /// sharded. If `over_shards` is given, sharding a reduced dimension gives a
 /// partial result of that kind, and partial operands of the kinds in `keeps`

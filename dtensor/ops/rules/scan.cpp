@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size: cumulative sums, softmax.
-// Cumulative operators may be sharded along that dimension; for the others it
-// is unsharded.
+// These two may be sharded along that dimension; for the others it is
+// unsharded.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
+#include <dtensor/ops/shard_cost_impl.h>
+
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <utility>
@@ -79,8 +82,29 @@ void note_plain_scan_of_some(const OpCall& call, Decision& decision) {
       !scans_shards(call, self) && numel(self.local_sizes()) > 0;
 }
 
-// Softmax and similar operators: the softmax dimension is unsharded, and all
-// others may be sharded. The backward operators are linear in the gradient.
+// Returns the rule of softmax and similar operators, and of their gradients,
+// which are linear in operand 0. Along a sharded dimension, ranks combine
+// `all_reduces` numbers of each row, one after the other.
+DimRule softmax_rule(int64_t all_reduces, std::vector<size_t> linear = {}) {
+  return [all_reduces, others = along_dim_rule(std::move(linear))](
+             const OpCall& call, int64_t mesh_dim) {
+    auto strategies = others(call, mesh_dim);
+    if (call.inputs[0].dim() == 0) {
+      return strategies;
+    }
+    const auto dim = call.dim_arg("dim", call.inputs[0].dim());
+    const auto bytes = static_cast<double>(
+        std::max<size_t>(c10::elementSize(call.outputs[0].dtype), 4));
+    if (is_faster_on_shards(
+            call,
+            mesh_dim,
+            {dim},
+            {CollectiveKind::kAllReduce, all_reduces, bytes})) {
+      strategies.push_back(all_alike(call, Shard(dim)));
+    }
+    return strategies;
+  };
+}
 
 std::vector<OutputMeta> like_self(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
@@ -122,15 +146,21 @@ DTENSOR_RULES(scan) {
   rules.dim_rule("glu", unsharded_dim_rule);
   rules.dim_rule("glu_backward", along_dim_rule({0}))
       .with_meta(dense_like_second);
-  for (const auto* name : {"_softmax", "_log_softmax"}) {
-    rules.dim_rule(name, detail::along_dim_rule());
-  }
-  rules.dim_rule("_safe_softmax", detail::along_dim_rule())
-      .with_meta(like_self);
-  for (const auto* name :
-       {"_softmax_backward_data", "_log_softmax_backward_data"}) {
-    rules.dim_rule(name, detail::along_dim_rule({0}));
-  }
+  const auto add_softmax =
+      [&](const char* name, const DimRule& rule, LocalKernelFunction& kernel) {
+        return &rules.dim_rule(name, rule)
+                    .with_localize(note_shared_dims)
+                    .with_local_kernel(boxed(kernel));
+      };
+  const auto forward = softmax_rule(2);
+  add_softmax("_softmax", forward, softmax_local);
+  add_softmax("_log_softmax", forward, log_softmax_local);
+  add_softmax("_safe_softmax", forward, safe_softmax_local)
+      ->with_meta(like_self);
+  const auto backward = softmax_rule(1, {0});
+  add_softmax("_softmax_backward_data", backward, softmax_backward_local);
+  add_softmax(
+      "_log_softmax_backward_data", backward, log_softmax_backward_local);
 }
 
 } // namespace dtensor

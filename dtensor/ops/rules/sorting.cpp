@@ -7,6 +7,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
+#include <dtensor/ops/shard_cost_impl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,20 +16,6 @@ namespace dtensor {
 namespace {
 
 using namespace detail;
-
-// Returns this mesh dimension's largest shard of dimension `dim`; 0 if the mesh
-// dimension does not shard it.
-int64_t largest_shard_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
-  if (!input.placement(mesh_dim).is_sharded(dim)) {
-    return 0;
-  }
-  const auto& mesh = input.spec->mesh();
-  int64_t parts = 1;
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    parts *= input.placement(m).is_sharded(dim) ? mesh.size(m) : 1;
-  }
-  return (input.sizes()[static_cast<size_t>(dim)] + parts - 1) / parts;
-}
 
 bool has_order(at::ScalarType dtype) {
   return dtype != at::kBool && !at::isComplexType(dtype);
