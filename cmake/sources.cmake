@@ -469,6 +469,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/sorting.cpp
   dtensor/ops/rules/spatial.cpp
   dtensor/ops/rules/spatial_impl.h
+  dtensor/ops/rules/tensor_index.cpp
+  dtensor/ops/rules/tensor_index_impl.h
   dtensor/ops/rules/view.cpp
   dtensor/ops/rules/without_rule.cpp
   dtensor/ops/scopes/decomposition.cpp

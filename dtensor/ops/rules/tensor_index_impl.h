@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Strategies of x[i, :, j] and of x[i, :, j] = values, where each index is a
+// tensor of integers or a mask; and two helpers that all lookups share.
+#pragma once
+
+#include <dtensor/ops/strategy.h>
+
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Rule of index.Tensor.
+Strategies index_strategies(const OpCall& call, int64_t mesh_dim);
+
+/// Rule of index_put and _index_put_impl.
+Strategies index_put_strategies(const OpCall& call, int64_t mesh_dim);
+/// Returns the shape of the written tensor. Throws RuntimeError if the values
+/// do not fit the elements that the indices select.
+std::vector<OutputMeta> index_put_meta(const OpCall& call);
+
+/// Returns true for sums and averages.
+bool is_sum(const Placement& p);
+
+/// Adds the strategy for a partial self: values that are only picked may be
+/// picked before they are reduced.
+void pick_partial(const OpCall& call, int64_t mesh_dim, Strategies& all);
+
+} // namespace dtensor::detail
