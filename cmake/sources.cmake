@@ -408,6 +408,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
   dtensor/ops/kernels/spatial.cpp
+  dtensor/ops/kernels/tensor_index.cpp
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp

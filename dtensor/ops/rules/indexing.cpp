@@ -37,7 +37,7 @@ std::vector<OutputMeta> index_select_meta(const OpCall& call) {
 // Adds the strategy for a self that is sharded along the indexed dimension:
 // each rank looks up its elements, and has zeros for the others.
 void look_up_shards(const OpCall& call, int64_t along, Strategies& all) {
-  if (call.inputs[0].spec->dtype() != at::kBool) {
+  if (detail::looks_up_shards(call)) {
     all.push_back({{Partial(ReduceOp::kSum)}, {Shard(along), Replicate()}});
   }
 }
@@ -177,6 +177,8 @@ DTENSOR_RULES(indexing) {
   looks_up(rules.dim_rule("gather", gather_rule));
   rules.dim_rule("index.Tensor", detail::index_strategies)
       .with_kernel(detail::index_shards_by_mask, detail::indexes_shards_by_mask)
+      .with_localize(detail::note_indexed_dims)
+      .with_local_kernel(detail::boxed(detail::look_up_tensor_index_local))
       .as_region();
   for (const auto* name :
        {"scatter.src",
@@ -200,6 +202,8 @@ DTENSOR_RULES(indexing) {
   for (const auto* name : {"index_put", "_index_put_impl"}) {
     rules.dim_rule(name, detail::index_put_strategies)
         .with_meta(detail::index_put_meta)
+        .with_localize(detail::note_indexed_dims)
+        .with_local_kernel(detail::boxed(detail::write_tensor_index_local))
         .depends_on_backward();
   }
 }

@@ -5,6 +5,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/core/Tensor.h>
@@ -35,10 +36,6 @@ struct Indexed {
   }
 };
 
-bool is_mask(const at::Tensor& index) {
-  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
-}
-
 // Marks the dims that indices take, in argument order.
 void mark_indexed(const OpCall& call, Indexed& x) {
   size_t dim = 0;
@@ -48,9 +45,9 @@ void mark_indexed(const OpCall& call, Indexed& x) {
       continue;
     }
     const auto& index = item.toTensor();
-    const auto takes = is_mask(index) ? index.dim() : 1;
-    x.has_mask |= is_mask(index);
-    x.ndim = std::max(x.ndim, is_mask(index) ? 1 : index.dim());
+    const auto takes = detail::is_mask(index) ? index.dim() : 1;
+    x.has_mask |= detail::is_mask(index);
+    x.ndim = std::max(x.ndim, detail::is_mask(index) ? 1 : index.dim());
     x.indices.emplace_back(index.sizes().begin(), index.sizes().end());
     for (int64_t i = 0; i < takes; ++i) {
       x.position[dim++] = -1;
@@ -120,23 +117,34 @@ void check_values(const OpCall& call) {
       at::IntArrayRef(shape));
 }
 
-// Adds the strategies of x[mask] = values, where x and the mask are sharded
-// alike, and each selected element gets the same values.
-void add_mask_strategies(
-    const OpCall& call,
-    const Indexed& x,
-    Strategies& strategies) {
-  const auto values = call.inputs.back().sizes();
-  if (!x.has_mask || x.indices.size() != 1 ||
-      !broadcast_shard(values, x.first, x.result_dim).is_replicate()) {
+// Returns true for x[mask] = values where each selected element gets the same
+// values. The mask may then be sharded like x.
+bool writes_equal_values(const OpCall& call, const Indexed& x) {
+  return x.has_mask && x.indices.size() == 1 &&
+      broadcast_shard(call.inputs.back().sizes(), x.first, x.result_dim)
+          .is_replicate();
+}
+
+// Adds the strategies that add sharded values at sharded indices to a term of a
+// partial sum.
+void add_terms(const OpCall& call, const Indexed& x, Strategies& all) {
+  const auto dtype = call.inputs[0].spec->dtype();
+  if (x.has_mask || !call.bool_arg("accumulate") ||
+      at::isIntegralType(dtype, /*includeBool=*/true)) {
     return;
   }
-  int64_t mask_dim = 0;
-  for (size_t d = 0; d < x.position.size(); ++d) {
-    if (x.position[d] < 0) {
-      const auto self = Shard(static_cast<int64_t>(d));
-      strategies.push_back({{self}, {self, Shard(mask_dim++), Replicate()}});
+  const Placement sum = Partial(ReduceOp::kSum);
+  for (int64_t k = 0; k < x.ndim; ++k) {
+    if (x.index_size(k) == 1) {
+      continue;
     }
+    Strategy s{{sum}, {sum}};
+    for (const auto& sizes : x.indices) {
+      s.inputs.push_back(broadcast_shard(sizes, k, x.ndim));
+    }
+    s.inputs.push_back(
+        broadcast_shard(call.inputs.back().sizes(), x.first + k, x.result_dim));
+    all.push_back(std::move(s));
   }
 }
 
@@ -158,13 +166,35 @@ void detail::pick_partial(
   }
 }
 
+bool detail::looks_up_shards(const OpCall& call) {
+  return call.inputs[0].spec->dtype() != at::kBool;
+}
+
+void detail::note_indexed_dims(const OpCall& call, Decision& decision) {
+  const auto x = indexed(call);
+  const auto& self = decision.layout_of(call, 0);
+  decision.is_plain_call = true;
+  for (size_t d = 0; d < x.position.size(); ++d) {
+    decision.is_plain_call &=
+        x.position[d] >= 0 || !self.is_sharded(static_cast<int64_t>(d));
+  }
+  decision.is_plain_call |=
+      call.has_arg("values") && writes_equal_values(call, x);
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
+  }
+}
+
 Strategies detail::index_strategies(const OpCall& call, int64_t mesh_dim) {
   const auto x = indexed(call);
+  const bool may_look_up = !x.has_mask && looks_up_shards(call);
   Strategies strategies;
   for (size_t d = 0; d < x.position.size(); ++d) {
-    if (x.position[d] >= 0) {
-      Strategy s{
-          {Shard(x.position[d])}, Placements(call.inputs.size(), Replicate())};
+    const Placement result = x.position[d] >= 0
+        ? Placement(Shard(x.position[d]))
+        : Partial(ReduceOp::kSum);
+    if (x.position[d] >= 0 || may_look_up) {
+      Strategy s{{result}, Placements(call.inputs.size(), Replicate())};
       s.inputs[0] = Shard(static_cast<int64_t>(d));
       strategies.push_back(std::move(s));
     }
@@ -191,18 +221,22 @@ std::vector<OutputMeta> detail::index_put_meta(const OpCall& call) {
 Strategies detail::index_put_strategies(const OpCall& call, int64_t mesh_dim) {
   const auto x = indexed(call);
   const auto& values = call.inputs.back();
+  const bool shards_mask = writes_equal_values(call, x);
   Strategies strategies;
+  int64_t mask_dim = 0;
   for (size_t d = 0; d < x.position.size(); ++d) {
+    const auto self = Shard(static_cast<int64_t>(d));
+    Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
+    s.inputs.front() = self;
     if (x.position[d] >= 0) {
-      const auto self = Shard(static_cast<int64_t>(d));
-      Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-      s.inputs.front() = self;
       s.inputs.back() =
           broadcast_shard(values.sizes(), x.position[d], x.result_dim);
-      strategies.push_back(std::move(s));
+    } else if (shards_mask) {
+      s.inputs[1] = Shard(mask_dim++);
     }
+    strategies.push_back(std::move(s));
   }
-  add_mask_strategies(call, x, strategies);
+  add_terms(call, x, strategies);
   const auto& self = call.inputs[0].placement(mesh_dim);
   if (call.bool_arg("accumulate") && is_sum(self) &&
       values.placement(mesh_dim) == self) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Strategies of x[i, :, j] and of x[i, :, j] = values, where each index is a
-// tensor of integers or a mask; and two helpers that all lookups share.
+// tensor of integers or a mask; and helpers that all lookups share.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -17,6 +17,14 @@ Strategies index_put_strategies(const OpCall& call, int64_t mesh_dim);
 /// Returns the shape of the written tensor. Throws RuntimeError if the values
 /// do not fit the elements that the indices select.
 std::vector<OutputMeta> index_put_meta(const OpCall& call);
+
+/// Marks calls that the operator itself can run, because no indexed dimension
+/// is sharded, or a mask is sharded like x. Passes the layout of x to others.
+void note_indexed_dims(const OpCall& call, Decision& decision);
+
+/// Returns true if ranks may have zeros for the elements of other ranks: not
+/// for bool, which has no sum.
+bool looks_up_shards(const OpCall& call);
 
 /// Returns true for sums and averages.
 bool is_sum(const Placement& p);
