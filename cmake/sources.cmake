@@ -411,6 +411,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
   dtensor/ops/kernels/spatial.cpp
+  dtensor/ops/kernels/tensor_index.cpp
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp
@@ -473,6 +474,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/sorting.cpp
   dtensor/ops/rules/spatial.cpp
   dtensor/ops/rules/spatial_impl.h
+  dtensor/ops/rules/tensor_index.cpp
+  dtensor/ops/rules/tensor_index_impl.h
   dtensor/ops/rules/view.cpp
   dtensor/ops/rules/without_rule.cpp
   dtensor/ops/scopes/decomposition.cpp

@@ -2,21 +2,26 @@
 // x[mask] and x[:, mask], where the mask covers some dimensions of x. Each rank
 // selects from its part of them, and the ranks exchange what they selected, so
 // that each has an even part. Shards of the other dimensions stay where they
-// are.
+// are. A mask beside another index becomes the positions of its elements.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
+#include <ATen/ops/nonzero.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
+#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -50,11 +55,7 @@ Mask only_mask(const c10::IValue& indices) {
       ++found.begin;
     }
   }
-  const auto& mask = found.mask;
-  return mask.defined() &&
-          (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kByte)
-      ? found
-      : Mask{};
+  return found.mask.defined() && is_mask(found.mask) ? found : Mask{};
 }
 
 // The layouts of x, the mask and the result.
@@ -197,18 +198,95 @@ at::Tensor detail::select_on_shards(
       in_memory_order(std::move(selected), spec->strides()), spec);
 }
 
+bool detail::is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
+
+namespace {
+
+// Returns true if `index` is a DTensor on the mesh of x, and, if a mask, has as
+// many elements as x has in the dimensions from `begin` on.
+bool fits(const at::Tensor& index, const at::Tensor& x, size_t begin) {
+  if (!is_dtensor(index) || spec_of(index)->mesh() != spec_of(x)->mesh()) {
+    return false;
+  }
+  const auto sizes = x.sizes().slice(std::min(begin, x.sizes().size()));
+  return is_mask(index)
+      ? index.dim() > 0 && sizes.size() >= index.sizes().size() &&
+          sizes.slice(0, index.sizes().size()) == index.sizes()
+      : !sizes.empty();
+}
+
+// Returns true if a mask is beside another index, and any of the operands is
+// not replicated.
+bool has_mask_beside_index(const at::Tensor& x, const c10::IValue& indices) {
+  if (!is_dtensor(x) || x.is_meta() ||
+      !spec_of(x)->mesh().contains_this_rank()) {
+    return false;
+  }
+  size_t dim = 0;
+  int given = 0;
+  bool has_mask = false;
+  bool is_replicated = spec_of(x)->is_replicated();
+  for (const c10::IValue& item : indices.toListRef()) {
+    if (item.isNone() || !item.toTensor().defined()) {
+      ++dim;
+      continue;
+    }
+    const auto& index = item.toTensor();
+    if (!fits(index, x, dim)) {
+      return false;
+    }
+    dim += is_mask(index) ? index.sizes().size() : 1;
+    has_mask |= is_mask(index);
+    is_replicated &= spec_of(index)->is_replicated();
+    ++given;
+  }
+  return has_mask && given > 1 && !is_replicated;
+}
+
+// Returns the indices with the positions of the elements of each mask, which
+// are replicated, in its place.
+c10::List<std::optional<at::Tensor>> as_positions(
+    const c10::OperatorHandle& op,
+    const c10::IValue& indices) {
+  c10::List<std::optional<at::Tensor>> result;
+  for (const c10::IValue& item : indices.toListRef()) {
+    const auto index = item.isNone() ? at::Tensor() : item.toTensor();
+    if (!index.defined() || !is_mask(index)) {
+      result.push_back(index.defined() ? std::optional(index) : std::nullopt);
+      continue;
+    }
+    const auto mask = whole_argument(op, index, "indices");
+    for (const auto& column : at::nonzero(mask).unbind(1)) {
+      const auto positions = column.contiguous();
+      result.push_back(
+          wrap(positions, replicated_spec(*spec_of(index), positions)));
+    }
+  }
+  return result;
+}
+
+} // namespace
+
 bool detail::indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
+  const auto& self = args[0].toTensor();
   const auto by = only_mask(args[1]);
-  return selects_on_shards(args[0].toTensor(), by.mask, by.begin);
+  return by.mask.defined() ? selects_on_shards(self, by.mask, by.begin)
+                           : has_mask_beside_index(self, args[1]);
 }
 
 void detail::index_shards_by_mask(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
-  const auto by = only_mask(args.at("indices"));
+  const auto self = args.tensor("self");
+  const auto& indices = args.at("indices");
+  const auto by = only_mask(indices);
   args.returns(
-      select_on_shards(op, args.tensor("self"), by.mask, "indices", by.begin));
+      by.mask.defined()
+          ? select_on_shards(op, self, by.mask, "indices", by.begin)
+          : at::index(self, as_positions(op, indices)));
 }
 
 } // namespace dtensor

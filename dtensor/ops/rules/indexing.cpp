@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Indexing with tensors. Every rank looks up its shard of the indices in the
 // replicated tensor, or all indices in its shard of the tensor. Lookups are
-// regions: their gradients stay local.
-#include <dtensor/error.h>
+// regions: their gradients stay local. (tensor_index.cpp has the strategies of
+// x[i, :, j].)
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
+#include <dtensor/ops/rules/tensor_index_impl.h>
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
@@ -17,9 +17,8 @@
 namespace dtensor {
 namespace {
 
-bool is_sum(const Placement& p) {
-  return p.is_partial(ReduceOp::kSum) || p.is_partial(ReduceOp::kAvg);
-}
+using detail::is_sum;
+using detail::pick_partial;
 
 int64_t indexed_dim(const OpCall& call) {
   return c10::maybe_wrap_dim(call.int_arg("dim"), call.inputs[0].dim());
@@ -35,21 +34,10 @@ std::vector<OutputMeta> index_select_meta(const OpCall& call) {
   return out;
 }
 
-// Adds the strategy for a partial self: values that are only picked may be
-// picked before they are reduced.
-void pick_partial(const OpCall& call, int64_t mesh_dim, Strategies& all) {
-  const auto& self = call.inputs[0].placement(mesh_dim);
-  if (self.is_partial()) {
-    Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-    s.inputs[0] = self;
-    all.push_back(std::move(s));
-  }
-}
-
 // Adds the strategy for a self that is sharded along the indexed dimension:
 // each rank looks up its elements, and has zeros for the others.
 void look_up_shards(const OpCall& call, int64_t along, Strategies& all) {
-  if (call.inputs[0].spec->dtype() != at::kBool) {
+  if (detail::looks_up_shards(call)) {
     all.push_back({{Partial(ReduceOp::kSum)}, {Shard(along), Replicate()}});
   }
 }
@@ -172,187 +160,6 @@ Strategies index_add_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Dimensions of an indexing x[i, :, j]: the dimensions of x that are indexed,
-// and the positions of all others and of the (broadcast) index dimensions in
-// the result.
-struct Indexed {
-  std::vector<int64_t> position; // of each dim of x; -1: indexed
-  std::vector<Sizes> indices;    // sizes of the index tensors
-  int64_t first = 0;             // position of the dims of the indices
-  int64_t ndim = 0;              // number of dims of the indices
-  int64_t result_dim = 0;
-  bool has_mask = false;
-
-  int64_t index_size(int64_t k) const {
-    int64_t size = 1;
-    for (const auto& sizes : indices) {
-      const auto d = k - ndim + static_cast<int64_t>(sizes.size());
-      size = d >= 0 && size == 1 ? sizes[static_cast<size_t>(d)] : size;
-    }
-    return size;
-  }
-};
-
-bool is_mask(const at::Tensor& index) {
-  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
-}
-
-// Marks the dims that indices take, in argument order.
-void mark_indexed(const OpCall& call, Indexed& x) {
-  size_t dim = 0;
-  for (const c10::IValue& item : call.arg("indices").toListRef()) {
-    if (item.isNone() || !item.toTensor().defined()) {
-      ++dim;
-      continue;
-    }
-    const auto& index = item.toTensor();
-    const auto takes = is_mask(index) ? index.dim() : 1;
-    x.has_mask |= is_mask(index);
-    x.ndim = std::max(x.ndim, is_mask(index) ? 1 : index.dim());
-    x.indices.emplace_back(index.sizes().begin(), index.sizes().end());
-    for (int64_t i = 0; i < takes; ++i) {
-      x.position[dim++] = -1;
-    }
-  }
-}
-
-Indexed indexed(const OpCall& call) {
-  Indexed x;
-  x.position.resize(static_cast<size_t>(call.inputs[0].dim()), 0);
-  mark_indexed(call, x);
-  const auto begin = std::ranges::find(x.position, -1);
-  const auto end =
-      std::find_if(begin, x.position.end(), [](auto p) { return p >= 0; });
-  const bool adjacent =
-      std::find(end, x.position.end(), -1) == x.position.end();
-  x.first = adjacent ? begin - x.position.begin() : 0;
-  int64_t kept = 0;
-  for (auto& p : x.position) {
-    if (p >= 0) {
-      p = kept < x.first ? kept : kept + x.ndim;
-      ++kept;
-    }
-  }
-  x.result_dim = kept + x.ndim;
-  return x;
-}
-
-// Returns the placement of an operand of `sizes` that broadcasts to
-// `result_dim` dims, where dim `dim` of the result is sharded.
-Placement broadcast_shard(SizesRef sizes, int64_t dim, int64_t result_dim) {
-  const auto d = dim - result_dim + static_cast<int64_t>(sizes.size());
-  return d < 0 || sizes[static_cast<size_t>(d)] == 1 ? Replicate() : Shard(d);
-}
-
-Strategies index_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto x = indexed(call);
-  Strategies strategies;
-  for (size_t d = 0; d < x.position.size(); ++d) {
-    if (x.position[d] >= 0) {
-      Strategy s{
-          {Shard(x.position[d])}, Placements(call.inputs.size(), Replicate())};
-      s.inputs[0] = Shard(static_cast<int64_t>(d));
-      strategies.push_back(std::move(s));
-    }
-  }
-  for (int64_t k = 0; k < x.ndim && !x.has_mask; ++k) {
-    if (x.index_size(k) == 1) {
-      continue;
-    }
-    Strategy s{{Shard(x.first + k)}, {Replicate()}};
-    for (const auto& sizes : x.indices) {
-      s.inputs.push_back(broadcast_shard(sizes, k, x.ndim));
-    }
-    strategies.push_back(std::move(s));
-  }
-  pick_partial(call, mesh_dim, strategies);
-  return strategies;
-}
-
-// Returns the shape of the indexed elements; -1 where the count depends on a
-// mask.
-Sizes indexed_shape(const OpCall& call, const Indexed& x) {
-  Sizes shape(static_cast<size_t>(x.result_dim), 1);
-  for (size_t d = 0; d < x.position.size(); ++d) {
-    if (x.position[d] >= 0) {
-      shape[static_cast<size_t>(x.position[d])] = call.inputs[0].sizes()[d];
-    }
-  }
-  for (int64_t k = 0; k < x.ndim; ++k) {
-    shape[static_cast<size_t>(x.first + k)] = x.has_mask ? -1 : x.index_size(k);
-  }
-  return shape;
-}
-
-// Checks the global shape of the values. Shards of too few values could
-// broadcast to the local shards of x.
-void check_values(const OpCall& call) {
-  const auto shape = indexed_shape(call, indexed(call));
-  const auto values = call.inputs.back().sizes();
-  bool fits = values.size() <= shape.size();
-  for (size_t i = 0; fits && i < values.size(); ++i) {
-    const auto wanted = shape[shape.size() - values.size() + i];
-    fits = values[i] == 1 || wanted < 0 || values[i] == wanted;
-  }
-  DTENSOR_CHECK(
-      fits,
-      "[{}] values of shape {} cannot be broadcast to the elements that the "
-      "indices select, of shape {}. Pass values of that shape.",
-      call.name(),
-      at::IntArrayRef(values),
-      at::IntArrayRef(shape));
-}
-
-std::vector<OutputMeta> index_put_meta(const OpCall& call) {
-  check_values(call);
-  return like_first_input(call);
-}
-
-// Adds the strategies of x[mask] = values, where x and the mask are sharded
-// alike, and each selected element gets the same values.
-void add_mask_strategies(
-    const OpCall& call,
-    const Indexed& x,
-    Strategies& strategies) {
-  const auto values = call.inputs.back().sizes();
-  if (!x.has_mask || x.indices.size() != 1 ||
-      !broadcast_shard(values, x.first, x.result_dim).is_replicate()) {
-    return;
-  }
-  int64_t mask_dim = 0;
-  for (size_t d = 0; d < x.position.size(); ++d) {
-    if (x.position[d] < 0) {
-      const auto self = Shard(static_cast<int64_t>(d));
-      strategies.push_back({{self}, {self, Shard(mask_dim++), Replicate()}});
-    }
-  }
-}
-
-Strategies index_put_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto x = indexed(call);
-  const auto& values = call.inputs.back();
-  Strategies strategies;
-  for (size_t d = 0; d < x.position.size(); ++d) {
-    if (x.position[d] >= 0) {
-      const auto self = Shard(static_cast<int64_t>(d));
-      Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-      s.inputs.front() = self;
-      s.inputs.back() =
-          broadcast_shard(values.sizes(), x.position[d], x.result_dim);
-      strategies.push_back(std::move(s));
-    }
-  }
-  add_mask_strategies(call, x, strategies);
-  const auto& self = call.inputs[0].placement(mesh_dim);
-  if (call.bool_arg("accumulate") && is_sum(self) &&
-      values.placement(mesh_dim) == self) {
-    Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-    s.inputs.front() = s.inputs.back() = self;
-    strategies.push_back(std::move(s));
-  }
-  return strategies;
-}
-
 } // namespace
 
 DTENSOR_RULES(indexing) {
@@ -368,8 +175,10 @@ DTENSOR_RULES(indexing) {
   looks_up(rules.dim_rule("index_select", index_select_rule)
                .with_meta(index_select_meta));
   looks_up(rules.dim_rule("gather", gather_rule));
-  rules.dim_rule("index.Tensor", index_rule)
+  rules.dim_rule("index.Tensor", detail::index_strategies)
       .with_kernel(detail::index_shards_by_mask, detail::indexes_shards_by_mask)
+      .with_localize(detail::note_indexed_dims)
+      .with_local_kernel(detail::boxed(detail::look_up_tensor_index_local))
       .as_region();
   for (const auto* name :
        {"scatter.src",
@@ -391,8 +200,10 @@ DTENSOR_RULES(indexing) {
     writes(rules.dim_rule(name, index_write_rule).with_meta(like_first_input));
   }
   for (const auto* name : {"index_put", "_index_put_impl"}) {
-    rules.dim_rule(name, index_put_rule)
-        .with_meta(index_put_meta)
+    rules.dim_rule(name, detail::index_put_strategies)
+        .with_meta(detail::index_put_meta)
+        .with_localize(detail::note_indexed_dims)
+        .with_local_kernel(detail::boxed(detail::write_tensor_index_local))
         .depends_on_backward();
   }
 }
