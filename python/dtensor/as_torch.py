@@ -108,6 +108,7 @@ def _install() -> None:
 
     from dtensor import (
         dispatcher,
+        indexing,
         limits,
         pickles,
         placements,
@@ -128,6 +129,7 @@ def _install() -> None:
     process_groups.install()
     placements.install()
     tensor_methods.install()
+    indexing.install()
     limits.install()
     styles.install()
     _replace_names()
