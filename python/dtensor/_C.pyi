@@ -108,6 +108,9 @@ def from_local(
     grad_placements: _Layout = None,
 ) -> torch.Tensor: ...
 def add_attributes(tensor_class: type) -> None: ...
+def add_indexing(
+    tensor_class: type, distributed_key: Callable[[torch.Tensor, Any], Any]
+) -> None: ...
 def from_spec(
     local: torch.Tensor,
     device_mesh: DeviceMesh,

@@ -107,7 +107,9 @@ def _install() -> None:
     import torch.distributed.tensor._api as api
 
     from dtensor import (
+        batched_gradients,
         dispatcher,
+        indexing,
         limits,
         pickles,
         placements,
@@ -123,11 +125,17 @@ def _install() -> None:
     tensor.DTensor._op_dispatcher = dispatcher.OpDispatcher(theirs._op_dispatcher)
     dispatcher.take_over_rules(theirs._op_dispatcher)
     pickles.install(theirs, tensor.DTensor)
-    _replace([(torch.default_generator, random_numbers.rank_generator())])
+    _replace(
+        [
+            (torch.default_generator, random_numbers.rank_generator()),
+            (torch.autograd.grad, batched_gradients.grad),
+        ]
+    )
     worlds.install()
     process_groups.install()
     placements.install()
     tensor_methods.install()
+    indexing.install()
     limits.install()
     styles.install()
     _replace_names()

@@ -13,7 +13,6 @@ from typing import Any
 import torch.distributed as dist
 
 from dtensor import _C
-from dtensor.indexing import indexing_without_gil
 
 
 @contextlib.contextmanager
@@ -130,7 +129,7 @@ def _run_threads(ranks: int, function: Callable[..., Any], args: tuple) -> list:
             worlds.set_rank_thread(False)
 
     try:
-        with _groups_per_thread(), indexing_without_gil():
+        with _groups_per_thread():
             _C.run_ranks(ranks, run_rank)
     except RuntimeError:
         results.raise_failure()

@@ -52,47 +52,6 @@ def test_distribute_and_gather(run):
     run(check)
 
 
-# A tensor among the keys becomes a replicated DTensor.
-KEYS = [3, -1, (2, 3), (slice(1, 6, 2), 1), (..., 2), (None, 4), slice(None), ()]
-KEYS += [(slice(2, 5), None, slice(0, -1)), (3, ...), (..., slice(1, 4), 0)]
-INDICES = [torch.tensor([0, 6, 3]), FULL % 3 == 0, FULL[:, 0] > 9]
-
-
-def distributed_key(key, mesh):
-    if isinstance(key, torch.Tensor):
-        return distribute_tensor(key, mesh, [Replicate()])
-    return key
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_indexing_is_that_of_plain_tensors(run, layout):
-    def check():
-        mesh = mesh_of_all()
-        for key in (*KEYS, *INDICES):
-            mine = distributed_key(key, mesh)
-            x = distribute_tensor(FULL, mesh, layout)
-            assert torch.equal(x[mine].full_tensor(), FULL[key]), key
-            x[mine] = 7
-            truth = FULL.clone()
-            truth[key] = 7
-            assert torch.equal(x.full_tensor(), truth), key
-            source = torch.ones_like(truth[key])
-            x[mine] = distribute_tensor(source, mesh, [Replicate()])
-            truth[key] = 1
-            assert torch.equal(x.full_tensor(), truth), key
-        with pytest.raises(IndexError):
-            x[7]
-        with pytest.raises(IndexError):
-            x[0, 0, 0]
-        leaf = distribute_tensor(FULL, mesh, layout).requires_grad_()
-        leaf[3, 1:].sum().backward()
-        expected = torch.zeros_like(FULL)
-        expected[3, 1:] = 1
-        assert torch.equal(leaf.grad.full_tensor(), expected)
-
-    run(check)
-
-
 def test_local_shards_are_those_of_chunk(run):
     def check():
         x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])

@@ -266,25 +266,6 @@ def test_fully_shard_accumulates_gradients(run):
     run(check)
 
 
-def test_batched_gradients_of_dtensors(run):
-    """vmap wraps a DTensor, and not its local tensor."""
-
-    def check():
-        mesh = mesh_of_all()
-        rows = torch.eye(5)
-        full = torch.linspace(-1, 1, 5).requires_grad_()
-        (expected,) = torch.autograd.grad(
-            full * 2, full, rows, is_grads_batched=True
-        )
-        for layout in (Replicate(), Shard(0)):
-            x = distribute_tensor(full.detach(), mesh, [layout]).requires_grad_()
-            y = distribute_tensor(rows, mesh)
-            (grads,) = torch.autograd.grad(x * 2, x, y, is_grads_batched=True)
-            torch.testing.assert_close(grads.full_tensor(), expected)
-
-    run(check)
-
-
 def test_state_dicts_copies_and_dtypes():
     def check():
         model, plain = parallel_mlp(), MLP()
