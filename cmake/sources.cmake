@@ -44,6 +44,7 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp
   dtensor/layout/spec_impl.h
+  dtensor/layout/stepped_range_impl.h
   dtensor/layout/text.cpp
 )
 
@@ -393,6 +394,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
+  dtensor/ops/kernels/picked_rows.cpp
+  dtensor/ops/kernels/picked_rows_impl.h
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slicing, its gradients, and writes of slices. The sliced dimension is
 // unsharded, or consists of blocks (rules/pieces_impl.h) that the slice does
-// not divide. The other dimensions may be sharded.
+// not divide, or ranks pick rows from their shards. The other dimensions may be
+// sharded.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/picked_rows_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pieces_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
@@ -33,10 +35,24 @@ DimMap dropping(int64_t dim, int64_t ndim) {
   return map;
 }
 
-Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
+Strategies unbind_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = call.inputs[0].dim();
   return move_strategies(
       call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
+}
+
+// Returns the strategies of select. Along a sharded dimension, a rank has the
+// row or zeros.
+Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = unbind_rule(call, mesh_dim);
+  const auto& self = call.inputs[0];
+  const auto along = call.dim_arg("dim", self.dim());
+  if (self.placement(mesh_dim).is_sharded(along) &&
+      detail::can_pick(self.spec->dtype())) {
+    strategies.push_back(
+        {{Partial(ReduceOp::kSum)}, {self.placement(mesh_dim)}});
+  }
+  return strategies;
 }
 
 // Range that slice arguments select in a dimension of `size`.
@@ -212,12 +228,15 @@ Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(slicing) {
-  rules.dim_rule("unbind.int", select_rule);
-  rules.dim_rule("select.int", select_rule);
+  rules.dim_rule("unbind.int", unbind_rule);
+  rules.dim_rule("select.int", select_rule)
+      .with_localize(detail::note_sharded_dim)
+      .with_local_kernel(detail::pick_row);
   rules.dim_rule("slice.Tensor", slice_rule)
       .with_localize(localize_slice)
       .with_traits({.boundary_follows_rows = true});
   rules.dim_rule("select_backward", select_backward_rule)
+      .with_kernel(detail::return_rows, detail::returns_rows)
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_backward", slice_backward_rule)
       .with_traits({.size_arg = "input_sizes"})
