@@ -2,6 +2,7 @@
 // Factories of DTensors, and the seed of their random numbers.
 #include "parts.h"
 
+#include "arguments.h"
 #include "convert.h"
 #include "without_gil.h"
 
@@ -10,6 +11,8 @@
 #include <dtensor/tensor/factories.h>
 #include <pybind11/complex.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <vector>
 
 namespace dtensor::python {
 namespace {
@@ -20,20 +23,49 @@ using Factory = at::Tensor (*)(
     PlacementsRef,
     const FactoryOptions&);
 
+/// Converts the arguments that all factories have, before the mesh and the
+/// placements: their errors are those of every function.
+struct FactoryArguments {
+  FactoryArguments(
+      const char* function,
+      py::handle given_size,
+      py::handle dtype,
+      py::handle requires_grad)
+      : size(cast_argument<std::vector<int64_t>>(
+            function,
+            "size",
+            kIntegers,
+            given_size)),
+        options{
+            cast_argument<std::optional<at::ScalarType>>(
+                function,
+                "dtype",
+                kDtype,
+                dtype),
+            cast_argument<bool>(
+                function,
+                "requires_grad",
+                kBool,
+                requires_grad)} {}
+
+  std::vector<int64_t> size;
+  FactoryOptions options;
+};
+
 void bind_factory(py::module_& module, const char* name, Factory factory) {
   module.def(
       name,
-      [factory](
-          const std::vector<int64_t>& size,
+      [name, factory](
+          py::handle size,
           py::handle device_mesh,
           py::handle placements,
-          std::optional<at::ScalarType> dtype,
-          bool requires_grad) {
+          py::handle dtype,
+          py::handle requires_grad) {
+        const FactoryArguments given(name, size, dtype, requires_grad);
         const DeviceMesh& mesh = to_mesh(device_mesh);
         const auto layout = to_placements(placements);
-        return without_gil([&] {
-          return factory(size, mesh, layout, {dtype, requires_grad});
-        });
+        return without_gil(
+            [&] { return factory(given.size, mesh, layout, given.options); });
       });
 }
 
@@ -42,27 +74,27 @@ at::Scalar to_scalar(py::handle value) {
     return value.cast<bool>();
   }
   if (PyLong_Check(value.ptr())) {
-    return value.cast<int64_t>();
+    return cast_argument<int64_t>("full", "fill_value", kNumber, value);
   }
   if (PyComplex_Check(value.ptr())) {
     return c10::complex<double>(value.cast<std::complex<double>>());
   }
-  return value.cast<double>();
+  return cast_argument<double>("full", "fill_value", kNumber, value);
 }
 
 at::Tensor make_full(
-    const std::vector<int64_t>& size,
+    py::handle size,
     py::handle fill_value,
     py::handle device_mesh,
     py::handle placements,
-    std::optional<at::ScalarType> dtype,
-    bool requires_grad) {
+    py::handle dtype,
+    py::handle requires_grad) {
+  const FactoryArguments given("full", size, dtype, requires_grad);
+  const at::Scalar value = to_scalar(fill_value);
   const DeviceMesh& mesh = to_mesh(device_mesh);
   const auto layout = to_placements(placements);
-  const at::Scalar value = to_scalar(fill_value);
-  return without_gil([&] {
-    return full(size, value, mesh, layout, {dtype, requires_grad});
-  });
+  return without_gil(
+      [&] { return full(given.size, value, mesh, layout, given.options); });
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 // Plain tensors do not have them: the getters raise AttributeError.
 #include "parts.h"
 
+#include "arguments.h"
 #include "calls.h"
 #include "convert.h"
 #include "method_descriptors.h"
@@ -36,8 +37,16 @@ const at::Tensor& distributed(PyObject* self, const char* name) {
   return *tensor;
 }
 
-bool to_bool(py::handle value) {
-  return !value.is_none() && value.cast<bool>();
+bool to_bool(const char* function, const char* name, py::handle value) {
+  return !value.is_none() && cast_argument<bool>(function, name, kBool, value);
+}
+
+OptionalDtype to_dtype(const char* name, py::handle value) {
+  return cast_argument<OptionalDtype>("redistribute", name, kDtype, value);
+}
+
+OptionalSizes to_sizes(const char* name, py::handle value) {
+  return cast_argument<OptionalSizes>("from_local", name, kIntegers, value);
 }
 
 // --- methods -----------------------------------------------------------------
@@ -114,12 +123,12 @@ at::Tensor redistributed(const DTensor& tensor, const Arguments<5>& arguments) {
   const auto layout = to_placements(arguments[1]);
   check_reachable(tensor.placements(), layout);
   RedistributeOptions options;
-  options.async_op = to_bool(arguments[2]);
+  options.async_op = to_bool("redistribute", "async_op", arguments[2]);
   if (!arguments[3].is_none()) {
-    options.forward_dtype = arguments[3].cast<OptionalDtype>();
+    options.forward_dtype = to_dtype("forward_dtype", arguments[3]);
   }
   if (!arguments[4].is_none()) {
-    options.backward_dtype = arguments[4].cast<OptionalDtype>();
+    options.backward_dtype = to_dtype("backward_dtype", arguments[4]);
   }
   if (arguments[0].is_none()) {
     return without_gil([&] { return tensor.redistribute(layout, options); });
@@ -168,7 +177,7 @@ const at::Tensor& plain_tensor(py::handle local) {
 
 FromLocalOptions from_local_options(const Arguments<7>& arguments) {
   FromLocalOptions options;
-  options.run_check = to_bool(arguments[3]);
+  options.run_check = to_bool("from_local", "run_check", arguments[3]);
   TORCH_CHECK(
       arguments[4].is_none() == arguments[5].is_none(),
       "[from_local] Found shape:",
@@ -177,8 +186,8 @@ FromLocalOptions from_local_options(const Arguments<7>& arguments) {
       py::str(arguments[5]).cast<std::string>(),
       ". Please pass both shape and stride at the same time.");
   if (!arguments[4].is_none()) {
-    options.shape = arguments[4].cast<OptionalSizes>();
-    options.stride = arguments[5].cast<OptionalSizes>();
+    options.shape = to_sizes("shape", arguments[4]);
+    options.stride = to_sizes("stride", arguments[5]);
   }
   options.grad_placements = to_optional_placements(arguments[6]);
   return options;

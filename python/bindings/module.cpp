@@ -6,6 +6,7 @@
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The C++ library under the Python package dtensor.";
   dtensor::python::bind_names(module);
+  dtensor::python::bind_arguments(module);
   dtensor::python::bind_worlds(module);
   dtensor::python::bind_tensors(module);
   dtensor::python::bind_methods(module);

@@ -8,6 +8,8 @@ namespace dtensor::python {
 
 /// set_python_names(): what the conversions need of Python.
 void bind_names(pybind11::module_& module);
+/// argument_error(): the words for an argument of a wrong type.
+void bind_arguments(pybind11::module_& module);
 /// Worlds, meshes, and the c10d backend over the engine's groups.
 void bind_worlds(pybind11::module_& module);
 /// Functions that make DTensors: distribute_tensor(), ...

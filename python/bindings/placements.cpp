@@ -97,6 +97,12 @@ Placement to_placement(py::handle placement) {
 Placements to_placements(py::handle placements) {
   Placements result;
   if (!placements.is_none()) {
+    if (!py::isinstance<py::iterable>(placements)) {
+      throw py::type_error(
+          "[placements] expected a sequence of placements, got " +
+          py::repr(py::type::handle_of(placements)).cast<std::string>() +
+          ". Pass one placement for each mesh dimension.");
+    }
     for (py::handle p : py::reinterpret_borrow<py::iterable>(placements)) {
       result.push_back(to_placement(p));
     }

@@ -2,6 +2,7 @@
 // Scopes of a rank, as objects that Python's context managers enter and leave.
 #include "parts.h"
 
+#include "arguments.h"
 #include "convert.h"
 #include "without_gil.h"
 
@@ -53,10 +54,11 @@ void bind_explicit_redistribution(py::module_& module) {
       .def(py::init<>())
       .def(
           "enter",
-          [](Held& held, bool enable, bool strict, bool raises) {
+          [](Held& held, py::handle enable, py::handle strict, bool raises) {
+            constexpr const char* name = "ExplicitRedistributionContext";
             held.enter(ExplicitRedistributionOptions{
-                .enable = enable,
-                .strict = strict,
+                .enable = cast_argument<bool>(name, "enable", kBool, enable),
+                .strict = cast_argument<bool>(name, "strict", kBool, strict),
                 .mode = raises ? Mode::kRaise : Mode::kWarn});
           })
       .def("leave", &Held::leave);
@@ -99,6 +101,38 @@ void bind_on_missing_rule(py::module_& module) {
       .def("costs", &Held::costs);
 }
 
+using Tensors = std::vector<at::Tensor>;
+using Dims = std::vector<int64_t>;
+
+ContextParallelOptions context_parallel_options(
+    py::handle buffers,
+    py::handle seq_dims,
+    py::handle no_restore_buffers,
+    std::optional<bool> load_balance) {
+  constexpr const char* name = "context_parallel";
+  return {
+      .buffers = cast_argument<Tensors>(name, "buffers", kTensors, buffers),
+      .buffer_seq_dims =
+          cast_argument<Dims>(name, "buffer_seq_dims", kIntegers, seq_dims),
+      .no_restore_buffers = cast_argument<Tensors>(
+          name, "no_restore_buffers", kTensors, no_restore_buffers),
+      .load_balance = load_balance};
+}
+
+Tensors unshard(
+    py::handle device_mesh,
+    py::handle given_buffers,
+    py::handle given_dims) {
+  constexpr const char* name = "context_parallel_unshard";
+  const auto buffers =
+      cast_argument<Tensors>(name, "buffers", kTensors, given_buffers);
+  const auto dims =
+      cast_argument<Dims>(name, "seq_dims", kIntegers, given_dims);
+  const DeviceMesh& mesh = to_mesh(device_mesh);
+  return without_gil(
+      [&] { return context_parallel_unshard(mesh, buffers, dims); });
+}
+
 void bind_context_parallel(py::module_& module) {
   using Held = HeldScope<ContextParallel>;
   py::class_<Held>(module, "ContextParallel")
@@ -107,31 +141,22 @@ void bind_context_parallel(py::module_& module) {
           "enter",
           [](Held& held,
              py::handle mesh,
-             const std::vector<at::Tensor>& buffers,
-             const std::vector<int64_t>& seq_dims,
-             const std::vector<at::Tensor>& no_restore_buffers,
+             py::handle buffers,
+             py::handle seq_dims,
+             py::handle no_restore_buffers,
              std::optional<bool> load_balance) {
-            held.enter(
-                to_mesh(mesh),
-                ContextParallelOptions{
-                    .buffers = buffers,
-                    .buffer_seq_dims = seq_dims,
-                    .no_restore_buffers = no_restore_buffers,
-                    .load_balance = load_balance});
+            const auto options = context_parallel_options(
+                buffers, seq_dims, no_restore_buffers, load_balance);
+            held.enter(to_mesh(mesh), options);
           })
       .def("leave", &Held::leave);
-  module.def("set_rotate_method", [](const std::string& method) {
-    set_rotate_method(method);
+  module.def("set_rotate_method", [](py::handle method) {
+    constexpr Expected kMethod{
+        "a str", "Pass \"allgather\", \"alltoall\" or \"ulysses\"."};
+    set_rotate_method(cast_argument<std::string>(
+        "set_rotate_method", "rotate_method", kMethod, method));
   });
-  module.def(
-      "context_parallel_unshard",
-      [](py::handle device_mesh,
-         const std::vector<at::Tensor>& buffers,
-         const std::vector<int64_t>& seq_dims) {
-        const DeviceMesh& mesh = to_mesh(device_mesh);
-        return without_gil(
-            [&] { return context_parallel_unshard(mesh, buffers, seq_dims); });
-      });
+  module.def("context_parallel_unshard", &unshard);
 }
 
 /// Records the collectives that this rank enters.

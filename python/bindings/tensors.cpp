@@ -3,6 +3,7 @@
 // Python, too.
 #include "parts.h"
 
+#include "arguments.h"
 #include "convert.h"
 #include "without_gil.h"
 
@@ -29,13 +30,17 @@ PyMethodDef is_dtensor_method = {
     "Returns whether the object is a distributed tensor."};
 
 at::Tensor from_spec(
-    const at::Tensor& local,
+    py::handle local_tensor,
     py::handle device_mesh,
     py::handle placements,
     const std::vector<int64_t>& shape,
     const std::vector<int64_t>& stride,
     OptionalDtype dtype,
-    bool requires_grad) {
+    py::handle requires_grad) {
+  const auto local = cast_argument<at::Tensor>(
+      "DTensor", "local_tensor", kTensor, local_tensor);
+  const bool records =
+      cast_argument<bool>("DTensor", "requires_grad", kBool, requires_grad);
   const DeviceMesh& mesh = to_mesh(device_mesh);
   const auto layout = to_placements(placements);
   return without_gil([&]() -> at::Tensor {
@@ -46,19 +51,24 @@ at::Tensor from_spec(
         stride,
         dtype.value_or(local.scalar_type()),
         "DTensor");
-    return DTensor(local, spec, requires_grad);
+    return DTensor(local, spec, records);
   });
 }
 
 at::Tensor distribute(
-    const at::Tensor& tensor,
+    py::handle tensor,
     py::handle device_mesh,
     py::handle placements,
-    std::optional<int64_t> src_data_rank) {
+    py::handle src_data_rank) {
+  constexpr const char* name = "distribute_tensor";
+  constexpr Expected kRank{"an integer or None", "Pass 0, or None."};
+  const auto full = cast_argument<at::Tensor>(name, "tensor", kTensor, tensor);
+  const auto source = cast_argument<std::optional<int64_t>>(
+      name, "src_data_rank", kRank, src_data_rank);
   const DeviceMesh& mesh = to_mesh(device_mesh);
   const auto layout = to_placements(placements);
   return without_gil(
-      [&] { return distribute_tensor(tensor, mesh, layout, src_data_rank); });
+      [&] { return distribute_tensor(full, mesh, layout, source); });
 }
 
 } // namespace

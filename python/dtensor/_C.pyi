@@ -58,6 +58,9 @@ class ContextParallel:
 class CollectiveRecorder(_Scope):
     def take(self) -> list[tuple[str, bool]]: ...
 
+def argument_error(
+    function: str, name: str, expected: str, given: object, advice: str
+) -> TypeError: ...
 def set_rotate_method(method: str) -> None: ...
 def context_parallel_unshard(
     device_mesh: DeviceMesh, buffers: list[torch.Tensor], seq_dims: list[int]

@@ -20,6 +20,14 @@ def _load_balance() -> bool | None:
     return None if _attention._cp_options.enable_load_balance else False
 
 
+def _listed(values: Any) -> Any:
+    """Returns a list of a collection. Other types are left to the engine."""
+    if values is None:
+        return []
+    refused = isinstance(values, (str, dict, torch.Tensor))
+    return list(values) if isinstance(values, Collection) and not refused else values
+
+
 @contextlib.contextmanager
 def context_parallel(
     mesh: DeviceMesh,
@@ -55,9 +63,9 @@ def context_parallel(
     scope = _C.ContextParallel()
     scope.enter(
         mesh,
-        list(buffers or ()),
-        list(buffer_seq_dims or ()),
-        list(no_restore_buffers or ()),
+        _listed(buffers),
+        _listed(buffer_seq_dims),
+        _listed(no_restore_buffers),
         _load_balance(),
     )
     try:
@@ -101,10 +109,10 @@ def context_parallel_unshard(
     if load_balancer is not None:
         raise NotImplementedError(
             "[context_parallel_unshard] load balancers of flex_attention are not "
-            f"supported: {load_balancer}. Pass None, for the order of "
-            "context_parallel()."
+            f"supported: {type(load_balancer).__name__}. Pass None, for the "
+            "order of context_parallel()."
         )
-    return _C.context_parallel_unshard(mesh, list(buffers), list(seq_dims))
+    return _C.context_parallel_unshard(mesh, _listed(buffers), _listed(seq_dims))
 
 
 def set_rotate_method(rotate_method: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor._utils import normalize_to_torch_size
 from torch.distributed.tensor.placement_types import Placement
 
 from dtensor import _C
@@ -16,15 +15,22 @@ from dtensor.worlds import current_mesh
 
 
 def _check_layout(layout: torch.layout, where: str) -> None:
-    if layout != torch.strided:
+    if not isinstance(layout, torch.layout):
+        raise _C.argument_error(
+            where, "layout", "a torch.layout", layout, "Pass torch.strided."
+        )
+    if layout is not torch.strided:
         raise AssertionError(
             f"[{where}] layout value not supported: {layout}. Use torch.strided."
         )
 
 
-def _arguments(size: Any, device_mesh: Any, *others: Any) -> tuple:
-    """Returns the arguments of the engine's function."""
-    return list(normalize_to_torch_size(size)), current_mesh(device_mesh), *others
+def _arguments(size: tuple, device_mesh: Any, *others: Any) -> tuple:
+    """Returns the arguments of the engine's function. The sizes may be one list
+    or tuple."""
+    if len(size) == 1 and isinstance(size[0], Sequence):
+        size = size[0]
+    return size, current_mesh(device_mesh), *others
 
 
 def zeros(
@@ -238,7 +244,7 @@ def full(
     """
     _check_layout(layout, "full")
     return _C.full(
-        list(normalize_to_torch_size((size,))),
+        size if isinstance(size, Sequence) else (size,),
         fill_value,
         current_mesh(device_mesh),
         placements,

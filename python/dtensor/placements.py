@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import operator
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -12,8 +12,17 @@ from torch.distributed.tensor import placement_types
 from dtensor import _C
 
 
+def _checked(name: str, value: int) -> int:
+    value = int(value) if isinstance(value, Integral) else value
+    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise _C.argument_error(
+            "Shard", name, "an integer", value, "Pass an int of 64 bits."
+        )
+    return value
+
+
 def _checked_unit(unit: int) -> int:
-    unit = operator.index(unit)
+    unit = _checked("unit", unit)
     if unit < 1:
         raise ValueError(
             f"[Shard] the unit must be positive: {unit}. Leave it out to allow "
@@ -76,8 +85,8 @@ class Shard(placement_types.Shard):
 
     def __new__(cls, dim: int, unit: int = 1) -> Any:
         if _checked_unit(unit) == 1:
-            return placement_types.Shard(dim)
-        return super().__new__(cls, dim)
+            return placement_types.Shard(_checked("dim", dim))
+        return super().__new__(cls, _checked("dim", dim))
 
     def __init__(self, dim: int, unit: int = 1):
         super().__init__(dim)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -29,12 +31,18 @@ def manual_seed(seed: int, device_mesh: DeviceMesh) -> None:
 
         >>> manual_seed(0, mesh)
     """
-    if device_mesh.get_coordinate() is None:
+    from dtensor.worlds import current_mesh
+
+    if not isinstance(seed, Integral) or not -(2**63) <= seed < 2**64:
+        raise _C.argument_error(
+            "manual_seed", "seed", "an integer", seed, "Pass an int of 64 bits."
+        )
+    if current_mesh(device_mesh).get_coordinate() is None:
         raise RuntimeError(
             "[manual_seed] manual_seed requires the current rank to be a part "
             "of the device mesh. Call it on ranks of the mesh only."
         )
-    _C.manual_seed(seed)
+    _C.manual_seed(int(seed) % 2**64)
 
 
 def rank_generator() -> torch.Generator:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 import threading
@@ -56,6 +57,26 @@ class _Results:
             raise error
 
 
+def _checked_ranks(ranks: int, function: Callable[..., Any]) -> int:
+    """Returns the number of ranks. Refuses arguments of wrong types."""
+    try:
+        ranks = operator.index(ranks)
+    except TypeError:
+        raise _C.argument_error(
+            "run_world", "ranks", "an integer", ranks, "Pass the number of ranks."
+        ) from None
+    if not 1 <= ranks < 2**31:
+        raise ValueError(
+            f"[run_world] the number of ranks must be positive: {ranks}. "
+            "Pass at least 1, and less than 2**31."
+        )
+    if not callable(function):
+        raise _C.argument_error(
+            "run_world", "function", "a callable", function, "Pass what ranks call."
+        )
+    return ranks
+
+
 def run_world(
     ranks: int, function: Callable[..., Any], *args: Any
 ) -> list[Any]:
@@ -80,6 +101,8 @@ def run_world(
     Raises:
         BaseException: the exception of the first rank that failed, with a note
             that names the rank. The other ranks end.
+        TypeError: if ``ranks`` is no integer, or ``function`` no function.
+        ValueError: if ``ranks`` is not positive.
         RuntimeError: if this process or thread is a rank already.
 
     Example::
@@ -93,6 +116,7 @@ def run_world(
     """
     import dtensor.as_torch  # noqa: F401
 
+    ranks = _checked_ranks(ranks, function)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         dist.init_process_group("dtensor")
         try:
@@ -128,10 +152,14 @@ def _run_threads(ranks: int, function: Callable[..., Any], args: tuple) -> list:
             _C.forget_world()
             worlds.set_rank_thread(False)
 
+    failure = None
     try:
         with _groups_per_thread():
             _C.run_ranks(ranks, run_rank)
-    except RuntimeError:
-        results.raise_failure()
-        raise
+    except RuntimeError as error:
+        failure = error
+    # Outside of `except`, so that a rank's exception has no other as its context.
+    results.raise_failure()
+    if failure is not None:
+        raise failure
     return results.values

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from dtensor import _C, worlds
@@ -109,6 +110,11 @@ class ExplicitRedistributionContext:
     def __init__(
         self, enable: bool = True, strict: bool = False, mode: str = "raise"
     ):
+        if not isinstance(mode, str):
+            raise _C.argument_error(
+                *("ExplicitRedistributionContext", "mode", "a str", mode),
+                'Pass "raise" or "warn".',
+            )
         if mode not in ("raise", "warn"):
             raise RuntimeError(
                 f"[ExplicitRedistributionContext] Invalid mode {mode}. "
@@ -151,8 +157,23 @@ def register_sharding(op: Any) -> Callable[[Callable], Callable]:
         ...     return [([Shard(0)], [Shard(0), Shard(0)])]
     """
 
+    overloads = op if isinstance(op, list) else [op]
+    for overload in overloads:
+        if not isinstance(overload, torch._ops.OpOverload):
+            raise _C.argument_error(
+                "register_sharding",
+                "op",
+                "an operator's overload",
+                overload,
+                "Pass one such as torch.ops.mylib.scale.default.",
+            )
+
     def register(function: Callable) -> Callable:
-        for overload in op if isinstance(op, list) else [op]:
+        if not callable(function):
+            raise _C.argument_error(
+                "register_sharding", "the rule", "a function", function, "Decorate one."
+            )
+        for overload in overloads:
             _C.register_sharding(overload.name(), function)
         return function
 

@@ -8,7 +8,7 @@ methods; no object has it as its type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,7 +45,15 @@ class _DTensorMeta(type(torch.Tensor)):
     def __call__(
         cls, local_tensor: torch.Tensor, spec: Any, *, requires_grad: bool = False
     ) -> torch.Tensor:
-        meta = spec.tensor_meta
+        meta = getattr(spec, "tensor_meta", None)
+        if meta is None:
+            raise _C.argument_error(
+                "DTensor",
+                "spec",
+                "a DTensorSpec with tensor_meta",
+                spec,
+                "Pass x._spec of another DTensor, or call from_local().",
+            )
         return _C.from_spec(
             local_tensor,
             spec.mesh,
@@ -251,7 +259,7 @@ def distribute_tensor(
         tensor([0., 1.])
     """
     mesh = current_mesh(device_mesh)
-    if placements is not None and len(placements) != mesh.ndim:
+    if isinstance(placements, Sized) and len(placements) != mesh.ndim:
         raise ValueError(
             "[distribute_tensor] `placements` must have the same length as "
             f"`device_mesh.ndim`! Found placements length: {len(placements)}, and "

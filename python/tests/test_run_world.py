@@ -51,7 +51,25 @@ def test_collectives_of_torch_distributed():
     assert [r[2] for r in results] == [2.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("error", [OwnError, KeyError, KeyboardInterrupt])
+class OwnValueError(ValueError):
+    pass
+
+
+class KeywordError(Exception):
+    """An exception that cannot be made again from its `args`."""
+
+    def __init__(self, text: str, *, code: int = 7):
+        super().__init__(text)
+        self.code = code
+
+
+ERRORS = [OwnError, OwnValueError, KeywordError, KeyError, KeyboardInterrupt]
+ERRORS += [IndexError, TypeError, ValueError, NotImplementedError, MemoryError]
+ERRORS += [AttributeError, AssertionError, RuntimeError, StopIteration, SystemExit]
+ERRORS += [GeneratorExit, OSError, torch.OutOfMemoryError, torch.linalg.LinAlgError]
+
+
+@pytest.mark.parametrize("error", ERRORS)
 def test_a_failing_rank_raises_its_own_type(error):
     def fail():
         if dist.get_rank() == 1:
@@ -60,7 +78,9 @@ def test_a_failing_rank_raises_its_own_type(error):
 
     with pytest.raises(error, match="rank 1 stops") as caught:
         dtensor.run_world(2, fail)
+    assert type(caught.value) is error
     assert caught.value.__notes__ == ["[run_world] raised by rank 1"]
+    assert caught.value.__context__ is None
     assert dtensor.run_world(2, gather) == [15.0, 15.0]
 
 
