@@ -107,7 +107,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
     return grad;
   }
   DTENSOR_CHECK_TYPE(
-      grad.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
+      grad.numel() <= 1 || at::get_dtensor_allow_implicit_replication() ||
           in_implicit_replication(),
       "[backward] the gradient of a DTensor, {}, is a plain tensor of shape "
       "{}. Pass backward() a DTensor, and return DTensors from hooks.",

@@ -73,9 +73,10 @@ def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
     local, *layout = _state(self)
     with torch.no_grad():
         result = rebuild(local.clone(), *layout)
+    memo[id(self)] = result
     if self.grad is not None:
         result.grad = copy.deepcopy(self.grad, memo)
-    memo[id(self)] = result
+    result.__dict__ = copy.deepcopy(self.__dict__, memo)
     return result
 
 

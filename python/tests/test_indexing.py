@@ -115,6 +115,23 @@ def test_wrong_keys_have_the_errors_of_plain_tensors(key):
     dtensor.run_world(2, check)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bound", [0, 1000])
+def test_a_mask_of_one_element(run, layout, bound):
+    def check():
+        x = distribute_tensor(FULL, init_device_mesh("cpu", (dist.get_world_size(),)), layout)
+        total = x.sum()
+        plain = FULL.sum()
+        selected = total[total > bound].full_tensor()
+        assert torch.equal(selected, plain[plain > bound])
+        y, expected = x.clone(), FULL.clone()
+        y[total > bound] = 3
+        expected[plain > bound] = 3
+        assert torch.equal(y.full_tensor(), expected)
+
+    run(check)
+
+
 def test_a_nested_list_warns_as_for_plain_tensors():
     def check():
         x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])

@@ -225,6 +225,7 @@ def test_saved_and_copied(run, weights_only):
     def check():
         x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)])
         parameter = nn.Parameter(x)
+        x.note, parameter.note = ["x"], ["parameter"]
         file = io.BytesIO()
         torch.save({"x": x, "parameter": parameter}, file)
         file.seek(0)
@@ -235,6 +236,8 @@ def test_saved_and_copied(run, weights_only):
             assert torch.equal(kept["x"].full_tensor(), FULL)
             assert type(kept["parameter"]) is nn.Parameter
             assert kept["parameter"].requires_grad
+        for name, kept in copied.items():
+            assert kept.note == [name] and kept.note is not x.note
         pickled = pickle.loads(pickle.dumps(x))
         assert torch.equal(pickled.to_local(), x.to_local())
         assert pickled.to_local().data_ptr() != x.to_local().data_ptr()

@@ -271,5 +271,18 @@ TEST(MaxWithIndex, GradientsAreThoseOfTheFullTensor) {
   }
 }
 
+TEST(Argmax, OfADtypeWithoutOrderThrowsOnRanksWithoutElementsToo) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto x =
+        distribute_tensor(at::ones({1, 4}, at::kBool), mesh, {Shard(0)});
+    for (const auto dim :
+         {std::optional<int64_t>(0), std::optional<int64_t>()}) {
+      EXPECT_THROW(at::argmax(x, dim), c10::Error);
+      EXPECT_THROW(at::argmin(x, dim), c10::Error);
+    }
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

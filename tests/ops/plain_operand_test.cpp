@@ -115,5 +115,31 @@ TEST(PlainOperand, IsRefusedBesideAShardAndWithAGradient) {
   });
 }
 
+TEST(PlainOperand, ATensorWithoutElementsIsEqualOnAllRanks) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(numbers({4, 3}, 1), mesh, {Shard(0)});
+    const auto rows = at::cat({x, at::empty({0, 3}, x.dtype())});
+    EXPECT_TRUE(same(numbers({4, 3}, 1), DTensor(rows).full_tensor()));
+    EXPECT_EQ(x.index_select(0, at::empty({0}, at::kLong)).size(0), 0);
+  });
+}
+
+// LibTorch's gradient of such a view consists of plain zeros.
+TEST(PlainOperand, GradientsPassAViewWithoutElementsThatWasWritten) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& layout : {Placement(Shard(1)), Placement(Replicate())}) {
+      const auto x = place(numbers({1, 5}, 1), mesh, {layout}).requires_grad_();
+      const auto y = x.clone();
+      const auto view = y.slice(0, 1);
+      view.mul_(2);
+      (y.sum() + view.sum()).backward();
+      const auto ones = at::ones({1, 5}, x.dtype());
+      EXPECT_TRUE(same(ones, DTensor(x.grad()).full_tensor()));
+    }
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

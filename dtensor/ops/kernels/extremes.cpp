@@ -11,6 +11,7 @@
 #include <ATen/ops/min.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <dtensor/comm/init_device_mesh.h>
@@ -125,6 +126,8 @@ Candidates find_along(
   if (shard.size(dim) == 0) {
     auto sizes = shard.sizes().vec();
     sizes[static_cast<size_t>(dim)] = 1;
+    // Throws for the same dtypes as on ranks with elements.
+    find_local(at::zeros(sizes, shard.options()), dim, greatest, by_place);
     best = search.nothing(sizes, shard);
   } else {
     const auto [values, places] = find_local(shard, dim, greatest, by_place);
@@ -165,6 +168,7 @@ find_place_of_all(const at::Tensor& shard, const Spec& spec, bool greatest) {
   const Search search{greatest};
   Candidates best;
   if (shard.numel() == 0) {
+    find_local(at::zeros({1}, shard.options()), 0, greatest, true); // may throw
     best = search.nothing({1}, shard);
   } else {
     const auto flat = shard.reshape({-1});

@@ -80,8 +80,10 @@ void check_same_on_ranks(
       beside);
 }
 
+// Returns true if a plain tensor counts as equal on all ranks: a number, or a
+// tensor without elements.
 bool means_same(const at::Tensor& plain) {
-  return plain.numel() == 1 || at::get_dtensor_allow_implicit_replication();
+  return plain.numel() <= 1 || at::get_dtensor_allow_implicit_replication();
 }
 
 // Returns true for plain tensors to place. Most calls have none.

@@ -40,8 +40,8 @@ bool any_holds_tensors(const std::vector<c10::Argument>& values) {
 }
 
 // Returns the layout of one of the operands; null if the operator needs the
-// DTensors themselves. A plain tensor of one element counts as equal on all
-// ranks.
+// DTensors themselves. A plain tensor of at most one element counts as equal on
+// all ranks.
 SpecPtr layout_of_replicated(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
@@ -49,7 +49,7 @@ SpecPtr layout_of_replicated(
   bool fits = like != nullptr && like->mesh().contains_this_rank();
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
     if (!is_dtensor(t)) {
-      fits &= t.numel() == 1 || at::get_dtensor_allow_implicit_replication();
+      fits &= t.numel() <= 1 || at::get_dtensor_allow_implicit_replication();
     } else if (fits) {
       const auto& meta = meta_of(t);
       check_owned_by_this_rank(info.name, *meta.spec);
