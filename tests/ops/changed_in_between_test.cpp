@@ -175,5 +175,18 @@ TEST(ChangedInBetween, LocalTensorsAndTheirDTensors) {
   });
 }
 
+TEST(ChangedInBetween, RanksWithoutElementsRefuseToo) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(at::ones({1}), mesh, Shard(0)).requires_grad_();
+    const auto index = place(at::zeros({4}, at::kLong), mesh, Replicate());
+    const auto between = x * 1;
+    const auto y = between.gather(0, index);
+    EXPECT_EQ(DTensor(y).placements()[0], Partial());
+    between.mul_(2);
+    EXPECT_THROW(y.sum().backward(), c10::Error);
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -243,7 +243,7 @@ TEST(FromLocalRunCheck, GradientsReachTheLocalTensors) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
     for (const auto& layout : {Placement(Replicate()), Placement(Shard(0))}) {
-      const auto leaf = at::full({2}, rank + 1.0, at::kDouble).requires_grad_();
+      const auto leaf = at::full({2}, rank + 1, at::kDouble).requires_grad_();
       const auto d =
           DTensor::from_local(leaf, mesh, {layout}, {.run_check = true});
       EXPECT_TRUE(d.requires_grad());

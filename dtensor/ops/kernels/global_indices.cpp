@@ -215,8 +215,14 @@ void detail::look_up_local(KernelArgs& args, const Decision& decision) {
     shape[static_cast<size_t>(shard.dim)] = is_elsewhere.numel();
     is_elsewhere = is_elsewhere.view(shape);
   }
-  auto& result = args.stack().back();
-  result = result.toTensor().masked_fill(is_elsewhere, 0);
+  auto result = args.stack().back().toTensor().masked_fill(is_elsewhere, 0);
+  if (shard.self.size(shard.dim) == 0 && shard.self.requires_grad() &&
+      args.op().schema().name() == "aten::gather") {
+    // As on other ranks, the backward pass fails if self was written meanwhile.
+    const auto nothing = shard.index.narrow(shard.dim, 0, 0);
+    result = result + shard.self.gather(shard.dim, nothing).sum();
+  }
+  args.stack().back() = std::move(result);
 }
 
 void detail::write_at_indices_local(
