@@ -395,13 +395,13 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
   dtensor/ops/kernels/picked_rows.cpp
-  dtensor/ops/kernels/picked_rows_impl.h
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/returned_rows.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
   dtensor/ops/kernels/scan.cpp
@@ -411,6 +411,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
   dtensor/ops/kernels/spatial.cpp
+  dtensor/ops/kernels/taken_rows_impl.h
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp

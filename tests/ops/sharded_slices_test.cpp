@@ -202,5 +202,136 @@ TEST(ShardedSelect, AWriteSumsTheRow) {
   });
 }
 
+// --- slice ------------------------------------------------------------------
+
+TEST(ShardedSlice, InEveryLayout) {
+  const auto x = numbers({11, 6, 3}, 1);
+  const auto turned = numbers({3, 6, 11}, 2).permute({2, 1, 0});
+  check_everywhere({
+      unary("rows", x, [](auto& t) { return t.slice(0, 2, 9); }),
+      unary("first", x, [](auto& t) { return t.slice(0, 0, 8); }),
+      unary("all but the first", x, [](auto& t) { return t.slice(0, 1); }),
+      unary("last", x, [](auto& t) { return t.slice(0, -7); }),
+      unary("few", x, [](auto& t) { return t.slice(0, 5, 6); }),
+      unary("none", x, [](auto& t) { return t.slice(0, 4, 4); }),
+      unary("every second", x, [](auto& t) { return t.slice(0, 0, 11, 2); }),
+      unary("every third", x, [](auto& t) { return t.slice(0, 1, 11, 3); }),
+      unary("a long step", x, [](auto& t) { return t.slice(0, 1, 11, 1000); }),
+      unary("columns", x, [](auto& t) { return t.narrow(1, 1, 4); }),
+      unary("not contiguous", turned, [](auto& t) { return t.slice(0, 3); }),
+      unary(
+          "of a slice",
+          x,
+          [](auto& t) { return t.slice(0, 1, 10, 2).slice(0, 1, 4); }),
+      unary(
+          "shifted",
+          x,
+          [](auto& t) { return t.slice(0, 1) - t.slice(0, 0, -1); }),
+      unary("squared", x, [](auto& t) { return t.slice(0, 3).pow(2); }),
+  });
+}
+
+// 8 rows of 4 numbers on 4 ranks: 2 rows each.
+TEST(ShardedSlice, MovesRowsThatChangeRanks) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {4});
+    const auto plain = numbers({8, 4}, 1);
+    const at::Tensor x = leaf(place(plain, mesh, {Shard(0)}));
+    Collectives collectives;
+    const auto expect = [&](const at::Tensor& y, const at::Tensor& truth) {
+      EXPECT_EQ(layout_of(y), "S(0)");
+      EXPECT_TRUE(at::equal(whole(y), truth));
+      collectives.take();
+    };
+    const auto half = x.slice(0, 0, 8, 2);
+    EXPECT_EQ(collectives.take(), "");
+    expect(half, plain.slice(0, 0, 8, 2));
+    // Ranks 1 to 3 send a row to the rank before.
+    const auto rest = x.slice(0, 1);
+    const auto sent = get_rank() > 0 ? 32 : 0;
+    EXPECT_EQ(collectives.take(), c10::str("all_to_all ", sent));
+    expect(rest, plain.slice(0, 1));
+    const at::Tensor grad = place(numbers({7, 4}, 2), mesh, {Shard(0)});
+    collectives.take();
+    const auto of_x = torch::autograd::grad({rest}, {x}, {grad})[0];
+    EXPECT_EQ(
+        collectives.take(), c10::str("all_to_all ", get_rank() < 3 ? 32 : 0));
+    EXPECT_EQ(layout_of(of_x), "S(0)");
+  });
+}
+
+// A slice of fewer rows than ranks is a sum, as a row is.
+TEST(ShardedSlice, OfFewRowsCommunicatesNothing) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {4});
+    const auto plain = numbers({8, 4}, 1);
+    const at::Tensor x = leaf(place(plain, mesh, {Shard(0)}));
+    Collectives collectives;
+    const auto y = x.slice(0, 3, 6);
+    EXPECT_EQ(layout_of(y), "P(sum)");
+    const auto ones = replicate_tensor(at::ones({3, 4}, at::kDouble), mesh);
+    collectives.take();
+    const auto grad = torch::autograd::grad({y}, {x}, {ones})[0];
+    EXPECT_EQ(collectives.take(), "");
+    EXPECT_EQ(layout_of(grad), "S(0)");
+    EXPECT_TRUE(at::equal(whole(y), plain.slice(0, 3, 6)));
+  });
+}
+
+// Gradients that all ranks have, or partial ones, end in shards.
+TEST(ShardedSlice, GradientsAreSharded) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto plain = numbers({8, 4}, 1);
+    const auto grad = numbers({6, 4}, 2);
+    auto truth = at::zeros_like(plain);
+    truth.slice(0, 1, 7).copy_(grad);
+    const at::Tensor x = leaf(place(plain, mesh, {Shard(0)}));
+    for (const auto& p :
+         {Shard(0), Shard(1), Replicate(), Partial(ReduceOp::kSum)}) {
+      const at::Tensor g = place(grad, mesh, {p});
+      Collectives collectives;
+      const auto got = torch::autograd::grad({x.slice(0, 1, 7)}, {x}, {g})[0];
+      EXPECT_EQ(layout_of(got), "S(0)") << p;
+      EXPECT_TRUE(at::equal(whole(got), truth)) << p;
+    }
+  });
+}
+
+TEST(ShardedSlice, OfHeads) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto plain = numbers({12, 4}, 1);
+    const at::Tensor x = leaf(place(plain, mesh, {Shard(0, 4)}));
+    const auto y = x.slice(0, 2, 11);
+    EXPECT_EQ(layout_of(y), "S(0)");
+    EXPECT_TRUE(at::equal(whole(y), plain.slice(0, 2, 11)));
+    const auto grad = torch::autograd::grad({y.pow(2).sum()}, {x})[0];
+    EXPECT_TRUE(
+        at::equal(whole(grad).slice(0, 2, 11), 2 * plain.slice(0, 2, 11)));
+  });
+}
+
+TEST(ShardedSlice, WritesReachTheTensor) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    auto truth = numbers({9, 4}, 1);
+    const at::Tensor x = place(truth, mesh, {Shard(0)}).clone();
+    x.slice(0, 1, 9, 2).mul_(2);
+    x.slice(0, 2).exp_();
+    x.slice(0, 4, 6).exp_();
+    const auto thirds = x.slice(0, 0, 9, 3); // one row of each rank: a view
+    thirds.neg_();
+    x.add_(1);
+    truth.slice(0, 1, 9, 2).mul_(2);
+    truth.slice(0, 2).exp_();
+    truth.slice(0, 4, 6).exp_();
+    truth.slice(0, 0, 9, 3).neg_();
+    truth.add_(1);
+    EXPECT_TRUE(at::equal(whole(x), truth));
+    EXPECT_TRUE(at::equal(whole(thirds), truth.slice(0, 0, 9, 3)));
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

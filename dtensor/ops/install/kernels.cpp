@@ -11,7 +11,6 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/install/fast_ops_impl.h>
-#include <dtensor/ops/kernels/picked_rows_impl.h>
 #include <dtensor/ops/path/dispatch_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
@@ -238,8 +237,8 @@ std::optional<torch::CppFunction> autograd_kernel(
   if (auto plain_gradient = plain_gradient_kernel(info)) {
     return plain_gradient;
   }
-  if (auto picking = picking_kernel(*info)) {
-    return picking;
+  if (auto viewing = viewing_kernel(*info)) {
+    return viewing;
   }
   if (may_take_plain_gradient(*info)) {
     return replicated_kernel(info, true, When::kForGradients);

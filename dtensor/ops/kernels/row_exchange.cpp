@@ -180,6 +180,117 @@ at::Tensor detail::sum_rows(
   return ExchangeRowsOfWindows::apply(needed_rows, exchange, /*gathers=*/false);
 }
 
+namespace {
+
+// Rows of a result that a rank has, and the first of them in its local tensor.
+struct HeldRows {
+  Interval rows;
+  int64_t local_begin;
+};
+
+std::vector<HeldRows> common_rows(const Intervals& held, Interval needed) {
+  std::vector<HeldRows> found;
+  int64_t before = 0; // rows of earlier intervals
+  for (const auto& interval : held) {
+    const auto rows = detail::overlap(interval, needed);
+    if (rows.size() > 0) {
+      found.push_back({rows, before + rows.begin - interval.begin});
+    }
+    before += interval.size();
+  }
+  return found;
+}
+
+int64_t count_rows(const std::vector<HeldRows>& parts) {
+  int64_t count = 0;
+  for (const auto& part : parts) {
+    count += part.rows.size();
+  }
+  return count;
+}
+
+// Returns these local rows, in one tensor.
+at::Tensor joined(
+    const at::Tensor& local,
+    int64_t dim,
+    const std::vector<HeldRows>& parts) {
+  std::vector<at::Tensor> tensors{local.narrow(dim, 0, 0)};
+  for (const auto& part : parts) {
+    tensors.push_back(local.narrow(dim, part.local_begin, part.rows.size()));
+  }
+  return at::cat(tensors, dim).contiguous();
+}
+
+// Returns the rows that arrive from the ranks, in the order of their positions.
+at::Tensor sorted_rows(
+    const std::vector<at::Tensor>& from_ranks,
+    const std::vector<std::vector<HeldRows>>& arriving,
+    int64_t dim) {
+  std::vector<std::pair<int64_t, at::Tensor>> parts; // by position
+  for (size_t peer = 0; peer < arriving.size(); ++peer) {
+    int64_t before = 0;
+    for (const auto& [rows, local_begin] : arriving[peer]) {
+      parts.emplace_back(
+          rows.begin, from_ranks[peer].narrow(dim, before, rows.size()));
+      before += rows.size();
+    }
+  }
+  std::ranges::sort(
+      parts, [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<at::Tensor> in_order{from_ranks[0].narrow(dim, 0, 0)};
+  for (auto& [position, part] : parts) {
+    in_order.push_back(std::move(part));
+  }
+  return at::cat(in_order, dim);
+}
+
+} // namespace
+
+bool detail::moves_rows(
+    const std::vector<Intervals>& held,
+    const std::vector<Interval>& needed) {
+  for (size_t from = 0; from < held.size(); ++from) {
+    for (size_t to = 0; to < needed.size(); ++to) {
+      if (from != to && !common_rows(held[from], needed[to]).empty()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+at::Tensor detail::move_rows(
+    const at::Tensor& rows,
+    int64_t dim,
+    const DeviceMesh& mesh,
+    int64_t mesh_dim,
+    const std::vector<Intervals>& held,
+    const std::vector<Interval>& needed) {
+  const auto self = static_cast<size_t>(mesh.get_local_rank(mesh_dim));
+  std::vector<std::vector<HeldRows>> arriving;
+  std::vector<at::Tensor> tensors;
+  std::vector<Sizes> shapes;
+  for (size_t peer = 0; peer < held.size(); ++peer) {
+    const bool is_other = peer != self;
+    const auto leaving = common_rows(held[self], needed[peer]);
+    tensors.push_back(
+        joined(rows, dim, is_other ? leaving : std::vector<HeldRows>()));
+    arriving.push_back(common_rows(held[peer], needed[self]));
+    shapes.emplace_back(rows.sizes());
+    shapes.back()[static_cast<size_t>(dim)] =
+        is_other ? count_rows(arriving.back()) : 0;
+  }
+  if (rows.is_meta()) {
+    for (size_t peer = 0; peer < shapes.size(); ++peer) {
+      tensors[peer] = at::empty(shapes[peer], rows.options());
+    }
+  } else if (moves_rows(held, needed)) {
+    tensors = get_group(mesh, mesh_dim).all_to_all(tensors, shapes);
+  }
+  tensors[self] = joined(rows, dim, arriving[self]);
+  return sorted_rows(tensors, arriving, dim);
+}
+
 detail::Halo detail::make_halo(
     const SpecPtr& layout,
     int64_t mesh_dim,

@@ -70,6 +70,24 @@ at::Tensor sum_rows(
     const at::Tensor& needed_rows,
     const RowExchangePtr& exchange);
 
+/// Gives each rank of a mesh dimension its rows of a result, along dimension
+/// `dim`, from the ranks that have them. Rank r has the rows `held[r]` of the
+/// result, in the order of its local tensor, and gets the rows `needed[r]` that
+/// some rank has. The result is a new tensor. One all_to_all, or none if no
+/// rank needs rows of another.
+at::Tensor move_rows(
+    const at::Tensor& rows,
+    int64_t dim,
+    const DeviceMesh& mesh,
+    int64_t mesh_dim,
+    const std::vector<Intervals>& held,
+    const std::vector<Interval>& needed);
+
+/// Returns true if move_rows() communicates.
+bool moves_rows(
+    const std::vector<Intervals>& held,
+    const std::vector<Interval>& needed);
+
 /// A dimension of space that the ranks of a mesh dimension share: the rows that
 /// the windows of each rank's results reach, and this rank's rows of padding
 /// before and behind them.

@@ -31,6 +31,14 @@ pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   return Pieces{count, size / count, mine.unit()};
 }
 
+bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+  const auto shardings = std::ranges::count_if(
+      input.spec->placements(),
+      [dim](const Placement& p) { return p.is_sharded(dim); });
+  const auto& p = input.placement(mesh_dim);
+  return shardings == 1 && p.is_shard() && p.dim() == dim;
+}
+
 Placement in_pieces(int64_t dim, int64_t count, const Pieces& like) {
   const auto sharding = count == 1 ? Shard(dim) : StridedShard(dim, count);
   return sharding.with_unit(like.unit);

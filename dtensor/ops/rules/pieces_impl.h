@@ -25,6 +25,10 @@ struct Pieces {
 std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
+/// Returns true if this mesh dimension alone shards `dim` of `input`, as a
+/// Shard: each rank has one range of rows.
+bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim);
+
 /// Returns the placement of dimension `dim` as `count` blocks like these.
 Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
 
