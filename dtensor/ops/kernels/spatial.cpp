@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pooling, upsampling and padding of a picture of which each rank has a part.
+// Pooling, upsampling and padding of a picture of which each rank has a part,
+// and roll and flip, which move its rows.
 //
 // To pool, a rank gathers the rows that its windows reach, from a row at which
 // a window would begin. It then runs the operator with the padding of the call,
@@ -9,10 +10,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -232,6 +237,137 @@ LocalKernel detail::pad_local(int64_t space, bool reflects) {
   return boxed([space, reflects](KernelArgs& args, const Decision& decision) {
     pad(args, decision, space, reflects);
   });
+}
+
+// To move rows, ranks exchange them by their positions in the result.
+
+namespace {
+
+using Ranks = std::vector<Interval>; // a range of rows for each rank
+
+// Returns the ranges of positions of `ranges`, which are moved by `shift` in a
+// dimension of `size`. A range may continue at the begin of the dimension.
+std::vector<Intervals>
+rolled(const Ranks& ranges, int64_t shift, int64_t size) {
+  std::vector<Intervals> lists;
+  for (const auto& rows : ranges) {
+    const Interval moved{rows.begin + shift, rows.end + shift};
+    const auto wraps = std::clamp(size, moved.begin, moved.end);
+    lists.push_back(
+        {Interval{moved.begin, wraps},
+         Interval{wraps - size, moved.end - size}});
+  }
+  return lists;
+}
+
+// Returns the ranges of positions of `ranges` in a dimension that is reversed.
+std::vector<Intervals> flipped(const Ranks& ranges, int64_t size) {
+  std::vector<Intervals> lists;
+  for (const auto& rows : ranges) {
+    lists.push_back({Interval{size - rows.end, size - rows.begin}});
+  }
+  return lists;
+}
+
+std::vector<Intervals> one_range_each(const Ranks& ranges) {
+  std::vector<Intervals> lists;
+  for (const auto& rows : ranges) {
+    lists.push_back({rows});
+  }
+  return lists;
+}
+
+// Calls `f` with each mesh dimension that shards `layout`, the tensor
+// dimension, and the ranks' ranges of its rows.
+void for_ranges(
+    const SpecPtr& layout,
+    const std::function<void(int64_t mesh_dim, int64_t dim, const Ranks&)>& f) {
+  detail::for_sharded_space(layout, layout->dim(), [&](int64_t m, int64_t dim) {
+    f(m, dim, detail::rows_of_ranks(*layout, m));
+  });
+}
+
+at::Tensor in_result_order(const at::Tensor& t, const Decision& decision) {
+  return detail::in_memory_order(t, decision.outputs[0]->strides());
+}
+
+} // namespace
+
+void detail::roll_local(KernelArgs& args, const Decision& decision) {
+  const auto& layout = decision.inputs[0];
+  auto result = args.tensor("self");
+  const auto shifts = args.at("shifts").toIntVector();
+  const auto dims = args.at("dims").toIntVector();
+  if (shifts.size() != dims.size()) {
+    args.run_operator(); // throws
+    return;
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const auto dim = c10::maybe_wrap_dim(dims[i], layout->dim());
+    const auto size = layout->sizes()[static_cast<size_t>(dim)];
+    if (!layout->is_sharded(dim)) {
+      result = result.roll(shifts[i], dim);
+      continue;
+    }
+    for_ranges(layout, [&](int64_t m, int64_t d, const Ranks& ranges) {
+      if (d == dim && size > 0) {
+        const auto shift = (shifts[i] % size + size) % size;
+        result = move_rows(
+            result, d, layout->mesh(), m, rolled(ranges, shift, size), ranges);
+      }
+    });
+  }
+  args.returns(in_result_order(result, decision));
+}
+
+void detail::flip_local(KernelArgs& args, const Decision& decision) {
+  const auto& layout = decision.inputs[0];
+  std::vector<bool> flips(static_cast<size_t>(layout->dim()), false);
+  for (const auto dim : args.at("dims").toIntVector()) {
+    flips[static_cast<size_t>(c10::maybe_wrap_dim(dim, layout->dim()))] = true;
+  }
+  args.run_operator();
+  auto result = args.stack().back().toTensor();
+  for_ranges(layout, [&](int64_t m, int64_t dim, const Ranks& ranges) {
+    if (flips[static_cast<size_t>(dim)]) {
+      const auto size = layout->sizes()[static_cast<size_t>(dim)];
+      result = move_rows(
+          result, dim, layout->mesh(), m, flipped(ranges, size), ranges);
+    }
+  });
+  args.stack().back() = in_result_order(result, decision);
+}
+
+void detail::constant_pad_local(KernelArgs& args, const Decision& decision) {
+  const auto& layout = decision.inputs[0];
+  auto input = args.tensor("self");
+  auto pads = args.at("pad").toIntVector(); // of the last dimension first
+  for_ranges(layout, [&](int64_t m, int64_t dim, const Ranks& ranges) {
+    const auto place = static_cast<size_t>(2 * (layout->dim() - 1 - dim));
+    if (place >= pads.size() || (pads[place] == 0 && pads[place + 1] == 0)) {
+      return;
+    }
+    const auto before = pads[place];
+    const auto size = layout->sizes()[static_cast<size_t>(dim)];
+    const auto results = rows_of_ranks(*decision.outputs[0], m);
+    Ranks needed;
+    for (const auto& [begin, end] : results) {
+      needed.push_back(
+          {std::clamp<int64_t>(begin - before, 0, size),
+           std::clamp<int64_t>(end - before, 0, size)});
+    }
+    input = move_rows(
+        input, dim, layout->mesh(), m, one_range_each(ranges), needed);
+    const auto rank = static_cast<size_t>(layout->mesh().get_local_rank(m));
+    const auto& own = results[rank];
+    pads[place] = std::clamp<int64_t>(before, own.begin, own.end) - own.begin;
+    pads[place + 1] = own.size() - needed[rank].size() - pads[place];
+  });
+  args.set("self", input);
+  args.set("pad", std::move(pads));
+  args.run_operator();
+  args.stack().back() =
+      in_result_order(args.stack().back().toTensor(), decision);
 }
 
 } // namespace dtensor

@@ -9,11 +9,13 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 namespace dtensor {
 namespace {
 
 using detail::add_common_partial;
+using detail::has_ranges;
 using detail::in_pieces;
 using detail::Pieces;
 using detail::pieces_of;
@@ -158,9 +160,8 @@ void localize_split(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(index, sizes);
 }
 
-// Returns the strategies of pad. Padding with zeros keeps a sum; any other
-// number would be added once per rank.
-Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
+// Returns the map of pad, which keeps the dimensions that it does not pad.
+DimMap pad_map(const OpCall& call) {
   const auto pad = call.ints_arg("pad");
   auto map = identity_map(call.inputs[0].dim());
   for (size_t i = 0; i < pad.size(); ++i) {
@@ -168,12 +169,42 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
       map[map.size() - 1 - i / 2] = -1;
     }
   }
+  return map;
+}
+
+// Returns the strategies of pad. Padding with zeros keeps a sum; any other
+// number would be added once per rank. Along a sharded dimension, ranks
+// exchange rows, and pad their rows of the result.
+Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto map = pad_map(call);
   auto strategies = move_strategies(call, mesh_dim, map);
   if (call.inputs[0].placement(mesh_dim).is_partial() &&
       !call.arg("value").toScalar().equal(0)) {
     strategies.pop_back();
   }
+  const auto& self = call.inputs[0];
+  for (size_t d = 0; d < map.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    if (map[d] < 0 && has_ranges(self, mesh_dim, dim) &&
+        call.outputs[0].sizes[d] >= call.mesh.size(mesh_dim)) {
+      strategies.push_back({{Shard(dim)}, {self.placement(mesh_dim)}});
+    }
+  }
   return strategies;
+}
+
+// Marks calls that the operator itself can run.
+void note_padded_rows(const OpCall& call, Decision& decision) {
+  const auto& self = decision.layout_of(call, 0);
+  const auto map = pad_map(call);
+  decision.is_plain_call = true;
+  for (size_t d = 0; d < map.size(); ++d) {
+    decision.is_plain_call &=
+        map[d] >= 0 || !self.is_sharded(static_cast<int64_t>(d));
+  }
+  if (!decision.is_plain_call) {
+    detail::keep_layout(call, decision, 0);
+  }
 }
 
 } // namespace
@@ -192,7 +223,10 @@ DTENSOR_RULES(concat) {
   for (const auto* name : {"split_with_sizes", "unsafe_split_with_sizes"}) {
     rules.dim_rule(name, split_rule).with_localize(localize_split);
   }
-  rules.dim_rule("constant_pad_nd", pad_rule).scalar_values();
+  rules.dim_rule("constant_pad_nd", pad_rule)
+      .with_localize(note_padded_rows)
+      .with_local_kernel(detail::boxed(detail::constant_pad_local))
+      .scalar_values();
 }
 
 } // namespace dtensor

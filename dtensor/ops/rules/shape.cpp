@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that move, add, drop or repeat complete dimensions: each is a map
-// of dimensions.
+// of dimensions. To roll or flip a sharded dimension, ranks exchange rows.
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pieces_impl.h>
 
 #include <c10/core/WrapDimMinimal.h>
 
@@ -133,15 +135,42 @@ DimMap without_dims(const OpCall& call, std::string_view dims_arg) {
   return map;
 }
 
-DimMap flip_map(const OpCall& call) {
-  return without_dims(call, "dims");
+// Returns the strategies of an operator that moves the rows of dimensions
+// "dims". The rows may be sharded.
+Strategies moved_rows(const OpCall& call, int64_t mesh_dim) {
+  const auto map = without_dims(call, "dims");
+  auto strategies = move_strategies(call, mesh_dim, map);
+  const auto& self = call.inputs[0];
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (map[static_cast<size_t>(d)] < 0 &&
+        detail::has_ranges(self, mesh_dim, d)) {
+      const auto& now = self.placement(mesh_dim);
+      strategies.push_back({{now}, {now}});
+    }
+  }
+  return strategies;
 }
 
-// Returns the map of roll. Without dims the flattened tensor is rolled.
-DimMap roll_map(const OpCall& call) {
+// Returns the strategies of roll. Without dims the flattened tensor is rolled.
+Strategies roll_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = static_cast<size_t>(call.inputs[0].dim());
-  return call.ints_arg("dims").empty() ? DimMap(ndim, -1)
-                                       : without_dims(call, "dims");
+  return call.ints_arg("dims").empty()
+      ? move_strategies(call, mesh_dim, DimMap(ndim, -1))
+      : moved_rows(call, mesh_dim);
+}
+
+// Marks calls that the operator itself can run.
+void note_moved_rows(const OpCall& call, Decision& decision) {
+  const auto& self = decision.layout_of(call, 0);
+  const auto map = without_dims(call, "dims");
+  decision.is_plain_call = true;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    decision.is_plain_call &=
+        map[static_cast<size_t>(d)] >= 0 || !self.is_sharded(d);
+  }
+  if (!decision.is_plain_call) {
+    detail::keep_layout(call, decision, 0);
+  }
 }
 
 // Returns the map of unfold; the windows are a new last dimension.
@@ -197,8 +226,14 @@ DTENSOR_RULES(shape) {
       .with_traits({.size_arg = "size"});
   rules.dim_rule("repeat", mapped(repeat_map))
       .with_traits({.gradient_from_sizes_only = true});
-  rules.dim_rule("flip", mapped(flip_map)).with_meta(like_first_input);
-  rules.dim_rule("roll", mapped(roll_map)).with_meta(like_first_input);
+  rules.dim_rule("flip", moved_rows)
+      .with_meta(like_first_input)
+      .with_localize(note_moved_rows)
+      .with_local_kernel(detail::boxed(detail::flip_local));
+  rules.dim_rule("roll", roll_rule)
+      .with_meta(like_first_input)
+      .with_localize(note_moved_rows)
+      .with_local_kernel(detail::boxed(detail::roll_local));
   rules.dim_rule("unfold", mapped(unfold_map));
   rules.dim_rule("diagonal", mapped(diagonal_map));
   rules.dim_rule("diagonal_copy", mapped(diagonal_map));
