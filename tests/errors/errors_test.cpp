@@ -714,6 +714,18 @@ const std::map<std::string, Provocation>& provocations() {
          rows(mesh).index_put_(
              {at::indexing::Slice(), index}, ones({2, 1}, mesh));
        }},
+      {"more indices than dimensions",
+       [](const DeviceMesh& mesh) {
+         const at::Tensor index =
+             distribute_tensor(at::zeros({1}, at::kLong), mesh, {Replicate()});
+         rows(mesh).index_put_(
+             {at::indexing::Slice(), at::indexing::Slice(), index},
+             ones({1}, mesh));
+       }},
+      {"a mask of another shape",
+       [](const DeviceMesh& mesh) {
+         rows(mesh).index_put_({ones({3}, mesh) > 0}, ones({1}, mesh));
+       }},
       {"a normalization of a vector",
        [](const DeviceMesh& mesh) {
          at::batch_norm(

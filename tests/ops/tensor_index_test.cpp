@@ -511,6 +511,29 @@ TEST(TensorIndex, GathersTheMaskAlone) {
   });
 }
 
+// A mask of 5 elements on 3 ranks has shards of the sizes of 6 elements' first
+// shards.
+TEST(TensorIndex, RefusesIndicesOfOtherShapes) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    const auto x = place(numbers({6}, 1), mesh, {Shard(0)});
+    const auto one = place(numbers({}, 2), mesh, {Replicate()});
+    const at::Tensor mask = distribute_tensor(
+        at::ones({5}, at::kBool), mesh, {Shard(0)}, std::nullopt);
+    EXPECT_EQ(
+        error_of([&] { put_at(x, {mask}, one); }),
+        "[aten::index_put] a mask of shape [5] cannot select from dimensions "
+        "of f64[6] on (tp=3): S(0) from 0 on. Pass a mask of their shape.");
+    const auto i = place(ints({0}), mesh, {Replicate()});
+    EXPECT_EQ(
+        error_of([&] {
+          put_at(x, {kAll, i}, one);
+        }),
+        "[aten::index_put] the indices take more dimensions than f64[6] on "
+        "(tp=3): S(0) has. Pass at most one index for each dimension.");
+  });
+}
+
 TEST(TensorIndex, RefusesValuesThatDoNotFitAMask) {
   const auto plain = numbers({4, 3}, 1);
   const auto mask = at::tensor({1, 0, 1, 0}, at::kInt).to(at::kBool);

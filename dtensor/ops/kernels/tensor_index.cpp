@@ -86,17 +86,19 @@ void check_range(const std::vector<at::Tensor>& indices, SizesRef sizes) {
 // The operand "self" and the indices of a call. The indices of sharded
 // dimensions are local.
 struct IndexedShards {
+  const Spec& layout;
   at::Tensor self;
   std::vector<at::Tensor> indices; // 0 for elements of other ranks
   at::Tensor elsewhere;            // true for them; broadcasts to the indices
 
-  IndexedShards(const KernelArgs& args, const Spec& layout)
-      : self(args.tensor("self")),
+  IndexedShards(const KernelArgs& args, const Spec& of_self)
+      : layout(of_self),
+        self(args.tensor("self")),
         indices(indices_by_dim(args.at("indices"))) {
     check_range(indices, layout.sizes());
     for (size_t d = 0; d < indices.size(); ++d) {
-      if (is_sharded(layout, d)) {
-        localize(layout, d);
+      if (is_sharded(d)) {
+        localize(d);
       }
     }
   }
@@ -122,11 +124,11 @@ struct IndexedShards {
     return sizes;
   }
 
-  // Returns self with a row of zeros in each empty dimension that is indexed.
+  // Returns self with a row of zeros in each dimension of an empty shard.
   at::Tensor with_rows() const {
     auto padded = self;
     for (int64_t d = 0; d < self.dim(); ++d) {
-      if (is_indexed(static_cast<size_t>(d)) && self.size(d) == 0) {
+      if (is_sharded(static_cast<size_t>(d)) && self.size(d) == 0) {
         auto sizes = padded.sizes().vec();
         sizes[static_cast<size_t>(d)] = 1;
         padded = at::cat({padded, at::zeros(sizes, self.options())}, d);
@@ -139,11 +141,11 @@ struct IndexedShards {
   bool is_indexed(size_t d) const {
     return d < indices.size() && indices[d].defined();
   }
-  bool is_sharded(const Spec& layout, size_t d) const {
+  bool is_sharded(size_t d) const {
     return is_indexed(d) && layout.is_sharded(static_cast<int64_t>(d));
   }
 
-  void localize(const Spec& layout, size_t d) {
+  void localize(size_t d) {
     auto& index = indices[d];
     const auto size = layout.sizes()[d];
     const auto global = at::where(index.lt(0), index + size, index);

@@ -4,6 +4,7 @@
 #include <dtensor/ops/rules/tensor_index_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
@@ -35,6 +36,34 @@ struct Indexed {
     return size;
   }
 };
+
+// Checks that x has the dimensions that the indices take, and masks of their
+// sizes. Shards of a mask could fit the local shards of x.
+void check_indices(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  size_t end = 0;
+  for (const c10::IValue& item : call.arg("indices").toListRef()) {
+    const bool is_given = item.isTensor() && item.toTensor().defined();
+    const auto begin = end;
+    const bool by_mask = is_given && detail::is_mask(item.toTensor());
+    end += by_mask ? item.toTensor().sizes().size() : 1;
+    DTENSOR_CHECK_INDEX(
+        end <= self.sizes().size(),
+        "[{}] the indices take more dimensions than {} has. Pass at most one "
+        "index for each dimension.",
+        call.name(),
+        self);
+    DTENSOR_CHECK_INDEX(
+        !by_mask ||
+            self.sizes().slice(begin, end - begin) == item.toTensor().sizes(),
+        "[{}] a mask of shape {} cannot select from dimensions of {} from {} "
+        "on. Pass a mask of their shape.",
+        call.name(),
+        item.toTensor().sizes(),
+        self,
+        begin);
+  }
+}
 
 // Marks the dims that indices take, in argument order.
 void mark_indexed(const OpCall& call, Indexed& x) {
@@ -214,6 +243,7 @@ Strategies detail::index_strategies(const OpCall& call, int64_t mesh_dim) {
 }
 
 std::vector<OutputMeta> detail::index_put_meta(const OpCall& call) {
+  check_indices(call);
   check_values(call);
   return like_first_input(call);
 }

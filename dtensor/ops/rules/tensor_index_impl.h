@@ -14,8 +14,9 @@ Strategies index_strategies(const OpCall& call, int64_t mesh_dim);
 
 /// Rule of index_put and _index_put_impl.
 Strategies index_put_strategies(const OpCall& call, int64_t mesh_dim);
-/// Returns the shape of the written tensor. Throws RuntimeError if the values
-/// do not fit the elements that the indices select.
+/// Returns the shape of the written tensor. Throws IndexError if the indices do
+/// not fit the tensor, and RuntimeError if the values do not fit the elements
+/// that the indices select.
 std::vector<OutputMeta> index_put_meta(const OpCall& call);
 
 /// Marks calls that the operator itself can run, because no indexed dimension
