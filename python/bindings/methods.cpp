@@ -64,13 +64,14 @@ std::optional<Placements> grad_placements(
   return to_optional_placements(arguments[0]);
 }
 
-/// Returns the local tensor. Releases the GIL only for an asynchronous
-/// redistribution, which it waits for: that takes longer than the rest.
+/// Returns the local tensor. Releases the GIL, and turns LibTorch's warnings
+/// into Python's, only to wait for an asynchronous redistribution. Otherwise no
+/// operator runs, so that nothing waits or warns.
 at::Tensor local_of(
     const DTensor& tensor,
     const std::optional<Placements>& grad_placements = std::nullopt) {
   const auto get = [&] { return tensor.to_local(grad_placements); };
-  return is_pending(tensor) ? without_gil(get) : with_gil(get);
+  return is_pending(tensor) ? without_gil(get) : get();
 }
 
 PyObject* to_local(
