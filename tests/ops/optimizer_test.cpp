@@ -331,12 +331,12 @@ TEST(Optimizer, FusedStepsRedistributeGradients) {
   }
 }
 
-TEST(Optimizer, AFusedStepThatUnscalesKeepsGradientsWhereTheyAre) {
+TEST(Optimizer, FusedStepsUnscaleGradientsInTheirLayouts) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto step = [&](const Placement& of_gradient, double scale) {
-      const auto p = place(at::ones({4}), mesh, Replicate());
-      const auto gradient = place(at::ones({4}), mesh, of_gradient);
+    for (const auto& of_gradient : {Partial(), Shard(0), Replicate()}) {
+      const auto p = place(at::ones({3}), mesh, Replicate());
+      const auto gradient = place(at::full({3}, 8.0f), mesh, of_gradient);
       at::_fused_sgd_(
           {p},
           {gradient},
@@ -348,20 +348,59 @@ TEST(Optimizer, AFusedStepThatUnscalesKeepsGradientsWhereTheyAre) {
           /*nesterov=*/false,
           /*maximize=*/false,
           /*is_first_step=*/true,
-          at::scalar_tensor(scale),
-          at::zeros({}));
-      return full(gradient);
+          /*grad_scale=*/at::scalar_tensor(4.0),
+          /*found_inf=*/at::zeros({}));
+      EXPECT_TRUE(at::equal(full(p), at::full({3}, -1.0f)));
+      EXPECT_TRUE(at::equal(full(gradient), at::full({3}, 2.0f)));
+      EXPECT_EQ(DTensor(gradient).placements()[0], of_gradient);
+    }
+  });
+}
+
+TEST(Optimizer, StatesHaveTheLayoutOfTheParameter) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto step = [&](const Placement& of_momentum) {
+      const auto p = place(at::ones({4}), mesh, Shard(0));
+      at::_fused_sgd_(
+          {p},
+          {place(at::ones({4}), mesh, Shard(0))},
+          {place(at::ones({4}), mesh, of_momentum)},
+          /*weight_decay=*/0,
+          /*momentum=*/0.9,
+          /*lr=*/1.0,
+          /*dampening=*/0,
+          /*nesterov=*/false,
+          /*maximize=*/false,
+          /*is_first_step=*/false);
     };
-    EXPECT_TRUE(at::equal(step(Replicate(), 4), at::full({4}, 0.25)));
     EXPECT_THAT(
-        error_of([&] { step(Partial(), 4); }),
+        error_of([&] { step(Partial()); }),
         ::testing::HasSubstr(
             "[aten::_fused_sgd_] cannot update a partial tensor"));
     EXPECT_THAT(
-        error_of([&] { step(Shard(0), 4); }),
+        error_of([&] { step(Replicate()); }),
         ::testing::HasSubstr(
-            "[aten::_fused_sgd_] a parameter and its state or scaled gradient "
-            "differ in layout"));
+            "[aten::_fused_sgd_] a parameter and its state differ in layout"));
+  });
+}
+
+// Both terms of the sum are finite, in Half.
+TEST(Optimizer, AnInfiniteSumOfFiniteTermsIsFound) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const float term : {40000.0f, 2.0f}) {
+      const auto gradient = DTensor::from_local(
+          at::full({3}, term, at::kHalf), mesh, {Partial()});
+      const auto found = at::zeros({1});
+      at::_amp_foreach_non_finite_check_and_unscale_(
+          {gradient}, found, at::full({1}, 0.5f));
+      EXPECT_EQ(found.item<float>(), term > 2 ? 1 : 0);
+      if (term == 2) {
+        EXPECT_EQ(DTensor(gradient).placements()[0], Partial());
+        EXPECT_TRUE(at::equal(full(gradient), at::full({3}, 2.0, at::kHalf)));
+      }
+    }
   });
 }
 

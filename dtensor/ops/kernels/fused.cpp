@@ -57,29 +57,50 @@ at::Tensor local_beside(
   DTENSOR_CHECK(
       spec->placements() == self->placements() ||
           (t.numel() == 1 && spec->is_replicated()),
-      "[{}] a parameter and its state or scaled gradient differ in layout: {} "
-      "and {}. Make the state with zeros_like(parameter), or redistribute the "
-      "gradient to the parameter's layout first.",
+      "[{}] a parameter and its state differ in layout: {} and {}. Make the "
+      "state with zeros_like(parameter).",
       where,
       *self,
       *spec);
   return local_of(t);
 }
 
-// Returns the local gradient in the layout of its parameter.
-at::Tensor local_gradient(
-    const std::string& where,
-    const at::Tensor& t,
-    const SpecPtr& self) {
-  if (!is_dtensor(t)) {
-    return local_beside(where, t, self);
+// A gradient that an operator gets in another layout.
+struct MovedGradient {
+  at::Tensor gradient;
+  at::Tensor local;
+  SpecPtr layout; // of `local`
+};
+
+// Gradients of an operator that are not in the layout that it needs.
+class Gradients {
+ public:
+  // Returns the local gradient in the layout of its parameter.
+  at::Tensor
+  local(const std::string& where, const at::Tensor& t, PlacementsRef wanted) {
+    const auto& spec = spec_of(t);
+    check_owned_by_this_rank(where, *spec);
+    if (spec->placements() == wanted) {
+      return local_of(t);
+    }
+    before_redistributing(where, "grads", spec, wanted);
+    const auto layout = spec->with_placements(wanted);
+    moved_.push_back(
+        {t, redistribute_local(local_of(t), spec, layout), layout});
+    return moved_.back().local;
   }
-  const auto& spec = spec_of(t);
-  check_owned_by_this_rank(where, *spec);
-  before_redistributing(where, "grads", spec, self->placements());
-  return redistribute_local(
-      local_of(t), spec, spec->with_placements(self->placements()));
-}
+
+  // Writes the changed gradients back.
+  void write_back() const {
+    for (const auto& m : moved_) {
+      local_of(m.gradient)
+          .copy_(redistribute_local(m.local, m.layout, spec_of(m.gradient)));
+    }
+  }
+
+ private:
+  std::vector<MovedGradient> moved_;
+};
 
 // Returns true if every list has a plain tensor at the index: in the scope
 // implicit_replication, plain parameters are updated beside DTensors.
@@ -94,15 +115,14 @@ bool is_plain_update(c10::ArrayRef<c10::IValue> args, size_t index) {
          });
 }
 
-// Returns true if a step writes the unscaled gradients back, each into the
-// tensor that it was given.
+// Returns true if a step also unscales the gradients, in place.
 bool unscales(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
   const auto index = op.schema().argumentIndexWithName("grad_scale");
   return index && !args[static_cast<size_t>(*index)].isNone();
 }
 
-// Runs the operator on the local tensors, which it updates.
-void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+// Runs a step on the local tensors, which it updates.
+void step(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& where = op.schema().name();
   const auto num_args = op.schema().arguments().size();
   const auto base = stack->size() - num_args;
@@ -112,17 +132,18 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         is_plain_update(last_args(*stack, num_args), specs.size());
     specs.push_back(plain ? nullptr : checked_spec(where, t));
   }
-  const bool may_move = !unscales(op, last_args(*stack, num_args));
+  Gradients gradients;
+  const bool writes_gradients = unscales(op, last_args(*stack, num_args));
   for (size_t arg = 0; arg < num_args; ++arg) {
     auto& value = (*stack)[base + arg];
     if (value.isTensorList()) {
-      const bool moves =
-          may_move && op.schema().arguments()[arg].name() == "grads";
-      const auto local = moves ? local_gradient : local_beside;
+      const bool is_gradients = op.schema().arguments()[arg].name() == "grads";
       auto list = value.toTensorVector();
       for (size_t i = 0; i < list.size(); ++i) {
         if (specs[i] != nullptr) {
-          list[i] = local(where, list[i], specs[i]);
+          list[i] = is_gradients && is_dtensor(list[i])
+              ? gradients.local(where, list[i], specs[i]->placements())
+              : local_beside(where, list[i], specs[i]);
         }
       }
       value = std::move(list);
@@ -131,6 +152,9 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
   }
   op.callBoxed(stack);
+  if (writes_gradients) {
+    gradients.write_back();
+  }
 }
 
 // Replaces `found` by its maximum over all ranks of the mesh.
@@ -143,15 +167,28 @@ void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
 }
 
 // Unscales gradients and agrees on found_inf: a rank with finite shards skips
-// the step if another rank's shards are not finite. Gradients may be on several
-// meshes, for example if part of the model is sharded along a second dimension.
+// the step if another rank's shards are not finite. Sums over ranks are checked
+// as sums, since finite terms may overflow. Gradients may be on several meshes,
+// for example if part of the model is sharded along a second dimension.
 void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto base = stack->size() - op.schema().arguments().size();
-  const auto gradients = (*stack)[base].toTensorVector();
+  const auto all = (*stack)[base].toTensorVector();
   const auto found = local_scalar((*stack)[base + 1].toTensor());
-  on_locals(op, stack);
+  Gradients gradients;
+  auto locals = all;
+  for (auto& t : locals) {
+    if (is_dtensor(t)) {
+      t = gradients.local(
+          op.schema().name(), t, without_partial(spec_of(t)->placements()));
+    }
+  }
+  (*stack)[base] = std::move(locals);
+  (*stack)[base + 1] = found;
+  (*stack)[base + 2] = local_scalar((*stack)[base + 2].toTensor());
+  op.callBoxed(stack);
+  gradients.write_back();
   std::vector<DeviceMesh> meshes;
-  for (const auto& gradient : gradients) {
+  for (const auto& gradient : all) {
     if (!is_dtensor(gradient)) {
       continue; // equal on all ranks
     }
@@ -175,7 +212,7 @@ DTENSOR_RULES(fused) {
         "_fused_adamw_.tensor_lr",
         "_fused_sgd_",
         "_fused_sgd_.tensor_lr"}) {
-    rules.kernel(name, on_locals);
+    rules.kernel(name, step);
   }
   for (const auto* name :
        {"_fused_adagrad",
