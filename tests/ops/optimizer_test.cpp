@@ -392,7 +392,7 @@ TEST(Optimizer, AnInfiniteSumOfFiniteTermsIsFound) {
     for (const float term : {40000.0f, 2.0f}) {
       const auto gradient = DTensor::from_local(
           at::full({3}, term, at::kHalf), mesh, {Partial()});
-      const auto found = at::zeros({1});
+      auto found = at::zeros({1});
       at::_amp_foreach_non_finite_check_and_unscale_(
           {gradient}, found, at::full({1}, 0.5f));
       EXPECT_EQ(found.item<float>(), term > 2 ? 1 : 0);
