@@ -386,6 +386,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/fused.cpp
   dtensor/ops/kernels/global_indices.cpp
   dtensor/ops/kernels/global_indices_impl.h
+  dtensor/ops/kernels/index_kernels_impl.h
   dtensor/ops/kernels/kernel_args_impl.h
   dtensor/ops/kernels/linalg.cpp
   dtensor/ops/kernels/local_kernels_impl.h

@@ -62,7 +62,7 @@ ROOMS = {
     "dtensor/ops/rules/": re.compile(
         r"dtensor/(error\.h|layout/\w+\.h|ops/rules/\w+\.h|"
         r"ops/(dim_map|einsum|families_impl|op_call|registry|shard_cost_impl|strategy|traits)\.h|"
-        r"ops/kernels/local_kernels_impl\.h)|"
+        r"ops/kernels/(local|index)_kernels_impl\.h)|"
         r"c10/(core|util)/\w+\.h|ATen/core/\w+\.h|ATen/ExpandUtils\.h|\w+"
     ),
     "dtensor/ops/boundary/": re.compile(

@@ -11,8 +11,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <dtensor/layout/intervals_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/kernels/over_shards_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 

@@ -142,20 +142,6 @@ LocalKernelFunction selection_local;
 /// median and nanmedian without a dimension.
 LocalKernelFunction median_local;
 
-/// Look up elements at indices of a dimension of which this rank has some. The
-/// result has zeros for the elements of other ranks.
-LocalKernelFunction look_up_local;
-/// Writes elements at indices of a dimension of which this rank has some.
-LocalKernelFunction write_at_indices_local;
-
-/// Look up x[i, :, j], and write x[i, :, j] = values, where x is sharded along
-/// indexed dimensions. Indices and masks are global. A lookup has zeros for the
-/// elements of other ranks.
-LocalKernelFunction look_up_tensor_index_local;
-LocalKernelFunction write_tensor_index_local;
-/// Returns true for an index that selects where it is true.
-bool is_mask(const at::Tensor& index);
-
 /// Compute scans. Along a sharded dimension, each rank scans its shard and
 /// combines it with the gathered totals of the preceding shards. The gradient
 /// of an empty shard depends on the same tensors as on other ranks.
@@ -190,14 +176,6 @@ LocalKernelFunction empty_split_local;
 LocalKernelFunction view_local;
 /// Reshapes the local tensor, possibly as a copy.
 LocalKernelFunction reshape_local;
-
-/// Indexes x by a mask, of which a rank may have parts, or by masks and other
-/// indices. This is the kernel of the calls for which indexes_shards_by_mask()
-/// returns true.
-void index_shards_by_mask(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack);
-bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args);
 
 /// Returns the result shapes of a pointwise operator without a meta kernel in
 /// C++. The operands broadcast, and the dtypes come from running the operator

@@ -3,7 +3,7 @@
 // selects from its part of them, and the ranks exchange what they selected, so
 // that each has an even part. Shards of the other dimensions stay where they
 // are. A mask beside another index becomes the positions of its elements.
-#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>

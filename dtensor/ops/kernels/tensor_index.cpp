@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // x[i, :, j] and x[i, :, j] = values, where x is sharded along dimensions that
 // are indexed. Each rank looks up, or writes, the elements that it has.
-#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>

@@ -5,7 +5,7 @@
 // x[i, :, j].)
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/rules/tensor_index_impl.h>

@@ -6,7 +6,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
-#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/core/Tensor.h>
