@@ -81,8 +81,8 @@ at::Tensor from_local_autograd(
     const SpecPtr& spec,
     const std::optional<Placements>& grad_placements,
     const at::Tensor& values) {
-  auto result = values.defined() ? wrap(values, spec)
-                                 : wrap_counted(local, spec, local);
+  auto result =
+      values.defined() ? wrap(values, spec) : wrap_counted(local, spec, local);
   if (!records(local)) {
     return result;
   }

@@ -21,8 +21,8 @@
 
 namespace dtensor::detail {
 
-/// Returns the DTensor of `local`. `values` are its values if they are not those
-/// of `local`, which receives the gradient in either case.
+/// Returns the DTensor of `local`. `values` are its values if they are not
+/// those of `local`, which receives the gradient in either case.
 at::Tensor from_local_autograd(
     const at::Tensor& local,
     const SpecPtr& spec,
