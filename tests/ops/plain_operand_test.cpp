@@ -125,21 +125,5 @@ TEST(PlainOperand, ATensorWithoutElementsIsEqualOnAllRanks) {
   });
 }
 
-// LibTorch's gradient of such a view consists of plain zeros.
-TEST(PlainOperand, GradientsPassAViewWithoutElementsThatWasWritten) {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2});
-    for (const auto& layout : {Placement(Shard(1)), Placement(Replicate())}) {
-      const auto x = place(numbers({1, 5}, 1), mesh, {layout}).requires_grad_();
-      const auto y = x.clone();
-      const auto view = y.slice(0, 1);
-      view.mul_(2);
-      (y.sum() + view.sum()).backward();
-      const auto ones = at::ones({1, 5}, x.dtype());
-      EXPECT_TRUE(same(ones, DTensor(x.grad()).full_tensor()));
-    }
-  });
-}
-
 } // namespace TEST_SOURCE
 } // namespace dtensor
