@@ -142,8 +142,13 @@ TEST(Set, RefusesPlainTensorsAndOtherDtypes) {
     const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)});
     EXPECT_EQ(
         error_of([&] { x.set_(x.to(at::kFloat)); }),
-        "[aten::set_] cannot set a tensor of f64[4, 6] on (2): S(0) to "
-        "f32[4, 6] on (2): S(0). Convert the source first.");
+        "[aten::set_] cannot set f64[4, 6] on (2): S(0) to f32[4, 6] on (2): "
+        "S(0). Both must be DTensors of the same dtype.");
+    EXPECT_EQ(
+        error_of([&] { x.set_(numbers({1}, 1)); }),
+        "[aten::set_] cannot set f64[4, 6] on (2): S(0) to f64[1]. Both must "
+        "be "
+        "DTensors of the same dtype.");
     EXPECT_THAT(
         error_of([&] {
           x.set_(numbers({4, 6}, 1));

@@ -19,6 +19,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -26,6 +27,7 @@
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace dtensor {
@@ -245,22 +247,28 @@ void as_strided_in_place_kernel(
   stack->emplace_back(to.self);
 }
 
+// Returns the layout of a DTensor, or the shape of a plain tensor.
+std::string text_of(const at::Tensor& t) {
+  return is_dtensor(t) ? to_string(*spec_of(t))
+                       : shape_text(t.scalar_type(), t.sizes());
+}
+
 // Kernel of set_(source), after which self has the memory and the layout of the
 // source.
 void set_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto source = torch::jit::pop(*stack).toTensor();
   auto self = torch::jit::pop(*stack).toTensor();
+  if (!is_dtensor(source)) {
+    detail::check_plain_operand(op.schema(), source, 1, *spec_of(self));
+  } else if (!is_dtensor(self)) {
+    detail::check_plain_operand(op.schema(), self, 0, *spec_of(source));
+  }
   DTENSOR_CHECK(
-      is_dtensor(self) && is_dtensor(source),
-      "[{}] got mixed plain tensor and DTensor. Make both DTensors with "
-      "distribute_tensor or from_local.",
-      op.schema().name());
-  DTENSOR_CHECK(
-      self.dtype() == source.dtype(),
-      "[{}] cannot set a tensor of {} to {}. Convert the source first.",
+      is_dtensor(self) && is_dtensor(source) && self.dtype() == source.dtype(),
+      "[{}] cannot set {} to {}. Both must be DTensors of the same dtype.",
       op.schema().name(),
-      *spec_of(self),
-      *spec_of(source));
+      text_of(self),
+      text_of(source));
   detail::rewrap(self, local_of(source).alias(), spec_of(source));
   self.unsafeGetTensorImpl()->set_storage_offset(source.storage_offset());
   stack->emplace_back(std::move(self));
