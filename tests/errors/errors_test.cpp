@@ -718,9 +718,11 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          const at::Tensor index =
              distribute_tensor(at::zeros({1}, at::kLong), mesh, {Replicate()});
-         rows(mesh).index_put_(
-             {at::indexing::Slice(), at::indexing::Slice(), index},
-             ones({1}, mesh));
+         c10::List<std::optional<at::Tensor>> indices;
+         indices.resize(2);
+         indices.push_back(index);
+         auto x = rows(mesh);
+         at::index_put_(x, indices, ones({1}, mesh));
        }},
       {"a mask of another shape",
        [](const DeviceMesh& mesh) {
