@@ -35,6 +35,7 @@ at::Tensor own_memory(
     SizesRef strides) {
   const auto wanted = dense_strides(result.sizes(), strides);
   if (wanted != dtensor::contiguous_strides(result.sizes()) ||
+      !result.has_storage() || // a wrapper of torch.func
       (local.defined() && result.is_alias_of(local)) ||
       result.storage().nbytes() > result.nbytes()) {
     return at::empty_strided(result.sizes(), wanted, result.options())
