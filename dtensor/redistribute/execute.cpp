@@ -24,6 +24,12 @@ using namespace detail;
 
 namespace {
 
+// Returns false if the tensors have separate memory. Wrappers of torch.func
+// have no memory to compare.
+bool may_share_memory(const at::Tensor& result, const at::Tensor& local) {
+  return local.defined() && (!local.has_storage() || result.is_alias_of(local));
+}
+
 // Copies `result` if necessary. During a plan, slices are views; the plan's
 // result must not share memory with its input or keep a larger storage alive.
 // The result's memory order follows `strides`, the strides of the layout, so
@@ -35,8 +41,7 @@ at::Tensor own_memory(
     SizesRef strides) {
   const auto wanted = dense_strides(result.sizes(), strides);
   if (wanted != dtensor::contiguous_strides(result.sizes()) ||
-      !result.has_storage() || // a wrapper of torch.func
-      (local.defined() && result.is_alias_of(local)) ||
+      !result.has_storage() || may_share_memory(result, local) ||
       result.storage().nbytes() > result.nbytes()) {
     return at::empty_strided(result.sizes(), wanted, result.options())
         .copy_(result);
