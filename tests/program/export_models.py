@@ -250,7 +250,7 @@ class Shared(nn.Module):
 
     def forward(self, x):
         x = torch.tanh(x)
-        return x.sort(1).values + x.flip(1) + x.sort(1, True).values
+        return x.sort(1).values + x.mode(1, True).values + x.sort(1, True).values
 
 
 class Packed(nn.Module):
