@@ -44,7 +44,6 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp
   dtensor/layout/spec_impl.h
-  dtensor/layout/stepped_range_impl.h
   dtensor/layout/text.cpp
 )
 
@@ -397,14 +396,12 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
   dtensor/ops/kernels/over_shards_impl.h
-  dtensor/ops/kernels/picked_rows.cpp
   dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
-  dtensor/ops/kernels/returned_rows.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
   dtensor/ops/kernels/scan.cpp
@@ -415,7 +412,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/sorted_rows.cpp
   dtensor/ops/kernels/sorted_rows_impl.h
   dtensor/ops/kernels/spatial.cpp
-  dtensor/ops/kernels/taken_rows_impl.h
   dtensor/ops/kernels/tensor_index.cpp
   dtensor/ops/kernels/topk.cpp
   dtensor/ops/kernels/unique.cpp

@@ -71,10 +71,10 @@ void values(const DeviceMesh& mesh) {
 void writes(const DeviceMesh& mesh) {
   // [writes]
   Tensor x = distribute_tensor(torch::ones({4, 6}), mesh, {Shard(0)});
-  Tensor rows = x.narrow(0, 0, 2); // a copy
+  Tensor rows = x.narrow(0, 1, 2); // a copy
   rows.mul_(3);                    // also writes the rows of `x`
   x[1].zero_();                    // `rows` is out of date now
-  rows = x.narrow(0, 0, 2);        // so take it again
+  rows = x.narrow(0, 1, 2);        // so take it again
   // [/writes]
   CHECK_THAT(rows.sum().item<double>() == 18);
   CHECK_THAT(x.sum().item<double>() == 30);

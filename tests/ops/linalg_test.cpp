@@ -155,7 +155,7 @@ TEST(Linalg, ASingularMatrixOfOneRankFailsOnAll) {
     EXPECT_EQ(
         error_of([&] { at::linalg_matrix_power(x[0].slice(0, 1), 2); }),
         "[aten::linalg_matrix_power] needs square matrices, got f32[2, 3] on "
-        "(tp=2): P(sum). Pass (..., n, n).");
+        "(tp=2): S(1). Pass (..., n, n).");
   });
 }
 

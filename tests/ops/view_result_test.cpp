@@ -189,11 +189,15 @@ TEST(ViewResult, ExplainsWhatIsOutOfDate) {
     const auto v = x.select(0, 1);
     const auto kept = v.clone();
     x.mul_(10);
-    const auto* text =
-        "[DTensor] f64[6] on (tp=2): P(sum), a copied view of a tensor whose "
-        "local shards had to be copied, is out of date: that tensor has been "
-        "written to since. Take the view again, or clone() it before the "
-        "write to keep its values.";
+    const auto stale = [](const std::string& why) {
+      return "[DTensor] f64[6] on (tp=2): S(0), a copied view of a tensor "
+             "that " +
+          why +
+          ", is out of date: that tensor has been "
+          "written to since. Take the view again, or clone() it before the "
+          "write to keep its values.";
+    };
+    const auto text = stale("had to be redistributed");
     EXPECT_EQ(error_of([&] { v + 1; }), text);
     EXPECT_EQ(error_of([&] { DTensor(v).to_local(); }), text);
     EXPECT_EQ(error_of([&] { DTensor(v).full_tensor(); }), text);

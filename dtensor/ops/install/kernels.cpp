@@ -237,9 +237,6 @@ std::optional<torch::CppFunction> autograd_kernel(
   if (auto plain_gradient = plain_gradient_kernel(info)) {
     return plain_gradient;
   }
-  if (auto viewing = viewing_kernel(*info)) {
-    return viewing;
-  }
   if (may_take_plain_gradient(*info)) {
     return replicated_kernel(info, true, When::kForGradients);
   }

@@ -58,9 +58,4 @@ DTENSOR_INTERNAL_API std::shared_ptr<const OpInfo> info_of(
 std::optional<torch::CppFunction> plain_gradient_kernel(
     const std::shared_ptr<const OpInfo>& info);
 
-/// Returns the kernel above autograd of a view that may take rows of shards. It
-/// calls LibTorch's own kernel and gives the layout of the viewed tensor to the
-/// node. Empty for other operators (ops/kernels/returned_rows.cpp).
-std::optional<torch::CppFunction> viewing_kernel(const OpInfo& info);
-
 } // namespace dtensor::detail

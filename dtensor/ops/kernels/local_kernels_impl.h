@@ -55,22 +55,6 @@ LocalKernel upsample_local(int64_t space, int64_t halo);
 /// reflection or replication.
 LocalKernel pad_local(int64_t space, bool reflects);
 
-/// Returns true if ranks can pick rows from their shards: numbers of this dtype
-/// can be added.
-bool can_pick(at::ScalarType dtype);
-/// Computes select or slice of a sharded dimension. Each rank picks the rows
-/// that it has, beside zeros, or ranks exchange the rows of a sharded slice.
-/// The "start" and "end" of a slice lie in the dimension.
-LocalKernelFunction take_rows_local;
-/// Computes the gradient of a slice that is sharded like the sliced tensor.
-LocalKernelFunction slice_backward_local;
-
-/// Computes the gradient of a view that took rows, if its node has the layout
-/// of the viewed tensor: every rank writes the rows of its shard. The kernel of
-/// the calls for which returns_rows() returns true.
-void return_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-bool returns_rows(c10::ArrayRef<c10::IValue> args);
-
 /// Compute roll, flip and constant_pad_nd along dimensions of which ranks have
 /// ranges of rows.
 LocalKernelFunction roll_local;

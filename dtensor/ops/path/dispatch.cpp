@@ -186,12 +186,8 @@ void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
     return;
   }
   const WriteThrough through(info.name, self);
-  (*stack)[stack->size() - info.num_args] = through.target();
   dispatch_once(info, stack);
   through.finish();
-  if (info.num_returns > 0) {
-    (*stack)[stack->size() - info.num_returns] = self;
-  }
 }
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slicing, its gradients, and writes of slices. The sliced dimension is
 // unsharded, or consists of blocks (rules/pieces_impl.h) that the slice does
-// not divide, or ranks pick rows from their shards. The other dimensions may be
-// sharded.
+// not divide. The other dimensions may be sharded.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pieces_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
@@ -18,7 +16,6 @@ namespace {
 
 using detail::add_common_partial;
 using detail::dense;
-using detail::has_ranges;
 using detail::in_pieces;
 using detail::local_pieces;
 using detail::pieces_of;
@@ -36,24 +33,10 @@ DimMap dropping(int64_t dim, int64_t ndim) {
   return map;
 }
 
-Strategies unbind_rule(const OpCall& call, int64_t mesh_dim) {
+Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = call.inputs[0].dim();
   return move_strategies(
       call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
-}
-
-// Returns the strategies of select. Along a sharded dimension, a rank has the
-// row or zeros.
-Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = unbind_rule(call, mesh_dim);
-  const auto& self = call.inputs[0];
-  const auto along = call.dim_arg("dim", self.dim());
-  if (self.placement(mesh_dim).is_sharded(along) &&
-      detail::can_pick(self.spec->dtype())) {
-    strategies.push_back(
-        {{Partial(ReduceOp::kSum)}, {self.placement(mesh_dim)}});
-  }
-  return strategies;
 }
 
 // Range that slice arguments select in a dimension of `size`.
@@ -114,59 +97,21 @@ range_rule(const OpCall& call, int64_t mesh_dim, SizesRef global_sizes) {
   return strategies;
 }
 
-// Returns the strategies of slice. Along a sharded dimension, ranks exchange
-// rows, or each has its rows of a slice with fewer rows than ranks, and zeros.
 Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto& self = call.inputs[0];
-  auto strategies = range_rule(call, mesh_dim, self.sizes());
-  const auto along = call.dim_arg("dim", self.dim());
-  const auto d = static_cast<size_t>(along);
-  const auto& now = self.placement(mesh_dim);
-  if (!now.is_sharded(along) ||
-      slice_range(call, self.sizes()[d]).is_all(self.sizes()[d])) {
-    return strategies;
-  }
-  if (call.outputs[0].sizes[d] < call.mesh.size(mesh_dim)) {
-    if (detail::can_pick(self.spec->dtype())) {
-      strategies.push_back({{Partial(ReduceOp::kSum)}, {now}});
-    }
-  } else if (has_ranges(self, mesh_dim, along)) {
-    strategies.push_back({{Shard(along)}, {now}});
-  }
-  return strategies;
-}
-
-// Returns true if ranks exchange or pick rows of the tensor `whole` for `part`.
-bool takes_rows(const Spec& whole, const Spec& part, int64_t along) {
-  for (size_t m = 0; m < whole.placements().size(); ++m) {
-    const auto& p = whole.placements()[m];
-    if (p.is_sharded(along) &&
-        (p.is_shard() || part.placements()[m].is_partial())) {
-      return true;
-    }
-  }
-  return false;
+  return range_rule(call, mesh_dim, call.inputs[0].sizes());
 }
 
 // Converts the range to local positions. A slice of a full dimension takes the
 // full local dimension; a slice of blocks takes this rank's shard of each
-// block. A local kernel takes rows of shards.
+// block.
 void local_range(
     const OpCall& call,
-    const Spec& whole,
-    const Spec& part,
+    SizesRef global_sizes,
     Decision& decision) {
-  const auto along = call.dim_arg("dim", whole.dim());
-  const auto size = whole.sizes()[static_cast<size_t>(along)];
+  const auto along =
+      call.dim_arg("dim", static_cast<int64_t>(global_sizes.size()));
+  const auto size = global_sizes[static_cast<size_t>(along)];
   const auto range = slice_range(call, size);
-  decision.is_plain_call =
-      range.is_all(size) || !takes_rows(whole, part, along);
-  if (!decision.is_plain_call) {
-    detail::keep_layout(call, decision, 0);
-    decision.args.emplace_back(call.arg_index("start"), range.begin);
-    decision.args.emplace_back(call.arg_index("end"), range.end);
-    return;
-  }
   int64_t begin = 0;
   int64_t end = kEnd;
   if (!range.is_all(size)) {
@@ -182,28 +127,17 @@ void local_range(
 }
 
 void localize_slice(const OpCall& call, Decision& decision) {
-  local_range(
-      call, decision.layout_of(call, 0), *decision.outputs[0], decision);
+  local_range(call, call.inputs[0].sizes(), decision);
 }
 
 // Returns the strategies of a slice's gradient, in zeros of the size of the
 // sliced tensor.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto& sizes = call.outputs[0].sizes;
-  auto strategies = range_rule(call, mesh_dim, sizes);
-  const auto along = call.dim_arg("dim", call.inputs[0].dim());
-  const auto size = sizes[static_cast<size_t>(along)];
-  if (has_ranges(call.inputs[0], mesh_dim, along) &&
-      !slice_range(call, size).is_all(size)) {
-    strategies.push_back(
-        {{Shard(along)}, {call.inputs[0].placement(mesh_dim)}});
-  }
-  return strategies;
+  return range_rule(call, mesh_dim, call.outputs[0].sizes);
 }
 
 void localize_slice_backward(const OpCall& call, Decision& decision) {
-  local_range(
-      call, *decision.outputs[0], decision.layout_of(call, 0), decision);
+  local_range(call, call.outputs[0].sizes, decision);
 }
 
 DimMap inverse(const DimMap& map, int64_t ndim) {
@@ -278,22 +212,16 @@ Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(slicing) {
-  rules.dim_rule("unbind.int", unbind_rule);
-  rules.dim_rule("select.int", select_rule)
-      .with_localize(detail::note_sharded_dim)
-      .with_local_kernel(detail::boxed(detail::take_rows_local));
+  rules.dim_rule("unbind.int", select_rule);
+  rules.dim_rule("select.int", select_rule);
   rules.dim_rule("slice.Tensor", slice_rule)
       .with_localize(localize_slice)
-      .with_local_kernel(detail::boxed(detail::take_rows_local))
       .with_traits({.boundary_follows_rows = true});
   rules.dim_rule("select_backward", select_backward_rule)
-      .with_kernel(detail::return_rows, detail::returns_rows)
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_backward", slice_backward_rule)
       .with_traits({.size_arg = "input_sizes"})
-      .with_localize(localize_slice_backward)
-      .with_local_kernel(detail::boxed(detail::slice_backward_local))
-      .with_kernel(detail::return_rows, detail::returns_rows);
+      .with_localize(localize_slice_backward);
   rules.dim_rule("diagonal_backward", diagonal_backward_rule)
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("unfold_backward", unfold_backward_rule)

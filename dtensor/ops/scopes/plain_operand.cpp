@@ -14,7 +14,6 @@
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
-#include <dtensor/ops/variants/write_through_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -127,13 +126,6 @@ void check_written_numbers(
   });
 }
 
-// Returns true if the written tensor is a view of picked elements, whose sum is
-// written.
-bool writes_picked(const c10::IValue& written) {
-  return written.isTensor() && is_dtensor(written.toTensor()) &&
-      writes_sum(written.toTensor());
-}
-
 // Returns true for a list of tensors, as of cat and stack, but not for indices.
 bool is_list_of_tensors(const c10::Argument& argument) {
   return argument.type()->kind() == c10::TypeKind::ListType &&
@@ -240,7 +232,7 @@ void check_plain_is_not_split(
 void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   const c10::ArrayRef<c10::IValue> all(args, info.num_args);
   const auto like = first_spec(all);
-  if (like != nullptr && like->has_partial() && !writes_picked(args[0])) {
+  if (like != nullptr && like->has_partial()) {
     check_written_numbers(info.op.schema(), all, *like);
   }
   if (!any_tensor(all, is_to_place)) {

@@ -7,11 +7,10 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <dtensor/layout/stepped_range_impl.h>
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
-#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 #include <utility>
@@ -74,21 +73,21 @@ stretches(const RegionDim& dim, const Spec& base, bool cut_alike) {
   if (cut_alike) {
     return {{0, total_size(held), 1, 0, total_size(held)}};
   }
-  const SteppedRange range{dim.start, dim.step, dim.count};
+  const auto index_from = [&](int64_t at) { // the first index there or later
+    const auto k = (at - dim.start + dim.step - 1) / dim.step;
+    return std::clamp<int64_t>(at <= dim.start ? 0 : k, 0, dim.count);
+  };
   std::vector<Stretch> found;
   int64_t before = 0; // elements held of earlier intervals
-  for (const auto& interval : held) {
-    const auto part = range.positions_in(interval);
-    if (part.size() > 0) {
-      const auto at = before + range.row_at(part.begin) - interval.begin;
+  for (const auto& [begin, end] : held) {
+    const auto first = index_from(begin);
+    const auto last = index_from(end);
+    if (first < last) {
+      const auto at = before + dim.start + first * dim.step - begin;
       found.push_back(
-          {at,
-           at + (part.size() - 1) * dim.step + 1,
-           dim.step,
-           part.begin,
-           part.end});
+          {at, at + (last - first - 1) * dim.step + 1, dim.step, first, last});
     }
-    before += interval.size();
+    before += end - begin;
   }
   return found;
 }
@@ -236,30 +235,13 @@ bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return false;
 }
 
-// Returns true if the view is partial on this mesh dimension because ranks
-// picked its elements from their shards of the base.
-bool is_picked(const Spec& view, const Spec& base, size_t mesh_dim) {
-  return view.placements()[mesh_dim].is_partial(ReduceOp::kSum) &&
-      base.placements()[mesh_dim].is_sharded();
-}
-
-// Returns the layout of the view in which picked elements are on all ranks.
-SpecPtr with_sums(const SpecPtr& view, const Spec& base) {
-  Placements wanted(view->placements());
-  for (size_t m = 0; m < wanted.size(); ++m) {
-    wanted[m] = is_picked(*view, base, m) ? Replicate() : wanted[m];
-  }
-  return view->with_placements(wanted);
-}
-
-// Returns true if terms of a partial view are terms of the base, both partial
-// alike, or picked from it.
+// Returns true if terms of a partial view are terms of the base: both are
+// partial alike.
 bool has_terms_of(const Spec& view, const Spec& base) {
   for (size_t m = 0; m < base.placements().size(); ++m) {
     const auto& from = base.placements()[m];
     const auto& to = view.placements()[m];
-    if ((from.is_partial() || to.is_partial()) && from != to &&
-        !is_picked(view, base, m)) {
+    if ((from.is_partial() || to.is_partial()) && from != to) {
       return false;
     }
   }
@@ -295,8 +277,8 @@ void bring_up_to_date(CopiedFrom& from) {
         copy.spec->sizes(),
         copy.spec->strides(),
         copy.offset - from.base.offset);
-    const auto full = without_shards(*with_sums(copy.spec, *from.base.spec));
-    copy.local.copy_(redistribute_local(taken, full, copy.spec));
+    copy.local.copy_(
+        redistribute_local(taken, without_shards(*copy.spec), copy.spec));
   }
   from.note_up_to_date(/*is_counted_again=*/false);
 }
@@ -318,12 +300,6 @@ void check_can_write_through(const std::string& name, const at::Tensor& view) {
   }
 }
 
-bool writes_sum(const at::Tensor& view) {
-  const auto* from = copied_from(view);
-  return from != nullptr && can_write_through(view, *from) &&
-      with_sums(spec_of(view), *from->base.spec) != spec_of(view);
-}
-
 void note_change_of_shape(const at::Tensor& view) {
   copied_from(view)->note_up_to_date(is_counted_later(view));
 }
@@ -335,25 +311,13 @@ WriteThrough::WriteThrough(const std::string& name, at::Tensor view)
   if (from.is_written()) {
     bring_up_to_date(from);
   }
-  const auto& spec = spec_of(view_);
-  const auto sums = with_sums(spec, *from.base.spec);
-  target_ = view_;
-  if (sums != spec) {
-    target_ =
-        wrap(redistribute_local(meta_of(view_).local(), spec, sums), sums);
-    set_offset(target_, view_.storage_offset());
-  }
 }
 
 void WriteThrough::finish() const {
   auto& from = *copied_from(view_);
-  const auto& spec = spec_of(target_);
+  const auto& spec = spec_of(view_);
   if (spec->mesh().contains_this_rank() && view_.numel() > 0) {
-    const auto& local = meta_of(target_).local();
-    if (!target_.is_same(view_)) {
-      meta_of(view_).local().copy_(
-          redistribute_local(local, spec, spec_of(view_)));
-    }
+    const auto& local = meta_of(view_).local();
     if (const auto region = region_of(view_, from.base)) {
       copy_region(*region, local, spec, from.base);
     } else {

@@ -4,10 +4,6 @@
 // A view along a sharded dimension is redistributed, so its local tensor has
 // its own memory. An in-place operator writes to that copy. Then every rank
 // copies the elements that it holds of the viewed tensor, the base.
-//
-// A view whose elements ranks picked from their shards is a sum over ranks. An
-// operator writes to the sum, which is then both picked again and copied to the
-// base.
 #pragma once
 
 #include <dtensor/tensor/meta_impl.h>
@@ -49,10 +45,6 @@ std::optional<ViewRegion> region_of(
 /// for other tensors.
 void check_can_write_through(const std::string& name, const at::Tensor& view);
 
-/// Returns true if WriteThrough writes to the sum over ranks of `view`, a sum
-/// of picked elements.
-bool writes_sum(const at::Tensor& view);
-
 /// Keeps `view`, which is a copy, up to date after a change of its shape in
 /// place. Autograd counts the change as a write.
 void note_change_of_shape(const at::Tensor& view);
@@ -64,11 +56,6 @@ class WriteThrough {
   /// check_can_write_through() does. Takes the copy again if the base was
   /// written since.
   WriteThrough(const std::string& name, at::Tensor view);
-  /// Returns the tensor to write to: the view, or the sum of its picked
-  /// elements.
-  const at::Tensor& target() const {
-    return target_;
-  }
   /// Copies what the operator wrote. A collective call on the mesh: gathers the
   /// dimensions of the view along which ranks hold other elements than of the
   /// base.
@@ -76,7 +63,6 @@ class WriteThrough {
 
  private:
   at::Tensor view_;
-  at::Tensor target_;
 };
 
 } // namespace dtensor::detail
