@@ -11,7 +11,7 @@ function(dtensor_warnings target)
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-dangling-reference>)
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>)
 endfunction()
 
 # Required by ccache.
