@@ -385,6 +385,21 @@ TEST(Optimizer, StatesHaveTheLayoutOfTheParameter) {
   });
 }
 
+TEST(Optimizer, AScalerRefusesPlainGradientsBesideDistributedOnes) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto distributed = place(at::ones({3}), mesh, Shard(0));
+    auto found = at::zeros({1});
+    EXPECT_THAT(
+        error_of([&] {
+          at::_amp_foreach_non_finite_check_and_unscale_(
+              {distributed, at::ones({3})}, found, at::full({1}, 0.5f));
+        }),
+        ::testing::HasSubstr(
+            "got mixed plain tensor and DTensor: a list holds a plain"));
+  });
+}
+
 // Both terms of the sum are finite, in Half.
 TEST(Optimizer, AnInfiniteSumOfFiniteTermsIsFound) {
   run_ranks(2, [] {

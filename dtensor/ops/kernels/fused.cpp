@@ -24,12 +24,16 @@ namespace {
 
 using namespace detail;
 
-const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
+void check_is_dtensor(const std::string& where, const at::Tensor& t) {
   DTENSOR_CHECK(
       is_dtensor(t),
       "[{}] got mixed plain tensor and DTensor: a list holds a plain tensor. "
       "Make it a DTensor with distribute_tensor or from_local.",
       where);
+}
+
+const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
+  check_is_dtensor(where, t);
   check_owned_by_this_rank(where, *spec_of(t));
   DTENSOR_CHECK(
       !spec_of(t)->has_partial(),
@@ -177,10 +181,12 @@ void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Gradients gradients;
   auto locals = all;
   for (auto& t : locals) {
-    if (is_dtensor(t)) {
-      t = gradients.local(
-          op.schema().name(), t, without_partial(spec_of(t)->placements()));
+    if (!is_dtensor(t) && in_implicit_replication()) {
+      continue;
     }
+    check_is_dtensor(op.schema().name(), t);
+    t = gradients.local(
+        op.schema().name(), t, without_partial(spec_of(t)->placements()));
   }
   (*stack)[base] = std::move(locals);
   (*stack)[base + 1] = found;
