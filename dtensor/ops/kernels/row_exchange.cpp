@@ -244,9 +244,8 @@ at::Tensor sorted_rows(
   return at::cat(in_order, dim);
 }
 
-} // namespace
-
-bool detail::moves_rows(
+// Returns true if a rank needs rows of another.
+bool moves_rows(
     const std::vector<Intervals>& held,
     const std::vector<Interval>& needed) {
   for (size_t from = 0; from < held.size(); ++from) {
@@ -258,6 +257,8 @@ bool detail::moves_rows(
   }
   return false;
 }
+
+} // namespace
 
 at::Tensor detail::move_rows(
     const at::Tensor& rows,

@@ -83,11 +83,6 @@ at::Tensor move_rows(
     const std::vector<Intervals>& held,
     const std::vector<Interval>& needed);
 
-/// Returns true if move_rows() communicates.
-bool moves_rows(
-    const std::vector<Intervals>& held,
-    const std::vector<Interval>& needed);
-
 /// A dimension of space that the ranks of a mesh dimension share: the rows that
 /// the windows of each rank's results reach, and this rank's rows of padding
 /// before and behind them.

@@ -49,16 +49,24 @@ void return_result(
       detail::in_memory_order(computed.to(spec.dtype()), spec.strides()));
 }
 
-// Runs the operator for calls without data, and for those that CPUs refuse.
-bool runs_operator(KernelArgs& args) {
-  const auto local = args.tensor("self");
-  const bool refused = args.find("half_to_float") >= 0 &&
-      args.flag("half_to_float") && local.is_cpu();
-  if (local.is_meta() || refused) {
+// Runs the operator if the operand has no data, or if `refused`. Returns true
+// if it did.
+bool runs_operator(
+    KernelArgs& args,
+    const char* operand,
+    bool refused = false) {
+  const bool runs = refused || args.tensor(operand).is_meta();
+  if (runs) {
     args.run_operator();
-    return true;
   }
-  return false;
+  return runs;
+}
+
+// Runs the operator for calls without data, and for those that CPUs refuse.
+bool runs_forward(KernelArgs& args) {
+  const bool refused = args.find("half_to_float") >= 0 &&
+      args.flag("half_to_float") && args.tensor("self").is_cpu();
+  return runs_operator(args, "self", refused);
 }
 
 // Elements minus the greatest element of their row.
@@ -89,20 +97,20 @@ struct Shifted {
 } // namespace
 
 void detail::softmax_local(KernelArgs& args, const Decision& decision) {
-  if (!runs_operator(args)) {
+  if (!runs_forward(args)) {
     return_result(args, decision, Shifted(args, decision).softmax());
   }
 }
 
 void detail::log_softmax_local(KernelArgs& args, const Decision& decision) {
-  if (!runs_operator(args)) {
+  if (!runs_forward(args)) {
     return_result(args, decision, Shifted(args, decision).log_softmax());
   }
 }
 
 // A row of -inf gives zeros.
 void detail::safe_softmax_local(KernelArgs& args, const Decision& decision) {
-  if (runs_operator(args)) {
+  if (runs_forward(args)) {
     return;
   }
   Shifted shifted(args, decision);
@@ -129,20 +137,12 @@ struct SoftmaxGradient {
   at::Tensor output;
 };
 
-bool runs_without_data(KernelArgs& args) {
-  if (args.tensor("output").is_meta()) {
-    args.run_operator();
-    return true;
-  }
-  return false;
-}
-
 } // namespace
 
 void detail::softmax_backward_local(
     KernelArgs& args,
     const Decision& decision) {
-  if (runs_without_data(args)) {
+  if (runs_operator(args, "output")) {
     return;
   }
   const SoftmaxGradient of(args, decision);
@@ -155,7 +155,7 @@ void detail::softmax_backward_local(
 void detail::log_softmax_backward_local(
     KernelArgs& args,
     const Decision& decision) {
-  if (runs_without_data(args)) {
+  if (runs_operator(args, "output")) {
     return;
   }
   const SoftmaxGradient of(args, decision);
@@ -165,15 +165,13 @@ void detail::log_softmax_backward_local(
 
 // Each rank computes the logsumexp of its shard, and the ranks gather these.
 void detail::logsumexp_local(KernelArgs& args, const Decision& decision) {
-  const auto self = args.tensor("self");
-  if (self.is_meta()) {
-    args.run_operator();
+  if (runs_operator(args, "self")) {
     return;
   }
   const auto& from = *decision.inputs[0];
   const auto& to = *decision.outputs[0];
   auto found = at::logsumexp(
-      self.to(accumulation_dtype(to.dtype())),
+      args.tensor("self").to(accumulation_dtype(to.dtype())),
       args.at("dim").toIntVector(),
       /*keepdim=*/true);
   for (int64_t m = 0; m < from.mesh().ndim(); ++m) {
