@@ -291,7 +291,7 @@ at::Tensor JointStep::without_communication(const at::Tensor& local) const {
     return take(local, held, wanted);
   }
   const auto at = static_cast<size_t>(step_.mesh_dims[0]);
-  const at::Tensor padded = at::full(
+  at::Tensor padded = at::full(
       sizes_of(wanted),
       neutral_element(step_.after[at].reduce_op()),
       local.options());
