@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import sys
@@ -34,6 +35,33 @@ def _groups_per_thread() -> Iterator[None]:
         _set_thread_isolation_mode(False)
         c10d._world = outer
         sys.excepthook = excepthook  # init_process_group() replaces it
+
+
+@contextlib.contextmanager
+def _cached_properties_without_lock() -> Iterator[None]:
+    """Lets ranks compute a ``functools.cached_property`` at the same time.
+
+    Before Python 3.12 a property has one lock, which is held while the property is
+    computed. A rank that communicates there would wait for ranks that wait for the
+    lock.
+    """
+    if sys.version_info >= (3, 12):
+        yield
+        return
+    locked = functools.cached_property.__get__
+
+    def get(self: Any, instance: Any, owner: type | None = None) -> Any:
+        if instance is None or self.attrname is None or not hasattr(instance, "__dict__"):
+            return locked(self, instance, owner)
+        if self.attrname not in instance.__dict__:
+            instance.__dict__[self.attrname] = self.func(instance)
+        return instance.__dict__[self.attrname]
+
+    functools.cached_property.__get__ = get  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        functools.cached_property.__get__ = locked  # type: ignore[method-assign]
 
 
 class _Results:
@@ -154,7 +182,7 @@ def _run_threads(ranks: int, function: Callable[..., Any], args: tuple) -> list:
 
     failure = None
     try:
-        with _groups_per_thread():
+        with _groups_per_thread(), _cached_properties_without_lock():
             _C.run_ranks(ranks, run_rank)
     except RuntimeError as error:
         failure = error

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of ranks that are threads of this process."""
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -49,6 +50,23 @@ def test_collectives_of_torch_distributed():
     results = dtensor.run_world(3, check)
     assert all(r[:2] == ([3.0] * 3, [0.0, 1.0, 2.0]) for r in results)
     assert [r[2] for r in results] == [2.0, 1.0, 2.0]
+
+
+class Gathered:
+    @functools.cached_property
+    def total(self):
+        return gather()
+
+
+def test_cached_properties_may_communicate():
+    def check():
+        gathered = Gathered()
+        assert gathered.total is gathered.total
+        return gathered.total
+
+    attribute = functools.cached_property.__get__
+    assert dtensor.run_world(3, check) == [15.0] * 3
+    assert functools.cached_property.__get__ is attribute
 
 
 class OwnValueError(ValueError):
