@@ -271,7 +271,7 @@ class BackendOfGroup final : public c10d::Backend {
         [&](at::Tensor& output, at::Tensor& input) {
           _reduce_scatter_base(output, input, opts);
         });
-    return done(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
+    return done(c10d::OpType::COALESCED, outputs);
   }
 
   WorkPtr alltoall(
