@@ -178,6 +178,47 @@ TEST(Scan, GradientsAfterLogarithmsOfZero) {
       {{Replicate(), Shard(0), Shard(1)}}); // terms of -inf would be NaN
 }
 
+// Logarithms of zero at the start of a shard, behind numbers: all gradients are
+// finite, also where a shard has nothing else.
+TEST(Scan, GradientsOfLogarithmsOfZeroBehindNumbers) {
+  for (const int64_t count : {1, 2, 4}) {
+    auto x = variable({6, 2}, 4).detach();
+    x.narrow(0, 2, count).fill_(-std::numeric_limits<double>::infinity());
+    check(
+        "logcumsumexp",
+        {x.requires_grad_()},
+        [](const Tensors& t) { return Tensors{t[0].logcumsumexp(0)}; },
+        {{Replicate(), Shard(0), Shard(1)}}); // terms of -inf would be NaN
+  }
+}
+
+// The gradient of a gradient that has vanished is that of the plain operator.
+TEST(Scan, SecondDerivativesOfFarLogarithms) {
+  const auto values =
+      at::tensor({1e4, 0.0, 1.0, 2e4, 3.0, 2e4 + 1}, at::kDouble);
+  const auto second = [](const at::Tensor& x, const at::Tensor& cotangent) {
+    const auto y = at::logcumsumexp(x, 0);
+    const auto gradient = torch::autograd::grad(
+        {y}, {x}, {cotangent}, std::nullopt, /*create_graph=*/true)[0];
+    return torch::autograd::grad({gradient.square().sum()}, {x, cotangent});
+  };
+  const auto cotangent = uniform({6}, 9).requires_grad_(true);
+  const auto expected = second(values.clone().requires_grad_(true), cotangent);
+  for (const int64_t ranks : {2, 3, 4}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks});
+      const auto shards = [&](const at::Tensor& full) {
+        return distribute_tensor(full.detach(), mesh, {Shard(0)})
+            .requires_grad_(true);
+      };
+      const auto got = second(shards(values), shards(cotangent));
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(at::allclose(full_tensor(got[i]), expected[i])) << i;
+      }
+    });
+  }
+}
+
 // Totals of shards, added to the shards behind them, have another logarithm:
 // the imaginary parts would differ by multiples of 2 pi.
 TEST(Scan, LogarithmsOfComplexSums) {

@@ -12,13 +12,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/cummin.h>
 #include <ATen/ops/cumprod.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logcumsumexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/where.h>
@@ -125,13 +125,13 @@ at::Tensor filled(const at::Scalar& value, const at::Tensor& like) {
   return at::full({}, value, like.options());
 }
 
-// Returns the totals of the preceding shards; the others are `identity`.
+// Gathers the total of each shard, (1, ...). Returns the totals of the
+// preceding shards, (shards, ...); the others are `identity`.
 at::Tensor totals_before(
-    const at::Tensor& scanned,
+    const at::Tensor& total,
     const ScanLayoutPtr& layout,
     const at::Scalar& identity) {
-  const auto rows = ExchangeRows::apply(
-      total_of(scanned, layout->dim, identity), layout, true);
+  const auto rows = ExchangeRows::apply(total, layout, true);
   return at::where(preceding(rows, *layout), rows, filled(identity, rows));
 }
 
@@ -154,22 +154,30 @@ at::Tensor scan_product(const at::Tensor& self, const ScanLayoutPtr& layout) {
       ? at::cumprod(self, layout->dim, self.scalar_type())
       : self * self;
   return scanned *
-      totals_before(scanned, layout, 1)
+      totals_before(total_of(scanned, layout->dim, 1), layout, 1)
           .prod(0, /*keepdim=*/false, self.scalar_type());
 }
 
-// Where both terms are -inf, their gradients would be NaN; the sum then is the
-// local term.
+// Returns logsumexp along `dim`, which is kept. The gradient where all elements
+// are -inf, or where there are none, is 0 and not NaN.
+at::Tensor log_sum(const at::Tensor& self, int64_t dim) {
+  const double none = -std::numeric_limits<double>::infinity();
+  const auto is_none = self.eq(none).all(dim, /*keepdim=*/true);
+  const auto sum = at::where(is_none, filled(0, self), self)
+                       .logsumexp(at::IntArrayRef{dim}, /*keepdim=*/true);
+  return at::where(is_none, filled(none, self), sum);
+}
+
+// Scans the shard behind the total of the preceding shards, so that all
+// derivatives are those of the plain operator.
 at::Tensor scan_log_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
   const double none = -std::numeric_limits<double>::infinity();
-  const auto scanned = at::logcumsumexp(self, layout->dim);
-  const auto totals = totals_before(scanned, layout, none);
-  const auto is_none = totals.eq(none).all(0);
-  const auto zero = filled(0, totals);
-  const auto before =
-      at::where(is_none, zero, totals).logsumexp(at::IntArrayRef{0});
-  const auto sum = at::logaddexp(at::where(is_none, zero, scanned), before);
-  return at::where(is_none, scanned, sum);
+  const auto dim = layout->dim;
+  const auto totals =
+      totals_before(log_sum(self, dim).unsqueeze(0), layout, none);
+  const auto before = log_sum(totals, 0).squeeze(0);
+  return at::logcumsumexp(at::cat({before, self}, dim), dim)
+      .narrow(dim, 1, self.size(dim));
 }
 
 using Scan = at::Tensor (*)(const at::Tensor&, const ScanLayoutPtr&);
