@@ -230,7 +230,7 @@ TEST(SoftmaxOnShards, OnTwoMeshDimensions) {
       expect_same(
           "logsumexp({0, 1})",
           [](const at::Tensor& x) {
-            return x.logsumexp({0, 1});
+            return x.logsumexp(at::IntArrayRef{0, 1});
           },
           cube,
           mesh,
@@ -320,7 +320,7 @@ TEST(SoftmaxOnShards, ExchangesStatisticsOfRows) {
       EXPECT_EQ(DTensor(seed.logsumexp(1)).placements()[0], Replicate());
     });
     expect_collectives(CollectiveKind::kAllGather, 1, 8, [&] {
-      seed.logsumexp({0, 1});
+      seed.logsumexp(at::IntArrayRef{0, 1});
     });
   });
 }

@@ -391,8 +391,11 @@ class Rare(nn.Module):
 
     def forward(self, x):
         x = torch.tanh(self.fc(x))
+        # PyTorch 2.11 cannot export quantile.
+        is_old = torch.__version__.startswith("2.11.")
+        middle = x.median(1).values if is_old else x.quantile(0.5, 1)
         return (self.conv(x.t()[None]), self.gru(x)[0], torch.cdist(x, x + 3),
-                torch.fft.fft(x, dim=1).abs(), x.quantile(0.5, 1),
+                torch.fft.fft(x, dim=1).abs(), middle,
                 torch.bucketize(x, self.edges))
 
 
