@@ -381,6 +381,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/dropout.cpp
   dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
+  dtensor/ops/kernels/empty_convolution.cpp
+  dtensor/ops/kernels/empty_convolution_impl.h
   dtensor/ops/kernels/extremes.cpp
   dtensor/ops/kernels/fused.cpp
   dtensor/ops/kernels/global_indices.cpp

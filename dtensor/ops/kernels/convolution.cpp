@@ -4,18 +4,15 @@
 // that keep samples and channels apart.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/ops/kernels/empty_convolution_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -124,45 +121,6 @@ void set_input(
   args.set("input", input);
 }
 
-// Adds a number to each channel.
-at::Tensor with_bias(const at::Tensor& output, const at::Tensor& bias) {
-  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
-  shape[1] = bias.numel();
-  return output + bias.view(shape);
-}
-
-// Returns zeros, plus the bias. The result depends on all operands, so that all
-// ranks record the same graph.
-at::Tensor empty_convolution(
-    const at::Tensor& input,
-    const at::Tensor& weight,
-    const at::Tensor& bias,
-    const Spec& result) {
-  const auto output =
-      at::zeros(result.local_sizes(), input.options().dtype(result.dtype())) +
-      input.narrow(0, 0, 0).sum() + weight.narrow(0, 0, 0).sum();
-  return bias.defined() ? with_bias(output, bias) : output;
-}
-
-// Returns the gradients of an input and a weight without elements, and of the
-// bias.
-std::array<at::Tensor, 3> empty_gradients(
-    const Decision& decision,
-    const at::Tensor& grad_output,
-    const at::Tensor& input) {
-  auto bias = zeros(decision.outputs[2], grad_output);
-  if (bias.defined()) {
-    std::vector<int64_t> dims(static_cast<size_t>(grad_output.dim()));
-    std::iota(dims.begin(), dims.end(), 0);
-    dims.erase(dims.begin() + 1);
-    bias = grad_output.sum(dims);
-  }
-  return {
-      decision.outputs[0] == nullptr ? at::Tensor() : at::zeros_like(input),
-      zeros(decision.outputs[1], grad_output),
-      bias};
-}
-
 // Transposed convolutions of a part of the picture. The rank gathers the
 // windows that reach its rows of the result.
 class TransposedInSpace {
@@ -259,12 +217,14 @@ void transposed_in_space(KernelArgs& args, const Decision& decision) {
   const TransposedInSpace convolution(args, decision.inputs[0], result, input);
   if (input.numel() == 0 || weight.numel() == 0 ||
       numel(result.local_sizes()) == 0) {
-    args.returns(empty_convolution(input, weight, bias, result));
+    args.returns(detail::empty_convolution(
+        input, weight, bias, zeros(decision.outputs[0], input)));
     return;
   }
   args.set("input", input);
   auto output = convolution.run(args);
-  args.stack().emplace_back(bias.defined() ? with_bias(output, bias) : output);
+  args.stack().emplace_back(
+      bias.defined() ? detail::with_bias(output, bias) : output);
 }
 
 } // namespace
@@ -284,7 +244,8 @@ void detail::convolution_local(KernelArgs& args, const Decision& decision) {
     args.run_operator();
     return;
   }
-  args.returns(empty_convolution(input, weight, args.tensor("bias"), *result));
+  args.returns(empty_convolution(
+      input, weight, args.tensor("bias"), zeros(result, input)));
 }
 
 void detail::convolution_backward_local(
@@ -292,19 +253,23 @@ void detail::convolution_backward_local(
     const Decision& decision) {
   const auto halos = halos_of(args, decision.inputs[1], decision.inputs[0]);
   const auto grad_output = args.tensor("grad_output");
+  const auto weight = args.tensor("weight");
   const auto shard = args.tensor("input");
   // Only the gradient of the weight depends on the values of the input.
   const auto input = decision.outputs[1] != nullptr
       ? reached_rows(shard, halos)
       : zeros_reached(shard, halos);
-  if (input.numel() > 0 && args.tensor("weight").numel() > 0 &&
-      grad_output.numel() > 0) {
+  if (input.numel() > 0 && weight.numel() > 0 && grad_output.numel() > 0) {
     set_input(args, input, halos);
     args.run_operator();
   } else {
-    auto [grad_input, weight, bias] =
-        empty_gradients(decision, grad_output, input);
-    args.returns(std::move(grad_input), std::move(weight), std::move(bias));
+    const auto gradients = empty_convolution_gradients(
+        grad_output, input, weight, zeros(decision.outputs[2], grad_output));
+    args.returns();
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      args.stack().emplace_back(
+          decision.outputs[i] == nullptr ? at::Tensor() : gradients[i]);
+    }
   }
   auto& grad_input = torch::jit::peek(args.stack(), 0, 3);
   if (decision.outputs[0] != nullptr) {
@@ -312,7 +277,14 @@ void detail::convolution_backward_local(
   }
 }
 
-void detail::zeros_if_empty(KernelArgs& args, const Decision& decision) {
+namespace {
+
+// Runs the operator, or returns zeros in the same autograd graph as on other
+// ranks. `zero` returns the number 0, given the empty operand.
+void run_or_return_zeros(
+    KernelArgs& args,
+    const Decision& decision,
+    at::Tensor (*zero)(const at::Tensor&)) {
   const auto first = args.at(0).toTensor();
   if (first.numel() > 0) {
     args.run_operator();
@@ -322,11 +294,26 @@ void detail::zeros_if_empty(KernelArgs& args, const Decision& decision) {
   for (const auto& output : decision.outputs) {
     auto result = zeros(output, first);
     if (first.requires_grad() && result.defined() &&
-        result.is_floating_point()) {
-      result = result + first.sum(); // so that all ranks record the same graph
+        (result.is_floating_point() || result.is_complex())) {
+      result = result + zero(first);
     }
     args.stack().emplace_back(std::move(result));
   }
+}
+
+} // namespace
+
+void detail::zeros_if_empty(KernelArgs& args, const Decision& decision) {
+  run_or_return_zeros(
+      args, decision, [](const at::Tensor& first) { return first.sum(); });
+}
+
+void detail::zeros_of_squares_if_empty(
+    KernelArgs& args,
+    const Decision& decision) {
+  run_or_return_zeros(args, decision, [](const at::Tensor& first) {
+    return (first * first).sum();
+  });
 }
 
 } // namespace dtensor

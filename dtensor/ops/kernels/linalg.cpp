@@ -18,6 +18,7 @@
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <ATen/ops/linalg_inv.h>
 #include <ATen/ops/norm.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdlib>
 #include <string>
@@ -148,13 +149,27 @@ void detail::check_errors_local(KernelArgs& args, const Decision& decision) {
 void detail::cholesky_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   if (decision.outputs[0]->numel() == 0) { // also if it is not square
-    args.returns(self.clone());
+    args.returns(self * self);             // the gradient formula takes `self`
     return;
   }
   const auto [factor, info] =
       at::linalg_cholesky_ex(self, args.flag("upper"), /*check_errors=*/false);
   check_all(info, batches_of(*decision.outputs[0]), "cholesky");
   args.returns(factor);
+}
+
+void detail::determinant_local(KernelArgs& args, const Decision& decision) {
+  const auto matrices = args.at(0).toTensor();
+  if (matrices.numel() > 0 || decision.outputs[1]->numel() == 0) {
+    args.run_operator();
+    return;
+  }
+  const auto& pivots = decision.outputs[2];
+  args.returns(
+      (matrices * matrices).sum(at::IntArrayRef{-2, -1}),
+      matrices.detach().clone(),
+      at::zeros(
+          pivots->local_sizes(), matrices.options().dtype(pivots->dtype())));
 }
 
 void detail::householder_local(KernelArgs& args, const Decision& decision) {

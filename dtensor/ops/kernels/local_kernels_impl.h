@@ -64,6 +64,8 @@ LocalKernelFunction constant_pad_local;
 /// Runs the operator, or returns zeros if its first operand is empty. For
 /// operators that LibTorch refuses to run without samples or channels.
 LocalKernelFunction zeros_if_empty;
+/// A variant for operators whose gradient formula also takes that operand.
+LocalKernelFunction zeros_of_squares_if_empty;
 
 /// Dimensions over which a normalization computes joint statistics.
 enum class ChannelNorm : uint8_t { kBatch, kInstance };
@@ -141,6 +143,9 @@ LocalKernelFunction quantile_local;
 LocalKernelFunction check_errors_local;
 /// Computes cholesky, which fails on all ranks or on none.
 LocalKernelFunction cholesky_local;
+/// Computes determinants. The gradient of an empty shard depends on the same
+/// tensors as on other ranks.
+LocalKernelFunction determinant_local;
 /// Compute products of Householder matrices. The gradient of an empty shard
 /// depends on the same tensors as on other ranks.
 LocalKernelFunction householder_local;

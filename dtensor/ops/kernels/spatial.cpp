@@ -108,7 +108,7 @@ void run_pool(KernelArgs& args, const Decision& decision, int64_t space) {
   }
   if (input.numel() == 0 || numel(decision.outputs[0]->local_sizes()) == 0) {
     args.set("self", input.narrow(0, 0, 0));
-    detail::zeros_if_empty(args, decision);
+    detail::zeros_of_squares_if_empty(args, decision);
     return;
   }
   args.set("self", input);
@@ -222,7 +222,7 @@ void pad(
   });
   args.set("self", input);
   args.set("padding", std::move(pads));
-  detail::zeros_if_empty(args, decision);
+  detail::zeros_of_squares_if_empty(args, decision);
 }
 
 } // namespace

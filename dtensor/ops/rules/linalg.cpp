@@ -227,7 +227,9 @@ void add_spectra(RuleRegistry& rules) {
 }
 
 void add_functions(RuleRegistry& rules) {
-  add_batched(rules, "_linalg_det", {.inputs = {2}, .outputs = {0, 2, 1}});
+  rules.dim_rule("_linalg_det", batched({.inputs = {2}, .outputs = {0, 2, 1}}))
+      .with_local_kernel(boxed(determinant_local))
+      .as_region();
   add_batched(
       rules, "_linalg_slogdet", {.inputs = {2}, .outputs = {0, 0, 2, 1}});
   add_batched(
