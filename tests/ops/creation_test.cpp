@@ -66,7 +66,8 @@ TEST(Creation, FollowsTheLayoutWithoutCommunication) {
       return to_string(DTensor(t).placements());
     };
     EXPECT_EQ(layout(at::ones_like(s)), "S(0)");
-    EXPECT_EQ(layout(at::zeros_like(p)), "P(sum)");
+    EXPECT_EQ(layout(at::zeros_like(p)), "R");
+    EXPECT_EQ(layout(at::empty_like(p)), "P(sum)");
     EXPECT_EQ(layout(at::ones_like(p)), "R");
     EXPECT_EQ(layout(at::full_like(p, 0)), "R");
     EXPECT_EQ(layout(s.new_zeros({5, 3})), "S(0)");

@@ -290,6 +290,42 @@ TEST(TensorIndex, WritesWithoutCommunication) {
   }
 }
 
+// Replicated values become terms, and the result stays partial.
+TEST(TensorIndex, WritesToPartialTensors) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto index = ints({3, 0, -1});
+    const auto values = numbers({3, 2}, 2);
+    const auto expect_write = [&](const Placement& layout,
+                                  const at::Tensor& where,
+                                  const at::Tensor& v,
+                                  bool accumulate) {
+      auto x = place(numbers({7, 2}, 1), mesh, {layout});
+      const auto truth = put_at(full_tensor(x), {where}, v, accumulate);
+      const auto i = place(where, mesh, {Replicate()});
+      const CountCollectives collectives;
+      x.index_put_(
+          list_of({i}),
+          v.dim() == 0 ? v : place(v, mesh, {Replicate()}),
+          accumulate);
+      // Ranks compare plain numbers.
+      EXPECT_LE(collectives.count(), v.dim() == 0 ? 1 : 0);
+      EXPECT_EQ(DTensor(x).placements(), Placements{layout});
+      EXPECT_TRUE(same(full_tensor(x), truth));
+    };
+    const auto mask = numbers({7, 2}, 3).gt(0);
+    for (const auto op :
+         {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
+      SCOPED_TRACE(to_string(op));
+      expect_write(Partial(op), index, values, false);
+      expect_write(
+          Partial(op), mask, at::scalar_tensor(0.5, at::kDouble), false);
+    }
+    expect_write(Partial(), index, values, true);
+    expect_write(Partial(ReduceOp::kAvg), index, values, true);
+  });
+}
+
 // The gradient of the tensor stays in its shards. That of the replicated values
 // is a sum over ranks.
 TEST(TensorIndex, WritesWithGradientsOnShards) {

@@ -65,9 +65,9 @@ bool is_summed(const Placement& p, at::ScalarType dtype) {
           !at::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-// Returns the strategies for results without values, or of zeros. Sums stay
-// partial, since terms may be added to zeros. Results under other reductions
-// become replicated, since later writes may not match them.
+// Returns the strategies for results without values. Sums stay partial, since
+// terms may be written. Results under other reductions become replicated, since
+// later writes may not match them.
 Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
   auto strategies =
       move_strategies(call, mesh_dim, identity_map(call.inputs[0].dim()));
@@ -78,9 +78,10 @@ Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies for results of other numbers, which must not be
-// summed: partial becomes replicated. Nothing is communicated, since the data
-// is not used.
+// Returns the strategies for results of numbers, which must not be summed:
+// partial becomes replicated. Zeros could stay partial, but optimizers take
+// zeros_like(gradient) as a state and write to it by operators that are not
+// linear. Nothing is communicated, since the data is not used.
 Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
   auto strategies = same_layout(call, mesh_dim);
   if (call.inputs[0].placement(mesh_dim).is_partial()) {
@@ -113,7 +114,7 @@ void local_new_strides(const OpCall& call, Decision& decision) {
 
 DTENSOR_RULES(creation) {
   rules.dim_rule("empty_like", same_layout);
-  rules.dim_rule("zeros_like", same_layout);
+  rules.dim_rule("zeros_like", same_shards);
   rules.dim_rule("ones_like", same_shards);
   rules.dim_rule("full_like", same_shards);
   for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {

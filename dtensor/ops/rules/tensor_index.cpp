@@ -267,9 +267,10 @@ Strategies detail::index_put_strategies(const OpCall& call, int64_t mesh_dim) {
     strategies.push_back(std::move(s));
   }
   add_terms(call, x, strategies);
+  // Terms of values are written to terms of self. Replicated values become
+  // terms without communication.
   const auto& self = call.inputs[0].placement(mesh_dim);
-  if (call.bool_arg("accumulate") && is_sum(self) &&
-      values.placement(mesh_dim) == self) {
+  if (call.bool_arg("accumulate") ? is_sum(self) : self.is_partial()) {
     Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
     s.inputs.front() = s.inputs.back() = self;
     strategies.push_back(std::move(s));
