@@ -449,6 +449,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
+  dtensor/ops/rules/einsum.cpp
   dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
   dtensor/ops/rules/indexing.cpp

@@ -22,6 +22,7 @@
   family(cross_entropy) \
   family(data_sized) \
   family(dropout) \
+  family(einsum) \
   family(embedding) \
   family(embedding_bag) \
   family(fft) \

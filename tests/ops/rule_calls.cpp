@@ -138,6 +138,8 @@ void add_products(Table& table) {
   table["baddbmm"] = {floats({2, 4, 6}), as, bs};
   table["addbmm"] = {floats({4, 6}), as, bs};
   table["matmul"] = {as, b};
+  table["einsum"] = {"bmk,bkn->bmn", std::vector<at::Tensor>{as, bs}};
+  table["tensordot"] = {as, b, Ints{2}, Ints{0}};
   table["linear"] = {as, floats({6, 8}), floats({6})};
   const auto heads = floats({2, 4, 3, 8});
   table["scaled_dot_product_attention"] = {heads, heads, heads};

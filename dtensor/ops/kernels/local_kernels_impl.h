@@ -41,6 +41,10 @@ LocalKernelFunction ctc_loss_local;
 /// Computes addmv with nothing to multiply, where LibTorch does not broadcast.
 LocalKernelFunction addmv_local;
 
+/// Computes einsum of one operand by LibTorch's decomposition into views. This
+/// is a kernel of the call, not of its local tensors.
+void einsum_of_one(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
 /// Compute a convolution and its gradients, even if an operand is empty.
 LocalKernelFunction convolution_local;
 LocalKernelFunction convolution_backward_local;

@@ -13,6 +13,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/addbmm.h>
+#include <ATen/ops/einsum_native.h>
 
 namespace dtensor {
 namespace {
@@ -37,6 +38,14 @@ void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 } // namespace
+
+void detail::einsum_of_one(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  args.returns(at::native::einsum(
+      args.at("equation").toStringRef(), args.at("tensors").toTensorVector()));
+}
 
 // Broadcasts the bias if there is nothing to multiply, where LibTorch does not.
 void detail::addmv_local(KernelArgs& args, const Decision& decision) {

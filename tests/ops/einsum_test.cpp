@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// einsum and tensordot in all layouts, with gradients.
+#include "oracle.h"
+
+#include <dtensor/error.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::testing;
+
+struct Equation {
+  std::string text;
+  std::vector<std::vector<int64_t>> sizes;
+};
+
+void expect_same(
+    const std::string& name,
+    const Tensors& operands,
+    const TensorFunction& fn) {
+  SCOPED_TRACE(name);
+  SameAsPlainOptions options;
+  options.meshes = {{3}, {2, 2}};
+  options.layouts = 24;
+  EXPECT_NO_THROW(expect_same_as_plain(fn, operands, options));
+}
+
+Tensors variables(const std::vector<std::vector<int64_t>>& sizes) {
+  Tensors all;
+  for (const auto& size : sizes) {
+    all.push_back(variable(size, all.size() + 1));
+  }
+  return all;
+}
+
+TEST(Einsum, IsThatOfTheFullTensors) {
+  const std::vector<Equation> equations = {
+      {"ij,jk->ik", {{4, 5}, {5, 2}}},
+      {"ij , jk", {{4, 5}, {5, 2}}},
+      {"ba,bC", {{4, 5}, {4, 2}}}, // the output is Ca
+      {"ij,ij->ij", {{4, 5}, {4, 5}}},
+      {"ij,ij", {{4, 5}, {4, 5}}},
+      {"i,j->ij", {{4}, {5}}},
+      {"ij,kl->", {{2, 3}, {4, 2}}},
+      {"i,->i", {{5}, {}}},
+      {"bhqd,bhkd->bhqk", {{2, 3, 5, 2}, {2, 3, 4, 2}}},
+      {"bi,ij,jk->bk", {{4, 3}, {3, 5}, {5, 2}}},
+      {"...ij,...jk->...ik", {{2, 1, 3, 4}, {5, 4, 2}}},
+      {"...ij,jk", {{2, 3, 3, 4}, {4, 2}}},
+      {"i...,i...->...", {{4, 3}, {4, 2, 3}}},
+      {"ii,ij->j", {{4, 4}, {4, 3}}},
+      {"ij,jk->ik", {{3, 1}, {4, 5}}}, // j is broadcast
+      {"ij,jk->ik", {{0, 5}, {5, 2}}},
+      {"ij,jk->ik", {{4, 0}, {0, 2}}},
+      {"ij->ji", {{4, 5}}},
+      {"ij->", {{4, 5}}},
+      {"ii->i", {{4, 4}}},
+      {"...ij->...j", {{2, 4, 5}}},
+  };
+  for (const auto& equation : equations) {
+    expect_same(
+        equation.text, variables(equation.sizes), [&](const Tensors& t) {
+          return Tensors{at::einsum(equation.text, t)};
+        });
+  }
+}
+
+TEST(Einsum, TensordotIsThatOfTheFullTensors) {
+  struct Case {
+    std::vector<std::vector<int64_t>> sizes;
+    std::vector<int64_t> self, other;
+  };
+  const std::vector<Case> cases = {
+      {{{4, 3, 5}, {5, 3, 2}}, {1, 2}, {1, 0}},
+      {{{4, 3}, {3, 2}}, {-1}, {0}},
+      {{{4, 3}, {2, 5}}, {}, {}},
+      {{{4, 1}, {3, 2}}, {1}, {0}}, // dimension 1 is broadcast
+      {{{4, 3}, {4, 3}}, {0, 1}, {0, 1}},
+      {{{4, 3}, {3, 4}}, {0, 1}, {1, 0}},
+      {{{}, {}}, {}, {}},
+  };
+  for (const auto& c : cases) {
+    expect_same("tensordot", variables(c.sizes), [&](const Tensors& t) {
+      return Tensors{at::tensordot(t[0], t[1], c.self, c.other)};
+    });
+  }
+}
+
+// Products of flattened dimensions could not keep these shardings.
+TEST(Einsum, KeepsShardingsOfSeveralDimensions) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto q = uniform({2, 3, 5, 2}, 1);
+    const auto k = uniform({2, 3, 4, 2}, 2);
+    const auto heads = distribute_tensor(q, mesh, {Shard(1)});
+    const auto scores = at::einsum(
+        "bhqd,bhkd->bhqk", {heads, distribute_tensor(k, mesh, {Shard(1)})});
+    EXPECT_EQ(DTensor(scores).placements()[0], Shard(1));
+    const auto sum = DTensor::from_local(q, mesh, {Partial()});
+    const auto keys = distribute_tensor(k, mesh, {Shard(3)});
+    EXPECT_TRUE(at::allclose(
+        full_tensor(at::einsum("bhqd,bhkd->bhqk", {sum, keys})),
+        at::einsum("bhqd,bhkd->bhqk", {3 * q, k})));
+  });
+}
+
+TEST(Einsum, OfOneOperandIsAView) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = distribute_tensor(at::zeros({3, 3}), mesh, {Replicate()});
+    at::einsum("ii->i", {x}).fill_(1);
+    EXPECT_TRUE(at::equal(full_tensor(x), at::eye(3)));
+  });
+}
+
+TEST(Einsum, ReportsTheErrorsOfLibTorch) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = distribute_tensor(at::ones({4, 3}), mesh, {Shard(0)});
+    for (const auto* text : {"ij,jk->ik", "ij,i", "ijk,ij->k", "ij->ij"}) {
+      std::string expected;
+      try {
+        at::einsum(text, {at::ones({4, 3}), at::ones({4, 3})});
+      } catch (const c10::Error& error) {
+        expected = error.what_without_backtrace();
+      }
+      if (expected.empty()) {
+        continue; // is valid
+      }
+      try {
+        at::einsum(text, {x, x});
+        ADD_FAILURE() << text;
+      } catch (const c10::Error& error) {
+        EXPECT_EQ(error.what_without_backtrace(), expected);
+      }
+    }
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
