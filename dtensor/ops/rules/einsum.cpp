@@ -8,7 +8,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
-#include <ATen/WrapDimUtils.h>
+#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
 #include <string>
@@ -134,6 +134,10 @@ bool has_one_operand(c10::ArrayRef<c10::IValue> args) {
   return args[1].toListRef().size() == 1;
 }
 
+size_t position(int64_t dim, const OpInput& input) {
+  return static_cast<size_t>(c10::maybe_wrap_dim(dim, input.dim()));
+}
+
 // Returns the equation of tensordot: the dimensions that remain of self and of
 // other, in this order.
 Einsum tensordot_equation(const OpCall& call) {
@@ -147,14 +151,12 @@ Einsum tensordot_equation(const OpCall& call) {
   }
   auto& self = equation.inputs[0];
   auto& other = equation.inputs[1];
-  auto dims_self = call.ints_arg("dims_self");
-  auto dims_other = call.ints_arg("dims_other");
-  at::maybe_wrap_dims(dims_self, call.inputs[0].dim());
-  at::maybe_wrap_dims(dims_other, call.inputs[1].dim());
   equation.output = self + other;
+  const auto dims_self = call.ints_arg("dims_self");
+  const auto dims_other = call.ints_arg("dims_other");
   for (size_t i = 0; i < dims_self.size(); ++i) {
-    const auto a = static_cast<size_t>(dims_self[i]);
-    const auto b = static_cast<size_t>(dims_other[i]);
+    const auto a = position(dims_self[i], call.inputs[0]);
+    const auto b = position(dims_other[i], call.inputs[1]);
     std::erase(equation.output, self[a]);
     std::erase(equation.output, other[b]);
     other[b] = self[a];
