@@ -134,12 +134,12 @@ DTENSOR_RULES(scan) {
   }
   rules.dim_rule("logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
-      .with_localize(note_plain_scan)
+      .with_localize(note_plain_scan_of_some)
       .with_local_kernel(boxed(logcumsumexp_local))
       .as_region();
   rules.dim_rule("_logcumsumexp", logcumsumexp_rule())
       .with_meta(dense_like_first)
-      .with_localize(note_plain_scan)
+      .with_localize(note_plain_scan_of_some)
       .with_local_kernel(boxed(logcumsumexp_local));
   const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
