@@ -80,8 +80,8 @@ class DTENSOR_API Group {
   all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes = {});
 
   /// Reduces over all ranks, then gives each rank a shard along `dim`, in rank
-  /// order. Rank r gets size sizes[r], by default its torch.chunk (which may be
-  /// uneven or empty).
+  /// order. Rank r gets sizes[r] elements along `dim`. By default, shards are
+  /// those of torch.chunk, which may be uneven or empty.
   at::Tensor reduce_scatter(
       const at::Tensor& input,
       int64_t dim,
