@@ -11,7 +11,8 @@
 
 namespace dtensor::detail {
 
-/// True if a mesh dimension may get from `from` to `to` without a collective.
+/// True if a mesh dimension may change from `from` to `to` without a
+/// collective.
 bool is_local_change(const Placement& from, const Placement& to);
 
 class LeastTime {

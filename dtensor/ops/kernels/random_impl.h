@@ -77,7 +77,7 @@ inline at::Tensor empty_local(const Spec& spec, at::Device device) {
       at::TensorOptions(spec.dtype()).device(device));
 }
 
-// Makes a new tensor in the layout of `like`, but replicated where that is
+// Makes a new tensor in the layout of `like`, with Replicate in place of
 // Partial.
 template <class Sample>
 void new_like(

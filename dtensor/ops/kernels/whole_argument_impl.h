@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arguments of kernels that need all of their values.
+// Arguments of kernels that need the full, replicated tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace dtensor::detail {
 
-/// Returns an argument as a replicated local tensor, and reports its
+/// Returns an argument as a replicated local tensor, and reports the
 /// redistribution. Throws on ranks outside the mesh.
 at::Tensor whole_argument(
     const c10::OperatorHandle& op,

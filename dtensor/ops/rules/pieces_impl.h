@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Dimensions that consist of equal blocks, each sharded over the ranks:
-// StridedShard(d, blocks), as in the fused weight of q, k and v, of which every
-// rank holds a shard of each. Taking complete blocks out of the dimension, or
-// joining blocks, needs no communication.
+// StridedShard(d, blocks). An example is the fused weight of q, k and v, where
+// every rank holds a shard of each block. Selecting complete blocks from the
+// dimension, or joining blocks, needs no communication.
 #pragma once
 
 #include <dtensor/ops/op_call.h>
@@ -21,7 +21,8 @@ struct Pieces {
 };
 
 /// Returns the blocks of dimension `dim` of `input`. Empty unless this mesh
-/// dimension alone shards it, into equal blocks. A Shard is one block.
+/// dimension alone shards the dimension, into equal blocks. A Shard has a
+/// single block.
 std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
@@ -29,7 +30,7 @@ pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 /// Shard: each rank has one range of rows.
 bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
-/// Returns the placement of dimension `dim` as `count` blocks like these.
+/// Returns the placement of dimension `dim` with `count` blocks like `like`.
 Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
 
 /// Blocks of a dimension that at most one mesh dimension shards, with the local
@@ -44,9 +45,9 @@ std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim);
 // Strategies of operators on several operands that only move elements.
 
 /// Adds the strategy for operands that are Partial with the same op or
-/// replicated, which become Partial without communication. It requires that
-/// terms are not rounded or wrapped when they are converted to the dtype of the
-/// result.
+/// replicated, which become Partial without communication. The strategy
+/// requires that terms are not rounded or wrapped when they are converted to
+/// the dtype of the result.
 void add_common_partial(
     const OpCall& call,
     int64_t mesh_dim,
