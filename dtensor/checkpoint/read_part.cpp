@@ -4,9 +4,9 @@
 // local shard, each reads a slice of the rows, and the ranks exchange their
 // slices.
 //
-// Each block of bytes is verified by one rank, among those that read the row in
+// One rank verifies each block of bytes, among the ranks that read the row in
 // which the block begins. If the tensor is also sharded in other dimensions,
-// several ranks read that row and take turns.
+// several ranks read this row and take turns.
 #include <dtensor/checkpoint/read_part_impl.h>
 
 #include <c10/util/StringUtil.h>

@@ -8,7 +8,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Minimum size for splitting the work: smaller tensors are written by one rank.
+// Minimum size for splitting the work. Smaller tensors are written by one rank.
 constexpr int64_t kCutBytes = int64_t{1} << 20;
 
 struct Box {

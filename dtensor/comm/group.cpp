@@ -111,8 +111,8 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
       .tensor;
 }
 
-// Notifies observers within the call, but afterwards: only then is the size of
-// the result known.
+// Notifies observers within the call, but after the collective, because the
+// size of the result is known only then.
 at::Tensor
 Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_owned_by_this_rank("all_gather");

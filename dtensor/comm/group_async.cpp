@@ -64,7 +64,7 @@ void check_counts(
       input.sizes());
 }
 
-// Returns `result` as a completed Pending, copied to `out` if that is defined.
+// Returns `result` as a completed Pending, copied to `out` if `out` is defined.
 PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out) {
   return ready(out.defined() ? out.copy_(result) : result);
 }

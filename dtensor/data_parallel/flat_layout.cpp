@@ -94,7 +94,7 @@ void FlatLayout::lay_out(size_t ranks) {
   }
 }
 
-// Returns the size of so many elements of a tensor in the buffer.
+// Returns the size of `elements` elements of a tensor in the buffer.
 int64_t FlatLayout::space_for(size_t tensor, int64_t elements) const {
   if (!is_in_bytes()) {
     return elements;
@@ -104,7 +104,7 @@ int64_t FlatLayout::space_for(size_t tensor, int64_t elements) const {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Return the buffer as elements of a tensor, and an offset in them.
+// Return the buffer as elements of a tensor, and an offset in these elements.
 at::Tensor FlatLayout::typed(const at::Tensor& buffer, size_t tensor) const {
   return is_in_bytes() ? buffer.view(dtypes_[tensor]) : buffer;
 }

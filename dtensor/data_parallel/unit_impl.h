@@ -121,8 +121,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   }
 
   /// Maps gradients of the unsharded parameters to gradients of the sharded
-  /// parameters. `keeps_none`: true in autograd::grad, which accumulates no
-  /// gradients.
+  /// parameters. `keeps_none`: true in autograd::grad, which accumulates none.
   torch::autograd::variable_list reduce(
       const torch::autograd::variable_list& gradients,
       bool keeps_none);

@@ -33,7 +33,7 @@ DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   return decomposes ? DecidedBy::kOperators : DecidedBy::kReplicatedOperands;
 }
 
-// Returns the mechanism of a call, following the choice of kernels in
+// Returns the mechanism of a call. Follows the choice of kernels in
 // ops/install/kernels.cpp.
 DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (keeps_its_kernel(info.op)) {
@@ -246,7 +246,7 @@ ExplainedCall explain_call(
 namespace {
 
 // Reasons why a mesh dimension takes one strategy and not another: the
-// comparison order of propagate, in words.
+// comparison order of propagate(), in words.
 
 // Criteria for comparing strategies, in order of precedence.
 enum class Criterion : uint8_t {

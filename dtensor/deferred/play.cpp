@@ -2,10 +2,10 @@
 // Playback of a tape. Only calls that the wanted values depend on are played,
 // in recorded order, so that a program without DTensors draws the same numbers
 // as without the scope. Values that are connected by calls form a group. A
-// group that contains wanted DTensors is played on DTensors: a tensor created
-// without inputs gets the layout of the DTensor that is computed from it if
-// their shapes are equal, and is replicated otherwise. If an operator throws
-// for such a layout, its group restarts with replicated tensors.
+// group that contains wanted DTensors is played on DTensors. A tensor created
+// without inputs gets the layout of the DTensor that is computed from it, if
+// their shapes are equal. Otherwise the tensor is replicated. If an operator
+// throws for such a layout, its group restarts with replicated tensors.
 #include <dtensor/deferred/tape_impl.h>
 
 #include <dtensor/deferred/same_draws_impl.h>

@@ -47,7 +47,7 @@ class OperandLayouts {
       const c10::OperatorHandle& op,
       torch::jit::Stack& stack,
       std::vector<c10::IValue>& values);
-  /// Records the results of the call. Must be called after each call.
+  /// Must be called after each call.
   void called(const GraphNode& node, const torch::jit::Stack& results);
   /// Releases the redistributed versions of a value that is not used again.
   void forget(Slot slot) {

@@ -20,8 +20,8 @@ namespace dtensor::detail {
 /// the base and makes its views again.
 class WrittenViews {
  public:
-  /// Call begin() before each call of the program, and the other function after
-  /// it. The base of the returned views is in the node's in_place_args.
+  /// Must be called before and after each call of the program. The base of the
+  /// returned views is in the node's in_place_args.
   void begin(const GraphNode& node, const torch::jit::Stack& args);
   void end(const torch::jit::Stack& results);
   /// Releases the calls whose views are no longer in use. Examines many calls

@@ -20,7 +20,7 @@ namespace dtensor::detail {
 /// Takes the next position of this rank's stream, for a tensor on `mesh`.
 Draw next_draw(const DeviceMesh& mesh);
 
-/// Returns the next position without advancing the stream; sets the next
+/// Return the next position without advancing the stream, and set the next
 /// position.
 DTENSOR_INTERNAL_API Draw peek_draw();
 DTENSOR_INTERNAL_API void set_next_draw(Draw draw);

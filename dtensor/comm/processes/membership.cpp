@@ -33,7 +33,7 @@ std::string mpi_among(const ChosenBackends& chosen) {
   return "";
 }
 
-// Copies rank 0's generator state to all ranks; it includes the seed of
+// Copies rank 0's generator state to all ranks. This state includes the seed of
 // DTensors' random numbers. (Ranks that are threads start with copies of one
 // generator.)
 void share_random_state(c10d::Store& store, int64_t rank) {

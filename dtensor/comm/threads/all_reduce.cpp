@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // all_reduce for threads. Every rank reduces small tensors by itself. Larger
-// ones are split: each rank reduces one chunk and writes it to the outputs of
-// all.
+// tensors are split: each rank reduces one chunk and writes it to the outputs
+// of all ranks.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/Parallel.h>
@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Size of a block: results are copied to all members while they are in the
+// Size of a block. Results are copied to all members while they are in the
 // cache.
 constexpr int64_t kBlockBytes = 1 << 18;
 

@@ -19,7 +19,8 @@ std::optional<int64_t> int_of(const jit::Value* value) {
                                        : std::nullopt;
 }
 
-// Returns the matrix that `value` is the transpose of, or null.
+// Returns the matrix whose transpose is `value`; null if `value` is not a
+// transpose.
 const jit::Value* transposed(const jit::Value* value) {
   const auto& node = *value->node();
   const auto kind = kind_of(node);
@@ -49,8 +50,9 @@ std::optional<WeightCall> product(
 }
 
 // Returns the role of a module by its class:
-// "__torch__.torch.nn.modules.linear.Linear". If there are several, the class
-// has a mangled name in between: "linear.___torch_mangle_3.Linear".
+// "__torch__.torch.nn.modules.linear.Linear". If there are several such
+// classes, the name contains a mangled component:
+// "linear.___torch_mangle_3.Linear".
 WeightRole role_of(const jit::Module& module) {
   const auto name = module.type()->name();
   if (!name) {

@@ -35,8 +35,7 @@
 
 namespace dtensor::detail {
 
-/// Returns a word with the dtype of `t`, and the layouts that `t` may get in
-/// this scope.
+/// Returns a word with the dtype of `t`, and its possible layouts in this scope.
 uint64_t word_of_plain(const at::Tensor& t);
 
 template <class Key>
