@@ -85,7 +85,7 @@ bool is_in_place(const c10::FunctionSchema& schema) {
 }
 
 // Runs the call, with its arguments on the stack, on the meta device. Returns
-// false if it needs values.
+// false if the call needs values.
 bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto self = stack.empty() ? c10::IValue() : stack[0];
   try {
@@ -177,7 +177,7 @@ void Tape::close_all() {
   }
 }
 
-// Returns the call before it runs; empty if it writes a real tensor.
+// Returns the call before it runs; empty if the call writes a real tensor.
 std::optional<TapeCall> Tape::described(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args) const {

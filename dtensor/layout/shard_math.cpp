@@ -277,8 +277,8 @@ Sizes contiguous_strides(SizesRef sizes) {
 
 Sizes dense_strides(SizesRef sizes, SizesRef like_strides) {
   TORCH_INTERNAL_ASSERT(sizes.size() == like_strides.size());
-  // This order is LibTorch's order for results: a stride of 0 is not compared
-  // with any other stride.
+  // This is LibTorch's order for results, in which a stride of 0 is not
+  // compared with any other stride.
   c10::SmallVector<size_t, 5> inner_to_outer(sizes.size());
   std::iota(inner_to_outer.rbegin(), inner_to_outer.rend(), size_t{0});
   for (size_t i = 1; i < inner_to_outer.size(); ++i) {

@@ -20,7 +20,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns the dimension of the features, of a tensor with dimensions.
+// Returns the dimension of the features, for a tensor with at least one
+// dimension.
 int64_t features_dim(const at::Tensor& x, const InputLayouts& layouts) {
   return (layouts.features_dim + x.dim()) % x.dim();
 }
@@ -64,7 +65,7 @@ void check_features(
       expected);
 }
 
-// True if the style gives the global number of features of `x`, so that ranks
+// True if the style states the global number of features of `x`, so that ranks
 // with uneven shards need not communicate.
 bool knows_shape(const at::Tensor& x, const InputLayouts& layouts) {
   return x.dim() > 0 && layouts.features > 0 && shards_features(x, layouts);
@@ -110,7 +111,7 @@ at::Tensor Converter::as_dtensor(const at::Tensor& x) const {
       x, where_.mesh, where_.alone(layouts_.plain), known_shape(x, layouts_));
 }
 
-// Redistributes the input to the layout that the module computes with.
+// Redistributes the input to the layout in which the module computes.
 at::Tensor Converter::redistribute(const at::Tensor& distributed) const {
   const auto& spec = spec_of(distributed);
   DTENSOR_CHECK_VALUE(

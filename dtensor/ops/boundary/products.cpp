@@ -32,8 +32,8 @@ namespace {
 
 using Units = std::vector<int64_t>;
 
-// Returns a replicated operand as a plain tensor, with a Partial gradient since
-// each rank uses only some units.
+// Returns a replicated operand as a plain tensor. Its gradient is Partial
+// because each rank uses only some units.
 at::Tensor local_part(const at::Tensor& whole) {
   return convert_single_input(conversion_to(
       whole,
@@ -45,7 +45,7 @@ Units mine_of(const DeviceMesh& mesh, const SharedUnits& shared) {
   return shared.of_rank(mesh.size(), mesh.get_local_rank());
 }
 
-// True if any rank repeats units. All ranks record the same graph then.
+// True if any rank repeats units. All ranks then record the same graph.
 bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const auto units = shared.of_rank(mesh.size(), rank);
@@ -74,8 +74,8 @@ at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
 } // namespace
 
 // Counts this rank's users of each unit and divides the counts by their
-// greatest common divisor. Then equally many consecutive users belong to each
-// entry of the result.
+// greatest common divisor. Each entry of the result then has the same number of
+// consecutive users.
 std::vector<int64_t> SharedUnits::of_rank(int64_t ranks, int64_t rank) const {
   const auto mine = chunk(users, ranks, rank);
   const auto each = users / count;
@@ -211,7 +211,7 @@ struct OverlappedLinearBackward final : Node {
   std::string_view module = ModuleScope::current();
 };
 
-/// Chunks of one tensor, each of which is reduced by its own collective.
+/// Chunks of one tensor. Each chunk is reduced by its own collective.
 class PendingParts final : public Pending {
  public:
   PendingParts(at::Tensor whole, std::vector<PendingPtr> parts)
@@ -290,9 +290,9 @@ at::Tensor product(
       .view(product_sizes(rows, weight_t));
 }
 
-// Waits for each chunk's collective after multiplying the next chunk: by then
-// the other ranks have probably started it too, and its data is still in the
-// cache.
+// Waits for each chunk's collective after multiplying the next chunk. By then
+// the other ranks have probably started the collective too, and its data is
+// still in the cache.
 at::Tensor compute(
     const at::Tensor& input,
     const at::Tensor& weight_t,

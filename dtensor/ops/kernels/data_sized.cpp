@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators whose number of result elements depends on values. Those that keep
-// the elements of a sharded tensor for which a condition holds (nonzero,
-// masked_select) return Shard(0): each rank selects from its rows, and the
-// ranks exchange selected rows, so that each has an even part. masked_scatter
+// Operators whose number of result elements depends on values. Operators that
+// keep the elements of a sharded tensor that satisfy a condition (nonzero,
+// masked_select) return Shard(0). Each rank selects from its rows, and the
+// ranks exchange selected rows, so that each has an even shard. masked_scatter
 // writes the rows of each rank, and bincount counts the elements of each shard.
-// The others compute on replicated operands.
-// (mask_index.cpp has x[mask], and unique.cpp has unique.)
+// Other operators here compute on replicated operands. (mask_index.cpp has
+// x[mask], and unique.cpp has unique.)
 #include <dtensor/ops/kernels/whole_argument_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -90,9 +90,10 @@ void detail::call_on_whole(
 
 namespace {
 
-// Returns the mesh dimension along which each rank selects from its own rows:
-// the first that shards rows, or else the first that shards. None if the tensor
-// is not sharded, or if this rank has no values.
+// Returns the mesh dimension along which each rank selects from its own rows.
+// This is the first mesh dimension that shards rows, or else the first that
+// shards any dimension. Empty if the tensor is not sharded, or if this rank has
+// no values.
 std::optional<int64_t> selecting_dim(const at::Tensor& t) {
   if (!is_dtensor(t) || t.is_meta() || t.dim() == 0 ||
       !spec_of(t)->mesh().contains_this_rank()) {
@@ -194,9 +195,9 @@ at::Tensor scattered_whole(const KernelArgs& args, const SpecPtr& self) {
 }
 
 // Returns masked_scatter of the rows of each rank, in the layout of self. The
-// source elements of a rank follow those of the ranks before it. Returns
-// an undefined tensor if a rank needs the operands of others, or if the source
-// is too short: then all ranks throw.
+// source elements of a rank follow those of the ranks before it. Returns an
+// undefined tensor if a rank needs the operands of other ranks, or if the source
+// is too short (scattered_whole() then throws on all ranks).
 at::Tensor scattered_rows(const KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto mask = args.tensor("mask");
@@ -243,7 +244,7 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // Kernel of the gradient of source: the elements of grad_output where the mask
-// is, and zeros for the elements that were not needed.
+// is true, and zeros for unneeded source elements.
 void masked_scatter_backward(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
@@ -263,7 +264,7 @@ void masked_scatter_backward(
   args.returns(wrap(result, replicated_spec(*spec_of(grad), result)));
 }
 
-// Returns the layout of the counts: shards add up.
+// Returns the layout of the counts, which are summed over shards.
 Placements counted(PlacementsRef placements) {
   Placements counts(placements.begin(), placements.end());
   for (auto& p : counts) {
@@ -272,7 +273,7 @@ Placements counted(PlacementsRef placements) {
   return counts;
 }
 
-// Returns the number of bins that the elements of all ranks need; zero for
+// Returns the number of bins that the elements of all ranks need; 0 for
 // operands that the plain operator refuses.
 int64_t bins_for(const std::string& name, const at::Tensor& self) {
   if (self.numel() == 0 || !at::isIntegralType(self.scalar_type(), false)) {
@@ -288,7 +289,7 @@ int64_t bins_for(const std::string& name, const at::Tensor& self) {
   return at::max(self).item<int64_t>() + 1;
 }
 
-// Kernel of bincount: every rank counts its elements into the bins of all.
+// Kernel of bincount: every rank counts its elements into all bins.
 void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto given = args.tensor("self");

@@ -122,7 +122,7 @@ void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
-// Kernel of multinomial: on replicated probabilities every rank draws the same
+// Kernel of multinomial. On replicated probabilities, every rank draws the same
 // samples, from a generator seeded by the random stream.
 void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sort, kthvalue and medians along a sharded dimension. To sort, each rank
 // sorts its shard. The ranks find the positions at which the sorted shards
-// divide into the shards of the result, and exchange the elements once.
+// divide into the shards of the result. Then they exchange each element once.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -38,8 +38,8 @@ std::vector<int64_t> to_list(const at::Tensor& numbers) {
   return {data, data + host.numel()};
 }
 
-// Sends consecutive pieces of a vector to the ranks, and returns the received
-// pieces, concatenated.
+// Sends consecutive slices of a vector to the ranks, and returns the received
+// slices, concatenated.
 at::Tensor exchange(
     Group& group,
     const at::Tensor& vector,
@@ -91,9 +91,10 @@ struct Route : torch::CustomClassHolder {
 };
 using RoutePtr = c10::intrusive_ptr<Route>;
 
-// Moves elements along a route, or back; each is the gradient of the other.
+// Moves elements along a route, or back. Each function is the gradient of the
+// other.
 struct MoveAlongRoute : torch::autograd::Function<MoveAlongRoute> {
-  // `known` is the result if it is known already; null otherwise.
+  // `known` is the result if it has been computed already; null otherwise.
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& rows,
@@ -133,8 +134,8 @@ struct Sort {
                                                         : at::kLong;
   }
 
-  // Sets the order in which a rank sends the elements of its rows, and how many
-  // of each row go to each rank: the result, (rows, ranks).
+  // Sets the order in which a rank sends the elements of its rows. Returns the
+  // number of elements of each row for each rank, (rows, ranks).
   at::Tensor plan_sending(Route& route, const at::Tensor& rows) const {
     auto& group = route.group();
     const auto [keys, order] =
@@ -165,8 +166,8 @@ struct Sort {
     return counts;
   }
 
-  // Exchanges how many elements of each row a rank gets from each rank: the
-  // result, (ranks, rows).
+  // Exchanges the numbers of elements of each row that a rank gets from each
+  // rank. Returns these numbers, (ranks, rows).
   at::Tensor plan_receiving(Route& route, const at::Tensor& counts) const {
     std::vector<at::Tensor> columns;
     std::vector<Sizes> shapes;
@@ -254,13 +255,14 @@ void detail::sort_local(KernelArgs& args, const Decision& decision) {
 }
 
 // kthvalue and medians along a sharded dimension. Each rank sorts its shard,
-// and the ranks find the element at a position of the sorted whole.
+// and the ranks find the element at a position of the globally sorted
+// dimension.
 
 namespace {
 
 // Returns the position of the wanted element in each sorted row, (rows, 1), of
-// `size` elements. NaN are greatest: a median is NaN if there are any, and a
-// nanmedian is the median of the others.
+// `size` elements. NaN is the greatest element: a median is NaN if there is any
+// NaN, and a nanmedian is the median of the other elements.
 at::Tensor wanted_position(
     const detail::KernelArgs& args,
     const at::Tensor& rows,
@@ -304,8 +306,8 @@ void detail::selection_local(KernelArgs& args, const Decision& decision) {
   args.returns(values.reshape(sizes), indices.reshape(sizes));
 }
 
-// Median of all elements: the shards are rows of one element per column, which
-// the ranks number one rank after the other.
+// Median of all elements. The shards are rows with one element per column, and
+// the ranks number the columns one rank after the other.
 void detail::median_local(KernelArgs& args, const Decision& decision) {
   const auto shard = args.tensor("self");
   if (shard.is_meta()) {

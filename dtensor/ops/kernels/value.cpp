@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that read values, equal on all ranks because programs branch on
-// them, and a property of the local tensor.
+// Operators whose results are values, which must be equal on all ranks because
+// programs branch on them. Also a property of the local tensor.
 #include <dtensor/ops/kernels/whole_argument_impl.h>
 
 #include <dtensor/error.h>
@@ -45,8 +45,8 @@ void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto other = torch::jit::pop(*stack).toTensor();
   const auto self = torch::jit::pop(*stack).toTensor();
-  // Values of meta tensors are unknown, so only a tensor and itself are equal.
-  // Attention modules compare a tensor with itself.
+  // Values of meta tensors are unknown, so a meta tensor is equal only to
+  // itself. Attention modules compare a tensor with itself.
   const bool same_without_data = self.is_meta() && self.is_same(other);
   // A rank outside the mesh has no elements that differ.
   stack->emplace_back(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Concatenation and splitting of tensors. The dimension along which tensors are
 // joined or split is unsharded, or consists of blocks (rules/pieces_impl.h)
-// that are never divided. The other dimensions may be sharded. These operators
-// only move elements, so partial values stay partial if all operands are
-// partial.
+// that the operators never divide. The other dimensions may be sharded. These
+// operators only move elements, so partial values stay partial if all operands
+// are partial.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -20,8 +20,8 @@ using detail::in_pieces;
 using detail::Pieces;
 using detail::pieces_of;
 
-// Returns true for a tensor of shape [0], which cat skips whatever the shape of
-// the others.
+// Returns true for a tensor of shape [0], which cat skips for any shape of the
+// other tensors.
 bool is_skipped(const OpInput& input, int64_t ndim) {
   return input.dim() != ndim;
 }
@@ -40,9 +40,9 @@ first_pieces(const OpCall& call, int64_t mesh_dim, int64_t dim) {
 }
 
 // Adds the strategy for gradients of the results of a split, each made of
-// complete blocks: in the forward pass the split tensor had this layout. Only
-// in the backward pass, since a program that concatenates sharded tensors gets
-// Python's layout.
+// complete blocks. In the forward pass, the split tensor had this layout. The
+// strategy applies only in the backward pass, because a program that
+// concatenates sharded tensors gets Python's layout.
 void add_cat_of_pieces(
     const OpCall& call,
     int64_t mesh_dim,
@@ -131,8 +131,8 @@ Strategies split_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Converts split sizes to local sizes: they shrink by the same factor as this
-// rank's shard of the dimension. The arguments are global sizes.
+// Converts global split sizes to local sizes. They shrink by the same factor as
+// the dimension shrinks to this rank's shard.
 void localize_split(const OpCall& call, Decision& decision) {
   decision.is_plain_call = true;
   const auto along = call.dim_arg("dim", call.inputs[0].dim());
@@ -160,7 +160,7 @@ void localize_split(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(index, sizes);
 }
 
-// Returns the map of pad, which keeps the dimensions that it does not pad.
+// Returns the map of pad. It keeps the dimensions that are not padded.
 DimMap pad_map(const OpCall& call) {
   const auto pad = call.ints_arg("pad");
   auto map = identity_map(call.inputs[0].dim());
@@ -210,7 +210,7 @@ void note_padded_rows(const OpCall& call, Decision& decision) {
 } // namespace
 
 DTENSOR_RULES(concat) {
-  // The gradient of a skipped tensor is made from its sizes alone.
+  // LibTorch makes the gradient of a skipped tensor from its sizes alone.
   rules.dim_rule("cat", cat_rule)
       .depends_on_backward()
       .with_traits({.gradient_from_sizes_only = true});

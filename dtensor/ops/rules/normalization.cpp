@@ -32,14 +32,15 @@ using detail::dense_like;
 using detail::dense_like_first;
 using detail::norm_backward_meta;
 
-// Returns the number of dimensions of `input` before those of normalized_shape.
+// Returns the number of dimensions of `input` in front of the normalized
+// dimensions.
 int64_t leading_dims(const OpCall& call) {
   return call.input("input")->dim() -
       static_cast<int64_t>(call.ints_arg("normalized_shape").size());
 }
 
-// Returns one strategy for each of the first `dims` dimensions: the first `cut`
-// inputs are sharded there, and the others are replicated.
+// Returns one strategy for each of the first `dims` dimensions. The first `cut`
+// inputs are sharded along this dimension, and the others are replicated.
 Strategies cut_leading(
     const OpCall& call,
     int64_t dims,
@@ -60,8 +61,8 @@ Strategies cut_leading(
   return all;
 }
 
-// Returns the strategies of the output alone, or of output and statistics,
-// which have the leading dimensions.
+// Returns the strategies of the output alone, or of the output and statistics.
+// Statistics have the leading dimensions.
 Strategies layer_norm(const OpCall& call, int64_t) {
   return cut_leading(call, leading_dims(call), 1);
 }

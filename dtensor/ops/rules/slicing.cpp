@@ -22,8 +22,8 @@ using detail::pieces_of;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// Maps the dimensions of a tensor of `ndim` dimensions to those of one without
-// `dim`.
+// Maps the dimensions of a tensor of `ndim` dimensions to those of a tensor
+// without `dim`.
 DimMap dropping(int64_t dim, int64_t ndim) {
   DimMap map;
   for (int64_t d = 0; d < ndim; ++d) {
@@ -101,9 +101,9 @@ Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
   return range_rule(call, mesh_dim, call.inputs[0].sizes());
 }
 
-// Converts the range to local positions. A slice of a full dimension takes the
-// full local dimension; a slice of blocks takes this rank's shard of each
-// block.
+// Converts the range to local positions. For a slice of the full dimension, the
+// local range is the full local dimension. For a slice of blocks, it is this
+// rank's shard of each block.
 void local_range(
     const OpCall& call,
     SizesRef global_sizes,
@@ -130,8 +130,8 @@ void localize_slice(const OpCall& call, Decision& decision) {
   local_range(call, call.inputs[0].sizes(), decision);
 }
 
-// Returns the strategies of a slice's gradient, in zeros of the size of the
-// sliced tensor.
+// Returns the strategies of a slice's gradient: zeros of the size of the sliced
+// tensor, into which the gradient is written.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
   return range_rule(call, mesh_dim, call.outputs[0].sizes);
 }
@@ -180,7 +180,7 @@ Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(call.inputs[0].dim());
   map.back() = -1;
   map[static_cast<size_t>(call.dim_arg("dim", ndim))] = -1;
-  // Windows overlap, and their gradients are summed.
+  // Windows overlap, so their gradients are summed.
   return linear_move_strategies(call, mesh_dim, map);
 }
 

@@ -59,7 +59,8 @@ void count_call(const detail::OpInfo& info, const MissingRuleCost& cost) {
   }
 }
 
-// Returns true if the operator writes an argument or returns a view of one.
+// Returns true if the operator writes an argument or returns a view of an
+// argument.
 bool shares_an_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return std::ranges::any_of(
