@@ -19,8 +19,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Numbers of ranks for which a plan is checked. A plan that holds for all of
-// these holds for any number.
+// Numbers of ranks for which a plan is checked. A plan that is valid for all of
+// these is valid for any number.
 constexpr std::array<int64_t, 4> kTrialRanks = {2, 3, 5, 7};
 
 class Search {
@@ -93,7 +93,7 @@ class Search {
   };
 
   // Collects the products and calls that lead to the input of `row`. Returns
-  // nothing if one of the products already has another style or feeds other
+  // nothing if a product already has another style or is used for other
   // results.
   std::optional<Segment> segment_before(const Product& row) const {
     std::set<size_t> sources;
@@ -151,8 +151,8 @@ class Search {
     }
   }
 
-  // Returns the cut with the most blocks, or nothing if the segment cannot be
-  // sharded with so many fused projections.
+  // Returns the cut with the most blocks; nothing if the segment cannot be
+  // sharded with `pieces` fused projections.
   std::optional<Cut>
   cut_of(const Segment& segment, const Product& row, int64_t pieces) const {
     auto blocks = row.weight.size(1);
@@ -267,8 +267,8 @@ class Search {
         std::ranges::all_of(styles_, agrees);
   }
 
-  // Drops pairs of modules that have a call outside any pair: a style belongs
-  // to a module, so it applies to all of its calls or to none.
+  // Drops pairs of modules that have a call outside any pair. A style belongs
+  // to a module, so the style applies to all of its calls or to none.
   void drop_incomplete_pairs() {
     for (bool again = true; again;) {
       again = false;
@@ -294,7 +294,8 @@ class Search {
 
   // --- remaining products ----------------------------------------------------
 
-  // Shards products that give only results of the program, in all their calls.
+  // Shards products whose results, in all their calls, are only results of the
+  // program.
   void shard_outputs() {
     if (styles_.empty()) {
       return;

@@ -30,7 +30,7 @@ bool may_share_memory(const at::Tensor& result, const at::Tensor& local) {
   return local.defined() && (!local.has_storage() || result.is_alias_of(local));
 }
 
-// Copies `result` if necessary. During a plan, slices are views; the plan's
+// Copies `result` if necessary. During a plan, slices are views. The plan's
 // result must not share memory with its input or keep a larger storage alive.
 // The result's memory order follows `strides`, the strides of the layout, so
 // that a view of the global tensor is also a view of the local tensors. `local`
@@ -188,7 +188,7 @@ PendingPtr redistribute_local_async(
         from, to, std::move(the_plan), entered, std::move(collective));
   }
   for (size_t i = entered; i < steps.size(); ++i) {
-    // NOLINTNEXTLINE(bugprone-use-after-move): enter_step() left it untouched.
+    // NOLINTNEXTLINE(bugprone-use-after-move): enter_step() has not changed it.
     local = execute_step(*from, steps[i], local);
   }
   return ready(finish(local, {}, *from, *to));

@@ -62,8 +62,8 @@ parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
 }
 
 // Broadcasts or scatters the tensor of rank `root` along one mesh dimension.
-// Mesh dimensions are processed from left to right. On entry `tensor` has, on
-// every rank of the group, the local shape after the mesh dimensions before.
+// Mesh dimensions are processed from left to right. On entry, `tensor` has, on
+// every rank of the group, the local shape after the earlier mesh dimensions.
 at::Tensor from_root(
     const at::Tensor& tensor,
     const Placement& placement,
@@ -120,7 +120,8 @@ at::Tensor scatter_to_ranks(
   return local;
 }
 
-// Returns a local meta tensor with a note of the tensor that was distributed.
+// Returns a local meta tensor with a note that refers to the distributed
+// tensor.
 at::Tensor part_of_meta(const at::Tensor& tensor, const Spec& spec) {
   const auto sizes = spec.local_sizes();
   auto part = spec.mesh().contains_this_rank()

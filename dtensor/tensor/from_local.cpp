@@ -25,8 +25,8 @@ namespace {
 constexpr const char* kFromLocal = "from_local";
 
 // Infers the global shape and strides, assuming that all shards have the size
-// of `local`. A dimension sharded over n ranks has n times the size, and
-// dimensions outside it in memory have n times the stride.
+// of `local`. A dimension sharded over n ranks has n times the local size, and
+// dimensions outside of it in memory have n times the local stride.
 void infer_global(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -134,7 +134,7 @@ void check_is_part(const at::Tensor& local, const Spec& spec) {
       spec);
 }
 
-// Returns the empty local tensor of a rank outside the mesh. It stays
+// Returns the empty local tensor of a rank outside the mesh. The result is
 // differentiable, so that a program with a backward pass runs on all ranks.
 at::Tensor nothing_of(const at::Tensor& local) {
   return local.reshape({-1}).narrow(0, 0, 0);

@@ -112,8 +112,8 @@ void check_numbers_of_layouts(
       arguments);
 }
 
-// Returns the mesh of all DTensors among the arguments, which must be `asked`
-// if that is defined. Throws RuntimeError if a DTensor is on another mesh.
+// Returns the mesh of all DTensors among the arguments. It must be `asked` if
+// `asked` is defined. Throws RuntimeError if a DTensor is on another mesh.
 DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
   DeviceMesh mesh = asked;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -225,7 +225,8 @@ struct LocalMapCall::State {
 
 // Throws if the gradient of a replicated argument is ambiguous. If other
 // layouts differ between ranks, each rank may compute a different term of the
-// gradient or all ranks the same gradient. Only the caller can tell.
+// gradient or all ranks the same gradient. Only the caller can distinguish
+// these cases.
 void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     const {
   const auto& spec = *spec_of(args[i].tensor);

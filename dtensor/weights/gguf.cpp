@@ -5,7 +5,7 @@
 //
 // Accepts the files that llama.cpp accepts. Tensors lie one after the other,
 // each at a multiple of the alignment, which is a power of two. No key or name
-// occurs twice. A file that is one of several of a model is refused.
+// occurs twice. A model that is split into several files is refused.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/format_text.h>
@@ -89,7 +89,8 @@ uint64_t alignment_of(
   return value;
 }
 
-// Refuses a model in several files: its first file lacks most layers.
+// Refuses a model that is split into several files, because the first file
+// lacks most layers.
 void check_is_whole(
     const WeightFile::Contents& contents,
     const MappedFile& file) {
@@ -195,7 +196,7 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
 }
 
 // Reads the key-value pairs of GGUF. Arrays take about as much memory as in the
-// file: arrays of one-byte numbers stay one byte per number.
+// file: one byte per number for arrays of one-byte numbers.
 
 namespace {
 

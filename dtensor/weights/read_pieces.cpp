@@ -82,8 +82,8 @@ class ByteCopy {
   int64_t run_;
 };
 
-// Reinterprets bytes, with a last dimension for those of an element, as
-// `dtype`.
+// Reinterprets bytes as `dtype`. The last dimension has the bytes of an
+// element.
 at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
   return bytes.contiguous().view(dtype).squeeze(-1);
 }

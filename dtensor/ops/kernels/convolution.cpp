@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Convolutions of a rank without samples or without channels, which LibTorch
 // refuses, and of sharded spatial dimensions, which need rows of other ranks.
-// Also other operators that keep samples
-// and channels apart.
+// Also other operators that keep samples and channels apart.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>

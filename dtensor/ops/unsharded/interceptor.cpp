@@ -25,8 +25,8 @@ namespace {
 
 std::atomic<Interceptor> sees_all{nullptr};
 
-// Greatest depth of recorded calls, and the interval of depths at which they
-// are checked for whether they can still be repeated. Otherwise a loop over
+// Greatest depth of recorded calls, and the interval of depths at which each
+// call is checked: can it still be repeated? Without these limits, a loop over
 // averages of parameters would keep all of its calls.
 constexpr int64_t kDeepest = 4096;
 constexpr int64_t kCheckedDepth = 64;
@@ -35,7 +35,7 @@ bool is_number(const at::Tensor& t) {
   return t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// Facts about the operands of a call.
+// Properties of the operands of a call.
 struct CallOperands {
   bool any_source = false;
   bool writes = false; // to a tensor with a source
@@ -72,7 +72,7 @@ CallOperands look_at(
   return found;
 }
 
-// Returns true for a plain tensor, and for a DTensor on another mesh than the
+// Returns true for a plain tensor, and for a DTensor on a mesh other than the
 // parameter's. A plain tensor without dimensions counts only if it requires a
 // gradient, or would become a term of a sum over ranks.
 bool is_foreign_to(const CallOperands& operands, const at::Tensor& t) {
@@ -100,7 +100,7 @@ bool wants_wholes(
 }
 
 // Drops sources that can no longer provide the unsharded value. Returns true if
-// there were any.
+// it has dropped a source.
 bool drop_lost(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
@@ -146,8 +146,8 @@ bool is_view_of_parts(
       (wants ? keeps_boundary(op) : !operands.others);
 }
 
-// Returns true if all operands are parameters, results of operators on them,
-// and numbers. Calls made by gradient formulas are not recorded.
+// Returns true if all operands are parameters, results of operators on
+// parameters, and numbers. Calls made by gradient formulas are not recorded.
 bool can_be_repeated(
     const c10::OperatorHandle& op,
     const CallOperands& operands) {
@@ -161,7 +161,7 @@ bool is_too_deep(const RecordedCall& call) {
       (call.depth() % kCheckedDepth == 0 && call.is_lost());
 }
 
-// Replaces a view of a sharded DTensor that has no rule: views a replicated
+// Replaces a view, without a rule, of a sharded DTensor: views a replicated
 // copy, and refuses writes to the view.
 void view_copy(
     const c10::OperatorHandle& op,
@@ -368,7 +368,7 @@ void before_set_data(
     meta->view_facts = meta_of(self).view_facts; // counts its writes
     meta->source_of_next = meta_of(self).unsharded_source;
     data.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-    add_intercept_key(data); // the parameter's keys are the data's from now on
+    add_intercept_key(data); // the parameter now has the keys of the data
     explain_no_data(data);
   }
   intercept_operator(op, keys, stack);

@@ -97,8 +97,8 @@ class FourDims {
   std::vector<int64_t> batch_;
 };
 
-// Assigns tokens to ranks for a local shard that is sharded like the buffers,
-// or, without buffers, has the same size on every rank.
+// Assigns tokens to ranks for a local shard that is sharded like the buffers.
+// Without buffers, shards have the same size on every rank.
 TokensOfRanks tokens_of_part(
     const at::Tensor& part,
     const char* name,
@@ -135,7 +135,8 @@ at::Tensor attend_plain(const AttentionArgs& args, const ContextScope& scope) {
       args, {scope.mesh, 0}, queries, keys, scope.method);
 }
 
-// Applies autocast, whose dispatch key has lower priority than this kernel's.
+// Applies autocast, because its dispatch key has a lower priority than the key
+// of this kernel.
 AttentionArgs cast(AttentionArgs args) {
   const auto device = args.query.device().type();
   if (at::autocast::is_autocast_available(device) &&
@@ -182,7 +183,7 @@ at::Tensor attention_kernel(
       return *std::move(result);
     }
   }
-  // The CPU kernel draws no random numbers on a rank without heads, but its
+  // The CPU kernel draws no random numbers on a rank without heads, but the
   // call must be counted on all ranks.
   const bool draws =
       dropout > 0 && !is_dtensor(query) && query.device().is_cpu();
@@ -227,7 +228,7 @@ bool is_computed_in_context(
           .has_value();
 }
 
-// Defined beside the kernel, so that opening a scope links the kernel.
+// Defined beside the kernel, so that code that opens a scope links the kernel.
 bool watch_attention(bool watched) {
   return intercept_random_ops(watched);
 }

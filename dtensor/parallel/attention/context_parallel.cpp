@@ -26,7 +26,8 @@ struct ContextState {
   std::vector<const ContextScope*> open;
   RotateMethod method = RotateMethod::kAllGather;
   int64_t outside = 0;
-  // Ranks of a mesh -> true if the latest scope on them was balanced.
+  // Maps the ranks of a mesh to true if the latest scope on these ranks was
+  // balanced.
   std::map<std::vector<int64_t>, bool> balanced;
 };
 

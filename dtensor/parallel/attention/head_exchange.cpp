@@ -126,7 +126,7 @@ at::Tensor gathered_tokens(
       result, "GatherTokensBackward", part, GatherStep{ranks, lengths});
 }
 
-// Reduce-scatters the tokens: sums over ranks, and shards.
+// Reduce-scatters the tokens: sums over ranks and shards the sum.
 at::Tensor scattered_tokens(
     const at::Tensor& gathered,
     const ContextRanks& ranks,

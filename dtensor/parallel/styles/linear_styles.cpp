@@ -68,8 +68,8 @@ void refuse(const StyleTarget& target, const char* style) {
       detail::describe_typed(target));
 }
 
-// Rejects max_norm, with which an Embedding writes to the rows that it looks
-// up.
+// Rejects max_norm, because an Embedding with max_norm writes to the rows that
+// it looks up.
 void check_keeps_rows(
     const StyleTarget& target,
     const char* style,
@@ -83,8 +83,8 @@ void check_keeps_rows(
       embedding.options.max_norm().value_or(0));
 }
 
-// Changes layouts of one group to those of several: input and output channels
-// are sharded together, at multiples of a group.
+// Changes layouts for one group to layouts for several groups: input and output
+// channels are sharded together, at multiples of a group.
 void shard_groups(
     const StyleTarget& target,
     const char* style,
@@ -135,9 +135,9 @@ void apply_to_convolution(
 }
 
 // Attaches one boundary to weight and bias. For a 2-D input torch::nn::Linear
-// calls addmm, and for any other input matmul and then `output += bias`.
-// Both products find the boundary of the weight. The addition finds that of the
-// bias, which adds this rank's shard to the local output
+// calls addmm, and for any other input matmul and then `output += bias`. Both
+// products find the boundary of the weight. The addition finds the boundary of
+// the bias, which adds this rank's shard to the local output
 // (ops/boundary/linear_bias.cpp).
 void apply_to(
     const StyleTarget& target,
@@ -174,7 +174,8 @@ void apply_to(
   });
 }
 
-// Checks that `unit` divides each of the pieces of the sharded dimension.
+// Checks that `unit` divides each of the fused projections of the sharded
+// dimension.
 void check_unit(
     const StyleTarget& target,
     const char* style,
