@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // torch.distributed.checkpoint and safetensors read the checkpoints of this
-// library, and vice versa (exchange.py).
+// library. This library reads their checkpoints, too (exchange.py).
 #include <dtensor/checkpoint/checkpoint.h>
 #include <tests/checkpoint/exchange.h>
 #include <tests/parallel/modules.h>

@@ -116,7 +116,7 @@ TEST(WritePlan, CutsLargeOnesBetweenAll) {
       plan_writes({held({655360}, {3}, {Replicate()})}, 3).boxes.size(), 2);
 }
 
-// Two mesh rows, each of which holds the full tensor, share the writing.
+// Two mesh rows share the writing, because each holds the full tensor.
 TEST(WritePlan, SharesBetweenMeshes) {
   auto tensor = held({1 << 19, 2}, {2}, {Shard(0)});
   tensor.meshes = {{0, 1}, {2, 3}};

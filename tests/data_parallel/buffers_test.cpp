@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Buffers of a module with different data on each rank: statistics of batch
-// norms, which are broadcast from rank 0.
+// Buffers of a module with different data on each rank, such as statistics of
+// batch norms. They are broadcast from rank 0.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>

@@ -83,8 +83,8 @@ Sequences sequences_of(int64_t step) {
       at::arange(kTokens, at::kLong)};
 }
 
-// Returns this rank's share of the mean over all tokens of all sequences. The
-// shares of all ranks add up to the loss.
+// Returns this rank's term of the mean over all tokens of all sequences. The
+// terms of all ranks add up to the loss.
 at::Tensor part_of_loss(Decoder& model, const Sequences& mine) {
   return torch::nn::functional::cross_entropy(
              model(mine.ids, mine.positions).flatten(0, 1),

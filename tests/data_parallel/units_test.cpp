@@ -139,8 +139,8 @@ DTENSOR_MODULE(Patches);
 struct PlainPatchesImpl : PatchesImpl {};
 TORCH_MODULE(PlainPatches);
 
-// A hooked module gets unsharded parameters even without an operand beside
-// them.
+// A hooked module gets unsharded parameters even if an operator has no other
+// operand.
 TEST(FullyShardUnits, SeeTheirParametersWholeBetweenHooks) {
   expect_same_as_plain<Patches>(
       [] { return filled(Patches()); },
@@ -241,8 +241,8 @@ TEST(FullyShardUnits, LeaveFrozenParametersAlone) {
   });
 }
 
-// A parameter that no rank has used gets no gradient; ranks that have not used
-// it contribute zeros.
+// A parameter that no rank has used gets no gradient. Ranks that have not used
+// a parameter contribute zeros.
 TEST(FullyShardUnits, KnowWhichParametersWereUsed) {
   for (const bool by_one : {false, true}) {
     on_ranks(2, [&](const DeviceMesh& mesh) {

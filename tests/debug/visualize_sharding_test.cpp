@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// visualize_sharding and sharding_svg: tables equal Python's where Python has
-// one, and every cell of any layout names its ranks.
+// visualize_sharding and sharding_svg. Tables equal Python's tables for layouts
+// that Python supports. For any layout, every cell names its ranks.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/debug/shard_grid_impl.h>
@@ -118,7 +118,7 @@ TEST(VisualizeSharding, AStridedShardIsSeveralRegions) {
 
 TEST(VisualizeSharding, ThreeDimensionsAreSheets) {
   // Dimension 1 is not sharded, so the output is a single table of the other
-  // two.
+  // two dimensions.
   EXPECT_EQ(
       shown("f32[4, 9, 6] on (dp=2, tp=2): S(0) S(2)"),
       "f32[4, 9, 6] on (dp=2, tp=2): S(0) S(2)\n"

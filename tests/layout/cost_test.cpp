@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-// Simulates a ring of n ranks that reduce n chunks of a buffer; in each round
+// Simulates a ring of n ranks that reduce n chunks of a buffer. In each round,
 // rank r sends a chunk to the next rank. Returns the number of chunks that rank
 // 0 sent until all ranks have `want` chunks with the terms of all ranks.
 int64_t chunks_sent(int64_t n, int64_t want) {

@@ -116,7 +116,8 @@ TEST(AttentionTest, GroupsThatDoNotDivide) {
        [](const Tensors& t) { return attend(t, t[3], false, {}, true); }});
 }
 
-// Checks that nothing is communicated for query and key heads in these layouts.
+// Checks that no communication takes place for query and key heads in these
+// layouts.
 void expect_no_communication(
     int64_t ranks,
     int64_t queries,
@@ -242,7 +243,7 @@ TEST(AttentionTest, GradientsLieInMemoryAsThePlainOnesDo) {
   });
 }
 
-// Mesh dimensions choose one after the other. The second one takes into account
+// Mesh dimensions choose one after the other. The second takes into account
 // that the first has sharded the heads, which are too few for both.
 TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {
   const Tensors plain{
