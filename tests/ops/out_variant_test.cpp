@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of `out=`: accepted dtypes are those of the plain operator.
+// Tests of `out=`. Accepted dtypes are those of the plain operator.
 #include "same_or_error.h"
 
 #include <ATen/ops/cat.h>

@@ -55,7 +55,7 @@ TEST(RegionTest, OfUnequalPartsIsSeveral) {
   });
 }
 
-// A graph task that requests only some inputs works, though it has no nodes
+// A graph task that requests only some inputs works, although it has no nodes
 // inside the region.
 TEST(RegionTest, ComputesTheGradientsThatAreAskedFor) {
   const auto plain_x = variable({2, 3, 4}, 1);
@@ -123,8 +123,8 @@ TEST(RegionTest, IsTwiceDifferentiable) {
   });
 }
 
-// An operator whose gradient uses its result is twice differentiable: the saved
-// result leads back to the node inside.
+// An operator whose gradient uses its result is twice differentiable, because
+// the saved result leads back to the node inside.
 TEST(RegionTest, OfAResultThatItSavesIsTwiceDifferentiable) {
   const auto penalty = [](const at::Tensor& x) {
     const auto y = at::cumprod(x, 0).pow(2).sum();

@@ -104,7 +104,7 @@ TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
 }
 
 // Products of zeros are twice differentiable. The gradient of prod is correct
-// in any layout; its own gradient is that of cumprod.
+// in any layout. The gradient of this gradient is that of cumprod.
 TEST(Replicated, ProductsOfZerosAreTwiceDifferentiable) {
   const auto plain = torch::tensor(
       {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
@@ -255,8 +255,8 @@ TEST(Replicated, TensorSplitReadsWhereToSplit) {
         pieces}});
 }
 
-// An operator whose result turns out to be a view stays one: a write through
-// the result reaches the operand and its gradient.
+// An operator's result that turns out to be a view stays a view. A write
+// through the result reaches the operand and its gradient.
 TEST(Replicated, AnOperatorThatTurnsOutAViewStaysOne) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

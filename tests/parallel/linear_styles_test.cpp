@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel and RowwiseParallel compared with the plain module: every
+// ColwiseParallel and RowwiseParallel compared with the plain module, for every
 // combination of layouts, local and distributed inputs and outputs.
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>

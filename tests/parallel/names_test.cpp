@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Names of this library do not collide with names that LibTorch programs use.
-// Most of this test is that it compiles.
+// The main purpose of this test is to compile.
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

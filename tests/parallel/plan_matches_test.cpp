@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cost of matching a plan, in names compared, not in time.
+// Cost of matching a plan, measured by the number of compared names instead of
+// time.
 #include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/parallel/plan/plan_matches_impl.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel with num_query_heads: key heads of grouped queries, on ranks
+// ColwiseParallel with num_query_heads: key heads of grouped queries on ranks
 // with a fraction of a query group, compared with the plain module.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/deferred/deferred_init.h>

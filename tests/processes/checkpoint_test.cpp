@@ -107,7 +107,7 @@ TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
   }
 }
 
-// If one rank passes something else or finds damage, all ranks get the error.
+// If one rank passes other arguments or finds damage, all ranks get the error.
 TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
   const auto group = world_group();
   const auto folder = common_folder(*group);

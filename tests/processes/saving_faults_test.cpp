@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process that dies while all ranks save: the others end, and every visible
-// checkpoint is complete.
+// A process that dies while all ranks save. The other ranks end, and every
+// visible checkpoint is complete.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <tests/processes/faults.h>

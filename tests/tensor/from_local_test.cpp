@@ -69,8 +69,8 @@ TEST(FromLocal, UnevenAndEmptyShardsWithAShape) {
   }
 }
 
-// Operators give empty tensors their operands' strides, which may differ by
-// rank.
+// Operators give an empty tensor the strides of their operands, which may
+// differ between ranks.
 TEST(FromLocal, AnEmptyTensorHasTheSameStridesOnAllRanks) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
