@@ -81,7 +81,7 @@ Group::Group(GroupMembers alone)
 
 Group::Group(GroupBackendPtr backend, std::string label)
     : Group({backend->members().ranks, backend->rank(), std::move(label)}) {
-  asks_for_sizes_ = backend->needs().sizes;
+  exchanges_sizes_ = backend->needs().sizes;
   backend_ = std::move(backend);
 }
 

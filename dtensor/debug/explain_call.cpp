@@ -229,7 +229,7 @@ void explain_into(
 ExplainedCall explain_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
-  const at::RecordFunctionGuard nobody_hears(false);
+  const at::RecordFunctionGuard observers_off(false);
   ExplainedCall call;
   call.name = info.name;
   call.mesh = to_string(first_spec(args)->mesh());
@@ -277,7 +277,7 @@ std::string why_impossible(
       return "would change " + written + ", which is written";
     case Feasibility::kMixesReductions:
       return "a layout would have two reductions";
-    case Feasibility::kShardsWhole:
+    case Feasibility::kShardsReplicated:
       return "all inputs are replicated, and stay so";
     default:
       return "";

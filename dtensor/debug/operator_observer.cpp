@@ -40,7 +40,7 @@ Listeners& listeners_to(ObservedEvents heard) {
 
 // Marks ranges that were reported at their begin. Only for these ranges is the
 // end reported.
-struct Told final : at::ObserverContext {};
+struct ReportedBegin final : at::ObserverContext {};
 
 // True for operator names. The engine and some kernels open ranges with names
 // such as "detach" and "autograd::engine::evaluate_function: MmBackward0".
@@ -56,7 +56,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   for (auto* observer : listeners_to(heard).observers) {
     observer->on_begin(call);
   }
-  return std::make_unique<Told>();
+  return std::make_unique<ReportedBegin>();
 }
 
 template <ObservedEvents heard>

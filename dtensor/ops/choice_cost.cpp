@@ -136,7 +136,8 @@ Picoseconds ChoiceCost::redistribution_at_least(
 
 // True if the operands keep the tensor unsharded on a mesh dimension: none is
 // sharded, and an operand beside partial ones is replicated.
-bool ChoiceCost::keeps_whole(const MeshStrategy& first, size_t mesh_dim) const {
+bool ChoiceCost::keeps_unsharded(const MeshStrategy& first, size_t mesh_dim)
+    const {
   bool replicated = false;
   for (size_t i = 0; i < call_.inputs.size(); ++i) {
     const auto& from = call_.inputs[i].spec->placements()[mesh_dim];
@@ -168,7 +169,7 @@ std::optional<CollectiveKind> ChoiceCost::next_collective(
                         : std::optional(CollectiveKind::kAllToAll);
   }
   const bool gathers =
-      now.is_sharded() && (exit != nullptr || keeps_whole(first, mesh_dim));
+      now.is_sharded() && (exit != nullptr || keeps_unsharded(first, mesh_dim));
   return gathers ? std::optional(CollectiveKind::kAllGather) : std::nullopt;
 }
 
@@ -214,13 +215,13 @@ Picoseconds ChoiceCost::use_of_result(
 Picoseconds ChoiceCost::duplicated(const MeshStrategy& first, uint64_t moving)
     const {
   int64_t copies = 1;
-  const auto is_whole = [](const std::vector<Placements>& all, size_t m) {
+  const auto are_unsharded = [](const std::vector<Placements>& all, size_t m) {
     return std::ranges::all_of(
         all, [m](const Placements& p) { return p[m].is_replicate(); });
   };
   for (size_t m = 0; m < first.inputs[0].size(); ++m) {
     if ((moving & mesh_dim_bit(m)) != 0 && has_sharded_input(m) &&
-        is_whole(first.inputs, m) && is_whole(first.outputs, m)) {
+        are_unsharded(first.inputs, m) && are_unsharded(first.outputs, m)) {
       copies *= shape_[m];
     }
   }

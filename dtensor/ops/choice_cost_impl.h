@@ -54,7 +54,7 @@ class ChoiceCost {
   bool has_sharded_input(size_t mesh_dim) const {
     return (sharded_ & mesh_dim_bit(mesh_dim)) != 0;
   }
-  bool keeps_whole(const MeshStrategy& first, size_t mesh_dim) const;
+  bool keeps_unsharded(const MeshStrategy& first, size_t mesh_dim) const;
   Picoseconds redistribution(size_t i, const Placements& to) const;
   Picoseconds redistribution_at_least(size_t i, const Placements& first) const;
   Picoseconds

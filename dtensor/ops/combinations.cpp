@@ -99,7 +99,10 @@ bool is_unreachable(const OpCall& call, const Strategy& s, int64_t mesh_dim) {
 // strategy changes an input there. Slicing inputs may save bytes on other mesh
 // dimensions, but the program keeps its tensors unsharded on this mesh
 // dimension.
-bool shards_whole(const OpCall& call, const Strategy& s, int64_t mesh_dim) {
+bool shards_replicated(
+    const OpCall& call,
+    const Strategy& s,
+    int64_t mesh_dim) {
   bool changes = false;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].placement(mesh_dim).is_replicate()) {
@@ -175,8 +178,9 @@ std::vector<Combinations::Option> Combinations::options() const {
         ? Feasibility::kChangesWritten
         : mixes_reductions(chosen_, strategy) ? Feasibility::kMixesReductions
         : is_unreachable(call_, strategy, mesh_dim) ? Feasibility::kUnreachable
-        : shards_whole(call_, strategy, mesh_dim)   ? Feasibility::kShardsWhole
-                                                    : Feasibility::kPossible;
+        : shards_replicated(call_, strategy, mesh_dim)
+        ? Feasibility::kShardsReplicated
+        : Feasibility::kPossible;
     options.push_back({std::move(strategy), feasibility});
   }
   return options;

@@ -66,7 +66,7 @@ struct LocalShapes {
   friend bool operator==(const LocalShapes&, const LocalShapes&) = default;
 };
 
-bool same_cut(
+bool shards_alike(
     const LocalShapes& local,
     const Placement& from,
     const Placement& to,
@@ -91,7 +91,7 @@ bool same_cut(
   return true;
 }
 
-Sizes cut_sizes(
+Sizes sharded_sizes(
     Sizes sizes,
     const Placement& placement,
     int64_t parts,
@@ -183,10 +183,10 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
 using ShapeSet = std::vector<LocalShapes>;
 
 std::optional<Placement>
-kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
+kept_sharding(const ShapeSet& shapes, const Placement& from, int64_t parts) {
   for (const auto& name : names_in(shapes.front(), from, parts)) {
     if (std::ranges::all_of(shapes, [&](const auto& local) {
-          return same_cut(local, from, name, parts);
+          return shards_alike(local, from, name, parts);
         })) {
       return name;
     }
@@ -196,7 +196,7 @@ kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
 
 // Returns the distinct local shapes after sharding. Their number is small for
 // any number of ranks.
-ShapeSet cut_all(
+ShapeSet shard_all(
     const ShapeSet& shapes,
     const Placement& from,
     const Placement& to,
@@ -205,8 +205,8 @@ ShapeSet cut_all(
   for (const auto& local : shapes) {
     for (int64_t index = 0; index < parts; ++index) {
       LocalShapes part{
-          cut_sizes(local.from, from, parts, index),
-          cut_sizes(local.to, to, parts, index)};
+          sharded_sizes(local.from, from, parts, index),
+          sharded_sizes(local.to, to, parts, index)};
       if (std::ranges::find(after, part) == after.end()) {
         after.push_back(std::move(part));
       }
@@ -235,9 +235,9 @@ ViewLayout view_layout(
       layout.outputs.push_back(placement);
       continue;
     }
-    const auto kept = kept_cut(shapes, placement, mesh_shape[m]);
+    const auto kept = kept_sharding(shapes, placement, mesh_shape[m]);
     if (kept) {
-      shapes = cut_all(shapes, placement, *kept, mesh_shape[m]);
+      shapes = shard_all(shapes, placement, *kept, mesh_shape[m]);
     } else if (layout.lost_mesh_dim < 0 && mesh_shape[m] > 1) {
       layout.lost_mesh_dim = static_cast<int64_t>(m);
     }

@@ -29,13 +29,13 @@ struct Constraints {
 /// Feasibility of a strategy on a mesh dimension.
 enum class Feasibility : uint8_t {
   kPossible,
-  kLastResort,      // newly shards a dimension with fewer elements than ranks:
-                    // taken only if nothing else is possible
-  kUnreachable,     // an input would change from one reduction to another
-  kChangesWritten,  // the tensor written in place would get another layout
-  kMixesReductions, // a layout would have two reductions
-  kShardsWhole,     // all inputs are replicated on this mesh dimension, and one
-                    // would not stay so
+  kLastResort,       // newly shards a dimension with fewer elements than ranks:
+                     // taken only if nothing else is possible
+  kUnreachable,      // an input would change from one reduction to another
+  kChangesWritten,   // the tensor written in place would get another layout
+  kMixesReductions,  // a layout would have two reductions
+  kShardsReplicated, // all inputs are replicated on this mesh dimension, and
+                     // one would not stay so
 };
 
 /// A strategy of one mesh dimension with its cost.

@@ -70,9 +70,9 @@ Strategies strategies_of(const OpCall& call, const OpRule& rule) {
     const Placements partial(call.inputs.size(), Partial(op));
     add_all(all, with_layouts(call, partial), rule);
   }
-  const Strategy nothing_cut{
+  const Strategy replicated_strategy{
       Placements(call.outputs.size(), Replicate()), all_replicated};
-  std::erase(all, nothing_cut);
+  std::erase(all, replicated_strategy);
   return all;
 }
 

@@ -114,7 +114,7 @@ bool Trial::can_call(const GraphNode& node, const std::vector<IValue>& values)
   return known;
 }
 
-bool Trial::knows(Slot slot) const {
+bool Trial::is_known(Slot slot) const {
   return values_[slot].isTensor() && values_[slot].toTensor().defined();
 }
 

@@ -20,7 +20,7 @@ class Trial {
   Trial(const ProgramState& state, int64_t ranks);
 
   /// True if the value is a tensor of known size, without data.
-  bool knows(Slot slot) const;
+  bool is_known(Slot slot) const;
   SizesRef sizes_of(Slot slot) const;
   /// True if both placements give the same shards of this value.
   bool is_same_layout(Slot slot, const Placement& a, const Placement& b) const;

@@ -97,19 +97,19 @@ LeastTime::Change LeastTime::change_of(PlacementsRef from, PlacementsRef first)
         (is_local_change(from[m], first[m]) &&
          (from[m] != first[m] || !shards_other_elements(from, first, m)));
     // All terms of a partial target except one may be neutral elements.
-    const bool stays_whole = is_known && first[m].is_replicate();
-    change.shares *= stays_whole ? 1 : n;
+    const bool stays_unsharded = is_known && first[m].is_replicate();
+    change.shares *= stays_unsharded ? 1 : n;
     if (is_local) {
-      change.reduced /= stays_whole && from[m].is_replicate() ? 1 : n;
+      change.reduced /= stays_unsharded && from[m].is_replicate() ? 1 : n;
       continue;
     }
     change.needs_collective = true;
-    change.stays_whole |= stays_whole;
+    change.stays_unsharded |= stays_unsharded;
     if (from[m].is_partial()) {
       change.terms *= n;
     } else if (!first[m].is_partial()) {
       change.parts *= n;
-      change.held /= stays_whole ? 1 : n;
+      change.held /= stays_unsharded ? 1 : n;
     }
   }
   return change;
@@ -199,7 +199,8 @@ LeastTime::Bounds LeastTime::between(PlacementsRef from, PlacementsRef first)
       sent,
       time_of(needed + (change.terms - 1 - change.held) * numel_ / world_));
   const double reduced = numel_ * change.reduced *
-      (1 - 1 / (change.terms * change.parts)) * (change.stays_whole ? 2 : 1);
+      (1 - 1 / (change.terms * change.parts)) *
+      (change.stays_unsharded ? 2 : 1);
   return {std::max(time, time_of(reduced)), time + latency};
 }
 

@@ -44,7 +44,7 @@ class LeastTime {
     double held = 1;    // fraction of the parts that a rank need not receive
     double reduced = 1; // fraction of the elements that ranks may reduce
     bool needs_collective = false;
-    bool stays_whole = false; // on a mesh dimension that changes
+    bool stays_unsharded = false; // on a mesh dimension that changes
   };
 
   Change change_of(PlacementsRef from, PlacementsRef first) const;

@@ -13,7 +13,7 @@ constexpr size_t kMaxLayouts = 1 << 12;
 
 using Dims = c10::SmallVector<int64_t, 8>;
 
-void add_cut_dims(Dims& dims, PlacementsRef placements) {
+void add_sharded_dims(Dims& dims, PlacementsRef placements) {
   for (const Placement& p : placements) {
     if (p.is_sharded() && std::ranges::find(dims, p.dim()) == dims.end()) {
       dims.push_back(p.dim());
@@ -134,8 +134,8 @@ size_t count_layouts(const Options& options) {
 Options
 options_between(const Frame& frame, PlacementsRef from, PlacementsRef to) {
   Dims dims;
-  add_cut_dims(dims, from);
-  add_cut_dims(dims, to);
+  add_sharded_dims(dims, from);
+  add_sharded_dims(dims, to);
   Dims more = dims;
   add_largest_dims(more, frame.sizes);
   Options options = make_options(frame, from, to, more, true);

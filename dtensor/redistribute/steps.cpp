@@ -46,7 +46,8 @@ struct Move {
         step.before,
         step.mesh_dims[0],
         placement);
-    TORCH_INTERNAL_ASSERT(as_last, "redistribute: a cut below another one");
+    TORCH_INTERNAL_ASSERT(
+        as_last, "redistribute: the sharding is not the last one");
     Placements gathered = step.before;
     gathered[at()] = Replicate();
     const int64_t size = total_size(local_intervals(

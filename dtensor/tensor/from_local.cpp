@@ -41,11 +41,11 @@ void infer_global(
       continue;
     }
     const auto dim = static_cast<size_t>(p.dim());
-    const auto cut_stride = local.stride(p.dim());
+    const auto sharded_stride = local.stride(p.dim());
     sizes[dim] *= mesh.size(m);
     for (size_t d = 0; d < strides.size(); ++d) {
-      if (d != dim && local.strides()[d] >= cut_stride &&
-          (local.strides()[d] > cut_stride || d < dim)) {
+      if (d != dim && local.strides()[d] >= sharded_stride &&
+          (local.strides()[d] > sharded_stride || d < dim)) {
         strides[d] *= mesh.size(m);
       }
     }

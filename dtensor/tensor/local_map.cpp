@@ -112,10 +112,11 @@ void check_numbers_of_layouts(
       arguments);
 }
 
-// Returns the mesh of all DTensors among the arguments. It must be `asked` if
-// `asked` is defined. Throws RuntimeError if a DTensor is on another mesh.
-DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
-  DeviceMesh mesh = asked;
+// Returns the mesh of all DTensors among the arguments. It must be
+// `expected_mesh` if `expected_mesh` is defined. Throws RuntimeError if a
+// DTensor is on another mesh.
+DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& expected_mesh) {
+  DeviceMesh mesh = expected_mesh;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!is_distributed(args[i])) {
       continue;
@@ -129,7 +130,7 @@ DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
         kLocalMap,
         i,
         spec,
-        asked.defined() ? "device_mesh" : "the ones before",
+        expected_mesh.defined() ? "device_mesh" : "the ones before",
         mesh);
     mesh = spec.mesh();
   }

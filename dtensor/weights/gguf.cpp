@@ -91,7 +91,7 @@ uint64_t alignment_of(
 
 // Refuses a model that is split into several files, because the first file
 // lacks most layers.
-void check_is_whole(
+void check_is_single_file(
     const WeightFile::Contents& contents,
     const MappedFile& file) {
   const auto found = contents.metadata.find("split.count");
@@ -178,7 +178,7 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
   const auto tensors = cursor.count(24);
   const auto pairs = cursor.count(13);
   read_gguf_pairs(contents.metadata, cursor, pairs);
-  check_is_whole(contents, file);
+  check_is_single_file(contents, file);
   std::vector<Entry> entries;
   for (uint64_t i = 0; i < tensors; ++i) {
     entries.push_back(read_entry(cursor));

@@ -46,7 +46,7 @@ int questions_beside(
   Rendezvous rendezvous{.store = store, .keeps_store = true};
   rendezvous.peers = {{"oak", "here", this_process()}, {"oak", "here", peer}};
   const auto peers = std::make_shared<Peers>(0, std::move(rendezvous));
-  peers->tell("no such row", /*is_cause=*/true);
+  peers->publish_failure("no such row", /*is_cause=*/true);
   peers->linger();
   return store->questions();
 }

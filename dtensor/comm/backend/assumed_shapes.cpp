@@ -171,7 +171,7 @@ void AssumedShapes::drop_expired() {
       left.note(std::move(first_[i]), std::move(tensors_[i]));
     }
   }
-  left.is_told_ = !left.empty();
+  left.is_reported_ = !left.empty();
   *this = std::move(left);
 }
 
@@ -180,7 +180,7 @@ void AssumedShapes::clear() {
   count_ = 0;
   first_.clear();
   tensors_.clear();
-  is_told_ = false;
+  is_reported_ = false;
 }
 
 std::optional<std::string> contradiction(

@@ -55,12 +55,12 @@ class AssumedShapes {
   void clear();
   /// Records that all ranks have thrown an error about these assumptions.
   void mark_reported() {
-    is_told_ = true;
+    is_reported_ = true;
   }
   /// After mark_reported(), drops tensors that no longer exist: ranks that
   /// caught the error and released the tensors can go on.
   void drop_reported_expired() {
-    if (is_told_) {
+    if (is_reported_) {
       drop_expired();
     }
   }
@@ -95,7 +95,7 @@ class AssumedShapes {
   uint64_t count_ = 0;
   std::vector<AssumedShape> first_;
   std::vector<WeakTensor> tensors_; // of first_
-  bool is_told_ = false;
+  bool is_reported_ = false;
 };
 
 /// Returns why the members' assumptions contradict each other. Returns nullopt

@@ -98,7 +98,7 @@ class CheckedBackend final : public BackendLayer {
     assumed_.drop_reported_expired();
     call.assumed = assumed_.empty() ? nullptr : &assumed_;
     if (!have_one_fingerprint(call) || has_more_to_compare(call)) {
-      compare_or_tell(call);
+      compare_or_report(call);
     }
     assumed_.clear();
   }
@@ -124,7 +124,7 @@ class CheckedBackend final : public BackendLayer {
 
   // Compares the calls. All ranks throw the same error, so its cause is
   // reported.
-  void compare_or_tell(const Call& call) {
+  void compare_or_report(const Call& call) {
     try {
       compare(call);
     } catch (const c10::ValueError&) {

@@ -90,7 +90,7 @@ void reduce_into(
   }
 }
 
-bool wants_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes) {
+bool prefers_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes) {
   const bool long_bf16 = dtype == at::kBFloat16 && bytes > kLongBF16Bytes;
   return has_loop(dtype, op) && !long_bf16;
 }
@@ -102,7 +102,7 @@ void reduce_memory(
     void* out,
     int64_t count) {
   const auto item = static_cast<int64_t>(c10::elementSize(dtype));
-  if (wants_loop(dtype, op, count * item)) {
+  if (prefers_loop(dtype, op, count * item)) {
     reduce_loop(dtype, op, inputs, out, count);
     return;
   }

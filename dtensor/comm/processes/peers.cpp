@@ -91,11 +91,11 @@ int64_t Peers::local_rank() const {
   });
 }
 
-void Peers::tell(const std::string& text, bool is_cause) noexcept {
-  if (has_told_ || rendezvous_.store == nullptr) {
+void Peers::publish_failure(const std::string& text, bool is_cause) noexcept {
+  if (has_published_ || rendezvous_.store == nullptr) {
     return;
   }
-  has_told_ = true;
+  has_published_ = true;
   try {
     std::vector<uint8_t> note(text.begin(), text.end());
     note.insert(note.begin(), is_cause ? kCause : kConsequence);

@@ -43,7 +43,7 @@ class Peers : public std::enable_shared_from_this<Peers> {
   /// Publishes this rank's failure to the others. `is_cause` is false if the
   /// failure is a consequence of another failure, such as a collective that
   /// failed because of a peer. Only the first call has an effect.
-  void tell(const std::string& text, bool is_cause) noexcept;
+  void publish_failure(const std::string& text, bool is_cause) noexcept;
 
   /// Announces that this rank leaves. In the process that hosts the store,
   /// returns once every other rank has left, failed or ended, or after
@@ -83,7 +83,7 @@ class Peers : public std::enable_shared_from_this<Peers> {
 
   int64_t rank_;
   Rendezvous rendezvous_;
-  bool has_told_ = false;
+  bool has_published_ = false;
 };
 
 } // namespace dtensor::detail

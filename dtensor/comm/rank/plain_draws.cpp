@@ -39,7 +39,7 @@ bool differs_between_ranks(const Spec& spec) {
 
 // Returns true if shards of `elements` elements, one per shard of the layout,
 // add up to the full tensor. False for every shard of an uneven layout.
-bool makes_whole(const Spec& spec, int64_t elements) {
+bool adds_up_to_full(const Spec& spec, int64_t elements) {
   const auto shape = spec.mesh().shape();
   for (size_t m = 0; m < shape.size(); ++m) {
     elements *= spec.placements()[m].is_sharded() ? shape[m] : 1;
@@ -51,11 +51,11 @@ bool makes_whole(const Spec& spec, int64_t elements) {
 // all ranks: ranks outside the mesh, which have no shard, use the shard of the
 // mesh's first rank.
 bool is_uneven(const Spec& spec) {
-  if (makes_whole(spec, numel(spec.local_sizes()))) {
+  if (adds_up_to_full(spec, numel(spec.local_sizes()))) {
     return false;
   }
   const Sizes first(spec.placements().size(), 0);
-  return !makes_whole(
+  return !adds_up_to_full(
       spec,
       numel(local_sizes(
           spec.sizes(), spec.mesh().shape(), spec.placements(), first)));

@@ -77,7 +77,7 @@ void SharedBackend::check_cpu(const Collective& c) const {
       label());
 }
 
-void SharedBackend::tell_failure(const std::exception_ptr& failure) {
+void SharedBackend::report_failure(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {

@@ -57,7 +57,7 @@ class SharedBackend final : public GroupBackend {
   /// together.
   template <typename Body>
   auto collective(CollectiveKind kind, const Body& body);
-  void tell_failure(const std::exception_ptr& failure);
+  void report_failure(const std::exception_ptr& failure);
   void check_cpu(const Collective& c) const;
 
   /// Posts the next stage. The first stage of a collective (`at` == 0) carries
@@ -140,7 +140,7 @@ auto SharedBackend::collective(CollectiveKind kind, const Body& body) {
   } catch (const c10::ValueError&) {
     throw; // all members throw it
   } catch (...) {
-    tell_failure(std::current_exception());
+    report_failure(std::current_exception());
     throw;
   }
 }

@@ -22,7 +22,7 @@ constexpr int64_t kBlockBytes = 1 << 18;
 bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
   const at::ScalarType dtype = mine.out.scalar_type();
   const int64_t item = mine.out.element_size();
-  if (!wants_loop(dtype, mine.op, range.size() * item)) {
+  if (!prefers_loop(dtype, mine.op, range.size() * item)) {
     return false;
   }
   c10::SmallVector<const std::byte*, 8> inputs;

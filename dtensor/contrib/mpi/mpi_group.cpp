@@ -123,7 +123,7 @@ std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
 
 void MpiGroup::note_failure() noexcept {
   MpiRuntime::get().fail();
-  channel_->tell_failure();
+  channel_->report_failure();
 }
 
 InFlight MpiGroup::begin_barrier() {

@@ -167,7 +167,7 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
   }
 }
 
-void MpiChannel::tell_failure() noexcept {
+void MpiChannel::report_failure() noexcept {
   try {
     store_->set(kFailed, "");
   } catch (const std::exception&) {

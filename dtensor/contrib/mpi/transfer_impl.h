@@ -35,11 +35,11 @@ class MpiChannel final : public MpiFailureListener {
   void wait(c10::function_ref<bool()> done);
 
   /// Reports to the other members that this rank has failed.
-  void tell_failure() noexcept;
+  void report_failure() noexcept;
 
  private:
   void world_failed() noexcept override {
-    tell_failure();
+    report_failure();
   }
   void meet(const GroupMembers& members);
   void make_communicator(const GroupMembers& members);

@@ -142,9 +142,9 @@ std::vector<ModuleTensor> script_tensors(
     const auto role = role_of(module.value);
     for (const auto& p : module.value.named_parameters(/*recurse=*/false)) {
       const auto used = roles.find(prefix + p.name);
-      const bool is_told = role != WeightRole::kNone || used == roles.end();
+      const bool is_decided = role != WeightRole::kNone || used == roles.end();
       tensors.push_back(
-          {prefix + p.name, p.value, false, is_told ? role : used->second});
+          {prefix + p.name, p.value, false, is_decided ? role : used->second});
     }
     for (const auto& b : module.value.named_buffers(/*recurse=*/false)) {
       tensors.push_back({prefix + b.name, b.value, true, WeightRole::kNone});

@@ -67,13 +67,13 @@ void check_features(
 
 // True if the style states the global number of features of `x`, so that ranks
 // with uneven shards need not communicate.
-bool knows_shape(const at::Tensor& x, const InputLayouts& layouts) {
+bool has_global_size(const at::Tensor& x, const InputLayouts& layouts) {
   return x.dim() > 0 && layouts.features > 0 && shards_features(x, layouts);
 }
 
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   FromLocalOptions options;
-  if (knows_shape(x, layouts)) {
+  if (has_global_size(x, layouts)) {
     options.shape = x.sizes().vec();
     options.shape->at(static_cast<size_t>(features_dim(x, layouts))) =
         layouts.features;
@@ -163,7 +163,7 @@ void Converter::cache(
     last_.strides = x.strides();
     last_.from = from;
     last_.to = to;
-    last_.is_inferred = !knows_shape(x, layouts_);
+    last_.is_inferred = !has_global_size(x, layouts_);
   }
 }
 

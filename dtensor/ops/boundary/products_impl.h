@@ -32,7 +32,7 @@ struct DTENSOR_API SharedUnits {
   /// requires.
   std::vector<int64_t> of_rank(int64_t ranks, int64_t rank) const;
   /// True if every rank has exactly the units of its shard of Shard(dim, unit).
-  bool is_cut(int64_t ranks) const;
+  bool is_sharded_by_units(int64_t ranks) const;
   /// True if all ranks have the same number of units.
   bool is_even(int64_t ranks) const;
 

@@ -68,9 +68,10 @@ at::Tensor placed_loss(
     int64_t reduction) {
   Placements placements;
   for (const auto& p : logits.placements()) {
-    const bool cuts_batch = p.is_sharded() && !p.is_sharded(class_dim);
+    const bool shards_batch = p.is_sharded() && !p.is_sharded(class_dim);
     placements.push_back(
-        !cuts_batch || reduction == at::Reduction::Mean ? Placement(Replicate())
+        !shards_batch || reduction == at::Reduction::Mean
+            ? Placement(Replicate())
             : reduction == at::Reduction::Sum
             ? Placement(Partial(ReduceOp::kSum))
             : p.dim() > class_dim ? p.with_dim(p.dim() - 1)

@@ -29,7 +29,7 @@ namespace {
 
 using detail::KernelArgs;
 
-bool cuts_any(const Spec& spec) {
+bool shards_any_dim(const Spec& spec) {
   return std::ranges::any_of(
       spec.placements(), [](const auto& p) { return p.is_sharded(); });
 }
@@ -85,7 +85,7 @@ void detail::loss_local(KernelArgs& args, const Decision& decision) {
 
 void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
   if (args.integer("reduction") != at::Reduction::Mean ||
-      !cuts_any(*decision.outputs[0])) {
+      !shards_any_dim(*decision.outputs[0])) {
     args.run_operator();
     return;
   }
@@ -97,7 +97,8 @@ void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
 
 void detail::nll_local(KernelArgs& args, const Decision& decision) {
   const auto& self = *decision.inputs[0];
-  if (args.integer("reduction") != at::Reduction::Mean || !cuts_any(self)) {
+  if (args.integer("reduction") != at::Reduction::Mean ||
+      !shards_any_dim(self)) {
     args.run_operator();
     return;
   }

@@ -13,8 +13,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/replicated_argument_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
-#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -258,7 +258,7 @@ c10::List<std::optional<at::Tensor>> as_positions(
       result.push_back(index.defined() ? std::optional(index) : std::nullopt);
       continue;
     }
-    const auto mask = whole_argument(op, index, "indices");
+    const auto mask = replicated_argument(op, index, "indices");
     for (const auto& column : at::nonzero(mask).unbind(1)) {
       const auto positions = column.contiguous();
       result.push_back(

@@ -141,7 +141,7 @@ struct Sort {
     const auto [keys, order] =
         detail::stable_sort(detail::order_keys(rows, descending), 1);
     const auto begin = held(group.rank(), group.size()).begin;
-    const auto cuts = detail::split_positions(
+    const auto split_at = detail::split_positions(
         {keys,
          order + begin,
          spec->sizes()[static_cast<size_t>(dim)],
@@ -149,19 +149,19 @@ struct Sort {
         group);
     const auto num_rows = rows.size(0);
     const auto length = rows.size(1);
-    const auto places = at::arange(length, cuts.options());
-    const auto ends = cuts.narrow(1, 1, group.size()).contiguous();
+    const auto places = at::arange(length, split_at.options());
+    const auto ends = split_at.narrow(1, 1, group.size()).contiguous();
     const auto receiver = at::searchsorted(
         ends,
         places.expand({num_rows, length}).contiguous(),
         /*out_int32=*/false,
         /*right=*/true);
     const auto flat =
-        order + at::arange(num_rows, cuts.options()).unsqueeze(1) * length;
+        order + at::arange(num_rows, split_at.options()).unsqueeze(1) * length;
     const auto by_receiver =
         std::get<1>(detail::stable_sort(receiver.reshape({-1}), 0));
     route.send_order = flat.reshape({-1}).index_select(0, by_receiver);
-    auto counts = cuts.diff(1, 1);
+    auto counts = split_at.diff(1, 1);
     route.sent = to_list(counts.sum(0));
     return counts;
   }

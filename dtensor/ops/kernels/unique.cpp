@@ -6,8 +6,8 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/replicated_argument_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
-#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -165,7 +165,7 @@ void unique_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   if (!is_on_shards(self)) {
-    call_on_whole(op, stack);
+    call_on_replicated(op, stack);
     return;
   }
   const UniqueCall call(args);

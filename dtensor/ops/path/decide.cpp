@@ -150,7 +150,7 @@ std::vector<SpecPtr> gradient_layouts(
 
 // Returns the decision for operands that are not all replicated, in an
 // on_missing_rule() scope; null otherwise.
-std::shared_ptr<const Decision> decide_to_make_whole(
+std::shared_ptr<const Decision> decide_to_replicate(
     const OpInfo& info,
     const OpCall& call) {
   const auto decision =
@@ -166,7 +166,7 @@ std::shared_ptr<const Decision> decide_to_make_whole(
 std::shared_ptr<const Decision> decide_replicated(
     const OpInfo& info,
     const OpCall& call) {
-  if (auto decision = decide_to_make_whole(info, call)) {
+  if (auto decision = decide_to_replicate(info, call)) {
     return decision;
   }
   if (info.random || !all_replicated(call)) {
@@ -186,7 +186,7 @@ std::shared_ptr<const Decision> decide_without_meta(
   if (all_replicated(call)) {
     return decide_replicated(info, call);
   }
-  if (auto decision = decide_to_make_whole(info, call)) {
+  if (auto decision = decide_to_replicate(info, call)) {
     return decision;
   }
   DTENSOR_CHECK_NOT_IMPLEMENTED(
@@ -195,7 +195,7 @@ std::shared_ptr<const Decision> decide_without_meta(
       "[{}] LibTorch cannot infer the shapes of the results (no meta kernel). "
       "Redistribute the operands to Replicate first.",
       info.name);
-  const auto decision = make_whole(call);
+  const auto decision = make_replicated_decision(call);
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
   }

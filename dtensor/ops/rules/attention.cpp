@@ -196,12 +196,12 @@ Strategy by_features(const OpCall& call) {
 bool has_more_keys(
     const OpCall& call,
     const std::function<Placement(size_t)>& on_mesh_dim) {
-  const auto cuts_heads = [&](size_t operand) {
+  const auto shards_heads = [&](size_t operand) {
     return on_mesh_dim(operand).is_sharded(call.inputs[operand].dim() - 3);
   };
-  return cuts_heads(0) &&
-      ((heads_of(call, 1) != 1 && !cuts_heads(1)) ||
-       (heads_of(call, 2) != 1 && !cuts_heads(2)));
+  return shards_heads(0) &&
+      ((heads_of(call, 1) != 1 && !shards_heads(1)) ||
+       (heads_of(call, 2) != 1 && !shards_heads(2)));
 }
 
 // Returns true if an earlier mesh dimension shards queries without their keys

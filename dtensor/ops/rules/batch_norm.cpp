@@ -80,7 +80,7 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
 // Returns true if dimension `d` may be sharded. In the training of a
 // batch_norm, ranks that shard samples or spatial dimensions compute joint
 // statistics.
-bool may_cut(
+bool may_shard(
     const OpCall& call,
     ChannelNorm norm,
     int64_t d,
@@ -108,7 +108,7 @@ DimRule channel_norm(ChannelNorm norm) {
     const auto dims =
         has_no_channels(*call.inputs[0].spec) ? 0 : call.inputs[0].dim();
     for (int64_t d = 0; d < dims; ++d) {
-      if (may_cut(call, norm, d, mesh_dim)) {
+      if (may_shard(call, norm, d, mesh_dim)) {
         Strategy s;
         s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
         s.inputs[0] = Shard(d);

@@ -252,7 +252,7 @@ Strategies logsumexp_rule(const OpCall& call, int64_t mesh_dim) {
 
 // Adds reductions that cannot be reduced shard by shard: a variance of
 // variances, for example, has no meaning.
-void add_whole(RuleRegistry& rules) {
+void add_unsharded_reductions(RuleRegistry& rules) {
   rules.dim_rule("aminmax", aminmax_rule)
       .with_local_kernel(boxed(aminmax_local));
   rules.dim_rule("logsumexp", logsumexp_rule)
@@ -299,7 +299,7 @@ DTENSOR_RULES(reduction) {
   rules.dim_rule("min", least_of)
       .with_meta(reduction_meta(same_of_some))
       .with_local_kernel(boxed(least_local));
-  add_whole(rules);
+  add_unsharded_reductions(rules);
 }
 
 } // namespace dtensor

@@ -152,9 +152,9 @@ DimMap inverse(const DimMap& map, int64_t ndim) {
 
 Strategies select_backward_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = call.outputs[0].dim();
-  const auto whole_to_part = dropping(call.dim_arg("dim", ndim), ndim);
+  const auto dims_of_slice = dropping(call.dim_arg("dim", ndim), ndim);
   return move_strategies(
-      call, mesh_dim, inverse(whole_to_part, call.inputs[0].dim()));
+      call, mesh_dim, inverse(dims_of_slice, call.inputs[0].dim()));
 }
 
 Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {

@@ -18,7 +18,7 @@ inline bool is_replicated_fallback(const Decision& decision) {
 }
 
 /// Returns the decision that replicates all operands.
-std::shared_ptr<Decision> make_whole(const OpCall& call);
+std::shared_ptr<Decision> make_replicated_decision(const OpCall& call);
 
 /// Returns the decision that replicates all operands, for operands that are not
 /// all replicated. Null for a call that does not gather, and for an operator

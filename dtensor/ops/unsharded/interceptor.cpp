@@ -87,7 +87,7 @@ bool is_foreign_to(const CallOperands& operands, const at::Tensor& t) {
 // Returns true if the call needs unsharded operands. An operator that writes to
 // a parameter, or has no operands besides parameters (as in an optimizer), uses
 // the local shards.
-bool wants_wholes(
+bool needs_unsharded(
     const CallOperands& operands,
     c10::ArrayRef<c10::IValue> args) {
   if (!operands.any_source || operands.writes) {
@@ -326,10 +326,10 @@ void intercept_operator(
   const auto& schema = op.schema();
   const auto args = last_args(*stack, schema.arguments().size());
   auto operands = look_at(schema, args);
-  bool wants = wants_wholes(operands, args);
+  bool wants = needs_unsharded(operands, args);
   if ((wants || operands.writes) && drop_lost(args)) {
     operands = look_at(schema, args);
-    wants = wants_wholes(operands, args);
+    wants = needs_unsharded(operands, args);
   }
   if (!operands.any_source) {
     go_on(op, keys, stack);

@@ -38,7 +38,10 @@ Placements shardings_of(const Spec& spec, int64_t dim) {
 
 // Returns true if ranks hold the same elements of the view and of the base
 // along `dim`.
-bool is_cut_alike(const RegionDim& dim, const Spec& view, const Spec& base) {
+bool is_sharded_alike(
+    const RegionDim& dim,
+    const Spec& view,
+    const Spec& base) {
   return dim.is_all && dim.view_dim >= 0 &&
       shardings_of(view, dim.view_dim) == shardings_of(base, dim.base_dim);
 }
@@ -68,9 +71,9 @@ struct Stretch {
 };
 
 std::vector<Stretch>
-stretches(const RegionDim& dim, const Spec& base, bool cut_alike) {
+stretches(const RegionDim& dim, const Spec& base, bool sharded_alike) {
   const auto held = local_intervals(base, dim.base_dim);
-  if (cut_alike) {
+  if (sharded_alike) {
     return {{0, total_size(held), 1, 0, total_size(held)}};
   }
   const auto index_from = [&](int64_t at) { // the first index there or later
@@ -147,7 +150,7 @@ void copy_region(
   std::vector<bool> keeps(static_cast<size_t>(local_view.dim()), false);
   std::vector<std::vector<Stretch>> all;
   for (const auto& dim : region) {
-    const bool alike = is_cut_alike(dim, *view, *base.spec);
+    const bool alike = is_sharded_alike(dim, *view, *base.spec);
     if (alike) {
       keeps[static_cast<size_t>(dim.view_dim)] = true;
     }
@@ -198,7 +201,7 @@ std::vector<at::Tensor> places_in_base(
 // Copies a view that is not a rectangle of the base: a diagonal, flattened
 // dimensions.
 void copy_elements(
-    const at::Tensor& whole_view,
+    const at::Tensor& full_view,
     const at::Tensor& view,
     const PlacedTensor& base) {
   const auto places = places_in_base(view, view.storage_offset(), base);
@@ -211,7 +214,7 @@ void copy_elements(
   for (const auto& place : places) {
     indices.push_back(place.masked_select(is_held));
   }
-  base.local.index_put_(indices, whole_view.masked_select(is_held));
+  base.local.index_put_(indices, full_view.masked_select(is_held));
 }
 
 // Returns true if several indices may refer to the same element, as in an

@@ -50,7 +50,7 @@ bool share_a_mesh(const QueryKeyValue& all) {
   });
 }
 
-bool cuts_tokens(const QueryKeyValue& all, int64_t mesh_dim) {
+bool shards_tokens(const QueryKeyValue& all, int64_t mesh_dim) {
   return std::ranges::any_of(all, [&](const at::Tensor& t) {
     return spec_of(t)->placements()[static_cast<size_t>(mesh_dim)].is_sharded(
         t.dim() - kTokensFromEnd);
@@ -260,7 +260,7 @@ std::optional<int64_t> dim_of_tokens(
     return std::nullopt;
   }
   const auto m = dim_of(spec_of(args.query)->mesh(), scope.mesh);
-  return m && cuts_tokens(all, *m) ? m : std::nullopt;
+  return m && shards_tokens(all, *m) ? m : std::nullopt;
 }
 
 std::optional<at::Tensor> attend_dtensors(

@@ -301,13 +301,13 @@ std::vector<at::Tensor> context_parallel_unshard(
   const c10::NoGradGuard no_grad;
   detail::check_context_mesh(detail::kUnshard, mesh);
   detail::check_unshard(buffers, seq_dims);
-  std::vector<at::Tensor> wholes;
+  std::vector<at::Tensor> full_tensors;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const auto dim =
         detail::seq_dim(detail::kUnshard, buffers[i], i, seq_dims[i]);
-    wholes.push_back(detail::unsharded(mesh, buffers[i].detach(), dim));
+    full_tensors.push_back(detail::unsharded(mesh, buffers[i].detach(), dim));
   }
-  return wholes;
+  return full_tensors;
 }
 
 } // namespace dtensor

@@ -265,7 +265,7 @@ detail::SharedUnits shared_units(
   return {options.multiple_of, count, options.num_query_heads};
 }
 
-Placement cut_of(int64_t dim, const ColwiseOptions& options) {
+Placement shard_of_style(int64_t dim, const ColwiseOptions& options) {
   return options.fused_projections == 1
       ? Shard(dim, options.multiple_of)
       : StridedShard(dim, options.fused_projections, options.multiple_of);
@@ -282,21 +282,23 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
       1,
       options_.fused_projections);
   const auto shared = shared_units(target, options_);
-  const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
-  const auto rows = is_cut ? cut_of(0, options_) : Replicate();
+  const bool is_sharded_by_units =
+      shared.users == 0 || shared.is_sharded_by_units(target.mesh.size());
+  const auto rows =
+      is_sharded_by_units ? shard_of_style(0, options_) : Replicate();
   const int64_t channels = convolution_of(target) ? 1 : -1;
   BoundaryLayouts layouts{
       {.plain = options_.input_layouts, .desired = Replicate()},
-      options_.output_layouts == Shard(-1) ? cut_of(channels, options_)
+      options_.output_layouts == Shard(-1) ? shard_of_style(channels, options_)
                                            : options_.output_layouts,
       options_.use_local_output};
-  if (!is_cut) {
+  if (!is_sharded_by_units) {
     layouts.shared = shared;
   }
   apply_to(
       target,
       "ColwiseParallel",
-      {rows, rows, cut_of(1, options_), Replicate(), Replicate()},
+      {rows, rows, shard_of_style(1, options_), Replicate(), Replicate()},
       layouts);
 }
 

@@ -65,7 +65,7 @@ struct Bucket {
 };
 
 // Returns the mesh dimensions that shard a tensor.
-std::vector<int64_t> cut_dims(const Spec& spec) {
+std::vector<int64_t> sharding_mesh_dims(const Spec& spec) {
   std::vector<int64_t> dims;
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     if (spec.placements()[static_cast<size_t>(m)].is_sharded() &&
@@ -106,7 +106,7 @@ void add_distributed(
     local = redistribute_local(local, spec, reduced);
     spec = reduced;
   }
-  auto& bucket = bucket_of(buckets, spec->mesh(), cut_dims(*spec));
+  auto& bucket = bucket_of(buckets, spec->mesh(), sharding_mesh_dims(*spec));
   bucket.value = norm.together(bucket.value, norm.of(local));
 }
 
