@@ -444,6 +444,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/batch_norm.cpp
+  dtensor/ops/rules/blocks.cpp
+  dtensor/ops/rules/blocks_impl.h
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
@@ -458,8 +460,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/normalization.cpp
   dtensor/ops/rules/picking.cpp
-  dtensor/ops/rules/pieces.cpp
-  dtensor/ops/rules/pieces_impl.h
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h

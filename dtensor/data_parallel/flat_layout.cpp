@@ -121,7 +121,7 @@ at::Tensor FlatLayout::header(const at::Tensor& buffer, size_t rank) const {
 
 // Calls copy(tensor, rank, offset of the shard in the buffer).
 template <class Copy>
-void FlatLayout::for_each_part(const Copy& copy) const {
+void FlatLayout::for_each_shard(const Copy& copy) const {
   for (size_t rank = 0; rank < begins_.size(); ++rank) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].shards[rank].size() > 0) {
@@ -135,7 +135,7 @@ void FlatLayout::for_each_part(const Copy& copy) const {
 // than a strided copy.
 void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList unsharded)
     const {
-  for_each_part([&](size_t i, size_t rank, int64_t offset) {
+  for_each_shard([&](size_t i, size_t rank, int64_t offset) {
     const auto& t = tensors_[i];
     const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);
@@ -155,7 +155,7 @@ void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList unsharded)
 
 void FlatLayout::pack(at::TensorList unsharded, const at::Tensor& buffer)
     const {
-  for_each_part([&](size_t i, size_t rank, int64_t begin) {
+  for_each_shard([&](size_t i, size_t rank, int64_t begin) {
     const auto& t = tensors_[i];
     const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);

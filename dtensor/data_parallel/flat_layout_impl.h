@@ -84,7 +84,7 @@ class FlatLayout {
   at::Tensor typed(const at::Tensor& buffer, size_t tensor) const;
   int64_t elements_at(int64_t offset, size_t tensor) const;
   template <class Copy>
-  void for_each_part(const Copy& copy) const;
+  void for_each_shard(const Copy& copy) const;
 
   std::vector<ShardedSizes> tensors_;
   std::vector<at::ScalarType> dtypes_; // empty: a buffer of elements

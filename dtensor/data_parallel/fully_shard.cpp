@@ -174,12 +174,12 @@ detail::UnshardedLayout shard(
     unsharded.boundaries =
         std::exchange(detail::meta_of(parameter).boundaries, nullptr);
   }
-  const auto part = kept(detail::part_of(parameter, layout), offload);
+  const auto part = kept(detail::copy_shard(parameter, layout), offload);
   note_origin(part, parameter);
   detail::replace_tensor_impl(parameter, detail::wrap(part, layout.spec));
   if (gradient.defined()) {
     parameter.mutable_grad() = detail::wrap(
-        kept(detail::part_of(gradient, layout), offload),
+        kept(detail::copy_shard(gradient, layout), offload),
         layout.spec->with_dtype(gradient.scalar_type()));
   }
   detail::keep_gradient_in_layout(parameter);

@@ -12,9 +12,9 @@ namespace {
 using torch::autograd::variable_list;
 
 // One parameter's shard of the reduced buffer. Waits for the collective.
-class PartOfSum final : public Pending {
+class ReducedShard final : public Pending {
  public:
-  PartOfSum(
+  ReducedShard(
       PendingPtr all,
       int64_t begin,
       SizesRef sizes,
@@ -146,7 +146,7 @@ at::Tensor Reduction::result(
   const auto options =
       at::TensorOptions().dtype(spec->dtype()).device(parts_device_);
   return wrap(
-      std::make_shared<PartOfSum>(
+      std::make_shared<ReducedShard>(
           sums,
           layout.begin_in_rank(i, static_cast<size_t>(shard_->rank())),
           spec->local_sizes(),

@@ -61,7 +61,7 @@ SpecPtr spec_if_distributed(const at::Tensor& t) {
 }
 
 // Returns the local shard of a parameter, detached.
-at::Tensor part_of(const at::Tensor& parameter) {
+at::Tensor detached_shard(const at::Tensor& parameter) {
   return is_dtensor(parameter) ? local_of(parameter) : parameter.detach();
 }
 
@@ -83,7 +83,7 @@ Replication::Replication(
   auto dtype = at::ScalarType::Undefined;
   for (size_t i = parameters.size(); i-- > 0;) {
     const auto& parameter = parameters[i];
-    const auto mine = static_cast<int64_t>(part_of(parameter).nbytes());
+    const auto mine = static_cast<int64_t>(detached_shard(parameter).nbytes());
     if (buckets_.empty() || bytes + mine > bucket_bytes ||
         parameter.scalar_type() != dtype) {
       buckets_.emplace_back();
@@ -218,7 +218,7 @@ void Replication::send(Bucket& bucket) {
   std::vector<at::Tensor> values(1);
   for (const auto i : bucket.parameters) {
     const auto& parameter = parameters_[i];
-    const auto part = part_of(at::Tensor(parameter.tensor.lock()));
+    const auto part = detached_shard(at::Tensor(parameter.tensor.lock()));
     const auto options = part.options().dtype(dtype_of_sum(part.scalar_type()));
     const auto [value, is_partial_sum_term] = gradient_of(parameter);
     values.push_back(
@@ -254,7 +254,7 @@ void Replication::receive(const Bucket& bucket) {
   for (int64_t k = 0; k < count; ++k) {
     auto& parameter = parameters_[bucket.parameters[static_cast<size_t>(k)]];
     const at::Tensor tensor(parameter.tensor.lock());
-    const auto part = part_of(tensor);
+    const auto part = detached_shard(tensor);
     const auto mine = averages.narrow(0, begin, part.numel());
     begin += part.numel();
     parameter.is_changed = false;

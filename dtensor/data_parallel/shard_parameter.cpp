@@ -208,7 +208,7 @@ ParameterLayout layout_of(
   return layout;
 }
 
-at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout) {
+at::Tensor copy_shard(const at::Tensor& tensor, const ParameterLayout& layout) {
   const auto local = is_dtensor(tensor) ? local_of(tensor) : tensor.detach();
   const auto& interval = layout.sharded.shards[layout.rank];
   return local.narrow(layout.sharded.dim, interval.begin, interval.size())

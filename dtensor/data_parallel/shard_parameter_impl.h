@@ -58,6 +58,6 @@ ParameterLayout layout_of(
 
 /// Returns a copy of this rank's shard of `tensor`, which is a parameter with
 /// layout `layout` or its gradient.
-at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout);
+at::Tensor copy_shard(const at::Tensor& tensor, const ParameterLayout& layout);
 
 } // namespace dtensor::detail

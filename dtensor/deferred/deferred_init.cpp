@@ -139,7 +139,7 @@ void check_deferred(const Named& tensors) {
       c10::Join(", ", strange));
 }
 
-struct PartOfTape {
+struct TensorsOfTape {
   std::shared_ptr<detail::Tape> tape;
   std::vector<detail::RequestedValue> wanted;
   std::vector<at::Tensor> tensors;
@@ -147,11 +147,11 @@ struct PartOfTape {
 
 // Groups the tensors by tape, in the order of the tensors, which is equal on
 // all ranks.
-std::vector<PartOfTape> by_tape(const Named& tensors) {
-  std::vector<PartOfTape> parts;
+std::vector<TensorsOfTape> by_tape(const Named& tensors) {
+  std::vector<TensorsOfTape> parts;
   for (const auto& [name, t] : tensors) {
     const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
-    auto found = std::ranges::find(parts, note.tape, &PartOfTape::tape);
+    auto found = std::ranges::find(parts, note.tape, &TensorsOfTape::tape);
     if (found == parts.end()) {
       found = parts.insert(parts.end(), {note.tape, {}, {}});
     }

@@ -100,7 +100,7 @@ SizeSet sizes_found(
   return sizes;
 }
 
-bool makes_same_parts(
+bool makes_same_shards(
     const SizeSet& sizes,
     int64_t parts,
     int64_t unit,
@@ -121,7 +121,7 @@ largest_unit(const SizeSet& found, const Placement& sharding, int64_t parts) {
   SizeSet sizes = piece_sizes(found, sharding);
   sizes.erase(0);
   const int64_t unit = sharding.unit();
-  if (makes_same_parts(sizes, parts, unit, 1)) {
+  if (makes_same_shards(sizes, parts, unit, 1)) {
     return 1;
   }
   if (sizes.size() > 1) {
@@ -130,7 +130,7 @@ largest_unit(const SizeSet& found, const Placement& sharding, int64_t parts) {
   const int64_t size = *sizes.begin();
   const int64_t step = chunk_step(size, parts, unit);
   const int64_t divisor = std::gcd(size, step);
-  return makes_same_parts(sizes, parts, unit, divisor) ? divisor : step;
+  return makes_same_shards(sizes, parts, unit, divisor) ? divisor : step;
 }
 
 } // namespace

@@ -68,7 +68,7 @@ at::Tensor finish(
 }
 
 // Returns a meta tensor in layout `to`. Meta tensors have no data to send.
-at::Tensor meta_part(const at::Tensor& local, const Spec& to) {
+at::Tensor meta_shard(const at::Tensor& local, const Spec& to) {
   return at::empty_strided(
       to.local_sizes(),
       dense_strides(to.local_sizes(), to.strides()),
@@ -151,7 +151,7 @@ at::Tensor redistribute_local(
     return local;
   }
   if (local.is_meta()) {
-    return meta_part(local, *to);
+    return meta_shard(local, *to);
   }
   at::NoGradGuard no_grad;
   const RedistributionScope scope(*from, *to);

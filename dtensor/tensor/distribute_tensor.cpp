@@ -91,7 +91,7 @@ Sizes order_in_memory(const at::Tensor& tensor) {
   return dense_strides(tensor.sizes(), tensor.strides());
 }
 
-at::Tensor keep_first_part(const at::Tensor& local, const SpecPtr& spec) {
+at::Tensor keep_first_term(const at::Tensor& local, const SpecPtr& spec) {
   const auto before = detail::without_partial(spec->placements());
   return redistribute_local(local, spec->with_placements(before), spec);
 }
@@ -147,7 +147,7 @@ at::Tensor local_part(
   at::Tensor local = tensor.detach();
   if (src_data_rank) {
     local = scatter_to_ranks(local, spec, *src_data_rank);
-    local = keep_first_part(local, spec);
+    local = keep_first_term(local, spec);
   } else {
     local =
         redistribute_local(local, detail::fully_replicated_spec(*spec), spec);

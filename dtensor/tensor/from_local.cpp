@@ -121,7 +121,7 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
       : local.to(mesh.device_type());
 }
 
-void check_is_part(const at::Tensor& local, const Spec& spec) {
+void check_local_shape(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == spec.local_sizes(),
       "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
@@ -200,7 +200,7 @@ at::Tensor detail::from_local_lazy(
   if (!mesh.contains_this_rank()) {
     return from_local_autograd(nothing_of(mine), spec);
   }
-  check_is_part(mine, *spec);
+  check_local_shape(mine, *spec);
   at::Tensor values;
   if (options.run_check) {
     check_ranks_agree(mine, *spec);

@@ -165,7 +165,7 @@ void check_number_of_results(const char* option, size_t given, size_t results) {
 
 // Returns a meta tensor of the first rank's local shape, for ranks outside the
 // mesh.
-at::Tensor part_without_data(const Spec& spec) {
+at::Tensor meta_shard_of_first_rank(const Spec& spec) {
   const Sizes first(spec.placements().size(), 0);
   const auto sizes =
       local_sizes(spec.sizes(), spec.mesh().shape(), spec.placements(), first);
@@ -226,8 +226,7 @@ struct LocalMapCall::State {
 
 // Throws if the gradient of a replicated argument is ambiguous. If other
 // layouts differ between ranks, each rank may compute a different term of the
-// gradient or all ranks the same gradient. Only the caller can distinguish
-// these cases.
+// gradient or all ranks the same gradient. The caller must choose.
 void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     const {
   const auto& spec = *spec_of(args[i].tensor);
@@ -280,7 +279,7 @@ void LocalMapCall::State::enter(const MapLeaves& args) {
     if (records(args[i].tensor)) {
       with_gradients.push_back(args[i].tensor);
     }
-    local = part_without_data(spec);
+    local = meta_shard_of_first_rank(spec);
   }
 }
 

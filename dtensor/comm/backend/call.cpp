@@ -214,7 +214,7 @@ std::optional<std::string> disagreement(
 
 } // namespace
 
-Call call_of_parts(const Collective& collective) {
+Call call_with_tensors(const Collective& collective) {
   if (collective.received.empty()) {
     return Call(collective);
   }

@@ -37,7 +37,7 @@ using Calls = std::vector<const Call*>;
 /// Returns the collective with one tensor per member in place of the buffer of
 /// an all_to_all with counts, so that members may compare the sizes of these
 /// tensors.
-Call call_of_parts(const Collective& collective);
+Call call_with_tensors(const Collective& collective);
 
 /// Returns dtype and shape, "f32[4, 2]".
 std::string describe_tensor(const at::Tensor& tensor);

@@ -93,7 +93,7 @@ class CheckedBackend final : public BackendLayer {
   // because a backend reads an input in place only if the collective owns it
   // alone.
   void compare_calls(const Collective& collective) {
-    Call call = call_of_parts(collective);
+    Call call = call_with_tensors(collective);
     call.purpose = purpose();
     assumed_.drop_reported_expired();
     call.assumed = assumed_.empty() ? nullptr : &assumed_;

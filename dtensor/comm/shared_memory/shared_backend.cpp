@@ -130,7 +130,7 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 // Reports a mismatch. All members read the same signatures, so all members call
 // this function and exchange their full calls.
 void SharedBackend::disagree(const Collective& c) {
-  const Call call = call_of_parts(c);
+  const Call call = call_with_tensors(c);
   channel_->next();
   std::vector<RemoteCall> remote_calls;
   const auto texts = gather_texts(pack(call));

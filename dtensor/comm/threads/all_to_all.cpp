@@ -59,7 +59,7 @@ Signature sign_parts(
 }
 
 // Returns the tensors that all members send to `member`, on its device.
-std::vector<at::Tensor> parts_given_to(const Calls& calls, int64_t member) {
+std::vector<at::Tensor> tensors_sent_to(const Calls& calls, int64_t member) {
   const at::Device device = call_of(calls, member).input().device();
   std::vector<at::Tensor> parts;
   for (const Call* call : calls) {
@@ -74,8 +74,8 @@ at::Tensor exchanged(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
   return concatenated(
       mine,
-      mine.shard_dim < 0 ? parts_given_to(calls, member)
-                         : parts_for(calls, member, mine.shard_dim, {}),
+      mine.shard_dim < 0 ? tensors_sent_to(calls, member)
+                         : shards_for(calls, member, mine.shard_dim, {}),
       mine.dim);
 }
 

@@ -51,12 +51,13 @@ bool are_all(SizesRef sizes, int64_t size);
 
 /// Returns the shard of [0, size) that belongs to `member`: by `sizes`, or the
 /// torch.chunk if `sizes` is empty.
-Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
+Interval
+shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
 
 /// Returns the shard of `member` in every member's input along `dim`, on
 /// `member`'s device.
 std::vector<at::Tensor>
-parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
+shards_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
 
 /// Returns the output tensor of `call`: its `out` if defined, else a new tensor
 /// of these sizes.

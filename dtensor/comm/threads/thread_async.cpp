@@ -24,7 +24,7 @@ at::Tensor own_or_copy(at::Tensor tensor) {
 }
 
 Call call_to_join(Collective&& c) {
-  Call call = call_of_parts(c);
+  Call call = call_with_tensors(c);
   if (c.received.empty()) {
     call.inputs.clear();
     call.inputs.push_back(own_or_copy(std::move(c.inputs[0])));

@@ -65,7 +65,7 @@ NodePtr history_of(const at::Tensor& x) {
 }
 
 // Returns the local tensor of the input, detached.
-at::Tensor part_of(const at::Tensor& x) {
+at::Tensor detached_local(const at::Tensor& x) {
   return is_dtensor(x) ? local_of(x) : x.detach();
 }
 
@@ -194,7 +194,7 @@ void remember(
   if (communicates(*from, *shared->to)) {
     shared->kept = local_of(prepared);
     shared->kept_version = version_of(shared->kept);
-    shared->given = given_for(shared->kept, part_of(x), *from);
+    shared->given = given_for(shared->kept, detached_local(x), *from);
   }
   siblings.current = shared;
   if (is_dtensor(x)) {
@@ -249,7 +249,7 @@ bool is_for(const SharedInput& shared, const at::Tensor& x, size_t index) {
 }
 
 at::Tensor serve(SharedInput& shared, const at::Tensor& x, size_t index) {
-  const auto part = part_of(x);
+  const auto part = detached_local(x);
   if (shared.kept.defined()) {
     check_unwritten(shared, part);
   }

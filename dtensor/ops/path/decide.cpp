@@ -202,7 +202,7 @@ std::shared_ptr<const Decision> decide_without_meta(
   return decision;
 }
 
-bool all_have_equal_parts(const OpCall& call, const Decision& decision) {
+bool all_shards_are_equal(const OpCall& call, const Decision& decision) {
   bool equal = true;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     equal &= has_equal_shards(decision.layout_of(call, i));
@@ -292,7 +292,7 @@ std::shared_ptr<const Decision> decide_uncached(
   check_plain_is_not_split(info, call, *decision);
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
-    decision->has_equal_shards = all_have_equal_parts(call, *decision);
+    decision->has_equal_shards = all_shards_are_equal(call, *decision);
   }
   return decision;
 }

@@ -8,7 +8,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/blocks_impl.h>
 
 #include <c10/core/WrapDimMinimal.h>
 

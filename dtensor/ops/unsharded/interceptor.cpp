@@ -137,7 +137,7 @@ bool has_source(const c10::IValue& arg) {
 
 // Returns true if the operator views the sharded DTensor. A later operator may
 // still request the unsharded value of the view.
-bool is_view_of_parts(
+bool is_view_of_shards(
     const c10::OperatorHandle& op,
     const CallOperands& operands,
     c10::ArrayRef<c10::IValue> args,
@@ -181,7 +181,7 @@ void view_copy(
 // Views a sharded DTensor. LibTorch's casts return the tensor itself if it
 // already has the dtype, but its unsharded value may have another dtype. The
 // result is then a view of the tensor.
-void view_parts(
+void view_shards(
     const c10::OperatorHandle& op,
     const at::Tensor& self,
     c10::DispatchKeySet keys,
@@ -213,7 +213,7 @@ void go_on_and_note(
       stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const auto call = std::make_shared<RecordedCall>(op, args, kind);
   if (kind == RecordedCall::Kind::kView) {
-    view_parts(op, args[0].toTensor(), keys, stack);
+    view_shards(op, args[0].toTensor(), keys, stack);
   } else {
     go_on(op, keys, stack);
   }
@@ -259,7 +259,7 @@ void call_on_shards(
 }
 
 // Runs an operator that writes to a tensor with a source.
-void write_to_parts(
+void write_to_shards(
     const c10::OperatorHandle& op,
     const CallOperands& operands,
     c10::DispatchKeySet keys,
@@ -334,8 +334,8 @@ void intercept_operator(
   if (!operands.any_source) {
     go_on(op, keys, stack);
   } else if (operands.writes) {
-    write_to_parts(op, operands, keys, stack);
-  } else if (is_view_of_parts(op, operands, args, wants)) {
+    write_to_shards(op, operands, keys, stack);
+  } else if (is_view_of_shards(op, operands, args, wants)) {
     go_on_and_note(op, keys, stack, RecordedCall::Kind::kView);
   } else if (wants) {
     call_with_unsharded(op, stack);

@@ -99,7 +99,7 @@ class FourDims {
 
 // Assigns tokens to ranks for a local shard that is sharded like the buffers.
 // Without buffers, shards have the same size on every rank.
-TokensOfRanks tokens_of_part(
+TokensOfRanks tokens_of_shard(
     const at::Tensor& part,
     const char* name,
     const ContextScope& scope) {
@@ -129,8 +129,8 @@ TokensOfRanks tokens_of_part(
 
 at::Tensor attend_plain(const AttentionArgs& args, const ContextScope& scope) {
   check_context_call(args);
-  const auto queries = tokens_of_part(args.query, "query", scope);
-  const auto keys = tokens_of_part(args.key, "key", scope);
+  const auto queries = tokens_of_shard(args.query, "query", scope);
+  const auto keys = tokens_of_shard(args.key, "key", scope);
   return attend_local_shards(
       args, {scope.mesh, 0}, queries, keys, scope.method);
 }

@@ -65,7 +65,7 @@ Intervals held_of(const at::Tensor& t, int64_t dim) {
 
 // Returns a copy of this rank's shard in the layout `layout`, or an undefined
 // tensor if the rank lacks some values.
-at::Tensor part_of(const at::Tensor& value, const Spec& layout) {
+at::Tensor copy_of_shard(const at::Tensor& value, const Spec& layout) {
   if (is_dtensor(value) && detail::spec_of(value)->has_partial()) {
     return {};
   }
@@ -100,7 +100,7 @@ class Replacements {
         value.sizes(),
         value.scalar_type(),
         kDistribute);
-    auto part = part_of(value, *spec);
+    auto part = copy_of_shard(value, *spec);
     DTENSOR_CHECK_VALUE(
         part.defined(),
         "[{}] optimizer state \"{}\" is {}, so this rank lacks values of its "

@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 
 /// Sharding of a dimension into blocks.
-struct Pieces {
+struct DimBlocks {
   int64_t count = 1;
   int64_t size = 0; // global size of each block
   int64_t unit = 1; // unit at which each block is sharded
@@ -23,24 +23,24 @@ struct Pieces {
 /// Returns the blocks of dimension `dim` of `input`. Empty unless this mesh
 /// dimension alone shards the dimension, into equal blocks. A Shard has a
 /// single block.
-std::optional<Pieces>
-pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
+std::optional<DimBlocks>
+blocks_of_dim(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
 /// Returns true if this mesh dimension alone shards `dim` of `input`, as a
 /// Shard: each rank has one range of rows.
 bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
 /// Returns the placement of dimension `dim` with `count` blocks like `like`.
-Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
+Placement in_blocks(int64_t dim, int64_t count, const DimBlocks& like);
 
 /// Blocks of a dimension that at most one mesh dimension shards, with the local
-/// size of each. local_pieces() is empty on a rank outside the mesh, which has
+/// size of each. local_blocks() is empty on a rank outside the mesh, which has
 /// no shard.
 struct LocalBlocks {
-  Pieces global;
+  DimBlocks global;
   int64_t local = 0; // this rank's share of each
 };
-std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim);
+std::optional<LocalBlocks> local_blocks(const Spec& spec, int64_t dim);
 
 // Strategies of operators on several operands that only move elements.
 
