@@ -226,7 +226,7 @@ struct LocalMapCall::State {
 
 // Throws if the gradient of a replicated argument is ambiguous. If other
 // layouts differ between ranks, each rank may compute a different term of the
-// gradient or all ranks the same gradient. The caller must choose.
+// gradient or all ranks the same gradient. Only the caller can decide.
 void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     const {
   const auto& spec = *spec_of(args[i].tensor);

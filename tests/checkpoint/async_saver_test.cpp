@@ -78,7 +78,7 @@ TEST(AsyncSaverTest, NeedsNoWait) {
 }
 
 // If a rank cannot write, there is no checkpoint, and all ranks get the error.
-TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
+TEST(AsyncSaverTest, ReportsAnErrorOnAllRanks) {
   const Folder folder;
   run_ranks(3, [&] {
     StateDict state;

@@ -44,7 +44,7 @@ TEST(ComparePlain, RefusesTensorsThatDiffer) {
 
 // Large tensors are included, because several ranks would normally share the
 // writing of large tensors.
-TEST(ComparePlain, SavesThoseOfRankZeroIfAllowed) {
+TEST(ComparePlain, SavesPlainTensorsOfRankZeroIfAllowed) {
   const Folder folder;
   for (const int64_t rows : {4, 500000}) {
     run_ranks(3, [&](int64_t rank) {

@@ -675,7 +675,7 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
 
 // Files with shards that other programs have written: missing, overlapping and
 // malformed shards.
-TEST(CheckpointErrors, OfPieces) {
+TEST(CheckpointErrors, OfShards) {
   const Folder folder;
   const auto piece = [&](const std::string& name, const std::string& offset) {
     folder.write(

@@ -57,7 +57,7 @@ TEST(Checkpoint, HasTheValuesOfViews) {
 
 // Submodules may be named like the prefixes of optimizer state and extra
 // values.
-TEST(Checkpoint, KnowsItsNamesFromThoseOfTheModel) {
+TEST(Checkpoint, DistinguishesItsNamesFromNamesOfTheModel) {
   struct Odd : torch::nn::Module {
     Odd() {
       register_module("optimizer", Mlp(3, 2));

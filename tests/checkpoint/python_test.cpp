@@ -111,7 +111,7 @@ TEST(SlowPythonCheckpoint, IsWhatWeWriteOfStridedParts) {
   }
 }
 
-TEST(SlowPythonCheckpoint, IsWholeIfWeSaveItSo) {
+TEST(SlowPythonCheckpoint, IsUnshardedIfSavedUnsharded) {
   const Folder folder;
   for (const int64_t bytes : {int64_t{1} << 30, int64_t{500}}) {
     const auto path = folder / std::to_string(bytes);

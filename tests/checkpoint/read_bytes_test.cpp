@@ -98,7 +98,7 @@ std::string saved_matrix(const Folder& folder) {
   return folder / "one/shard-00001-model-00001-of-00001.safetensors";
 }
 
-TEST(CheckpointBytes, AreReadByThoseWhoHaveThem) {
+TEST(CheckpointBytes, AreReadByRanksWithTheShard) {
   const Folder folder;
   const auto path = saved_matrix(folder);
   const auto rows = share_touched(path, Shard(0));

@@ -89,7 +89,7 @@ std::map<std::string, std::string> bytes_in(const std::string& folder) {
 
 // Each rank writes some of the full files. Together, the files equal those that
 // a single rank would write.
-TEST(WholeFiles, AreDealtToRanks) {
+TEST(WholeFiles, AreAssignedToRanks) {
   const Folder folder;
   for (const auto* name : {"one", "three"}) {
     fs::create_directory(folder / name);

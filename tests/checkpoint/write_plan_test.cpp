@@ -95,7 +95,7 @@ TEST(WritePlan, PutsBoxesOfATensorInSeveralFiles) {
   EXPECT_EQ(plan.boxes[1].local_offsets, (Sizes{2, 0}));
 }
 
-TEST(WritePlan, GivesSmallOnesToWhoHasLeast) {
+TEST(WritePlan, GivesSmallTensorsToTheRankWithFewestBytes) {
   std::vector<HeldTensor> tensors;
   for (int64_t i = 0; i < 9; ++i) {
     tensors.push_back(held({10}, {3}, {Replicate()}));

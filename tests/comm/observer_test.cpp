@@ -117,7 +117,7 @@ TEST(Observer, HearsAsynchronousCollectivesAsTheSynchronousOnes) {
   EXPECT_EQ(sync.first.size(), 4);
 }
 
-TEST(Observer, HearsWhoGivesAndWhoTakes) {
+TEST(Observer, ReportsSendersAndReceivers) {
   const at::Tensor x = torch::ones({4}); // 16 bytes
   EXPECT_EQ(
       heard([&](Group& g) {

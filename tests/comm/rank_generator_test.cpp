@@ -256,7 +256,7 @@ TEST(RankGenerator, IsExchangedWhileAnyRanksRun) {
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
 }
 
-TEST(RankGenerator, StaysTheProcessesIfAskedTo) {
+TEST(RankGenerator, StaysTheProcessGeneratorOnRequest) {
   const at::Generator held = at::detail::getDefaultCPUGenerator();
   torch::manual_seed(4);
   const at::Tensor expected = torch::randn({20});

@@ -269,7 +269,7 @@ TEST(FullyShardCombined, TakesAnOptimizerOfOneVector) {
 }
 
 // Unevenly sharded shards cannot be flattened into one vector.
-TEST(FullyShardCombined, RefusesOneVectorOfUnevenPartsOfParts) {
+TEST(FullyShardCombined, RefusesOneVectorOfUnevenNestedShards) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     auto mlp = filled(Mlp(6, 7));

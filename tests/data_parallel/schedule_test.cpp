@@ -86,7 +86,7 @@ TEST(FullyShardCounts, GathersTheSecondTimeAmongNeighbours) {
           {{kScatter, "shard", 4}, kUnits}}));
 }
 
-TEST(FullyShardCounts, SumsOverThoseThatRepeatOnceForAUnit) {
+TEST(FullyShardCounts, SumsOverReplicasOncePerUnit) {
   const auto kinds = kinds_of_a_step({{2, 3}, {"repeat", "shard"}}, {});
   EXPECT_EQ(
       kinds,
@@ -98,7 +98,7 @@ TEST(FullyShardCounts, SumsOverThoseThatRepeatOnceForAUnit) {
 
 // With tensor parallelism, the counts on each mesh dimension are those without
 // the other dimension.
-TEST(FullyShardCounts, AddToThoseOfTensorParallelism) {
+TEST(FullyShardCounts, AddToCountsOfTensorParallelism) {
   for (const bool repeats : {false, true}) {
     auto expected = kinds_of_a_step({{2}, {"tp"}}, {}, /*with_units=*/false);
     int64_t alone = 0;

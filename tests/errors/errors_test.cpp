@@ -1715,7 +1715,7 @@ std::map<std::string, std::string> provoke_all() {
   return texts;
 }
 
-TEST(Errors, AreThoseOfTheGoldenFile) {
+TEST(Errors, MatchTheGoldenFile) {
   const auto mine = provoke_all();
   if (std::getenv("DTENSOR_UPDATE_GOLDEN") != nullptr) {
     std::ofstream out(golden_path());

@@ -51,7 +51,7 @@ TEST(Output, NeverMixesLines) {
   }
 }
 
-TEST(Output, KeepsLongLinesWhole) {
+TEST(Output, KeepsLongLinesIntact) {
   Launched job(on_ranks(2, "head -c 500000 /dev/zero | tr '\\0' $RANK"));
   EXPECT_EQ(job.finish(), 0);
   auto lines = job.lines();

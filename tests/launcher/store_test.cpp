@@ -79,7 +79,7 @@ TEST(Store, ListensOnLoopbackAlone) {
 
 // Waiting for a listener that accepts connections but never answers ends at the
 // timeout.
-TEST(Store, IsNotWaitedForLongerThanAsked) {
+TEST(Store, IsNotAwaitedBeyondTheTimeout) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;

@@ -43,7 +43,7 @@ int64_t chunks_sent(int64_t n, int64_t want) {
   return sent;
 }
 
-TEST(Cost, RoundsAreThoseOfARing) {
+TEST(Cost, RoundsMatchARing) {
   for (int64_t n = 1; n <= 8; ++n) {
     EXPECT_EQ(
         ring_rounds(CollectiveKind::kReduceScatter, n), chunks_sent(n, 1));

@@ -58,7 +58,7 @@ using Told = std::vector<std::pair<size_t, int64_t>>;
 
 // The callback receives the first tokens of all prompts, then the second
 // tokens. Each token is received once, not once per rank.
-TEST(Generator, TellsOfTokensInTheirOrder) {
+TEST(Generator, ReportsTokensInOrder) {
   for (const int64_t ranks : {1, 3}) {
     Told told;
     const auto made = Generator(kConfig, ranks, nullptr)(

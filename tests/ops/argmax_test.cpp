@@ -104,7 +104,7 @@ void expect_as_plain(
   }
 }
 
-TEST(Argmax, IsThatOfTheWhole) {
+TEST(Argmax, MatchesTheFullTensor) {
   const std::vector<Placement> kinds = {
       Replicate(), Shard(0), Shard(1), Shard(1, 2), StridedShard(1, 2)};
   for (const int64_t ranks : {1, 2, 3, 5}) {
@@ -244,7 +244,7 @@ TEST(MaxWithIndex, OfBooleans) {
   });
 }
 
-TEST(MaxWithIndex, GradientsAreThoseOfTheFullTensor) {
+TEST(MaxWithIndex, GradientsMatchTheFullTensor) {
   const auto derivatives = [](const at::Tensor& x, bool keepdim) {
     const auto values = std::get<0>(x.max(1, keepdim)) +
         std::get<0>(x.square().min(1, keepdim));

@@ -43,7 +43,7 @@ TEST(AsStrided, IsWhatItIsOfThePlainTensorInEveryLayout) {
   });
 }
 
-TEST(AsStrided, WhatARankHasWholeIsAView) {
+TEST(AsStrided, UnshardedDimensionsAreViewed) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto plain = numbers({4, 6}, 1);

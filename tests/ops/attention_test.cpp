@@ -151,7 +151,7 @@ TEST(AttentionTest, GroupsStayWithTheirKeys) {
 
 // Each rank picks its query heads' keys from replicated keys. Gradients of the
 // keys are terms of a sum over ranks.
-TEST(AttentionTest, QueriesPickFromKeysThatAreWhole) {
+TEST(AttentionTest, QueriesSelectFromUnshardedKeys) {
   expect_no_communication(4, 8, Shard(1), 2, Replicate(), Partial());
   expect_no_communication(2, 9, Shard(1), 3, Replicate(), Partial());
   expect_no_communication(2, 6, Shard(1, 5), 3, Replicate(), Partial());

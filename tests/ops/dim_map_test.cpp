@@ -267,7 +267,7 @@ TEST(ViewLayout, HeadsThatDoNotDivide) {
   expect({5, 2}, {10}, {2}, "S(0)", "S(0, u=2)");
 }
 
-TEST(ViewLayout, SaysWhichMeshDimensionIsLost) {
+TEST(ViewLayout, NamesTheMeshDimensionThatIsLost) {
   const auto lost = view_layout({12}, {3, 4}, {2, 2}, {Replicate(), Shard(0)});
   EXPECT_EQ(lost.lost_mesh_dim, 1);
   EXPECT_EQ(to_string(lost.inputs), "R R");

@@ -225,7 +225,7 @@ void expect_all_right(bool with_grads) {
   EXPECT_EQ(failures.text(), "");
 }
 
-TEST(FastPath, CallsThatDifferInOneThingAreToldApart) {
+TEST(FastPath, CallsThatDifferInOneRespectHaveDifferentKeys) {
   const at::NoGradGuard no_grad;
   expect_all_right(false);
 }

@@ -122,7 +122,7 @@ TEST(LayoutChoice, GradientsEndInTheLayoutOfTheirTensor) {
 // operand. On both together it costs three collectives, while S(0) S(1) costs
 // one. Ranks of tensor parallelism compute norms of unsharded activations.
 // Sharding the work would take a second collective.
-TEST(LayoutChoice, GradientsOfWholeActivationsAreReduced) {
+TEST(LayoutChoice, GradientsOfReplicatedActivationsAreReduced) {
   for (const auto* rows : {"8", "4096", "1048576"}) {
     const auto activations = c10::str("f32[", rows, ", 64] on (tp=2): ");
     const auto statistics = c10::str("f32[", rows, ", 1] on (tp=2): R");
@@ -142,7 +142,7 @@ TEST(LayoutChoice, GradientsOfWholeActivationsAreReduced) {
   }
 }
 
-TEST(LayoutChoice, CountsTheRedistributionOverTheWholeMesh) {
+TEST(LayoutChoice, CountsTheRedistributionOverAllMeshDimensions) {
   const auto a = spec("f32[64, 64] on (2, 2): S(0) S(1)");
   const auto b = spec("f32[64, 64] on (2, 2): S(1) S(0)");
   const auto call = explain("add.Tensor", {a, b});

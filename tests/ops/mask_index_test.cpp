@@ -94,7 +94,7 @@ TEST(MaskIndex, TakesBytes) {
   });
 }
 
-TEST(MaskIndex, OtherIndicesAreThoseOfThePlainTensor) {
+TEST(MaskIndex, OtherIndicesMatchThePlainTensor) {
   using torch::indexing::Slice;
   const auto indexed = [](std::string name, auto fn) {
     return OpCase{

@@ -262,7 +262,7 @@ void expect_alike(
 
 const Placement kSum = Partial(ReduceOp::kSum);
 
-TEST(SlowMetaRules, AreThoseWithDataOnOneMeshDim) {
+TEST(SlowMetaRules, MatchRulesWithDataOnOneMeshDim) {
   expect_alike(
       {2},
       {{Replicate()},
@@ -278,7 +278,7 @@ TEST(SlowMetaRules, AreThoseWithDataOnOneMeshDim) {
       500);
 }
 
-TEST(SlowMetaRulesOnTwoByTwo, AreThoseWithData) {
+TEST(SlowMetaRulesOnTwoByTwo, MatchRulesWithData) {
   expect_alike(
       {2, 2},
       {{Shard(0), Replicate()},

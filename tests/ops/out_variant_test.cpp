@@ -135,7 +135,7 @@ TEST(OutVariants, AreRefusedWherePlainOnesAreForReasonsOfTheirOwn) {
       << multinomial;
 }
 
-TEST(OutVariants, SayWhichDtypesDoNotFit) {
+TEST(OutVariants, NameDtypesThatDoNotFit) {
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         const auto x = place(at::ones({4, 4}), mesh, Shard(0));

@@ -331,15 +331,15 @@ void check_all(const std::vector<Function>& functions) {
   EXPECT_EQ(failures.text(), "");
 }
 
-TEST(Reduction, SumsAndExtremesAreThoseOfTheFullTensor) {
+TEST(Reduction, SumsAndExtremesMatchTheFullTensor) {
   check_all(sums_and_extremes());
 }
 
-TEST(Reduction, WhatDoesNotComposeIsComputedOnWholeDimensions) {
+TEST(Reduction, ReductionsThatDoNotComposeRunOnUnshardedDimensions) {
   check_all(whole_reductions());
 }
 
-TEST(Reduction, QuantilesAreThoseOfTheFullTensor) {
+TEST(Reduction, QuantilesMatchTheFullTensor) {
   check_all(quantiles());
 }
 

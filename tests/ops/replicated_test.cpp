@@ -52,7 +52,7 @@ OpCase values(OpCase c) {
   return c;
 }
 
-TEST(Replicated, CompositeOperatorsRunWhole) {
+TEST(Replicated, CompositeOperatorsRunUndecomposed) {
   const auto x = numbers({2, 3, 8}, 1);
   check_all({
       unary("max_pool1d", x, [](auto& t) { return at::max_pool1d(t, 2); }),
@@ -81,7 +81,7 @@ TEST(Replicated, CompositeOperatorsRunWhole) {
   });
 }
 
-TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
+TEST(Replicated, SpectraMatchThePlainSignal) {
   const auto window = at::hann_window(8, at::kDouble);
   const auto spectrum = [](const at::Tensor& x, const at::Tensor& w) {
     return at::stft(x, 8, 4, 8, w, true, "reflect", false, std::nullopt, true);

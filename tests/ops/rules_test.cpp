@@ -356,7 +356,7 @@ std::string shapes_wrongly_told(const OpInfo& info) {
 }
 
 // The results have the shapes that a rule or LibTorch's meta kernel gives.
-TEST(Rules, TellTheShapesOfResults) {
+TEST(Rules, GiveTheShapesOfResults) {
   std::string wrong;
   for (const auto& name : names_of_ours()) {
     const OpInfo info(

@@ -85,7 +85,7 @@ TEST(MarginLossTest, OneSample) {
 }
 
 // Calls the operators of which the losses and their gradients consist.
-TEST(MarginLossTest, PartsSameAsPlain) {
+TEST(MarginLossTest, ShardsSameAsPlain) {
   for (const auto reduction : kReductions) {
     const auto grad =
         reduction == at::Reduction::None ? uniform({5}, 4) : uniform({}, 4);

@@ -196,7 +196,7 @@ OpCase picking(
           }};
 }
 
-TEST(Sort, ElementsByRankAreThoseOfThePlainTensor) {
+TEST(Sort, ElementsByRankMatchThePlainTensor) {
   std::vector<OpCase> cases;
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{2, 7}, {7}, {}}) {
     const auto x = distinct(sizes);

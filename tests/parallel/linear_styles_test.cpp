@@ -370,7 +370,7 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
   });
 }
 
-TEST(LinearStylesTest, AnEmbeddingUnderRowwiseParallelTakesWholeIds) {
+TEST(LinearStylesTest, AnEmbeddingUnderRowwiseParallelTakesReplicatedIds) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto plain = filled(torch::nn::Embedding(11, 8));

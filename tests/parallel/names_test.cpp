@@ -22,7 +22,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST(NamesTest, OursStandBesideThoseOfPrograms) {
+TEST(NamesTest, LibraryNamesCoexistWithNamesOfPrograms) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
     Net net;

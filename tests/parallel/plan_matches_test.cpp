@@ -36,7 +36,7 @@ TEST(PlanMatches, LookUpAnExactNameOnce) {
   EXPECT_EQ(matches.compared(), 2 * kModules);
 }
 
-TEST(PlanMatches, CompareOnlyThePartsWithWildcards) {
+TEST(PlanMatches, CompareOnlySegmentsWithWildcards) {
   struct BlockImpl : torch::nn::Module {
     torch::nn::Linear up = register_module("up", torch::nn::Linear(1, 1));
     torch::nn::Linear down = register_module("down", torch::nn::Linear(1, 1));
@@ -99,7 +99,7 @@ TEST(MatchesGlob, AgreesWithTrialOfAllStars) {
   }
 }
 
-TEST(MatchesGlob, KnowsSetsBetweenStars) {
+TEST(MatchesGlob, AcceptsSetsBetweenStars) {
   EXPECT_TRUE(matches_glob("*[0-9].w[!12]*", "layers.7.w3x"));
   EXPECT_FALSE(matches_glob("*[0-9].w[!12]*", "layers.7.w2x"));
   EXPECT_TRUE(matches_glob("[]a]*[", "]x[")); // no set: unterminated

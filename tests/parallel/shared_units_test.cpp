@@ -21,7 +21,7 @@ SharedUnits shared(int64_t count, int64_t users) {
   return {.unit = kHead, .count = count, .users = users};
 }
 
-TEST(SharedUnits, AreThoseThatARanksQueriesUse) {
+TEST(SharedUnits, AreUsedByQueriesOfTheRank) {
   const auto of = [](int64_t count, int64_t users, int64_t ranks) {
     std::vector<Units> all;
     for (int64_t rank = 0; rank < ranks; ++rank) {

@@ -174,7 +174,7 @@ TEST(Units, ThatDoNotDivideAreAnError) {
 }
 
 // An input that is sharded at other boundaries than the weight is an error.
-TEST(Units, OfAnInputAreThoseOfTheWeight) {
+TEST(Units, OfAnInputMatchTheWeight) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     nn::Linear o(9, 2);

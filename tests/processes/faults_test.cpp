@@ -70,7 +70,7 @@ TEST_P(Faults, ARankWhoseThreadEndsIsNamed) {
 }
 
 // A stopped rank stops its store too, so requests to the store get no answer.
-TEST_P(Faults, AStoppedRankOfTheStoreIsToldInTime) {
+TEST_P(Faults, AStoppedRankOfTheStoreIsReportedInTime) {
   const auto ended = run("stop", 0);
   expect_report(ended, 0, HasSubstr("the store does not answer"));
 }

@@ -61,7 +61,7 @@ class SavingFaults : public Faults {
   }
 };
 
-TEST_P(SavingFaults, ARankThatDiesLeavesWholeCheckpoints) {
+TEST_P(SavingFaults, ARankThatDiesLeavesCompleteCheckpoints) {
   for (int culprit = 0; culprit < kRanks; ++culprit) {
     SCOPED_TRACE(culprit);
     kill_and_check(culprit, /*round=*/3 + culprit % 2, /*delay=*/0);

@@ -493,7 +493,7 @@ TEST(HostileGraph, ValuesHaveTheirKinds) {
       HasSubstr("expected a number, but \"y\" is a tensor"));
 }
 
-TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
+TEST(HostileGraph, ResultsMatchTheOperator) {
   const auto error = [](const std::vector<std::string>& outputs) {
     return error_of_calls(
         {call("torch.ops.aten.relu.default", {{"self", tensor("x")}}, outputs)},

@@ -124,7 +124,7 @@ TEST(AsyncRedistribute, IsPendingUntilItIsWaitedFor) {
 }
 
 // Rank 1 starts after rank 0 has continued, so rank 0 cannot have waited.
-TEST(AsyncRedistribute, IsNotWaitedForWhereASumIsCutInUnits) {
+TEST(AsyncRedistribute, IsNotAwaitedIfASumIsShardedByUnits) {
   std::atomic<bool> has_gone_on = false;
   run_ranks(2, [&](int64_t rank) {
     const auto mesh = mesh_of({2});
@@ -247,7 +247,7 @@ TEST(AsyncRedistribute, ASourceThatIsMovedInIsReadInPlace) {
   });
 }
 
-TEST(AsyncRedistribute, ASavedSourceStaysWhole) {
+TEST(AsyncRedistribute, ASavedSourceIsKept) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     auto leaf = placed(large() / 1000, mesh, {Shard(0)}, true);

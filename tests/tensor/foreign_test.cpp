@@ -182,7 +182,7 @@ TEST(ForeignDTensor, BesideOnesOwnIsRefused) {
       "ranks run, and return only plain tensors from it.");
 }
 
-TEST(ForeignDTensor, PartsMayBeReadWhenTheRanksHaveEnded) {
+TEST(ForeignDTensor, ShardsMayBeReadAfterTheRanksHaveEnded) {
   at::Tensor x;
   at::Tensor of_rank_0;
   std::string text;

@@ -290,7 +290,7 @@ TEST(UnevenFromLocal, WithAShapeIsRight) {
   });
 }
 
-TEST(UnevenFromLocal, OfEqualPartsIsRightEveryTime) {
+TEST(UnevenFromLocal, OfEqualShardsIsRightEveryTime) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     for (int i = 0; i < 200; ++i) {
