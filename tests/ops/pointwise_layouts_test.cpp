@@ -121,8 +121,8 @@ TEST(Pointwise, FillsKeepNothingOfTheTerms) {
   });
 }
 
-// Of two operands with different reductions, one is reduced, because a layout
-// has only one reduction.
+// If two operands have different reductions, one operand is reduced, because a
+// layout has only one reduction.
 TEST(Pointwise, OperandsOfUnlikeReductions) {
   const auto a = uniform({5, 3}, 1);
   const auto b = uniform({5, 3}, 2);

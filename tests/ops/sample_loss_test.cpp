@@ -84,7 +84,7 @@ TEST(MarginLossTest, OneSample) {
   }
 }
 
-// Calls the operators of which the losses and their gradients consist.
+// Calls the component operators of the losses and of their gradients.
 TEST(MarginLossTest, ShardsSameAsPlain) {
   for (const auto reduction : kReductions) {
     const auto grad =

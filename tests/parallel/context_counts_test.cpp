@@ -169,9 +169,9 @@ struct Formulas {
     return keys(static_cast<double>(all.tokens));
   }
 
-  // Elements sent to exchange a tensor with `heads` heads, of which this rank
-  // gets `mine`. The rank sends its own tokens of the other ranks' heads. The
-  // way back is included.
+  // Elements sent to exchange a tensor with `heads` heads, `mine` of them for
+  // this rank. The rank sends its own tokens of the other ranks' heads. The way
+  // back is included.
   double to_heads(int64_t heads, double mine) const {
     return 2.0 * t * (static_cast<double>(heads) - mine) *
         static_cast<double>(all.features);

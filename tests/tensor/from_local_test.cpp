@@ -238,7 +238,7 @@ TEST(FromLocalRunCheck, GivesReplicasTheDataOfTheFirstRank) {
   });
 }
 
-// As in Python, each rank's local tensor receives the gradient.
+// Each rank's local tensor receives the gradient, as in Python.
 TEST(FromLocalRunCheck, GradientsReachTheLocalTensors) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});

@@ -228,8 +228,8 @@ Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
   return kernels;
 }
 
-// Returns the kernel above autograd, for operators for which LibTorch's own
-// kernel is not enough.
+// Returns the kernel above autograd, for operators that need more than
+// LibTorch's own kernel.
 std::optional<torch::CppFunction> autograd_kernel(
     const std::shared_ptr<const OpInfo>& info) {
   if (info->is_region) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local kernels that rules refer to: the computations of a rank for which the
-// operator itself is not enough. Rules are pure and use only these
+// Local kernels that rules refer to: a rank's computations that the operator
+// itself cannot do. Rules are pure and use only these
 // declarations.
 #pragma once
 
@@ -55,8 +55,8 @@ LocalKernel upsample_local(int64_t space, int64_t halo);
 /// replication.
 LocalKernel pad_local(int64_t space, bool reflects);
 
-/// Compute roll, flip and constant_pad_nd along sharded dimensions of which
-/// each rank has a range of rows.
+/// Compute roll, flip and constant_pad_nd along sharded dimensions. Each rank
+/// has a range of rows of the dimension.
 LocalKernelFunction roll_local;
 LocalKernelFunction flip_local;
 LocalKernelFunction constant_pad_local;

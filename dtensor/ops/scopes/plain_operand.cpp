@@ -136,8 +136,8 @@ bool is_list_of_tensors(const c10::Argument& argument) {
       c10::TypeKind::TensorType;
 }
 
-// Returns advice for frequent mistakes, in which one tensor is written and the
-// other is not.
+// Returns advice for frequent mistakes: one tensor is written and the other is
+// not.
 const char* advice(
     const c10::FunctionSchema& schema,
     const at::Tensor& plain,
