@@ -35,7 +35,7 @@
 
 namespace dtensor::detail {
 
-/// Returns a word with the dtype of `t`, and its possible layouts in this scope.
+/// Returns a word with the dtype and the possible layouts of `t` in this scope.
 uint64_t word_of_plain(const at::Tensor& t);
 
 template <class Key>

@@ -139,8 +139,8 @@ batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim) {
     }
     strategies.push_back(std::move(s));
   }
-  // Beside an average, the gradient of a replicated operand would be an average,
-  // but regions assume a sum.
+  // Beside an average, the gradient of a replicated operand would be an
+  // average, but regions assume a sum.
   add_linear(call, ranks.linear, {ReduceOp::kSum}, mesh_dim, strategies);
   return strategies;
 }
