@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Extra time of an operator's first call on a new shape over the second call:
-// the time to decide its layouts. Every sample has a new shape. Also the time
-// to make plans.
+// Extra time of an operator's first call on a new shape, compared with the
+// second call. The extra time is the time to decide the call's layouts. Every
+// sample has a new shape. Also measures the time to make plans.
 #include "harness.h"
 
 #include <ATen/ATen.h>
@@ -51,8 +51,8 @@ class Operands {
   DeviceMesh mesh_;
 };
 
-// Returns an operator call on tensors. Their shape depends on the sample's
-// number.
+// Returns an operator call on tensors. The shape of these tensors depends on
+// the sample's number.
 using Make = std::function<Call(const Operands& on, int64_t sample)>;
 
 int64_t rows(int64_t sample) {
@@ -144,9 +144,9 @@ void run(
        {"spread", bench::spread(extras, bench::median(extras))}});
 }
 
-// Returns the layouts of R, P(sum) and shards of each dimension on the mesh of
-// a run. The meshes of runs have other names, because plans are cached, and
-// equal meshes share them.
+// Returns the layouts R, P(sum) and shards of each dimension on the mesh of a
+// run. Each run's mesh has other names, because plans are cached and equal
+// meshes share them.
 std::vector<SpecPtr>
 all_specs(const std::vector<int64_t>& shape, SizesRef sizes, int run) {
   std::vector<Placement> kinds{Replicate(), Partial()};

@@ -26,8 +26,8 @@ Body all_reduce(Group& group, int64_t bytes) {
   return [&group, x = input(bytes)] { group.all_reduce(x, ReduceOp::kSum); };
 }
 
-// All-reduce of a tensor that was just computed, as between operators: it is no
-// longer in the caches of the other ranks.
+// All-reduce of a tensor that was just computed, as between operators. The
+// tensor is no longer in the caches of the other ranks.
 Body all_reduce_of_new(Group& group, int64_t bytes) {
   return [&group, x = input(bytes)] {
     x.fill_(1);

@@ -21,7 +21,7 @@ struct Kind {
   int64_t elements_per_rank = 0;
   bool has_data = true;
 
-  /// True if it can be measured with `bytes` bytes of input per rank.
+  /// True if this kind can be measured with `bytes` bytes of input per rank.
   bool fits(int64_t ranks, int64_t bytes) const;
 };
 
@@ -31,7 +31,7 @@ extern const std::array<Kind, 8> kKinds;
 /// Sizes from 4 B to 16 MB.
 extern const std::array<int64_t, 10> kBytes;
 
-/// Returns a group of all ranks. All ranks must call it.
+/// Returns a group of all ranks. All ranks must call this function.
 dtensor::GroupPtr group_of_all();
 
 /// Returns kind/ranks/bytes.

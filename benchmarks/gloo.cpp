@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All-reduces of two processes over LibTorch's Gloo, through our groups and
-// through c10d's own interface: the overhead of our adapter.
+// All-reduces of two processes over LibTorch's Gloo, through dtensor's groups
+// and through c10d's own interface. The difference is the overhead of the
+// adapter.
 //
 //   gloo/all_reduce/2/<bytes>: us and plain_us as usual; times is the ratio of
-//   ours to plain Gloo, measured alternately
+//   dtensor's time to that of plain Gloo, measured alternately
 #include "collective_kinds.h"
 #include "forked.h"
 #include "harness.h"
@@ -28,7 +29,7 @@ constexpr int64_t kRanks = 2;
 constexpr int64_t kSmall = 1 << 20;
 constexpr std::array<int64_t, 3> kBytes = {4, 64 << 10, 4 << 20};
 
-// The c10d process group below the last created group of our adapter.
+// The c10d process group below the adapter's group that was created last.
 c10::intrusive_ptr<c10d::ProcessGroupGloo> engine;
 
 GroupBackendPtr make_kept(GroupMembers members, const RendezvousInfo& place) {

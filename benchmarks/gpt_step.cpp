@@ -44,7 +44,7 @@ struct Mode {
   std::string name;
   int64_t ranks = 1;
   int intra_op_threads = 1;
-  /// Nothing: the plain model.
+  /// Parallelization; nullopt for the plain model.
   std::optional<gpt::Parallel> parallel = std::nullopt;
   /// Backend of ranks that are processes. Empty: ranks are threads.
   std::string backend = {};
@@ -191,8 +191,8 @@ train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
   return result;
 }
 
-// Reports pairs of a plain and a checked step: the time of the checked steps,
-// and their extra time.
+// Reports pairs of an unchecked and a checked step: the time of the checked
+// steps, and their extra time.
 void report_pairs(const Mode& mode, const Result& result) {
   std::vector<double> us;
   std::vector<double> extra;
@@ -270,8 +270,7 @@ int main(int argc, char** argv) {
       "A GPT training step",
       {{"--profile", "Print where rank 0's time goes", &profiling}});
   for (const Mode& mode : kModes) {
-    // A profile of processes would equal that of threads, so only threads are
-    // profiled.
+    // Only threads are profiled, because a profile of processes would be equal.
     if (options.wants(mode.name) && (!profiling || mode.backend.empty())) {
       profiling ? print_profile(mode) : run(mode, options);
     }

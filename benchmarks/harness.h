@@ -51,13 +51,13 @@ using Fields = std::vector<std::pair<std::string, double>>;
 /// Prints a result.
 void report(const std::string& benchmark, const Fields& fields);
 
-/// Microseconds per call of our version and the plain version, taken
+/// Microseconds per call of dtensor's version and the plain version, taken
 /// alternately.
 class Turns {
  public:
   void add(double us, double plain_us);
-  /// Reports medians: us, plain_us, and times, the ratio of ours to the plain
-  /// sample taken next to it.
+  /// Reports medians: us, plain_us, and times, the ratio of each sample to the
+  /// plain sample taken next to it.
   void report(const std::string& benchmark) const;
 
  private:
@@ -66,7 +66,7 @@ class Turns {
   std::vector<double> times_;
 };
 
-/// Returns seconds since some fixed time.
+/// Returns seconds since a fixed point in time.
 double now();
 
 /// Microseconds per call of two functions that do the same work.
@@ -79,8 +79,8 @@ struct Comparison {
   double spread = 0;
 };
 
-/// Times batches of `dtensor` and `plain` alternately. Without `plain`, all
-/// time of `dtensor` counts as extra.
+/// Times batches of `dtensor` and `plain` alternately. Without `plain`, the
+/// full time of `dtensor` counts as extra.
 Comparison compare(
     const std::function<void()>& dtensor,
     const std::function<void()>& plain,

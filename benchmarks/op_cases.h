@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Warm operators to measure: each as a call on DTensors, and as the same call
-// on plain tensors of the local shape.
+// Warm operators to measure: each as a call on DTensors, and as a call on plain
+// tensors of the local shape.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace bench {
 struct Case {
   std::string name;
   std::function<void()> dtensor;
-  /// Empty if plain tensors have no counterpart.
+  /// The call on plain tensors; empty if there is no counterpart.
   std::function<void()> plain = nullptr;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gain of overlapping communication with computation on two in-process ranks.
 // Compares a rowwise linear in chunks with an unchunked one. Compares
-// all-reduces that are waited for after further work with ones waited for
-// immediately, with equal work on both ranks and with alternating extra work.
+// all-reduces that are waited for after further work with all-reduces that are
+// waited for immediately, with equal work on both ranks and with alternating
+// extra work.
 //
 //   overlap/rowwise/<rows>x<in>x<out>/<chunks>
 //   overlap/beside_mm/<bytes>/sync, async

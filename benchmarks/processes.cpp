@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of processes with shared memory, compared with those of
+// Collectives of processes with shared memory, compared with collectives of
 // in-process ranks.
 //
 //   processes --only processes/all_reduce/2
@@ -7,7 +7,7 @@
 // The processes are children that wait for orders, so that samples of both
 // worlds are taken alternately. Names are processes/kind/ranks/bytes. plain_us
 // is the time of the in-process ranks, and times is the ratio of the processes'
-// time to it.
+// time to plain_us.
 #include "collective_kinds.h"
 #include "harness.h"
 

@@ -3,8 +3,8 @@
 // operators on DTensors (dispatch, without nested calls), and collectives
 // (communication and waiting for other ranks).
 //
-// Profiling slows the program a little, so the shares are meaningful, not the
-// sum.
+// Profiling slows the program a little, so the shares of the total time are
+// meaningful, but the total is not.
 #pragma once
 
 #include <cstdint>

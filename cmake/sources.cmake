@@ -419,7 +419,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
-  dtensor/ops/kernels/whole_argument_impl.h
+  dtensor/ops/kernels/replicated_argument_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/path/call_key.cpp
   dtensor/ops/path/call_key_impl.h
@@ -446,6 +446,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/batch_norm.cpp
+  dtensor/ops/rules/blocks.cpp
+  dtensor/ops/rules/blocks_impl.h
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
@@ -461,8 +463,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/normalization.cpp
   dtensor/ops/rules/picking.cpp
-  dtensor/ops/rules/pieces.cpp
-  dtensor/ops/rules/pieces_impl.h
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h

@@ -3,10 +3,10 @@
 // the build sets DTENSOR_EXPORT_INTERNALS for tests of internal functions.
 #pragma once
 
-// Marks what a program may use.
+// Marks a symbol that programs may use.
 #define DTENSOR_API __attribute__((visibility("default")))
 
-// Marks what another library of this project uses: dtensor::dtensor and
+// Marks a symbol for the project's other libraries: dtensor::dtensor and
 // dtensor::testing link these symbols of dtensor::core. Every release may
 // change them.
 #define DTENSOR_INTERNAL_API __attribute__((visibility("default")))

@@ -20,7 +20,7 @@ namespace dtensor::detail {
 template <size_t Count>
 class TextFormat {
  public:
-  // NOLINTNEXTLINE(google-explicit-constructor): literals convert silently
+  // NOLINTNEXTLINE(google-explicit-constructor): literals convert implicitly
   consteval TextFormat(const char* text) : text_(text) {
     size_t count = 0;
     for (size_t i = 0; i < text_.size(); ++i) {

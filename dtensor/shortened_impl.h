@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shortened(): the beginning of a text that came from outside, such as a name
-// in a file, for error messages.
+// shortened(): the beginning of an external text, such as a name in a file, for
+// error messages.
 #pragma once
 
 #include <cstddef>

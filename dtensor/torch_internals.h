@@ -106,7 +106,7 @@ static_assert(
     c10::DispatchKey::AutogradFunctionality);
 
 /// A backend key for which no library registers kernels. An operator's kernels
-/// for it are therefore LibTorch's own kernels for any backend.
+/// for this key are therefore LibTorch's own kernels for any backend.
 constexpr auto kUnusedBackendKey = c10::DispatchKey::PrivateUse2;
 constexpr auto kUnusedAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
 static_assert(

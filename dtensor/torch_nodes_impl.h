@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes of the autograd graph. LibTorch holds them by intrusive pointers since
-// 2.13 and by shared pointers before.
+// Nodes of the autograd graph. LibTorch holds nodes by intrusive pointers since
+// 2.13, and by shared pointers before.
 #pragma once
 
 #if __has_include(<torch/csrc/autograd/node.h>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library's version. CMake reads these three lines, so they are the only
-// place where the version is written.
+// The library's version. CMake reads the three lines below; the version is
+// written nowhere else.
 #pragma once
 
 /// The numbers of the version.

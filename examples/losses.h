@@ -20,8 +20,8 @@
 namespace losses {
 
 /// Takes `steps` steps and returns the loss of each. `compute` returns the loss
-/// of a step, before its backward pass. Compares replicas between ranks after
-/// the first step alone, so that later steps run without this overhead.
+/// of a step, before its backward pass. Compares replicas between ranks only
+/// after the first step, so that later steps run without this overhead.
 inline std::vector<double> of_steps(
     torch::nn::Module& model,
     int64_t steps,
@@ -64,7 +64,8 @@ inline void print(const std::vector<double>& alone) {
   CHECK_THAT(alone.size() == 1 || alone.back() < alone.front());
 }
 
-/// Checks that `losses` are those of one rank, and prints how far off they are.
+/// Checks that `losses` are those of one rank, and prints the largest
+/// difference.
 inline void compare(
     const std::string& name,
     const std::vector<double>& losses,

@@ -22,8 +22,8 @@ inline nlohmann::json config_beside(const std::string& path) {
 }
 
 /// Returns a model sharded over `mesh`, loaded from `file`. Parameters that are
-/// not in the file, or all without a file, are random, and equal for any number
-/// of ranks.
+/// not in the file are random, and equal for any number of ranks. Without a
+/// file, all parameters are.
 template <class Model, class Config>
 Model make(
     const Config& config,

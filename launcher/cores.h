@@ -15,8 +15,8 @@ namespace launcher {
 struct CoreShares {
   // CPUs of each rank. Empty if there are more ranks than CPUs.
   std::vector<std::vector<int>> cpus;
-  // Cores per rank, at least one. Equal for all ranks, so that their sums add
-  // in the same order.
+  // Cores per rank, at least one. The number is equal for all ranks, so that
+  // their sums add in the same order.
   int threads = 1;
 };
 

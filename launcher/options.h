@@ -29,7 +29,7 @@ struct Options {
   }
 };
 
-// Error that the user can fix; the launcher exits with code 2.
+// Error that the user can correct; the launcher exits with code 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -22,7 +22,7 @@ void write_all(int fd, std::string_view text) {
       pollfd writable = {fd, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
-      return; // the reader is gone
+      return; // the reader has closed its end
     }
   }
 }
@@ -89,8 +89,8 @@ bool Output::pump() {
 }
 
 void Output::finish() {
-  // Reads a bounded amount: a process that a rank left running may print
-  // forever.
+  // Reads a bounded amount, because a process that a rank left running may
+  // print forever.
   for (size_t read = 0; read < kLongest && pump(); read += kChunk) {
   }
   for (auto& source : sources_) {

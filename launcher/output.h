@@ -20,8 +20,8 @@ class Output {
   Fd add(int rank, int target);
   // Adds the open read ends to the descriptors to poll.
   void append_to(std::vector<pollfd>& polled) const;
-  // Prints the available output without blocking. Returns false if there was
-  // none.
+  // Prints the available output without blocking. Returns false if there was no
+  // output.
   bool pump();
   // Prints the remaining output once the ranks have ended, including
   // unterminated last lines.

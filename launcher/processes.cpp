@@ -15,7 +15,7 @@ namespace {
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
   for (const auto& text : texts) {
-    // execve() takes pointers to non-const.
+    // execve() takes non-const pointers.
     result.push_back(const_cast<char*>(text.c_str()));
   }
   result.push_back(nullptr);

@@ -33,9 +33,10 @@ class Signals {
   Fd fd_;
 };
 
-// Blocks all signals while it lives. Other threads are created under it, so
-// that signals reach the launcher's main thread only. The store's server thread
-// requires it: a SIGPIPE after the death of a rank would end the server.
+// Blocks all signals while an instance lives. Other threads are created under
+// it, so that signals reach the launcher's main thread only. The store's server
+// thread requires this, because a SIGPIPE after the death of a rank would end
+// the server.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked() {

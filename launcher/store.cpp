@@ -33,8 +33,8 @@ cannot_listen(const std::string& host, uint16_t port, const char* reason) {
       reason));
 }
 
-// Returns a socket bound to that address only; c10d's own socket would listen
-// on all.
+// Returns a socket bound to this address only, because c10d's own socket would
+// listen on all addresses.
 Fd bind_to(const std::string& host, uint16_t port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

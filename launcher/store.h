@@ -17,7 +17,7 @@ namespace launcher {
 
 class Store {
  public:
-  // Listens at that address only; port 0 selects a free port.
+  // Listens only at the address `host`; port 0 selects a free port.
   static std::shared_ptr<Store> serve(const std::string& host, uint16_t port);
   // Connects to node 0's store. Gives up after `timeout`, even if another
   // program listens there.

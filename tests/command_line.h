@@ -8,8 +8,8 @@
 
 namespace dtensor::test {
 
-/// Parses the command line into `app`'s options. Ends the program after --help
-/// and after an invalid command line, which it explains.
+/// Parses the command line into `app`'s options. Ends the program after --help.
+/// For an invalid command line, prints an explanation and ends the program.
 inline void parse_or_exit(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

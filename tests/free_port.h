@@ -9,9 +9,9 @@
 #include <random>
 #include <stdexcept>
 
-/// Returns a port of the loopback interface that is free. The port lies below
-/// those that Linux assigns by itself (32768 and up), so connections of other
-/// processes do not take it before the job listens.
+/// Returns a free port of the loopback interface. The port lies below the ports
+/// that Linux assigns by itself (32768 and up), so that connections of other
+/// processes do not take the port before the job listens.
 inline int free_port() {
   std::random_device random;
   std::uniform_int_distribution<int> ports(10000, 32767);

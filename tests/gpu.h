@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPUs through an interface that every LibTorch has. GPU tests therefore
-// compile for the CPU too, where they are skipped.
+// Functions for GPUs with an interface that every LibTorch has. GPU tests
+// therefore compile for the CPU too, where they are skipped.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -24,8 +24,8 @@ inline c10::Device take_gpu(int64_t number) {
   return device;
 }
 
-/// While this object lives, a stream other than the default stream is current
-/// in this thread, as a rank may have it.
+/// Makes a stream other than the default stream current in this thread while an
+/// instance lives, as is possible on a rank.
 class OwnStream {
  public:
   explicit OwnStream(c10::Device device)

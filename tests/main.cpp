@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The main of every test program.
+// The main function of every test program.
 #include <gmock/gmock.h>
 
 int main(int argc, char** argv) {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs the benchmarks and their anchors alternately and compares them.
 
-Our programs are in build/bench/benchmarks. The anchors of the program NAME are
+dtensor's programs are in build/bench/benchmarks. The anchors of the program NAME are
 benchmarks/anchors/NAME.py (called "python") and NAME_LABEL.py. All print one
 line of JSON for each figure; equal names mean equal work. benchmarks/bars.json
 has the required figures.
@@ -45,7 +45,7 @@ PROGRAMS = {
 }
 # Default of --only for programs that take long.
 ONLY = {"launched": "launched/all_reduce/4/4194304"}
-# Backends for two hosts: ours, and the one to compare with.
+# Backends for two hosts: dtensor's backend, and the backend to compare with.
 HOSTS_SIDES = {"ours": "hierarchical", "gloo": "gloo"}
 SKIPPED = 77  # exit code
 QUIET = 0.5  # maximum load average
@@ -130,7 +130,7 @@ def on_two_processes(program: str, backend: str) -> list[str]:
 
 
 def sides(program: str, options) -> dict[str, list[str]]:
-    """Returns label -> command, ours first."""
+    """Returns label -> command, dtensor's first."""
     if program == "launched" and binary_of(program):
         names = HOSTS_SIDES if options.anchors else {"ours": HOSTS_SIDES["ours"]}
         return {side: on_two_hosts(name) for side, name in names.items()}
@@ -202,8 +202,8 @@ def measure(options) -> Results:
 
 
 def figures_of(side: str, command: list[str]) -> list[dict]:
-    """Runs a side. A failing anchor is skipped; a failure of ours ends
-    everything."""
+    """Runs a side. A failing anchor is skipped; a failure of dtensor's
+    program ends the tool."""
     try:
         return run_lines(command)
     except SystemExit as failure:
@@ -267,7 +267,7 @@ class Bar:
         return ", ".join(parts)
 
     def verdict(self, benchmark: str, results: Results) -> str:
-        """Returns "yes", "NO", or "?" if there was nothing to compare with."""
+        """Returns "yes", "NO", or "?" if there is no figure to compare with."""
         ours = results.figure(benchmark, "ours", self.field)
         if ours is None:
             return "?"
@@ -336,7 +336,8 @@ def pairs(benchmark: str, field: str, results: Results) -> list[tuple]:
 
 
 def compared(benchmark: str, anchor: str | None, field: str, results: Results) -> tuple:
-    """Returns our figure, the anchor's, their ratio, and the spread of ours."""
+    """Returns dtensor's figure, the anchor's, their ratio, and the spread of the
+    first."""
     ours = results.figure(benchmark, "ours", field)
     theirs = results.figure(benchmark, anchor, field) if anchor else None
     spread = "-"

@@ -5,7 +5,7 @@ its counterpart in C++, and a test of it.
 
 The names are those of the torch package of the Python that runs this tool, 2.13 or
 newer. A section "MODULE, since 2.14" has the names that this version added. Fails if
-a Python name has no row or a row no Python name, or if a test does not exist.
+a Python name has no row, a row has no Python name, or a test does not exist.
 With --names: prints only the names.
 """
 import argparse

@@ -47,8 +47,8 @@ def check_file(name: str, lines: list[str]) -> list[str]:
 
 def check_first_include(name: str, files: dict[str, str]) -> list[str]:
     """Checks that a source first includes its own header: the header with its
-    name, in its folder or the layer's, or else one that declares a function that
-    it defines, if any."""
+    name, in its folder or the layer's folder. If there is none, its header is one
+    that declares a function that the source defines."""
     own = [header for end in (".h", "_impl.h")
            if (header := name.removesuffix(".cpp") + end) in files]
     layer, _, rest = name.removeprefix("dtensor/").partition("/")

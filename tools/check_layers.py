@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks that a layer includes and declares only lower layers, and that a room
-includes only what it may.
+(a folder with stricter rules) includes only permitted headers.
 
 Reads every source under dtensor/. Compares its `#include <dtensor/...>` lines
 and its forward declarations of classes with LAYERS, the table that
 docs/architecture.md explains. ROOMS lists folders with stricter rules, for all
 their includes, and UNFIT for their text, because the precompiled header makes
 names available without an include. LISTED has patterns that are allowed only in
-some files, with reasons. Prints one line per violation and exits 1 if there is
-any.
+some files, with reasons. Prints one line per violation, and exits with 1 if there
+is a violation.
 """
 
 import re
@@ -207,7 +207,7 @@ def check_forward(name: str, declared: str, layers: set[str]) -> str:
 
 
 def without_comments(text: str) -> str:
-    """Returns the lines without comments. A URL in a string is cut too."""
+    """Returns the lines without comments. A URL in a string is removed too."""
     return re.sub(r"//.*", "", text)
 
 

@@ -5,10 +5,10 @@
     tools/choice_table.py [--list build/dev/tests/dtensor_choice_list]
 
 Prints the table of docs/concepts/operators.md: for random calls of each family
-of rules, the modelled time of our choices and of Python's, both by our model.
-Calls that Python does not decide in a few seconds are left out, and so are calls
-whose layouts of Python have no plan. Exits with 1 if a family costs more than with
-Python's choices, and with 77 if Python's propagator is another one.
+of rules, the modelled time of this library's choices and of Python's, both by this
+library's model. Calls that Python does not decide in a few seconds are left out, and
+calls for which Python's layouts have no plan. Exits with 1 if a family costs more than
+with Python's choices, and with 77 if Python has another propagator.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints which lines of the library the tests of a build reached, by folder.
+"""Prints the lines of the library that the tests of a build reached, by folder.
 
 Reads the profiles that the tests of the preset "coverage" write. Lists also the
 files with the most lines that no test reached; `llvm-cov show` prints the lines.

@@ -5,10 +5,10 @@
     tools/mutations.py --build build/dev              # all, one after the other
     tools/mutations.py --build build/dev complex-key  # that one
 
-Each mutation replaces one piece of a source, which must occur exactly once. It
-builds the test, runs it, and always restores the source. A test that still
-passes is an error. The tool changes sources while it runs, so
-use a separate checkout (`git worktree add`).
+Each mutation replaces one string of a source. The string must occur exactly
+once. The tool builds the test, runs it, and always restores the source. A test
+that still passes is an error. The tool changes sources while it runs, so use a
+separate checkout (`git worktree add`).
 """
 
 import argparse

@@ -6,8 +6,8 @@
 
 Prints the table of docs/concepts/redistribute.md: for several meshes and sizes,
 the sums over all pairs of layouts of R, S(0), S(1) and P(sum) between which
-Python can redistribute. A cell has three numbers: our plans, Python's by
-default, and Python's with a flattened mesh for each set of mesh dimensions.
+Python can redistribute. A cell has three numbers: this library's plans, Python's
+plans by default, and Python's with a flattened mesh for each set of mesh dimensions.
 Exits with 1 if a pair takes both more bytes and more collectives than Python's,
 more collectives for 8x8, or more bytes for 4096x4096, and with 77 if Python's
 planner is another one. With --measure, executes plans instead, on threads and on

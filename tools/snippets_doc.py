@@ -8,7 +8,7 @@ A page gives the source of a code block above it:
     ```cpp
 
 The block is the text between `// [plan]` and `// [/plan]` in the file. Without
-a name it is the full file. CMake files can be quoted too. With --check: fails
+a name, the block is the full file. CMake files can be quoted too. With --check: fails
 if a block is out of date, if a snippet is missing or is not on any page, and if
 a page with such blocks has another block of C++ with more than three lines.
 """

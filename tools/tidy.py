@@ -18,8 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def sources(build):
     """Returns the sources. With CMAKE_UNITY_BUILD, these are files in `build`
-    that include many of ours, because most of the time is spent on LibTorch's
-    headers, once per file."""
+    that include many sources each, because most of the time is spent on
+    LibTorch's headers, once per file."""
     ours = [root / name for root in (ROOT, build) for name in ("dtensor", "launcher")]
     ours.append(build / "CMakeFiles")
     for entry in json.loads((build / "compile_commands.json").read_text()):

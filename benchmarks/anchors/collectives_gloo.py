@@ -2,7 +2,7 @@
 """The collectives of benchmarks/collectives.cpp by torch.distributed with Gloo.
 
 One process per rank, with one thread each. Prints the same lines under the same
-names. Every call allocates its result, like ours.
+names. Every call allocates its result, as in dtensor.
 
   python collectives_gloo.py [--ranks 2 4] [--only all_reduce/2]
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Counterpart of gpt_step.cpp in Python: one process with two threads, and two
-processes with gloo and one thread each. Written as Python users write it: plain
-tensors between the modules, and head counts from the local width."""
+processes with gloo and one thread each. As usual in Python programs, tensors
+between the modules are plain, and head counts follow from the local width."""
 
 import contextlib
 import os

@@ -28,8 +28,8 @@ class DTENSOR_API AsyncSaver {
  public:
   AsyncSaver();
   /// Waits for this rank's files. On rank 0, and on all ranks for a full
-  /// checkpoint, also waits for the other ranks' files, up to the timeout.
-  /// Errors are lost, so call wait() first.
+  /// checkpoint, also waits for the other ranks' files, up to the timeout. The
+  /// destructor drops errors; call wait() first to get them.
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;

@@ -62,8 +62,8 @@ std::vector<fs::path> saved_checkpoints_in(const std::string& folder) {
   return all;
 }
 
-// Renames the checkpoint before removing it, so that an incomplete one is never
-// visible.
+// Renames the checkpoint before removing it, so that an incomplete checkpoint
+// is never visible.
 void hide_and_remove(const fs::path& path) {
   std::error_code ignored;
   const auto hidden =
@@ -72,7 +72,7 @@ void hide_and_remove(const fs::path& path) {
     detail::remove_checkpoint(hidden.string());
   }
   if (detail::is_there(hidden.string())) {
-    return; // an unrelated entry is in the way: keep the checkpoint
+    return; // an unrelated entry has this name: keep the checkpoint
   }
   fs::rename(path, hidden, ignored);
   detail::remove_checkpoint(hidden.string());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Durable files for checkpoints: synced to disk before they get their final
-// name, and their removal.
+// Durable files for checkpoints. Files are synced to disk before they get their
+// final names. Functions that remove checkpoints.
 #pragma once
 
 #include <dtensor/comm/processes/write_signals_impl.h>
@@ -19,7 +19,7 @@ constexpr const char* kSaveCheckpoint = "save_checkpoint";
 /// Throws RuntimeError with the system's reason (errno).
 [[noreturn]] void throw_errno(const std::string& what, const std::string& path);
 
-/// File that is written sequentially. It is valid only after close().
+/// File that is written sequentially. The file is valid only after close().
 class OutFile {
  public:
   /// Opens the file. All member functions throw RuntimeError on failure.
@@ -47,7 +47,8 @@ void write_small_file(const std::string& path, const std::string& text);
 /// regular.
 std::string read_small_file(const std::string& path);
 
-/// Does the same, and sets `why_not` to the reason if the file is unreadable.
+/// Like read_small_file(path), and sets `why_not` to the reason if the file is
+/// unreadable.
 std::string read_small_file(const std::string& path, std::string& why_not);
 
 /// Makes the folder's entries durable on disk.
@@ -61,8 +62,8 @@ bool rename_folder(
     const std::string& to,
     bool overwrite);
 
-/// Returns the entries of the folder as far as they can be read. They may
-/// vanish concurrently.
+/// Returns the entries of the folder as far as they can be read. Other
+/// processes may remove entries meanwhile.
 std::vector<std::filesystem::path> entries_of(
     const std::filesystem::path& folder);
 
@@ -84,8 +85,8 @@ class FolderLock {
     return held_;
   }
   /// Returns true if another process holds the lock, or has replaced the
-  /// folder. On a file system without locks, neither this nor is_held() is
-  /// true.
+  /// folder. On a file system without locks, both is_of_another() and is_held()
+  /// return false.
   bool is_of_another() const {
     return held_elsewhere_;
   }
@@ -102,12 +103,13 @@ class FolderLock {
 /// save_checkpoint(). Follows symbolic links.
 bool is_checkpoint(const std::string& path);
 
-/// Returns why a checkpoint must not replace the entry at `path`; "" if it may.
-/// Only a checkpoint, an empty folder, or a link to either may be replaced.
+/// Returns the reason why a checkpoint must not replace the entry at `path`; ""
+/// if it may. Only a checkpoint, an empty folder, or a link to either may be
+/// replaced.
 std::string problem_of_replacing(const std::string& path);
 
-/// Returns true if `path` is a folder that contains only remains of a save that
-/// was killed or of remove_checkpoint().
+/// Returns true if `path` is a folder that contains only the remains of an
+/// interrupted save or of an interrupted remove_checkpoint().
 bool is_left_by_saver(const std::string& path);
 
 /// Removes a checkpoint, or its remains, as far as permitted. Removes

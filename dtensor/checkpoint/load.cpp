@@ -30,9 +30,9 @@ using detail::kExtraPrefix;
 using detail::kLoadCheckpoint;
 using detail::kOptimizerPrefix;
 
-// Destination of one tensor. Values are read into `value`. It is either the
-// program's own memory (`is_own`), or replaces `tensor` (or its local shard)
-// after all checks have passed.
+// Destination of one tensor. Values are read into `value`. `value` is either
+// the program's own memory (`is_own`), or replaces `tensor` (or its local
+// shard) after all checks have passed.
 struct Target {
   std::string name;
   at::Tensor tensor;
@@ -40,8 +40,8 @@ struct Target {
   bool is_own = true;
 };
 
-// State of one load: the targets, and the dictionaries that are built from
-// them.
+// State of one load: the targets, and the dictionaries that are built from the
+// loaded values.
 class Loading {
  public:
   Loading(
@@ -106,8 +106,8 @@ class Loading {
     doubles_.check();
   }
 
-  // Prepares the optimizer: the last step that can fail. Call it once the steps
-  // above have succeeded on all ranks.
+  // Prepares the optimizer: the last step that can fail. Call this function
+  // once the steps above have succeeded on all ranks.
   void prepare_optimizer() {
     if (state_.optimizer != nullptr) {
       set_optimizer_ = detail::prepare_optimizer_state_dict(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Assembly of full tensors from shards, in the files that other programs expect
-// of a model. Every rank writes the files assigned to it; rank 0 renames them.
+// Assembly of full tensors from shards, in the files of a model that other
+// programs expect. Every rank writes the files assigned to it; rank 0 renames
+// all files.
 #include <dtensor/checkpoint/save_run_impl.h>
 
 #include <dtensor/checkpoint/files_impl.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// checkpoint.json, the manifest that makes a folder a checkpoint. It is written
-// last. It lists all files with their sizes and the checksums of their headers,
-// holds the values that are not tensors, and has a checksum of its own.
+// checkpoint.json, the manifest that makes a folder a checkpoint. The manifest
+// is written last. It lists all files with their sizes and the checksums of
+// their headers, and holds the values that are not tensors. A checksum protects
+// the manifest itself.
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
@@ -50,8 +51,8 @@ std::string
 manifest_text(int64_t ranks, const std::string& extra, const FileNotes& files);
 
 /// Reads the manifest of a folder; nullopt if there is none. Throws ValueError
-/// if it has been modified, or if files are missing, truncated or have another
-/// header.
+/// if the manifest has been modified, or if files are missing, truncated or
+/// have another header.
 std::optional<Manifest> read_manifest(const std::string& folder);
 
 /// Returns true if the folder has a checkpoint.json with a valid checksum.
@@ -75,8 +76,8 @@ struct OpenedCheckpoint {
   bool is_non_model_state(const std::string& name) const;
 };
 
-/// Opens a checkpoint. For a checkpoint of save_checkpoint(), only opens the
-/// files that were saved with it.
+/// Opens a checkpoint. For a checkpoint of save_checkpoint(), opens only the
+/// files that the manifest lists.
 OpenedCheckpoint open_checkpoint(const std::string& path);
 
 } // namespace dtensor::detail

@@ -4,9 +4,9 @@
 // local shard, each reads a slice of the rows, and the ranks exchange their
 // slices.
 //
-// Each block of bytes is verified by one rank, among those that read the row in
+// One rank verifies each block of bytes, among the ranks that read the row in
 // which the block begins. If the tensor is also sharded in other dimensions,
-// several ranks read that row and take turns.
+// several ranks read this row and take turns.
 #include <dtensor/checkpoint/read_part_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -87,7 +87,7 @@ void read_ahead(const std::vector<StoredPiece>& pieces, const Intervals& rows) {
 
 // Returns the ranks with the same local shard as this rank, in the order of the
 // mesh.
-std::vector<int64_t> holders_of_my_part(const Spec& spec) {
+std::vector<int64_t> ranks_with_my_shard(const Spec& spec) {
   const auto& mesh = spec.mesh();
   const auto& mine = *mesh.get_coordinate();
   std::vector<int64_t> holders;
@@ -154,7 +154,7 @@ PartReader::Share PartReader::share_of(const at::Tensor& target) {
   for (int64_t d = 0; d < spec.dim(); ++d) {
     share.parts.push_back(local_intervals(spec, d));
   }
-  const auto readers = holders_of_my_part(spec);
+  const auto readers = ranks_with_my_shard(spec);
   const bool shared = is_shared(share.local) && readers.size() > 1;
   if (shared) {
     share.readers = group_of(readers);

@@ -24,9 +24,9 @@ class PartReader {
   /// communication. Does nothing without `verify`.
   void check(const std::string& name, const at::Tensor& target);
 
-  /// Reads the weight `name` into `target`, a DTensor or a plain tensor of its
-  /// shape. If several ranks hold a large local shard, each reads a slice: all
-  /// of them must call it.
+  /// Reads the weight `name` into `target`, a DTensor or a plain tensor with
+  /// the shape of the weight. If several ranks hold a large local shard, each
+  /// reads a slice: all of these ranks must call read().
   void read(const std::string& name, const at::Tensor& target);
 
   /// Returns a description of the first damaged bytes found; "" if there are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Preparation of a save: selects the elements that this rank writes, and copies
-// them if training continues meanwhile.
+// them if training continues during the save.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/manifest_impl.h>

@@ -45,8 +45,8 @@ std::string within(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
 }
 
-// Throws unless the path may be replaced: only checkpoints and empty folders
-// may.
+// Throws unless the path may be replaced. Only checkpoints and empty folders
+// may be replaced.
 void check_may_be_replaced(const std::string& path) {
   const auto why = is_there(path) ? problem_of_replacing(path) : "";
   DTENSOR_CHECK_VALUE(
@@ -183,7 +183,7 @@ FileNotes SaveRun::write_full() {
 }
 
 // Writes this rank's files and its note. If an error occurs, the note contains
-// the error if it can be written at all.
+// the error, if the note can be written at all.
 void SaveRun::write_with_note(Step step) {
   const auto note = within(task_.folder, note_name(task_.rank, step == kFull));
   std::string text;

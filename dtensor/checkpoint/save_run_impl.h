@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SaveRun: one rank's part in a save. A thread writes the rank's files and then
-// a note file that announces them. Rank 0's thread waits for the notes of all
-// ranks, writes checkpoint.json and renames the folder. For a full checkpoint,
-// each thread also waits for the shards of all ranks, writes some of the full
-// files, and writes a second note. Threads communicate through these files
-// only.
+// SaveRun: the work of one rank in a save. A thread writes the rank's files and
+// then a note file that announces them. Rank 0's thread waits for the notes of
+// all ranks, writes checkpoint.json and renames the folder. For a full
+// checkpoint, each thread also waits for the shards of all ranks, writes some
+// of the full files, and writes a second note. Threads communicate through
+// these files only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -99,7 +99,7 @@ class SaveRun {
   SaveRun& operator=(const SaveRun&) = delete;
 
   /// Waits until all ranks have written and the folder is renamed. All ranks of
-  /// the group must call it once. Errors are thrown on all ranks.
+  /// the group must call finish() once. Errors are thrown on all ranks.
   void finish(Group& group);
 
  private:
@@ -125,7 +125,7 @@ class SaveRun {
   std::thread thread_;
 };
 
-/// Assemble full tensors from the shards in `folder`, in the customary files.
+/// Assembles full tensors from the shards in `folder`, in the customary files.
 /// Each rank writes some files under temporary names and returns their notes.
 /// Afterwards one rank renames all files, writes the index, and removes the
 /// shards. Additional names of tensors (`tied`) are stored in the metadata, as

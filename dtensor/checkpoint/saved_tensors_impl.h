@@ -32,11 +32,12 @@ struct SavedTensors {
 /// its model, and for a duplicate name.
 SavedTensors saved_tensors(const CheckpointState& state, const char* where);
 
-/// Returns `group`, or a group of all ranks of the world if it is null.
+/// Returns `group`, or a group of all ranks of the world if `group` is null.
 GroupPtr group_or_world(const GroupPtr& group);
 
 /// Gathers `besides` from all ranks. Throws ValueError on all ranks unless the
-/// `lines`, which describe the save or load, are equal. All ranks must call it.
+/// `lines`, which describe the save or load, are equal. All ranks must call
+/// this function.
 std::vector<std::string> check_same_on_all_ranks(
     Group& group,
     const std::vector<std::string>& lines,
@@ -45,7 +46,7 @@ std::vector<std::string> check_same_on_all_ranks(
 
 /// Throws on all ranks if any rank has an error. A rank with an error rethrows
 /// it; the others throw RuntimeError with "[where] what" and the errors by
-/// rank. All ranks must call it.
+/// rank. All ranks must call this function.
 void check_none_failed(
     Group& group,
     const std::exception_ptr& error,
@@ -66,11 +67,11 @@ std::exception_ptr error_in(const Fn& fn) {
 std::string text_of(const std::exception_ptr& error);
 
 // Comparison of values that every rank holds in full: plain tensors and the
-// values of `extra`. A checkpoint stores them once, so they must be equal on
-// all ranks.
+// values of `extra`. A checkpoint stores these values once, so they must be
+// equal on all ranks.
 
 /// Returns a digest of each plain tensor and each value of `extra` on this
-/// rank, in the order of comparable_names(). Reads all of their bytes.
+/// rank, in the order of comparable_names(). Reads all bytes of these values.
 std::vector<std::string> digests_of(
     const std::vector<SavedTensor>& tensors,
     const CheckpointExtra& extra);
@@ -82,8 +83,8 @@ std::vector<std::string> comparable_names(
     const CheckpointExtra& extra);
 
 /// Returns the names with digests that differ between ranks. `digests` contains
-/// the digests of each rank. Throws ValueError on all ranks if any differ,
-/// unless `allows`.
+/// the digests of each rank. Throws ValueError on all ranks if a digest
+/// differs, unless `allows`.
 std::vector<std::string> names_that_differ(
     const std::vector<std::string>& names,
     const std::vector<std::vector<std::string>>& digests,

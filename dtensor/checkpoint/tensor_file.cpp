@@ -40,8 +40,8 @@ Checksums zeros_for(const std::vector<WrittenTensor>& tensors) {
   return all;
 }
 
-// Returns the alignment of the data. In large files it is a page: rows that
-// fill whole pages then straddle none.
+// Returns the alignment of the data. In large files the alignment is a page, so
+// that rows that fill complete pages never cross a page boundary.
 size_t alignment_for(int64_t bytes) {
   return bytes < (int64_t{1} << 20) ? 8 : 4096;
 }
@@ -154,7 +154,7 @@ std::function<at::Tensor(int64_t, int64_t)> rows_of(const at::Tensor& value) {
     if (rows._is_zerotensor()) { // a zero tensor has no storage
       return at::zeros(rows.sizes(), rows.scalar_type());
     }
-    // Conjugation and negation are lazy bits until here.
+    // Conjugation and negation may still be lazy here.
     return rows.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
   };
 }

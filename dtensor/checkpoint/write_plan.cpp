@@ -8,8 +8,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Minimum size for splitting the work: smaller tensors are written by one rank.
-constexpr int64_t kCutBytes = int64_t{1} << 20;
+// Minimum size for splitting the work. Smaller tensors are written by one rank.
+constexpr int64_t kSplitBytes = int64_t{1} << 20;
 
 struct Box {
   Sizes offsets;
@@ -112,7 +112,7 @@ class Planner {
 
   void add(const Cell& cell) {
     const auto share = std::clamp<int64_t>(
-        cell.bytes / kCutBytes, 1, static_cast<int64_t>(cell.ranks.size()));
+        cell.bytes / kSplitBytes, 1, static_cast<int64_t>(cell.ranks.size()));
     const auto writers = least_loaded(cell.ranks, share);
     for (const auto& box : cell.boxes) {
       split_cell(cell, box, writers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Assignment of elements to writing ranks. It is a pure function of the
-// layouts, so all ranks compute the same plan without communication.
+// Assignment of elements to writing ranks. The assignment is a pure function of
+// the layouts, so all ranks compute the same plan without communication.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -41,9 +41,9 @@ struct WritePlan {
   int64_t files = 1;             // maximum per rank
 };
 
-/// Assigns every element to exactly one rank. Elements that several ranks hold
-/// are written by the rank with the least to write, or are split between
-/// several ranks if large.
+/// Assigns every element to exactly one rank. Among several ranks that hold an
+/// element, the rank with the fewest bytes so far writes it. Large blocks of
+/// such elements are split between several ranks.
 WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks);
 
 } // namespace dtensor::detail

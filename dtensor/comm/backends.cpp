@@ -28,8 +28,8 @@ GroupBackendPtr make_shm(GroupMembers members, const RendezvousInfo& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
-// Makes shm, or `otherwise` if this host has no shared memory (as under ulimit
-// -f).
+// Makes shm, or `otherwise` if this host has no shared memory (for example
+// under ulimit -f).
 GroupBackendPtr make_shm_or(
     const GroupMembers& members,
     const RendezvousInfo& place,

@@ -57,8 +57,9 @@ class DTENSOR_API BufferBackend : public GroupBackend {
   virtual at::Tensor
   recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
 
-  /// Runs any collective with the functions above. A backend that has more than
-  /// these may override it, and call it for the rest.
+  /// Runs any collective with the functions above. A backend with more
+  /// functions than these may override submit(), and call
+  /// BufferBackend::submit() for the other collectives.
   InFlight submit(Collective&& collective) override;
 };
 

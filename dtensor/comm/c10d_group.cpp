@@ -92,8 +92,8 @@ class C10dTransfer : public Transfer {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-// Work of Gloo. Its thread may have stopped on an error, and then never
-// completes the work, so the wait polls for such errors.
+// Work of Gloo. Gloo's thread may have stopped on an error, and then never
+// completes the work. The wait therefore polls for such errors.
 class GlooTransfer final : public C10dTransfer {
  public:
   using C10dTransfer::C10dTransfer;
@@ -130,7 +130,7 @@ C10dGroup::~C10dGroup() {
   abandon("");
 }
 
-// Messages cannot be waited for in steps, as GlooTransfer does: a wait that
+// A wait for a message cannot poll as GlooTransfer does, because a wait that
 // times out ends the group.
 std::shared_ptr<Transfer> C10dGroup::message(
     c10::intrusive_ptr<c10d::Work> work) {
@@ -153,7 +153,7 @@ InFlight C10dGroup::begin_barrier() {
           }};
 }
 
-// Closes the backend's connections, which the other members notice.
+// Closes the backend's connections. The other members notice this.
 void C10dGroup::abandon(const std::string& /*why*/) {
   if (name_ == "gloo" && !gloo_thread_failure().empty()) {
     static_cast<void>(backend_.release()); // its thread has stopped
@@ -316,8 +316,8 @@ InFlight C10dGroup::begin_broadcast(const Collective& c) {
       transfer(backend_->broadcast(buffers, options)), [=] { return result; }};
 }
 
-// Messages go through the device that the backend communicates from: Gloo sends
-// from no other device.
+// Messages go through the device that the backend communicates from, because
+// Gloo sends from no other device.
 InFlight C10dGroup::begin_send(const Collective& c) {
   Tensors buffers{as_bytes(c.input().to(needs().device))};
   return {

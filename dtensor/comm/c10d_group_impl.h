@@ -58,8 +58,9 @@ class C10dGroup final : public TransportBackend {
   bool is_nccl() const {
     return name_ == "nccl";
   }
-  /// Returns true if the backend has this reduction. For a complex dtype: if it
-  /// has the reduction of the real and imaginary parts.
+  /// Returns true if the backend has this reduction. For a complex dtype,
+  /// returns true if the backend has the reduction of the real and imaginary
+  /// parts.
   bool reduces(at::ScalarType dtype, ReduceOp op) const;
   bool reduces(const at::Tensor& tensor, ReduceOp op) const;
 

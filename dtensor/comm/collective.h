@@ -26,7 +26,7 @@ namespace dtensor {
 /// would copy it.
 struct SentTensors : c10::SmallVector<at::Tensor, 1> {
   SentTensors() = default;
-  // Implicit, as a collective sends either.
+  // Implicit, because a collective sends one tensor or a list.
   SentTensors(at::Tensor one) {
     push_back(std::move(one));
   }
@@ -110,8 +110,8 @@ struct DTENSOR_API Collective {
 
 namespace detail {
 
-/// The fields of a Collective that are equal on all members, apart from its
-/// tensors. Comparison, hashing and serialization use this one list.
+/// Lists the fields of a Collective that are equal on all members, apart from
+/// its tensors. Comparison, hashing and serialization use this list.
 template <typename C>
 auto common_fields(C& collective) {
   return std::tie(

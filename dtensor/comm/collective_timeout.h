@@ -21,12 +21,11 @@ class GroupBackend;
 
 /// Scope that sets the timeout of the collectives that this thread enters, and
 /// of the asynchronous collectives that this thread waits for, in place of the
-/// group's timeout. The innermost scope counts. Over c10d, an asynchronous
+/// group's timeout. The innermost scope applies. Over c10d, an asynchronous
 /// collective keeps the timeout that was in effect when the rank entered it,
-/// and point-to-point messages keep the group's.
-/// Throws ValueError unless `timeout` is positive.
-/// Python: the argument `timeout` of torch.distributed.monitored_barrier and
-/// Work.wait.
+/// and point-to-point messages keep the group's. Throws ValueError unless
+/// `timeout` is positive. Python: the argument `timeout` of
+/// torch.distributed.monitored_barrier and Work.wait.
 class DTENSOR_API CollectiveTimeout {
  public:
   explicit CollectiveTimeout(std::chrono::milliseconds timeout);

@@ -81,7 +81,7 @@ Group::Group(GroupMembers alone)
 
 Group::Group(GroupBackendPtr backend, std::string label)
     : Group({backend->members().ranks, backend->rank(), std::move(label)}) {
-  asks_for_sizes_ = backend->needs().sizes;
+  exchanges_sizes_ = backend->needs().sizes;
   backend_ = std::move(backend);
 }
 
@@ -111,8 +111,8 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
       .tensor;
 }
 
-// Notifies observers within the call, but afterwards: only then is the size of
-// the result known.
+// Notifies observers within the call, but after the collective, because the
+// size of the result is known only then.
 at::Tensor
 Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_owned_by_this_rank("all_gather");
@@ -120,7 +120,7 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
     return input;
   }
   const int64_t wrapped = wrap_dim("all_gather", input, dim);
-  check_part("all_gather", *this, input, wrapped, sizes);
+  check_shard_size("all_gather", *this, input, wrapped, sizes);
   Collective collective{
       .kind = CollectiveKind::kAllGather,
       .dim = wrapped,
@@ -181,7 +181,7 @@ at::Tensor Group::shard_dim_alltoall(
     return input;
   }
   const auto [gathered, sharded] = two_dims(input, gather_dim, shard_dim);
-  check_part("shard_dim_alltoall", *this, input, gathered, sizes);
+  check_shard_size("shard_dim_alltoall", *this, input, gathered, sizes);
   return run({.kind = CollectiveKind::kAllToAll,
               .dim = gathered,
               .shard_dim = sharded,

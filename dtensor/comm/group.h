@@ -70,7 +70,7 @@ class DTENSOR_API Group {
   /// pass. Passing sizes from a layout saves a message. All ranks pass them, or
   /// none.
   bool exchanges_sizes() const {
-    return asks_for_sizes_;
+    return exchanges_sizes_;
   }
 
   /// Concatenates the inputs of all ranks along `dim` in rank order. Sizes
@@ -80,8 +80,8 @@ class DTENSOR_API Group {
   all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes = {});
 
   /// Reduces over all ranks, then gives each rank a shard along `dim`, in rank
-  /// order. Rank r gets size sizes[r], by default its torch.chunk (which may be
-  /// uneven or empty).
+  /// order. Rank r gets sizes[r] elements along `dim`. By default, shards are
+  /// those of torch.chunk, which may be uneven or empty.
   at::Tensor reduce_scatter(
       const at::Tensor& input,
       int64_t dim,
@@ -190,7 +190,7 @@ class DTENSOR_API Group {
   std::vector<int64_t> ranks_;
   int64_t rank_;
   std::string label_;
-  bool asks_for_sizes_ = false;
+  bool exchanges_sizes_ = false;
   std::shared_ptr<World> owner_;
   std::shared_ptr<GroupBackend> backend_;
 };

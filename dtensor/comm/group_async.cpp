@@ -64,7 +64,7 @@ void check_counts(
       input.sizes());
 }
 
-// Returns `result` as a completed Pending, copied to `out` if that is defined.
+// Returns `result` as a completed Pending, copied to `out` if `out` is defined.
 PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out) {
   return ready(out.defined() ? out.copy_(result) : result);
 }
@@ -109,7 +109,7 @@ PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes) {
   check_owned_by_this_rank("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
-  check_part("all_gather_async", *this, input, wrapped, sizes);
+  check_shard_size("all_gather_async", *this, input, wrapped, sizes);
   return gather_async(
       std::move(input), wrapped, c10::sum_integers(sizes), sizes);
 }
@@ -168,7 +168,7 @@ PendingPtr Group::shard_dim_alltoall_async(
     return ready(input);
   }
   const auto [gathered, sharded] = two_dims(input, gather_dim, shard_dim);
-  check_part("shard_dim_alltoall_async", *this, input, gathered, sizes);
+  check_shard_size("shard_dim_alltoall_async", *this, input, gathered, sizes);
   return start(
       {.kind = CollectiveKind::kAllToAll,
        .dim = gathered,

@@ -5,8 +5,8 @@
 // Collective. Most backends derive from BufferBackend (comm/buffer_backend.h)
 // instead, which reduces it to seven functions over buffers. Group, the class
 // that programs use, checks arguments and the calling rank, and notifies
-// observers, so a backend need not. To compare the calls of different ranks,
-// wrap a backend in checked().
+// observers, so a backend does not need to. To compare the calls of different
+// ranks, wrap a backend in checked().
 //
 // Contract of submit():
 // - Only the rank that made the backend calls it. The group has at least two

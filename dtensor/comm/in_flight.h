@@ -22,7 +22,7 @@ namespace dtensor {
 /// none.
 struct CollectiveResult {
   CollectiveResult() = default;
-  // Implicit, as a backend returns either.
+  // Implicit, because a backend returns one tensor or a list.
   CollectiveResult(at::Tensor one) : tensor(std::move(one)) {}
   CollectiveResult(std::vector<at::Tensor> many) : tensors(std::move(many)) {}
 
@@ -89,8 +89,8 @@ class DTENSOR_API InFlight {
   /// Returns this collective with its tensor copied to `out`, if defined.
   InFlight into(const at::Tensor& out) &&;
   /// Returns this collective with its wait replaced by a call of `waiting`,
-  /// which gets the replaced wait as its argument. A completed collective has
-  /// no wait and is returned unchanged.
+  /// whose argument is the replaced wait. A completed collective has no wait
+  /// and is returned unchanged.
   InFlight around(std::function<CollectiveResult(const Wait&)> waiting) &&;
 
  private:

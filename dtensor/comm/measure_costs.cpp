@@ -26,7 +26,8 @@ void wait_for(const at::Tensor& t) {
   }
 }
 
-// Returns the median time of several calls after a first one.
+// Returns the median time of several calls, after a first call that is not
+// measured.
 template <typename Call>
 double median_time(size_t calls, Call call) {
   using Clock = std::chrono::steady_clock;
@@ -61,7 +62,7 @@ Times measure(Group& group, c10::DeviceType device) {
           })};
 }
 
-// Returns the largest value of each number among all ranks of the mesh.
+// Returns the largest value of each number over all ranks of the mesh.
 at::Tensor largest(at::Tensor numbers, const DeviceMesh& mesh) {
   for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
     numbers = get_group(mesh, dim).all_reduce(numbers, ReduceOp::kMax);

@@ -17,7 +17,8 @@ struct DTENSOR_API MpiModule {
   /// RuntimeError if MPI assigns this process another rank or size.
   void (*begin)(int64_t rank, int64_t size);
   /// Ends a world. If no world has failed, MPI is finalized when the process
-  /// exits: it cannot be initialized twice, and another world may follow.
+  /// exits, not earlier: MPI cannot be initialized twice, and another world may
+  /// follow.
   void (*end)(bool has_failed);
   /// Makes the backend of one group. All members call it.
   GroupBackendPtr (*make)(GroupMembers members, const RendezvousInfo& place);
@@ -25,5 +26,6 @@ struct DTENSOR_API MpiModule {
 
 } // namespace dtensor
 
-/// The one function that a module exports. The library finds it by name.
+/// The only function that a module exports. The library finds this function by
+/// name.
 extern "C" DTENSOR_API const dtensor::MpiModule* dtensor_mpi_module();

@@ -6,11 +6,10 @@
 // therefore have kernels that fill in their argument `Generator? generator`
 // (draw_kernels.cpp).
 //
-// The proxy's state also holds what LibTorch does not know, in bytes that
-// LibTorch neither reads nor needs: how plain operators draw
-// (plain_draws_impl.h) in the last byte, and the stream of DTensors in the
-// upper halves of the engine's words. Programs without this library accept such
-// a state.
+// The proxy's state also holds two values of this library, in bytes that
+// LibTorch neither reads nor needs. The last byte holds how plain operators
+// draw (plain_draws_impl.h). The upper halves of the engine's words hold the
+// stream of DTensors. Programs without this library accept such a state.
 #include <dtensor/comm/rank_generator.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -27,7 +26,8 @@
 namespace dtensor {
 namespace {
 
-// Undefined if the rank draws from the process's generator.
+// Generator of each rank; undefined if the rank draws from the process's
+// generator.
 detail::RankLocal<at::Generator> own_generators;
 detail::RankLocal<uint64_t> seedings;
 
@@ -46,7 +46,7 @@ struct SeededStream {
 detail::RankLocal<SeededStream> streams;
 
 // LibTorch stores the 32-bit words of the engine as 64-bit words, from this
-// byte of a state on. It reads their lower halves.
+// byte of a state on. LibTorch reads only the lower halves.
 constexpr size_t kFirstWord = 24;
 constexpr uint64_t kStreamMark = 0x44726177; // "Draw"
 
@@ -95,8 +95,8 @@ void copy_state(at::CPUGeneratorImpl& to, at::CPUGeneratorImpl& from) {
   to.set_next_double_normal_sample(d);
 }
 
-/// Proxy in place of the process's default generator: forwards to the rank's
-/// own.
+/// Proxy in place of the process's default generator. Forwards to the rank's
+/// own generator.
 class DefaultGenerator final : public at::CPUGeneratorImpl {
   using Base = at::CPUGeneratorImpl;
 
@@ -152,7 +152,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
   at::CPUGeneratorImpl* clone_impl() const override {
     const auto* mine = generator_of_this_rank();
-    // Without a reference yet: Generator::clone() adds the first.
+    // The copy has no reference yet: Generator::clone() adds the first one.
     auto copy = std::make_unique<at::CPUGeneratorImpl>();
     copy_state(
         *copy,

@@ -11,11 +11,11 @@
 
 namespace dtensor::detail {
 
-/// Replaces LibTorch's default generator, while one lives, by a proxy for the
-/// generators of the ranks. The last one to end restores the original object,
-/// with the proxy's state, so existing handles to it stay valid. Other threads
-/// of the program must not draw from the default generator while the first one
-/// starts or the last one ends.
+/// While an instance lives, LibTorch's default generator is replaced by a proxy
+/// for the generators of the ranks. The last instance to end restores the
+/// original object, with the proxy's state, so existing handles to the object
+/// stay valid. Other threads of the program must not draw from the default
+/// generator while the first instance starts or the last one ends.
 class DTENSOR_INTERNAL_API GeneratorSwap {
  public:
   explicit GeneratorSwap(bool wanted = true);
@@ -27,13 +27,14 @@ class DTENSOR_INTERNAL_API GeneratorSwap {
   bool wanted_;
 };
 
-/// Turns on the interception of this thread's random operators, for the rank's
-/// generator and RequireEqualOnAllRanks. Returns the previous value. On for
-/// every rank.
+/// Turns the interception of this thread's random operators on or off, for the
+/// rank's generator and RequireEqualOnAllRanks. Returns the previous value. The
+/// interception is on for every rank.
 bool intercept_random_ops(bool watched);
 
-/// Makes `own` the default generator of this thread's rank, while both this and
-/// a GeneratorSwap live. Undefined: the process's generator.
+/// Makes `own` the default generator of this thread's rank, while both this
+/// scope and a GeneratorSwap live. An undefined `own` means the process's
+/// generator.
 class DTENSOR_INTERNAL_API RankGeneratorScope {
  public:
   explicit RankGeneratorScope(at::Generator own);
@@ -47,7 +48,7 @@ class DTENSOR_INTERNAL_API RankGeneratorScope {
 };
 
 /// Returns this rank's own default generator; undefined if the rank draws from
-/// the process's.
+/// the process's generator.
 const at::Generator& own_generator();
 
 /// Returns true if `generator` denotes the default generator. Call it only
@@ -59,8 +60,8 @@ bool is_default_generator(const at::Generator& generator);
 DTENSOR_INTERNAL_API at::Generator copy_of_default_generator();
 DTENSOR_INTERNAL_API void set_default_generator(const at::Generator& state);
 
-/// Marks code with results that must be equal on all ranks: drawing from the
-/// rank's default generator then throws an error that names `what`.
+/// Marks code with results that must be equal on all ranks. In this scope,
+/// drawing from the rank's default generator throws an error that names `what`.
 class RequireEqualOnAllRanks {
  public:
   explicit RequireEqualOnAllRanks(const std::string& what);
@@ -80,16 +81,16 @@ struct Draw {
 
 /// Returns the position of this rank's stream of random numbers for DTensors
 /// (random/random.h), restarted if the rank's generator was seeded since the
-/// last call. States of the default generator include it, so whatever saves and
-/// restores them, such as activation checkpointing in Python, repeats the draws
-/// of DTensors too.
+/// last call. States of the default generator include this position. Code that
+/// saves and restores these states, such as activation checkpointing in Python,
+/// therefore repeats the draws of DTensors too.
 Draw& draw_stream();
 
-/// Returns how often this rank has seeded the default generator. Streams
-/// derived from its seed restart when the count changes. LibTorch does not
-/// report seeding. Outside of ranks, and for a rank without a generator of its
-/// own, the first call therefore replaces LibTorch's default generator by a
-/// counting one, permanently.
+/// Returns the number of times that this rank has seeded the default generator.
+/// Streams derived from its seed restart when this number changes. LibTorch
+/// does not report seeding. Outside of ranks, and for a rank without a
+/// generator of its own, the first call therefore replaces LibTorch's default
+/// generator permanently by one that counts.
 uint64_t rank_seedings();
 
 } // namespace dtensor::detail

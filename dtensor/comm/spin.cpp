@@ -31,9 +31,9 @@ bool pause_until(c10::function_ref<bool()> done, int pauses) {
 
 using Clock = std::chrono::steady_clock;
 
-// End of the time in which this thread sleeps instead of yielding. A program
-// that gets this core by a yield keeps it for milliseconds; a thread that
-// sleeps gets the core back at once when woken.
+// End of the period in which this thread sleeps instead of yielding. A program
+// that gets this core by a yield keeps it for milliseconds. A thread that
+// sleeps gets the core back at once when it is woken.
 thread_local Clock::time_point keep_core_until;
 
 void yield_core() {
@@ -50,9 +50,9 @@ void yield_core() {
 } // namespace
 
 // Some microseconds of spinning pay off if the peer runs on a core of its own:
-// a sleep and a wake-up take longer than ranks in step wait for each other. A
-// yield gives the core to a peer without one. Peers may lack a core even if
-// there are enough, since other programs run, too.
+// a sleep and a wake-up take longer than the wait of ranks that keep in step. A
+// yield gives the core to a peer without a core. Peers may lack a core even if
+// there are enough, because other programs run, too.
 bool spin(bool fits, c10::function_ref<bool()> done) {
   constexpr int kPauses = 64;
   constexpr std::chrono::microseconds kAwake(500);

@@ -28,8 +28,8 @@ class SingleWorld final : public World {
   }
 };
 
-/// Storage of the process's world: usable before any code runs, and never
-/// destroyed, since static objects may hold meshes.
+/// Storage of the process's world. Usable before any code runs, and never
+/// destroyed, because static objects may hold meshes.
 union ImmortalWorld {
   constexpr ImmortalWorld() : world() {}
   ~ImmortalWorld() {}
@@ -108,7 +108,7 @@ int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
   return std::ranges::find(ranks, world.rank()) - ranks.begin();
 }
 
-// Throws unless this thread may become that rank.
+// Throws unless this thread may become the rank of `world`.
 void check_may_enter(const World& world) {
   constexpr const char* kWhere = "WorldScope";
   DTENSOR_CHECK_VALUE(

@@ -85,8 +85,8 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
       const GroupOptions& options = {});
 
   /// Ends this rank and frees its state. A world that has made groups must be
-  /// ended explicitly, since its groups, and the models that use them, keep it
-  /// alive.
+  /// ended explicitly, because these groups, and the models that use them, keep
+  /// the world alive.
   void end();
   /// Returns true once end() has been called.
   bool has_ended() const {

@@ -8,7 +8,8 @@
 
 namespace dtensor::detail {
 
-/// Returns the world of a program without ranks: rank 0 of one. It never ends.
+/// Returns the world of a program without ranks, whose only rank is 0. This
+/// world never ends.
 World& process_world();
 
 /// Returns true if this thread is a rank. Running a backward node of a rank
@@ -23,10 +24,10 @@ inline bool has_peers_in_process() {
   return is_rank() && this_thread.world->shared() != this_thread.world;
 }
 
-/// Returns the rank that this thread works for without being a rank: inside a
-/// backward node, the rank whose thread made the node; else the process's rank
-/// from init_process_group. Null if the thread is a rank, or if there is no
-/// such rank.
+/// Returns the rank that this thread works for without being a rank. Inside a
+/// backward node, this is the rank whose thread made the node. Elsewhere, it is
+/// the process's rank from init_process_group. Null if the thread is a rank, or
+/// if there is no such rank.
 std::shared_ptr<World> world_worked_for();
 
 /// Sets the world that threads outside of ranks work for; null for none.

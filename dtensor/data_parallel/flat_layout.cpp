@@ -94,7 +94,7 @@ void FlatLayout::lay_out(size_t ranks) {
   }
 }
 
-// Returns the size of so many elements of a tensor in the buffer.
+// Returns the size of `elements` elements of a tensor in the buffer.
 int64_t FlatLayout::space_for(size_t tensor, int64_t elements) const {
   if (!is_in_bytes()) {
     return elements;
@@ -104,7 +104,7 @@ int64_t FlatLayout::space_for(size_t tensor, int64_t elements) const {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Return the buffer as elements of a tensor, and an offset in them.
+// Return the buffer as elements of a tensor, and an offset in these elements.
 at::Tensor FlatLayout::typed(const at::Tensor& buffer, size_t tensor) const {
   return is_in_bytes() ? buffer.view(dtypes_[tensor]) : buffer;
 }
@@ -121,7 +121,7 @@ at::Tensor FlatLayout::header(const at::Tensor& buffer, size_t rank) const {
 
 // Calls copy(tensor, rank, offset of the shard in the buffer).
 template <class Copy>
-void FlatLayout::for_each_part(const Copy& copy) const {
+void FlatLayout::for_each_shard(const Copy& copy) const {
   for (size_t rank = 0; rank < begins_.size(); ++rank) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].shards[rank].size() > 0) {
@@ -135,7 +135,7 @@ void FlatLayout::for_each_part(const Copy& copy) const {
 // than a strided copy.
 void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList unsharded)
     const {
-  for_each_part([&](size_t i, size_t rank, int64_t offset) {
+  for_each_shard([&](size_t i, size_t rank, int64_t offset) {
     const auto& t = tensors_[i];
     const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);
@@ -155,7 +155,7 @@ void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList unsharded)
 
 void FlatLayout::pack(at::TensorList unsharded, const at::Tensor& buffer)
     const {
-  for_each_part([&](size_t i, size_t rank, int64_t begin) {
+  for_each_shard([&](size_t i, size_t rank, int64_t begin) {
     const auto& t = tensors_[i];
     const auto& shard = t.shards[rank];
     const auto sizes = t.shard_sizes(rank);

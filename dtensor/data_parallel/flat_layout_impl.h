@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // FlatLayout: the offsets of the shards of several tensors in one flat buffer.
 // The buffer is ordered by rank, and within a rank by tensor, as collectives
-// expect. It has the dtype of the tensors; tensors of different dtypes share a
-// buffer of bytes.
+// require. The buffer has the dtype of the tensors; tensors of different dtypes
+// share a buffer of bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,8 +35,8 @@ class FlatLayout {
       size_t ranks,
       std::vector<at::ScalarType> dtypes);
 
-  /// True for a buffer of bytes. All sizes and offsets below are in bytes then,
-  /// in elements otherwise.
+  /// True for a buffer of bytes. All sizes and offsets below are then in bytes,
+  /// otherwise in elements.
   bool is_in_bytes() const {
     return !dtypes_.empty();
   }
@@ -47,7 +47,8 @@ class FlatLayout {
   int64_t size() const {
     return size_;
   }
-  /// Size of all tensors unsharded, and the offset of each tensor in them.
+  /// Total size of all unsharded tensors, and the offset of each tensor among
+  /// them.
   int64_t unsharded_size() const {
     return unsharded_size_;
   }
@@ -68,12 +69,13 @@ class FlatLayout {
   /// Returns the header of a rank in `buffer`.
   at::Tensor header(const at::Tensor& buffer, size_t rank) const;
 
-  /// Copy between the buffer and contiguous unsharded tensors, casting where
-  /// dtypes differ. pack() writes zeros for an undefined tensor, and needs a
-  /// buffer of elements.
+  /// Copy between the buffer and contiguous unsharded tensors. Elements are
+  /// cast if dtypes differ. pack() writes zeros for an undefined tensor, and
+  /// needs a buffer of elements.
   void unpack(const at::Tensor& buffer, at::TensorList unsharded) const;
   void pack(at::TensorList unsharded, const at::Tensor& buffer) const;
-  /// Returns the section of a rank in a buffer of bytes, from its shards.
+  /// Returns the section of a rank in a buffer of bytes, made from the rank's
+  /// shards.
   at::Tensor section(at::TensorList shards, size_t rank) const;
 
  private:
@@ -82,7 +84,7 @@ class FlatLayout {
   at::Tensor typed(const at::Tensor& buffer, size_t tensor) const;
   int64_t elements_at(int64_t offset, size_t tensor) const;
   template <class Copy>
-  void for_each_part(const Copy& copy) const;
+  void for_each_shard(const Copy& copy) const;
 
   std::vector<ShardedSizes> tensors_;
   std::vector<at::ScalarType> dtypes_; // empty: a buffer of elements

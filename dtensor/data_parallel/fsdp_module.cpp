@@ -169,7 +169,8 @@ GradientReductionHandle FSDPModule::finalize_backward(bool async_op) {
       kWhere,
       unit_->name());
   auto all = units(/*recurse=*/true);
-  // Ranks need one order of collectives; nested units are in no fixed order.
+  // Ranks need the same order of collectives, but nested units have no fixed
+  // order.
   std::ranges::sort(
       all, [](const auto& a, const auto& b) { return a->name() < b->name(); });
   for (const auto& unit : all) {

@@ -49,7 +49,7 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
 }
 
 // Returns the groups of a unit. To gather among fewer ranks in the backward
-// pass, splits the sharding dimension in two and takes the inner one.
+// pass, splits the sharding dimension in two and uses the inner dimension.
 detail::UnitGroups groups_of(
     const DeviceMesh& mesh,
     const std::optional<ReshardAfterForward>& reshards) {
@@ -114,8 +114,8 @@ void check_dtypes(
   }
 }
 
-// Returns, for each parameter, whether its unsharded form keeps the parameter's
-// dtype although the policy has another one.
+// Returns one flag per parameter: true if its unsharded form keeps the
+// parameter's dtype although the policy has another dtype.
 std::vector<bool> kept_dtypes(
     const detail::NamedParameters& parameters,
     const MixedPrecisionPolicy& policy) {
@@ -174,12 +174,12 @@ detail::UnshardedLayout shard(
     unsharded.boundaries =
         std::exchange(detail::meta_of(parameter).boundaries, nullptr);
   }
-  const auto part = kept(detail::part_of(parameter, layout), offload);
+  const auto part = kept(detail::copy_shard(parameter, layout), offload);
   note_origin(part, parameter);
   detail::replace_tensor_impl(parameter, detail::wrap(part, layout.spec));
   if (gradient.defined()) {
     parameter.mutable_grad() = detail::wrap(
-        kept(detail::part_of(gradient, layout), offload),
+        kept(detail::copy_shard(gradient, layout), offload),
         layout.spec->with_dtype(gradient.scalar_type()));
   }
   detail::keep_gradient_in_layout(parameter);
@@ -240,7 +240,7 @@ void hook(
 
 // Hooks inner modules that are declared with DTENSOR_MODULE and have parameters
 // of this unit. Their forward pass gets unsharded parameters in param_dtype, so
-// their inputs are cast to it.
+// their inputs are cast to the same dtype.
 void hook_inside(
     const torch::nn::Module& module,
     const UnitPtr& unit,
@@ -275,8 +275,9 @@ std::vector<detail::ParameterLayout> layouts_for(
   return layouts;
 }
 
-// Connects the parameter to its unit. From then on operators get it unsharded,
-// and writes to it are recorded (also those through views).
+// Connects the parameter to its unit. From then on, operators get the unsharded
+// parameter, and writes to the parameter are recorded (also writes through
+// views).
 void join(const at::Tensor& parameter, const UnitPtr& unit, size_t i) {
   auto& meta = detail::meta_of(parameter);
   meta.unsharded_source =

@@ -48,8 +48,8 @@ class ReshardAfterForward {
   template <std::same_as<bool> Bool>
   constexpr ReshardAfterForward(Bool reshards) : ranks_(reshards ? 0 : -1) {}
   /// Keeps the parameters sharded over `ranks` neighbouring ranks; the backward
-  /// pass gathers within those. `ranks` must divide the number of ranks that
-  /// parameters are sharded over.
+  /// pass gathers them within these ranks. `ranks` must divide the number of
+  /// ranks that parameters are sharded over.
   template <std::integral Int>
   requires(!std::same_as<Int, bool>) constexpr ReshardAfterForward(Int ranks)
       : ranks_(ranks) {}

@@ -14,9 +14,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns a tensor over the elements from `begin` on. It shares the storage but
-// is not a view for autograd: a write to it leaves the version counters of the
-// others as they are.
+// Returns a tensor over the elements from `begin` on. The tensor shares the
+// storage but is not a view for autograd: a write to it does not change the
+// version counters of other tensors.
 at::Tensor over(
     const at::Tensor& elements,
     at::ScalarType dtype,
@@ -89,7 +89,7 @@ at::Tensor Gathering::unsharded(
   return unsharded;
 }
 
-// Makes the tensor output i of the one node that receives the gradients of all
+// Makes the tensor output i of the node that receives the gradients of all
 // parameters.
 void Gathering::record(
     const at::Tensor& unsharded,
@@ -106,7 +106,7 @@ void Gathering::record(
 
 // Allocates memory and moves it into the storage of `elements_`. Every tensor
 // over that storage (`parts_`, and tensors that graphs have saved) is valid
-// again, as tensors refer to the storage and not to its memory.
+// again, because tensors refer to the storage and not to its memory.
 void Gathering::allocate_memory() {
   is_here_ = true;
   if (std::exchange(has_memory_, true)) {

@@ -3,9 +3,9 @@
 // graph use them.
 //
 // The tensors persist, while their memory is allocated and freed repeatedly:
-// when a graph needs a saved tensor, its memory is filled again. A tensor that
-// other code may read at any time (such as a view of an unsharded parameter)
-// keeps the memory until the last such tensor is destroyed.
+// when a graph needs a saved tensor, the tensor's memory is filled again. A
+// tensor that other code may read at any time (such as a view of an unsharded
+// parameter) keeps the memory until the last such tensor is destroyed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,7 +40,7 @@ class Gathering {
       c10::Device device,
       ParameterStates of);
 
-  /// States of the unit's parameters that this gathering has the values of.
+  /// States of the parameters whose values this gathering holds.
   const ParameterStates& of() const {
     return of_;
   }
@@ -49,7 +49,7 @@ class Gathering {
   at::Tensor bare(size_t i, const UnshardedLayout& layout) const;
   /// Like bare(), with autograd history if the parameter requires grad.
   /// `make_node` makes the node that receives the gradients of all parameters,
-  /// by index. It is called once per graph.
+  /// by index. `make_node` is called once per graph.
   at::Tensor unsharded(
       size_t i,
       const UnshardedLayout& layout,
@@ -64,7 +64,8 @@ class Gathering {
   }
   /// Allocates memory and copies the parameters from the all-gather's output.
   void fill(const FlatLayout& layout, const at::Tensor& gathered);
-  /// Like above, from a flat tensor of all unsharded elements.
+  /// Allocates memory and copies the parameters from a flat tensor of all
+  /// unsharded elements.
   void fill(const at::Tensor& elements);
   /// Flat tensor of all unsharded elements.
   const at::Tensor& elements() const {
@@ -75,7 +76,8 @@ class Gathering {
   /// true: release() only marks the memory as free, and fill() reuses it.
   void set_keeps_memory(bool keeps);
   /// Returns true if kept memory has no other user, and the tensors have these
-  /// dtypes: restart() may reuse it for other values of the parameters.
+  /// dtypes. restart() may then reuse the memory for other values of the
+  /// parameters.
   bool can_restart(c10::ArrayRef<at::ScalarType> dtypes) const;
   void restart(ParameterStates of);
 

@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 
 struct LocalGradient {
-  /// Undefined if this rank has no gradient.
+  /// Gradient; undefined if this rank has none.
   at::Tensor value;
   /// True if the gradient is Partial(sum) on the mesh dimension of tensor
   /// parallelism, along which the parameter is replicated. parallelize_module
@@ -21,7 +21,7 @@ struct LocalGradient {
 
 /// Converts a gradient to layout `unsharded`, the layout in which operators
 /// have the parameter (null: a plain tensor). Partial values are reduced in
-/// `dtype` if that is wider than their own. Throws TypeError for a plain
+/// `dtype` if it is wider than their own dtype. Throws TypeError for a plain
 /// gradient of a DTensor, or a DTensor gradient of a plain tensor.
 LocalGradient local_gradient(
     const at::Tensor& grad,

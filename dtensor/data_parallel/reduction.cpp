@@ -12,9 +12,9 @@ namespace {
 using torch::autograd::variable_list;
 
 // One parameter's shard of the reduced buffer. Waits for the collective.
-class PartOfSum final : public Pending {
+class ReducedShard final : public Pending {
  public:
-  PartOfSum(
+  ReducedShard(
       PendingPtr all,
       int64_t begin,
       SizesRef sizes,
@@ -40,8 +40,8 @@ class PartOfSum final : public Pending {
   at::Tensor part_;
 };
 
-// Widens the dtype for accumulation. In bfloat16 a sum would stop growing at
-// about 256 times its terms.
+// Widens the dtype for accumulation. In bfloat16, a sum would stop growing at
+// about 256 times the size of its terms.
 std::vector<LocalGradient> in_wider_dtype(
     std::vector<LocalGradient> locals,
     at::ScalarType dtype) {
@@ -57,7 +57,7 @@ std::vector<LocalGradient> in_wider_dtype(
 } // namespace
 
 // Adds the gradients of earlier, unreduced passes. A parameter's gradients are
-// Partial in all passes of a model or in none.
+// either Partial in all passes of a model or in no pass.
 void Reduction::add_unreduced(std::vector<LocalGradient>& locals) {
   const auto kept = std::exchange(unreduced_gradients_, {});
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -100,9 +100,9 @@ at::Tensor Reduction::pack(
 }
 
 // Starts the reduction. Returns null while the all-reduce of HSDP is deferred.
-// On the CPU it is synchronous: no computation overlaps with it, and a
-// collective in flight would hold its memory until the slowest rank has read
-// it.
+// On the CPU the all-reduce is synchronous: no computation overlaps with it,
+// and a collective in flight would hold its memory until the slowest rank has
+// read it.
 PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   const auto op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
   if (repeat_ == nullptr && device_ != c10::kCPU) {
@@ -125,8 +125,8 @@ PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   return repeat_->all_reduce_async(std::move(part), op);
 }
 
-// Returns a DTensor that waits for the collective when it is used. Only without
-// a local gradient the header must be read, and so waited for, at once.
+// Returns a DTensor that waits for the collective when it is used. If there is
+// no local gradient, waits for the collective and reads the header at once.
 at::Tensor Reduction::result(
     const ReducedParameter& parameter,
     LocalGradient local,
@@ -146,7 +146,7 @@ at::Tensor Reduction::result(
   const auto options =
       at::TensorOptions().dtype(spec->dtype()).device(parts_device_);
   return wrap(
-      std::make_shared<PartOfSum>(
+      std::make_shared<ReducedShard>(
           sums,
           layout.begin_in_rank(i, static_cast<size_t>(shard_->rank())),
           spec->local_sizes(),

@@ -2,11 +2,11 @@
 // Reduction: reduces the gradients of a unit's unsharded parameters over
 // data-parallel ranks, and returns the shard of this rank.
 //
-// All gradients go by one reduce-scatter. Each rank's section of the buffer
+// One reduce-scatter carries all gradients. Each rank's section of the buffer
 // begins with a header of two numbers per parameter. The first counts the ranks
-// that have a gradient: a parameter that no rank has used gets none, as without
-// data parallelism. The second counts the gradients that are Partial over
-// tensor parallelism, which is reduced later.
+// that have a gradient: a parameter that no rank has used gets no gradient, as
+// without data parallelism. The second counts the gradients that are Partial
+// over tensor parallelism; these are reduced over it later.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,8 +43,8 @@ class Reduction {
         parts_device_(parts_device) {}
 
   /// Reduces gradients of the unit's parameters (by index) in `dtype`. Returns
-  /// them and the collective in flight, or undefined tensors and null if the
-  /// reduction is deferred. Every rank must call it.
+  /// the reduced gradients and the collective in flight, or undefined tensors
+  /// and null if the reduction is deferred. Every rank must call this function.
   std::pair<torch::autograd::variable_list, PendingPtr> run(
       const std::vector<ReducedParameter>& parameters,
       const torch::autograd::variable_list& gradients,

@@ -61,7 +61,7 @@ SpecPtr spec_if_distributed(const at::Tensor& t) {
 }
 
 // Returns the local shard of a parameter, detached.
-at::Tensor part_of(const at::Tensor& parameter) {
+at::Tensor detached_shard(const at::Tensor& parameter) {
   return is_dtensor(parameter) ? local_of(parameter) : parameter.detach();
 }
 
@@ -83,7 +83,7 @@ Replication::Replication(
   auto dtype = at::ScalarType::Undefined;
   for (size_t i = parameters.size(); i-- > 0;) {
     const auto& parameter = parameters[i];
-    const auto mine = static_cast<int64_t>(part_of(parameter).nbytes());
+    const auto mine = static_cast<int64_t>(detached_shard(parameter).nbytes());
     if (buckets_.empty() || bytes + mine > bucket_bytes ||
         parameter.scalar_type() != dtype) {
       buckets_.emplace_back();
@@ -96,15 +96,15 @@ Replication::Replication(
   }
 }
 
-// True inside a nested backward pass, as in activation checkpointing, which
-// recomputes a part of the forward pass inside a node.
+// True inside a nested backward pass. Activation checkpointing, for example,
+// recomputes operators of the forward pass inside a node.
 bool Replication::is_inside() const {
   return !alive_.expired() &&
       torch::autograd::get_current_graph_task_id() != pass_;
 }
 
 // Begins a pass unless one is running. The callback of the graph task owns
-// `alive`, so `alive_` expires when the pass ends, also by an error.
+// `alive`, so `alive_` expires when the pass ends, normally or by an error.
 void Replication::begin_pass() {
   if (!alive_.expired()) {
     return;
@@ -145,7 +145,7 @@ at::ScalarType Replication::dtype_of_sum(at::ScalarType dtype) const {
   return reduce_dtype_ ? c10::promoteTypes(dtype, *reduce_dtype_) : dtype;
 }
 
-// Adds the parameter's gradient to that of earlier, unaveraged passes.
+// Adds the parameter's gradient to the gradients of earlier, unaveraged passes.
 LocalGradient Replication::gradient_of(const Parameter& parameter) const {
   const at::Tensor tensor(parameter.tensor.lock());
   const auto dtype = dtype_of_sum(tensor.scalar_type());
@@ -164,8 +164,8 @@ LocalGradient Replication::gradient_of(const Parameter& parameter) const {
   return local;
 }
 
-// Moves `.grad` to `waiting` if sums have a wider dtype. In bfloat16 a sum
-// would stop growing at about 256 times its terms.
+// Moves `.grad` to `waiting` if sums have a wider dtype. In bfloat16, a sum
+// would stop growing at about 256 times the size of its terms.
 void Replication::accumulate_in_wider_dtype(Parameter& parameter) const {
   const at::Tensor tensor(parameter.tensor.lock());
   const auto dtype = dtype_of_sum(tensor.scalar_type());
@@ -209,15 +209,16 @@ void Replication::send_complete() {
   }
 }
 
-// Sends a bucket. A header of two numbers per gradient counts the ranks on
-// which it has changed, and those on which it is Partial, as in Reduction.
+// Sends a bucket. A header has two numbers per gradient, as in Reduction: the
+// number of ranks on which the gradient has changed, and the number of ranks on
+// which it is Partial.
 void Replication::send(Bucket& bucket) {
   const ModuleScope scope("gradients", /*backward=*/true);
   std::vector<double> header;
   std::vector<at::Tensor> values(1);
   for (const auto i : bucket.parameters) {
     const auto& parameter = parameters_[i];
-    const auto part = part_of(at::Tensor(parameter.tensor.lock()));
+    const auto part = detached_shard(at::Tensor(parameter.tensor.lock()));
     const auto options = part.options().dtype(dtype_of_sum(part.scalar_type()));
     const auto [value, is_partial_sum_term] = gradient_of(parameter);
     values.push_back(
@@ -253,7 +254,7 @@ void Replication::receive(const Bucket& bucket) {
   for (int64_t k = 0; k < count; ++k) {
     auto& parameter = parameters_[bucket.parameters[static_cast<size_t>(k)]];
     const at::Tensor tensor(parameter.tensor.lock());
-    const auto part = part_of(tensor);
+    const auto part = detached_shard(tensor);
     const auto mine = averages.narrow(0, begin, part.numel());
     begin += part.numel();
     parameter.is_changed = false;
@@ -261,8 +262,8 @@ void Replication::receive(const Bucket& bucket) {
     if (header[2 * k].item<double>() == 0) {
       continue;
     }
-    // Detaches the view: optimizers detach gradients in place, and views cannot
-    // be.
+    // Detaches the view, because optimizers detach gradients in place, which is
+    // impossible for views.
     auto average =
         mine.view(part.sizes()).to(part.scalar_type()).variable_data();
     if (const auto spec = spec_if_distributed(tensor)) {

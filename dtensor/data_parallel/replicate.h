@@ -69,10 +69,10 @@ class DTENSOR_API ReplicatedModule {
 /// the same values on its ranks. DTensor parameters (from parallelize_module)
 /// keep their layout. A rank that has not used a parameter contributes zeros. A
 /// parameter that no rank has used gets no gradient. torch::autograd::grad is
-/// unaffected.
-/// Throws ValueError for a mesh of several dimensions, a mesh over whose ranks
-/// a parameter is already distributed, and a module that is already replicated.
-/// Call replicate() after everything that distributes parameters.
+/// unaffected. Throws ValueError for a mesh of several dimensions, a mesh with
+/// ranks that a parameter is already distributed over, and a module that is
+/// already replicated. Call replicate() after everything that distributes
+/// parameters.
 DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& mesh,

@@ -3,10 +3,10 @@
 // all-reduces in flight during a backward pass.
 //
 // Autograd accumulates gradients in `.grad` as usual. At the end of the
-// backward pass `.grad` is replaced by its average. Values from earlier passes
-// are included: they are averages already, or still to be averaged. All ranks
-// send buckets in the same order, independent of the order in which gradients
-// arrive.
+// backward pass, each `.grad` is replaced by its average over the ranks. Values
+// from earlier passes are part of `.grad`: either averages, or values that are
+// still to be averaged. All ranks send buckets in the same order, independent
+// of the order in which gradients arrive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,8 +32,8 @@ class SharedBuffers {
   SharedBuffers(std::vector<GroupPtr> groups, const torch::nn::Module& module);
 
   /// Broadcasts all values from the first rank of the groups: one broadcast per
-  /// group, dtype and device. Every rank must call it. A buffer whose values
-  /// are equal already is not written.
+  /// group, dtype and device. Every rank must call this function. A buffer that
+  /// already has these values is not written.
   void share() const;
 
   bool empty() const {
@@ -58,8 +58,8 @@ class Replication : public std::enable_shared_from_this<Replication> {
   /// Starts a forward pass of the module that records gradients.
   void begin_forward();
 
-  /// Takes the gradient of parameter `i` in this pass. Returns true if it
-  /// becomes an average at the end of the pass.
+  /// Takes the gradient of parameter `i` in this pass. Returns true if the
+  /// gradient becomes an average at the end of the pass.
   bool take_gradient(size_t i);
 
   void set_requires_gradient_sync(bool requires_sync) {
@@ -67,8 +67,8 @@ class Replication : public std::enable_shared_from_this<Replication> {
   }
 
  private:
-  // Parameter of the model. It owns the Replication through the hook on its
-  // gradient.
+  // Parameter of the model. The parameter owns the Replication through the hook
+  // on its gradient.
   struct Parameter {
     explicit Parameter(const at::Tensor& t) : tensor(t.getIntrusivePtr()) {}
 
@@ -103,7 +103,7 @@ class Replication : public std::enable_shared_from_this<Replication> {
   bool requires_sync_ = true;
   size_t next_ = 0; // next bucket to send
   // Graph task of the backward pass (the outermost, if nested), and an object
-  // that lives until the pass ends, also by an error.
+  // that lives until the pass ends, normally or by an error.
   int pass_ = -1;
   std::weak_ptr<void> alive_;
 };

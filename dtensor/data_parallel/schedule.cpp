@@ -14,8 +14,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Limit of a recorded pass: a loop of forward passes without backward pass
-// would grow the list forever.
+// Limit of a recorded pass. Without a limit, a loop of forward passes without
+// backward pass would grow the list forever.
 constexpr size_t kLongestPass = 10000;
 
 bool in_backward_pass() {
@@ -80,7 +80,7 @@ void Schedule::end_backward() {
 }
 
 // Frees the parameters of other units, except units around `unit`. The forward
-// pass frees those that reshard after forward; the backward pass frees those
+// pass frees units that reshard after forward. The backward pass frees units
 // without pending gradients.
 void Schedule::release_others(const Unit& unit, bool in_backward) {
   // Iterates over a copy, since release() may change the list.
@@ -166,8 +166,8 @@ void Schedule::note_gathered(Unit& unit) {
 }
 
 // Queues finish() once per backward pass, unless the program calls it. The
-// callback runs outside of any node, maybe on a thread that belongs to no rank.
-// Therefore it captures the world.
+// callback captures the world, because it runs outside of any node, possibly on
+// a thread that belongs to no rank.
 void Schedule::finish_at_end() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == task_) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Schedule: decides when each unit of a model gathers and frees its parameters,
-// and what is prefetched. The units of one model share it.
+// and which parameters are prefetched. The units of one model share a Schedule.
 //
 // Plain modules do not signal the end of their forward pass. Therefore a unit
-// frees its parameters when a unit begins that is not nested in it. The order
-// of units in the last forward pass determines the prefetches of this one. The
-// backward pass prefetches in reverse order of this forward pass.
+// frees its parameters when another unit begins that is not nested in it. The
+// order of units in the last forward pass determines the prefetches of the
+// current one. The backward pass prefetches in reverse order of the current
+// forward pass.
 #pragma once
 
 #include <dtensor/comm/pending.h>
@@ -41,7 +42,7 @@ class Schedule : public std::enable_shared_from_this<Schedule> {
   bool is_manual() const {
     return is_manual_;
   }
-  /// True after a backward pass that finish() has not followed yet.
+  /// True if a backward pass has ended without finish().
   bool awaits_finish() const {
     return awaits_finish_;
   }
@@ -56,8 +57,8 @@ class Schedule : public std::enable_shared_from_this<Schedule> {
   /// Ends the backward pass.
   void finish();
 
-  /// Keep track of the one reduction in flight. A new one starts after the
-  /// previous one ends, so that only one unit's gradients use memory for it.
+  /// Keep track of the reduction in flight. A new reduction starts after the
+  /// previous one ends, so that only one unit's gradients use memory at a time.
   void follow(PendingPtr reduction);
   void wait_for_reduction();
 

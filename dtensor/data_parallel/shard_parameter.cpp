@@ -38,8 +38,9 @@ int64_t dim_of(
   return dim;
 }
 
-// Returns how data parallelism shards along `dim` the local shards of tensor
-// parallelism: as if its mesh dimension came last, though it comes first.
+// Returns the placement with which data parallelism shards along `dim` the
+// local shards of tensor parallelism. The placement is as if the mesh dimension
+// of data parallelism came last, although it comes first.
 Placement shard_of_local_shards(const Spec& unsharded, int64_t dim) {
   int64_t parts = 1;
   int64_t unit = 1;
@@ -103,8 +104,9 @@ ParameterLayout layout_of_plain(
       {Sizes(parameter.sizes().begin(), parameter.sizes().end()), dim, {}}};
 }
 
-// Puts the mesh dimension of data parallelism first, as Python does. A
-// StridedShard cannot express unevenly sharded heads: then it comes last.
+// Puts the mesh dimension of data parallelism first, as Python does. If a
+// StridedShard cannot express the sharding (unevenly sharded heads), puts this
+// mesh dimension last.
 SpecPtr spec_over_both(
     const Spec& unsharded,
     const std::string& name,
@@ -206,7 +208,7 @@ ParameterLayout layout_of(
   return layout;
 }
 
-at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout) {
+at::Tensor copy_shard(const at::Tensor& tensor, const ParameterLayout& layout) {
   const auto local = is_dtensor(tensor) ? local_of(tensor) : tensor.detach();
   const auto& interval = layout.sharded.shards[layout.rank];
   return local.narrow(layout.sharded.dim, interval.begin, interval.size())

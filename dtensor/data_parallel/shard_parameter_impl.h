@@ -14,7 +14,7 @@
 
 namespace dtensor::detail {
 
-/// Location named in error messages.
+/// Prefix of error messages.
 constexpr const char* kFullyShard = "fully_shard";
 
 /// Mesh of data parallelism: parameters are sharded over its last dimension,
@@ -28,7 +28,8 @@ class DataMesh {
   int64_t shard_dim() const {
     return mesh.ndim() - 1;
   }
-  /// Concatenates this mesh and one of tensor parallelism, once per such mesh.
+  /// Concatenates this mesh and `model`, a mesh of tensor parallelism. Each
+  /// `model` is concatenated once.
   DeviceMesh with(const DeviceMesh& model, const std::string& parameter);
 
  private:
@@ -55,8 +56,8 @@ ParameterLayout layout_of(
     DataMesh& data,
     const std::optional<Placement>& wanted);
 
-/// Returns a copy of this rank's shard of `tensor`, which is a parameter of
-/// that layout or its gradient.
-at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout);
+/// Returns a copy of this rank's shard of `tensor`, which is a parameter with
+/// layout `layout` or its gradient.
+at::Tensor copy_shard(const at::Tensor& tensor, const ParameterLayout& layout);
 
 } // namespace dtensor::detail

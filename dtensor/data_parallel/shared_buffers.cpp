@@ -28,7 +28,7 @@ bool can_be_sent(const at::Tensor& local) {
       !local.is_meta() && local.numel() > 0;
 }
 
-// Groups tensors by dtype and device. Each group is one broadcast.
+// Groups tensors by dtype and device. Each group takes one broadcast.
 std::vector<std::vector<at::Tensor>> buckets_of(
     const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<at::Tensor>> buckets;

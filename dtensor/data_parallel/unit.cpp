@@ -22,8 +22,8 @@ namespace {
 using torch::autograd::variable_list;
 
 // Node that receives the gradients of a unit's unsharded parameters. Ownership
-// must form no cycle: the Gathering holds the node weakly; the node's edges own
-// the parameters, and these own the unit.
+// must not form a cycle: the Gathering holds the node weakly. The node's edges
+// own the parameters, and the parameters own the unit.
 struct UnitBackward final : Node {
   explicit UnitBackward(const UnitPtr& u) : unit(u) {}
   variable_list apply(variable_list&& gradients) override {
@@ -189,7 +189,7 @@ void Unit::bring(Gathering& gathering) {
 }
 
 // Reuses the current gathering if no parameter has changed. Otherwise makes a
-// new one: graphs may still own tensors of the old one.
+// new gathering, because graphs may still own tensors of the old one.
 void Unit::gather() {
   if (parameters_.empty()) {
     return;
@@ -213,8 +213,8 @@ void Unit::gather() {
   gathered_changes_ = changes_;
 }
 
-// Compares the state of `parameter` only. `changes_` stands for the others: it
-// counts writes by operators and replacements of data.
+// Compares the state of `parameter` only. For the other parameters, compares
+// `changes_`, which counts writes by operators and replacements of data.
 void Unit::gather_for_parameter(size_t parameter) {
   const bool is_here = current_ != nullptr && current_->is_here() &&
       gathered_changes_ == changes_ &&
@@ -224,8 +224,8 @@ void Unit::gather_for_parameter(size_t parameter) {
   }
 }
 
-// Makes one node for all parameters, so that one call gets all their gradients
-// and reduces them together.
+// Makes one node for all parameters, so that a single call gets all their
+// gradients and reduces them together.
 NodePtr Unit::make_node() {
   auto node = detail::make_node<UnitBackward>(shared_from_this());
   torch::autograd::edge_list edges;
@@ -253,8 +253,8 @@ void Unit::refill(Gathering& gathering, size_t parameter) {
   awaits_gradients_ |= gathering.learns();
 }
 
-// Frees the unsharded parameters unless an operator uses them. If backward
-// gathers among fewer ranks, keeps this rank's chunk for that all-gather.
+// Frees the unsharded parameters unless an operator uses them. If the backward
+// pass gathers among fewer ranks, keeps this rank's chunk for this all-gather.
 void Unit::release(bool after_forward) {
   ahead_ = nullptr;
   if (users_ > 0 || current_ == nullptr || !current_->is_here()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Unit: parameters that are gathered, and their gradients reduced, together.
+// Unit: parameters that are gathered together, and whose gradients are reduced
+// together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +29,8 @@ struct UnitGroups {
   GroupPtr reshard_group; // see ReshardAfterForward; null otherwise
 };
 
-/// Parameter of a unit. The module owns the parameter, which owns the unit. Its
-/// destruction calls Unit::forget().
+/// Parameter of a unit. The module owns the parameter, which owns the unit. The
+/// destruction of the parameter calls Unit::forget().
 struct UnitParameter {
   c10::TensorImpl* tensor;
   std::string name;
@@ -88,7 +89,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Begins the module's forward pass, which lasts while the result lives:
   /// every operator gets unsharded parameters.
   std::shared_ptr<void> open();
-  /// Like open(), for a module inside. Frees nothing at the end.
+  /// Like open(), for a nested module. Frees nothing at the end.
   std::shared_ptr<void> open_nested();
   bool is_open() const {
     return open_ > 0;
@@ -101,7 +102,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Like gather(), but compares the state of one parameter only.
   void gather_for_parameter(size_t parameter);
   void gather_ahead();
-  /// Gathers again for a node that has saved `parameter` unsharded.
+  /// Gathers again for a node that has saved the unsharded `parameter`.
   void refill(Gathering& gathering, size_t parameter);
   void release(bool after_forward);
   bool is_gathered() const;
@@ -119,8 +120,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return backward_prefetch_;
   }
 
-  /// Maps gradients of the unsharded parameters to those of the sharded ones.
-  /// `keeps_none`: true in autograd::grad, which accumulates none of them.
+  /// Maps gradients of the unsharded parameters to gradients of the sharded
+  /// parameters. `keeps_none`: true in autograd::grad, which accumulates none.
   torch::autograd::variable_list reduce(
       const torch::autograd::variable_list& gradients,
       bool keeps_none);
@@ -189,7 +190,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
 /// Returns the unit of a parameter, or null.
 UnitPtr unit_of(const at::Tensor& parameter);
 
-/// Returns the units of a module's parameters, and the units around them (a
+/// Returns the units of a module's parameters, and the units around these (a
 /// unit may have no parameters of its own).
 std::set<UnitPtr> units_in(const torch::nn::Module& module);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The part of Unit that reads the current state of its parameters, which
+// Functions of Unit that read the current state of its parameters, which
 // modules own.
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/data_parallel/unit_source_impl.h>
@@ -89,8 +89,8 @@ void Unit::check_replacement_data(size_t i, const at::Tensor& data) {
   note_change();
 }
 
-// Updates dtypes after a cast, as by Module::to(). Lays out bytes if the
-// unsharded dtypes differ.
+// Updates dtypes after a cast, for example by Module::to(). Lays out bytes if
+// the unsharded dtypes differ.
 void Unit::note_dtypes() {
   const auto all = parameters();
   for (size_t i = 0; i < all.size(); ++i) {
@@ -135,7 +135,8 @@ std::vector<at::ScalarType> Unit::unsharded_dtypes() const {
   return dtypes;
 }
 
-// Returns the dtype in which gradients are reduced: one for all parameters.
+// Returns the dtype in which gradients are reduced, the same dtype for all
+// parameters.
 at::ScalarType Unit::reduce_dtype() const {
   auto dtype = unsharded_dtype(0);
   for (size_t i = 1; i < parameters_.size(); ++i) {

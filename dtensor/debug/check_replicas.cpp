@@ -24,11 +24,12 @@
 namespace dtensor {
 namespace detail {
 
-// The ranks along one dimension of a module's mesh, and observed facts.
+// The ranks along one dimension of a module's mesh, and facts observed about
+// them.
 struct StyledRanks {
   ReplicaRanks ranks;
   bool replicates_inputs = false;
-  // True if the last output was sharded along another dimension than the last.
+  // True if the last output was sharded along another dimension than its last.
   bool shards_rows = false;
 };
 
@@ -287,8 +288,8 @@ class ReplicaChecker final : public ReplicaObserver {
           counted(replica_of(role, name, local_of(t))));
     }
   }
-  // Adds an undefined replica, so that a gradient on only some ranks is a
-  // difference.
+  // Adds an undefined replica, so that a gradient that exists on only some
+  // ranks is a difference.
   static void
   add_missing(Batches& batches, std::string_view name, const Spec& spec) {
     if (spec.mesh().contains_this_rank()) {

@@ -80,7 +80,7 @@ std::string layout_text(const at::Tensor& t) {
   return is_dtensor(t) ? to_string(*DTensor(t).spec()) : shape_text(t);
 }
 
-// "aten::mm(f32[8, 6] S(0), f32[6, 4] R) on (tp=2), 3 calls".
+// Returns "aten::mm(f32[8, 6] S(0), f32[6, 4] R) on (tp=2), 3 calls".
 std::string text_of(const SeenOperator& op) {
   return c10::str(
       op.text.name,
@@ -91,7 +91,7 @@ std::string text_of(const SeenOperator& op) {
       op.count > 1 ? c10::str(", ", op.count, " calls") : "");
 }
 
-// "all_reduce on tp, 192 bytes in 2 calls".
+// Returns "all_reduce on tp, 192 bytes in 2 calls".
 std::string text_of(const CommRecord& r) {
   return detail::format_text(
       "{} on {}, {} bytes{}",

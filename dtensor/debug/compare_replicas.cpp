@@ -79,7 +79,8 @@ std::string shape_of(const Replica& replica) {
       : dtensor::shape_text(t.scalar_type(), t.sizes());
 }
 
-// Returns a value short enough for an error; empty for more than one number.
+// Returns a value that is short enough for an error; empty for more than one
+// number.
 std::string value_of(const Replica& replica) {
   const auto& t = replica.tensor;
   if (!t.defined() || t.is_meta()) {
@@ -145,8 +146,8 @@ uint64_t fingerprint_of(const std::vector<Replica>& replicas) {
   return all;
 }
 
-// Takes one small all_reduce: all fingerprints are equal if and only if the
-// largest one and the largest complement are both this rank's.
+// Takes one small all_reduce. All fingerprints are equal if and only if the
+// largest fingerprint and the largest complement are both this rank's.
 bool have_one_fingerprint(
     Group& group,
     const DeviceMesh& mesh,
@@ -163,7 +164,7 @@ bool have_one_fingerprint(
       both.begin(), both.end(), largest.const_data_ptr<int64_t>());
 }
 
-// "0.5 on rank 0; 0.7 on ranks 1, 2", in the order of the first ranks.
+// Returns "0.5 on rank 0; 0.7 on ranks 1, 2", in the order of the first ranks.
 std::string text_by_value(
     const std::vector<std::string>& values,
     const std::vector<int64_t>& ranks) {
@@ -193,8 +194,8 @@ struct Differences {
   double magnitude = 0;        // largest magnitude of the first rank's elements
 };
 
-// Compares tensors of equal shape with the first rank's. All ranks of the group
-// must call it.
+// Compares tensors of equal shape with those of the first rank. All ranks of
+// the group must call this function.
 Differences
 differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   const auto mine = tensor.detach()
@@ -215,7 +216,8 @@ differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   return result;
 }
 
-// The difference of replica `i` between ranks; empty if it is within tolerance.
+// The difference of replica `i` between ranks; empty if the difference is
+// within tolerance.
 class Difference {
  public:
   Difference(

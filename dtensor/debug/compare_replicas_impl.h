@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // compare_replicas: checks that the ranks along a mesh dimension have the same
 // tensors. Ranks exchange 8 bytes if all tensors agree, and details otherwise.
-// digest_of: the hash of a tensor's contents that they exchange.
+// digest_of: the hash of a tensor's contents, which ranks exchange.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,10 +45,10 @@ struct ReplicaRanks {
   int64_t dim = 0;
 };
 
-/// Throws RuntimeError on all these ranks unless they have the same replicas in
-/// the same order. The error names the first difference. Elements are equal if
-/// they differ by at most `tolerance` times the largest magnitude. All these
-/// ranks must call it.
+/// Throws RuntimeError on all ranks along the mesh dimension unless they have
+/// the same replicas in the same order. The error names the first difference.
+/// Elements are equal if they differ by at most `tolerance` times the largest
+/// magnitude. All ranks along the mesh dimension must call this function.
 void compare_replicas(
     const ReplicaRanks& ranks,
     const std::vector<Replica>& replicas,
@@ -78,13 +78,13 @@ inline uint64_t digest_text(std::string_view text) {
 /// tensor on another device is copied to the CPU first.
 uint64_t digest_of(const at::Tensor& t);
 
-/// Digest of the last tensor, which the projections of an attention have as
-/// their common input. Keeps that tensor alive, so that no other one takes its
+/// Digest of the last tensor, for the projections of an attention, which have a
+/// common input. Keeps this tensor alive, so that no other tensor takes its
 /// place in memory.
 class LastDigest {
  public:
   /// Returns digest_of(tensor). Reads no memory if `tensor` is the last tensor
-  /// and was not written since.
+  /// and has not been written since.
   uint64_t of(const at::Tensor& tensor);
   void forget() {
     tensor_.reset();

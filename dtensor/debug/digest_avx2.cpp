@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// XXH3 of memory with instructions of AVX2: 2.4 times as fast as with those
-// that every x86-64 processor has. cmake/library.cmake compiles this file alone
-// with -mavx2, so it must not include inline functions that other files use
-// too.
+// XXH3 of memory with AVX2 instructions: 2.4 times as fast as with the
+// instructions of every x86-64 processor. cmake/library.cmake compiles this
+// file alone with -mavx2, so this file must not include inline functions that
+// other files use too.
 #include <dtensor/debug/digest_avx2_impl.h>
 
 #ifdef __AVX2__

@@ -44,7 +44,7 @@ std::vector<SpecPtr> specs_of(Values results) {
   return specs;
 }
 
-// Returns the last `number` values. LibTorch passes the whole stack, and the
+// Returns the last `number` values. LibTorch passes the complete stack, and the
 // call's values are at its end.
 Values last_of(Values all, size_t number) {
   return all.slice(all.size() - std::min(number, all.size()));
@@ -68,8 +68,8 @@ void add(std::vector<ExplainedCall>& calls, ExplainedCall call) {
   }
 }
 
-// True if the call called the same operator on other operands, as autocast
-// does. The inner call has the better explanation.
+// True if the call only called the same operator on other operands, as autocast
+// does. The inner call then has the better explanation.
 bool defers(const ExplainedCall& call) {
   return call.by == DecidedBy::kRule &&
       std::ranges::any_of(call.calls, [&](const auto& inner) {

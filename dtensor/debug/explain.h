@@ -62,16 +62,16 @@ DTENSOR_API std::string_view to_string(DecidedBy by);
 struct ExplainedStrategy {
   Strategy strategy;
   /// Modelled time of the call with this strategy and the chosen ones of the
-  /// other mesh dimensions; infinity if impossible. Adds up the redistributions
-  /// of the inputs. On mesh dimensions that move an input, also adds the next
-  /// collective of the results and duplicated work.
+  /// other mesh dimensions; infinity if impossible. The time is the sum of the
+  /// redistributions of the inputs. On mesh dimensions that move an input, the
+  /// sum includes the next collective of the results and duplicated work.
   double microseconds = 0;
-  /// Number of inputs that would change their placement, which decides between
-  /// strategies of equal time.
+  /// Number of inputs that would change their placement. Among strategies of
+  /// equal time, the one with the fewest changes is taken.
   int changes = 0;
   bool taken = false;
-  /// The reason why the strategy is or is not taken: "least time", "takes
-  /// longer", ...
+  /// The reason why the strategy is taken or not: "least time", "takes longer",
+  /// ...
   std::string why;
   friend bool operator==(const ExplainedStrategy&, const ExplainedStrategy&) =
       default;

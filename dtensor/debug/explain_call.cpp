@@ -33,7 +33,7 @@ DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   return decomposes ? DecidedBy::kOperators : DecidedBy::kReplicatedOperands;
 }
 
-// Returns the mechanism of a call, following the choice of kernels in
+// Returns the mechanism of a call. Follows the choice of kernels in
 // ops/install/kernels.cpp.
 DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (keeps_its_kernel(info.op)) {
@@ -229,7 +229,7 @@ void explain_into(
 ExplainedCall explain_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
-  const at::RecordFunctionGuard nobody_hears(false);
+  const at::RecordFunctionGuard observers_off(false);
   ExplainedCall call;
   call.name = info.name;
   call.mesh = to_string(first_spec(args)->mesh());
@@ -246,7 +246,7 @@ ExplainedCall explain_call(
 namespace {
 
 // Reasons why a mesh dimension takes one strategy and not another: the
-// comparison order of propagate, in words.
+// comparison order of propagate(), in words.
 
 // Criteria for comparing strategies, in order of precedence.
 enum class Criterion : uint8_t {
@@ -277,7 +277,7 @@ std::string why_impossible(
       return "would change " + written + ", which is written";
     case Feasibility::kMixesReductions:
       return "a layout would have two reductions";
-    case Feasibility::kShardsWhole:
+    case Feasibility::kShardsReplicated:
       return "all inputs are replicated, and stay so";
     default:
       return "";

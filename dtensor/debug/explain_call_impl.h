@@ -15,7 +15,7 @@ namespace dtensor::detail {
 /// the error.
 ExplainedCall explain_call(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
-/// States for each strategy why it is taken or not. `written` is the name of
+/// Explains for each strategy why it is taken or not. `written` is the name of
 /// the argument that is written in place, or "".
 ExplainedMeshDim explain_choice(
     const Choice& choice,

@@ -18,7 +18,8 @@ namespace {
 RankLocal<std::vector<LossWatch*>> watches;
 
 // True for the call by backward(), which passes the memory format. Gradient
-// formulas pass it, too, but their node is current.
+// formulas also pass the memory format, but during their calls a node is
+// current.
 bool begins_pass(
     const at::Tensor& t,
     std::optional<at::MemoryFormat> memory_format) {

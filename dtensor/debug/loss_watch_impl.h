@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // LossWatch: detects the loss of a backward pass. LibTorch has no callback for
-// it, but backward() makes the gradient of its scalar with ones_like. A kernel
-// of ones_like therefore receives the loss.
+// the loss, but backward() makes the gradient of its scalar with ones_like. A
+// kernel of ones_like therefore receives the loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@ namespace dtensor::detail {
 /// passes inside a module or another pass, and passes with a given gradient.
 class LossWatch {
  public:
-  /// Receives the loss, possibly a DTensor, before the pass begins. May throw,
-  /// which backward() rethrows.
+  /// Receives the loss, possibly a DTensor, before the pass begins. If the
+  /// function throws, backward() rethrows the exception.
   using OnLoss = std::function<void(const at::Tensor&)>;
 
   explicit LossWatch(OnLoss on_loss);

@@ -2,9 +2,9 @@
 // ModuleTracker: attributes operators to modules. In the forward pass an
 // operator belongs to the module that owns its parameter operand, or else to
 // the innermost module with a ModuleScope (modules with styles or hooks). In a
-// backward pass it belongs to the module with the operator that created the
-// node. LibTorch gives a node the sequence number of the operator that created
-// it.
+// backward pass an operator belongs to the module of the forward operator that
+// created the node. LibTorch gives a node the sequence number of the operator
+// that created it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -51,11 +51,11 @@ class OperatorLog final : public OperatorObserver {
 };
 
 /// Returns true for operators that only reinterpret a tensor, such as
-/// "aten::view". Operators that they call are trivial too.
+/// "aten::view". Operators called by a trivial operator are trivial too.
 bool is_trivial(const OperatorText& op);
 
-/// Returns true if a noise level shows the operator: 1 shows operators on
-/// DTensors, 2 adds all others, 3 adds trivial operators.
+/// Returns true if the noise level shows the operator: 1 shows operators on
+/// DTensors, 2 also the others except trivial ones, 3 also trivial operators.
 bool is_shown(const OperatorText& op, int64_t noise_level);
 
 } // namespace dtensor::detail

@@ -15,7 +15,8 @@ namespace {
 using Inputs = c10::ArrayRef<const c10::IValue>;
 using InputsMember = Inputs at::RecordFunction::*;
 
-// Gives access to a private member: only an explicit instantiation may name it.
+// Gives access to a private member, which only an explicit instantiation may
+// name.
 template <InputsMember member>
 struct InputsReader {
   friend InputsMember inputs_member() {
@@ -37,9 +38,9 @@ Listeners& listeners_to(ObservedEvents heard) {
   return listeners.get()[static_cast<size_t>(heard)];
 }
 
-// Marks ranges that were reported at their begin, so that only their ends are
-// reported.
-struct Told final : at::ObserverContext {};
+// Marks ranges that were reported at their begin. Only for these ranges is the
+// end reported.
+struct ReportedBegin final : at::ObserverContext {};
 
 // True for operator names. The engine and some kernels open ranges with names
 // such as "detach" and "autograd::engine::evaluate_function: MmBackward0".
@@ -55,7 +56,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   for (auto* observer : listeners_to(heard).observers) {
     observer->on_begin(call);
   }
-  return std::make_unique<Told>();
+  return std::make_unique<ReportedBegin>();
 }
 
 template <ObservedEvents heard>

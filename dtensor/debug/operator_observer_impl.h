@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OperatorObserver: receives every operator that LibTorch calls on this rank.
-// Implemented by LibTorch's callbacks (at::RecordFunction). A thread has no
-// callback while there is no observer.
+// OperatorObserver: receives every operator that LibTorch calls on this rank,
+// through LibTorch's callbacks (at::RecordFunction). A thread has no callback
+// while there is no observer.
 #pragma once
 
 #include <ATen/record_function.h>

@@ -30,7 +30,7 @@ struct OperatorText {
 /// tensors; a list is shown as its first tensor and its length.
 OperatorText text_of(const at::RecordFunction& call);
 
-/// "f32[8, 6]"; the global shape of a DTensor.
+/// Returns "f32[8, 6]"; for a DTensor, the global shape.
 std::string shape_text(const at::Tensor& tensor);
 
 // Text tables: columns separated by two spaces, words aligned left, numbers

@@ -227,9 +227,9 @@ std::vector<GridSheet> ShardGrid::sheets() const {
   // Selects the most finely divided dimensions, so that there are few sheets.
   // Later dimensions win ties.
   std::ranges::stable_sort(dims, [&](int64_t a, int64_t b) {
-    const auto cuts_a = pieces_[static_cast<size_t>(a)].size();
-    const auto cuts_b = pieces_[static_cast<size_t>(b)].size();
-    return cuts_a != cuts_b ? cuts_a > cuts_b : a > b;
+    const auto count_a = pieces_[static_cast<size_t>(a)].size();
+    const auto count_b = pieces_[static_cast<size_t>(b)].size();
+    return count_a != count_b ? count_a > count_b : a > b;
   });
   dims.resize(std::min<size_t>(dims.size(), 2));
   std::ranges::sort(dims);

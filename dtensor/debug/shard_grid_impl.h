@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ShardGrid: a tensor divided at every boundary of a local shard, and the ranks
-// that hold each cell. Pictures of layouts are drawn from it.
+// that hold each cell. Pictures of layouts show such a grid.
 //
 //   f32[8, 6] on (dp=2, tp=2): S(0) P(sum)
 //   pieces  {[0, 4), [4, 8)}  {[0, 6)}

@@ -152,8 +152,8 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     events_.push_back(std::move(event));
   }
 
-  // Called just before the collective begins, but for an all-gather during it,
-  // when its size is known.
+  // Called just before the collective begins. An all-gather calls this function
+  // while it runs, when its size is known.
   void on_collective(const CollectiveEvent& event) override {
     const std::lock_guard lock(mutex_);
     auto& lane = this->lane();

@@ -53,8 +53,8 @@ class DTENSOR_API Trace {
   std::shared_ptr<detail::TraceState> state_;
 };
 
-/// Scope that traces this rank. Memory grows with every operator. Tracing an
-/// operator takes a few microseconds, which its recorded time includes.
+/// Scope that traces this rank. Memory grows with every operator. The recorded
+/// time of an operator includes the few microseconds that tracing takes.
 /// Python: torch.profiler.profile, which also shows collectives of dtensor.
 class DTENSOR_API TraceMode {
  public:

@@ -56,7 +56,7 @@ class Table {
   }
 
  private:
-  // Returns "Row 0-3", or "dim 2: 0-3" for more than two dimensions.
+  // Returns "Row 0-3"; for more than two dimensions, "dim 2: 0-3".
   std::string row_head(size_t row) const {
     const auto text = sheet_.row_text(row);
     return text.empty() || sheet_.ndim() > 2 ? text : "Row " + text;

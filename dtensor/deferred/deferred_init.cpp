@@ -2,8 +2,9 @@
 // A DeferredInit scope includes a dispatch key. The key's fallback receives
 // every operator of the thread, before autograd and before composite operators
 // decompose. The scope does not use the ranks' key (DeferredInit), because
-// nearly all operators fall through that key at no cost, while here no operator
-// may. DTensors on the meta device have the scope's key even outside a scope.
+// nearly all operators fall through that key, and no operator may fall through
+// the scope's key. DTensors on the meta device have the scope's key even
+// outside a scope.
 #include <dtensor/deferred/deferred_init.h>
 
 #include <c10/util/StringUtil.h>
@@ -138,19 +139,19 @@ void check_deferred(const Named& tensors) {
       c10::Join(", ", strange));
 }
 
-struct PartOfTape {
+struct TensorsOfTape {
   std::shared_ptr<detail::Tape> tape;
   std::vector<detail::RequestedValue> wanted;
   std::vector<at::Tensor> tensors;
 };
 
-// Groups the tensors by tape, in the order of the tensors, which is the same on
+// Groups the tensors by tape, in the order of the tensors, which is equal on
 // all ranks.
-std::vector<PartOfTape> by_tape(const Named& tensors) {
-  std::vector<PartOfTape> parts;
+std::vector<TensorsOfTape> by_tape(const Named& tensors) {
+  std::vector<TensorsOfTape> parts;
   for (const auto& [name, t] : tensors) {
     const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
-    auto found = std::ranges::find(parts, note.tape, &PartOfTape::tape);
+    auto found = std::ranges::find(parts, note.tape, &TensorsOfTape::tape);
     if (found == parts.end()) {
       found = parts.insert(parts.end(), {note.tape, {}, {}});
     }

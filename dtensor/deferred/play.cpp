@@ -2,10 +2,10 @@
 // Playback of a tape. Only calls that the wanted values depend on are played,
 // in recorded order, so that a program without DTensors draws the same numbers
 // as without the scope. Values that are connected by calls form a group. A
-// group that contains wanted DTensors is played on DTensors: a tensor created
-// without inputs gets the layout of the DTensor that is computed from it if
-// their shapes are equal, and is replicated otherwise. If an operator throws
-// for such a layout, its group restarts with replicated tensors.
+// group that contains wanted DTensors is played on DTensors. A tensor created
+// without inputs gets the layout of the DTensor that is computed from it, if
+// their shapes are equal. Otherwise the tensor is replicated. If an operator
+// throws for such a layout, its group restarts with replicated tensors.
 #include <dtensor/deferred/tape_impl.h>
 
 #include <dtensor/deferred/same_draws_impl.h>
@@ -41,7 +41,7 @@ using Factory = at::Tensor (*)(
     const FactoryOptions&);
 
 // Returns the DTensor factory that is equivalent to the call and needs only
-// shape and dtype; null if there is none.
+// shape and dtype; null if no such factory exists.
 Factory factory_of(const TapeCall& c, const TapeValue& about) {
   static const std::map<std::string, Factory> factories = {
       {"aten::zeros", zeros},
@@ -108,8 +108,8 @@ class Player {
   }
 
   // Finds the calls to play, walking backward. A call is needed if it creates
-  // or writes memory that a later needed call uses. On the way, layouts
-  // propagate from results to operands. With `all_draws` unneeded calls that
+  // or writes memory that a later needed call uses. At the same time, layouts
+  // propagate from results to operands. With `all_draws`, unneeded calls that
   // draw random numbers are played too, so that later calls draw the right
   // numbers.
   void find_calls(bool all_draws) {

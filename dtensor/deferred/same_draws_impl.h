@@ -21,8 +21,8 @@ inline bool draws(const TapeCall& call) {
 
 /// A scope in which a call draws the numbers that it drew when it was first
 /// played. Plain and distributed numbers have separate states, because a call
-/// may be played plain (when its values are needed) before it is played on
-/// DTensors.
+/// may be played on plain tensors (when its values are needed) before it is
+/// played on DTensors.
 class SameDraws {
  public:
   SameDraws(TapeCall& call, bool distributed) {

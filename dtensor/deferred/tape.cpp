@@ -53,9 +53,9 @@ std::optional<c10::Device> to_meta(
   if (device == nullptr) {
     return std::nullopt;
   }
-  const auto asked = std::exchange(*device, c10::Device(kMeta));
-  return asked.isDevice() && !asked.toDevice().is_meta()
-      ? std::make_optional(asked.toDevice())
+  const auto requested_device = std::exchange(*device, c10::Device(kMeta));
+  return requested_device.isDevice() && !requested_device.toDevice().is_meta()
+      ? std::make_optional(requested_device.toDevice())
       : std::nullopt;
 }
 
@@ -85,7 +85,7 @@ bool is_in_place(const c10::FunctionSchema& schema) {
 }
 
 // Runs the call, with its arguments on the stack, on the meta device. Returns
-// false if it needs values.
+// false if the call needs values.
 bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto self = stack.empty() ? c10::IValue() : stack[0];
   try {
@@ -177,7 +177,7 @@ void Tape::close_all() {
   }
 }
 
-// Returns the call before it runs; empty if it writes a real tensor.
+// Returns the call before it runs; empty if the call writes a real tensor.
 std::optional<TapeCall> Tape::described(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args) const {
@@ -227,13 +227,13 @@ bool Tape::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
   }
   torch::jit::Stack on_meta = last_args(*stack, count).vec();
-  const auto asked = to_meta(op.schema(), on_meta);
+  const auto requested_device = to_meta(op.schema(), on_meta);
   if (!runs(op, on_meta)) {
     return false;
   }
   for (const auto& t : tensors_in(on_meta)) {
-    call->outputs.push_back(
-        value_of_result(t, inputs, asked.value_or(device.value_or(at::kCPU))));
+    call->outputs.push_back(value_of_result(
+        t, inputs, requested_device.value_or(device.value_or(at::kCPU))));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (const auto value = call->inputs[i]; value != kReal) {
@@ -255,9 +255,10 @@ void set_device_argument(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
     c10::Device device) {
-  auto* asked = argument(schema, "device", args);
-  if (asked != nullptr && asked->isDevice() && asked->toDevice().is_meta()) {
-    *asked = device;
+  auto* requested_device = argument(schema, "device", args);
+  if (requested_device != nullptr && requested_device->isDevice() &&
+      requested_device->toDevice().is_meta()) {
+    *requested_device = device;
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The tape of a DeferredInit scope: operators in call order, and the tensors
 // that they created and wrote. Deferred tensors share ownership of the tape, so
-// it is freed with the last of them.
+// the tape is freed with the last of these tensors.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -162,14 +162,14 @@ void set_device_argument(
 
 /// Plays the calls that the `wanted` values depend on; each rank computes only
 /// its local shards where possible. A result is a DTensor of its spec, or plain
-/// if its spec is null. With `all_draws` the rank's default generator ends in
-/// the state that it would have without the scope.
+/// if its spec is null. With `all_draws`, the rank's default generator ends in
+/// the state that it would have reached without the scope.
 std::vector<at::Tensor>
 play(Tape& tape, const std::vector<RequestedValue>& wanted, bool all_draws);
 
-/// Runs the operator on the values of its deferred arguments, which are on top
-/// of the stack. The arguments are played as plain tensors, and the results are
-/// real tensors.
+/// Runs the operator on the values of its deferred arguments. The arguments are
+/// on top of the stack. The arguments are played as plain tensors, and the
+/// results are real tensors.
 void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace dtensor::detail

@@ -25,7 +25,7 @@ enum class CollectiveKind : uint8_t {
   kSend,
   kRecv,
   kBarrier,
-  /// Not reported to observers.
+  /// Observers are not notified of this kind.
   kAllGatherStrings,
 };
 

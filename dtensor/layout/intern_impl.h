@@ -17,7 +17,7 @@
 
 namespace dtensor::detail {
 
-/// Mixes `value` into the hash `seed`.
+/// Returns the hash `seed` combined with `value`.
 inline size_t hash_combine(size_t seed, size_t value) {
   const uint64_t mixed =
       (uint64_t{seed} ^ uint64_t{value}) * 0x9E3779B97F4A7C15ULL;
@@ -84,8 +84,9 @@ class InternTable {
     return shards_[hash % shards_.size()];
   }
 
-  // Locks a weak handle only after a match. Releasing the last handle of
-  // another value under the lock would call erase() and deadlock.
+  // Locks a weak handle only after a match. If a handle of another value were
+  // locked and this handle became the last, its release would call erase() and
+  // deadlock.
   template <typename Equal>
   static std::shared_ptr<const T>
   find_locked(Shard& shard, size_t hash, Equal& equal) {

@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 
 /// Appends `interval`, unless it is empty. Joins it to the last interval if it
-/// begins at the last one's end.
+/// begins at the end of the last interval.
 ///
 ///   {[0, 2)} and [2, 4)   // {[0, 4)}
 ///   {[0, 2)} and [3, 4)   // {[0, 2), [3, 4)}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// KernelWindow: arithmetic of a kernel that moves along one dimension of space,
+// KernelWindow: arithmetic of a kernel that moves along one spatial dimension,
 // and of the rows that a rank needs for its rows of the result.
 //
 //   KernelWindow w{.kernel = 3, .padding = 1};
@@ -29,7 +29,7 @@ struct KernelWindow {
     return dilation * (kernel - 1) + 1;
   }
   /// Returns the number of windows in `size` rows; not positive if the kernel
-  /// does not fit. In ceil mode the last window may reach over the end, but
+  /// does not fit. In ceil mode, the last window may extend beyond the end, but
   /// starts inside the rows or the padding before them.
   int64_t count(int64_t size, bool ceil_mode = false) const;
   /// Returns the number of rows that `windows` windows of a transposed
@@ -39,8 +39,9 @@ struct KernelWindow {
   /// Returns the rows from the first row of `windows` to the last, padding
   /// included; an empty range for no windows.
   Interval rows_of(Interval windows) const;
-  /// Returns the rows on which an operator that pads them itself computes
-  /// `windows`, after skipped() others. The range may end behind the last row.
+  /// Returns the rows for an operator that pads them itself and computes
+  /// `windows` after skipped() other windows. The range may end behind the last
+  /// row.
   ///
   ///   KernelWindow{.kernel = 3, .padding = 1}.aligned_rows({4, 8}) // [3, 9)
   ///   // An operator on these rows begins with window 3, which lacks row 2.
@@ -49,13 +50,13 @@ struct KernelWindow {
   int64_t skipped(Interval windows) const {
     return windows.begin - aligned_rows(windows).begin / stride;
   }
-  /// Returns the windows, of `count`, that reach into `rows`; an empty range if
-  /// there are none.
+  /// Returns the windows, out of `count`, that cover some of `rows`; an empty
+  /// range if there are none.
   Interval windows_over(Interval rows, int64_t count) const;
 };
 
-/// Returns element `i` of an argument that has one element for each dimension
-/// of space, or a single one for all.
+/// Returns element `i` of an argument that has one element for each spatial
+/// dimension, or a single element for all of them.
 inline int64_t element_for(const std::vector<int64_t>& list, size_t i) {
   return list.size() == 1 ? list[0] : list.at(i);
 }

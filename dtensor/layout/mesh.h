@@ -101,16 +101,15 @@ class DTENSOR_API DeviceMesh {
   DeviceMesh operator[](std::string_view name) const;
   DeviceMesh operator[](std::initializer_list<std::string_view> names) const;
   DeviceMesh slice(const std::vector<std::string>& names) const;
-  /// Returns the slice along dimension `dim` that contains this rank, also if
-  /// the dimensions have no names. Negative dims count from the end. Throws
+  /// Returns the slice along dimension `dim` that contains this rank. The
+  /// dimensions need no names. Negative dims count from the end. Throws
   /// IndexError if the mesh has no such dimension.
   DeviceMesh operator[](int64_t dim) const;
 
   /// Joins all dimensions into one, row-major, called `name` (default: the
   /// names joined by "_"). The result is cached: operator[] of this mesh, and
-  /// of the meshes that it was sliced from, finds it by that name. Throws
-  /// ValueError for a name in use.
-  /// Python: DeviceMesh._flatten.
+  /// of the meshes that it was sliced from, finds the result by that name.
+  /// Throws ValueError for a name in use. Python: DeviceMesh._flatten.
   DeviceMesh flatten(std::string name = "") const;
 
   /// Splits dimension `dim` into dimensions of these sizes, row-major, with

@@ -117,7 +117,7 @@ bool has_dimension(const MeshState& state, const std::string& name) {
   return std::ranges::find(state.names, name) != state.names.end();
 }
 
-// Throws if `name` is in use: a name identifies one mesh among a mesh and the
+// Throws if `name` is in use. A name identifies one mesh among a mesh and the
 // meshes that it was sliced from.
 void check_name_is_free(
     const std::vector<StatePtr>& members,

@@ -44,8 +44,8 @@ std::optional<FlattenedMesh> find_flattened(
     const MeshState& state,
     std::string_view name);
 
-/// Adds `mesh` to the flattened meshes of `state`, unless its name exists
-/// there.
+/// Adds `mesh` to the flattened meshes of `state`, unless `state` has a
+/// flattened mesh of this name.
 void remember_flattened(const MeshState& state, const FlattenedMesh& mesh);
 
 /// Returns the slice of `mesh` along `names`, some of them names of flattened

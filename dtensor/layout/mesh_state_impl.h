@@ -18,7 +18,7 @@
 namespace dtensor::detail {
 
 /// The process groups of a mesh, implemented by comm/group/mesh_groups.cpp.
-/// This layer only derives the groups of derived meshes from them.
+/// This layer only derives groups for derived meshes.
 class DTENSOR_API MeshGroups {
  public:
   virtual ~MeshGroups() = default;
@@ -29,9 +29,10 @@ class DTENSOR_API MeshGroups {
   /// the dimensions of `others`.
   virtual std::shared_ptr<MeshGroups> joined_with(
       const MeshGroups& others) const = 0;
-  /// Creates groups for `pure`, a mesh without groups that joins or splits the
-  /// dimensions of this mesh, of `shape`. Costs that this mesh was given carry
-  /// over. All ranks of `pure` must call it. `where` begins error messages.
+  /// Creates groups for `pure`, a mesh without groups of shape `shape`, that
+  /// joins or splits the dimensions of this mesh. The explicit costs of this
+  /// mesh carry over. All ranks of `pure` must call this function. `where`
+  /// begins error messages.
   virtual std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
       c10::ArrayRef<int64_t> shape,
@@ -73,8 +74,9 @@ struct MeshState {
 
 using StatePtr = std::shared_ptr<const MeshState>;
 
-/// Returns the state with these values, which must be consistent: the equal
-/// state that lives already, with its groups, or a new state.
+/// Returns the state with these values, which must be consistent. If an equal
+/// state already exists, returns that state, with its groups. Otherwise returns
+/// a new state.
 StatePtr make_state(
     c10::DeviceType device_type,
     std::vector<int64_t> shape,
@@ -98,7 +100,7 @@ struct MeshAccess {
 DTENSOR_API DeviceMesh
 with_groups(const DeviceMesh& pure, std::shared_ptr<MeshGroups> groups);
 
-/// Returns the process groups of a mesh; null for a pure value.
+/// Returns the process groups of a mesh; null for a pure mesh.
 inline const std::shared_ptr<MeshGroups>& mesh_groups(const DeviceMesh& mesh) {
   return MeshAccess::state(mesh).groups;
 }

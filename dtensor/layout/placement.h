@@ -160,12 +160,11 @@ DTENSOR_API Placement Shard(int64_t dim, int64_t unit);
 
 /// Splits dimension `dim` into `split_factor` blocks, splits each block into
 /// one shard per rank at multiples of `unit`, and gives rank r the r-th shard
-/// of every block, concatenated. Two situations need it: mesh dimensions that
-/// shard a tensor dimension from right to left, and a view that joins a sharded
-/// dimension to a dimension before it. Throws ValueError for a factor or a unit
-/// below 1.
-/// Python: torch.distributed.tensor.placement_types._StridedShard, which has no
-/// units.
+/// of every block, concatenated. Two situations need a StridedShard: mesh
+/// dimensions that shard a tensor dimension from right to left, and a view that
+/// joins a sharded dimension to a dimension before it. Throws ValueError for a
+/// factor or a unit below 1. Python:
+/// torch.distributed.tensor.placement_types._StridedShard, which has no units.
 DTENSOR_API Placement
 StridedShard(int64_t dim, int64_t split_factor, int64_t unit = 1);
 

@@ -100,7 +100,7 @@ SizeSet sizes_found(
   return sizes;
 }
 
-bool makes_same_parts(
+bool makes_same_shards(
     const SizeSet& sizes,
     int64_t parts,
     int64_t unit,
@@ -121,7 +121,7 @@ largest_unit(const SizeSet& found, const Placement& sharding, int64_t parts) {
   SizeSet sizes = piece_sizes(found, sharding);
   sizes.erase(0);
   const int64_t unit = sharding.unit();
-  if (makes_same_parts(sizes, parts, unit, 1)) {
+  if (makes_same_shards(sizes, parts, unit, 1)) {
     return 1;
   }
   if (sizes.size() > 1) {
@@ -130,7 +130,7 @@ largest_unit(const SizeSet& found, const Placement& sharding, int64_t parts) {
   const int64_t size = *sizes.begin();
   const int64_t step = chunk_step(size, parts, unit);
   const int64_t divisor = std::gcd(size, step);
-  return makes_same_parts(sizes, parts, unit, divisor) ? divisor : step;
+  return makes_same_shards(sizes, parts, unit, divisor) ? divisor : step;
 }
 
 } // namespace
@@ -277,8 +277,8 @@ Sizes contiguous_strides(SizesRef sizes) {
 
 Sizes dense_strides(SizesRef sizes, SizesRef like_strides) {
   TORCH_INTERNAL_ASSERT(sizes.size() == like_strides.size());
-  // This order is LibTorch's order for results: a stride of 0 is not compared
-  // with any other stride.
+  // This is LibTorch's order for results, in which a stride of 0 is not
+  // compared with any other stride.
   c10::SmallVector<size_t, 5> inner_to_outer(sizes.size());
   std::iota(inner_to_outer.rbegin(), inner_to_outer.rend(), size_t{0});
   for (size_t i = 1; i < inner_to_outer.size(); ++i) {

@@ -100,11 +100,12 @@ DTENSOR_API int64_t size_before_mesh_dim(
     SizesRef coordinate,
     int64_t mesh_dim);
 
-/// Strides of a row-major tensor.
+/// Returns the strides of a row-major tensor.
 DTENSOR_API Sizes contiguous_strides(SizesRef sizes);
 
-/// Strides of a dense tensor of `sizes` whose dimensions have the memory order
-/// of `like_strides`. Dimensions of equal stride are in row-major order.
+/// Returns the strides of a dense tensor of `sizes` whose dimensions have the
+/// memory order of `like_strides`. Dimensions of equal stride are in row-major
+/// order.
 DTENSOR_API Sizes dense_strides(SizesRef sizes, SizesRef like_strides);
 
 /// Returns the product of the sizes.

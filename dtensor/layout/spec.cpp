@@ -101,9 +101,9 @@ bool has_units(PlacementsRef placements) {
 }
 
 // Specs that this thread looked up recently, found without a lock. The cache
-// keeps them alive. Otherwise an operator with a result dropped before the next
-// call would get a spec with a new id each time, and miss every cache keyed by
-// ids.
+// keeps these specs alive. Otherwise an operator whose result is dropped before
+// the next call would get a spec with a new id each time, and miss every cache
+// keyed by ids.
 class RecentSpecs {
  public:
   static RecentSpecs& of_this_thread() {

@@ -11,8 +11,8 @@
 namespace dtensor {
 namespace {
 
-// Returns the inputs' placements on this mesh dimension that shard, but not as
-// Shard without units; with tensor dimension 0.
+// Returns the inputs' placements on this mesh dimension that shard in another
+// way than a Shard without unit. The tensor dimension is replaced by 0.
 Placements other_shardings(const OpCall& call, int64_t mesh_dim) {
   Placements shardings;
   for (const auto& input : call.inputs) {
@@ -51,8 +51,8 @@ bool may_replace_shards(const Strategy& s) {
   return chunks > 0 && chunks == count(&Placement::is_sharded);
 }
 
-// Returns true for a strategy of a rule that expects a vector, for an operand
-// of one element without dimensions.
+// Returns true for a strategy of a rule that expects a vector, if the operand
+// has one element and no dimensions.
 bool shards_0d_input(const OpCall& call, const Strategy& s) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (call.inputs[i].dim() == 0 && s.inputs[i].is_sharded()) {
@@ -69,8 +69,8 @@ Strategy replicated(const OpCall& call) {
   return s;
 }
 
-// Checks the number of layouts of a Strategy or MeshStrategy. Programs write
-// rules, too.
+// Checks the number of layouts of a Strategy or MeshStrategy, because programs
+// write rules, too.
 template <class AnyStrategy>
 void check_fits(const OpCall& call, const AnyStrategy& strategy) {
   DTENSOR_CHECK_VALUE(

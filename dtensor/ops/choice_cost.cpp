@@ -13,7 +13,7 @@ namespace dtensor::detail {
 namespace {
 
 // Modelled rates, in GB/s, at which a rank reads operands and writes results:
-// those of a core that streams from memory, and of a current GPU.
+// the rate of a core that streams from memory, and the rate of a current GPU.
 constexpr double kCpuGigabytesPerS = 20;
 constexpr double kGpuGigabytesPerS = 1000;
 
@@ -27,8 +27,9 @@ bool is_gradient(const OpCall& call, const OpInput& input) {
   return name.starts_with("grad");
 }
 
-// Returns the input that a gradient formula saved from the forward pass and
-// whose gradient may be result `o`: the first with its sizes.
+// Returns the input whose gradient may be result `o`. This is the first input
+// with the sizes of the result, which the gradient formula saved in the forward
+// pass.
 int exit_of(const OpCall& call, size_t o) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const auto& input = call.inputs[i];
@@ -86,8 +87,8 @@ uint64_t ChoiceCost::moving_dims(const MeshStrategy& first) const {
   return moving;
 }
 
-// Returns the elements of a local tensor, at least: mesh dimensions without a
-// placement may shard it.
+// Returns a lower bound for the elements of a local tensor, because mesh
+// dimensions without a placement may shard it.
 double ChoiceCost::local_elements(int64_t numel, const Placements& first)
     const {
   auto elements = static_cast<double>(numel);
@@ -133,9 +134,10 @@ Picoseconds ChoiceCost::redistribution_at_least(
   return least_times_[i].between(from, first).least();
 }
 
-// True if the operands keep the tensor whole on a mesh dimension: none is
-// sharded, and one beside partial operands is replicated.
-bool ChoiceCost::keeps_whole(const MeshStrategy& first, size_t mesh_dim) const {
+// True if the operands keep the tensor unsharded on a mesh dimension: none is
+// sharded, and an operand beside partial ones is replicated.
+bool ChoiceCost::keeps_unsharded(const MeshStrategy& first, size_t mesh_dim)
+    const {
   bool replicated = false;
   for (size_t i = 0; i < call_.inputs.size(); ++i) {
     const auto& from = call_.inputs[i].spec->placements()[mesh_dim];
@@ -144,9 +146,10 @@ bool ChoiceCost::keeps_whole(const MeshStrategy& first, size_t mesh_dim) const {
   return replicated && !has_sharded_input(mesh_dim);
 }
 
-// A gradient ends in the layout of the tensor whose gradient it is. Any use of
-// a partial result needs at least a reduce_scatter, and a result that is
-// sharded although the operands are replicated an all_gather.
+// Returns the next collective of result `o`. A gradient ends in the layout of
+// the tensor whose gradient it is. Any use of a partial result needs at least a
+// reduce_scatter. A result that is sharded although the operands are replicated
+// needs an all_gather.
 std::optional<CollectiveKind> ChoiceCost::next_collective(
     size_t o,
     const MeshStrategy& first,
@@ -166,7 +169,7 @@ std::optional<CollectiveKind> ChoiceCost::next_collective(
                         : std::optional(CollectiveKind::kAllToAll);
   }
   const bool gathers =
-      now.is_sharded() && (exit != nullptr || keeps_whole(first, mesh_dim));
+      now.is_sharded() && (exit != nullptr || keeps_unsharded(first, mesh_dim));
   return gathers ? std::optional(CollectiveKind::kAllGather) : std::nullopt;
 }
 
@@ -206,19 +209,19 @@ Picoseconds ChoiceCost::use_of_result(
   return time;
 }
 
-// Returns the time in which a rank computes what other ranks compute too,
-// because a strategy replicates inputs that were sharded. Where none was, the
-// program keeps the tensors whole, and partial gradients become replicated.
+// Returns the time of computations that other ranks repeat, because a strategy
+// replicates inputs that were sharded. If no input was sharded, the program
+// keeps the tensors unsharded, and partial gradients become replicated.
 Picoseconds ChoiceCost::duplicated(const MeshStrategy& first, uint64_t moving)
     const {
   int64_t copies = 1;
-  const auto is_whole = [](const std::vector<Placements>& all, size_t m) {
+  const auto are_unsharded = [](const std::vector<Placements>& all, size_t m) {
     return std::ranges::all_of(
         all, [m](const Placements& p) { return p[m].is_replicate(); });
   };
   for (size_t m = 0; m < first.inputs[0].size(); ++m) {
     if ((moving & mesh_dim_bit(m)) != 0 && has_sharded_input(m) &&
-        is_whole(first.inputs, m) && is_whole(first.outputs, m)) {
+        are_unsharded(first.inputs, m) && are_unsharded(first.outputs, m)) {
       copies *= shape_[m];
     }
   }

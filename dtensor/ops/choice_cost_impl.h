@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The modelled time of a combination of strategies, one per mesh dimension, by
-// which propagate() chooses. It is the sum of
+// The modelled time of a combination of strategies, one per mesh dimension.
+// propagate() compares these times. A time is the sum of
 //
 //   redistribution  the times of the inputs' plans (redistribute_cost)
-//   use of results  the collective that a result will need before it is of use
-//   duplicated work the time in which ranks compute what others compute too
+//   use of results  the collective that a result will need before its use
+//   duplicated work the time of computations that other ranks repeat
 //
 // The last two count only mesh dimensions on which a strategy moves an input: a
-// strategy that computes from the inputs where they lie keeps the layouts that
-// the program chose. docs/concepts/operators.md gives the details.
+// strategy that moves no input keeps the layouts that the program chose.
+// docs/concepts/operators.md gives the details.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -35,12 +35,13 @@ class ChoiceCost {
  public:
   explicit ChoiceCost(const OpCall& call);
 
-  /// Returns a lower bound of the times of all combinations that begin with
+  /// Returns a lower bound for the times of all combinations that begin with
   /// these placements on the first mesh dimensions.
   Picoseconds at_least(const MeshStrategy& first) const;
 
-  /// Returns the time of a combination, or a lower bound of it above `limit`.
-  /// Throws if a placement does not fit its input.
+  /// Returns the time of a combination. If the time is above `limit`, may
+  /// return a lower bound of it that is above `limit` instead. Throws if a
+  /// placement does not fit its input.
   Picoseconds of(const MeshStrategy& chosen, Picoseconds limit = kNever - 1)
       const;
 
@@ -53,7 +54,7 @@ class ChoiceCost {
   bool has_sharded_input(size_t mesh_dim) const {
     return (sharded_ & mesh_dim_bit(mesh_dim)) != 0;
   }
-  bool keeps_whole(const MeshStrategy& first, size_t mesh_dim) const;
+  bool keeps_unsharded(const MeshStrategy& first, size_t mesh_dim) const;
   Picoseconds redistribution(size_t i, const Placements& to) const;
   Picoseconds redistribution_at_least(size_t i, const Placements& first) const;
   Picoseconds
@@ -71,8 +72,8 @@ class ChoiceCost {
   MeshDims shape_;
   std::vector<LeastTime> least_times_; // of the inputs
   uint64_t sharded_ = 0; // mesh dimensions on which an input is sharded
-  // For each result of a gradient formula, the input whose gradient it is; -1
-  // if that is not known.
+  // For each result of a gradient formula, the input whose gradient this result
+  // is; -1 if unknown.
   c10::SmallVector<int, 4> exits_;
   // Known times of redistributions of each input.
   mutable std::vector<std::vector<std::pair<Placements, Picoseconds>>> known_;

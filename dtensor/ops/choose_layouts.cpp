@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Branch and bound over the combinations of strategies. A branch fixes the
-// strategies of the first mesh dimensions. Its bound is the least cost of every
-// combination that begins with them.
+// strategies of the first mesh dimensions. The bound of a branch is a lower
+// bound for the cost of every combination that begins with these strategies.
 #include <dtensor/ops/combinations_impl.h>
 
 #include <algorithm>
@@ -117,7 +117,7 @@ class CombinationSearch {
   int compared_ = 0;
 };
 
-// Makes the strategies of the next mesh dimension options of a choice.
+// Turns the strategies of the next mesh dimension into options of a choice.
 Choice as_choice(std::vector<Combinations::Option> options) {
   Choice choice;
   for (auto& option : options) {

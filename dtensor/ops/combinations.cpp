@@ -9,14 +9,15 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns false for a placement of a wrong rule, which Spec refuses if chosen.
+// Returns false for a placement of a wrong rule. Spec refuses such a placement
+// if it is chosen.
 bool shards_dim_of(SizesRef sizes, const Placement& placement) {
   return placement.is_sharded() && placement.dim() >= 0 &&
       placement.dim() < static_cast<int64_t>(sizes.size());
 }
 
-// Returns `placement` as a spec of these sizes stores it if the earlier mesh
-// dimensions have the placements `before`: with the largest unit.
+// Returns `placement` as a spec of these sizes stores it, with the largest
+// unit, if the earlier mesh dimensions have the placements `before`.
 Placement as_stored(
     const OpCall& call,
     SizesRef sizes,
@@ -95,9 +96,13 @@ bool is_unreachable(const OpCall& call, const Strategy& s, int64_t mesh_dim) {
 }
 
 // Returns true if all inputs are replicated on a mesh dimension, and the
-// strategy changes one. Slicing them may save bytes on other mesh dimensions,
-// but the program keeps its tensors whole on this one.
-bool shards_whole(const OpCall& call, const Strategy& s, int64_t mesh_dim) {
+// strategy changes an input there. Slicing inputs may save bytes on other mesh
+// dimensions, but the program keeps its tensors unsharded on this mesh
+// dimension.
+bool shards_replicated(
+    const OpCall& call,
+    const Strategy& s,
+    int64_t mesh_dim) {
   bool changes = false;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].placement(mesh_dim).is_replicate()) {
@@ -108,10 +113,10 @@ bool shards_whole(const OpCall& call, const Strategy& s, int64_t mesh_dim) {
   return changes;
 }
 
-// Returns true if mesh dimension `m` newly shards the input and the sharding of
-// its tensor dimension by the layout leaves ranks empty. Such a sharding is
-// only chosen if nothing else is possible (as for an in-place operator whose
-// self already has it).
+// Returns true if mesh dimension `m` newly shards the input, and ranks then are
+// empty because the layout shards this tensor dimension too often. Such a
+// sharding is only chosen if nothing else is possible (for example for an
+// in-place operator whose self already has this sharding).
 bool leaves_ranks_empty(
     const OpInput& input,
     const Placements& layout,
@@ -131,8 +136,9 @@ bool leaves_ranks_empty(
       (parts - 1) * to.unit();
 }
 
-// Updates a planned input for the next mesh dimensions: they see the placement
-// `to`, and that they cannot keep another reduction beside it.
+// Updates a planned input for the next mesh dimensions. These then take into
+// account the placement `to`, and that the input cannot keep another reduction
+// beside it.
 void plan(
     OpInput& input,
     int64_t mesh_dim,
@@ -172,8 +178,9 @@ std::vector<Combinations::Option> Combinations::options() const {
         ? Feasibility::kChangesWritten
         : mixes_reductions(chosen_, strategy) ? Feasibility::kMixesReductions
         : is_unreachable(call_, strategy, mesh_dim) ? Feasibility::kUnreachable
-        : shards_whole(call_, strategy, mesh_dim)   ? Feasibility::kShardsWhole
-                                                    : Feasibility::kPossible;
+        : shards_replicated(call_, strategy, mesh_dim)
+        ? Feasibility::kShardsReplicated
+        : Feasibility::kPossible;
     options.push_back({std::move(strategy), feasibility});
   }
   return options;

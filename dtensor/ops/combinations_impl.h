@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Combinations of strategies, one per mesh dimension, made step by step.
+// Combinations of strategies, one per mesh dimension, built one mesh dimension
+// at a time.
 #pragma once
 
 #include <dtensor/ops/choice_cost_impl.h>
@@ -9,7 +10,7 @@
 
 namespace dtensor::detail {
 
-/// The order of combinations. The first in it is chosen.
+/// The order of combinations. The first combination in this order is chosen.
 struct Rank {
   /// Inputs and mesh dimensions that newly shard fewer elements than ranks.
   int last_resorts = 0;
@@ -26,7 +27,7 @@ struct Rank {
 };
 
 /// The combinations of a call. Holds the strategies of the first mesh
-/// dimensions, and lists those of the next.
+/// dimensions, and lists the options for the next mesh dimension.
 class Combinations {
  public:
   /// A strategy of the next mesh dimension. The feasibility is never
@@ -54,7 +55,7 @@ class Combinations {
   /// candidates().
   std::vector<Option> options() const;
 
-  /// Add a strategy of the next mesh dimension, and remove the last one.
+  /// Add a strategy of the next mesh dimension, and remove the last strategy.
   void add(const Strategy& strategy);
   void remove();
 
@@ -84,7 +85,7 @@ struct ChosenLayouts {
 /// Returns the first combination in the order of Rank; empty if none is
 /// feasible. `failed` then receives a mesh dimension without a feasible
 /// strategy. The search is exact on meshes of up to three dimensions. On larger
-/// meshes it stops after a number of combinations.
+/// meshes, the search stops after a number of combinations.
 std::optional<ChosenLayouts> choose_layouts(
     const OpCall& call,
     const OpRule& rule,
@@ -92,14 +93,14 @@ std::optional<ChosenLayouts> choose_layouts(
     int64_t& failed);
 
 /// Returns the strategies of each mesh dimension, with their costs if the other
-/// mesh dimensions keep the chosen ones.
+/// mesh dimensions keep their chosen strategies.
 std::vector<Choice> list_choices(
     const OpCall& call,
     const OpRule& rule,
     const Constraints& constraints,
     const ChosenLayouts& chosen);
 
-/// Returns the strategies of a mesh dimension none of which is feasible.
+/// Returns the strategies of a mesh dimension without a feasible strategy.
 Choice list_infeasible(
     const OpCall& call,
     const OpRule& rule,

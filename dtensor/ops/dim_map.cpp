@@ -9,8 +9,8 @@ namespace dtensor {
 namespace {
 
 // Position of a dimension, or of each block of a StridedShard, in row-major
-// order: `outer` rows of `size` elements, each `inner` wide. Sharding it at
-// multiples of `unit` gives a rank the same range of each row.
+// order: `outer` rows of `size` elements, each `inner` wide. Sharding the
+// dimension at multiples of `unit` gives a rank the same range of each row.
 struct Rows {
   int64_t outer = 1;
   int64_t size = 1;
@@ -25,8 +25,8 @@ Rows rows_of(SizesRef sizes, int64_t dim) {
 }
 
 // Returns the rows that `sharding` shards. Empty if the blocks of a
-// StridedShard differ in length, since the ranges in the last block then differ
-// from the others.
+// StridedShard differ in length, because the range in the last block then
+// differs from the other ranges.
 std::optional<Rows> sharded_rows(SizesRef sizes, const Placement& sharding) {
   auto rows = rows_of(sizes, sharding.dim());
   rows.unit = sharding.unit();
@@ -50,8 +50,9 @@ bool same_part(const Rows& a, const Rows& b, int64_t parts, int64_t index) {
   if (none || all) {
     return none ? in_b.size() == 0 : in_b.size() == b.size;
   }
-  // Each row contributes one interval, and no two are adjacent. So the shards
-  // are equal if the number of rows and the bounds of the intervals are.
+  // Each row contributes one interval, and no two intervals are adjacent. The
+  // shards are therefore equal if the number of rows and the bounds of the
+  // intervals are equal.
   return a.outer == b.outer && in_a.begin * a.inner == in_b.begin * b.inner &&
       in_a.end * a.inner == in_b.end * b.inner;
 }
@@ -65,7 +66,7 @@ struct LocalShapes {
   friend bool operator==(const LocalShapes&, const LocalShapes&) = default;
 };
 
-bool same_cut(
+bool shards_alike(
     const LocalShapes& local,
     const Placement& from,
     const Placement& to,
@@ -90,7 +91,7 @@ bool same_cut(
   return true;
 }
 
-Sizes cut_sizes(
+Sizes sharded_sizes(
     Sizes sizes,
     const Placement& placement,
     int64_t parts,
@@ -124,8 +125,8 @@ units_in(int64_t inner, const Rows& rows, int64_t parts) {
 }
 
 // Returns the placements on dimension d that may shard it along the rows
-// `sharding`: Shard if d has the same number of rows, StridedShard if
-// each of its rows holds several of them.
+// `sharding`: Shard if d has the same number of rows, StridedShard if each row
+// of d holds several rows of `sharding`.
 Placements
 shardings_of(const Rows& rows, const Rows& sharding, int64_t d, int64_t parts) {
   const auto pieces = rows.outer > 0 ? sharding.outer / rows.outer : 0;
@@ -143,7 +144,7 @@ shardings_of(const Rows& rows, const Rows& sharding, int64_t d, int64_t parts) {
 // Returns the candidates for the placement of `from` in the sizes `to`, the
 // most likely first: the same placement on a dimension with the same rows, then
 // Shard and StridedShard along these rows, then Shard on any dimension. The
-// last is correct on ranks that hold everything or nothing.
+// last candidate is correct on ranks that hold all elements or none.
 Placements
 names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
   Placements names;
@@ -182,10 +183,10 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
 using ShapeSet = std::vector<LocalShapes>;
 
 std::optional<Placement>
-kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
+kept_sharding(const ShapeSet& shapes, const Placement& from, int64_t parts) {
   for (const auto& name : names_in(shapes.front(), from, parts)) {
     if (std::ranges::all_of(shapes, [&](const auto& local) {
-          return same_cut(local, from, name, parts);
+          return shards_alike(local, from, name, parts);
         })) {
       return name;
     }
@@ -193,9 +194,9 @@ kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
   return std::nullopt;
 }
 
-// Returns the distinct local shapes after sharding. There are few, however many
-// ranks there are.
-ShapeSet cut_all(
+// Returns the distinct local shapes after sharding. Their number is small for
+// any number of ranks.
+ShapeSet shard_all(
     const ShapeSet& shapes,
     const Placement& from,
     const Placement& to,
@@ -204,8 +205,8 @@ ShapeSet cut_all(
   for (const auto& local : shapes) {
     for (int64_t index = 0; index < parts; ++index) {
       LocalShapes part{
-          cut_sizes(local.from, from, parts, index),
-          cut_sizes(local.to, to, parts, index)};
+          sharded_sizes(local.from, from, parts, index),
+          sharded_sizes(local.to, to, parts, index)};
       if (std::ranges::find(after, part) == after.end()) {
         after.push_back(std::move(part));
       }
@@ -217,7 +218,7 @@ ShapeSet cut_all(
 } // namespace
 
 // Decides one mesh dimension after the other. Each candidate is tested on every
-// distinct pair of local shapes that the earlier mesh dimensions leave: ranks
+// distinct pair of local shapes that the earlier mesh dimensions leave. Ranks
 // with equal local shapes shard them equally, so few pairs represent all ranks.
 ViewLayout view_layout(
     SizesRef from,
@@ -234,13 +235,13 @@ ViewLayout view_layout(
       layout.outputs.push_back(placement);
       continue;
     }
-    const auto kept = kept_cut(shapes, placement, mesh_shape[m]);
+    const auto kept = kept_sharding(shapes, placement, mesh_shape[m]);
     if (kept) {
-      shapes = cut_all(shapes, placement, *kept, mesh_shape[m]);
+      shapes = shard_all(shapes, placement, *kept, mesh_shape[m]);
     } else if (layout.lost_mesh_dim < 0 && mesh_shape[m] > 1) {
       layout.lost_mesh_dim = static_cast<int64_t>(m);
     }
-    // A mesh dimension of one rank holds everything, so the input needs no
+    // A mesh dimension of one rank has all elements, so the input needs no
     // change.
     const bool keeps_input = kept || mesh_shape[m] == 1;
     layout.inputs.push_back(keeps_input ? placement : Replicate());

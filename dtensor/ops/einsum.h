@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Strategies of an einsum equation, whose letters are the dimensions of inputs
-// and output.
+// Strategies of an einsum equation. The letters of an equation are the
+// dimensions of inputs and output.
 //
 //   einsum_strategies("mk,kn->mn")
 //   // m: S(0) R -> S(0)    k: S(1) S(0) -> P(sum)    n: R S(1) -> S(1)

@@ -39,8 +39,8 @@ struct ExplicitRedistributionOptions {
 /// operator that are not redistributions (loss_parallel, norms, batch
 /// statistics). Contexts of a rank nest, and the innermost applies. A context
 /// applies on every thread that works for the rank, so a backward pass inside a
-/// context is checked, too. A context costs nothing where nothing is
-/// redistributed.
+/// context is checked, too. A context adds no cost to operators without
+/// redistributions.
 ///
 /// Python: torch.distributed.tensor._utils.ExplicitRedistributionContext.
 class DTENSOR_API ExplicitRedistributionContext {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Families of the built-in rules. Each is listed here, and one source defines
-// its function as
+// Families of the built-in rules. This file lists all families. For each
+// family, a source defines a function as
 //
 //   DTENSOR_RULES(matmul) {
 //     rules.einsum("mm", "mk,kn->mn");
@@ -74,8 +74,8 @@ DTENSOR_FAMILIES(DTENSOR_DECLARE_FAMILY)
 
 namespace detail {
 
-/// Returns RuleRegistry::global() for changes; it starts with the built-in
-/// rules.
+/// Returns RuleRegistry::global(), which starts with the built-in rules, for
+/// changes.
 RuleRegistry& registered_rules();
 
 } // namespace detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Global shapes of results, from running the operator on meta tensors of the
-// global shapes.
+// Global shapes of results, found by running the operator on meta tensors of
+// the global shapes.
 #include <dtensor/ops/propagate_impl.h>
 
 #include <ATen/ops/empty_strided.h>
@@ -14,8 +14,9 @@ namespace dtensor::detail {
 namespace {
 
 // Returns a tensor of the operand's global shape that has no data. A wrapped
-// number stays on the CPU, as LibTorch passes wrapped numbers to kernels of
-// every device. PyTorch's Meta kernels written in Python accept no other.
+// number stays on the CPU, because LibTorch passes wrapped numbers to kernels
+// of every device. PyTorch's Meta kernels written in Python accept wrapped
+// numbers on the CPU only.
 at::Tensor without_data(const at::Tensor& operand, const Spec& spec) {
   const bool wrapped = operand.unsafeGetTensorImpl()->is_wrapped_number();
   auto result = at::empty_strided(
@@ -60,7 +61,8 @@ std::vector<OutputMeta> collect(
   return outputs;
 }
 
-// Replaces device arguments, with which the call would run on a real device.
+// Replaces device arguments, because the call would run on a real device
+// otherwise.
 void replace_devices(torch::jit::Stack& stack) {
   for (auto& value : stack) {
     if (value.isDevice()) {
@@ -70,8 +72,7 @@ void replace_devices(torch::jit::Stack& stack) {
 }
 
 // Returns true if there is no Meta kernel for a call. A kernel written in
-// Python raises Python's exception of that name, whose text begins with the
-// name.
+// Python raises Python's NotImplementedError, whose text begins with this name.
 bool is_not_implemented(const std::exception& error) {
   return dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr ||
       (dynamic_cast<const c10::Error*>(&error) == nullptr &&
@@ -87,7 +88,7 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
     auto outputs = info.rule->meta(call);
     if (!outputs.empty()) {
       return outputs;
-    } // the rule's meta function knows only some calls
+    } // the rule's meta function supports only some calls
   }
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // on_missing_rule: runs operators without a sharding rule on replicated
-// operands. Without it, they throw.
+// operands. Without this scope, such operators throw.
 //
 //   const auto scope = on_missing_rule(Replicate());
 //   auto t = at::trace(x);                  // x S(0): gathered, with a warning

@@ -68,8 +68,9 @@ class DTENSOR_API OpCall {
   /// True if a gradient formula makes the call. A rule that depends on this
   /// value sets OpRule::used_in_backward.
   bool in_backward = false;
-  /// True if that formula carries a gradient through a write to a view. A rule
-  /// that depends on this value sets OpRule::depends_on_view_gradients.
+  /// True if this gradient formula carries a gradient through a write to a
+  /// view. A rule that depends on this value sets
+  /// OpRule::depends_on_view_gradients.
   bool in_view_backward = false;
 
   /// Returns the position of argument `name` in the schema.
@@ -96,7 +97,8 @@ class DTENSOR_API OpCall {
   bool bool_arg(std::string_view name) const {
     return arg(name).toBool();
   }
-  /// Returns a list of ints, empty for None. An int becomes a list of one.
+  /// Returns a list of ints, empty for None. An int becomes a list with one
+  /// element.
   std::vector<int64_t> ints_arg(std::string_view name) const;
   /// Returns dimension argument `name` of a tensor of `ndim` dimensions,
   /// wrapped to [0, ndim).

@@ -3,13 +3,13 @@
 // dimension of a call. The choices give the decision, which holds the layouts
 // of inputs and outputs.
 //
-// Among all combinations of strategies the one of least modelled time is
-// chosen: the redistribution of the inputs, the collective that a result will
-// need, and duplicated work. Mesh dimensions on which all inputs are replicated
-// keep them so. Ties go to the combination that changes the fewest
-// placements of inputs, then to the one that shards the results on most mesh
-// dimensions, then to the first in the lists. docs/concepts/operators.md
-// describes the cost.
+// The chosen combination of strategies has the least modelled time: the time of
+// redistributing the inputs, of the collective that a result will need, and of
+// duplicated work. Mesh dimensions on which all inputs are replicated keep them
+// replicated. Among combinations of equal time, the one that changes the fewest
+// placements of inputs is chosen. Further ties go to the combination that
+// shards the results on most mesh dimensions, then to the first in the lists.
+// docs/concepts/operators.md describes the cost.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -29,25 +29,25 @@ struct Constraints {
 /// Feasibility of a strategy on a mesh dimension.
 enum class Feasibility : uint8_t {
   kPossible,
-  kLastResort,      // newly shards a dimension with fewer elements than ranks:
-                    // taken only if nothing else is possible
-  kUnreachable,     // an input would change from one reduction to another
-  kChangesWritten,  // the tensor written in place would get another layout
-  kMixesReductions, // a layout would have two reductions
-  kShardsWhole,     // all inputs are replicated on this mesh dimension, and one
-                    // would not stay so
+  kLastResort,       // newly shards a dimension with fewer elements than ranks:
+                     // taken only if nothing else is possible
+  kUnreachable,      // an input would change from one reduction to another
+  kChangesWritten,   // the tensor written in place would get another layout
+  kMixesReductions,  // a layout would have two reductions
+  kShardsReplicated, // all inputs are replicated on this mesh dimension, and
+                     // one would not stay so
 };
 
 /// A strategy of one mesh dimension with its cost.
 struct ScoredStrategy {
   Strategy strategy;
   Feasibility feasibility = Feasibility::kPossible;
-  /// Modelled time of the call if the other mesh dimensions keep the strategies
-  /// that were chosen: what the choice compares. Infinite if impossible.
+  /// Modelled time of the call if the other mesh dimensions keep their chosen
+  /// strategies. The choice compares these times. Infinite if impossible.
   double microseconds = 0;
   int changes = 0;     // inputs that get another placement
   int not_sharded = 0; // results that are not sharded
-  /// Returns true if the strategy is feasible.
+  /// True if the strategy is feasible.
   bool may_be_taken() const {
     return feasibility <= Feasibility::kLastResort;
   }

@@ -17,7 +17,7 @@ namespace dtensor::detail {
 MeshStrategy mesh_candidate(const OpCall& call, const OpRule& rule);
 
 /// Returns the global shapes of the results by running the operator on meta
-/// tensors. Empty if it has no meta kernel.
+/// tensors. Empty if the operator has no meta kernel.
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call);

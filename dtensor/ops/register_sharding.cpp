@@ -25,7 +25,7 @@ c10::OperatorHandle find_operator(std::string_view name) {
   return *op;
 }
 
-// Returns op_.overload if it follows the rule of op.overload.
+// Returns op_.overload if its rule follows from the rule of op.overload.
 std::optional<c10::OperatorHandle> in_place_form(
     const c10::OperatorHandle& op) {
   auto name = op.operator_name();
@@ -52,7 +52,7 @@ void register_sharding(std::string_view name, OpRule rule) {
       kRegisterSharding,
       name);
   const auto* known = RuleRegistry::global().find(op.operator_name());
-  // Keeps the parts of the old rule that do not depend on layouts.
+  // Keeps the fields of the old rule that do not depend on layouts.
   if (!rule.meta && known != nullptr) {
     rule.meta = known->meta;
   }

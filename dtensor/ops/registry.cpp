@@ -54,7 +54,7 @@ const RuleRegistry& RuleRegistry::global() {
   return detail::registered_rules();
 }
 
-// The parameter is moved from below, which clang-tidy 14 misses.
+// The parameter is moved from below, which clang-tidy 14 does not detect.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
   const auto op = parse_operator_name(name);

@@ -45,8 +45,7 @@ class DTENSOR_API RuleRegistry {
   /// Keeps the operator's composite kernel, which decomposes it into operators
   /// with rules.
   void keep_composite(std::string_view name);
-  /// Sets the traits of an operator without a rule of its own, such as an
-  /// in-place form.
+  /// Sets the traits of an operator without a rule, such as an in-place form.
   void traits(std::string_view name, const OpTraits& traits);
 
   /// Returns the rule of an operator; null if it has none.
@@ -54,7 +53,7 @@ class DTENSOR_API RuleRegistry {
   /// Returns true if keep_composite() was called for the operator.
   bool keeps_composite(const c10::OperatorName& name) const;
   /// Returns the traits set by traits(), or those of the operator's rule; null
-  /// if there are neither.
+  /// if both are missing.
   const OpTraits* find_traits(const c10::OperatorName& name) const;
   /// Returns the names of all operators with their own rule, sorted.
   std::vector<std::string> names() const;

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// Returns the layouts that an input of `ndim` dimensions may have.
+// Returns all layouts of an input of `ndim` dimensions to try.
 std::vector<Placement> layouts_of(int64_t ndim) {
   std::vector<Placement> layouts;
   for (int64_t d = 0; d < ndim; ++d) {
@@ -25,7 +25,7 @@ std::vector<Placement> layouts_of(int64_t ndim) {
   return layouts;
 }
 
-// Returns the call with the inputs in those layouts.
+// Returns the call with the inputs in the given layouts.
 OpCall with_layouts(const OpCall& call, const Placements& layouts) {
   auto changed = call;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -48,13 +48,13 @@ void add_all(Strategies& all, const OpCall& call, const OpRule& rule) {
       add(all, std::move(strategy));
     }
   } catch (const c10::Error&) {
-    // The rule rejects that layout.
+    // The rule rejects this layout.
   }
 }
 
-// Collects the strategies of a rule. Rules may list them depending on the
-// layouts of inputs, so every layout is tried on each input, and partial
-// layouts on all inputs together.
+// Collects the strategies of a rule. A rule may list different strategies
+// depending on the layouts of inputs. Therefore every layout is tried on each
+// input, and partial layouts on all inputs together.
 Strategies strategies_of(const OpCall& call, const OpRule& rule) {
   const Placements all_replicated(call.inputs.size(), Replicate());
   Strategies all;
@@ -70,13 +70,13 @@ Strategies strategies_of(const OpCall& call, const OpRule& rule) {
     const Placements partial(call.inputs.size(), Partial(op));
     add_all(all, with_layouts(call, partial), rule);
   }
-  const Strategy nothing_cut{
+  const Strategy replicated_strategy{
       Placements(call.outputs.size(), Replicate()), all_replicated};
-  std::erase(all, nothing_cut);
+  std::erase(all, replicated_strategy);
   return all;
 }
 
-// Returns the layouts of its input that a view keeps.
+// Returns the layouts that a view keeps from its input to its output.
 Strategies kept_layouts(const OpCall& call, const OpRule& rule) {
   Strategies all;
   for (const auto& layout : layouts_of(call.inputs[0].dim())) {
@@ -88,7 +88,7 @@ Strategies kept_layouts(const OpCall& call, const OpRule& rule) {
         add(all, {{chosen.outputs[0][0]}, {layout}});
       }
     } catch (const c10::Error&) {
-      // The rule rejects that layout.
+      // The rule rejects this layout.
     }
   }
   return all;

@@ -23,7 +23,7 @@ namespace dtensor {
 DTENSOR_API std::string to_string(const Strategy& strategy);
 
 /// Returns all strategies of the first mesh dimension for this call, collected
-/// over all input layouts that a rule might inspect. `call.outputs` holds the
+/// over all input layouts that affect the strategies. `call.outputs` holds the
 /// shapes of the results. Empty for a rule with a kernel, which has no
 /// strategies.
 DTENSOR_API Strategies all_strategies(const OpCall& call, const OpRule& rule);

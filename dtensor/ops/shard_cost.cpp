@@ -32,7 +32,7 @@ double local_elements(const Spec& spec) {
   return elements;
 }
 
-// Returns the number of local elements that one result reduces.
+// Returns the number of local elements that are reduced to one result.
 double local_row_size(const Spec& spec, const std::vector<int64_t>& dims) {
   double size = 1;
   for (const auto dim : dims) {
@@ -71,8 +71,8 @@ struct CollectiveTimes {
   }
 };
 
-// Returns the time in which the shards of the reduced dimensions are gathered,
-// or moved to another dimension and back.
+// Returns the time to gather the shards of the reduced dimensions, or to move
+// them to another dimension and back.
 int64_t time_to_move(
     const OpCall& call,
     int64_t mesh_dim,

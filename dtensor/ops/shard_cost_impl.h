@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels that combine statistics of shards: whether they take less time than
-// moving the shards. Their own communication is no part of the cost of a
-// strategy, so rules list such a strategy only where it pays.
+// Costs of kernels that combine statistics of shards, compared with the cost of
+// moving the shards. The cost of a strategy does not include the communication
+// of such a kernel, so rules list the strategy only where the kernel takes less
+// time.
 #pragma once
 
 #include <dtensor/layout/cost.h>
@@ -18,7 +19,7 @@ int64_t largest_shard_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 /// Returns true if ranks have different shards of dimension `dim`.
 bool shares_dim(const Spec& spec, int64_t dim);
 
-/// Collectives by which ranks combine statistics of their shards.
+/// Collectives with which ranks combine statistics of their shards.
 struct StatisticsExchange {
   CollectiveKind kind; // all_reduce or all_gather
   int64_t count;       // one after the other

@@ -33,8 +33,8 @@ struct Strategy {
 using Strategies = std::vector<Strategy>;
 
 /// A choice for the whole mesh: the layout that each input must have, and the
-/// layout that each output gets. View rules return one, since their mesh
-/// dimensions depend on each other.
+/// layout that each output gets. View rules return a MeshStrategy, since their
+/// mesh dimensions depend on each other.
 struct MeshStrategy {
   std::vector<Placements> outputs;
   std::vector<Placements> inputs;
@@ -96,10 +96,11 @@ using LocalKernel = std::function<
 /// Runs below autograd, or above it for a composite operator or a region.
 using DTensorKernel =
     std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
-/// Returns true for the arguments of some calls, in schema order.
+/// Returns true for the calls that a kernel computes; gets their arguments in
+/// schema order.
 using CallTest = std::function<bool(c10::ArrayRef<c10::IValue>)>;
 
-/// Everything that dispatch needs to know about an operator.
+/// Properties of an operator that dispatch needs.
 struct OpRule {
   DimRule dim_rule;
   MeshRule mesh_rule; // instead of dim_rule

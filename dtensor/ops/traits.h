@@ -35,10 +35,10 @@ struct BoundaryRole {
 /// Properties of an operator; most operators have none.
 struct OpTraits {
   /// Argument that holds the shape of the first result. The local call gets the
-  /// local shape instead.
+  /// local shape in this argument.
   std::string_view size_arg = "";
   /// True if LibTorch's gradient formula consists of matrix products. A call on
-  /// matrices that needs no communication uses that formula, which takes fewer
+  /// matrices without communication uses that formula, because it takes fewer
   /// autograd nodes than a region (OpRule::region).
   bool product = false;
   /// True if LibTorch's gradient formula consists of other operators with
@@ -56,11 +56,11 @@ struct OpTraits {
   /// provided that they are equal on all ranks. LibTorch's own functions make
   /// such calls.
   bool accepts_plain_source = false;
-  /// True if the boundary of a parameter also applies to the result of this
-  /// operator on the parameter, which stands for it.
+  /// True if the result stands for the parameter that the operator is applied
+  /// to. A boundary of the parameter then also applies to the result.
   bool keeps_boundary = false;
-  /// True if the result is some rows of the parameter: a boundary that applies
-  /// to rows also applies to the result.
+  /// True if the result is some rows of the parameter. A boundary that applies
+  /// to rows then also applies to the result.
   bool boundary_follows_rows = false;
   /// True if the operator may add a module's bias to a plain local output.
   bool adds_bias = false;

@@ -28,15 +28,15 @@ struct AttentionOptions {
 /// weights are S(0, u=D), bias_k and bias_v are S(2, u=D), and out_proj is
 /// sharded as by RowwiseParallel. The forward pass takes one all-reduce, the
 /// backward pass one for each distinct tensor among query, key and value.
-/// Attention weights, if requested, are a DTensor: P(sum) if averaged over the
-/// heads, else S(1).
+/// Attention weights, if requested, are a DTensor in P(sum) if averaged over
+/// the heads, else in S(1).
 ///
 /// Plain queries, keys and values must be full tensors, since the module reads
 /// their sizes; sharded ones must be DTensors. Masks, and the zeros that
 /// add_zero_attn appends, are plain tensors that the module combines with
-/// DTensors: call it in an implicit_replication() scope.
-/// Throws NotImplementedError for any other module. Python has no such style;
-/// PyTorch 2.0 replaced the module with TensorParallelMultiheadAttention.
+/// DTensors: call it in an implicit_replication() scope. Throws
+/// NotImplementedError for any other module. Python has no such style; PyTorch
+/// 2.0 replaced the module with TensorParallelMultiheadAttention.
 class DTENSOR_API AttentionParallel : public ParallelStyle {
  public:
   explicit AttentionParallel(AttentionOptions options = {})

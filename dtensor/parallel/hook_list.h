@@ -52,9 +52,9 @@ void collect_tensors(
       [&](auto&... item) { (collect_tensors(found, item), ...); }, items);
 }
 
-/// Type that holds an argument while hooks run: a copy, so that hooks never
-/// change the caller's tensors, except for non-const references, which forward
-/// may write to.
+/// Type that holds an argument while hooks run. A copy, so that hooks never
+/// change the caller's tensors. A non-const reference stays a reference,
+/// because forward may write to the argument.
 template <class Arg>
 using HeldArg = std::conditional_t<
     std::is_lvalue_reference_v<Arg> &&

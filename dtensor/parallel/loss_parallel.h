@@ -20,10 +20,10 @@ namespace dtensor {
 /// result is replicated; a sum over a sharded batch is Partial. Target and
 /// class weights are DTensors in any layout, or full plain tensors on every
 /// rank. Targets may also be class probabilities in the shape of the logits;
-/// these too need communication of only a few numbers per sample. Scopes nest.
-/// With class indices, cross_entropy throws ValueError if two mesh dimensions
-/// shard the classes, or if the target is plain and the batch is sharded.
-/// Python: torch.distributed.tensor.parallel.loss_parallel.
+/// with probabilities, too, ranks communicate only a few numbers per sample.
+/// Scopes nest. With class indices, cross_entropy throws ValueError if two mesh
+/// dimensions shard the classes, or if the target is plain and the batch is
+/// sharded. Python: torch.distributed.tensor.parallel.loss_parallel.
 class DTENSOR_API LossParallel {
  public:
   LossParallel();

@@ -44,9 +44,9 @@ class CloneableHooks : public Impl, public ModuleHooks {
 
  protected:
   // Clones the module. LibTorch's clone() of a parent assigns the clones of its
-  // children to existing modules, Impl to Impl, and so drops the hooks.
-  // Therefore an undefined parameter, which nothing else reads, carries the
-  // name under which the hooks are stored.
+  // children to existing modules, Impl to Impl, and so drops the hooks. An
+  // undefined parameter, which no other code reads, therefore carries the name
+  // of the stored hooks.
   template <class Self>
   std::shared_ptr<Self> clone_as(
       const std::optional<c10::Device>& device) const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Modules of torch::nn that have no parameters, declared with hooks so that
 // styles can act on them: dtensor::hooked::Dropout replaces torch::nn::Dropout,
-// and dtensor::hooked::LayerNorm a LayerNorm without elementwise_affine.
+// and dtensor::hooked::LayerNorm replaces a LayerNorm without
+// elementwise_affine.
 //
 // The namespace is not called nn, since programs often use that name for
 // torch::nn.

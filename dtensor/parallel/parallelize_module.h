@@ -60,7 +60,7 @@ struct ParallelizeOptions {
   /// their style has use_local_output. For models that compute on global
   /// shapes.
   bool keep_dtensors = false;
-  /// The full mesh, of which `mesh` must be a named dimension. Parameters and
+  /// The full mesh. `mesh` must be one of its named dimensions. Parameters and
   /// activations are DTensors on all of it. Styles shard along `mesh` only. On
   /// other dimensions parameters are replicated and inputs keep their layout,
   /// for example sharded along the batch or the sequence. Requires
@@ -72,8 +72,8 @@ struct ParallelizeOptions {
 /// are split at dots; each component matches the children's names at that level
 /// with *, ?, [seq] and [!seq]. "" is the root module. An undefined mesh
 /// means the current mesh (comm/mesh_scope.h).
-/// Throws ValueError for a mesh that is not 1-D, and for a root_mesh of which
-/// `mesh` is not a dimension. A pattern that matches nothing is a ValueError
+/// Throws ValueError for a mesh that is not 1-D, and for a root_mesh without
+/// `mesh` as a dimension. A pattern that matches nothing is a ValueError
 /// that lists the names at that level. Throws NotImplementedError for a style
 /// that does not support its module, and RuntimeError for a module that would
 /// be styled twice.

@@ -30,9 +30,9 @@ Names names_in(std::string_view text) {
 // Names with an underscore that torch.export writes, with and without
 // decompositions. The operators called unsafe check bounds on all devices:
 // `_unsafe_index` is `index`, and `_unsafe_masked_index` clamps indices. The
-// attribute in their names concerns autograd or the compiler. Without bounds
-// checks, and so not here: _reshape_alias, _index_put_impl_, _stack,
-// _ctc_loss, _native_multi_head_attention, _transformer_encoder_layer_fwd,
+// word in their names refers to autograd or the compiler. Excluded, because
+// they omit bounds checks: _reshape_alias, _index_put_impl_, _stack, _ctc_loss,
+// _native_multi_head_attention, _transformer_encoder_layer_fwd,
 // _sparse_*_unsafe. check_arguments.cpp checks the arguments of _weight_norm*,
 // _native_batch_norm_*, _batch_norm_*, _scaled_dot_product_* and _upsample_*.
 constexpr std::string_view kPrivate =
@@ -65,7 +65,7 @@ constexpr std::array<std::string_view, 3> kPrivateFamilies = {
     "_upsample_"};
 
 // Refused public names: operators that change a tensor's storage, its place in
-// memory, or autograd's record of it; and those that trust indices.
+// memory, or autograd's record of it. Also operators that trust indices.
 constexpr std::string_view kRefused =
     "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
     "ccol_indices ccol_indices_copy coalesce col_indices col_indices_copy "
@@ -76,13 +76,13 @@ constexpr std::string_view kRefused =
     "row_indices_copy set set_ set_data smm sspaddmm to_mkldnn values "
     "values_copy";
 
-// Families of operators that trust their arguments: layouts of one library,
-// opaque to others.
+// Families of operators that trust their arguments, such as layouts of a single
+// library that are opaque to other code.
 constexpr std::array<std::string_view, 5> kRefusedFamilies =
     {"cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_"};
 // Parts of refused names. Operators that compute gradients trust the indices
 // and sizes that the forward operator returned, and operators of sparse tensors
-// trust their indices. Graphs of torch.export have neither.
+// trust their indices. Graphs of torch.export contain no such operators.
 constexpr std::array<std::string_view, 2> kRefusedParts = {
     "_backward",
     "sparse"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that a file may call. The author of a graph or a script chooses its
-// operators, and the dispatcher also has operators that read and write files,
+// operators. The dispatcher also has operators that read and write files,
 // replace a tensor's storage or skip bounds checks. Code that reads a program
 // must therefore check each operator that the file names:
 //
@@ -13,9 +13,9 @@
 namespace dtensor {
 
 /// Returns true for an operator of the namespace aten that computes results
-/// from its arguments and does nothing else. Some of them read foreign memory
-/// for arguments that do not fit; load_program() checks these before each call.
-/// The rule refuses by default:
+/// from its arguments and does nothing else. Some of these operators read
+/// foreign memory if arguments do not fit; load_program() checks their
+/// arguments before each call. The rule refuses by default:
 /// - operators of gradients ("_backward") and of sparse tensors are refused,
 /// - names that begin with an underscore are allowed if they are listed,
 /// - other names are allowed unless they are listed as refused,

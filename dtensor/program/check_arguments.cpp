@@ -35,7 +35,7 @@ class Arguments {
         : nullptr;
   }
 
-  // Returns the tensor with that name. It is undefined if there is none.
+  // Returns the tensor with that name; undefined if there is none.
   at::Tensor tensor(std::string_view name) const {
     const auto* value = find(name);
     return value != nullptr && value->isTensor() ? value->toTensor()
@@ -104,7 +104,7 @@ void check_attention(const Arguments& args) {
       q.size(-1) == k.size(-1) && k.size(-2) == v.size(-2),
       "the sizes of query, key and value differ");
   if (args.operator_name().ends_with("_math")) {
-    return; // of any dimension; it consists of operators that check
+    return; // of any dimension; composed of operators that check
   }
   args.check(q.dim() == 4, "its query does not have 4 dimensions");
   args.check(
@@ -120,8 +120,8 @@ void check_attention(const Arguments& args) {
   }
 }
 
-// Checks scales: those of another output would take too much memory, and 32
-// bits of their indices would overflow.
+// Checks scales. The scales of another output would take too much memory, or
+// indices of 32 bits would overflow.
 void check_upsample(const Arguments& args) {
   const auto input = args.tensor("self");
   const auto* sizes = args.find("output_size");
@@ -152,8 +152,8 @@ void check_upsample(const Arguments& args) {
   }
 }
 
-// Checks one layer's weights of a recurrent network, in one direction. `gates`
-// of `hidden` rows each compute the next state.
+// Checks the weights of one layer of a recurrent network, in one direction.
+// `gates` blocks of `hidden` rows compute the next state.
 struct RnnSizes {
   int64_t gates = 1;
   int64_t hidden = 0;
@@ -249,7 +249,7 @@ void check_rnn(const Arguments& args) {
   check_rnn_weights(args, rnn, input.size(-1));
 }
 
-// Other modes return memory that is not initialized.
+// Checks the modes, because other modes return uninitialized memory.
 void check_grid_sampler(const Arguments& args) {
   for (const auto* name : {"interpolation_mode", "padding_mode"}) {
     const auto mode = args.integer(name);
@@ -257,7 +257,7 @@ void check_grid_sampler(const Arguments& args) {
   }
 }
 
-// True if the tensor or number is `value` somewhere.
+// True if the number, or an element of the tensor, is `value`.
 bool contains(const c10::IValue& given, int64_t value) {
   if (given.isTensor()) {
     return given.toTensor().eq(value).any().item<bool>();
@@ -265,9 +265,9 @@ bool contains(const c10::IValue& given, int64_t value) {
   return given.isInt() && given.toInt() == value;
 }
 
-// The quotient of the least integer and -1 is not an integer of its width, and
-// processors trap. Other widths are divided as int, and other devices do not
-// trap.
+// The quotient of the smallest integer and -1 does not fit into the integer's
+// width, and processors trap. Narrower integers are divided as int, and other
+// devices do not trap.
 void check_division(const Arguments& args) {
   const auto* mode = args.find("rounding_mode");
   const auto* other = args.find("other");

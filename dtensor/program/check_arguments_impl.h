@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of arguments that LibTorch's operators omit. torch.export writes these
-// operators behind others that check, so a file can call them with arguments on
-// which they read foreign memory or crash.
+// Argument checks that LibTorch's operators omit. torch.export writes these
+// operators after other operators that check the arguments. A file could
+// therefore call an operator with arguments on which it reads foreign memory or
+// crashes.
 #pragma once
 
 #include <ATen/core/function_schema.h>

@@ -63,7 +63,7 @@ class Check {
 
  private:
   void check_tensor(const GraphInput& input, const at::Tensor& t) {
-    // A program may be moved to another floating-point type, as in Python.
+    // A program may be converted to another floating-point type, as in Python.
     const bool same_kind = c10::isFloatingType(input.dtype)
         ? c10::isFloatingType(t.scalar_type())
         : input.dtype == t.scalar_type();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Finds the calls of linear and embedding with a module's weight. First
-// recognizes products that run_decompositions() has taken apart:
+// recognizes products that run_decompositions() has decomposed:
 //
 //   addmm(bias, x, permute(weight, [1, 0]))            linear(x, weight, bias)
 //   mm(x, permute(weight, [1, 0]))                     linear(x, weight)
@@ -129,8 +129,8 @@ class Decomposed {
                                                    : nullptr;
   }
 
-  // Returns the parameter of which the value is a transpose, possibly expanded
-  // (a copy without memory).
+  // Returns the parameter whose transpose is the value, possibly expanded (a
+  // copy without memory).
   std::optional<Slot> weight_of(Slot slot, size_t user, bool is_batched) const {
     const auto* node = maker_of(slot, user);
     while (is_batched && node != nullptr && !node->args.empty() &&
@@ -189,7 +189,7 @@ class Decomposed {
   }
 
   // Removes unused views, from the last call to the first, so that a view of a
-  // view is removed too.
+  // removed view is removed too.
   void remove_unused_views() {
     std::vector<bool> used(graph_.num_slots, false);
     const auto use = [&](Slot slot) { used[slot] = true; };
@@ -306,7 +306,7 @@ class ProductFinder {
         used_by_unread_.count(*weight) > 0) {
       return;
     }
-    // If modules are tied, the name of the module that made the call.
+    // Name of the module that made the call, if modules are tied.
     std::string name;
     for (const auto& [module, tensor] : modules) {
       if (tensor.is_same(given) && (name.empty() || module == node.module)) {

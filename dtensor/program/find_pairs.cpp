@@ -19,8 +19,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Numbers of ranks for which a plan is checked. A plan that holds for all of
-// these holds for any number.
+// Numbers of ranks for which a plan is checked. A plan that is valid for all of
+// these is valid for any number.
 constexpr std::array<int64_t, 4> kTrialRanks = {2, 3, 5, 7};
 
 class Search {
@@ -84,7 +84,7 @@ class Search {
   };
 
   // Describes how the weights of a pair are sharded.
-  struct Cut {
+  struct PairSharding {
     int64_t blocks = 1; // blocks of each fused projection that stay on one rank
     int64_t pieces = 1; // fused projections, one after the other in the columns
     int64_t unit_of(int64_t features) const {
@@ -93,7 +93,7 @@ class Search {
   };
 
   // Collects the products and calls that lead to the input of `row`. Returns
-  // nothing if one of the products already has another style or feeds other
+  // nothing if a product already has another style or is used for other
   // results.
   std::optional<Segment> segment_before(const Product& row) const {
     std::set<size_t> sources;
@@ -144,17 +144,19 @@ class Search {
     // keys and values.
     const int64_t most = segment->sources.size() == 1 ? 3 : 1;
     for (int64_t pieces = 1; pieces <= most; ++pieces) {
-      if (const auto cut = cut_of(*segment, row, pieces)) {
-        add_pair(*segment, row, *cut);
+      if (const auto sharding = sharding_of(*segment, row, pieces)) {
+        add_pair(*segment, row, *sharding);
         return;
       }
     }
   }
 
-  // Returns the cut with the most blocks, or nothing if the segment cannot be
-  // sharded with so many fused projections.
-  std::optional<Cut>
-  cut_of(const Segment& segment, const Product& row, int64_t pieces) const {
+  // Returns the sharding with the most blocks; nothing if the segment cannot be
+  // sharded with `pieces` fused projections.
+  std::optional<PairSharding> sharding_of(
+      const Segment& segment,
+      const Product& row,
+      int64_t pieces) const {
     auto blocks = row.weight.size(1);
     for (const auto source : segment.sources) {
       const auto features = linears_.at(source).weight.size(0);
@@ -165,7 +167,7 @@ class Search {
     }
     for (auto count = blocks; count > 1; --count) {
       if (blocks % count == 0 && holds(segment, row, {count, pieces})) {
-        return Cut{count, pieces};
+        return PairSharding{count, pieces};
       }
     }
     return std::nullopt;
@@ -173,26 +175,29 @@ class Search {
 
   // Returns true if all calls of the segment keep this sharding without
   // communication and no call outside the segment needs the sharded values.
-  bool holds(const Segment& segment, const Product& row, const Cut& cut) const {
+  bool holds(
+      const Segment& segment,
+      const Product& row,
+      const PairSharding& sharding) const {
     return std::ranges::all_of(trials_, [&](const auto& trial) {
       std::map<Slot, Placement> sharded;
       for (const auto source : segment.sources) {
         const auto& product = linears_.at(source);
-        if (!trial->knows(product.output)) {
+        if (!trial->is_known(product.output)) {
           return false;
         }
         const auto dim =
             static_cast<int64_t>(trial->sizes_of(product.output).size()) - 1;
-        const auto unit = cut.unit_of(product.weight.size(0));
+        const auto unit = sharding.unit_of(product.weight.size(0));
         sharded.emplace(
             product.output,
-            cut.pieces == 1 ? Shard(dim, unit)
-                            : StridedShard(dim, cut.pieces, unit));
+            sharding.pieces == 1 ? Shard(dim, unit)
+                                 : StridedShard(dim, sharding.pieces, unit));
       }
       std::vector<Slot> changed;
       const auto layout =
           trial->layout_after(sharded, segment.between, row.input, changed);
-      return layout && is_sharded(*trial, row, *layout, cut.blocks) &&
+      return layout && is_sharded(*trial, row, *layout, sharding.blocks) &&
           std::ranges::all_of(changed, [&](Slot slot) {
                return stays_within(slot, segment, row);
              });
@@ -220,23 +225,27 @@ class Search {
     return std::ranges::all_of(users_[slot], [&](size_t user) {
       const bool is_within = std::binary_search(
           segment.between.begin(), segment.between.end(), user);
-      const bool asks_size =
+      const bool queries_size =
           std::holds_alternative<ScalarFunction>(graph_.nodes[user].call);
-      return is_within || asks_size || user == row.node;
+      return is_within || queries_size || user == row.node;
     });
   }
 
-  void add_pair(const Segment& segment, const Product& row, const Cut& cut) {
-    const auto style = cut.pieces == 1
+  void add_pair(
+      const Segment& segment,
+      const Product& row,
+      const PairSharding& sharding) {
+    const auto style = sharding.pieces == 1
         ? std::string("colwise")
-        : c10::str("colwise fused_projections=", cut.pieces);
+        : c10::str("colwise fused_projections=", sharding.pieces);
     std::map<size_t, PlanEntryText> lines;
     for (const auto source : segment.sources) {
       const auto& column = linears_.at(source);
       lines[source] =
-          line_of(column, style, cut.unit_of(column.weight.size(0)));
+          line_of(column, style, sharding.unit_of(column.weight.size(0)));
     }
-    lines[row.node] = line_of(row, "rowwise", row.weight.size(1) / cut.blocks);
+    lines[row.node] =
+        line_of(row, "rowwise", row.weight.size(1) / sharding.blocks);
     if (!have_consistent_styles(lines)) {
       return;
     }
@@ -267,8 +276,8 @@ class Search {
         std::ranges::all_of(styles_, agrees);
   }
 
-  // Drops pairs of modules that have a call outside any pair: a style belongs
-  // to a module, so it applies to all of its calls or to none.
+  // Drops pairs of modules that have a call outside any pair. A style belongs
+  // to a module, so the style applies to all of its calls or to none.
   void drop_incomplete_pairs() {
     for (bool again = true; again;) {
       again = false;
@@ -294,7 +303,8 @@ class Search {
 
   // --- remaining products ----------------------------------------------------
 
-  // Shards products that give only results of the program, in all their calls.
+  // Shards products whose results, in all their calls, are only results of the
+  // program.
   void shard_outputs() {
     if (styles_.empty()) {
       return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds values that share memory that is written to. Operator schemas tell
+// Finds values that share memory that is written to. Operator schemas state
 // which results are views. Writes take effect in the order of the graph.
 #include <dtensor/program/read_graph_impl.h>
 
@@ -33,8 +33,8 @@ class Writes {
   }
 
  private:
-  // Visits arguments that the call writes, and arguments of which a result may
-  // be a view.
+  // Visits arguments that the call writes, and arguments that a result may
+  // view.
   template <class Visit>
   static void visit_aliased(const GraphNode& node, const Visit& visit) {
     const auto* schema = schema_of(node);
@@ -51,7 +51,7 @@ class Writes {
     }
   }
 
-  // Shortens the way to the first slot for later calls.
+  // Shortens the path to the first slot for later calls.
   Slot first_of(Slot slot) {
     while (first_[slot] != slot) {
       first_[slot] = first_[first_[slot]];
@@ -102,8 +102,8 @@ class Writes {
     }
   }
 
-  // Adds an argument to in_place_args. An input's memory belongs to the caller,
-  // so its `sharing` is null and it is never replaced.
+  // Adds an argument to in_place_args. The memory of an input belongs to the
+  // caller. Its `sharing` is therefore null, and it is never replaced.
   void add_in_place_arg(GraphNode& node, size_t arg, Slot slot) {
     const auto first = first_of(slot);
     node.in_place_args.push_back(
@@ -112,7 +112,8 @@ class Writes {
 
   Graph& graph_;
   std::vector<Slot> first_; // of slots with the same memory
-  // By that first slot: all slots with its memory, and true for inputs' memory.
+  // For each first slot: all slots that share its memory, and true for the
+  // memory of inputs.
   std::vector<SharedSlots> sharing_;
   std::vector<bool> is_inputs_;
 };

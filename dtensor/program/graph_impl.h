@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A graph of operators, as torch.export writes it: a list of calls over a table
-// of values.
+// A graph of operators in the form of torch.export: a list of calls over a
+// table of values.
 #pragma once
 
 #include <dtensor/program/check_arguments_impl.h>
@@ -97,17 +97,18 @@ struct BeginAutocast {
 struct EndScope {};
 
 /// A placeholder for code that was not read, such as a branch that depends on
-/// data. It is never called. Its arguments are the values that the code uses.
+/// data. An Unread is never called. Its arguments are the values that the code
+/// uses.
 struct Unread {};
 
 /// Values that share memory. Many calls refer to the same list.
 using SharedSlots = std::shared_ptr<const std::vector<Slot>>;
 
-/// An argument that must keep its memory: the call writes to it, or a result is
-/// a view of it and either is written later.
+/// An argument that must keep its memory. The call writes to the argument, or a
+/// result is a view of the argument and one of the two is written later.
 struct InPlaceArg {
   size_t arg = 0;
-  /// All values that may share this memory; null if it is an input's memory.
+  /// All values that may share this memory; null for the memory of an input.
   SharedSlots sharing;
 };
 
@@ -152,8 +153,8 @@ enum class InputKind : uint8_t { kParameter, kBuffer, kConstant, kUser };
 struct GraphInput {
   InputKind kind = InputKind::kUser;
   Slot slot = 0;
-  /// Name in the model for parameters, buffers and constants; else in the
-  /// graph.
+  /// Name of the input. For parameters, buffers and constants, the name in the
+  /// model; for other inputs, the name in the graph.
   std::string name;
   bool is_tensor = true;
   at::ScalarType dtype = at::kFloat;

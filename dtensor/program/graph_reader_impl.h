@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reader of one graph of an exported program, or of a nested graph.
+// Reader of one graph of an exported program, at the top level or nested.
 #pragma once
 
 #include <dtensor/program/read_graph_impl.h>
@@ -63,7 +63,8 @@ class GraphReader final : public ArgumentContext {
       JsonView call,
       const c10::FunctionSchema& schema,
       GraphNode& node);
-  /// Reads the results listed in `returns`; null stands for one number.
+  /// Reads the results listed in `returns`. A null `returns` stands for a
+  /// single number.
   void read_results(
       JsonView call,
       const std::vector<c10::Argument>* returns,
@@ -82,7 +83,7 @@ class GraphReader final : public ArgumentContext {
   std::map<std::string, size_t> inputs_; // in Graph::inputs, by name
 };
 
-/// Returns the text of a member, or an empty text if there is none.
+/// Returns the text of a member, or an empty text if the member is missing.
 std::string text_or_empty(JsonView object, const char* key);
 
 /// Returns the device for "cpu" or "cuda". Throws ValueError for other texts.

@@ -33,7 +33,7 @@ std::string describe_node(const GraphNode& node, const std::string& path) {
 }
 
 // Extracts the failed condition. The operators check most values from a file
-// with messages, and only assert the rest.
+// with messages, and use plain assertions for the rest.
 std::string condition_of(const std::string& text) {
   return text.substr(0, text.find(" INTERNAL ASSERT FAILED"));
 }

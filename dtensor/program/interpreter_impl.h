@@ -24,7 +24,7 @@ class Interpreter {
       : state_(state),
         layouts_(layouts),
         values_(state.graph.num_slots) {}
-  /// Ends all scopes that a run left open by throwing.
+  /// Ends all scopes that remain open because a run threw.
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;

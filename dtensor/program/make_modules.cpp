@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Creates modules for the parameters and buffers of a graph, according to their
-// use by its calls.
+// Creates modules for the parameters and buffers of a graph, according to the
+// calls that use them.
 #include <dtensor/program/program_state_impl.h>
 
 #include <dtensor/error.h>
@@ -18,8 +18,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns which argument of the operator is a module's weight, and the module's
-// role.
+// Returns the argument of the operator that is a module's weight, and the
+// module's role.
 std::pair<WeightRole, size_t> role_in(const std::string& target) {
   if (target == "aten::linear") {
     return {WeightRole::kLinear, 1};
@@ -56,7 +56,7 @@ Uses uses_of(const Graph& graph) {
 }
 
 // Returns the role of an input's module. The graph uses one slot for all tied
-// weights, so the module name at each call tells its use.
+// weights, so the role follows from the module name at each call.
 WeightRole role_of(const GraphInput& input, const Uses& uses) {
   const auto named = uses.by_module.find(split_name(input.name).first);
   if (named != uses.by_module.end()) {
@@ -105,8 +105,8 @@ class Weights {
  private:
   using Place = std::tuple<const std::byte*, size_t, Sizes, Sizes>;
 
-  // Returns what tied weights have in common. A search of all other weights
-  // would take a time quadratic in their number.
+  // Returns a key that tied weights share. A search of all other weights would
+  // take a time quadratic in their number.
   Place place_of(const WeightInfo& weight) const {
     const auto& stored = file_.contents().stored_as(weight);
     return {stored.data, stored.bytes, weight.sizes, stored.strides};

@@ -22,7 +22,7 @@ struct Tensors {
 };
 
 // A LibTorch module without values of its own that holds the given tensors. It
-// is constructed empty so that it draws no random numbers.
+// is constructed empty, so that it draws no random numbers.
 template <class Impl>
 class Holding final : public Impl {
  public:
@@ -149,8 +149,8 @@ class Tree {
     return tensors.buffers.empty();
   }
 
-  // Returns a linear module if there is one matrix and possibly a bias,
-  // whatever their names are.
+  // Returns a linear module if there is one matrix and possibly a bias, under
+  // any names.
   static std::shared_ptr<Module> maybe_linear(const Tensors& tensors) {
     at::Tensor weight;
     at::Tensor bias;

@@ -46,8 +46,8 @@ torch::jit::Stack call_without_data(Args args) {
   return stack;
 }
 
-// Makes a functional call one with gradients, which a composite operator may
-// refuse in layouts that it accepts without gradients.
+// Makes a functional call require gradients. A composite operator may then
+// refuse layouts that it accepts without gradients.
 void want_gradients(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!is_functional(op.schema())) {
     return;
@@ -59,7 +59,7 @@ void want_gradients(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   });
 }
 
-// Returns true if the call runs, with gradients too. With `only_local`,
+// Returns true if the call runs, including with gradients. With `only_local`, a
 // redistribution counts as failure.
 bool runs(
     const c10::OperatorHandle& op,
@@ -90,7 +90,7 @@ bool has_style(const OpInfo& info, Args args) {
   return t.defined() && is_dtensor(t) && meta_of(t).boundaries != nullptr;
 }
 
-// Returns the layout that the operator's rule wants for each argument, or
+// Returns the layout that the operator's rule requires for each argument;
 // nothing if no rule decides.
 std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
   if (info.rule == nullptr || info.rule->runs_kernel(args) ||
@@ -143,8 +143,8 @@ wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
       }
     }
   } catch (const c10::Error&) {
-    // The operator refuses these layouts. It throws the error itself below
-    // unless it runs with replicated arguments.
+    // The operator refuses these layouts. Below, it runs with replicated
+    // arguments, or throws the error itself.
   }
   auto wanted = replicated_layouts(args);
   const bool views_are_written =
@@ -230,8 +230,8 @@ OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   return all.back().value;
 }
 
-// Returns the layouts that this call and later calls need of the value, this
-// call's layout first.
+// Returns the layouts that this call and later calls require for the value,
+// this call's layout first.
 std::vector<SpecPtr> OperandLayouts::later_layouts(
     size_t node,
     Slot slot,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Layouts of the operands of a program's calls. The graph lists all uses of a
 // value, so each redistribution is done once for all uses. The order of
-// redistributions is the cheapest for all uses, as seen in the last run
+// redistributions is the cheapest for all uses in the last run
 // (cheapest_route()).
 //
 // A user cannot insert a redistribute() into the graph. Therefore an operator
-// that refuses its sharded operands gets replicated ones. Where memory is
+// that refuses its sharded operands gets replicated operands. If memory is
 // written, a redistributed copy would miss the writes, so the value itself
 // changes layout (written_views_impl.h).
 #pragma once
@@ -22,8 +22,8 @@
 
 namespace dtensor::detail {
 
-/// Layouts that a call needs for operands in given layouts. They depend on
-/// layouts alone, so they are equal on all ranks.
+/// Layouts that a call needs for operands in given layouts. The needed layouts
+/// depend on layouts alone, so they are equal on all ranks.
 struct CallLayouts {
   std::vector<SpecPtr> given;  // of the DTensors among the arguments
   std::vector<SpecPtr> wanted; // by argument; null: unchanged
@@ -31,7 +31,7 @@ struct CallLayouts {
   bool changes_any = false;
 };
 
-/// Remembered layouts of each call of a graph, the latest first.
+/// Remembered layouts of each call of a graph, the latest call first.
 using GraphLayouts = std::vector<std::vector<CallLayouts>>;
 
 /// Redistributed versions of the values of one run.
@@ -39,14 +39,15 @@ class OperandLayouts {
  public:
   OperandLayouts(const Graph& graph, GraphLayouts& seen);
 
-  /// Redistributes the operands of a call, on the stack, to the layouts it
-  /// needs. Entries of `values` change layout if the call needs their memory.
+  /// Redistributes the operands of a call, on the stack, to the layouts that
+  /// the call needs. Entries of `values` change layout if the call needs their
+  /// memory.
   void place(
       const GraphNode& node,
       const c10::OperatorHandle& op,
       torch::jit::Stack& stack,
       std::vector<c10::IValue>& values);
-  /// Must be called after the call.
+  /// Must be called after each call.
   void called(const GraphNode& node, const torch::jit::Stack& results);
   /// Releases the redistributed versions of a value that is not used again.
   void forget(Slot slot) {
@@ -90,9 +91,9 @@ class OperandLayouts {
 
 /// Returns the layouts that a value in layout `from` passes through on its way
 /// to `wanted[0]`, which is the last. The other layouts in `wanted` are
-/// included if an order through them takes less modelled time in total, or as
-/// much in fewer collectives. With `both_ways`, the communication of gradients
-/// in the backward pass counts too.
+/// included if an order through them takes less modelled time in total, or
+/// equal time with fewer collectives. With `both_ways`, the communication of
+/// gradients in the backward pass counts too.
 ///
 ///   from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, then a slice
 ///

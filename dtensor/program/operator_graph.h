@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OperatorGraph: the operator calls of a model, described by a program that
-// reads them from a format of its own. find_tp_plan() finds a plan in it.
+// OperatorGraph: the operator calls of a model, as values that a program makes
+// from a format of its own. find_tp_plan() finds a plan in an OperatorGraph.
 //
 //   // relu(x @ up.t()) @ down.t()
 //   OperatorGraph graph;
@@ -39,11 +39,12 @@ struct DTENSOR_API OperatorGraph {
   /// An argument of a call: a constant, a value, or a list.
   using Argument = std::variant<c10::IValue, Value, std::vector<Item>>;
 
-  /// A tensor that the graph gets or holds.
+  /// A tensor that is an argument of the graph or stored in it.
   struct Input {
     Value value;
-    /// Sizes and dtype. A parameter of the model is the tensor itself; the
-    /// elements of others are not used, so they may be on the meta device.
+    /// Tensor with the sizes and dtype of the input. For a parameter of the
+    /// model, the parameter itself. The elements of other tensors are not used,
+    /// so these may be on the meta device.
     at::Tensor tensor;
   };
 
@@ -53,7 +54,8 @@ struct DTENSOR_API OperatorGraph {
     /// a branch that depends on data: weights that the code uses stay
     /// unsharded.
     std::optional<c10::OperatorHandle> op;
-    /// One argument for each in the schema, including those with defaults.
+    /// One argument for each parameter of the schema, including those with
+    /// defaults.
     std::vector<Argument> args;
     /// Tensors of each result in the schema; nullopt for a tensor that is not
     /// used. A call that writes to a tensor returns a new value for that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Names the results of a program by their place in Python's return value:
-// dictionaries, lists, tuples and classes with fields. torch.export writes it
-// as a tree.
+// dictionaries, lists, tuples and classes with fields. torch.export writes the
+// return value as a tree.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <c10/util/Exception.h>

@@ -15,8 +15,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Functions that LibTorch's reader can call without a tensor outside its
-// storage. It checks sparse and quantized tensors less than dense ones.
+// Functions that LibTorch's reader can call without making a tensor outside its
+// storage. The reader checks sparse and quantized tensors less than dense
+// tensors.
 constexpr std::array<std::string_view, 4> kFunctions = {
     "torch._utils\n_rebuild_tensor_v2\n",
     "torch._utils\n_rebuild_parameter\n",
@@ -47,8 +48,8 @@ std::map<std::string, uint64_t, std::less<>> make_storage_types() {
   return types;
 }
 
-// Reads from an offset of the pickle. The values are 0 and empty beyond its
-// end.
+// Reads from an offset of the pickle. Values beyond the end of the pickle are 0
+// and empty.
 class Constant {
  public:
   Constant(std::string_view pickle, size_t at)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Objects of a pickle, as far as its reader must know them.
+// Objects of a pickle, with the properties that a safe reader needs.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct PickledObject {
   std::vector<PickledItem> held = {};
 };
 
-/// An exception with the problem as its text.
+/// Exception whose text is the problem.
 class PickleProblem final : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -40,9 +40,9 @@ class PickleProblem final : public std::runtime_error {
   throw PickleProblem(why);
 }
 
-/// Throws PickleProblem for objects that nest too deep or in a circle, and for
-/// objects that share others so that a reader, which visits them each time,
-/// visits many more than the pickle has bytes.
+/// Throws PickleProblem for objects that nest too deep or form a cycle. Also
+/// throws if objects share others so often that a reader, which visits them
+/// each time, would visit many more objects than the pickle has bytes.
 void check_reach(const std::vector<PickledObject>& nodes, size_t bytes);
 
 // Constants are read from the offset of their opcode.
@@ -52,18 +52,18 @@ void check_reach(const std::vector<PickledObject>& nodes, size_t bytes);
 std::optional<std::string_view> pickled_name(
     std::string_view pickle,
     size_t at);
-/// Returns a text, or nothing for other constants.
+/// Returns a text; nothing for other constants.
 std::optional<std::string_view> pickled_text(
     std::string_view pickle,
     size_t at);
-/// Returns an integer, or nothing for other constants and negative integers.
+/// Returns an integer; nothing for other constants and negative integers.
 std::optional<uint64_t> pickled_integer(std::string_view pickle, size_t at);
 
 /// True if a pickle of sample inputs may call the function with that name.
 bool is_pickled_function(std::string_view name);
 
-/// Returns the bytes of an element of the storage type with that name, or
-/// nothing if there is no such type.
+/// Returns the bytes of an element of the storage type with that name; nothing
+/// for an unknown type.
 std::optional<uint64_t> storage_item_bytes(std::string_view name);
 
 } // namespace dtensor::detail

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Interprets a pickle's instructions on a stack of nodes. A node stands for an
-// object and records only the objects that it contains, and where the pickle
-// has their constants. LibTorch's reader represents a function by an integer,
-// so a pickle could call functions that it does not name: the kinds of nodes
-// are checked.
+// object. It records only the objects that the object contains, and the
+// positions of constants in the pickle. LibTorch's reader represents a function
+// by an integer, so a pickle could call functions that it does not name.
+// Therefore the kinds of nodes are checked.
 #include <dtensor/program/sample_inputs_impl.h>
 
 #include <dtensor/program/pickle_objects_impl.h>
@@ -127,7 +127,7 @@ class Pickle {
     push(static_cast<PickleNode>(nodes_.size() - 1));
   }
 
-  // Puts the items in `held` into the container below them on the stack.
+  // Appends the items in `held` to the container below them on the stack.
   void put(PickledKind kind, const std::vector<PickledItem>& held) {
     auto& into = nodes_[top().node];
     if (into.kind != kind) {
@@ -177,8 +177,8 @@ class Pickle {
     return true;
   }
 
-  // Checks the index of a memo entry. LibTorch's reader allocates up to the
-  // index, so it must not be far.
+  // Checks the index of a memo entry. LibTorch's reader allocates memory up to
+  // the index, so the index must be small.
   bool read_memo(uint8_t opcode) {
     if (opcode == 'q' || opcode == 'r') {
       const size_t index =
@@ -294,8 +294,8 @@ class Pickle {
     push_new(PickledKind::kOther, {items[1]});
   }
 
-  // Checks ("storage", torch.FloatStorage, "0", "cpu", 8) against the record
-  // of the storage. LibTorch's reader trusts the number of elements.
+  // Checks ("storage", torch.FloatStorage, "0", "cpu", 8) against the record of
+  // the storage. LibTorch's reader does not check the number of elements.
   void read_storage(const PickledItem& item) {
     const auto& about = nodes_[item.node].held;
     const bool is_storage = nodes_[item.node].kind == PickledKind::kTuple &&

@@ -182,8 +182,8 @@ ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines) {
   return plan;
 }
 
-// Patterns longer than the column do not widen it, so that the text stays in
-// proportion to the lines.
+// Patterns longer than the column do not widen the column, so that the text
+// stays in proportion to the lines.
 std::string to_string(const std::vector<PlanEntryText>& lines) {
   constexpr size_t kWidest = 80;
   if (lines.empty()) {

@@ -30,8 +30,8 @@ struct ProgramState {
   GraphLayouts layouts;
 };
 
-/// Reads the weights (full tensors, or this rank's shards) if they have not
-/// been read.
+/// Reads the weights (full tensors, or this rank's shards) unless they have
+/// already been read.
 void read_weights(ProgramState& state);
 
 /// Throws ValueError for inputs that do not match the export.
@@ -46,8 +46,8 @@ inline std::pair<std::string, std::string> split_name(const std::string& name) {
 }
 
 /// Creates modules with the graph's parameters and buffers, on the meta device,
-/// and stores these in `inputs`. Names that stand for one weight of the file
-/// share one tensor.
+/// and stores these tensors in `inputs`. Names that stand for one weight of the
+/// file share one tensor.
 std::shared_ptr<torch::nn::Module> make_modules(
     const Graph& graph,
     const WeightFile& file,

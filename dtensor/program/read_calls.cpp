@@ -19,9 +19,9 @@ namespace dtensor::detail {
 namespace {
 
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
-// An assertion of dtypes that the neighbouring calls imply, so it is not read.
-// Only programs with autocast scopes need it: under strict=True, torch.export
-// may record other dtypes than the program has.
+// An assertion of dtypes, which is not read because the adjacent calls imply
+// it. Only programs with autocast scopes have a use for this assertion: under
+// strict=True, torch.export may record other dtypes than the program has.
 constexpr std::string_view kAssertMetadata =
     "torch.ops.aten._assert_tensor_metadata.default";
 
@@ -355,7 +355,7 @@ BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
     }
     mode.dtype = format->dtype;
   }
-  // Other types are ignored, like torch.autocast() does with a warning.
+  // Other types are ignored, as by torch.autocast(), which warns.
   const bool is_low =
       !mode.dtype || *mode.dtype == c10::kHalf || *mode.dtype == c10::kBFloat16;
   mode.enabled = arg(2).at("as_bool").boolean() && is_low;

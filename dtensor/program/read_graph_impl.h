@@ -29,11 +29,12 @@ struct ProgramOrigin {
 
 /// Parses the graph. Throws ValueError with the file's name for text that is
 /// not a program or has another version of the format. Throws
-/// NotImplementedError, with its line in the Python source, for a call that
-/// cannot be run.
+/// NotImplementedError for a call that cannot be run, with the call's line in
+/// the Python source.
 Graph read_graph(const std::string& json, const ProgramOrigin& origin);
 
-/// Throws ValueError: the file is not a program, and why.
+/// Throws ValueError, which says that the file is not a program, and the
+/// reason.
 [[noreturn]] void refuse_program(
     const ProgramOrigin& origin,
     const std::string& why);
@@ -48,9 +49,9 @@ struct NamedInput {
   std::string value;
 };
 
-/// Maximum number of parts in the name of a parameter or buffer. Each part is a
-/// nested module, and LibTorch and the readers of plans recurse into nested
-/// modules.
+/// Maximum number of components in the name of a parameter or buffer. Each
+/// component is a nested module, and LibTorch and the readers of plans recurse
+/// into nested modules.
 constexpr size_t kMaxNameParts = 100;
 
 /// Parses one input of the signature. Returns nothing for a constant, because
@@ -65,7 +66,7 @@ std::optional<ValueMeta> read_meta(JsonView about);
 
 enum class ValueKind : uint8_t { kTensor, kNumber };
 
-/// Information about the surrounding graph that parsing an argument needs.
+/// Data of the surrounding graph that parsing an argument needs.
 class ArgumentContext {
  public:
   ArgumentContext() = default;
@@ -80,7 +81,7 @@ class ArgumentContext {
   virtual c10::Device device() const = 0;
   /// Device type that the program was exported for.
   virtual c10::DeviceType exported_for() const = 0;
-  /// Throws an error that says the call has `what`, which is not supported.
+  /// Throws an error that names `what`, an unsupported property of the call.
   [[noreturn]] void refuse(const std::string& what) const {
     throw_of(what);
     TORCH_INTERNAL_ASSERT(false, "throw_of() throws");
@@ -112,17 +113,17 @@ std::optional<ScopedGraph> scoped_graph(
 
 /// Returns the names of `count` results in the tree that the graph module's
 /// forward() returned. {"logits": x, "states": (y, z)} gives logits, states.0
-/// and states.1. Returns positions if the file has no such tree.
+/// and states.1. If the file has no such tree, returns positions.
 std::vector<std::string>
 output_names(JsonView module, size_t count, const ProgramOrigin& origin);
 
 /// Replaces products that torch.export has decomposed (addmm, mm and bmm with
 /// the transpose of a parameter) by calls of aten::linear, so that modules and
-/// plans recognize them. Removes views that become unused.
+/// plans recognize these products. Removes views that become unused.
 void find_linears(Graph& graph);
 
-/// Sets the uses and last uses of all values. A value is released after the
-/// call that uses it last, or after the call that makes it if it is never used.
+/// Sets the uses and last uses of all values. A value is released after its
+/// last use, or after the call that makes it if the value is never used.
 void find_uses(Graph& graph);
 
 /// Sets the values that each call writes, and the arguments that must keep
@@ -141,7 +142,7 @@ std::string innermost_module(const std::string& stack);
 
 /// Implements a function of a tensor and an optional dtype: throws ValueError
 /// if the tensor has another dtype. float64 is accepted because a program may
-/// be converted to it.
+/// be converted to float64.
 c10::IValue check_dtype(c10::ArrayRef<c10::IValue> args);
 
 /// A function of numbers and its signature. `args` has one letter per argument:
@@ -152,7 +153,8 @@ struct ScalarSignature {
 };
 
 /// Returns the function that the graph calls `target` ("_operator.mul",
-/// "torch.ops.aten.sym_size.int"), or null if it is not a function of numbers.
+/// "torch.ops.aten.sym_size.int"), or null if `target` is not a function of
+/// numbers.
 const ScalarSignature* scalar_function(const std::string& target);
 
 } // namespace dtensor::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads the inputs of a graph: the model's own tensors and the user's.
+// Reads the inputs of a graph: the model's own tensors and the inputs of the
+// user.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/weights/weight_contents_impl.h>
@@ -97,7 +98,7 @@ read_input(JsonView given, JsonView tensors, const ProgramOrigin& origin) {
        {"tensor_constant", {InputKind::kConstant, "tensor_constant_name"}}};
   const auto [kind, spec] = given.only_member();
   if (kind == "constant_input") {
-    return std::nullopt; // calls have it among their arguments
+    return std::nullopt; // a call has the constant among its arguments
   }
   GraphInput input;
   std::string name;

@@ -87,8 +87,8 @@ bool fits(const IValue& value, const c10::Type& given_type) {
   }
 }
 
-// Returns true if a graph value of this kind is valid for the type. A number is
-// not known before the call.
+// Returns true if a graph value of this kind is valid for the type. The value
+// of a number is unknown before the call.
 bool fits(ValueKind kind, const c10::Type& type) {
   switch (type.kind()) {
     case TypeKind::AnyType:
@@ -129,7 +129,7 @@ class OperandReader {
   }
 
  private:
-  // Returns the file's key for a type that is an enumerator in the file and a
+  // Returns the file's key for a type that is a named value in the file and a
   // number for the operator.
   static const char* option_of(const c10::Type& type) {
     switch (type.kind()) {
@@ -307,7 +307,7 @@ class OperandReader {
   }
 
   // Parses an item of a list: {"name": "x"} in lists of tensors, 3 in lists of
-  // ints, {"as_int": 3} in others.
+  // ints, {"as_int": 3} in other lists.
   std::variant<IValue, Slot> item_of(
       const std::string& list_kind,
       JsonView item,

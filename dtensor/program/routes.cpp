@@ -53,8 +53,7 @@ class Routes {
     }
   }
 
-  // Tries all orders, where each layout is made from the nearest earlier
-  // layout.
+  // Tries all orders. Each layout is made from the nearest earlier layout.
   std::vector<SpecPtr> best() const {
     std::vector<size_t> order(layouts_.size() - 1);
     std::iota(order.begin(), order.end(), 0);

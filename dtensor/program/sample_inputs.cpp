@@ -31,8 +31,8 @@ std::string first_line(const char* text) {
   return all.substr(0, all.find('\n'));
 }
 
-// Checks that the tensor lies within its storage. LibTorch's reader takes
-// sizes, strides and offset from the file unchecked.
+// Checks that the tensor lies within its storage. LibTorch's reader does not
+// check the sizes, strides and offset of a file.
 void check_within_storage(const at::Tensor& t, const std::string& path) {
   if (!t.defined() || t.layout() != at::kStrided || !t.has_storage()) {
     refuse_samples(path, "they contain a tensor that is not dense");

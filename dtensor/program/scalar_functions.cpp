@@ -20,7 +20,7 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
-// Python's integers have any size; these have 64 bits.
+// Python's integers have any size; integers here have 64 bits.
 [[noreturn]] void refuse_range() {
   DTENSOR_THROW_VALUE(
       "[{}] an integer in the graph overflows 64 bits. Call it with sizes "
@@ -152,8 +152,8 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-// Corrects the quotient as Python does: rounding may leave it just below an
-// integer.
+// Corrects the quotient as Python does, because rounding may leave it just
+// below an integer.
 double floor_divide(double a, double b) {
   const double rest = std::fmod(a, b);
   const bool is_below = rest != 0 && (rest < 0) != (b < 0);

@@ -6,7 +6,7 @@
 
 namespace dtensor::detail {
 
-/// Returns the innermost line of a Python stack trace that is not PyTorch's:
+/// Returns the innermost line of a Python stack trace that is not in PyTorch:
 /// "model.py:12: x = self.fc(x)". Returns an empty text if there is none.
 std::string source_line(const std::string& stack_trace);
 

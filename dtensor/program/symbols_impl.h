@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sizes of an exported program that may change.
+// Dynamic sizes of an exported program.
 #pragma once
 
 #include <cstdint>

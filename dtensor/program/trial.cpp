@@ -86,8 +86,9 @@ Trial::Trial(const ProgramState& state, int64_t ranks)
   values_ = std::move(values);
 }
 
-// Gives the results the sizes of the exported program. They are replicated,
-// because a program calls such an operator with replicated operands.
+// Gives the results the sizes of the exported program. The results are
+// replicated, because a program calls such an operator with replicated
+// operands.
 void Trial::describe_results(const GraphNode& node, std::vector<IValue>& values)
     const {
   for (const auto& result : node.results) {
@@ -113,7 +114,7 @@ bool Trial::can_call(const GraphNode& node, const std::vector<IValue>& values)
   return known;
 }
 
-bool Trial::knows(Slot slot) const {
+bool Trial::is_known(Slot slot) const {
   return values_[slot].isTensor() && values_[slot].toTensor().defined();
 }
 
@@ -193,7 +194,7 @@ std::optional<Placement> Trial::layout_after(
       return std::nullopt;
     }
   } catch (const c10::Error&) {
-    return std::nullopt; // would communicate, or cannot be sharded so
+    return std::nullopt; // would communicate, or cannot be sharded like this
   }
   return spec_of(values[wanted].toTensor())->placements()[0];
 }

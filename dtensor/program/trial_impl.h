@@ -20,15 +20,15 @@ class Trial {
   Trial(const ProgramState& state, int64_t ranks);
 
   /// True if the value is a tensor of known size, without data.
-  bool knows(Slot slot) const;
+  bool is_known(Slot slot) const;
   SizesRef sizes_of(Slot slot) const;
-  /// True if both placements give this value the same shards.
+  /// True if both placements give the same shards of this value.
   bool is_same_layout(Slot slot, const Placement& a, const Placement& b) const;
 
   /// Calls `nodes`, in this order, with the values in `sharded` sharded, and
   /// returns the resulting layout of `wanted`. Returns nothing if a node would
   /// communicate or needs an unknown value. `changed` receives the values that
-  /// are then not replicated.
+  /// are no longer replicated.
   std::optional<Placement> layout_after(
       const std::map<Slot, Placement>& sharded,
       const std::vector<size_t>& nodes,

@@ -29,7 +29,7 @@ bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
       all, [&](const auto& other) { return other.is_same(t); });
 }
 
-// Number of calls that are looked at each time that a value is released.
+// Number of calls that are examined each time that a value is released.
 constexpr size_t kCallsPerRelease = 16;
 
 } // namespace
@@ -89,8 +89,9 @@ void WrittenViews::remove_empty(ViewCalls& calls) {
   std::erase_if(calls, [](const auto& call) { return call.node == nullptr; });
 }
 
-// Keeps the calls with views in use. Only the graph's values decide this,
-// because they are equal on all ranks; other owners of a view may not be.
+// Keeps the calls with views in use. Only the graph's values decide whether a
+// view is in use, because they are equal on all ranks. Other owners of a view
+// may differ between ranks.
 void WrittenViews::keep_used(
     ViewCalls& calls,
     const at::Tensor& t,
@@ -116,7 +117,7 @@ void WrittenViews::keep_used(
   remove_empty(calls);
 }
 
-// Takes the views of redistributed tensors again.
+// Makes the views of redistributed tensors again.
 void WrittenViews::retake_views(ViewCalls& calls, Moved& moved) {
   for (auto& call : calls) {
     auto& base = call.args[call.base];
@@ -151,13 +152,13 @@ at::Tensor WrittenViews::brought(
       root = call->args[call->base].toTensor();
     }
   }
-  // Gradients are recorded for all later uses, also where recording is on
-  // again.
+  // Gradients are recorded, because a later use may record gradients even if
+  // this use does not.
   const c10::AutoGradMode mode(
       c10::GradMode::is_enabled() || root.requires_grad());
   Moved moved;
-  // Uses the replicated layout if there are other views, because they may not
-  // fit the layout that this call needs.
+  // Uses the replicated layout if other views exist, because these may not fit
+  // the layout that this call needs.
   moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
       root, calls.empty() ? to : fully_replicated_spec(*spec_of(root)));
   retake_views(calls, moved);

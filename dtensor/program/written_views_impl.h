@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Views of values that are written later. A redistributed copy of such a value
-// would miss the writes, so the value itself changes layout, and the views of
-// it that are in use are taken again.
+// would miss the writes. The value itself therefore changes layout, and the
+// views that are in use are made again.
 #pragma once
 
 #include <dtensor/layout/spec.h>
@@ -17,15 +17,16 @@ namespace dtensor::detail {
 
 /// Views that are written later, in one run. Redistribution allocates new
 /// memory, so it would separate a view from its base. This class redistributes
-/// the base and takes its views again.
+/// the base and makes its views again.
 class WrittenViews {
  public:
-  /// Must be called before and after a call. The base of the returned views is
-  /// in the node's in_place_args.
+  /// Must be called before and after each call of the program. The base of the
+  /// returned views is in the node's in_place_args.
   void begin(const GraphNode& node, const torch::jit::Stack& args);
   void end(const torch::jit::Stack& results);
-  /// Releases calls if none of their views is in use. Many calls are looked at
-  /// once in several of these calls, so that all take linear time.
+  /// Releases the calls whose views are no longer in use. Examines many calls
+  /// at once, and only in some of its own calls, so that all calls together
+  /// take linear time.
   void forget_unused();
 
   /// Returns `t`, the argument `own` of a call, in layout `to`, and replaces

@@ -20,7 +20,7 @@ namespace dtensor::detail {
 /// Takes the next position of this rank's stream, for a tensor on `mesh`.
 Draw next_draw(const DeviceMesh& mesh);
 
-/// Return the next position without advancing the stream; set the next
+/// Return the next position without advancing the stream, and set the next
 /// position.
 DTENSOR_INTERNAL_API Draw peek_draw();
 DTENSOR_INTERNAL_API void set_next_draw(Draw draw);
@@ -32,8 +32,9 @@ void for_each_run(
     const Spec& spec,
     c10::function_ref<void(int64_t, int64_t, int64_t)> visit);
 
-// Samplers. Each returns a new contiguous local tensor of spec.local_sizes(),
-// of `dtype` if it has that parameter. `spec` must not be Partial.
+// Samplers. Each returns a new contiguous local tensor of spec.local_sizes().
+// The tensor has the dtype `dtype` if the sampler has this parameter. `spec`
+// must not be Partial.
 
 /// Uniform in [from, to).
 at::Tensor sample_uniform(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which elements the ranks over several mesh dimensions hold together.
+// Tests if the ranks over several mesh dimensions together hold the elements
+// that each of them needs.
 #include <dtensor/redistribute/moves_impl.h>
 
 #include <algorithm>
@@ -9,15 +10,16 @@
 namespace dtensor::detail {
 namespace {
 
-// Blocks of a tensor dimension, finest last. Each splits those before it.
+// Blocks of a tensor dimension, finest last. Each digit splits the blocks of
+// earlier digits.
 struct Digit {
   int64_t blocks; // equal blocks that the earlier digits make
-  int64_t parts;  // parts of each block
+  int64_t parts;  // shards of each block
 };
 using Digits = c10::SmallVector<Digit, 4>;
 
-// Splits digits such that the first ones make `parts` parts, and returns their
-// number; -1 if that would divide a digit unevenly.
+// Splits digits such that the first digits make `parts` shards, and returns the
+// number of these digits; -1 if a digit would be divided unevenly.
 int64_t split_off(Digits& digits, int64_t parts) {
   size_t count = 0;
   for (; parts > 1; ++count) {
@@ -40,8 +42,8 @@ int64_t split_off(Digits& digits, int64_t parts) {
   return static_cast<int64_t>(count);
 }
 
-// Shards what is left of a tensor dimension into `parts` equal parts, and
-// returns the blocks that these split; kUneven if there is no single number.
+// Shards the rest of a tensor dimension into `parts` equal shards, and returns
+// the blocks that these shards split; kUneven if there is no single number.
 int64_t shard_digits(Digits& left, const Placement& sharding, int64_t parts) {
   const int64_t first = split_off(left, sharding.split_factor());
   if (first < 0) {
@@ -56,7 +58,8 @@ int64_t shard_digits(Digits& left, const Placement& sharding, int64_t parts) {
   return later[0].blocks;
 }
 
-// The exact test for one tensor dimension: compares the elements of all ranks.
+// The exact test for one tensor dimension, which compares the elements of all
+// ranks.
 class ElementTest {
  public:
   ElementTest(const Frame& frame, const Exchange& exchange, int64_t dim)
@@ -96,8 +99,8 @@ class ElementTest {
  private:
   using MeshIndices = c10::SmallVector<size_t, 4>;
 
-  // Moves on to the next coordinate along `dims`. After the last one, returns
-  // false and to the first.
+  // Moves to the next coordinate along `dims`. After the last coordinate,
+  // returns false and moves to the first.
   bool advance(Sizes& coordinate, const MeshIndices& dims) const {
     for (const size_t i : dims) {
       if (++coordinate[i] < frame_.mesh_shape[i]) {
@@ -127,8 +130,8 @@ class ElementTest {
         coordinate);
   }
 
-  // Most exchanges that are impossible are so for the first ranks, so this
-  // computes the elements of a rank when it is first asked for them.
+  // The elements of a rank are computed when they are first needed, because
+  // most impossible exchanges are detected at the first ranks.
   const Intervals& held_before(const Sizes& coordinate) {
     auto& known = held_before_[position_of(coordinate)];
     if (!known) {
@@ -137,8 +140,8 @@ class ElementTest {
     return *known;
   }
 
-  // True if the group of the rank at `coordinate` holds all that this rank
-  // holds afterwards. The members of a group hold different elements.
+  // True if the group of the rank at `coordinate` holds all elements that this
+  // rank holds afterwards. The members of a group hold different elements.
   bool receives_all(const Sizes& coordinate) {
     const Intervals wanted = held(exchange_.after, coordinate);
     int64_t missing = total_size(wanted);
@@ -168,8 +171,8 @@ class ElementTest {
 };
 
 // True if mesh dimensions outside of the group shard `dim` before all others
-// do, and in the same way before and after. The group then holds all that these
-// leave to each of its ranks.
+// do, and in the same way before and after. The group then holds all elements
+// that these mesh dimensions leave to each of its ranks.
 bool others_shard_first(
     const Frame& frame,
     const Exchange& exchange,
@@ -243,7 +246,7 @@ bool holds_all(const Frame& frame, const Exchange& exchange, int64_t dim) {
     }
   }
   if (!is_shared) {
-    return true; // the group holds the whole dimension
+    return true; // the group holds the full dimension
   }
   return is_uneven ? others_shard_first(frame, exchange, dim) ||
           ElementTest(frame, exchange, dim).run()

@@ -30,7 +30,7 @@ bool may_share_memory(const at::Tensor& result, const at::Tensor& local) {
   return local.defined() && (!local.has_storage() || result.is_alias_of(local));
 }
 
-// Copies `result` if necessary. During a plan, slices are views; the plan's
+// Copies `result` if necessary. During a plan, slices are views. The plan's
 // result must not share memory with its input or keep a larger storage alive.
 // The result's memory order follows `strides`, the strides of the layout, so
 // that a view of the global tensor is also a view of the local tensors. `local`
@@ -68,7 +68,7 @@ at::Tensor finish(
 }
 
 // Returns a meta tensor in layout `to`. Meta tensors have no data to send.
-at::Tensor meta_part(const at::Tensor& local, const Spec& to) {
+at::Tensor meta_shard(const at::Tensor& local, const Spec& to) {
   return at::empty_strided(
       to.local_sizes(),
       dense_strides(to.local_sizes(), to.strides()),
@@ -151,7 +151,7 @@ at::Tensor redistribute_local(
     return local;
   }
   if (local.is_meta()) {
-    return meta_part(local, *to);
+    return meta_shard(local, *to);
   }
   at::NoGradGuard no_grad;
   const RedistributionScope scope(*from, *to);
@@ -188,7 +188,7 @@ PendingPtr redistribute_local_async(
         from, to, std::move(the_plan), entered, std::move(collective));
   }
   for (size_t i = entered; i < steps.size(); ++i) {
-    // NOLINTNEXTLINE(bugprone-use-after-move): enter_step() left it untouched.
+    // NOLINTNEXTLINE(bugprone-use-after-move): enter_step() has not changed it.
     local = execute_step(*from, steps[i], local);
   }
   return ready(finish(local, {}, *from, *to));

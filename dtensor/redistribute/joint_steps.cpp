@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps over several mesh dimensions, and below other shardings.
+// Steps over several mesh dimensions, and steps on a sharding that is not the
+// last one of its tensor dimension.
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <dtensor/comm/group/mesh_groups_impl.h>
@@ -44,7 +45,8 @@ Intervals sorted(Intervals intervals) {
   return intervals;
 }
 
-// Returns the indices of `list` that `others` has too, in the order of `list`.
+// Returns the indices of `list` that are also in `others`, in the order of
+// `list`.
 Intervals intersection(const Intervals& list, const Intervals& others) {
   const Intervals ascending = sorted(others);
   Intervals result;
@@ -257,7 +259,7 @@ std::vector<Sizes> JointStep::shapes_to_receive() const {
   return shapes;
 }
 
-// Puts the parts received from all members together.
+// Joins the slices received from all members.
 at::Tensor JointStep::assemble(const std::vector<at::Tensor>& parts) const {
   const Box wanted = box_of(step_.after, group_.rank());
   at::Tensor result = at::empty(sizes_of(wanted), parts[0].options());

@@ -115,8 +115,8 @@ bool Layouts::can_exchange(size_t before, size_t after, uint64_t mask) {
   return true;
 }
 
-// The shards that a slice makes, or that are padded, are those of which an
-// exchange could make the whole again.
+// A step that slices or pads makes shards from which an exchange could restore
+// the full tensor.
 std::optional<StepKind>
 Layouts::local_step(size_t before, size_t after, size_t i) {
   const uint64_t mask = mesh_dim_bit(i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layouts that a search goes through.
+// The layouts among which a search finds a path.
 #pragma once
 
 #include <dtensor/redistribute/plan_impl.h>
@@ -11,9 +11,9 @@
 
 namespace dtensor::detail {
 
-/// Numbers the layouts that the options make, in a mixed radix with one digit
-/// per mesh dimension, so tables of layouts are arrays. Computes what the
-/// search asks about a layout when it first asks.
+/// Numbers the layouts that can be formed from the options, in a mixed radix
+/// with one digit per mesh dimension, so tables of layouts are arrays. Computes
+/// the properties of a layout when the search first needs them.
 class Layouts {
  public:
   explicit Layouts(const SearchSpace& space);
@@ -30,7 +30,7 @@ class Layouts {
   size_t changed(size_t number, size_t i, const Placement& p) const;
 
   /// Returns the number of the layout with another option on mesh dimension
-  /// `i`, which has option `now`.
+  /// `i`, whose option in `number` is `now`.
   size_t changed(size_t number, size_t i, size_t now, size_t option) const {
     return number + strides_[i] * option - strides_[i] * now;
   }
@@ -40,17 +40,18 @@ class Layouts {
   int64_t numel(size_t number);
 
   /// Returns true if the mesh dimensions not in `mask` shard the same blocks in
-  /// `after` as in `before`, which ranks then exchange over the others alone.
-  /// Mesh dimensions that only `after` shards do not count. Empty if some
-  /// shards are uneven: then blocks do not tell.
+  /// `after` as in `before`. Ranks then exchange these blocks over the other
+  /// mesh dimensions alone. Mesh dimensions that only `after` shards do not
+  /// count. Empty if some shards are uneven, because block counts are then not
+  /// sufficient.
   std::optional<bool> keeps_blocks(size_t before, size_t after, uint64_t mask);
 
   /// True if the ranks over the mesh dimensions in `mask` together hold all
-  /// that each of them holds afterwards.
+  /// elements that each of them holds afterwards.
   bool can_exchange(size_t before, size_t after, uint64_t mask);
 
   /// Returns the kind of the step that changes mesh dimension `i` of a layout
-  /// from R, or to P, and sends nothing; empty if there is none.
+  /// from R, or to P, and sends nothing; empty if no such step exists.
   std::optional<StepKind> local_step(size_t before, size_t after, size_t i);
 
  private:

@@ -4,25 +4,26 @@
 namespace dtensor::detail {
 namespace {
 
-// Where the terms of an element are, and must be. The element has a term for
-// each coordinate on the Partial mesh dimensions of a layout. The ranks that
-// differ only on its Replicate ones hold the same term. The target has a copy
-// of the element for each coordinate on its Replicate mesh dimensions. The
-// ranks of a copy differ on Partial ones, and hold its terms together.
+// Positions of the terms of an element, before and after. The element has a
+// term for each coordinate on the Partial mesh dimensions of a layout. Ranks
+// that differ only on its Replicate mesh dimensions hold the same term. The
+// target has a copy of the element for each coordinate on its Replicate mesh
+// dimensions. The ranks of a copy differ on Partial mesh dimensions, and
+// together hold the terms of the copy.
 struct Terms {
   double all = 1;
-  double at_copies = 1; // terms that are at ranks of a copy
+  double at_copies = 1; // terms held by ranks of a copy
   double copies = 1;
-  double held = 1;      // copies that each of these terms is at
+  double held = 1;      // copies whose ranks hold each of these terms
   bool reduces = false; // no copy has all terms
 
-  // Returns the least number of messages, each of which takes one value from
+  // Returns the least number of messages, each of which moves one value from
   // one rank to another. Consider the copies in the order in which they become
-  // complete, and the moment at which the j-th has all terms. Each term that
-  // was at fewer than j copies has left its ranks. As terms are at different
-  // ranks, each has taken a message of its own. Each of the other copies has
-  // yet to receive a message. This holds for each j, from the number of copies
-  // that are complete at the start.
+  // complete, and the moment at which the j-th copy has all terms. Each term
+  // that initially was at fewer than j copies has left its ranks. Different
+  // ranks hold the terms, so each such term has taken a message of its own.
+  // Each of the other copies still has to receive a message. This bound holds
+  // for each j, from the number of copies that are complete at the start.
   double messages() const {
     const double until_first = all - at_copies + copies - 1;
     const double with_more = copies > held ? all + copies - held - 1 : 0;
@@ -30,7 +31,8 @@ struct Terms {
                    : std::max(copies - held, with_more);
   }
 
-  // Returns this number for an element whose terms are at no copy.
+  // Returns the least number of messages for an element whose terms are at no
+  // copy.
   double messages_if_away() const {
     return all + copies - 1;
   }
@@ -52,16 +54,16 @@ LeastTime::LeastTime(
       world_(static_cast<double>(numel(frame.mesh_shape))),
       item_size_(static_cast<double>(item_size)),
       fastest_(fastest) {
-  // Times are rounded per collective. Latencies cover that of third and later
-  // collectives.
+  // Times are rounded per collective. The latencies of a third and later
+  // collectives cover the rounding.
   constexpr int64_t kFew = 2;
   constexpr int64_t kMany = 64;
   rounding_ = picoseconds(fastest, 0) < kMany ? kMany : kFew;
 }
 
-// True if a mesh dimension with one sharding in both layouts gives its ranks
-// other elements, since an earlier mesh dimension shards the same tensor
-// dimension in one of them: R S(0) and S(0) S(0).
+// True if a mesh dimension with the same sharding in both layouts gives its
+// ranks different elements, because an earlier mesh dimension shards the same
+// tensor dimension in one layout only: R S(0) and S(0) S(0).
 bool LeastTime::shards_other_elements(
     PlacementsRef from,
     PlacementsRef first,
@@ -94,28 +96,28 @@ LeastTime::Change LeastTime::change_of(PlacementsRef from, PlacementsRef first)
     const bool is_local = !is_known ||
         (is_local_change(from[m], first[m]) &&
          (from[m] != first[m] || !shards_other_elements(from, first, m)));
-    // All but one term of a partial target may be neutral elements.
-    const bool stays_whole = is_known && first[m].is_replicate();
-    change.shares *= stays_whole ? 1 : n;
+    // All terms of a partial target except one may be neutral elements.
+    const bool stays_unsharded = is_known && first[m].is_replicate();
+    change.shares *= stays_unsharded ? 1 : n;
     if (is_local) {
-      change.reduced /= stays_whole && from[m].is_replicate() ? 1 : n;
+      change.reduced /= stays_unsharded && from[m].is_replicate() ? 1 : n;
       continue;
     }
     change.needs_collective = true;
-    change.stays_whole |= stays_whole;
+    change.stays_unsharded |= stays_unsharded;
     if (from[m].is_partial()) {
       change.terms *= n;
     } else if (!first[m].is_partial()) {
       change.parts *= n;
-      change.held /= stays_whole ? 1 : n;
+      change.held /= stays_unsharded ? 1 : n;
     }
   }
   return change;
 }
 
 // Returns the fraction of the elements that a mesh dimension of n ranks leaves
-// at their coordinate, or 1 if it is not known. Two shardings of independent
-// digits of the index agree on 1/n.
+// at their coordinate, or 1 if unknown. If two shardings depend on independent
+// digits of the index, 1/n of the elements stays.
 double LeastTime::staying(
     PlacementsRef from,
     PlacementsRef first,
@@ -135,10 +137,11 @@ double LeastTime::staying(
   return is_independent ? 1 / static_cast<double>(n) : 1;
 }
 
-// Returns the least number of messages per rank between the layouts. It is at
-// most the modelled number of elements that a rank sends. Reductions and
-// gathers over n ranks take n - 1 messages per element, as modelled. In an
-// exchange ranks receive what they do not hold, and on average they hold 1/n.
+// Returns the least number of messages per rank between the layouts. This
+// number is at most the modelled number of elements that a rank sends.
+// Reductions and gathers over n ranks take n - 1 messages per element, as
+// modelled. In an exchange, ranks receive the elements that they do not hold,
+// and on average they hold 1/n.
 double LeastTime::messages(PlacementsRef from, PlacementsRef first) const {
   Terms terms;
   double stay = 1;
@@ -150,7 +153,7 @@ double LeastTime::messages(PlacementsRef from, PlacementsRef first) const {
     terms.all *= from[m].is_partial() ? n : 1;
     terms.at_copies *= from[m].is_partial() ? n : 1;
     if (m >= first.size() || first[m].is_partial()) {
-      continue; // each rank may be part of the target
+      continue; // each rank may hold a term of the target
     }
     terms.reduces |= from[m].is_partial();
     if (first[m].is_replicate()) {
@@ -170,11 +173,12 @@ int64_t LeastTime::time_of(double elements) const {
       0, picoseconds(fastest_, elements * item_size_) - rounding_);
 }
 
-// Counts elements over all ranks. A rank receives what it needs and does not
-// hold. If n terms of each element are reduced, n - 1 of them are sent to make
-// its value, which is sent to all other ranks that need it. A single collective
-// that reduces terms and moves shards pads these first. If the result stays
-// whole on a mesh dimension, the collective is an all_reduce.
+// Counts elements over all ranks. A rank receives the elements that it needs
+// and does not hold. If n terms of each element are reduced, n - 1 of the terms
+// are sent to make the element's value. The value is sent to all other ranks
+// that need it. A single collective that reduces terms and moves shards pads
+// these shards first. If the result stays unsharded on a mesh dimension, the
+// collective is an all_reduce.
 LeastTime::Bounds LeastTime::between(PlacementsRef from, PlacementsRef first)
     const {
   const Change change = change_of(from, first);
@@ -195,7 +199,8 @@ LeastTime::Bounds LeastTime::between(PlacementsRef from, PlacementsRef first)
       sent,
       time_of(needed + (change.terms - 1 - change.held) * numel_ / world_));
   const double reduced = numel_ * change.reduced *
-      (1 - 1 / (change.terms * change.parts)) * (change.stays_whole ? 2 : 1);
+      (1 - 1 / (change.terms * change.parts)) *
+      (change.stays_unsharded ? 2 : 1);
   return {std::max(time, time_of(reduced)), time + latency};
 }
 

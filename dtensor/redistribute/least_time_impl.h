@@ -11,7 +11,8 @@
 
 namespace dtensor::detail {
 
-/// True if a mesh dimension may get from `from` to `to` without a collective.
+/// True if a mesh dimension may change from `from` to `to` without a
+/// collective.
 bool is_local_change(const Placement& from, const Placement& to);
 
 class LeastTime {
@@ -43,7 +44,7 @@ class LeastTime {
     double held = 1;    // fraction of the parts that a rank need not receive
     double reduced = 1; // fraction of the elements that ranks may reduce
     bool needs_collective = false;
-    bool stays_whole = false; // on a mesh dimension that changes
+    bool stays_unsharded = false; // on a mesh dimension that changes
   };
 
   Change change_of(PlacementsRef from, PlacementsRef first) const;

@@ -29,9 +29,9 @@ bool makes_equal_shards(
   return largest_shard(size, sharding, parts) * parts == size;
 }
 
-// Returns the size of tensor dimension `dim` that is left for mesh dim
-// `mesh_dim`. Empty if the size differs between ranks because an earlier mesh
-// dim shards unevenly.
+// Returns the remaining size of tensor dimension `dim` for mesh dim `mesh_dim`.
+// Empty if the size differs between ranks because an earlier mesh dim shards
+// unevenly.
 std::optional<int64_t> even_size_at(
     const Frame& frame,
     PlacementsRef placements,
@@ -87,10 +87,10 @@ std::optional<Placement> last_sharding(
       continue;
     }
     if (counts[i] == kUneven || counts[i] != others[i]) {
-      return std::nullopt; // this mesh dim splits what `mesh_dim` left it
+      return std::nullopt; // this mesh dim splits the shards of `mesh_dim`
     }
     if (counts[i] < counts[at]) {
-      blocks /= frame.mesh_shape[i]; // it has split the blocks already
+      blocks /= frame.mesh_shape[i]; // this mesh dim has split them
     }
   }
   if (blocks < 1) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The legal single steps between layouts, and their costs. Layouts and steps
-// form a graph, and a plan is a path in it.
+// form a graph, and a plan is a path in this graph.
 //
 // A sharding of a tensor dimension can be undone, or added, only as the last
 // sharding applied to that dimension. Placements apply from left to right, so
-// the last one is normally the rightmost. A StridedShard is the exception: it
-// can stand left of shardings that were applied before it. On (2, 3), with a
+// the last sharding is normally the rightmost. A StridedShard is the exception:
+// it can stand left of shardings that were applied before it. On (2, 3), with a
 // size divisible by 6,
 //
 //   SS(0, sf=3) S(0): mesh dim 1 shards into 3 first, then mesh dim 0 into 2,
@@ -18,7 +18,7 @@
 
 namespace dtensor::detail {
 
-/// The values that stay constant on the path from one layout to another.
+/// The values that are constant on the path from one layout to another.
 struct Frame {
   SizesRef sizes;
   SizesRef mesh_shape;
@@ -63,8 +63,8 @@ bool is_linear(ReduceOp op);
 /// Returns the number of ranks over several mesh dimensions.
 int64_t ranks_over(const Frame& frame, const MeshDims& mesh_dims);
 
-/// Returns the number of elements of the largest local tensor, which is the
-/// first rank's.
+/// Returns the number of elements of the largest local tensor. The first rank
+/// has this tensor.
 int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
 /// True if all blocks of a dimension of `size`, and all `parts` shards of each
@@ -83,12 +83,12 @@ bool has_equal_shards(const Spec& spec);
 using BlockCounts = c10::SmallVector<int64_t, 4>;
 inline constexpr int64_t kUneven = -1;
 BlockCounts block_counts(const Frame& frame, PlacementsRef placements);
-/// Counts only mesh dimensions that shard `dim`.
+/// Like the overload above, but counts only mesh dimensions that shard `dim`.
 BlockCounts
 block_counts(const Frame& frame, PlacementsRef placements, int64_t dim);
 
-/// A step in which the ranks over a set of mesh dimensions, all sharded before,
-/// send one another their elements.
+/// A step in which the ranks over a set of mesh dimensions exchange their
+/// elements. All mesh dimensions of the set are sharded before the step.
 struct Exchange {
   PlacementsRef before;
   PlacementsRef after;
@@ -102,9 +102,10 @@ constexpr uint64_t mesh_dim_bit(Index mesh_dim) {
   return uint64_t{1} << mesh_dim;
 }
 
-/// True if each rank's group holds before, along tensor dimension `dim`, what
-/// the rank holds afterwards. An exchange is possible if this is true for all
-/// dimensions. Uneven shards over more than 64 ranks may count as not held.
+/// True if each rank's group holds before the step, along tensor dimension
+/// `dim`, the elements that the rank holds afterwards. An exchange is possible
+/// if this is true for all dimensions. For uneven shards over more than 64
+/// ranks, the result may be false although the group holds the elements.
 bool holds_all(const Frame& frame, const Exchange& exchange, int64_t dim);
 
 /// True if a step only permutes the shards of its mesh dimensions: these are
@@ -112,11 +113,11 @@ bool holds_all(const Frame& frame, const Exchange& exchange, int64_t dim);
 bool is_permutation(const Step& step);
 
 /// True if the bytes of a step's collective are counted from the local tensor
-/// after it, and false if from the one before it.
+/// after the step; false if they are counted from the local tensor before it.
 bool counts_result(StepKind kind, bool is_permutation);
 
-/// Returns the bytes that a rank sends in a step. The second overload is that
-/// of a collective over `ranks` ranks whose bytes are counted from a tensor of
+/// Returns the bytes that a rank sends in a step. The second overload is for a
+/// collective over `ranks` ranks whose bytes are counted from a tensor of
 /// `numel` elements.
 double bytes_sent(const Frame& frame, const Step& step, int64_t item_size);
 double bytes_sent(

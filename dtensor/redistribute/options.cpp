@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layouts that a plan may pass through.
+// The layouts through which a plan may pass.
 #include <dtensor/redistribute/plan_impl.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ constexpr size_t kMaxLayouts = 1 << 12;
 
 using Dims = c10::SmallVector<int64_t, 8>;
 
-void add_cut_dims(Dims& dims, PlacementsRef placements) {
+void add_sharded_dims(Dims& dims, PlacementsRef placements) {
   for (const Placement& p : placements) {
     if (p.is_sharded() && std::ranges::find(dims, p.dim()) == dims.end()) {
       dims.push_back(p.dim());
@@ -21,9 +21,9 @@ void add_cut_dims(Dims& dims, PlacementsRef placements) {
   }
 }
 
-// Adds the largest dimensions as intermediate shardings: S(0) S(0) -> R S(0) of
-// an odd size passes through S(1) S(0), for example. Sharding a large dimension
-// wastes least when shards are uneven.
+// Adds the largest dimensions as intermediate shardings. For example, S(0) S(0)
+// -> R S(0) of an odd size passes through S(1) S(0). If shards are uneven,
+// sharding a large dimension wastes least.
 void add_largest_dims(Dims& dims, SizesRef sizes) {
   while (dims.size() < kUsefulDims) {
     int64_t largest = -1;
@@ -49,8 +49,8 @@ void add_new(List& list, const Placement& p) {
 }
 
 // Adds the strided shardings of `dim` that a mesh dimension can apply, or undo,
-// after mesh dimensions of the sizes `later` on its right have sharded `dim`:
-// those that split each block evenly. The last blocks may be empty.
+// after mesh dimensions of the sizes `later` on its right have sharded `dim`.
+// These split each block evenly, but the last blocks may be empty.
 template <typename List>
 void add_strided(
     List& list,
@@ -72,7 +72,7 @@ void add_strided(
 
 // Returns the placement that a mesh dimension can enter without communication
 // to be reduced together with others, if either layout has such a reduction.
-// Other paths stay clear of reductions, which do not keep the sign of a zero.
+// Other paths avoid reductions, which do not keep the sign of a zero.
 std::optional<Placement> shared_reduction(
     PlacementsRef from,
     PlacementsRef to) {
@@ -134,8 +134,8 @@ size_t count_layouts(const Options& options) {
 Options
 options_between(const Frame& frame, PlacementsRef from, PlacementsRef to) {
   Dims dims;
-  add_cut_dims(dims, from);
-  add_cut_dims(dims, to);
+  add_sharded_dims(dims, from);
+  add_sharded_dims(dims, to);
   Dims more = dims;
   add_largest_dims(more, frame.sizes);
   Options options = make_options(frame, from, to, more, true);

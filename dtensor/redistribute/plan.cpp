@@ -127,8 +127,8 @@ void check_reductions(const Spec& from, const Spec& to) {
       from.mesh().dim_label(*changed));
 }
 
-// Returns the placements of `from`, but those of `to` on mesh dimensions of
-// size 1, where all placements are equivalent.
+// Returns `from` with the placements of `to` on mesh dimensions of size 1,
+// where all placements are equivalent.
 Placements start_of(const Spec& from, const Spec& to) {
   Placements start;
   for (size_t i = 0; i < from.placements().size(); ++i) {
@@ -182,8 +182,8 @@ void add_costs(Plan& plan, const Spec& spec, const detail::Links& links) {
   plan.microseconds = static_cast<double>(time) / kPicosecondsPerMicrosecond;
 }
 
-// Returns the plan that is cheapest at the costs of `searched`, with its time
-// at those of `links`, which are the mesh's.
+// Returns the plan that is cheapest at the costs of `searched`. Its time is
+// computed with `links`, the costs of the mesh.
 PlanPtr make_plan(
     const Spec& from,
     const Spec& to,

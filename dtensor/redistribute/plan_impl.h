@@ -21,8 +21,8 @@ std::shared_ptr<const Plan> plan_for_this_rank(
 
 class Links;
 
-/// Returns the plan that is cheapest if collectives cost `links`. Its time is
-/// that of the mesh. Not cached.
+/// Returns the plan that is cheapest if collectives cost `links`. The plan's
+/// time is computed with the mesh's own costs. The plan is not cached.
 std::shared_ptr<const Plan>
 plan_over(const SpecPtr& from, const SpecPtr& to, const Links& links);
 
@@ -35,15 +35,15 @@ class Links {
  public:
   explicit Links(const DeviceMesh& mesh);
 
-  /// Returns links of which each has the same cost.
+  /// Returns links that all have the same cost.
   Links priced(const LinkCost& cost) const;
   /// Returns links over which no collective joins mesh dimensions.
   Links not_joined() const;
 
-  /// Returns the cost of collectives over several mesh dimensions: that of the
-  /// slowest of them.
+  /// Returns the cost of collectives over several mesh dimensions: the cost of
+  /// the slowest of these links.
   LinkCost over(const MeshDims& mesh_dims) const;
-  /// Returns a link at least as fast as that of any collective on a mesh of
+  /// Returns a link at least as fast as the link of any collective on a mesh of
   /// this shape.
   LinkCost fastest(SizesRef mesh_shape) const;
   /// True if one group can join these mesh dimensions.
@@ -51,7 +51,8 @@ class Links {
 
  private:
   c10::SmallVector<LinkCost, 4> costs_;
-  // For each mesh dimension, the first one that it can be joined with.
+  // For each mesh dimension, the first mesh dimension that it can be joined
+  // with.
   MeshDims classes_;
 };
 
@@ -63,11 +64,11 @@ using Options = std::vector<c10::SmallVector<Placement, 8>>;
 
 /// Options for the path between two layouts: the placements at both ends, R,
 /// shardings of up to three tensor dimensions, and P(op) where a reduction with
-/// other mesh dimensions is possible. The tensor dimensions are those that
-/// either end shards, then the largest others. Shardings are Shard(d), and each
-/// StridedShard(d, sf) that can be applied after even shardings further right.
-/// Strided options are dropped if there would be more than a few thousand
-/// layouts, then further options.
+/// other mesh dimensions is possible. The tensor dimensions are first those
+/// that one of the two layouts shards, then the largest others. Shardings are
+/// Shard(d), and each StridedShard(d, sf) that can be applied after even
+/// shardings further right. Strided options are dropped if there would be more
+/// than a few thousand layouts, then further options.
 Options
 options_between(const Frame& frame, PlacementsRef from, PlacementsRef to);
 

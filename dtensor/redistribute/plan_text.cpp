@@ -13,8 +13,8 @@
 namespace dtensor {
 namespace {
 
-// Returns the tensor dimensions that a step takes from, or moves to, in one of
-// its layouts.
+// Returns the tensor dimensions that a step unshards or shards, in one of its
+// layouts.
 std::vector<int64_t> sharded_dims(const Step& step, PlacementsRef placements) {
   const auto& own = step.mesh_dims;
   std::vector<int64_t> dims;
@@ -121,7 +121,7 @@ std::string to_string(const Plan& plan, const DeviceMesh& mesh) {
 }
 
 std::string explain_plan(const SpecPtr& from, const SpecPtr& to) {
-  // Prices at which the search finds each alternative: one collective costs as
+  // Costs at which the search finds each alternative: one collective costs as
   // much as 10^12 bytes, or one byte as much as 10^3 collectives.
   constexpr LinkCost kCollectives{1e6, 1e3};
   constexpr LinkCost kBytes{1e-6, 1};

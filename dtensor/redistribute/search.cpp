@@ -77,13 +77,13 @@ class Search {
     size_t previous = 0;
     StepKind kind = StepKind::kSlice; // of the step from `previous`
     size_t set = 0;                   // mesh dimensions of that step
-    LeastTime::Bounds left;           // of the paths on to the goal
+    LeastTime::Bounds left;           // of the paths from here to the goal
     bool is_bounded = false;          // `left` is known
   };
 
-  // The steps after a layout: those that send nothing, the collectives after
-  // which such steps suffice, and all other collectives. Each part has its own
-  // bound, and is tried when no path has a lower one.
+  // The steps after a layout: steps that send nothing, collectives after which
+  // such steps suffice, and all other collectives. Each of the three has its
+  // own bound, and is tried when no path has a lower bound.
   enum class Next : uint8_t { kLocal, kLastCollective, kCollective };
 
   struct Entry {
@@ -124,8 +124,8 @@ class Search {
     return options_[i][now_[i]];
   }
 
-  // Returns the number of a layout with another option on mesh dimension `i`,
-  // where it has that of the expanded layout.
+  // Returns the number of a layout with another option on mesh dimension `i`.
+  // On this mesh dimension, the layout has the option of the expanded layout.
   size_t changed(size_t number, size_t i, size_t option) const {
     return layouts_.changed(number, i, now_[i], option);
   }
@@ -184,7 +184,7 @@ class Search {
     size_t previous = 0; // the layout before
     size_t set = 0;
     bool gathers_all = true; // all dimensions of the set become R
-    bool gathers = false;    // some dimension does
+    bool gathers = false;    // some dimension of the set becomes R
     bool slices = false;     // a dimension outside of the set becomes sharded
   };
 
@@ -211,7 +211,7 @@ class Search {
 
   // Tries the reduce_scatter of a set to all shardings of its dimensions from
   // number `d` on. The cost does not depend on the shardings. `whole` is the
-  // layout without them.
+  // layout without these shardings.
   void try_shardings(
       const Candidate& made,
       size_t whole,
@@ -240,8 +240,8 @@ class Search {
     }
   }
 
-  // Chooses the placements of movable dimensions from number `d` on: those of
-  // the set become sharded or R, others may change from R to sharded.
+  // Chooses the placements of movable dimensions from number `d` on. Dimensions
+  // of the set become sharded or R; others may change from R to sharded.
   void try_exchanges(const Candidate& exchange, size_t d) {
     if (d == movable_.size()) {
       try_exchange(exchange);
@@ -316,8 +316,8 @@ class Search {
     return cost;
   }
 
-  // Returns the least time of a path of this cost to a layout, and on to the
-  // goal.
+  // Returns the least time of a path of this cost to a layout and from there to
+  // the goal.
   int64_t bound_of(size_t number, const PathCost& cost) {
     Node& node = nodes_[number];
     if (!node.is_bounded) {
@@ -328,7 +328,8 @@ class Search {
     return cost.picoseconds + node.left.least();
   }
 
-  // True if a path of this cost to a layout may be part of the best one.
+  // True if a path of this cost to a layout may be the beginning of the best
+  // path.
   bool is_promising(size_t number, const PathCost& cost) {
     return cost < nodes_[number].cost &&
         bound_of(number, cost) <= nodes_[goal_].cost.picoseconds;

@@ -46,7 +46,8 @@ struct Move {
         step.before,
         step.mesh_dims[0],
         placement);
-    TORCH_INTERNAL_ASSERT(as_last, "redistribute: a cut below another one");
+    TORCH_INTERNAL_ASSERT(
+        as_last, "redistribute: the sharding is not the last one");
     Placements gathered = step.before;
     gathered[at()] = Replicate();
     const int64_t size = total_size(local_intervals(
@@ -70,7 +71,7 @@ Sizes reduce_scatter_sizes(const DimSharding& parts) {
   return parts.is_chunk() ? Sizes() : parts.sizes();
 }
 
-// Returns the sizes of `part`, with `size` in dimension `dim`.
+// Returns the sizes of `part`, with `size` for dimension `dim`.
 Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
   Sizes sizes(part.sizes());
   sizes[static_cast<size_t>(dim)] = size;
@@ -206,7 +207,8 @@ at::Tensor pad(const Move& move, const at::Tensor& local) {
   return padded;
 }
 
-// Starts an all_to_all of shards of equal shapes; returns null for others.
+// Starts an all_to_all of shards of equal shapes. Returns null for other
+// shards.
 PendingPtr enter_exchange(const Move& move, at::Tensor&& local) {
   const DimSharding from = move.sharing(move.from());
   const DimSharding to = move.sharing(move.to());
@@ -219,8 +221,9 @@ PendingPtr enter_exchange(const Move& move, at::Tensor&& local) {
       : nullptr;
 }
 
-// True for steps over several mesh dimensions, and for those that do more than
-// to make, move or undo the last sharding of one.
+// True for steps over several mesh dimensions, and for steps on one mesh
+// dimension that do not only make, move or undo the last sharding of a tensor
+// dimension.
 bool is_joint(const Spec& spec, const Step& step) {
   if (step.mesh_dims.size() > 1 ||
       (step.kind == StepKind::kAllToAll && !is_permutation(step))) {

@@ -68,8 +68,8 @@ class DimSharding {
   /// Returns the rank that holds each position.
   Positions owners() const;
 
-  /// Reorders `parts`, all shards concatenated in rank order, to the full
-  /// dimension.
+  /// Reorders `parts`, the concatenation of all shards in rank order, to the
+  /// full dimension.
   at::Tensor put_back(const at::Tensor& parts) const;
 
  private:
@@ -82,10 +82,10 @@ class DimSharding {
 double neutral_element(ReduceOp op);
 
 /// A step over several mesh dimensions, or over one that is not the last to
-/// shard a tensor dimension, on this rank. Each rank's local tensor
-/// is a box: the product of the indices that the rank holds of each tensor
-/// dimension. The step sends the intersections of the boxes before and after
-/// it, so it needs no rules about shardings.
+/// shard a tensor dimension, on this rank. Each rank's local tensor is a box:
+/// the product of the indices that the rank holds of each tensor dimension. The
+/// step sends the intersections of the boxes before and after the step, so no
+/// rules about shardings are needed.
 class JointStep {
  public:
   JointStep(const Spec& spec, const Step& step);
@@ -122,9 +122,9 @@ class JointStep {
   int64_t dim_in_order(PlacementsRef sharded) const;
   Sizes sizes_along(int64_t dim, PlacementsRef sharded) const;
   Sizes numels(PlacementsRef placements) const;
-  /// Returns what this rank sends to each member.
+  /// Returns the slices that this rank sends to each member.
   std::vector<at::Tensor> parts_to_send(const at::Tensor& local) const;
-  /// Returns the shapes that this rank receives from each member.
+  /// Returns the shapes of the slices that this rank receives from each member.
   std::vector<Sizes> shapes_to_receive() const;
   at::Tensor without_communication(const at::Tensor& local) const;
   at::Tensor assemble(const std::vector<at::Tensor>& parts) const;

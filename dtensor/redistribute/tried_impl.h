@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The exchanges that a search has tried. Layouts that differ only within a set
 // of mesh dimensions lead to the same layouts by exchanges over this set, at
-// the same cost: these depend on what the set's ranks hold together. The search
-// tries them from the layout that it reaches first, and from others only if
-// they are reached at less cost.
+// the same cost. The reason: these exchanges depend only on the elements that
+// the set's ranks hold together. The search tries an exchange from the first
+// such layout that it reaches, and from other layouts only if they are reached
+// at less cost.
 #pragma once
 
 #include <dtensor/redistribute/layouts_impl.h>
@@ -26,10 +27,10 @@ class TriedExchanges {
  public:
   TriedExchanges(const std::vector<DimSet>& sets, Layouts& layouts);
 
-  /// Returns false if the exchanges over a set after layout `number`, which a
-  /// path of `cost` reaches, need not be tried. Else records that they are.
-  /// `all` is false if the search tries only exchanges after which local steps
-  /// suffice.
+  /// Returns false if the exchanges over a set need not be tried after layout
+  /// `number`, which a path of `cost` reaches. Otherwise records that they are
+  /// tried. `all` is false if the search tries only exchanges after which local
+  /// steps suffice.
   bool add(size_t number, size_t set, const PathCost& cost, bool all);
 
  private:

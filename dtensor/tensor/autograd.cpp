@@ -50,8 +50,8 @@ struct OutsideMeshBackward final : Node {
   std::vector<SpecPtr> specs;
 };
 
-// The backward step of to_local. The program computes its gradient, a plain
-// tensor.
+// The backward step of to_local. The gradient is a plain tensor that the
+// program computes.
 struct GivenGradientStep : ToLocalStep {
   at::Tensor backward(at::Tensor grad) const {
     if (C10_UNLIKELY(replicas_observed())) {

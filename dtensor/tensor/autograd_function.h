@@ -2,8 +2,8 @@
 // Lets torch::autograd::Function accept a variable declared as DTensor.
 //
 // LibTorch recognizes the tensors among the arguments of Function::apply by
-// their exact type. Function passes on an argument of a derived class, but
-// drops the gradient silently. The specialization below makes Function treat a
+// their exact type. An argument of a derived class is passed on, but its
+// gradient is dropped silently. The specialization below makes Function treat a
 // DTensor as a tensor.
 //
 //   DTensor x = distribute_tensor(...);

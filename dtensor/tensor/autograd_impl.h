@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The differentiable conversions between local tensors and DTensors, on specs.
-// The public functions of tensor/dtensor.h are built on them, and so are
-// operators whose local call is recorded by autograd.
+// The public functions of tensor/dtensor.h are built on these conversions, as
+// are operators whose local call is recorded by autograd.
 //
 // Gradient layouts are those of Python, with one exception. from_local's
 // gradient arrives in `grad_placements`, by default the forward layout with
@@ -9,8 +9,8 @@
 // `grad_placements`, with the same default. redistribute's gradient returns to
 // the source layout; a Partial source gets a replicated gradient. The exception
 // is the gradient of a gradient: it arrives in the forward layout with Partial
-// kept. (Python replaces Partial there too, so its second derivatives are
-// wrong.)
+// kept. (Python also replaces Partial in this case, so its second derivatives
+// are wrong.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +21,8 @@
 
 namespace dtensor::detail {
 
-/// Returns the DTensor of `local`. `values` are its values if they are not
-/// those of `local`, which receives the gradient in either case.
+/// Returns the DTensor of `local`. `values` are its values if they differ from
+/// the values of `local`. `local` receives the gradient in either case.
 at::Tensor from_local_autograd(
     const at::Tensor& local,
     const SpecPtr& spec,

@@ -20,7 +20,8 @@ enum class CopyReason : uint8_t { kRedistributed, kConjugated, kCopied };
 /// Describes the viewed tensor for an error message.
 const char* describe_viewed_tensor(CopyReason reason);
 
-/// A tensor, and where the plain tensor in its place would have its elements.
+/// A tensor, and the position of the elements in the corresponding plain
+/// tensor.
 struct PlacedTensor {
   at::Tensor local;
   SpecPtr spec;

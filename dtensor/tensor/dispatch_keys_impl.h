@@ -2,13 +2,13 @@
 // Dispatch keys of the interceptor and of implicit replication.
 //
 // kInterceptKey is the key of the interceptor, which handles an operator before
-// any other key does. DTensors on the meta device
-// have the key, and so do parameters that operators receive unsharded
+// any other key does. DTensors on the meta device have the key. Parameters that
+// operators receive unsharded have the key, too
 // (ops/unsharded/unsharded_source_impl.h). A DeferredInit scope includes the
 // key. The key's fallback is in ops/unsharded/interceptor.cpp.
 //
 // A DTensor on the meta device needs the key because the meta backend bit
-// outranks all other backend bits. If another operand is a plain meta tensor,
+// precedes all other backend bits. If another operand is a plain meta tensor,
 // LibTorch would not call the DTensor's kernels.
 //
 // An implicit_replication() scope includes kReplicationKey. Autograd propagates

@@ -62,8 +62,8 @@ parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
 }
 
 // Broadcasts or scatters the tensor of rank `root` along one mesh dimension.
-// Mesh dimensions are processed from left to right. On entry `tensor` has, on
-// every rank of the group, the local shape after the mesh dimensions before.
+// Mesh dimensions are processed from left to right. On entry, `tensor` has, on
+// every rank of the group, the local shape after the earlier mesh dimensions.
 at::Tensor from_root(
     const at::Tensor& tensor,
     const Placement& placement,
@@ -91,7 +91,7 @@ Sizes order_in_memory(const at::Tensor& tensor) {
   return dense_strides(tensor.sizes(), tensor.strides());
 }
 
-at::Tensor keep_first_part(const at::Tensor& local, const SpecPtr& spec) {
+at::Tensor keep_first_term(const at::Tensor& local, const SpecPtr& spec) {
   const auto before = detail::without_partial(spec->placements());
   return redistribute_local(local, spec->with_placements(before), spec);
 }
@@ -120,7 +120,8 @@ at::Tensor scatter_to_ranks(
   return local;
 }
 
-// Returns a local meta tensor with a note of the tensor that was distributed.
+// Returns a local meta tensor with a note that refers to the distributed
+// tensor.
 at::Tensor part_of_meta(const at::Tensor& tensor, const Spec& spec) {
   const auto sizes = spec.local_sizes();
   auto part = spec.mesh().contains_this_rank()
@@ -146,7 +147,7 @@ at::Tensor local_part(
   at::Tensor local = tensor.detach();
   if (src_data_rank) {
     local = scatter_to_ranks(local, spec, *src_data_rank);
-    local = keep_first_part(local, spec);
+    local = keep_first_term(local, spec);
   } else {
     local =
         redistribute_local(local, detail::fully_replicated_spec(*spec), spec);

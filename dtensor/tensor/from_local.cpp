@@ -25,8 +25,8 @@ namespace {
 constexpr const char* kFromLocal = "from_local";
 
 // Infers the global shape and strides, assuming that all shards have the size
-// of `local`. A dimension sharded over n ranks has n times the size, and
-// dimensions outside it in memory have n times the stride.
+// of `local`. A dimension sharded over n ranks has n times the local size, and
+// dimensions outside of it in memory have n times the local stride.
 void infer_global(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -41,11 +41,11 @@ void infer_global(
       continue;
     }
     const auto dim = static_cast<size_t>(p.dim());
-    const auto cut_stride = local.stride(p.dim());
+    const auto sharded_stride = local.stride(p.dim());
     sizes[dim] *= mesh.size(m);
     for (size_t d = 0; d < strides.size(); ++d) {
-      if (d != dim && local.strides()[d] >= cut_stride &&
-          (local.strides()[d] > cut_stride || d < dim)) {
+      if (d != dim && local.strides()[d] >= sharded_stride &&
+          (local.strides()[d] > sharded_stride || d < dim)) {
         strides[d] *= mesh.size(m);
       }
     }
@@ -121,7 +121,7 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
       : local.to(mesh.device_type());
 }
 
-void check_is_part(const at::Tensor& local, const Spec& spec) {
+void check_local_shape(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == spec.local_sizes(),
       "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
@@ -134,7 +134,7 @@ void check_is_part(const at::Tensor& local, const Spec& spec) {
       spec);
 }
 
-// Returns the empty local tensor of a rank outside the mesh. It stays
+// Returns the empty local tensor of a rank outside the mesh. The result is
 // differentiable, so that a program with a backward pass runs on all ranks.
 at::Tensor nothing_of(const at::Tensor& local) {
   return local.reshape({-1}).narrow(0, 0, 0);
@@ -200,7 +200,7 @@ at::Tensor detail::from_local_lazy(
   if (!mesh.contains_this_rank()) {
     return from_local_autograd(nothing_of(mine), spec);
   }
-  check_is_part(mine, *spec);
+  check_local_shape(mine, *spec);
   at::Tensor values;
   if (options.run_check) {
     check_ranks_agree(mine, *spec);

@@ -38,8 +38,8 @@ namespace dtensor::detail {
 namespace {
 
 // Keeps a leaf's gradient distributed. Accumulation accepts any tensor, so the
-// gradient could become plain. A later step would use it as this rank's local
-// tensor.
+// gradient could become plain. A later step would use a plain gradient as this
+// rank's local tensor.
 struct DistributedGradHook final : torch::autograd::PostAccumulateGradHook {
   void operator()(const at::Tensor& leaf) override {
     if (is_dtensor(leaf)) {
@@ -191,7 +191,7 @@ namespace {
 using Bucket = std::vector<at::Tensor>;
 
 // Parameters to reduce at the end of each running backward pass on this rank.
-// The pass owns its bucket, so a pass that throws leaves nothing behind.
+// The pass owns its bucket, so the bucket of a pass that throws is freed.
 using Buckets = std::map<int, std::weak_ptr<Bucket>>;
 
 RankLocal<Buckets> under_way;
@@ -234,8 +234,9 @@ void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
   }
 }
 
-// Reduces gradients in buckets. All ranks have the same buckets: the order of
-// parameters is that of the backward pass, which is the same on all ranks.
+// Reduces gradients in buckets. All ranks have the same buckets, because the
+// order of parameters is the order of the backward pass, which is equal on all
+// ranks.
 void reduce_gradients(Bucket& parameters) {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope("gradients", /*backward=*/true);
@@ -285,8 +286,8 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
     std::erase_if(passes, [](const auto& p) { return p.second.expired(); });
     auto bucket = std::make_shared<Bucket>();
     passes[task] = bucket;
-    // The callback runs outside of any node, maybe on a thread that belongs to
-    // no rank. Therefore it captures the world.
+    // The callback captures the world, because it runs outside of any node,
+    // possibly on a thread that belongs to no rank.
     torch::autograd::Engine::get_default_engine().queue_callback(
         [bucket, world = this_world()] {
           const WorldScope scope(world);
@@ -298,7 +299,7 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
 
 } // namespace
 
-// Appends the hook behind all HookBefore hooks, unless it is there already.
+// Appends the hook behind all HookBefore hooks, unless the hook already exists.
 void keep_gradient_in_layout(const at::Tensor& parameter) {
   auto* meta = torch::autograd::impl::materialize_autograd_meta(parameter);
   auto* place = &meta->post_acc_grad_hooks_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of gradients. The gradient of a DTensor must be a DTensor, and that of
-// a local tensor a plain tensor. A gradient layout must give every rank a local
-// shard of the tensor's local shape.
+// Checks of gradients. The gradient of a DTensor must be a DTensor, and the
+// gradient of a local tensor must be a plain tensor. A gradient layout must
+// give every rank a local shard of the tensor's local shape.
 //
 // Autograd only checks shapes, and hooks and calls of backward() may pass any
 // tensor.
@@ -36,9 +36,10 @@ void make_gradient_distributed(const at::Tensor& leaf);
 
 /// Installs a hook on the node that computed `result` (or wrote it in place).
 /// If the node returns a plain gradient for a DTensor operand, the hook
-/// distributes the gradient in the operand's layout. For backward formulas that
-/// create gradients from sizes alone, so that every rank has the full gradient.
-/// `operands` holds the specs of the operands, null for plain operands.
+/// distributes the gradient in the operand's layout. Used for backward formulas
+/// that create gradients from sizes alone. Every rank then has the full
+/// gradient. `operands` holds the specs of the operands, null for plain
+/// operands.
 void make_gradients_distributed(
     const at::Tensor& result,
     std::vector<SpecPtr> operands);
@@ -56,8 +57,8 @@ void name_missing_derivative(const at::Tensor& grad);
 
 // Gradients in the layout of their parameter. Replicated parameters get Partial
 // gradients if ranks computed on different data (norm weights under sequence
-// parallelism). Those are reduced at the end of the backward pass, all in one
-// collective.
+// parallelism). Partial gradients are reduced at the end of the backward pass,
+// all in one collective.
 
 /// Redistributes gradients of this leaf DTensor to its own layout from now on.
 /// May be called repeatedly.

@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 constexpr size_t kMost = 6;
 
 // Marks `node` as needed by the graph task that is running. A node computes
-// only gradients of needed nodes, and the task is unaware of inner nodes.
+// only gradients for needed nodes, and the task does not contain inner nodes.
 // (LibTorch's own function for this, called by CopySlices, is not exported.)
 void want(Node* node) {
   const auto* known = torch::autograd::get_current_graph_task_exec_info();
@@ -107,8 +107,8 @@ struct InnerNodes::Search {
     return Target{false, index};
   }
 
-  // Adds an exit. Only one gradient may leave by each exit, as two would have
-  // to be summed.
+  // Adds an exit. Only one gradient may leave by each exit, because two
+  // gradients would have to be summed.
   std::optional<Target> exit_at(Exit exit) {
     for (const auto& known : found.exits_) {
       if (known.slot == exit.slot && known.edge == exit.edge) {
@@ -151,8 +151,9 @@ c10::SmallVector<size_t, 4> InnerNodes::exits_by_slot() const {
   return order;
 }
 
-// True if the gradient goes to another inner node or to the node before, which
-// this class runs itself. A passing edge leads to a node in the graph task.
+// True if the gradient goes to another inner node or to the preceding node,
+// which this class runs itself. A passing edge leads to a node in the graph
+// task.
 bool InnerNodes::stays_inside(const Target& target) const {
   return target.index >= 0 &&
       (!target.leaves || exits_[static_cast<size_t>(target.index)].slot >= 0);
@@ -199,8 +200,8 @@ bool InnerNodes::may_run_twice(const ExitSet& early) const {
   return true;
 }
 
-// Runs a node for the `wanted` targets; null: all. `again`: it runs again for
-// other targets, so its incoming gradient is kept.
+// Runs a node for the `wanted` targets; null: all. With `again`, the node will
+// run again for other targets, so its incoming gradient is kept.
 void InnerNodes::run_node(
     size_t i,
     const ExitSet* wanted,

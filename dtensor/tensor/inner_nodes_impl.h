@@ -15,23 +15,23 @@
 
 namespace dtensor::detail {
 
-/// A set of exits, by number. Exits beyond the bitset's size are in no set.
+/// A set of exits, by number. Exits beyond the bitset's size belong to no set.
 using ExitSet = std::bitset<32>;
 
 class InnerNodes {
  public:
   using Locals = c10::SmallVector<at::Tensor, 4>;
 
-  /// An edge that leaves the subgraph: to output `slot` of the node before it,
-  /// or to `edge` if `slot` is negative.
+  /// An edge that leaves the subgraph: to output `slot` of the node before the
+  /// subgraph, or to `edge` if `slot` is negative.
   struct Exit {
     int64_t slot = -1;
     torch::autograd::Edge edge;
   };
 
   /// Collects the nodes from `result` back to `before` and to the edges
-  /// `passing`. Empty if there are too many nodes, if they do not form a tree,
-  /// or if they reach another node.
+  /// `passing`. Empty if there are too many nodes, if the nodes do not form a
+  /// tree, or if they reach another node.
   static std::optional<InnerNodes> between(
       const at::Tensor& result,
       const Node* before,
@@ -52,14 +52,14 @@ class InnerNodes {
 
   /// Computes the gradients at the exits from the gradient `grad` of the
   /// result. Must be called inside a node that autograd is executing. If a
-  /// matmul has both `early` exits and others, `between` receives the early
-  /// gradients before the others are computed.
+  /// matmul has both `early` exits and others, `between` receives the gradients
+  /// at early exits before the others are computed.
   Locals run(
       at::Tensor grad,
       const ExitSet& early,
       c10::function_ref<void(Locals&)> between) const;
 
-  /// Release saved variables, as Node's functions of these names do.
+  /// Release saved variables, like the functions of Node with these names.
   void release_variables();
   void will_release_variables();
   /// Returns the name of the node that computed the result.
@@ -90,8 +90,9 @@ class InnerNodes {
   bool stays_inside(const Target& target) const;
   Targets leading_to(const ExitSet& exits) const;
   bool may_run_twice(const ExitSet& early) const;
-  // Runs the nodes that have `wanted` targets, for these targets only; null:
-  // all. A node that also has `later` targets keeps its incoming gradient.
+  // Runs the nodes that have `wanted` targets, for these targets only. A null
+  // `wanted` means all targets. A node that also has `later` targets keeps its
+  // incoming gradient.
   void run_nodes(const Targets* wanted, const Targets* later, Grads& grads)
       const;
   void run_node(size_t i, const ExitSet* wanted, bool again, Grads& grads)

@@ -19,8 +19,8 @@ namespace {
 // True if the tensor or its storage has other references. A leaf adopts its
 // gradient without a copy if the gradient tensor has no other reference.
 // Autograd cannot check references to the memory behind a DTensor or a local
-// tensor. Without this check two leaves that were added could share one
-// gradient memory, and clipping would scale it twice.
+// tensor. Without this check, two leaves that were added could share the memory
+// of their gradients, and clipping would scale it twice.
 bool is_held_elsewhere(const at::Tensor& plain) {
   return plain.use_count() > 1 || plain.storage().use_count() > 1;
 }
@@ -69,7 +69,7 @@ at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
 // Returns the local tensor, moved out of the DTensor if the caller holds the
 // only reference. The caller may read the result in place only if no other
 // reference can write to it.
-// NOLINTNEXTLINE(performance-unnecessary-value-param): it is given away.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the caller gives it up.
 at::Tensor take_local(at::Tensor dtensor) {
   static_cast<void>(local_of(dtensor)); // throws for a view that is out of date
   const auto* impl = dtensor.unsafeGetTensorImpl();

@@ -3,11 +3,11 @@
 // autograd graph runs one step (tensor/autograd.cpp) or several
 // (tensor/region.cpp). All steps are differentiable.
 //
-// from_local and to_local are each other's backward, and so are their gradient
-// layouts. The gradient of a gradient arrives in the tensor's forward layout,
-// with Partial kept. Ranks with Partial results must receive Partial gradients
-// too, not full gradients. Otherwise the second derivative would be multiplied
-// by the number of ranks.
+// from_local is the backward of to_local, and vice versa. The same holds for
+// their gradient layouts. The gradient of a gradient arrives in the tensor's
+// forward layout, with Partial kept. Ranks with Partial results must receive
+// Partial gradients too, not full gradients. Otherwise the second derivative
+// would be multiplied by the number of ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ inline at::Tensor alias(const at::Tensor& t, const at::Tensor& counted) {
 
 /// Returns a DTensor of `local` that shares the version counter of `counted`,
 /// because the two share memory. Autograd checks this counter to detect writes
-/// to saved tensors, and a write to a DTensor does not bump the counter of its
+/// to saved tensors. A write to a DTensor does not increment the counter of its
 /// local tensor.
 at::Tensor wrap_counted(
     const at::Tensor& local,
@@ -46,9 +46,9 @@ at::Tensor local_counted(const at::Tensor& dtensor);
 /// communicating.
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to);
 
-/// Asynchronous variant: the first use of the result waits. Copies data that
-/// other ranks read, unless the caller holds the only reference to `dtensor`
-/// (moved in) or to its local tensor.
+/// Asynchronous variant of cast_and_redistribute(): the first use of the result
+/// waits. Copies data that other ranks read, unless the caller holds the only
+/// reference to `dtensor` (moved in) or to its local tensor.
 at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to);
 
 /// Returns the layout of the gradient of a local tensor of `forward`.

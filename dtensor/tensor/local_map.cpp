@@ -112,10 +112,11 @@ void check_numbers_of_layouts(
       arguments);
 }
 
-// Returns the mesh of all DTensors among the arguments, which must be `asked`
-// if that is defined. Throws RuntimeError if a DTensor is on another mesh.
-DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
-  DeviceMesh mesh = asked;
+// Returns the mesh of all DTensors among the arguments. It must be
+// `expected_mesh` if `expected_mesh` is defined. Throws RuntimeError if a
+// DTensor is on another mesh.
+DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& expected_mesh) {
+  DeviceMesh mesh = expected_mesh;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!is_distributed(args[i])) {
       continue;
@@ -129,7 +130,7 @@ DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
         kLocalMap,
         i,
         spec,
-        asked.defined() ? "device_mesh" : "the ones before",
+        expected_mesh.defined() ? "device_mesh" : "the ones before",
         mesh);
     mesh = spec.mesh();
   }
@@ -164,7 +165,7 @@ void check_number_of_results(const char* option, size_t given, size_t results) {
 
 // Returns a meta tensor of the first rank's local shape, for ranks outside the
 // mesh.
-at::Tensor part_without_data(const Spec& spec) {
+at::Tensor meta_shard_of_first_rank(const Spec& spec) {
   const Sizes first(spec.placements().size(), 0);
   const auto sizes =
       local_sizes(spec.sizes(), spec.mesh().shape(), spec.placements(), first);
@@ -225,7 +226,7 @@ struct LocalMapCall::State {
 
 // Throws if the gradient of a replicated argument is ambiguous. If other
 // layouts differ between ranks, each rank may compute a different term of the
-// gradient or all ranks the same gradient. Only the caller can tell.
+// gradient or all ranks the same gradient. Only the caller can decide.
 void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     const {
   const auto& spec = *spec_of(args[i].tensor);
@@ -278,7 +279,7 @@ void LocalMapCall::State::enter(const MapLeaves& args) {
     if (records(args[i].tensor)) {
       with_gradients.push_back(args[i].tensor);
     }
-    local = part_without_data(spec);
+    local = meta_shard_of_first_rank(spec);
   }
 }
 

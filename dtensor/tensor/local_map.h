@@ -48,8 +48,8 @@ class MaybePlacements {
   std::optional<Placements> value_;
 };
 
-/// One entry per argument or result, whether it is a tensor or not. Each tensor
-/// in a vector, optional, pair or tuple has an entry of its own.
+/// One entry per argument or result, tensor or not. Each tensor in a vector,
+/// optional, pair or tuple has an entry of its own.
 using PlacementsList = std::vector<MaybePlacements>;
 
 /// Options of local_map.

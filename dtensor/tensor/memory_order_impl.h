@@ -13,8 +13,8 @@ namespace dtensor::detail {
 
 /// Returns `local` with its dimensions in the memory order of `strides`, the
 /// strides of the global tensor. Copies if the order differs. The memory order
-/// must not depend on the kernel that computed `local`: ranks with different
-/// specs would communicate differently. Differentiable.
+/// must not depend on the kernel that computed `local`, because ranks with
+/// different specs would communicate differently. Differentiable.
 inline at::Tensor in_memory_order(at::Tensor local, SizesRef strides) {
   const bool outer_first = std::is_sorted(strides.rbegin(), strides.rend());
   if (outer_first && local.is_contiguous()) {

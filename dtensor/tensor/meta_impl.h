@@ -58,7 +58,7 @@ struct DTENSOR_INTERNAL_API DTensorMeta final : c10::BackendMeta,
   }
 
   // The meta is immutable except for the public fields at the end. Copies
-  // therefore share it, unless it carries a shared input or a source, which
+  // therefore share it, unless the meta has a shared input or a source, which
   // belong to a single tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
@@ -99,7 +99,7 @@ struct DTENSOR_INTERNAL_API DTensorMeta final : c10::BackendMeta,
 
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
-  /// The tensor after conversion as a module input, cached for the module's
+  /// The tensor after its conversion to a module input, cached for the module's
   /// siblings (ops/boundary/shared_input.cpp).
   std::shared_ptr<const void> shared_input;
   /// Usually null. Set in ops/variants/view_result.cpp.

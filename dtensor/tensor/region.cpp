@@ -25,7 +25,7 @@ using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
 // The node before a region. It has one input and one output per tensor that
-// enters.
+// enters the region.
 class EnterNode final : public Node {
  public:
   explicit EnterNode(size_t most) {
@@ -74,9 +74,9 @@ class EnterNode final : public Node {
 //
 // Once its gradient is differentiated, the node stops fusing and only forwards
 // to the recorded nodes. Their saved tensors are then part of the new graph,
-// and a backward pass also reaches the nodes through that graph. They must run
-// once with the sum of all gradients, because a second run would find their
-// saved tensors released.
+// and a backward pass also reaches the nodes through the new graph. The nodes
+// must run once with the sum of all gradients, because a second run would find
+// their saved tensors released.
 class RegionNode final : public Node {
  public:
   RegionNode(InnerNodes inner, NodePtr enter, ResultBackward way)
@@ -152,7 +152,8 @@ class RegionNode final : public Node {
   }
 
   // Exits whose gradients are communicated in the background. With create_graph
-  // there are none, because the backward pass must be recorded in a single run.
+  // there are no such exits, because the backward pass must be recorded in a
+  // single run.
   ExitSet early_exits() const {
     ExitSet early;
     if (c10::GradMode::is_enabled()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A region: a computation on local tensors that autograd records on local
-// tensors. In the graph the region is a single node that runs the recorded
-// nodes, if they are few. Otherwise one node precedes them and one follows
+// A region: a computation on local tensors, which autograd records. In the
+// graph the region is a single node that runs the recorded nodes, if they are
+// few. Otherwise one node precedes the recorded nodes and one node follows
 // them.
 #pragma once
 
@@ -32,7 +32,8 @@ using Conversions = c10::SmallVector<Conversion, 4>;
 Conversion
 conversion_to(at::Tensor origin, const SpecPtr& to, SpecPtr gradient);
 
-/// The conversion of a region's result. The region knows its layout before.
+/// The conversion of a region's result. The layout of the result is known
+/// before the region runs.
 struct ResultConversion {
   SpecPtr to;            // layout of the result; null: unchanged
   bool as_local = false; // returns a local tensor instead of a DTensor
@@ -50,9 +51,9 @@ class Region {
 
   /// Converts the result `local`, a local tensor of layout `made`, to a tensor
   /// outside the region. `may_fuse` allows the region to become a single node.
-  /// It requires that there is no other result, and that all ranks recorded the
-  /// same graph: in second derivatives a fused node communicates in another
-  /// order than several nodes.
+  /// Fusing requires that the region has no other result, and that all ranks
+  /// recorded the same graph. (In second derivatives, a fused node communicates
+  /// in another order than several nodes.)
   at::Tensor convert_result(
       const at::Tensor& local,
       const SpecPtr& made,
@@ -70,7 +71,7 @@ class Region {
 /// of this single conversion.
 at::Tensor convert_single_input(const Conversion& input);
 
-/// A variant of Region::convert_result() for results that are not recorded.
+/// Like Region::convert_result(), for results that are not recorded.
 at::Tensor convert_unrecorded_result(
     const at::Tensor& local,
     const SpecPtr& made,

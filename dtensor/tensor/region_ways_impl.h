@@ -90,8 +90,8 @@ class InputBackward {
   }
 
  private:
-  // Optional steps, allocated separately because most inputs have none and
-  // nodes stay small.
+  // Optional steps. They are allocated separately because most inputs have
+  // none, and nodes should stay small.
   struct Further {
     std::optional<RedistributeStep> redistribute;
     std::optional<FromLocalStep> from_local; // for a plain tensor
@@ -108,7 +108,7 @@ class InputBackward {
   std::unique_ptr<Further> further_;
 };
 
-// Keys of tensors with values that differ from their memory contents.
+// Keys of tensors whose values differ from the contents of their memory.
 inline constexpr c10::DispatchKeySet kReadOtherwise{
     c10::DispatchKey::Conjugate,
     c10::DispatchKey::Negative,

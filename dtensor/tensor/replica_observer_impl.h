@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ReplicaObserver: receives local tensors that should be replicated according
-// to their layout. debug/ installs observers, so no other layer compares ranks.
+// to their layout. debug/ installs observers, so no other layer compares
+// tensors between ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -15,7 +15,7 @@ namespace dtensor::detail {
 namespace {
 
 // Resets a gradient accumulator that was created while the tensor was on the
-// meta device, as it expects gradients on the meta device.
+// meta device. Such an accumulator expects gradients on the meta device.
 void forget_accumulator(const at::Tensor& t) {
   if (torch::autograd::impl::try_get_grad_accumulator(t) != nullptr) {
     torch::autograd::impl::set_grad_accumulator(t, WeakNode(NodePtr()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensors on the meta device, and their materialization in place: modules and
+// Tensors on the meta device, and their materialization in place. Modules and
 // optimizers that hold the tensor keep the same TensorImpl.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace dtensor::detail {
 
-/// A note on a plain meta tensor: the device that it is meant for. The recorded
+/// A note on a plain meta tensor: the device of the future tensor. The recorded
 /// initialization of a tensor derives from it (deferred/tape_impl.h).
 struct MetaNote : c10::BackendMeta {
   explicit MetaNote(c10::Device meant_for) : device(meant_for) {}
@@ -28,9 +28,9 @@ struct MetaShardNote final : c10::BackendMeta {
 /// from; undefined if unknown.
 DTENSOR_INTERNAL_API at::Tensor plain_meta_of(const at::Tensor& t);
 
-/// Replaces the contents of `self` by those of `other`: DTensor or plain, on
-/// the same device or another. Gradients, hooks and parallel styles of `self`
-/// are kept, except for a gradient on the meta device.
+/// Replaces the contents of `self` by the contents of `other`, which may be a
+/// DTensor or plain, and on any device. Gradients, hooks and parallel styles of
+/// `self` are kept, except for a gradient on the meta device.
 DTENSOR_INTERNAL_API void replace_tensor_impl(
     const at::Tensor& self,
     const at::Tensor& other);
@@ -40,8 +40,8 @@ DTENSOR_INTERNAL_API at::Tensor empty_twin(
     const at::Tensor& t,
     c10::Device device);
 
-/// Returns an uninitialized tensor like the meta tensor `self`. For a DTensor
-/// it is the local shard on the device type of its mesh.
+/// Returns an uninitialized tensor like the meta tensor `self`. For a DTensor,
+/// the result is its local shard on the device type of its mesh.
 DTENSOR_INTERNAL_API at::Tensor allocated(const at::Tensor& self);
 
 /// Replaces the meta tensor `self` by allocated(self), in place.

@@ -30,10 +30,10 @@ constexpr c10::DispatchKeySet kLazyValues{
     c10::DispatchKey::Negative};
 
 // Returns the keys of a DTensor: PrivateUse3 and the local tensor's own
-// backend, which PrivateUse3 outranks. TensorImpl's constructor adds the
-// autograd and ADInplaceOrView keys of PrivateUse3, or omits them in inference
-// mode. Only the Meta bit would outrank PrivateUse3, so a DTensor of meta
-// tensors has kInterceptKey instead.
+// backend, over which PrivateUse3 takes precedence. TensorImpl's constructor
+// adds the autograd and ADInplaceOrView keys of PrivateUse3, or omits them in
+// inference mode. Only the Meta bit would take precedence over PrivateUse3, so
+// a DTensor of meta tensors has kInterceptKey instead.
 c10::DispatchKeySet keys_for(const at::Tensor& local) {
   auto backend = local.key_set().highestBackendKey();
   c10::DispatchKeySet keys(c10::DispatchKey::Dense);
@@ -69,8 +69,8 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   explicit DTensorImpl(const DTensorImpl& like)
       : TensorImpl(like.key_set(), like.dtype(), like.device()) {}
 
-  // Sets the error message lazily, as LibTorch calls this function before it
-  // reads data. Setting two strings per tensor would take a quarter of an
+  // Sets the error message lazily, because LibTorch calls this function before
+  // it reads data. Setting two strings per tensor would take a quarter of an
   // operator's time.
   bool has_storage() const override {
     if (!explained_) {

@@ -15,12 +15,12 @@ namespace dtensor::detail {
 /// spec->local_sizes()), without autograd history.
 DTENSOR_INTERNAL_API at::Tensor wrap(at::Tensor local, SpecPtr spec);
 
-/// The overload for a local tensor in flight, on the device of `like`.
+/// Like wrap() above, for a local tensor in flight, on the device of `like`.
 DTENSOR_INTERNAL_API at::Tensor
 wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
 
-/// Replaces local tensor and spec of `self`. For in-place operators that change
-/// the shape.
+/// Replaces local tensor and spec of `self`. Used by in-place operators that
+/// change the shape.
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec);
 
 /// Sets the error message of data_ptr() and storage() eagerly. A parameter that
@@ -28,8 +28,8 @@ void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec);
 /// the message lazily.
 void explain_no_data(const at::Tensor& dtensor);
 
-/// A variant of DTensor::from_local that sets the error message of data_ptr()
-/// lazily (tensor/wrap.cpp). Not for tensors that a parameter takes over by
+/// Like DTensor::from_local, but sets the error message of data_ptr() lazily
+/// (tensor/wrap.cpp). Not for tensors that a parameter takes over by
 /// set_data().
 at::Tensor from_local_lazy(
     const at::Tensor& local,

@@ -22,7 +22,7 @@ class FakeWorld final : public World {
   }
 };
 
-/// Makes this thread the given rank, as run_ranks does for its threads.
+/// Makes this thread a rank, as run_ranks does for its threads.
 class FakeRank {
  public:
   FakeRank(int64_t rank, int64_t world_size)

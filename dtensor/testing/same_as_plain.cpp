@@ -89,7 +89,7 @@ std::string text_of(const Layouts& layouts) {
 
 struct Outcome {
   Tensors results;
-  Tensors gradients; // for operands that require one
+  Tensors gradients; // for operands that require a gradient
 };
 
 // Returns the gradients of a random linear combination of the results.
@@ -234,8 +234,8 @@ at::Tensor in_layout(
     const at::Tensor& full,
     const DeviceMesh& mesh,
     PlacementsRef layout) {
-  // The term of ranks r > 0 is -full, and that of rank 0 is n * full. They sum
-  // to full.
+  // The term of ranks r > 0 is -full, and the term of rank 0 is n * full. Their
+  // sum is full.
   auto term = full.detach();
   Placements cuts(layout.begin(), layout.end());
   for (int64_t m = 0; m < mesh.ndim(); ++m) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Checksums of a tensor's bytes in a safetensors file. There is one checksum
-// per block, so that a rank can check only the blocks that it reads. They are
-// in the header under __metadata__, beside the entries that other readers use:
+// per block, so that a rank can check only the blocks that it reads. The
+// checksums are in the header under __metadata__, beside the entries of other
+// readers:
 //
 //   "DTENSOR_CHECKSUMS": {"block": 1048576, "xxh3": {"w1.weight": "9f31..."}}
 //
@@ -17,7 +18,7 @@
 
 namespace dtensor::detail {
 
-/// Key of the checksums, and bytes per block in files that we write.
+/// Key of the checksums, and bytes per block in files that this library writes.
 constexpr const char* kChecksumsKey = "DTENSOR_CHECKSUMS";
 constexpr size_t kChecksumBlock = size_t{1} << 20;
 

@@ -5,7 +5,7 @@
 //
 // Accepts the files that llama.cpp accepts. Tensors lie one after the other,
 // each at a multiple of the alignment, which is a power of two. No key or name
-// occurs twice. A file that is one of several of a model is refused.
+// occurs twice. A model that is split into several files is refused.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/format_text.h>
@@ -89,8 +89,9 @@ uint64_t alignment_of(
   return value;
 }
 
-// Refuses a model in several files: its first file lacks most layers.
-void check_is_whole(
+// Refuses a model that is split into several files, because the first file
+// lacks most layers.
+void check_is_single_file(
     const WeightFile::Contents& contents,
     const MappedFile& file) {
   const auto found = contents.metadata.find("split.count");
@@ -177,7 +178,7 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
   const auto tensors = cursor.count(24);
   const auto pairs = cursor.count(13);
   read_gguf_pairs(contents.metadata, cursor, pairs);
-  check_is_whole(contents, file);
+  check_is_single_file(contents, file);
   std::vector<Entry> entries;
   for (uint64_t i = 0; i < tensors; ++i) {
     entries.push_back(read_entry(cursor));
@@ -195,7 +196,7 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
 }
 
 // Reads the key-value pairs of GGUF. Arrays take about as much memory as in the
-// file: arrays of one-byte numbers stay one byte per number.
+// file: one byte per number for arrays of one-byte numbers.
 
 namespace {
 

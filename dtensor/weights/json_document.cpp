@@ -31,8 +31,8 @@ std::string member_text(const std::string& key) {
   return is_identifier(key) ? "." + key : "[" + quoted_json(key) + "]";
 }
 
-// Prepends the path from `from` to `wanted`. Returns false if `wanted` is not
-// there.
+// Prepends the path from `from` to `wanted`. Returns false if `from` does not
+// contain `wanted`.
 bool find_way(const Json& from, const Json* wanted, std::string& way) {
   if (&from == wanted) {
     return true;
@@ -140,8 +140,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string& problem() const {
     return problem_;
   }
-  /// Returns the innermost array or object that has the problem; null for the
-  /// whole text.
+  /// Returns the innermost array or object with the problem; null for the text
+  /// as a whole.
   const Json* place() const {
     return open_.empty() ? nullptr : open_.back();
   }
@@ -169,7 +169,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool open(Json value) {
     if (open_.size() >= max_depth_) {
       problem_ = detail::format_text("more than {} nested levels", max_depth_);
-      open_.clear(); // the place would be a text as long as the nesting
+      open_.clear(); // the place would be as long as the nesting is deep
       return false;
     }
     auto* added = add(std::move(value));
@@ -206,7 +206,7 @@ JsonDocument::JsonDocument(
   if (text.starts_with("\xEF\xBB\xBF")) {
     refuse("", "invalid JSON: it begins with a byte order mark");
   }
-  // The parser would take a zero byte for the end.
+  // The parser would treat a zero byte as the end.
   if (const auto zero = text.find('\0'); zero != text.npos) {
     refuse(
         "",

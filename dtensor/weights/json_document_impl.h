@@ -55,9 +55,9 @@ struct JsonOrigin {
 class JsonDocument;
 struct JsonMember;
 
-/// A value in a document, which must outlive the view. Each function throws
-/// ValueError, with the value's place, if the value is not of the expected
-/// kind.
+/// A value in a document. The document must outlive the view. Each function
+/// throws ValueError, with the value's place, if the value is not of the
+/// expected kind.
 class JsonView {
  public:
   bool is_null() const;
@@ -68,7 +68,7 @@ class JsonView {
   bool is_integer() const;
   bool is_number() const;
 
-  /// Returns the member with that name. Throws if there is none.
+  /// Returns the member with that name. Throws if there is no such member.
   JsonView at(std::string_view key) const;
   /// Returns the member with that name, or nothing.
   std::optional<JsonView> find(std::string_view key) const;

@@ -28,7 +28,7 @@ using detail::local_of;
 using detail::spec_of;
 
 constexpr const char* kLoadWeights = "load_weights";
-// Twice this number does not overflow.
+// Largest number of heads. Twice this number does not overflow.
 constexpr int64_t kMostInterleavedHeads = int64_t{1} << 48;
 
 // A tensor of the model and its source in the file.

@@ -22,7 +22,7 @@ namespace dtensor::detail {
 
 namespace {
 
-// Returns the kind of a path that is not a regular file.
+// Returns the kind of a file that is not regular.
 const char* kind_of(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFDIR:

@@ -29,7 +29,7 @@ class MappedFile {
   }
   /// Releases the pages within the range; they are read again if accessed.
   static void forget(const std::byte* begin, size_t bytes);
-  /// Tells the system that the range is needed soon.
+  /// Announces to the system that the range is needed soon.
   static void read_ahead(const std::byte* begin, size_t bytes);
 
  private:
@@ -56,8 +56,8 @@ constexpr const char* kWeightFileAdvice =
 /// not a regular file.
 int open_regular_file(const std::string& path, std::string& why_not);
 
-/// Returns why `name`, which the file `list` contains (an index,
-/// checkpoint.json), must not be read, or an empty text. A name must be a
+/// Returns the reason why `name` must not be read, or an empty text. `name` is
+/// an entry of the file `list` (an index or checkpoint.json). A name must be a
 /// relative path without "..". Symbolic links may lead to the list's folder. If
 /// the list is itself a link, they may also lead to the folder of its target,
 /// because a Hugging Face cache keeps all files behind such links.

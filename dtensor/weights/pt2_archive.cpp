@@ -20,9 +20,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Calls `read`, and names the file and the record in errors. LibTorch's reader
-// mentions only a zip and asks for a report, and some of its errors come from
-// the standard library.
+// Calls `read`, and names the file and the record in errors. LibTorch's own
+// errors only mention a zip and ask for a bug report. Some of its errors come
+// from the standard library.
 template <class Read>
 auto reading(const std::string& path, const std::string& what, const Read& read)
     -> decltype(read()) {
@@ -33,12 +33,13 @@ auto reading(const std::string& path, const std::string& what, const Read& read)
   }
 }
 
-// Records with the version of LibTorch's writer, one of which each archive has.
+// Records with the version of LibTorch's writer. Each archive has one of these
+// records.
 constexpr const char* kWriterVersion = ".data/version";
 constexpr const char* kOldWriterVersion = "version";
 
-// Record with the version of the archive's format. Archives of TorchScript have
-// none.
+// Record with the version of the archive's format. Archives of TorchScript lack
+// this record.
 constexpr const char* kArchiveVersion = "archive_version";
 constexpr std::string_view kReadVersion = "0";
 
@@ -67,8 +68,8 @@ class ArchiveBytes final : public caffe2::serialize::ReadAdapterInterface {
   size_t size_;
 };
 
-// Returns the records by name. All are in one folder, named after the original
-// file.
+// Returns the records by name. All records are in one folder, named after the
+// original file.
 std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
   std::map<std::string, ZipRecord> records;
   std::optional<std::string> folder;

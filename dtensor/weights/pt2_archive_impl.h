@@ -52,8 +52,9 @@ class Pt2Archive {
   void check_version() const;
 
   MappedFile file_;
-  // Records by name, without the archive's folder. They are read and checked
-  // before reader_, which allocates as much memory as they claim.
+  // Records by name, without the archive's folder. The records are read and
+  // checked before reader_, which allocates as much memory as the records
+  // claim.
   std::map<std::string, ZipRecord> records_;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
 };
@@ -65,9 +66,9 @@ using RecordSizes = std::map<std::string, uint64_t>;
 class NestedArchive {
  public:
   /// Throws ValueError for bytes that are not such an archive, and if its
-  /// records together are larger than `bytes`, which must outlive the archive.
-  /// Compressed records, and records that share bytes, could otherwise be many
-  /// times as large.
+  /// records together are larger than `bytes`. (Compressed records, and records
+  /// that share bytes, could otherwise be many times as large.) `bytes` must
+  /// outlive the archive.
   NestedArchive(const std::string& bytes, const std::string& path);
   ~NestedArchive();
   NestedArchive(const NestedArchive&) = delete;
@@ -87,8 +88,8 @@ class NestedArchive {
 /// Name of the record with the order of bytes in an archive's numbers.
 constexpr const char* kByteOrder = "byteorder";
 
-/// Throws ValueError if `order`, the text of that record, is not "little".
-/// `what` names the archive within the file.
+/// Throws ValueError if `order`, the text of the record kByteOrder, is not
+/// "little". `what` names the archive within the file.
 void check_byte_order(
     const std::string& order,
     const std::string& path,

@@ -23,14 +23,14 @@ namespace {
 constexpr uint64_t kMaxExpandedBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostRepetitions = 16;
 
-// Counts the bytes of all weights, tied weights once. Weights that share
-// records could otherwise take many times the memory of the file.
+// Counts the bytes of all weights, with tied weights counted once. Weights that
+// share records could otherwise take many times the memory of the file.
 class ReadBytes {
  public:
   explicit ReadBytes(uint64_t file_bytes)
       : most_(kMaxExpandedBytes + kMostRepetitions * file_bytes) {}
 
-  /// Returns false if the weights take too much memory with this one.
+  /// Returns false if the weights, including this one, take too much memory.
   bool add(
       uint64_t offset,
       const Sizes& sizes,

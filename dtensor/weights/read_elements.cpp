@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kMostElementsAtOnce = 1 << 20;
 
-// Sizes and intervals to read, with trailing dimensions merged that are read in
-// full.
+// Sizes and intervals to read. Trailing dimensions that are read in full are
+// merged.
 struct MergedBox {
   Sizes sizes;
   std::vector<Intervals> parts;
@@ -85,7 +85,7 @@ class RowNumbers {
     int64_t index = 0;
   };
 
-  // Moves to the first nonempty interval. There is at least one.
+  // Moves to the first nonempty interval, which must exist.
   void begin(size_t d) {
     size_t first = 0;
     while (box_.parts[d][first].size() == 0) {

@@ -44,9 +44,9 @@ class ByteCopy {
       : from_(from),
         to_(to),
         run_(from.element_size()) {
-    whole_ = from.dim();
-    while (whole_ > 0 && is_dense(from) && is_dense(to)) {
-      run_ *= from.size(--whole_);
+    contiguous_from_ = from.dim();
+    while (contiguous_from_ > 0 && is_dense(from) && is_dense(to)) {
+      run_ *= from.size(--contiguous_from_);
     }
   }
 
@@ -59,12 +59,12 @@ class ByteCopy {
 
  private:
   bool is_dense(const at::Tensor& t) const {
-    return t.size(whole_ - 1) == 1 ||
-        t.stride(whole_ - 1) * t.element_size() == run_;
+    return t.size(contiguous_from_ - 1) == 1 ||
+        t.stride(contiguous_from_ - 1) * t.element_size() == run_;
   }
 
   void copy(const std::byte* from, std::byte* to, int64_t dim) const {
-    if (dim == whole_) {
+    if (dim == contiguous_from_) {
       std::memcpy(to, from, static_cast<size_t>(run_));
       return;
     }
@@ -78,12 +78,12 @@ class ByteCopy {
 
   const at::Tensor& from_;
   const at::Tensor& to_;
-  int64_t whole_; // dimensions from here on are contiguous in both
+  int64_t contiguous_from_; // dimensions from here on are contiguous in both
   int64_t run_;
 };
 
-// Reinterprets bytes, with a last dimension for those of an element, as
-// `dtype`.
+// Reinterprets bytes as `dtype`. The last dimension has the bytes of an
+// element.
 at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
   return bytes.contiguous().view(dtype).squeeze(-1);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Contents of a weight file, filled by the readers of formats and used by
-// WeightFile.
+// Contents of a weight file. The readers of formats fill them, and WeightFile
+// uses them.
 #pragma once
 
 #include <dtensor/weights/json_document_impl.h>
@@ -23,15 +23,15 @@ constexpr uint64_t kMostElements = uint64_t{1} << 48;
 /// Maximum number of dimensions of a weight.
 constexpr size_t kMostDims = 64;
 
-/// Adds a dimension. Returns false if there are kMostDims already, or the
-/// number of elements or bytes might then overflow. A size of 0 counts as 1, so
-/// that the order of dimensions does not matter.
+/// Adds a dimension. Returns false if `sizes` already has kMostDims dimensions,
+/// or if the number of elements or bytes might overflow. A size of 0 counts as
+/// 1, so that the order of dimensions does not matter.
 bool add_size(Sizes& sizes, uint64_t size);
-/// Returns why add_size() returned false for these sizes.
+/// Returns the reason why add_size() returned false for these sizes.
 const char* why_not_added(const Sizes& sizes);
 
-/// Returns the number of elements from the first to the last that a strided
-/// weight reaches, or nothing if there are more than kMostElements.
+/// Returns the number of elements from the first to the last element of a
+/// strided weight; nothing if there are more than kMostElements.
 std::optional<uint64_t> reach_of(const Sizes& sizes, const Sizes& strides);
 
 /// A contiguous box of a weight, stored in one file.
@@ -70,7 +70,7 @@ struct StoredWeight {
   friend bool operator==(const StoredWeight&, const StoredWeight&) = default;
 };
 
-/// Notes of a file about a tensor, besides its place.
+/// Notes of a file about a tensor, apart from its place.
 struct PieceNotes {
   /// Offsets of a piece in its weight. Nothing if the tensor is a full weight.
   std::optional<Sizes> offsets = std::nullopt;
@@ -89,9 +89,9 @@ struct WeightFile::Contents {
   std::vector<detail::MappedFilePtr> files;
 
   /// Adds a weight. Throws ValueError for a duplicate name and for bytes
-  /// outside `file` (they begin at `offset`). Without a format, the weight can
-  /// only be listed. `strides` has an element count per dimension; empty means
-  /// contiguous.
+  /// outside `file`. The bytes begin at `offset`. Without a format, the weight
+  /// can only be listed. `strides` has an element count per dimension; empty
+  /// means contiguous.
   void add(
       WeightInfo info,
       const detail::WeightFormat* format,
@@ -127,9 +127,8 @@ void check_can_be_filled(
     const char* where);
 
 /// Returns the name of the tensor `name` in `file`: its own name, or the name
-/// that the metadata gives for a shared tensor, as Python's
-/// safetensors.torch.save_model writes it. Returns `name` if the file has
-/// neither.
+/// that the metadata gives for a shared tensor in the form of Python's
+/// safetensors.torch.save_model. Returns `name` if the file has neither name.
 std::string stored_name(const WeightFile& file, const std::string& name);
 
 /// True if a complex weight would be read into a real tensor.

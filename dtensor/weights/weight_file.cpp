@@ -72,8 +72,8 @@ bool are_all(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
   return true;
 }
 
-// Checks the CRC-32 of all bytes if all of the weight is read. A rank that
-// reads a shard does not read most of the bytes, so it cannot check.
+// Checks the CRC-32 of all bytes if the full weight is read. A rank that reads
+// a shard does not read most of the bytes, so it cannot check them.
 void check_bytes(
     const std::string& path,
     const WeightInfo& weight,

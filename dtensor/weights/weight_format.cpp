@@ -27,8 +27,8 @@ int signed_byte(std::byte b) {
   return static_cast<int8_t>(std::to_integer<uint8_t>(b));
 }
 
-// Decodes nibbles: the low ones are the first half of a block, the high ones
-// the second half.
+// Decodes nibbles. The low nibbles are the first half of a block, the high
+// nibbles the second half.
 void decode_nibbles(
     const std::byte* from,
     int64_t count,
@@ -67,9 +67,9 @@ void decode_q8_0(const std::byte* from, int64_t blocks, float* to) {
 }
 
 // Returns the scale and offset of sub-block `i` of eight. They have six bits
-// each and are packed in twelve bytes. The first four have the low six bits of
-// the first eight bytes. The two high bits of these bytes belong to the last
-// four.
+// each and are packed in twelve bytes. The first four sub-blocks have the low
+// six bits of the first eight bytes. The two high bits of these bytes belong to
+// the last four sub-blocks.
 std::pair<int, int> six_bits(const std::byte* packed, size_t i) {
   const auto at = [&](size_t k) { return std::to_integer<int>(packed[k]); };
   if (i < 4) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads the directory at the end of a zip. An end record behind the directory
-// says where it begins; larger files have a wider end record before the usual
-// one.
+// Reads the directory at the end of a zip file. An end record behind the
+// directory holds its position. Larger files have a wider end record before the
+// usual one.
 #include <dtensor/weights/zip_directory_impl.h>
 
 #include <dtensor/weights/json_document_impl.h>
@@ -106,7 +106,8 @@ Directory find_directory(const Bytes& bytes, uint64_t size) {
   return {bytes.number<uint64_t>(wide + 48), bytes.number<uint64_t>(wide + 32)};
 }
 
-// Bytes processed at once; the first of them uses the last table.
+// Number of bytes processed at once. The first of these bytes uses the last
+// table.
 constexpr size_t kAtOnce = 16;
 using CrcTables = std::array<std::array<uint32_t, 256>, kAtOnce>;
 
@@ -129,7 +130,8 @@ constexpr CrcTables make_tables() {
   return tables;
 }
 
-// Reads sizes that do not fit in 32 bits from the extra field, in this order.
+// Reads sizes that do not fit in 32 bits from the extra field, in the order of
+// the arguments.
 void read_wide_sizes(
     const Bytes& bytes,
     uint64_t extra,

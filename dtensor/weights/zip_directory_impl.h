@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Directory of a zip. It contains checksums, which LibTorch's reader does not
-// check.
+// Directory of a zip file. The directory contains checksums, which LibTorch's
+// reader does not verify.
 #pragma once
 
 #include <dtensor/weights/mapped_file_impl.h>
@@ -28,8 +28,9 @@ uint64_t max_unpacked_bytes(uint64_t stored_bytes);
 /// more than max_unpacked_bytes().
 std::vector<ZipRecord> read_zip_directory(const MappedFile& file);
 
-/// True if `bytes` bytes of a record with that name begin at `data`: its header
-/// is right before them, and another header right behind them.
+/// True if `bytes` bytes of a record with that name begin at `data`. The
+/// record's header must be right before these bytes, and another header right
+/// behind them.
 bool is_zip_record(
     const MappedFile& file,
     const std::string& name,
@@ -40,7 +41,7 @@ bool is_zip_record(
 /// Returns the CRC-32 as used by zip files.
 uint32_t crc32_of(const std::byte* bytes, size_t count);
 
-/// True if the file begins like a zip.
+/// True if the beginning of the file is that of a zip file.
 bool is_zip(const MappedFile& file);
 
 } // namespace dtensor::detail

@@ -9,7 +9,7 @@ namespace {
 using torch::Tensor;
 using torch::nn::Linear;
 
-// A module without code that holds others, for their names.
+// A module without code that holds other modules, for their names.
 std::shared_ptr<torch::nn::Module> named(
     std::initializer_list<
         std::pair<std::string, std::shared_ptr<torch::nn::Module>>> children) {

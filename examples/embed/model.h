@@ -41,7 +41,7 @@ struct SelfImpl : torch::nn::Module {
 };
 TORCH_MODULE(Self);
 
-/// Output layer behind attention, and behind the wide layer.
+/// Output layer after attention, and after the intermediate layer.
 struct OutputImpl : torch::nn::Module {
   OutputImpl(int64_t from, const Config& config);
   torch::Tensor forward(const torch::Tensor& y, const torch::Tensor& x);
@@ -79,7 +79,8 @@ TORCH_MODULE(Bert);
 /// two all-gathers and two reduce-scatters.
 dtensor::ParallelizePlan plan_of(const Config& config, bool sequence_parallel);
 
-/// Returns a rank's sharded model, loaded from a file, or random without one.
+/// Returns a rank's sharded model, loaded from a file. Without a file, the
+/// model is random.
 Bert make_model(
     const Config& config,
     const dtensor::DeviceMesh& mesh,

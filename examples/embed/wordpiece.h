@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tokenizer of uncased BERT: words without accents, split into the longest
-// pieces in the vocabulary.
+// tokens in the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace embed {
 
 class WordPiece {
  public:
-  /// Reads a vocab.txt with one token per line. Throws std::runtime_error if it
-  /// cannot.
+  /// Reads a vocab.txt with one token per line. Throws std::runtime_error if
+  /// the file cannot be read.
   explicit WordPiece(const std::string& path);
 
   /// Returns at most `most` tokens, including [CLS] and [SEP].

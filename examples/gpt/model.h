@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A GPT of plain torch::nn modules, written for one device: head counts, shapes
-// and dropout are those of the full model. Nothing in this file depends on
+// and dropout are those of the full model. No code in this file depends on
 // ranks; plan.h shards the model.
 #pragma once
 

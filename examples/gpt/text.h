@@ -24,7 +24,7 @@ struct Text {
 Text read_text(const std::string& path);
 
 /// Returns inputs and targets (batch, block) of one step. They depend only on
-/// the arguments, so all ranks get the same.
+/// the arguments, so they are equal on all ranks.
 std::pair<torch::Tensor, torch::Tensor>
 batch_of(const Text& text, int64_t batch, int64_t block, uint64_t seed);
 

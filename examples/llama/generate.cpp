@@ -19,7 +19,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Prompts side by side; shorter ones are padded at the beginning.
+// Prompts in one batch; shorter prompts are padded at the beginning.
 struct Batch {
   Tensor ids;     // (B, T)
   Tensor padding; // (B)

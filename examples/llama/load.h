@@ -12,8 +12,8 @@ namespace llama {
 /// null.
 dtensor::LoadWeightsOptions load_options(const dtensor::WeightFilePtr& file);
 
-/// Returns a model sharded over `mesh`, loaded from `file`. Without a file it
-/// is random, and equal for any number of ranks.
+/// Returns a model sharded over `mesh`, loaded from `file`. Without a file, the
+/// model is random, and equal for any number of ranks.
 Llama make_model(
     const Config& config,
     const dtensor::DeviceMesh& mesh,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Merges letters to tokens as sentencepiece does: of all adjacent pairs that
-// form a token, the one with the highest score is merged first; of equal
-// scores, the leftmost.
+// Merges letters to tokens as sentencepiece does. Among all adjacent pairs that
+// form a token, the pair with the highest score is merged first. Among pairs of
+// equal score, the leftmost is merged first.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ class Merging {
   // A part of the text, in a doubly linked list.
   struct Part {
     size_t begin = 0;
-    size_t length = 0; // 0: merged into the part before
+    size_t length = 0; // 0: merged into the preceding part
     int64_t before = -1;
     int64_t behind = -1;
     bool is_fixed = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Llama made of plain torch::nn modules with the names of the Python package
-// transformers, written for one device. A module takes its number of heads from
-// the features of its projections; otherwise nothing here depends on ranks.
+// transformers, written for one device. A module derives its number of heads
+// from the features of its projections. No other code here depends on ranks.
 // plan.h shards the model.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parallel plan of Llama. Queries are sharded by groups that share a key head.
 // If ranks would get unequal numbers of groups, queries are sharded by heads,
-// because all ranks wait for the one with the most work.
+// because all ranks wait for the rank with the most work.
 #pragma once
 
 #include "model.h"

@@ -13,8 +13,8 @@ namespace llama {
 struct Sampling {
   double temperature = 0; // 0: the most probable token
   double top_p = 1;       // fewest tokens with this probability
-  // Generator with equal seeds on all ranks. Default: the rank's generator,
-  // which gives other draws than on one rank if local shards are uneven.
+  // Generator with equal seeds on all ranks. Default: the rank's generator. If
+  // local shards are uneven, the default gives other draws than on one rank.
   std::optional<at::Generator> generator = std::nullopt;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Converts text to tokens and back, with the vocabulary of a GGUF file: byte
-// pairs as in GPT-2, or sentencepiece. Without a vocabulary, a token is a byte.
+// pairs as in GPT-2, or sentencepiece. Without a vocabulary, each byte is a
+// token.
 #pragma once
 
 #include "vocabulary.h"
@@ -32,7 +33,7 @@ class Tokenizer {
     return token == end_;
   }
   /// Formats the text as a user's message to a chat model, if the file has the
-  /// tokens for it.
+  /// tokens for this format.
   std::string chat(const std::string& text) const;
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Conversion of text to tokens, one class per kind of vocabulary. Control
-// tokens (end of text, roles) are not in the text that it receives
-// (tokenizer.h).
+// Conversion of text to tokens, one class per kind of vocabulary. The text
+// contains no control tokens (end of text, roles); see tokenizer.h.
 #pragma once
 
 #include <dtensor/weights/weight_file.h>
@@ -27,19 +26,19 @@ class Vocabulary {
 using VocabularyPtr = std::shared_ptr<const Vocabulary>;
 
 /// The following functions read one kind of vocabulary from a GGUF file. They
-/// throw std::runtime_error if it is incomplete.
+/// throw std::runtime_error if the vocabulary is incomplete.
 
-/// "gpt2": words are split by a pattern, and the bytes of each word are merged;
-/// the pair that was learned first is merged first.
+/// "gpt2": words are split by a pattern, and the bytes of each word are merged.
+/// The pair that was learned first is merged first.
 VocabularyPtr byte_pairs(const dtensor::WeightFile& file);
 
-/// "llama": sentencepiece. A space is a letter, and texts begin with one.
-/// Letters are merged; the pair with the highest score of its token is merged
+/// "llama": sentencepiece. A space is a letter, and texts begin with a space.
+/// Letters are merged. The pair whose token has the highest score is merged
 /// first. A letter that is not a token is encoded as its bytes.
 VocabularyPtr sentence_pieces(const dtensor::WeightFile& file);
 
 /// Returns the file's value of "tokenizer.ggml." + `key` with type T, or null
-/// if it has none of that type.
+/// if the file has no such value of this type.
 template <class T>
 const T* find_of_tokens(
     const dtensor::WeightFile& file,
@@ -48,7 +47,8 @@ const T* find_of_tokens(
   return found == file.metadata().end() ? nullptr
                                         : std::get_if<T>(&found->second);
 }
-/// Returns the value as find_of_tokens() does. Throws if there is none.
+/// Returns the value as find_of_tokens() does. Throws if there is no such
+/// value.
 template <class T>
 const T& of_tokens(const dtensor::WeightFile& file, const std::string& key) {
   const auto* found = find_of_tokens<T>(file, key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A small decoder, written for one device. Nothing here depends on ranks.
+// A small decoder, written for one device. No code here depends on ranks.
 #pragma once
 
 #include <torch/torch.h>

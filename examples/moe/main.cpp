@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A layer of experts, of which each rank has some. A router sends each token to
-// one expert, by an all_to_all, and the result comes back the same way. On
-// every number of ranks the losses are those of one rank.
+// A layer of experts that are divided among the ranks. A router sends each
+// token to one expert, by an all_to_all, and the result returns the same way.
+// On any number of ranks, the losses are those of one rank.
 //
 //   moe [steps]           20 steps
 #include <examples/arguments.h>
@@ -17,8 +17,8 @@ constexpr int64_t kTokens = 24;
 constexpr int64_t kFeatures = 6;
 constexpr int64_t kHidden = 10;
 
-// Tokens of this rank, in the order of the experts that they go to. Each rank
-// has as many slots at each expert as it has tokens, so none is dropped.
+// Tokens of this rank, in the order of their experts. Each rank has as many
+// slots at each expert as it has tokens, so no token is dropped.
 struct Slots {
   explicit Slots(const torch::Tensor& expert) : capacity(expert.size(0)) {
     const auto chosen = torch::one_hot(expert, kExperts);

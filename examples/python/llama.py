@@ -7,7 +7,7 @@
 Checks tokens, logits and gradients against the same model in one process. PATH
 is a folder that save_pretrained() wrote, or a GGUF file. Without PATH the
 program makes two layers of SmolLM2's shape with random weights. transformers
-gives each rank whole heads, so SmolLM2-135M, which has three key heads, runs on
+gives each rank complete heads, so SmolLM2-135M, which has three key heads, runs on
 one or three ranks.
 
 Needs the packages transformers (tried: 5.23.0 and 5.24.0) and accelerate, and
@@ -34,7 +34,7 @@ TOKENS = 16
 
 
 def save_random_llama() -> Path:
-    """Returns the folder that rank 0 has written a model to."""
+    """Returns the folder to which rank 0 has written a model."""
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder)
     torch.manual_seed(0)

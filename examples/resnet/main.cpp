@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A ResNet of plain torch::nn modules, trained on one rank, and with its batch,
-// its channels or its pictures sharded. All runs have the same losses.
+// its channels or its images sharded. All runs have the same losses.
 //
 //   resnet [steps]        20 steps
 #include <examples/arguments.h>

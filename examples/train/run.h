@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A training run of a GPT. The options say how layers, parameters and batches
-// are distributed over ranks.
+// A training run of a GPT. The options determine how layers, parameters and
+// batches are distributed over ranks.
 #pragma once
 
 #include "../gpt/model.h"

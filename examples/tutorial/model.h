@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The model of the tutorial and its data: plain LibTorch, written for one
-// device. Nothing here depends on ranks.
+// device. No code here depends on ranks.
 #pragma once
 
 #include "../arguments.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A UNet of plain torch::nn modules that removes noise from pictures, trained
-// on one rank, and with pictures that are sharded along height and width. All
-// runs have the same losses.
+// A UNet of plain torch::nn modules that removes noise from images, trained on
+// one rank, and with images that are sharded along height and width. All runs
+// have the same losses.
 //
 //   unet [steps]          20 steps
 #include <examples/arguments.h>
@@ -26,8 +26,8 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Halves the picture twice. A transposed convolution and an interpolation
-// double it again, and each result meets the picture of its size.
+// Halves the image twice. A transposed convolution and an interpolation double
+// it again, and each result is combined with the earlier image of its size.
 struct UNetImpl : nn::Module {
   UNetImpl()
       : first(register_module("first", Block(3, 6))),

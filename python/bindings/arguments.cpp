@@ -8,7 +8,7 @@
 namespace dtensor::python {
 namespace {
 
-/// Returns the type's name, and the value if its text is a short line.
+/// Returns the type's name, and the value if its text is one short line.
 std::string describe(py::handle given) {
   if (given.is_none()) {
     return "None";

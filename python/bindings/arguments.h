@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arguments of the functions that users call. One of a wrong type is a
-// TypeError in the words of this library; pybind11 would list C++ types.
+// Arguments of the functions of the public API. An argument of a wrong type
+// throws a TypeError with the text of this library; pybind11 would list C++
+// types.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,7 +10,7 @@ namespace dtensor::python {
 
 namespace py = pybind11;
 
-/// What a function expects of an argument, and what to pass.
+/// Description of the expected argument, and of the argument to pass.
 struct Expected {
   const char* what;
   const char* advice;
@@ -37,7 +38,8 @@ inline constexpr Expected kIntegers{
     const Expected& expected,
     py::handle given);
 
-/// Returns an argument as a C++ value. Throws TypeError if it is none.
+/// Returns an argument as a C++ value. Throws TypeError if it cannot be
+/// converted.
 template <class T>
 T cast_argument(
     const char* function,

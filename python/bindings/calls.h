@@ -48,8 +48,8 @@ struct Signature {
   std::array<PyObject*, N> names;
 };
 
-/// The arguments of a call in the order of the signature; None where the call
-/// has none. Throws TypeError for arguments that the signature does not have.
+/// The arguments of a call in the order of the signature; None for omitted
+/// arguments. Throws TypeError for arguments that the signature does not have.
 template <size_t N>
 class Arguments {
  public:

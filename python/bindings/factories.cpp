@@ -24,7 +24,7 @@ using Factory = at::Tensor (*)(
     const FactoryOptions&);
 
 /// Converts the arguments that all factories have, before the mesh and the
-/// placements: their errors are those of every function.
+/// placements. Their errors are then those of every function.
 struct FactoryArguments {
   FactoryArguments(
       const char* function,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // x[key] and x[key] = value of DTensors whose key has lists, arrays or ranges.
-// torch.Tensor makes a plain tensor of each, which no operator takes beside a
-// DTensor, so dtensor/indexing.py makes DTensors of them first.
+// torch.Tensor makes a plain tensor of each of these, which no operator accepts
+// beside a DTensor. dtensor/indexing.py therefore makes DTensors of them first.
 #include "parts.h"
 
 #include "calls.h"
@@ -19,8 +19,8 @@ PyMappingMethods* inherited = nullptr;
 /// distributed_key(tensor, key) -> key
 PyObject* distributed_key = nullptr;
 
-/// Returns true for a DTensor, and for what torch.func makes of one or of a
-/// plain tensor.
+/// Returns true for a DTensor, and for torch.func's wrappers of a DTensor or of
+/// a plain tensor.
 bool may_be_distributed(PyObject* self) {
   constexpr c10::DispatchKeySet wrappers(
       {c10::DispatchKey::FuncTorchBatched,
@@ -97,7 +97,7 @@ PyMethodDef index_methods[] = {
     method("__getitem__", &get_item, "Return self[key]."),
     method("__setitem__", &set_item, "Set self[key] to value.")};
 
-/// Gives the class torch.Tensor the functions. They live as long as the
+/// Installs the functions in the class torch.Tensor. They live as long as the
 /// process.
 void add_indexing(py::handle tensor_class, const py::object& convert_key) {
   auto* const type = reinterpret_cast<PyTypeObject*>(tensor_class.ptr());

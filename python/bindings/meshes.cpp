@@ -27,13 +27,13 @@ struct PythonSpec {
   py::object object;
   const World* world;
 };
-/// DTensorSpecs by Spec::id(), which no later spec gets.
+/// DTensorSpecs by Spec::id(), which is never reused for a later spec.
 std::unordered_map<uint64_t, PythonSpec>& python_specs() {
   static auto* const specs = new std::unordered_map<uint64_t, PythonSpec>;
   return *specs;
 }
-/// Larger tables of specs are emptied, so that a program with ever new shapes
-/// does not grow.
+/// Tables of specs are emptied beyond this size, so that a program with ever
+/// new shapes does not grow.
 constexpr size_t kMaxSpecs = 4096;
 
 const Mesh* kept_mesh(py::handle device_mesh) {
@@ -58,7 +58,7 @@ const DeviceMesh& to_mesh(py::handle device_mesh) {
     return kept->mesh;
   }
   const py::object made = python_names().engine_mesh(device_mesh);
-  // engine_mesh() keeps the result for the rank, and so it outlives `made`.
+  // engine_mesh() keeps the result for the rank, so the result outlives `made`.
   const auto& mesh = made.cast<const Mesh&>().mesh;
   python_meshes().try_emplace(
       mesh.identity(),
@@ -98,8 +98,8 @@ py::object to_python(const SpecPtr& spec) {
 }
 
 void forget_world(const World& world) {
-  // Objects are destroyed once the tables are consistent: a destructor may let
-  // another thread run.
+  // Objects are destroyed once the tables are consistent, because a destructor
+  // may let another thread run.
   std::vector<py::object> forgotten;
   const auto take = [&](auto& table) {
     for (auto entry = table.begin(); entry != table.end();) {

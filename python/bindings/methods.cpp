@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Methods and attributes of distributed tensors, as attributes of torch.Tensor.
-// Plain tensors do not have them: the getters raise AttributeError.
+// For plain tensors, the getters raise AttributeError.
 #include "parts.h"
 
 #include "arguments.h"
@@ -64,9 +64,9 @@ std::optional<Placements> grad_placements(
   return to_optional_placements(arguments[0]);
 }
 
-/// Returns the local tensor. Releases the GIL, and turns LibTorch's warnings
-/// into Python's, only to wait for an asynchronous redistribution. Otherwise no
-/// operator runs, so that nothing waits or warns.
+/// Returns the local tensor. Only to wait for an asynchronous redistribution,
+/// releases the GIL and turns LibTorch's warnings into Python's. Otherwise no
+/// operator runs, so no wait and no warning is possible.
 at::Tensor local_of(
     const DTensor& tensor,
     const std::optional<Placements>& grad_placements = std::nullopt) {
@@ -101,7 +101,7 @@ PyObject* full_tensor(
   });
 }
 
-/// Refuses a new Partial, as Python does: a Partial is the result of an
+/// Refuses a new Partial, as Python does, because a Partial is the result of an
 /// operator.
 void check_reachable(PlacementsRef from, PlacementsRef to) {
   for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
@@ -271,8 +271,8 @@ bool are_same_view(const at::Tensor& a, const at::Tensor& b) {
       a.dtype() == b.dtype() && a.requires_grad() == b.requires_grad();
 }
 
-/// Returns the object that the last access returned, if the program still
-/// holds it and it still is the local tensor.
+/// Returns the object that the last access returned, if the program still holds
+/// this object and it still is the local tensor.
 PyObject* get_local_tensor(PyObject* self, void*) {
   static auto* const name = new py::object(interned("_dt_local"));
   return guarded([&] {
@@ -317,7 +317,7 @@ const at::Tensor& new_local(PyObject* value, const at::Tensor& local) {
 }
 
 /// Sets the local tensor. `x._local_tensor += y` of PyTorch's fully_shard
-/// assigns the tensor that is there already.
+/// assigns the existing local tensor again.
 int set_local_tensor(PyObject* self, PyObject* value, void*) {
   PyObject* const done = guarded([&] {
     const at::NoGradGuard no_grad;
@@ -358,7 +358,7 @@ PyGetSetDef attributes[] = {
     {"_spec", &get_spec, nullptr, nullptr, nullptr},
     {"_local_tensor", &get_local_tensor, &set_local_tensor, nullptr, nullptr}};
 
-/// Gives the class torch.Tensor the attributes.
+/// Installs the attributes in the class torch.Tensor.
 void add_attributes(py::handle tensor_class) {
   auto* const tensor_type = reinterpret_cast<PyTypeObject*>(tensor_class.ptr());
   for (PyGetSetDef& attribute : attributes) {

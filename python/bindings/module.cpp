@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The Python module dtensor._C: this library under torch.distributed.tensor's
-// names. dtensor/*.py has the classes and functions that users see.
+// names. dtensor/*.py has the classes and functions of the public API.
 #include "parts.h"
 
 PYBIND11_MODULE(_C, module) {

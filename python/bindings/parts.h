@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parts of the Python module dtensor._C, one per source file.
+// The components of the Python module dtensor._C, one per source file.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace dtensor::python {
 
-/// set_python_names(): what the conversions need of Python.
+/// set_python_names(): the Python objects that the conversions need.
 void bind_names(pybind11::module_& module);
-/// argument_error(): the words for an argument of a wrong type.
+/// argument_error(): the text of an error for an argument of a wrong type.
 void bind_arguments(pybind11::module_& module);
 /// Worlds, meshes, and the c10d backend over the engine's groups.
 void bind_worlds(pybind11::module_& module);

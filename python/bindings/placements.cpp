@@ -29,7 +29,7 @@ py::object one_to_python(const Placement& p) {
       return has_unit ? names.unit_shard(p.dim(), p.unit())
                       : names.shard(p.dim());
     case Placement::Kind::kStridedShard: {
-      // pybind11 takes a variable with a keyword for a positional argument.
+      // pybind11 treats a variable with a keyword as a positional argument.
       using namespace py::literals;
       const auto factor = p.split_factor();
       return has_unit

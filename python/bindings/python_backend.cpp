@@ -31,8 +31,9 @@ class SharedObject {
     object_ = {};
   }
 
-  /// Calls a method; `convert` makes the result of what it returns. Exceptions
-  /// become std::runtime_error: other threads may hold and destroy them.
+  /// Calls a method; `convert` makes the result from the returned object.
+  /// Exceptions become std::runtime_error, because other threads may hold and
+  /// destroy them.
   template <class Convert, class... Args>
   auto call(const char* method, Convert convert, Args&&... args) const {
     const at::NoGradGuard no_grad;
@@ -48,8 +49,8 @@ class SharedObject {
   py::object object_;
 };
 
-/// Work that a Python method returned. Its wait is a call from Python, which
-/// releases the GIL: the work may be that of a Python thread.
+/// Work that a Python method returned. Waiting calls Python, which releases the
+/// GIL, because the work may be that of a Python thread.
 class PythonWork final : public c10d::Work {
  public:
   explicit PythonWork(py::object work) : work_(std::move(work)) {}

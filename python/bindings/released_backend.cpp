@@ -9,7 +9,7 @@
 namespace dtensor::python {
 namespace {
 
-/// Calls `f` without the GIL, whether this thread has it or not.
+/// Calls `f` without the GIL. This thread may or may not have the GIL.
 template <class F>
 auto released(F&& f) {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {

@@ -64,7 +64,7 @@ void bind_explicit_redistribution(py::module_& module) {
       .def("leave", &Held::leave);
 }
 
-/// A scope whose costs can be read in it and after it.
+/// A scope whose costs can be read during and after it.
 class HeldOnMissingRule {
  public:
   void enter() {
@@ -167,8 +167,8 @@ class CollectiveRecorder final : public CommObserver {
     const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
     collectives_.emplace_back(to_string(event.kind), in_backward);
   }
-  /// Returns the kinds of the collectives since the last call, and whether a
-  /// backward pass entered them.
+  /// Returns the kinds of the collectives since the last call. The flag is true
+  /// if a backward pass entered the collective.
   std::vector<std::pair<std::string, bool>> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(collectives_, {});

@@ -15,8 +15,8 @@
 namespace dtensor::python {
 namespace {
 
-/// Arguments of a call as the Python rule gets them: DTensorSpecs in place of
-/// tensors.
+/// Arguments of a call in the form for the Python rule: DTensorSpecs in place
+/// of tensors.
 class RuleArguments {
  public:
   explicit RuleArguments(const OpCall& call) : call_(call) {

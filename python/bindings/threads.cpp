@@ -23,7 +23,7 @@ void run_python_ranks(int64_t ranks, const py::function& fn) {
       try {
         fn(rank);
       } catch (const py::error_already_set& error) {
-        // The caller's thread must not hold this thread's exception.
+        // The caller's thread must not hold an exception of this thread.
         throw std::runtime_error(error.what());
       }
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// without_gil runs C++ that computes or communicates, with_gil what is too
-// short to release the GIL for.
+// without_gil runs C++ code that computes or communicates. with_gil runs C++
+// code that is too short to release the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>

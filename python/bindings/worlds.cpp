@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Worlds of a Python process: one whose groups are torch.distributed's process
-// groups, or one of the engine, which torch.distributed can use as a backend.
+// Worlds of a Python process: either groups of torch.distributed's process
+// groups, or the engine's own groups, which torch.distributed can use as a
+// backend.
 #include "parts.h"
 
 #include "convert.h"
@@ -52,7 +53,8 @@ GroupBackendPtr backend_over(
   return c10d_group(std::move(carrier), std::move(members), device);
 }
 
-/// The world that torch.distributed's process groups carry.
+/// The world whose communication goes through torch.distributed's process
+/// groups.
 class TorchWorld final : public World {
  public:
   TorchWorld(int64_t rank, int64_t size)
@@ -120,7 +122,7 @@ Mesh make_mesh(
       from_group(groups, device.type(), shape, ranks, names), &current_world()};
 }
 
-/// Makes this process a rank of the engine's own world, whose ranks meet in
+/// Makes this process a rank of the engine's own world. Its ranks rendezvous in
 /// `store`.
 void join_world(
     const std::string& backend,

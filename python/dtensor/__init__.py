@@ -3,8 +3,8 @@
 
 ``import dtensor.as_torch`` as the first line of a program, or
 ``python -m dtensor program.py``, replaces the DTensor of this process. Names
-of ``torch.distributed.tensor`` keep their meaning. The names of this module are
-those that ``torch.distributed.tensor`` does not have, and ``Shard`` with a unit.
+of ``torch.distributed.tensor`` keep their meaning. This module has only names that
+``torch.distributed.tensor`` lacks, and ``Shard`` with a unit.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     import dtensor.as_torch
 
 Import it before the modules that import names of torch.distributed.tensor, and
-before process groups are made. What surrounds DTensor stays PyTorch's: meshes,
-placements, styles, local_map, fully_shard and distributed checkpoints.
+before process groups are made. PyTorch's own meshes, placements, styles, local_map,
+fully_shard and distributed checkpoints stay in use.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _replace(pairs: list[tuple[Any, Any]]) -> None:
 
 
 def _replace_names() -> None:
-    """Replaces what loaded modules define, and the rest when it is imported."""
+    """Replaces the names of loaded modules now, and of other modules on import."""
     loaded = []
     for name, names in _NAMES.items():
         path = "torch.distributed.tensor." + name
@@ -88,7 +88,7 @@ def _is_being_imported(source: str, exported: tuple[str, ...]) -> bool:
 
 def _replace_when_imported(path: str, names: dict) -> None:
     """Replaces the names of PyTorch's module once it is imported. If a module of
-    this package imports it, they follow once that module has its own names."""
+    this package imports it, the names are replaced once that module has its own."""
 
     def replace(_: Any) -> None:
         theirs = sys.modules.get(path)

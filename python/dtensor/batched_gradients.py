@@ -2,7 +2,7 @@
 """torch.autograd.grad(..., is_grads_batched=True) of DTensors.
 
 PyTorch runs one backward pass on batched tensors of vmap, which the engine's
-formulas do not take. For DTensors, one pass for each gradient of the batch
+formulas do not accept. For DTensors, one pass for each gradient of the batch
 gives the same result.
 """
 
@@ -30,8 +30,8 @@ def _nodes_of(outputs: tuple) -> list[Any]:
 
 
 def _leaves_dtensors(outputs: tuple) -> bool:
-    """Returns whether plain tensors are local tensors of DTensors, or are
-    computed from one."""
+    """Returns true if plain tensors are local tensors of DTensors, or are
+    computed from such a tensor."""
     nodes = _nodes_of(outputs)
     seen = set(nodes)
     while nodes:

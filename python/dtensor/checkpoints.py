@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch.distributed.checkpoint calls on a DTensor."""
+"""Methods that torch.distributed.checkpoint calls on a DTensor."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def _of_this_thread(hook: Callable) -> Callable:
 
 
 class _Tracker(_comm_mode._CommModeModuleTracker):
-    """Tracks the modules that the rank runs. Its hooks are for all modules of
-    the process, and so run on all ranks that are threads.
+    """Tracks the modules that the rank runs. Its hooks apply to all modules of
+    the process, so they run on all ranks that are threads.
 
     Calls ``before_change`` before another module becomes the current one.
     """
@@ -72,8 +72,8 @@ class CommDebugMode(_comm_mode.CommDebugMode):
 
     Corresponds to :class:`torch.distributed.tensor.debug.CommDebugMode`, a context
     manager, and has its other methods too, such as
-    ``generate_comm_debug_tracing_table``. The engine's collectives are counted,
-    and those that Python code calls itself, such as in local_map().
+    ``generate_comm_debug_tracing_table``. Counts the engine's collectives and the
+    collectives that Python code calls itself, for example in local_map().
 
     Example::
 
@@ -102,8 +102,8 @@ class CommDebugMode(_comm_mode.CommDebugMode):
         super().__exit__(*error)
 
     def _count(self) -> None:
-        """Counts the engine's collectives since the last call, which the
-        current module entered."""
+        """Counts the engine's collectives since the last call. The current
+        module entered them."""
         tracker = self.advanced_module_tracker
         parents = tracker.module_parents_dict.get(tracker.name, ())
         for kind, in_backward in self._recorder.take():

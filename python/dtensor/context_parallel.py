@@ -21,7 +21,7 @@ def _load_balance() -> bool | None:
 
 
 def _listed(values: Any) -> Any:
-    """Returns a list of a collection. Other types are left to the engine."""
+    """Converts a collection to a list. The engine handles other types."""
     if values is None:
         return []
     refused = isinstance(values, (str, dict, torch.Tensor))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is left of PyTorch's dispatcher: ``DTensor._op_dispatcher``.
+"""Replacement for PyTorch's dispatcher, ``DTensor._op_dispatcher``.
 
-PyTorch's own modules keep using theirs, for their rules. The engine takes over
-rules of ``register_sharding``. A program that would change or ask PyTorch's
-dispatcher gets an error that names what works instead: the dispatcher runs no
-operator on the DTensors of this package.
+PyTorch's own modules keep using PyTorch's dispatcher, for their rules. The engine
+takes over rules of ``register_sharding``. A program that would change or query
+PyTorch's dispatcher gets an error that names an alternative, because the
+dispatcher runs no operator on the DTensors of this package.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _is_of_pytorch(module: Any) -> bool:
 
 
 def _function_of(rule: Any) -> Any:
-    """Returns the function in what PyTorch's tables hold."""
+    """Returns the function in an entry of PyTorch's tables."""
     rule = getattr(rule, "func", rule)  # _SingleDimStrategyInfo, or a partial
     return getattr(rule, "__wrapped__", rule)
 
@@ -80,7 +80,7 @@ class _Guarded:
             raise _refusal(f"{self._path}.{name}", name)
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._theirs, name)  # the error of a name it lacks
+        value = getattr(self._theirs, name)  # the error for a missing name
         self._check(name)
         return value
 
@@ -143,8 +143,9 @@ def _refusing_rule(op: Any, method: str) -> Callable:
 
 
 def take_over_rules(theirs: Any) -> None:
-    """Gives the engine the rules that a program registered with PyTorch. Rules
-    of other kinds than register_sharding()'s make their operator an error."""
+    """Registers with the engine the rules that a program registered with
+    PyTorch. Rules that register_sharding() did not make are an error when their
+    operator is called."""
     for method, table in _TABLES.items():
         for op, rule in getattr(theirs.sharding_propagator, table, {}).items():
             custom = _custom_rule(rule)

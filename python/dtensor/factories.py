@@ -26,8 +26,8 @@ def _check_layout(layout: torch.layout, where: str) -> None:
 
 
 def _arguments(size: tuple, device_mesh: Any, *others: Any) -> tuple:
-    """Returns the arguments of the engine's function. The sizes may be one list
-    or tuple."""
+    """Returns the arguments of the engine's function. The sizes may be given
+    as one list or tuple."""
     if len(size) == 1 and isinstance(size[0], Sequence):
         size = size[0]
     return size, current_mesh(device_mesh), *others
@@ -50,7 +50,7 @@ def zeros(
         size: shape of the full tensor: integers, or one list or tuple.
         dtype: dtype; by default that of :func:`torch.get_default_dtype`.
         layout: only ``torch.strided`` is supported.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
         device_mesh: mesh; by default that of ``with device_mesh:``.
         placements: one for each mesh dimension; by default Replicate.
 
@@ -85,7 +85,7 @@ def ones(
         size: shape of the full tensor: integers, or one list or tuple.
         dtype: dtype; by default that of :func:`torch.get_default_dtype`.
         layout: only ``torch.strided`` is supported.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
         device_mesh: mesh; by default that of ``with device_mesh:``.
         placements: one for each mesh dimension; by default Replicate.
 
@@ -120,7 +120,7 @@ def empty(
         size: shape of the full tensor: integers, or one list or tuple.
         dtype: dtype; by default that of :func:`torch.get_default_dtype`.
         layout: only ``torch.strided`` is supported.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
         device_mesh: mesh; by default that of ``with device_mesh:``.
         placements: one for each mesh dimension; by default Replicate.
 
@@ -150,13 +150,13 @@ def rand(
 
     Corresponds to :func:`torch.distributed.tensor.rand`, and to
     :func:`torch.rand` for plain tensors. The numbers do not
-    depend on the layout: the full tensor is the same in each.
+    depend on the layout: the full tensor is the same in each layout.
 
     Args:
         size: shape of the full tensor: integers, or one list or tuple.
         dtype: dtype; by default that of :func:`torch.get_default_dtype`.
         layout: only ``torch.strided`` is supported.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
         device_mesh: mesh; by default that of ``with device_mesh:``.
         placements: one for each mesh dimension; by default Replicate.
 
@@ -186,13 +186,13 @@ def randn(
 
     Corresponds to :func:`torch.distributed.tensor.randn`, and to
     :func:`torch.randn` for plain tensors. The numbers do not
-    depend on the layout: the full tensor is the same in each.
+    depend on the layout: the full tensor is the same in each layout.
 
     Args:
         size: shape of the full tensor: integers, or one list or tuple.
         dtype: dtype; by default that of :func:`torch.get_default_dtype`.
         layout: only ``torch.strided`` is supported.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
         device_mesh: mesh; by default that of ``with device_mesh:``.
         placements: one for each mesh dimension; by default Replicate.
 
@@ -220,7 +220,7 @@ def full(
     device_mesh: DeviceMesh | None = None,
     placements: Sequence[Placement] | None = None,
 ) -> torch.Tensor:
-    """Returns a DTensor of which each element is ``fill_value``.
+    """Returns a DTensor whose elements are all ``fill_value``.
 
     Corresponds to :func:`torch.distributed.tensor.full`, and to
     :func:`torch.full` for plain tensors.
@@ -230,7 +230,7 @@ def full(
         fill_value: number of all elements.
         dtype: dtype; by default that of :func:`torch.full` for ``fill_value``.
         layout: only ``torch.strided`` is supported.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
         device_mesh: mesh; by default that of ``with device_mesh:``.
         placements: one for each mesh dimension; by default Replicate.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports of PyTorch's modules: what is left out, and what is done afterwards."""
+"""Imports of PyTorch's modules: leaves some out, and runs actions after others."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _RULES = "torch.distributed.tensor._ops"
 
 
 class _DeferredModule(types.ModuleType):
-    """A package whose ``__init__`` runs once a name is missing. Its submodules
-    can be imported before that."""
+    """A package whose ``__init__`` runs when a missing name is first used. Its
+    submodules can be imported before."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__dict__.get("_is_executed"):
@@ -32,8 +32,8 @@ class _DeferredModule(types.ModuleType):
 def defer_rules() -> None:
     """Leaves PyTorch's sharding rules out of ``torch.distributed.tensor``.
 
-    The engine has its own, and PyTorch's take longer to import than everything
-    else around DTensor.
+    The engine has rules of its own, and importing PyTorch's rules takes longer
+    than importing all other modules around DTensor.
     """
     if "torch.distributed.tensor" in sys.modules or _RULES in sys.modules:
         return
@@ -79,7 +79,7 @@ _finder = _ActionsAfterImport()
 
 
 def after_import(name: str, action: Callable[[Any], None]) -> None:
-    """Calls ``action(module)`` once the module is imported, or now."""
+    """Calls ``action(module)`` now if the module is imported, else after its import."""
     module = sys.modules.get(name)
     if module is not None:
         action(module)

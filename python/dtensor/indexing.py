@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lists, ranges and arrays among the keys of x[key] and x[key] = value.
 
-torch.Tensor makes an index of each. For a DTensor, the index becomes a DTensor,
-too, replicated on the DTensor's mesh: all ranks pass the same list.
+torch.Tensor makes an index of each of these. For a DTensor, the index becomes a
+DTensor, too, replicated on the DTensor's mesh: all ranks pass the same list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _is_sequence(key: Any) -> bool:
 
 
 def _stands_for_tuple(key: Any) -> bool:
-    """Returns whether PyTorch takes a sequence for a tuple of keys, as [[0], [1]]."""
+    """Returns true if PyTorch treats a sequence as a tuple of keys: [[0], [1]]."""
     return isinstance(key, tuple) or (
         len(key) < 32
         and not hasattr(key, "ndim")
@@ -68,5 +68,5 @@ def distributed_key(tensor: torch.Tensor, key: Any) -> Any:
 
 
 def install() -> None:
-    """Replaces the indexing of torch.Tensor. Plain tensors keep PyTorch's."""
+    """Replaces the indexing of torch.Tensor, except for plain tensors."""
     _C.add_indexing(torch.Tensor, distributed_key)

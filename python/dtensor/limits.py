@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors for what this package's DTensors do not support."""
+"""Errors for operations that this package's DTensors do not support."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pickled DTensors, in the form of torch.distributed.tensor's.
+"""Pickled DTensors, in the form of torch.distributed.tensor.
 
 A file of torch.save() holds a DTensor as the class, the global shape, the local
 tensor and the DTensorSpec. Programs on PyTorch's own DTensor and programs on
@@ -16,19 +16,19 @@ import torch.distributed as dist
 
 from dtensor import _C
 
-#: Attributes of a DTensor object that are this package's.
+#: Attributes of a DTensor object that only this package has.
 _INTERNAL = ("_dt_local",)
 
 
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     kept = {k: v for k, v in tensor.__dict__.items() if k not in _INTERNAL}
     if isinstance(tensor, torch.nn.Parameter):
-        kept["_is_param"] = True  # what makes a parameter of PyTorch's DTensor
+        kept["_is_param"] = True  # marks a parameter of PyTorch's DTensor
     return kept
 
 
 def reduce_ex(self: torch.Tensor, protocol: int) -> tuple:
-    """Returns what Tensor.__reduce_ex__() returns for PyTorch's DTensor."""
+    """Returns the value of Tensor.__reduce_ex__() for PyTorch's DTensor."""
     from torch.distributed.tensor import DTensor
 
     wrapper = (
@@ -72,8 +72,8 @@ def _check_spec(spec: Any) -> None:
 
 
 def _rebuild(wrapper: tuple, state: tuple) -> torch.Tensor:
-    """Makes a DTensor of the arguments of _rebuild_wrapper_subclass() and the
-    state of the object."""
+    """Makes a DTensor from the arguments of _rebuild_wrapper_subclass() and
+    the state of the object."""
     attributes, slots = state
     attributes = dict(attributes or {})
     _, dtype, shape, stride, _, _, _, requires_grad = wrapper
@@ -109,4 +109,4 @@ def install(theirs: type, ours: type) -> None:
         return plain(func, new_type, args, state)
 
     torch._tensor._rebuild_from_type_v2 = _rebuild_from_type_v2
-    unpickler._get_allowed_globals.cache_clear()  # it has the plain function
+    unpickler._get_allowed_globals.cache_clear()  # this module has the plain function

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shard with a unit. All other placements are PyTorch's."""
+"""Shard with a unit. All other placements are those of PyTorch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _chunks(tensor: torch.Tensor, parts: int, dim: int, unit: int) -> list:
 def _padded(
     shards: list[torch.Tensor], dim: int, with_padding: bool, contiguous: bool
 ) -> tuple[list[torch.Tensor], list[int]]:
-    """Returns shards as PyTorch's placements do, and the padding of each."""
+    """Returns shards as PyTorch's placements do, and the padding of each shard."""
     pads: list[int] = []
     if with_padding:
         largest = max(shard.size(dim) for shard in shards)
@@ -58,7 +58,7 @@ class Shard(placement_types.Shard):
     """A placement that shards a dimension at multiples of a unit.
 
     Corresponds to :class:`torch.distributed.tensor.Shard`, which has no unit, and to
-    ``Shard(dim, unit)`` in C++. Ranks get whole units, as many as ``torch.chunk``
+    ``Shard(dim, unit)`` in C++. Ranks get complete units, as many as ``torch.chunk``
     would give them; the last unit may be shorter. For example, 9 heads of 64
     features are never split between 2 ranks, which get 5 and 4 heads.
 
@@ -66,7 +66,7 @@ class Shard(placement_types.Shard):
     PyTorch's ``Shard(dim)`` makes its shards.
 
     Args:
-        dim: dimension of the tensor; negative ones count from the end.
+        dim: dimension of the tensor; negative numbers count from the end.
         unit: elements that stay together. 1 makes PyTorch's ``Shard(dim)``.
 
     Raises:
@@ -132,7 +132,7 @@ class Shard(placement_types.Shard):
 
 
 class _StridedShard(placement_types._StridedShard):
-    """PyTorch's _StridedShard whose shards of each block are of whole units."""
+    """PyTorch's _StridedShard whose shards of each block have complete units."""
 
     unit: int
 

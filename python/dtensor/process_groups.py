@@ -3,7 +3,7 @@
 
 ``init_process_group("dtensor")`` joins the ranks over the engine's fastest
 transport, which is shared memory within one host. PyTorch's own collectives,
-``DistributedDataParallel`` and this package's tensors then use it.
+``DistributedDataParallel`` and this package's tensors then use this transport.
 """
 
 from __future__ import annotations

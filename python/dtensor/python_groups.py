@@ -2,8 +2,9 @@
 """Process groups whose collectives are Python methods.
 
 Such a group is a subclass of ``torch.distributed.ProcessGroup``, has no backend
-in C++, and defines some of the methods that PyTorch calls. The engine calls them
-here. C++ cannot: LibTorch's own way from C++ to Python passes on few of them.
+in C++, and defines some of the methods that PyTorch calls. The engine calls these
+methods from this module, because LibTorch forwards only few of them from C++ to
+Python.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _COLLECTIVES = (
 
 
 def _defines(group: dist.ProcessGroup, name: str) -> bool:
-    """Returns whether the group's class has a method of its own."""
+    """Returns true if the group's class has a method of its own."""
     method = getattr(type(group), name, None)
     return method is not None and method is not getattr(
         dist.ProcessGroup, name, None
@@ -50,9 +51,9 @@ def _coalesced(opts: AllreduceOptions) -> AllreduceCoalescedOptions:
 
 
 class PythonGroup:
-    """The collectives that the engine needs, by the methods that a group has.
+    """The collectives that the engine needs, built on a group's methods.
 
-    Each returns work to wait for, or None.
+    Each collective returns work to wait for, or None.
     """
 
     def __init__(self, group: dist.ProcessGroup):
@@ -120,7 +121,7 @@ class PythonGroup:
         output_sizes: _Sizes,
         input_sizes: _Sizes,
     ) -> None:
-        """Exchanges by gathering what all ranks send."""
+        """Exchanges by gathering the inputs of all ranks."""
         sizes = self._gather(torch.tensor(input_sizes, dtype=torch.int64))
         longest = int(sizes.sum(1).max())
         if longest == 0:

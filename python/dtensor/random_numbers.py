@@ -18,7 +18,8 @@ def manual_seed(seed: int, device_mesh: DeviceMesh) -> None:
     """Seeds the random numbers of DTensors on this rank.
 
     Corresponds to ``manual_seed`` in ``torch.distributed.tensor._random``. All
-    ranks of a mesh pass the same seed. :func:`torch.manual_seed` does so too.
+    ranks of a mesh must pass the same seed. :func:`torch.manual_seed` also seeds
+    these numbers.
 
     Args:
         seed: integer.
@@ -49,7 +50,7 @@ def rank_generator() -> torch.Generator:
     """Returns the default generator that seeds this rank's random numbers.
 
     The engine replaces the default generator of the process. PyTorch's Python
-    object would still refer to the original one.
+    object would still refer to the original generator.
     """
     _C.get_random_state()  # replaces it
     return _C.default_generator()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""run_world(): a function on ranks that are threads of this process."""
+"""run_world(): runs a function on ranks that are threads of this process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cached_properties_without_lock() -> Iterator[None]:
 
 
 class _Results:
-    """What each rank returned, and the first exception."""
+    """Results of the ranks, and the first exception."""
 
     def __init__(self, ranks: int):
         self.values: list[Any] = [None] * ranks
@@ -117,7 +117,7 @@ def run_world(
     of a launcher.
 
     Args:
-        ranks: number of ranks. Under ``torchrun`` it is ignored: this process is
+        ranks: number of ranks. Ignored under ``torchrun``, where this process is
             one of the launcher's ranks.
         function: function that each rank calls.
         args: arguments of the function; ranks that are threads share them.
@@ -129,7 +129,7 @@ def run_world(
     Raises:
         BaseException: the exception of the first rank that failed, with a note
             that names the rank. The other ranks end.
-        TypeError: if ``ranks`` is no integer, or ``function`` no function.
+        TypeError: if ``ranks`` is not an integer, or ``function`` not a function.
         ValueError: if ``ranks`` is not positive.
         RuntimeError: if this process or thread is a rank already.
 

@@ -68,7 +68,7 @@ def on_missing_rule() -> Iterator[_C.OnMissingRule]:
     raise the error inside, too. ``torch.distributed.tensor`` has no counterpart.
 
     Returns:
-        A context manager. Its value counts what the operators cost. Its method
+        A context manager. Its value counts the costs of the operators. Its method
         ``costs()`` returns ``calls``, ``collectives`` and ``wire_bytes`` of each
         operator.
 
@@ -85,7 +85,7 @@ def on_missing_rule() -> Iterator[_C.OnMissingRule]:
 
 
 class ExplicitRedistributionContext:
-    """Reports redistributions that the program did not ask for.
+    """Reports implicit redistributions of operands.
 
     Corresponds to ``ExplicitRedistributionContext`` in
     ``torch.distributed.tensor._utils``, a context manager. An operator that would
@@ -93,13 +93,13 @@ class ExplicitRedistributionContext:
     by calls of ``redistribute``.
 
     Args:
-        enable: False allows them again inside an outer context.
-        strict: True also reports those that send nothing.
+        enable: False allows implicit redistributions again inside an outer context.
+        strict: True also reports redistributions that send nothing.
         mode: "raise" or "warn".
 
     Raises:
-        RuntimeError: if ``mode`` is another text; inside the context, for a
-            redistribution that the program did not ask for.
+        RuntimeError: if ``mode`` is another text; inside the context, for an
+            implicit redistribution.
 
     Example::
 
@@ -134,7 +134,7 @@ class ExplicitRedistributionContext:
 
 
 def register_sharding(op: Any) -> Callable[[Callable], Callable]:
-    """Sets the sharding rule of an operator, or of each in a list.
+    """Sets the sharding rule of an operator, or of each operator in a list.
 
     Corresponds to
     :func:`torch.distributed.tensor.experimental.register_sharding`. Call it
@@ -147,7 +147,7 @@ def register_sharding(op: Any) -> Callable[[Callable], Callable]:
         A decorator. The decorated function gets the arguments of the operator,
         with a DTensorSpec in place of each tensor. It returns a list of pairs: the
         placements of the results, and those of the arguments (None for arguments
-        that are no tensors). Its answer is cached for each combination of layouts
+        that are not tensors). The list is cached for each combination of layouts
         and shapes.
 
     Example::

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fast conversions for PyTorch's tensor-parallel styles.
 
-The styles stay PyTorch's, with their hooks. What the hooks of ColwiseParallel and
-RowwiseParallel call becomes one function of the engine.
+The styles are PyTorch's, with their hooks. The hooks of ColwiseParallel and
+RowwiseParallel call one function of the engine instead of PyTorch's functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """DTensor and distribute_tensor().
 
-A distributed tensor is a plain ``torch.Tensor`` object, whose implementation
-is the engine's. The class ``DTensor`` is for ``isinstance`` and for its static
+A distributed tensor is a plain ``torch.Tensor`` object with the engine's
+implementation. The class ``DTensor`` is for ``isinstance`` and for its static
 methods; no object has it as its type.
 """
 
@@ -19,7 +19,7 @@ from dtensor import _C
 from dtensor.worlds import current_mesh
 
 
-#: Attributes of PyTorch's class that this package's lacks, and what to use.
+#: Attributes of PyTorch's class that this package's class lacks, and alternatives.
 _ONLY_PYTORCH = {
     "__tensor_flatten__": "torch.compile and torch.export do not support the "
     "DTensors of this package",
@@ -29,7 +29,7 @@ _ONLY_PYTORCH = {
 
 
 class _DTensorMeta(type(torch.Tensor)):
-    """Makes ``isinstance(x, DTensor)`` ask the engine."""
+    """Makes ``isinstance(x, DTensor)`` call the engine."""
 
     # A built-in function does not become a method, so the class is not passed.
     __instancecheck__ = _C.is_dtensor
@@ -68,15 +68,15 @@ class _DTensorMeta(type(torch.Tensor)):
 class DTensor(torch.Tensor, metaclass=_DTensorMeta):
     """A tensor distributed over the ranks of a DeviceMesh.
 
-    Corresponds to :class:`torch.distributed.tensor.DTensor`. Make one by
+    Corresponds to :class:`torch.distributed.tensor.DTensor`. Make a DTensor by
     :func:`distribute_tensor`, :meth:`from_local` or a factory such as
     :func:`~dtensor.factories.zeros`; operators on DTensors give DTensors.
-    ``isinstance(x, DTensor)`` tests for one.
+    ``isinstance(x, DTensor)`` is true for every DTensor.
 
     Args:
         local_tensor: this rank's shard, which shares its memory.
         spec: layout, such as ``x._spec`` of another DTensor.
-        requires_grad: whether operators record a gradient for the DTensor.
+        requires_grad: if true, operators record a gradient for the DTensor.
 
     Example::
 
@@ -101,11 +101,10 @@ class DTensor(torch.Tensor, metaclass=_DTensorMeta):
             stride: Sequence[int] | None = None,
             grad_placements: Sequence[Placement] | None = None,
         ) -> torch.Tensor:
-            """Returns the DTensor of which ``local_tensor`` is this rank's shard.
+            """Returns the DTensor whose local shard on this rank is ``local_tensor``.
 
             Corresponds to :meth:`torch.distributed.tensor.DTensor.from_local`.
-            It is differentiable: the gradient of ``local_tensor`` is a plain
-            tensor.
+            Differentiable: the gradient of ``local_tensor`` is a plain tensor.
 
             Args:
                 local_tensor: plain tensor of this rank.
@@ -176,7 +175,7 @@ class DTensor(torch.Tensor, metaclass=_DTensorMeta):
 
         Args:
             grad_placements: layout of the full tensor's gradient; by default
-                Replicate, which takes all ranks' gradients to be equal.
+                Replicate, which assumes that all ranks' gradients are equal.
 
         Example::
 

@@ -45,7 +45,7 @@ def _state(tensor: torch.Tensor) -> tuple:
 
 
 def rebuild(local, mesh, placements, shape, stride, requires_grad, is_parameter):
-    """Makes a copy, or a DTensor of a file that an older version saved."""
+    """Makes a copy, or a DTensor from a file that an older version saved."""
     tensor = _C.from_spec(
         local, mesh, placements, list(shape), list(stride), None, requires_grad
     )
@@ -81,8 +81,8 @@ def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
 
 
 def _plain_of_same_type(method: str) -> Callable:
-    """Returns a method that makes a plain tensor, of the DTensor's dtype and
-    device by default. PyTorch's implementation derives both from a dispatch key
+    """Returns a method that makes a plain tensor, by default with the DTensor's
+    dtype and device. PyTorch's implementation derives both from a dispatch key
     that stands for a device."""
 
     def make(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -107,7 +107,7 @@ def _replace_for_dtensors(owner: type, name: str, distributed: Callable) -> None
 
 
 def install() -> None:
-    """Gives torch.Tensor what only distributed tensors have."""
+    """Installs in torch.Tensor the methods that only distributed tensors have."""
     only_distributed = {
         "__create_write_items__": checkpoints.create_write_items,
         "__create_chunk_list__": checkpoints.create_chunk_list,
@@ -116,7 +116,7 @@ def install() -> None:
     for name, function in only_distributed.items():
         setattr(torch.Tensor, name, _OnlyDistributed(function, name))
     _C.add_attributes(torch.Tensor)
-    # Parameter first: it may inherit a method that torch.Tensor gets.
+    # Parameter first, because it may inherit a method that torch.Tensor gets.
     for owner in (torch.nn.Parameter, torch.Tensor):
         for name, function in {
             "__repr__": _repr,

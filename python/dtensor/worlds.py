@@ -3,9 +3,9 @@
 
 Process groups and meshes are PyTorch's. The engine communicates over its own
 shared memory if all ranks are processes of one host and their backend is gloo,
-otherwise over the process groups. ``DTENSOR_BACKEND`` chooses: ``torch`` is the
-process groups, ``auto``, ``shm`` and ``gloo`` are the engine's backends. The
-ranks of the engine's backends meet in PyTorch's store.
+otherwise over the process groups. ``DTENSOR_BACKEND`` selects another transport:
+``torch`` stands for the process groups, and ``auto``, ``shm`` and ``gloo`` for the
+engine's backends. The ranks of the engine's backends rendezvous in PyTorch's store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class World:
     group: Any
     #: The engine's world over the process groups; None for the engine's own.
     over_groups: _C.TorchWorld | None
-    #: The engine's meshes, by everything that equal DeviceMeshes share.
+    #: The engine's meshes, by the properties that equal DeviceMeshes share.
     meshes: dict[tuple, _C.Mesh] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ def _on_one_host(store: dist.Store, rank: int, size: int) -> bool:
 
 
 def _are_threads() -> bool:
-    """Returns whether ranks are threads, as in PyTorch's own tests."""
+    """Returns true if ranks are threads, as in PyTorch's own tests."""
     return not isinstance(c10d._world, c10d._World)
 
 
@@ -108,7 +108,7 @@ def _make_world(group: Any) -> World:
 
 
 def in_rank_thread() -> bool:
-    """Returns whether this thread is a rank of run_world()."""
+    """Returns true if this thread is a rank of run_world()."""
     return _thread.is_rank
 
 
@@ -118,7 +118,7 @@ def set_rank_thread(is_rank: bool) -> None:
 
 
 def enter_world() -> World:
-    """Makes this thread the rank that torch.distributed says it is."""
+    """Makes this thread a rank, with its number in torch.distributed."""
     global _process_world
     group = c10d._get_default_group()
     world = _thread.world
@@ -187,8 +187,8 @@ def _ranks_along(device_mesh: DeviceMesh, dim: int) -> list[int]:
 
 
 def _groups_of(device_mesh: DeviceMesh) -> list[Any]:
-    """Returns the process group of each mesh dimension. Returns none for a mesh
-    that was loaded from a file, if this process has not made its groups."""
+    """Returns the process group of each mesh dimension. Returns no groups for a
+    mesh that was loaded from a file, if this process has not made its groups."""
     groups = []
     for dim in range(device_mesh.ndim):
         try:
@@ -203,7 +203,7 @@ def _groups_of(device_mesh: DeviceMesh) -> list[Any]:
 
 
 def engine_mesh(device_mesh: DeviceMesh) -> _C.Mesh:
-    """Returns the engine's mesh of a DeviceMesh; equal meshes share one."""
+    """Returns the engine's mesh of a DeviceMesh; equal DeviceMeshes share a mesh."""
     device_mesh = current_mesh(device_mesh)
     world = enter_world()
     ranks = device_mesh.mesh
@@ -242,7 +242,7 @@ def make_spec(mesh, placements, shape, stride, dtype):
 
 
 def _without_engine_mesh(getstate):
-    """Keeps the engine's mesh out of pickles and copies of a DeviceMesh."""
+    """Excludes the engine's mesh from pickles and copies of a DeviceMesh."""
 
     def __getstate__(self):
         state = getstate(self) if getstate is not None else self.__dict__

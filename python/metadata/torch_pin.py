@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The wheel's dependencies: the minor version of torch that it is built with,
-since the library uses that version's C++ interface."""
+"""The wheel's dependencies: the minor version of torch that the wheel is built
+with, because the library uses this version's C++ interface."""
 
 import torch
 

@@ -65,8 +65,9 @@ def torchrun():
 
 
 def free_port() -> int:
-    """Returns a port below those that Linux assigns by itself (32768 and up), so
-    that connections of other processes do not take it before the ranks listen."""
+    """Returns a port below the ports that Linux assigns by itself (32768 and
+    up), so that connections of other processes do not take it before the ranks
+    listen."""
     for port in random.sample(range(10000, 32768), 100):
         with contextlib.suppress(OSError), socket.socket() as s:
             s.bind(("127.0.0.1", port))
@@ -98,9 +99,9 @@ def run_rank(command: list[str], output: Path, settings: dict[str, str]) -> None
 
 @pytest.fixture
 def forked(tmp_path):
-    """Runs a program on processes that are forked from this one, which has
-    imported everything already; returns the ranks' outputs. `codes` are the exit
-    codes to expect."""
+    """Runs a program on processes that are forked from this process, which has
+    imported all modules already. Returns the ranks' outputs. `codes` are the
+    expected exit codes."""
 
     def run_program(
         program: str, ranks: int, *args: str, codes: Sequence[int] | None = None

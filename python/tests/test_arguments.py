@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests that each public function refuses arguments of wrong types in words of
-this library, not with signatures of C++."""
+"""Tests that each public function refuses arguments of wrong types with an error
+of this library, not with signatures of C++."""
 
 import re
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def factory(function: Callable) -> tuple[Callable, dict[str, Any]]:
 
 
 def calls() -> dict[str, tuple[Callable, dict[str, Any]]]:
-    """Returns a function, and arguments that it takes, for each public name that
+    """Returns a function, and valid arguments for it, for each public name that
     has parameters."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     x = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
@@ -135,7 +135,7 @@ NAMES = sorted(
 )
 
 
-#: Every other value of these is a NotImplementedError.
+#: Arguments for which every other value is a NotImplementedError.
 UNSUPPORTED = ("load_balancer",)
 IN_WORDS = re.compile(r"\[[\w:. ]+\] [^\n]*\w[^\n]*\.")
 FROM_CPP = re.compile(r"incompatible|at::|std::|_C\b|C\+\+ type|Python instance")
@@ -158,7 +158,7 @@ def error_of(function: Callable, arguments: dict[str, Any]) -> Exception | None:
 
 
 def complaints(name: str) -> list[str]:
-    """Returns the errors that are not in words of this library."""
+    """Returns the errors that are not errors of this library."""
     function, arguments = calls()[name]
     function(**arguments)
     found = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of what surrounds DTensor: local_map, scopes, sharding rules, counts of
-collectives and checkpoints."""
+"""Tests of local_map, scopes, sharding rules, counts of collectives and
+checkpoints."""
 
 import pytest
 import torch

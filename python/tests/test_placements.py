@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of Shard with a unit: shards of whole units, such as attention heads."""
+"""Tests of Shard with a unit: shards of complete units, such as attention heads."""
 
 import copy
 import io

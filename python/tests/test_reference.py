@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of the public names: each is documented, in the reference too, and the
+"""Checks of the public names. Each is documented, in the reference too, and the
 examples in docstrings have the results that they show.
 """
 
@@ -117,7 +117,7 @@ def names_of_examples() -> dict[str, Any]:
 
 
 def differences(examples: list[doctest.Example], names: dict) -> list[str]:
-    """Runs examples, and returns results that are not as shown, on rank 0."""
+    """Runs examples. Returns results that are not as shown, on rank 0."""
     found = []
     for example in examples:
         try:

@@ -170,7 +170,7 @@ def test_local_tensors_can_be_replaced(run):
     def check():
         x = distribute_tensor(FULL, mesh_of_all(), [Shard(0)]).requires_grad_()
         before = x._local_tensor
-        x._local_tensor += 1  # PyTorch's fully_shard accumulates so
+        x._local_tensor += 1  # PyTorch's fully_shard accumulates like this
         assert x._local_tensor is before
         assert torch.equal(x.detach().full_tensor(), FULL + 1)
         other = torch.zeros_like(before)

@@ -78,7 +78,7 @@ TEST(AsyncSaverTest, NeedsNoWait) {
 }
 
 // If a rank cannot write, there is no checkpoint, and all ranks get the error.
-TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
+TEST(AsyncSaverTest, ReportsAnErrorOnAllRanks) {
   const Folder folder;
   run_ranks(3, [&] {
     StateDict state;
@@ -131,7 +131,7 @@ TEST(AsyncSaverTest, KeepsTheOldCheckpointIfARankCannotWrite) {
   const auto save = [&](double value, AsyncSaver& saver) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     StateDict state;
-    // All of the tensor lies on rank 0.
+    // The full tensor lies on rank 0.
     state.insert(
         "w",
         distribute_tensor(
@@ -182,8 +182,8 @@ TEST(AsyncSaverTest, KeepsTheOldCheckpointIfARankCannotWrite) {
   EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
 }
 
-// The same holds if one of the ranks cannot assemble its full file: the limit
-// allows each shard file and one of the full files.
+// The previous checkpoint also stays if a rank cannot assemble its full file.
+// The limit allows each shard file and one of the full files.
 TEST(AsyncSaverTest, KeepsTheOldCheckpointIfNoCompleteFileCanBeWritten) {
   const Folder folder;
   const auto path = folder / "one";
@@ -228,8 +228,8 @@ TEST(AsyncSaverTest, KeepsTheOldCheckpointIfNoCompleteFileCanBeWritten) {
 }
 
 // Two programs save to one path. Each save succeeds or reports that another
-// save is in progress, and the final checkpoint is complete and from one of
-// them.
+// save is in progress, and the final checkpoint is complete and from one of the
+// two programs.
 TEST(AsyncSaverTest, SharesAPathWithOthers) {
   const Folder folder;
   const auto path = folder / "one";

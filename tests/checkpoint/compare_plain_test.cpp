@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain tensors and values that differ between ranks are not silently saved as
-// those of one rank.
+// Plain tensors and values that differ between ranks are never silently saved
+// from one rank.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/data_parallel/replicate.h>
@@ -42,9 +42,9 @@ TEST(ComparePlain, RefusesTensorsThatDiffer) {
   });
 }
 
-// Large tensors are included, because several ranks would otherwise share their
-// writing.
-TEST(ComparePlain, SavesThoseOfRankZeroIfAllowed) {
+// Large tensors are included, because several ranks would normally share the
+// writing of large tensors.
+TEST(ComparePlain, SavesPlainTensorsOfRankZeroIfAllowed) {
   const Folder folder;
   for (const int64_t rows : {4, 500000}) {
     run_ranks(3, [&](int64_t rank) {

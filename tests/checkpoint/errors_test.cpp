@@ -82,7 +82,7 @@ TEST(CheckpointErrors, OfAHeaderOfTerabytes) {
           "checkpoint.");
 }
 
-// Nor must a checkpoint.json of any size.
+// A checkpoint.json of any size must not be read to memory either.
 TEST(CheckpointErrors, OfAListOfTerabytes) {
   const Folder folder;
   const auto path = folder / "step";
@@ -492,7 +492,7 @@ TEST(CheckpointErrors, OfInvalidFiles) {
       << fifo;
 }
 
-// Anything that is not a checkpoint stays.
+// Any entry that is not a checkpoint stays.
 TEST(CheckpointErrors, OfReplacingOtherFolders) {
   const Folder folder;
   StateDict state;
@@ -524,7 +524,8 @@ TEST(CheckpointErrors, OfReplacingOtherFolders) {
   EXPECT_EQ(error("empty"), "");
   EXPECT_EQ(error("empty"), "");
   EXPECT_EQ(error("new/"), "");
-  // Remains of a killed save are replaced too, but nothing else of that name.
+  // Remains of a killed save are replaced too, but no other entry with such a
+  // name.
   folder.write(".late.saving/rank-00000.json", "{}");
   EXPECT_EQ(error("late"), "");
   folder.write(".other.saving/notes.txt", "text");
@@ -674,7 +675,7 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
 
 // Files with shards that other programs have written: missing, overlapping and
 // malformed shards.
-TEST(CheckpointErrors, OfPieces) {
+TEST(CheckpointErrors, OfShards) {
   const Folder folder;
   const auto piece = [&](const std::string& name, const std::string& offset) {
     folder.write(

@@ -31,7 +31,7 @@ TEST(Checkpoint, HasTheValuesOfViews) {
     for (size_t i = 0; i < values.size(); ++i) {
       const auto name = "w" + std::to_string(i);
       state.insert(name, values[i]);
-      // The target is a conjugate too, of other memory.
+      // The target is a conjugate too, but has other memory.
       loaded.insert(
           name,
           i == 0 ? at::conj(at::zeros_like(c))
@@ -57,7 +57,7 @@ TEST(Checkpoint, HasTheValuesOfViews) {
 
 // Submodules may be named like the prefixes of optimizer state and extra
 // values.
-TEST(Checkpoint, KnowsItsNamesFromThoseOfTheModel) {
+TEST(Checkpoint, DistinguishesItsNamesFromNamesOfTheModel) {
   struct Odd : torch::nn::Module {
     Odd() {
       register_module("optimizer", Mlp(3, 2));

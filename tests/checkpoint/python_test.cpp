@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // torch.distributed.checkpoint and safetensors read the checkpoints of this
-// library, and vice versa (exchange.py).
+// library. This library reads their checkpoints, too (exchange.py).
 #include <dtensor/checkpoint/checkpoint.h>
 #include <tests/checkpoint/exchange.h>
 #include <tests/parallel/modules.h>
@@ -111,7 +111,7 @@ TEST(SlowPythonCheckpoint, IsWhatWeWriteOfStridedParts) {
   }
 }
 
-TEST(SlowPythonCheckpoint, IsWholeIfWeSaveItSo) {
+TEST(SlowPythonCheckpoint, IsUnshardedIfSavedUnsharded) {
   const Folder folder;
   for (const int64_t bytes : {int64_t{1} << 30, int64_t{500}}) {
     const auto path = folder / std::to_string(bytes);

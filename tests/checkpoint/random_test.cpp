@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random tensors, layouts, meshes, models and optimizers: a state saved on one
-// mesh is loaded on another bit by bit.
+// Random tensors, layouts, meshes, models and optimizers. A state saved on one
+// mesh is loaded on another, and every bit is equal.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/data_parallel/fully_shard.h>

@@ -55,8 +55,8 @@ double share_touched(const std::string& path, const Placement& layout) {
   return static_cast<double>(touched) / (4096. * 4096 * 4);
 }
 
-// Returns the same for ranks that read at once, each with its own mapping of
-// the file.
+// Returns the same share for ranks that read at the same time, each with its
+// own mapping of the file.
 double share_touched_at_once(
     const std::string& path,
     const Placement& layout,
@@ -98,7 +98,7 @@ std::string saved_matrix(const Folder& folder) {
   return folder / "one/shard-00001-model-00001-of-00001.safetensors";
 }
 
-TEST(CheckpointBytes, AreReadByThoseWhoHaveThem) {
+TEST(CheckpointBytes, AreReadByRanksWithTheShard) {
   const Folder folder;
   const auto path = saved_matrix(folder);
   const auto rows = share_touched(path, Shard(0));
@@ -114,7 +114,7 @@ TEST(CheckpointBytes, AreReadByThoseWhoHaveThem) {
             << " where they have columns\n";
 }
 
-// Replicas read one slice each, or all of the tensor if share_reading is false.
+// Replicas read one slice each, or the full tensor if share_reading is false.
 TEST(CheckpointBytes, OfReplicasAreReadInShares) {
   const Folder folder;
   const auto path = saved_matrix(folder);

@@ -239,7 +239,7 @@ TEST(Checkpoint, HasNumbersTextsAndTensorsBeside) {
   });
 }
 
-// Each element is written once, and replicas write about equally much.
+// Each element is written once, and replicas write about equally many bytes.
 TEST(Checkpoint, HasEveryElementOnce) {
   const Folder folder;
   const auto path = folder / "one";

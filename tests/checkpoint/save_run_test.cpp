@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rank 0 of a save in which the other rank misbehaves.
+// Rank 0 of a save in which the other rank behaves incorrectly.
 #include <dtensor/checkpoint/save_run_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/weights/weight_file.h>
@@ -88,8 +88,8 @@ std::map<std::string, std::string> bytes_in(const std::string& folder) {
 }
 
 // Each rank writes some of the full files. Together, the files equal those that
-// one rank alone would write.
-TEST(WholeFiles, AreDealtToRanks) {
+// a single rank would write.
+TEST(WholeFiles, AreAssignedToRanks) {
   const Folder folder;
   for (const auto* name : {"one", "three"}) {
     fs::create_directory(folder / name);

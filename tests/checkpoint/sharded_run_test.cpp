@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPT training on a two-dimensional mesh is stopped half way and resumed on
-// other ranks. The same works from its checkpoint after Python has read it and
+// other ranks. Resuming also works after Python has read the checkpoint and
 // written it again.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/parallel/state_dict.h>
@@ -109,8 +109,8 @@ TEST(SlowShardedRun, GoesOnOnOtherRanks) {
 TEST(SlowShardedRun, GoesOnFromWhatPythonWrites) {
   const Folder folder;
   const auto losses = train_and_save(folder);
-  // Python reads the checkpoint, compares it with the truth, and saves it on
-  // three ranks.
+  // Python reads the checkpoint, compares it with the expected tensors, and
+  // saves it on three ranks.
   if (exchange("run", folder / "") == 77) {
     GTEST_SKIP() << test_checkpoint::kWhyNot;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Weights that several modules share: files hold them once. They are loaded
-// from files that hold them once or under each name.
+// Weights that several modules share. Files hold such a weight once. A weight
+// is loaded from files that hold it once or under each name.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
@@ -290,8 +290,8 @@ TEST(TiedWeights, OfGgufFilesStandUnderTokenEmbd) {
           "one tensor in the model."));
 }
 
-// Checks that `call` is refused. It gets a model in which the head was tied by
-// an assignment.
+// Checks that `call` is refused for a model in which the head was tied by an
+// assignment.
 void expect_refused(
     const std::string& where,
     const std::function<void(LanguageModel&)>& call) {

@@ -95,7 +95,7 @@ TEST(WritePlan, PutsBoxesOfATensorInSeveralFiles) {
   EXPECT_EQ(plan.boxes[1].local_offsets, (Sizes{2, 0}));
 }
 
-TEST(WritePlan, GivesSmallOnesToWhoHasLeast) {
+TEST(WritePlan, GivesSmallTensorsToTheRankWithFewestBytes) {
   std::vector<HeldTensor> tensors;
   for (int64_t i = 0; i < 9; ++i) {
     tensors.push_back(held({10}, {3}, {Replicate()}));
@@ -116,7 +116,7 @@ TEST(WritePlan, CutsLargeOnesBetweenAll) {
       plan_writes({held({655360}, {3}, {Replicate()})}, 3).boxes.size(), 2);
 }
 
-// Two mesh rows, each of which holds the full tensor, share the writing.
+// Two mesh rows share the writing, because each holds the full tensor.
 TEST(WritePlan, SharesBetweenMeshes) {
   auto tensor = held({1 << 19, 2}, {2}, {Shard(0)});
   tensor.meshes = {{0, 1}, {2, 3}};

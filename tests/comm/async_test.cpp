@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Asynchronous collectives of ranks that are threads: how far ranks may run
-// ahead of each other, and what happens if one fails. Results are tested in
+// ahead of each other, and the effects of a failed rank. Results are tested in
 // contract_test.cpp.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>

@@ -23,8 +23,8 @@ at::Tensor uneven(int64_t rank) {
   return input_of(rank, {3, rank % 3, 2});
 }
 
-// Returns the error of two ranks that call two modules in a different order:
-// both call the same collective with the same sizes.
+// Returns the error of two ranks that call two modules in a different order.
+// Both ranks call the same collective with the same sizes.
 std::string told_of_other_modules() {
   std::string told;
   on_store_ranks(2, [&](int64_t rank) {
@@ -84,7 +84,7 @@ TEST(GroupBackend, IsObservedAsAnyOther) {
   });
 }
 
-// The errors of the same calls in a world of threads and in a StoreWorld.
+// The errors of equal calls in a world of threads and in a StoreWorld.
 using Body = std::function<void(Group&, int64_t rank)>;
 
 std::string in_threads(const Body& body) {

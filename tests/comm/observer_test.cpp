@@ -94,8 +94,8 @@ TEST(Observer, HearsUnevenSizes) {
           {"all_to_all payload 40 wire 40 of 4 on tp"}}));
 }
 
-// Asynchronous collectives are observed when they are entered, whether or not a
-// rank waits for them.
+// Asynchronous collectives are observed when a rank enters them, even if the
+// rank never waits for them.
 TEST(Observer, HearsAsynchronousCollectivesAsTheSynchronousOnes) {
   const auto of_rank = [](const Group& g) {
     return torch::ones({g.rank() + 1, 5});
@@ -117,7 +117,7 @@ TEST(Observer, HearsAsynchronousCollectivesAsTheSynchronousOnes) {
   EXPECT_EQ(sync.first.size(), 4);
 }
 
-TEST(Observer, HearsWhoGivesAndWhoTakes) {
+TEST(Observer, ReportsSendersAndReceivers) {
   const at::Tensor x = torch::ones({4}); // 16 bytes
   EXPECT_EQ(
       heard([&](Group& g) {

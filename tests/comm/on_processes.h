@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that are processes sharing memory. They are children of the test, which
-// itself computes nothing, so that no thread is lost in the fork.
+// Ranks that are processes sharing memory. The processes are children of the
+// test. The test itself computes nothing, so that no thread is lost in the
+// fork.
 #pragma once
 
 #include <c10/util/StringUtil.h>
@@ -59,7 +60,7 @@ class StoreFile {
   std::string path_;
 };
 
-/// Runs `body` in a child process. The child exits with 0 if no expectation
+/// Runs `body` in a child process. The child exits with 0 unless an expectation
 /// failed.
 inline pid_t in_child(const std::function<void()>& body) {
   std::fflush(nullptr);
@@ -93,7 +94,7 @@ inline int end_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// Runs fn(rank, store) in `n` processes. Returns end_of() each.
+/// Runs fn(rank, store) in `n` processes. Returns end_of() of each process.
 inline std::vector<int> run_processes(
     int64_t n,
     const std::function<void(int64_t, const StorePtr&)>& fn) {
@@ -112,8 +113,8 @@ inline std::vector<int> run_processes(
   return ends;
 }
 
-/// Runs fn(rank) as the ranks of a world with this backend. Returns end_of()
-/// each.
+/// Runs fn(rank) as the ranks of a world with this backend. Returns end_of() of
+/// each process.
 inline std::vector<int> run_world(
     int64_t n,
     const MakeBackend& make,

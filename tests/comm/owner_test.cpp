@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups, meshes and results in flight that another rank uses or that outlive
-// their ranks raise an error immediately.
+// Groups, meshes and results in flight raise an error immediately if another
+// rank uses them, or if they are used after their ranks have ended.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>

@@ -87,7 +87,7 @@ TEST(PerDeviceBackend, SelectsTheBackendByDevice) {
 
 // Sizes are exchanged over the CPU backend, where they need no copy from a
 // device.
-TEST(PerDeviceBackend, AsksForSizesWhereNothingHasToBeFetched) {
+TEST(PerDeviceBackend, ExchangesSizesIfNothingHasToBeFetched) {
   on_two([](Making& making) {
     Group group(
         making.group(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that are threads and end other than by return or exception.
+// Ranks that are threads and end in another way than by return or exception.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/world.h>

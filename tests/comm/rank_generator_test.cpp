@@ -256,7 +256,7 @@ TEST(RankGenerator, IsExchangedWhileAnyRanksRun) {
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
 }
 
-TEST(RankGenerator, StaysTheProcessesIfAskedTo) {
+TEST(RankGenerator, StaysTheProcessGeneratorOnRequest) {
   const at::Generator held = at::detail::getDefaultCPUGenerator();
   torch::manual_seed(4);
   const at::Tensor expected = torch::randn({20});
@@ -294,8 +294,8 @@ TEST(RankGenerator, CoversEveryOperatorThatTakesAGenerator) {
   int64_t covered = 0;
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    // context_parallel, an optional module, intercepts attention, and
-    // CheckReplicas the operator with which a backward pass begins.
+    // context_parallel, an optional module, intercepts attention. CheckReplicas
+    // intercepts the operator with which a backward pass begins.
     if (!op || name.name.rfind("aten::", 0) != 0 ||
         name.name == "aten::scaled_dot_product_attention" ||
         name.name == "aten::ones_like") {

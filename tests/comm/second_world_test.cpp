@@ -67,7 +67,7 @@ TEST(SecondWorld, HasMeshesAndLayouts) {
   });
 }
 
-TEST(SecondWorld, RedistributesToTheWholeTensor) {
+TEST(SecondWorld, RedistributesBetweenLayouts) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto whole = torch::arange(15.0).view({5, 3});
     const std::vector<Placement> layouts = {Shard(0), Shard(1), Replicate()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes that share memory when a member ends, fails, is missing, calls
-// another collective, or is not a member; and leaks afterwards.
+// Processes that share memory, if a member ends, fails, is missing, calls
+// another collective, or is not a member. Also checks for leaks.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/shared_memory/shared_layout_impl.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Results of a few bytes behave exactly like tensors that LibTorch allocates.
+// Results of a few bytes have the same properties as tensors that LibTorch
+// allocates.
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // on_store_ranks(): runs a function on the ranks of a StoreWorld.
-// on_ranks_of(): the same for any other world.
+// on_ranks_of(): runs a function on the ranks of any other world.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ inline void on_store_ranks(
       fn);
 }
 
-/// Runs `fn` on such ranks over a store in memory.
+/// Runs `fn` on the ranks of a StoreWorld over a store in memory.
 inline void on_store_ranks(
     int64_t n,
     const std::function<void(int64_t rank)>& fn,

@@ -19,7 +19,7 @@ namespace dtensor::test {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 /// The seven required functions of a backend. Members write their inputs under
-/// numbered keys and read those of the others.
+/// numbered keys and read the inputs of the others.
 class StoreBackend final : public BufferBackend {
  public:
   StoreBackend(

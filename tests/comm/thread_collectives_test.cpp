@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Properties of ranks that are threads: reductions add in rank order, and round
-// sums of 16-bit floats once; messages are buffered. Other properties are those
-// of all backends (contract_test.cpp).
+// sums of 16-bit floats only once; messages are buffered. contract_test.cpp
+// tests the properties of all backends.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <tests/comm/contract/contract.h>
@@ -68,8 +68,8 @@ rounding_inputs(const Group& group, const Sizes& sizes, at::ScalarType dtype) {
   return terms;
 }
 
-// The results, also those of asynchronous reductions, are equal to plain
-// operators bit for bit.
+// The results, also those of asynchronous reductions, equal the results of
+// plain operators, bit for bit.
 void reduce_in_rank_order(
     Group& group,
     const Sizes& sizes,
@@ -99,7 +99,7 @@ TEST_P(ThreadCollectives, ReduceInRankOrder) {
 }
 
 // Lengths from one element to twice the size of small messages, around every
-// boundary of the loops, and several blocks: the results do not depend on the
+// boundary of the loops, and several blocks. The results do not depend on the
 // code path.
 TEST_P(ThreadCollectives, ReduceEveryLengthInRankOrder) {
   on_ranks([](Group& group) {

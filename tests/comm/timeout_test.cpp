@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Timeouts of ranks that are threads: of the world, of a group, of a call.
+// Timeouts of ranks that are threads: timeouts of the world, of a group, and of
+// a call.
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
@@ -130,8 +131,8 @@ TEST(Timeout, MayBeTheLongestPossible) {
       {.timeout = std::chrono::milliseconds::max()});
 }
 
-// If a rank catches the error and continues, the others wait in vain. The
-// report includes the caught error.
+// If a rank catches the error and continues, other ranks may wait for it until
+// their timeout. The report includes the caught error.
 TEST(Timeout, IsReportedEvenIfTheRankCaughtIt) {
   const std::string caught =
       "rank 0 caught: [barrier] timed out after 50 ms on \"tp\" waiting for "

@@ -115,7 +115,7 @@ TEST(Accumulation, OfReplicasIsInTheDtypeOfTheirSum) {
   }
 }
 
-// Without reduce_dtype, replicas accumulate like a single process.
+// Without reduce_dtype, replicas accumulate in the dtype of a single process.
 TEST(Accumulation, OfReplicasIsThatOfOneProcessByDefault) {
   Counter plain;
   plain->to(at::kBFloat16);

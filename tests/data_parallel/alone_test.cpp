@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parameters of a unit that operators use alone (without an activation), in
-// modules without hooks, compared with the plain module on all rows.
+// Parameters of a unit that are the only operand of an operator (without an
+// activation), in modules without hooks. Results are compared with the plain
+// module on all rows.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>
@@ -349,7 +350,7 @@ struct AroundHookedImpl : torch::nn::Module {
 };
 TORCH_MODULE(AroundHooked);
 
-// A hooked module inside a unit without hooks gets plain parameters.
+// A hooked module gets plain parameters inside a unit without hooks.
 TEST(AloneParameters, ArePlainInAHookedModuleInside) {
   auto plain = filled(AroundHooked());
   plain(input).square().mean().backward();

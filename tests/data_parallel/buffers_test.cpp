@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Buffers of a module with different data on each rank: statistics of batch
-// norms, which are broadcast from rank 0.
+// Buffers of a module with different data on each rank, such as statistics of
+// batch norms. They are broadcast from rank 0.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>
@@ -64,14 +64,14 @@ void train_and_compare(int64_t ranks) {
   });
 }
 
-TEST(ReplicatedBuffers, AreThoseOfTheFirstRankAfterEachStep) {
+TEST(ReplicatedBuffers, MatchTheFirstRankAfterEachStep) {
   for (const int64_t ranks : {1, 2, 3}) {
     train_and_compare<Net>(ranks);
     train_and_compare<HookedNet>(ranks);
   }
 }
 
-TEST(ReplicatedBuffers, AreThoseOfTheFirstRankFromTheBeginning) {
+TEST(ReplicatedBuffers, MatchTheFirstRankFromTheBeginning) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     auto mine = filled(Net());
@@ -82,7 +82,7 @@ TEST(ReplicatedBuffers, AreThoseOfTheFirstRankFromTheBeginning) {
   });
 }
 
-TEST(ReplicatedBuffers, StayIfTheyAreToldTo) {
+TEST(ReplicatedBuffers, StayLocalOnRequest) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     auto mine = filled(Net());
@@ -142,7 +142,7 @@ TEST(ReplicatedBuffers, AreSharedBeforeAForwardOfAHookedModule) {
   });
 }
 
-TEST(BroadcastBuffers, GivesThoseOfTheFirstRankOfAMesh) {
+TEST(BroadcastBuffers, SendsTheFirstRanksBuffersToAMesh) {
   run_ranks(4, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dr", "dp"});
     auto mine = filled(Net());

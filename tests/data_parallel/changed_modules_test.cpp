@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Changes to a module after fully_shard: casting, loading, copying, and keeping
-// copies of its parameters.
+// Changes to a module after fully_shard: casts, loads, copies, and copies of
+// its parameters that outlive the change.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>
@@ -337,8 +337,8 @@ TEST(ChangedUnits, AreFreedWithTheirModule) {
   });
 }
 
-// Neighbours do not keep memory that a saved view shares: the next step gathers
-// again.
+// Other units do not keep memory that a saved view shares: the next step
+// gathers again.
 TEST(ChangedUnits, AreGatheredAgainAfterViewsWereKept) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();

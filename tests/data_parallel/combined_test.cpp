@@ -83,8 +83,8 @@ Sequences sequences_of(int64_t step) {
       at::arange(kTokens, at::kLong)};
 }
 
-// Returns this rank's share of the mean over all tokens of all sequences. The
-// shares of all ranks add up to the loss.
+// Returns this rank's term of the mean over all tokens of all sequences. The
+// terms of all ranks add up to the loss.
 at::Tensor part_of_loss(Decoder& model, const Sequences& mine) {
   return torch::nn::functional::cross_entropy(
              model(mine.ids, mine.positions).flatten(0, 1),
@@ -269,7 +269,7 @@ TEST(FullyShardCombined, TakesAnOptimizerOfOneVector) {
 }
 
 // Unevenly sharded shards cannot be flattened into one vector.
-TEST(FullyShardCombined, RefusesOneVectorOfUnevenPartsOfParts) {
+TEST(FullyShardCombined, RefusesOneVectorOfUnevenNestedShards) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     auto mlp = filled(Mlp(6, 7));

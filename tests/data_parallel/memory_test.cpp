@@ -14,7 +14,7 @@ using namespace dtensor::test_modules;
 constexpr int64_t kWidth = 256;
 constexpr int64_t kLayers = 6;
 
-// Model of equal units and nothing else.
+// Model that consists of equal units only.
 struct TowerImpl : torch::nn::Module {
   TowerImpl() : layers(register_module("layers", torch::nn::ModuleList())) {
     for (int64_t i = 0; i < kLayers; ++i) {

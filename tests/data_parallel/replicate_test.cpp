@@ -114,7 +114,7 @@ TEST(Replicate, SeesWhatHooksMakeOfGradients) {
 }
 
 // grad() returns this rank's gradient, and accumulates nothing.
-TEST(Replicate, LeavesGradientsAloneThatNobodyAccumulates) {
+TEST(Replicate, KeepsGradientsThatAreNotAccumulated) {
   const auto x = uniform({12, 6}, 3);
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -175,7 +175,7 @@ TEST(Replicate, AveragesWhatBackwardPassesRecompute) {
   }
 }
 
-TEST(Replicate, KnowsWhichParametersWereUsed) {
+TEST(Replicate, DetectsUsedParameters) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     auto mlp = make_mlp();

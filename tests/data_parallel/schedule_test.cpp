@@ -71,7 +71,7 @@ constexpr auto kScatter = CollectiveKind::kReduceScatter;
 constexpr auto kSum = CollectiveKind::kAllReduce;
 
 // The outermost unit is gathered once and kept until the backward pass, which
-// begins with it.
+// begins with this unit.
 const auto kLayers = config().layers;
 const auto kUnits = kLayers + 1;
 
@@ -86,7 +86,7 @@ TEST(FullyShardCounts, GathersTheSecondTimeAmongNeighbours) {
           {{kScatter, "shard", 4}, kUnits}}));
 }
 
-TEST(FullyShardCounts, SumsOverThoseThatRepeatOnceForAUnit) {
+TEST(FullyShardCounts, SumsOverReplicasOncePerUnit) {
   const auto kinds = kinds_of_a_step({{2, 3}, {"repeat", "shard"}}, {});
   EXPECT_EQ(
       kinds,
@@ -96,9 +96,9 @@ TEST(FullyShardCounts, SumsOverThoseThatRepeatOnceForAUnit) {
           {{kSum, "repeat", 2}, kUnits}}));
 }
 
-// With tensor parallelism, counts on each dimension are those without the
-// other.
-TEST(FullyShardCounts, AddToThoseOfTensorParallelism) {
+// With tensor parallelism, the counts on each mesh dimension are those without
+// the other dimension.
+TEST(FullyShardCounts, AddToCountsOfTensorParallelism) {
   for (const bool repeats : {false, true}) {
     auto expected = kinds_of_a_step({{2}, {"tp"}}, {}, /*with_units=*/false);
     int64_t alone = 0;
@@ -194,9 +194,9 @@ std::vector<std::string> steps_in(
   return steps;
 }
 
-// The first forward pass has no recorded order to prefetch by; the backward
-// pass has. The last layer is still gathered when the backward pass begins with
-// it.
+// In the first step, the forward pass has no recorded order for prefetching,
+// but the backward pass has one. The last layer is still gathered when the
+// backward pass begins with it.
 TEST(FullyShardSchedule, GathersAheadInTheOrderOfTheLastStep) {
   const auto steps = steps_in({{0, 1, 2, 3}, {0, 1, 2, 3}});
   const std::string backward =

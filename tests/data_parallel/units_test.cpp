@@ -139,9 +139,9 @@ DTENSOR_MODULE(Patches);
 struct PlainPatchesImpl : PatchesImpl {};
 TORCH_MODULE(PlainPatches);
 
-// A hooked module gets unsharded parameters even without an operand beside
-// them.
-TEST(FullyShardUnits, SeeTheirParametersWholeBetweenHooks) {
+// A hooked module gets unsharded parameters even if an operator has no other
+// operand.
+TEST(FullyShardUnits, HaveUnshardedParametersBetweenHooks) {
   expect_same_as_plain<Patches>(
       [] { return filled(Patches()); },
       uniform({8, 5, 4}, 3),
@@ -150,7 +150,7 @@ TEST(FullyShardUnits, SeeTheirParametersWholeBetweenHooks) {
       });
 }
 
-TEST(FullyShardUnits, GiveViewsOfTheWholeWithoutHooks) {
+TEST(FullyShardUnits, GiveUnshardedViewsWithoutHooks) {
   expect_same_as_plain<PlainPatches>(
       [] { return filled(PlainPatches()); },
       uniform({8, 5, 4}, 3),
@@ -241,9 +241,9 @@ TEST(FullyShardUnits, LeaveFrozenParametersAlone) {
   });
 }
 
-// A parameter that no rank has used gets no gradient; ranks that have not used
-// it contribute zeros.
-TEST(FullyShardUnits, KnowWhichParametersWereUsed) {
+// A parameter that no rank has used gets no gradient. Ranks that have not used
+// a parameter contribute zeros.
+TEST(FullyShardUnits, DetectUsedParameters) {
   for (const bool by_one : {false, true}) {
     on_ranks(2, [&](const DeviceMesh& mesh) {
       auto mlp = make_mlp();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CheckReplicas detects programs that run but compute wrong results, and names
-// the first tensor that differs. It does not disturb correct programs.
+// the first tensor that differs. Correct programs are not disturbed.
 #include <dtensor/debug/check_replicas.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/distribute_module.h>
@@ -21,7 +21,7 @@ constexpr int64_t kRanks = 2;
 constexpr int64_t kWidth = 4;
 constexpr int64_t kClasses = 8;
 
-// Writes to this rank's local tensor behind the DTensor's back.
+// Writes to this rank's local tensor without a write to the DTensor.
 void add_to_local(const at::Tensor& dtensor, double value) {
   auto local = DTensor(dtensor.detach()).to_local();
   local.add_(value);

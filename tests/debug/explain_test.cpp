@@ -105,7 +105,8 @@ TEST(Explain, GivesAReasonForEachStrategy) {
   EXPECT_EQ(why_taken(call), "least time");
   EXPECT_EQ(why(call, {Shard(0), Replicate()}), "takes longer");
   // An all-gather of 192 bytes, in which a rank sends 96, takes 2.0096 us. Two
-  // ranks then read 192 + 96 bytes and write 128, half of it more than once.
+  // ranks then read 192 + 96 bytes and write 128. Half of this work is done by
+  // both ranks.
   EXPECT_EQ(call.mesh_dims[0].strategies.back().microseconds, 2.0096 + 0.0104);
   EXPECT_EQ(
       why(explain_mm("R", "R"), {Shard(0), Replicate()}),
@@ -125,7 +126,7 @@ TEST(Explain, TheWrittenTensorKeepsItsLayout) {
   EXPECT_EQ(
       why_taken(add("R")),
       "the only one in which self, which is written, keeps its layout");
-  // Writing would change the layout: no strategy is possible.
+  // Writing would change the layout, so no strategy is possible.
   const auto refused = explain(
       "mul_.Tensor",
       {layout("f32[8] on (tp=2): P(max)"), layout("f32[8] on (tp=2): S(0)")});

@@ -32,7 +32,7 @@ struct TwoParameters : torch::nn::Module {
   }
 };
 
-TEST(LayoutTable, PartsAreThoseOfThisRank) {
+TEST(LayoutTable, ShowsLocalShardsOfThisRank) {
   run_ranks(4, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     const TwoParameters model(

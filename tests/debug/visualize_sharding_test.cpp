@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// visualize_sharding and sharding_svg: tables equal Python's where Python has
-// one, and every cell of any layout names its ranks.
+// visualize_sharding and sharding_svg. Tables equal Python's tables for layouts
+// that Python supports. For any layout, every cell names its ranks.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/debug/shard_grid_impl.h>
@@ -60,7 +60,7 @@ TEST(VisualizeSharding, OneDimensionIsAColumnAndNoneACell) {
 }
 
 // Python: "Row 2-1  cpu:2,3".
-TEST(VisualizeSharding, NamesThoseWhoHoldNothing) {
+TEST(VisualizeSharding, NamesRanksWithoutElements) {
   EXPECT_EQ(
       shown("f32[2] on (tp=4): S(0)"),
       "f32[2] on (tp=4): S(0)\n"
@@ -73,7 +73,7 @@ TEST(VisualizeSharding, NamesThoseWhoHoldNothing) {
       "nothing on cpu:0-3\n");
 }
 
-TEST(VisualizeSharding, UnevenPartsAreAsTheyAre) {
+TEST(VisualizeSharding, ShowsUnevenShards) {
   EXPECT_EQ(
       shown("f32[5, 6] on (dp=2, tp=2): S(0) S(0)"),
       "f32[5, 6] on (dp=2, tp=2): S(0) S(0)\n"
@@ -85,7 +85,7 @@ TEST(VisualizeSharding, UnevenPartsAreAsTheyAre) {
       "Row 4-4  cpu:3\n");
 }
 
-TEST(VisualizeSharding, TellsCopiesFromTerms) {
+TEST(VisualizeSharding, DistinguishesCopiesFromTerms) {
   EXPECT_EQ(
       shown("f32[4, 4] on (dp=2, tp=2): R P(sum)"),
       "f32[4, 4] on (dp=2, tp=2): R P(sum)\n"
@@ -118,7 +118,7 @@ TEST(VisualizeSharding, AStridedShardIsSeveralRegions) {
 
 TEST(VisualizeSharding, ThreeDimensionsAreSheets) {
   // Dimension 1 is not sharded, so the output is a single table of the other
-  // two.
+  // two dimensions.
   EXPECT_EQ(
       shown("f32[4, 9, 6] on (dp=2, tp=2): S(0) S(2)"),
       "f32[4, 9, 6] on (dp=2, tp=2): S(0) S(2)\n"
@@ -257,7 +257,7 @@ TEST(ShardingSvg, HasARectangleAndALabelForEachCell) {
   }
 }
 
-TEST(ShardingSvg, HatchesPartialAndNamesThoseWithNothing) {
+TEST(ShardingSvg, HatchesPartialAndNamesRanksWithoutElements) {
   const auto svg = sharding_svg(
       *parse_spec("f32[1, 4, 4] on (dp=2, tp=2): S(0) P(sum)").spec());
   EXPECT_EQ(count(svg, "url(#partial)"), 1U);

@@ -1640,8 +1640,8 @@ std::string rank_that_has_come() {
   return joining({.rank = 0, .world_size = 2, .store = store});
 }
 
-// Returns the error for a rank of another job, which has left its greeting in
-// the store before.
+// Returns the error for a rank of another job that has left its greeting in the
+// store.
 std::string rank_of_another_job() {
   const std::string greeting = c10::str(
       "dtensor ",
@@ -1715,7 +1715,7 @@ std::map<std::string, std::string> provoke_all() {
   return texts;
 }
 
-TEST(Errors, AreThoseOfTheGoldenFile) {
+TEST(Errors, MatchTheGoldenFile) {
   const auto mine = provoke_all();
   if (std::getenv("DTENSOR_UPDATE_GOLDEN") != nullptr) {
     std::ofstream out(golden_path());

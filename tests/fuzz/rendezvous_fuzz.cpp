@@ -74,7 +74,8 @@ void read_call(const std::string& text) {
   check_agreement({&mine, &theirs}, {0, 1}, "tp");
 }
 
-// Parses two calls. Both come from outside, so they may be of the same kind.
+// Parses two calls. Both may come from other processes, so they may be of the
+// same kind.
 void read_two_calls(const std::string& text) {
   const RemoteCall told = unpack(text, 0, 2);
   RemoteCall again = unpack(text, 1, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests the example's GPT as a whole: layouts, rules, styles, randomness and
+// Tests the example's GPT, with layouts, rules, styles, randomness and
 // gradients together. Every run is compared with the run on one rank.
 #include "examples/gpt/trainer.h"
 
@@ -83,8 +83,8 @@ TEST(Gpt32, TrainsInSinglePrecision) {
   EXPECT_GT(alone.losses.front(), alone.losses.back());
 }
 
-// The GPT trains as on one rank when a launcher starts the ranks, over the
-// launcher's backend.
+// If a launcher starts the ranks, the GPT trains over the launcher's backend as
+// on one rank.
 TEST(GptOfALauncher, TrainsAsOnOneRank) {
   const auto launcher = dtensor::launched();
   if (!launcher) {

@@ -32,8 +32,7 @@ void read_from(int& fd, std::string& text) {
   }
 }
 
-// Returns true if the process is gone, or dead and not reaped by its new
-// parent.
+// Returns true if the process has ended, reaped or not.
 bool gone(const std::string& pid) {
   std::ifstream stat("/proc/" + pid + "/stat");
   std::string text;

@@ -44,8 +44,8 @@ class Launched {
   std::vector<std::string> values(const std::string& label) const;
 
  private:
-  // Reads the output that arrives within a moment. Returns false at the end of
-  // both streams.
+  // Reads the output that arrives within a short time. Returns false at the end
+  // of both streams.
   bool read_some();
 
   pid_t pid_ = -1;
@@ -55,14 +55,14 @@ class Launched {
   std::string err_;
 };
 
-// Returns arguments that run sh -c `script` on `ranks` ranks, after these
+// Returns arguments that run sh -c `script` on `ranks` ranks, after the given
 // options.
 std::vector<std::string> on_ranks(
     int ranks,
     const std::string& script,
     std::vector<std::string> options = {});
 
-// Returns true if the processes are gone, after waiting for at most a minute.
+// Returns true if the processes have ended, after waiting for at most a minute.
 bool all_gone(const std::vector<std::string>& pids);
 
 // Returns this host's name as messages show it.

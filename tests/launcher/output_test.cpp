@@ -30,8 +30,8 @@ TEST(Output, IsRawWithoutPrefix) {
   EXPECT_EQ(job.err(), "bad\nbad\n");
 }
 
-// Lines that are written in two calls, and more of them than a pipe holds, do
-// not mix.
+// Lines that are written in two calls do not mix, even if there are more lines
+// than a pipe holds.
 TEST(Output, NeverMixesLines) {
   Launched job(on_ranks(
       4,
@@ -51,7 +51,7 @@ TEST(Output, NeverMixesLines) {
   }
 }
 
-TEST(Output, KeepsLongLinesWhole) {
+TEST(Output, KeepsLongLinesIntact) {
   Launched job(on_ranks(2, "head -c 500000 /dev/zero | tr '\\0' $RANK"));
   EXPECT_EQ(job.finish(), 0);
   auto lines = job.lines();

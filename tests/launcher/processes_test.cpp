@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ends of ranks, and the processes that may remain afterwards.
+// Ends of ranks, and the processes that may remain after them.
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -77,9 +77,9 @@ TEST(Store, ListensOnLoopbackAlone) {
   EXPECT_THAT(listening_at(std::stoi(ports[0])), ElementsAre("0100007F"));
 }
 
-// A listener that accepts connections and never answers is given up at the
+// Waiting for a listener that accepts connections but never answers ends at the
 // timeout.
-TEST(Store, IsNotWaitedForLongerThanAsked) {
+TEST(Store, IsNotAwaitedBeyondTheTimeout) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-// Simulates a ring of n ranks that reduce n chunks of a buffer; in each round
+// Simulates a ring of n ranks that reduce n chunks of a buffer. In each round,
 // rank r sends a chunk to the next rank. Returns the number of chunks that rank
 // 0 sent until all ranks have `want` chunks with the terms of all ranks.
 int64_t chunks_sent(int64_t n, int64_t want) {
@@ -43,7 +43,7 @@ int64_t chunks_sent(int64_t n, int64_t want) {
   return sent;
 }
 
-TEST(Cost, RoundsAreThoseOfARing) {
+TEST(Cost, RoundsMatchARing) {
   for (int64_t n = 1; n <= 8; ++n) {
     EXPECT_EQ(
         ring_rounds(CollectiveKind::kReduceScatter, n), chunks_sent(n, 1));

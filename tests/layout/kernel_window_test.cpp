@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arithmetic of windows, for all small kernels and sizes: compared with lists
-// of rows, and with the shapes of LibTorch's operators.
+// Arithmetic of windows for all small kernels and sizes, compared with lists of
+// rows and with the shapes of LibTorch's operators.
 #include <dtensor/layout/kernel_window_impl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -39,7 +39,7 @@ void for_all(const std::function<void(const KernelWindow&, int64_t)>& check) {
   }
 }
 
-// Returns the range from the least number to the greatest.
+// Returns the range from the smallest number to the greatest.
 Interval hull(const std::set<int64_t>& numbers) {
   return numbers.empty() ? Interval{}
                          : Interval{*numbers.begin(), *numbers.rbegin() + 1};
@@ -101,7 +101,7 @@ TEST(KernelWindow, FindsTheRowsOfWindows) {
   });
 }
 
-// Sums of windows over the aligned rows are those over all rows.
+// Sums of windows over the aligned rows equal the sums over all rows.
 TEST(KernelWindow, AlignsRowsWithPadding) {
   for_all([](const KernelWindow& w, int64_t size) {
     const auto sums_of = [&](const at::Tensor& rows) {

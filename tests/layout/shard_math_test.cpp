@@ -162,7 +162,7 @@ TEST(Units, AreTheHeadsThatTheUserMeant) {
 }
 
 // Canonical units keep every rank's local shards on two mesh dimensions.
-TEST(Units, KeepThePartsOfNestedCuts) {
+TEST(Units, KeepShardsOfNestedShardings) {
   const auto kinds = cuts_up_to(3);
   for (const int64_t n : {0, 1, 5, 6, 8, 9, 12, 13, 18}) {
     for (const Sizes& mesh : {Sizes{2, 2}, Sizes{2, 3}, Sizes{3, 2}}) {
@@ -283,7 +283,7 @@ struct PythonCase {
 };
 
 // Expected values are from torch 2.13, torch.distributed.tensor._utils.
-TEST(ShardMath, ShapesAndOffsetsAreThoseOfPython) {
+TEST(ShardMath, ShapesAndOffsetsMatchPython) {
   const std::vector<PythonCase> cases = {
       // clang-format off
       {{7, 5}, {2, 3}, {Shard(0), Shard(0)}, {0, 0}, {2, 5}, {0, 0}},
@@ -327,7 +327,7 @@ TEST(ShardMath, ShapesAndOffsetsAreThoseOfPython) {
   }
 }
 
-TEST(ShardMath, StridesAreThoseOfTensors) {
+TEST(ShardMath, StridesMatchTensors) {
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
            {}, {0}, {4}, {2, 3}, {2, 0, 3}, {1, 5, 1}, {2, 3, 4, 5, 6}}) {
     const at::Tensor t = at::empty(sizes);
@@ -350,7 +350,7 @@ TEST(ShardMath, DenseStridesKeepTheOrderInMemory) {
 }
 
 // Expanded dimensions have stride 0 and no position in the memory order.
-TEST(ShardMath, DenseStridesAreThoseOfLibTorchsResults) {
+TEST(ShardMath, DenseStridesMatchResultsOfLibTorch) {
   constexpr int64_t kDims = 4;
   const std::vector<int64_t> sizes(kDims, 2);
   int64_t compared = 0;

@@ -145,7 +145,8 @@ TEST(Spec, ARankOutsideTheMeshHoldsNothing) {
 // Invariant: an id is never reused.
 TEST(Spec, IdsAreNeverUsedAgain) {
   std::set<uint64_t> ids;
-  // There are enough specs that each is freed before its shape recurs.
+  // The number of specs is large enough that each spec is freed before its
+  // shape recurs.
   for (int64_t i = 0; i < 4'000; ++i) {
     const SpecPtr spec =
         Spec::make(mesh_2d(), {Shard(0), Replicate()}, {i % 2'000}, at::kFloat);

@@ -166,7 +166,7 @@ std::string layout_error(const std::string& text) {
                               : "unlike the others: " + error;
 }
 
-TEST(TextErrors, TheWholeMessage) {
+TEST(TextErrors, FullMessage) {
   EXPECT_EQ(
       value_error_of([] { parse_spec("f32[8, 6 on (2): R"); }),
       "[parse_spec] expected \"]\" at position 9: \"f32[8, 6 on (2): R\". "

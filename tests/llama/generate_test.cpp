@@ -56,9 +56,9 @@ TEST(Generator, DrawsBySeed) {
 
 using Told = std::vector<std::pair<size_t, int64_t>>;
 
-// The callback receives the first tokens of all prompts, then the second ones,
-// once and not per rank.
-TEST(Generator, TellsOfTokensInTheirOrder) {
+// The callback receives the first tokens of all prompts, then the second
+// tokens. Each token is received once, not once per rank.
+TEST(Generator, ReportsTokensInOrder) {
   for (const int64_t ranks : {1, 3}) {
     Told told;
     const auto made = Generator(kConfig, ranks, nullptr)(
@@ -89,7 +89,7 @@ TEST(Generator, TellsOfATokenBeforeTheNextIsChosen) {
   EXPECT_EQ(made.passes, 3);
 }
 
-// Answers end independently: the other answers are the same as without it.
+// Answers end independently. The other answers do not change.
 TEST(Generator, EndsEachAnswerByItself) {
   for (const int64_t ranks : {1, 2}) {
     Generator generate(kConfig, ranks, nullptr);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains sentencepiece vocabularies on our own documentation and tokenizes some
-texts, as the reference for the tokenizer of examples/llama.
+"""Trains sentencepiece vocabularies on the documentation of this project and
+tokenizes some texts, as the reference for the tokenizer of examples/llama.
 
     sentence_pieces.py FOLDER
 

@@ -39,8 +39,8 @@ class SlowSmolLM2 : public ::testing::Test {
   }
 };
 
-// A suite of its own, because each suite is an entry of ctest with its own time
-// limit.
+// A suite of its own, because each suite is an entry of ctest with a time limit
+// of its own.
 class SlowSmolLM2InFloat32 : public SlowSmolLM2 {};
 class SlowSmolLM2InFloat64 : public SlowSmolLM2 {};
 
@@ -94,8 +94,8 @@ TEST_F(SlowSmolLM2InFloat64, AnswersAsPlainPyTorch) {
   expect_as_python("f64", at::kDouble, 1e-9);
 }
 
-// Real logits are decided by the 64 candidates of each rank, so nothing is
-// gathered.
+// For real logits, the 64 candidates of each rank are sufficient, so no logits
+// are gathered.
 TEST_F(SlowSmolLM2, TopPGathersNoLogits) {
   constexpr int64_t kTokens = 12;
   const auto file = dtensor::open_weights(smollm2());

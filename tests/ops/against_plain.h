@@ -23,7 +23,8 @@ struct OpCase {
   std::string name;
   TensorList inputs;
   TensorFn fn;
-  /// Index of the first input that is always replicated, as all later ones are.
+  /// Index of the first input that is always replicated. All later inputs are
+  /// replicated, too.
   size_t first_replicated = 99;
   /// True if the result is differentiated.
   bool differentiable = true;
@@ -59,8 +60,8 @@ layouts(int64_t ndim, size_t mesh_ndim, bool partial) {
   return all;
 }
 
-/// Returns `full` in this layout, without communication. For Partial(sum), the
-/// ranks have different terms.
+/// Returns `full` in the layout `placements`, without communication. For
+/// Partial(sum), the ranks have different terms.
 inline at::Tensor place(
     const at::Tensor& full,
     const DeviceMesh& mesh,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // argmax, argmin, and max and min with indices over sharded dimensions give the
-// plain operator's result on the full tensor: of equal elements the first, and
-// NaN before any number.
+// plain operator's result on the full tensor. Among equal elements, the first
+// wins, and NaN wins over any number.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/debug/comm_debug_mode.h>
@@ -34,8 +34,8 @@ at::Tensor drawn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed) {
   return real.masked_fill(none, std::nan("")).to(dtype);
 }
 
-// Makes a mesh on which collectives cost so little beside their bytes that even
-// small tensors are computed on shards.
+// Makes a mesh on which collectives cost little beside their bytes, so that
+// even small tensors are computed on shards.
 DeviceMesh mesh_of_slow_bytes(const std::vector<int64_t>& shape) {
   MeshOptions options;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -104,7 +104,7 @@ void expect_as_plain(
   }
 }
 
-TEST(Argmax, IsThatOfTheWhole) {
+TEST(Argmax, MatchesTheFullTensor) {
   const std::vector<Placement> kinds = {
       Replicate(), Shard(0), Shard(1), Shard(1, 2), StridedShard(1, 2)};
   for (const int64_t ranks : {1, 2, 3, 5}) {
@@ -244,7 +244,7 @@ TEST(MaxWithIndex, OfBooleans) {
   });
 }
 
-TEST(MaxWithIndex, GradientsAreThoseOfTheFullTensor) {
+TEST(MaxWithIndex, GradientsMatchTheFullTensor) {
   const auto derivatives = [](const at::Tensor& x, bool keepdim) {
     const auto values = std::get<0>(x.max(1, keepdim)) +
         std::get<0>(x.square().min(1, keepdim));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of as_strided, which strides through the memory that a plain tensor
-// would have, and of set_, which takes the memory of another tensor.
+// Tests of as_strided, which strides through the memory of the corresponding
+// plain tensor, and of set_, which gives a tensor the memory of another tensor.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -43,7 +43,7 @@ TEST(AsStrided, IsWhatItIsOfThePlainTensorInEveryLayout) {
   });
 }
 
-TEST(AsStrided, WhatARankHasWholeIsAView) {
+TEST(AsStrided, UnshardedDimensionsAreViewed) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto plain = numbers({4, 6}, 1);

@@ -116,7 +116,8 @@ TEST(AttentionTest, GroupsThatDoNotDivide) {
        [](const Tensors& t) { return attend(t, t[3], false, {}, true); }});
 }
 
-// Checks that nothing is communicated for query and key heads in these layouts.
+// Checks that no communication takes place for query and key heads in these
+// layouts.
 void expect_no_communication(
     int64_t ranks,
     int64_t queries,
@@ -150,7 +151,7 @@ TEST(AttentionTest, GroupsStayWithTheirKeys) {
 
 // Each rank picks its query heads' keys from replicated keys. Gradients of the
 // keys are terms of a sum over ranks.
-TEST(AttentionTest, QueriesPickFromKeysThatAreWhole) {
+TEST(AttentionTest, QueriesSelectFromUnshardedKeys) {
   expect_no_communication(4, 8, Shard(1), 2, Replicate(), Partial());
   expect_no_communication(2, 9, Shard(1), 3, Replicate(), Partial());
   expect_no_communication(2, 6, Shard(1, 5), 3, Replicate(), Partial());
@@ -242,7 +243,7 @@ TEST(AttentionTest, GradientsLieInMemoryAsThePlainOnesDo) {
   });
 }
 
-// Mesh dimensions choose one after the other. The second one takes into account
+// Mesh dimensions choose one after the other. The second takes into account
 // that the first has sharded the heads, which are too few for both.
 TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {
   const Tensors plain{

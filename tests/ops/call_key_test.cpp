@@ -299,7 +299,7 @@ TEST_F(CallKey, OfTextDevicesAndDtypes) {
 
 TEST_F(CallKey, OfOptionalNumbersAndTexts) {
   with_operands([](const at::Tensor& x, const at::Tensor&) {
-    // The decision depends on the scale for attention only.
+    // The decision depends on the scale only for attention.
     const auto attention = [&](std::optional<double> scale, double dropout) {
       return key<op::scaled_dot_product_attention>(
           x, x, x, std::nullopt, dropout, false, scale, false);
@@ -419,7 +419,7 @@ TEST_F(CallKey, AShortKeyIsUsableOrTheSame) {
   });
 }
 
-// Boxed and unboxed calls find each other's decisions.
+// Boxed calls find the decisions of unboxed calls, and vice versa.
 TEST_F(CallKey, BoxedCallsFindWhatUnboxedOnesDecided) {
   with_operands([](const at::Tensor& x, const at::Tensor& y) {
     const auto add =

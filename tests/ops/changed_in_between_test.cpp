@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests that write to a tensor between forward and backward pass, though the
-// backward pass needs it. LibTorch then refuses to run backward. DTensors must
-// do the same, unless the graph holds a copy and the gradient is that of the
+// Tests that write to a tensor that the backward pass needs, between forward
+// and backward pass. LibTorch then refuses to run backward. DTensors must do
+// the same, unless the graph holds a copy and the gradient is that of the
 // unmodified tensor.
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
@@ -130,7 +130,7 @@ TEST(ChangedInBetween, WhatIsLocalIsRefused) {
   });
 }
 
-// A local tensor and its DTensor share memory: graphs that saved one of them
+// A local tensor and its DTensor share memory. Graphs that saved one of them
 // detect writes to the other.
 TEST(ChangedInBetween, LocalTensorsAndTheirDTensors) {
   run_ranks(2, [] {

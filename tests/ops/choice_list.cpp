@@ -154,7 +154,8 @@ double microseconds(const OpCall& call, const MeshStrategy& layouts) {
                                 : detail::to_microseconds(time);
 }
 
-// Returns infinity for layouts that this library does not have.
+// Returns the modelled microseconds; infinity for layouts that this library
+// does not have.
 double microseconds(const OpCall& call, const std::string& layouts) {
   try {
     return microseconds(call, parse_layouts(layouts, call.inputs.size()));

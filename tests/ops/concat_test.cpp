@@ -138,8 +138,8 @@ TEST(Concat, OfPartialAndReplicatedTensorsIsPartial) {
   });
 }
 
-// Splitting and joining complete blocks costs no communication: of q, k and v
-// in a fused weight each rank has a shard.
+// Splitting and joining complete blocks costs no communication. Each rank has a
+// shard of q, of k and of v in a fused weight.
 TEST(Concat, SlicesOfStridedShardsAreFree) {
   for (const int64_t rows : {12, 15}) { // 4 or 5 rows each over 2 ranks
     run_ranks(2, [&] {

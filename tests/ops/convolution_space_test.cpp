@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Convolutions of pictures that are sharded in space: the results of the plain
-// operator, in the layout of the input, with no more communication than the
-// rows that windows reach beyond a shard. Operands are sums of few powers of
-// two, so results are exact.
+// Convolutions with sharded spatial dimensions give the results of the plain
+// operator, in the layout of the input. Ranks communicate only the rows that
+// windows cover beyond a shard. Operands are sums of few powers of two, so
+// results are exact.
 #include <tests/ops/against_plain.h>
 #include <tests/ops/oracle.h>
 
@@ -105,7 +105,7 @@ TEST(ConvolutionInSpace, KeepsRowsSharded) {
 }
 
 // Each of the inner ranks sends its first and its last row, 2 x 3 x 5 numbers
-// of 8 bytes. The gradient goes back the same way.
+// of 8 bytes. The gradient takes the same path in reverse.
 TEST(ConvolutionInSpace, SendsTheRowsBesideAShardOnly) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {4});
@@ -265,7 +265,8 @@ TEST(ConvolutionInSpace, WithGroupsAndInThreeDimensions) {
   });
 }
 
-// Channels are sharded by one mesh dimension, and space by the other.
+// Channels are sharded by one mesh dimension, and a spatial dimension by the
+// other.
 TEST(ConvolutionInSpace, BesideShardedChannels) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});

@@ -48,7 +48,7 @@ bool holds_tensor(const c10::Argument& argument) {
 }
 
 // Returns true if a program may call the operator with tensors on a CPU. Forms
-// with out follow from their operator.
+// with out are excluded, because they follow from their operator.
 bool takes_tensors_on_cpu(const c10::OperatorHandle& op) {
   const auto& arguments = op.schema().arguments();
   const bool runs = op.hasKernelForDispatchKey(DispatchKey::CPU) ||
@@ -65,7 +65,8 @@ bool takes_tensors_on_cpu(const c10::OperatorHandle& op) {
          });
 }
 
-// Returns true if the operator has a rule, or follows from one that has.
+// Returns true if the operator has a rule, or follows from an operator that has
+// a rule.
 bool is_covered(const c10::OperatorHandle& op) {
   const OpInfo info(op);
   const auto from = [](const std::optional<c10::OperatorHandle>& other) {

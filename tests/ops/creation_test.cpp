@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Creation of tensors: like another tensor, and from sizes.
+// Creation of tensors, from another tensor or from sizes.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {

@@ -114,7 +114,7 @@ TEST(Unique, OfNeighboursAndSlicesIsThatOfThePlainTensor) {
   check_cases(cases);
 }
 
-// Results that a call does not want are empty where LibTorch's are: not those
+// Results that a call does not request are empty if LibTorch's are: not those
 // of slices.
 TEST(Unique, ReturnsUnwantedResultsAsThePlainOperatorDoes) {
   run_ranks(2, [] {
@@ -135,7 +135,7 @@ TEST(Unique, ReturnsUnwantedResultsAsThePlainOperatorDoes) {
 }
 
 // Two all_gathers: of numbers of values, and of values. Shards of another
-// dimension become shards of the compared one by an all_to_all.
+// dimension become shards of the compared dimension by an all_to_all.
 TEST(Unique, OfNeighboursAndSlicesMovesOnlyDistinctValues) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -165,7 +165,8 @@ TEST(Unique, OfNeighboursAndSlicesMovesOnlyDistinctValues) {
   });
 }
 
-// NaN equal nothing, not even each other: each is an element of its own.
+// Each NaN is an element of its own, because NaN equals nothing, not even
+// another NaN.
 TEST(Unique, KeepsEachNan) {
   const auto x = numbers({6, 3}, 1).masked_fill(numbers({6, 3}, 2).gt(4), NAN);
   const auto truth = unique_of(x, true, true);
@@ -313,8 +314,8 @@ TEST(MaskedScatter, IsThatOfThePlainTensor) {
   });
 }
 
-// The ranks tell each other how many elements they take. The gradient of source
-// moves as many.
+// The ranks exchange how many elements they take. The gradient of source moves
+// equally many elements.
 TEST(MaskedScatter, WritesTheRowsOfEachRank) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Composite operators without a rule, of sharded tensors: those that work, and
-// whose errors name the operator that the program called.
+// Composite operators without a rule, of sharded tensors: operators that work,
+// and operators whose errors name the operator that the program called.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -168,8 +168,8 @@ const std::vector<Composite>& composites() {
   return all;
 }
 
-// What the plain operator gives, or an error that names an operator and speaks
-// of no plain tensor beside the program's.
+// Expects the plain operator's result, or an error that names an operator and
+// mentions no plain tensor except the program's.
 void expect_exact_or_named(bool with_gradients) {
   Failures failures;
   int64_t exact = 0;
@@ -213,8 +213,8 @@ TEST(Decomposition, WithGradientsWorksOrNamesTheOperator) {
   expect_exact_or_named(true);
 }
 
-// A decision that a decomposition made for its plain tensor is not one for the
-// program's.
+// A decision that a decomposition made for its own plain tensor is not used for
+// a plain tensor of the program.
 TEST(Decomposition, PlainTensorsOfTheProgramAreRefusedAfterIt) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -237,7 +237,7 @@ TEST(Decomposition, PlainTensorsOfTheProgramAreRefusedAfterIt) {
   });
 }
 
-// As many elements as a mask names, on all ranks.
+// All ranks get as many elements as the mask selects.
 TEST(Decomposition, IndexWithAMask) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

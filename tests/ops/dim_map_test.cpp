@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of the view mathematics against the elements: the elements of a rank
+// Compares the view mathematics with lists of elements. The elements of a rank
 // are listed as positions in row-major order.
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
@@ -154,8 +154,8 @@ void for_each_view(
   }
 }
 
-// Checks that a kept layout holds the same elements on every rank, and that a
-// layout with lost mesh dimensions does so after these become Replicate.
+// Checks that a kept layout holds the same elements on every rank. A layout
+// with lost mesh dimensions must do so after these become Replicate.
 void expect_exact(const View& v) {
   const auto got = view_layout(v.from, v.to, v.mesh, v.layout);
   ASSERT_EQ(got.inputs.size(), v.layout.size()) << v.describe();
@@ -189,9 +189,9 @@ TEST(ViewLayout, HoldsTheSameElementsOfLargerShapes) {
   for_each_view({24, 36}, {{2}, {3}, {5}}, expect_exact);
 }
 
-// Returns true if a sharded dimension of size 1 leaves everything on the first
-// rank. A StridedShard with as many blocks as elements does the same, but no
-// program uses it.
+// Returns true if a sharded dimension of size 1 leaves all elements on the
+// first rank. A StridedShard with as many blocks as elements does the same, but
+// no program uses it.
 bool is_on_one_rank(const View& v) {
   return v.from[static_cast<size_t>(v.layout[0].dim())] == 1;
 }
@@ -267,7 +267,7 @@ TEST(ViewLayout, HeadsThatDoNotDivide) {
   expect({5, 2}, {10}, {2}, "S(0)", "S(0, u=2)");
 }
 
-TEST(ViewLayout, SaysWhichMeshDimensionIsLost) {
+TEST(ViewLayout, NamesTheMeshDimensionThatIsLost) {
   const auto lost = view_layout({12}, {3, 4}, {2, 2}, {Replicate(), Shard(0)});
   EXPECT_EQ(lost.lost_mesh_dim, 1);
   EXPECT_EQ(to_string(lost.inputs), "R R");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The spec of a result has the dtype of the local results, which is that of the
-// plain operator. Partial terms are converted only if the conversion commutes
-// with the reduction.
+// The spec of a result has the dtype of the local results, which is the dtype
+// of the plain operator. Partial terms are converted only if the conversion
+// commutes with the reduction.
 #include "same_or_error.h"
 
 #include <ATen/core/Reduction.h>

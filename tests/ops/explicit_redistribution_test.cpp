@@ -123,8 +123,8 @@ TEST_F(ExplicitRedistribution, NamesModuleAndPass) {
 }
 
 // A context applies to the backward pass on any thread. LibTorch runs the nodes
-// of a device in its own threads, and so may a program: these threads work for
-// the rank that made the nodes.
+// of a device in its own threads, and a program may use other threads. All
+// these threads work for the rank that made the nodes.
 TEST_F(ExplicitRedistribution, ABackwardPassSeesItOnAnyThread) {
   on_ranks([](const DeviceMesh& mesh) {
     const auto x = leaf(matrix(mesh, Shard(0)));
@@ -163,8 +163,8 @@ TEST_F(ExplicitRedistribution, WhatTheProgramSaysIsExplicit) {
   });
 }
 
-// Boundaries of styles are explicit in forward and backward passes, and so is
-// the reduction of gradients.
+// In forward and backward passes, boundaries of styles are explicit, and the
+// reduction of gradients is explicit, too.
 TEST_F(ExplicitRedistribution, BoundariesOfStylesAreExplicit) {
   on_ranks([](const DeviceMesh& mesh) {
     torch::manual_seed(1);
@@ -202,7 +202,8 @@ TEST_F(ExplicitRedistribution, RegionsSayIt) {
   });
 }
 
-// Kernels that redistribute their operands themselves report it.
+// Kernels that redistribute their operands themselves report the
+// redistribution.
 TEST_F(ExplicitRedistribution, KernelsSayIt) {
   on_ranks([](const DeviceMesh& mesh) {
     const auto partial = matrix(mesh, Partial());

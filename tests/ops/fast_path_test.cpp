@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls with a cached decision: each is repeated until its unboxed kernel runs,
-// next to calls that differ from it in a single property.
+// Calls with a cached decision. Each call is repeated until its unboxed kernel
+// runs, next to calls that differ from it in a single property.
 #include <dtensor/ops/path/decision_cache_impl.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
@@ -225,7 +225,7 @@ void expect_all_right(bool with_grads) {
   EXPECT_EQ(failures.text(), "");
 }
 
-TEST(FastPath, CallsThatDifferInOneThingAreToldApart) {
+TEST(FastPath, CallsThatDifferInOneRespectHaveDifferentKeys) {
   const at::NoGradGuard no_grad;
   expect_all_right(false);
 }
@@ -239,7 +239,8 @@ TEST(FastPath, InInferenceMode) {
   expect_all_right(false);
 }
 
-// A region records the call with gradients and not the call without, in turn.
+// A region records the call with gradients, and does not record the call
+// without, in turn.
 TEST(FastPath, RegionsRecordWhenTheyMust) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -297,7 +298,7 @@ size_t decisions_of_last_round(int64_t shapes, int64_t rounds) {
       const auto before = detail::decision_counts().made;
       for (int64_t n = 1; n <= shapes; ++n) {
         const auto x = DTensor::from_local(at::ones({n}), mesh, {Shard(0)});
-        const auto y = x.sum(); // keeps nothing of x alive
+        const auto y = x.sum(); // keeps no reference to x
         ASSERT_EQ(DTensor(y).to_local().item<double>(), n);
       }
       made = detail::decision_counts().made - before;
@@ -312,10 +313,11 @@ size_t decisions_of_last_round(int64_t shapes, int64_t rounds) {
 TEST(FastPath, ChangingShapesNeitherGrowTheCacheNorDefeatIt) {
   constexpr auto kCapacity =
       static_cast<int64_t>(detail::DecisionCache::kCapacity);
-  // A few may fall into full sets of the cache.
+  // A few of the shapes may fall into full sets of the cache.
   EXPECT_LE(decisions_of_last_round(100, 2), 5);
   EXPECT_LT(decisions_of_last_round(kCapacity / 2, 3), kCapacity / 20);
-  // A loop over more shapes than fit still finds a third of them.
+  // A loop over more shapes than fit into the cache still finds a third of
+  // them.
   EXPECT_LT(decisions_of_last_round(kCapacity * 5 / 4, 5), kCapacity * 5 / 6);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arguments of plain calls of losses of samples, and of other operators with
-// operands of several shapes.
+// Arguments of plain calls of losses of samples, and of operators with operands
+// of several shapes.
 #pragma once
 
 #include "spatial_calls.h"

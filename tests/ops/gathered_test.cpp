@@ -126,7 +126,7 @@ TEST(Gathered, TruthOfAllElements) {
   }
 }
 
-// The written tensor keeps its layout, whether or not gradients are recorded.
+// The written tensor keeps its layout, with and without recorded gradients.
 TEST(Gathered, InPlaceAndOut) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -121,8 +121,8 @@ TEST(ImplicitReplication, APlainOperandGetsAPlainGradient) {
   }
 }
 
-// A plain operand of one element gets a plain gradient, too, though it needs no
-// scope as an operand.
+// A plain operand of one element gets a plain gradient, too, although it needs
+// no scope as an operand.
 TEST(ImplicitReplication, APlainScaleGetsAPlainGradient) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -356,8 +356,8 @@ TEST(ImplicitReplication, OnRanksOutsideTheMesh) {
   });
 }
 
-// DTensors of two meshes stay an error: plain tensors are placed on the mesh of
-// the first.
+// DTensors of two meshes are an error in the scope, too: plain tensors are
+// placed on the mesh of the first DTensor.
 TEST(ImplicitReplication, DTensorsOfTwoMeshesStayAnError) {
   run_ranks(2, [] {
     const auto a = init_device_mesh(at::kCPU, {2}, {"a"});

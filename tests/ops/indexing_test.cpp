@@ -309,8 +309,8 @@ TEST(Indexing, GathersOneElement) {
 }
 
 // A partial index of one element is reduced. Sharding it would be cheaper, but
-// it has no dimension to shard. Many lengths are tested: a read past the end of
-// its sizes would return arbitrary memory.
+// it has no dimension to shard. Many lengths are tested, because a read past
+// the end of the sizes would return arbitrary memory.
 TEST(Indexing, GathersOneElementAtASum) {
   for (int64_t length = 4; length < 20; ++length) {
     run_ranks(2, [&](int64_t rank) {
@@ -395,7 +395,7 @@ TEST(Indexing, SelectsOnShards) {
   }
 }
 
-// One all_gather of counts, and the rows that move to other ranks.
+// Takes one all_gather of counts, and moves the rows whose rank changes.
 TEST(Indexing, MovesOnlyWhatIsSelected) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -492,7 +492,7 @@ const NamedFns& lookups_of_rows() {
   return all;
 }
 
-// Each rank looks up and writes the rows that it has. Rank 2 has none.
+// Each rank looks up and writes the rows of its shard. Rank 2 has no rows.
 TEST(Indexing, WorksOnShardsOfTheIndexedDim) {
   const auto rows = at::tensor({3, 0, 1}, at::kLong);
   const TensorList plain{

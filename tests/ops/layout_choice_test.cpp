@@ -118,11 +118,11 @@ TEST(LayoutChoice, GradientsEndInTheLayoutOfTheirTensor) {
       "S(0)");
 }
 
-// By each mesh dimension alone, sharding dimension 0 costs an all_to_all of one
-// operand. Together they cost three collectives, and S(0) S(1) one.
-// Ranks of tensor parallelism compute norms of whole activations. Sharding the
-// work would take a second collective.
-TEST(LayoutChoice, GradientsOfWholeActivationsAreReduced) {
+// On each mesh dimension alone, sharding dimension 0 costs an all_to_all of one
+// operand. On both together it costs three collectives, while S(0) S(1) costs
+// one. Ranks of tensor parallelism compute norms of unsharded activations.
+// Sharding the work would take a second collective.
+TEST(LayoutChoice, GradientsOfReplicatedActivationsAreReduced) {
   for (const auto* rows : {"8", "4096", "1048576"}) {
     const auto activations = c10::str("f32[", rows, ", 64] on (tp=2): ");
     const auto statistics = c10::str("f32[", rows, ", 1] on (tp=2): R");
@@ -142,7 +142,7 @@ TEST(LayoutChoice, GradientsOfWholeActivationsAreReduced) {
   }
 }
 
-TEST(LayoutChoice, CountsTheRedistributionOverTheWholeMesh) {
+TEST(LayoutChoice, CountsTheRedistributionOverAllMeshDimensions) {
   const auto a = spec("f32[64, 64] on (2, 2): S(0) S(1)");
   const auto b = spec("f32[64, 64] on (2, 2): S(1) S(0)");
   const auto call = explain("add.Tensor", {a, b});
@@ -156,8 +156,7 @@ struct Moving {
   std::vector<Placements> layouts; // of the operands, on three mesh dimensions
 };
 
-// A call that needs no communication, and calls whose operands must be
-// redistributed.
+// A call without communication, and calls whose operands must be redistributed.
 std::vector<Moving> moving_calls() {
   const Placement r = Replicate();
   const Placement p = Partial();
@@ -177,8 +176,8 @@ struct Cold {
   size_t plans;
 };
 
-// Returns the median time of decisions of a call on new shapes, and the most
-// plans that one makes.
+// Returns the median time of decisions of a call on new shapes, and the largest
+// number of plans in a decision.
 Cold measure(const Moving& moving, const DeviceMesh& mesh) {
   const OpInfo info(c10::Dispatcher::singleton().findSchemaOrThrow(
       moving.op, moving.overload));
@@ -214,8 +213,8 @@ Cold measure(const Moving& moving, const DeviceMesh& mesh) {
   return cold;
 }
 
-// The bounds leave few of the combinations, which need hundreds of plans.
-// Prints the times.
+// The bounds leave few of the combinations. All combinations would need
+// hundreds of plans. Prints the times.
 TEST(LayoutChoice, MakesFewPlans) {
   for (const std::vector<int64_t>& shape :
        {std::vector<int64_t>{8}, {2, 4}, {2, 2, 2}, {4, 4, 4}}) {

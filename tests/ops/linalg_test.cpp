@@ -24,7 +24,7 @@ at::Tensor definite(at::IntArrayRef sizes, uint64_t seed) {
   return (a + a.mT()).set_requires_grad(true);
 }
 
-// Calls aten::cholesky, which at:: does not declare in each LibTorch.
+// Calls aten::cholesky, which not every LibTorch declares in at::.
 at::Tensor call_cholesky(const at::Tensor& t, bool upper = false) {
   return c10::Dispatcher::singleton()
       .findSchemaOrThrow("aten::cholesky", "")
@@ -256,8 +256,8 @@ TEST(Linalg, Systems) {
   }
 }
 
-// The matrix has fewer batches than the right-hand sides, or the other way
-// round. A shard of 3 of the 6 systems has the sizes of 3 vectors.
+// The matrix has fewer batches than the right-hand sides, or vice versa. A
+// shard of 3 of the 6 systems has the sizes of 3 vectors.
 TEST(Linalg, BroadcastSystems) {
   const std::vector<std::pair<Tensors, bool>> cases = {
       {{regular({3, 3}, 1), variable({5, 3, 2}, 2)}, true},
@@ -425,7 +425,8 @@ TEST(Linalg, ChecksFailOnAllRanks) {
   });
 }
 
-// Each rank has two systems, whose local sizes would fit.
+// Each rank has two systems, whose local sizes would fit although the global
+// sizes do not.
 TEST(Linalg, RefusesBatchesThatDoNotFit) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -94,7 +94,7 @@ TEST(MaskIndex, TakesBytes) {
   });
 }
 
-TEST(MaskIndex, OtherIndicesAreThoseOfThePlainTensor) {
+TEST(MaskIndex, OtherIndicesMatchThePlainTensor) {
   using torch::indexing::Slice;
   const auto indexed = [](std::string name, auto fn) {
     return OpCase{
@@ -126,7 +126,7 @@ TEST(MaskIndex, OtherIndicesAreThoseOfThePlainTensor) {
   });
 }
 
-// x of 16 rows, or x.t() of 16 columns, the layout of its result, and the
+// x of 16 rows (or x.t() of 16 columns), the layout of the result, and the
 // collectives of the call and its gradient.
 struct Expected {
   Placements layout;
@@ -174,8 +174,9 @@ void expect_moves(
       mask.to(at::kDouble).unsqueeze(1 - begin).expand(plain.sizes())));
 }
 
-// One all_gather of counts, and the rows that move to other ranks. A mask of
-// other rows than those of x is brought to them. Columns stay where they are.
+// One all_gather of counts, and the rows that move to other ranks. A mask with
+// other shards than x is redistributed to the shards of x. Columns stay where
+// they are.
 TEST(MaskIndex, MovesOnlyWhatIsSelected) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -226,7 +227,7 @@ TEST(MaskIndex, MovesOnlyTheSelectedColumns) {
   });
 }
 
-// Rows that are where they belong do not move.
+// Rows that already are on the right rank do not move.
 TEST(MaskIndex, DoesNotMoveEvenRows) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operator with a rule, called on meta DTensors: its results have the
-// same layouts, sizes, strides and dtypes as with data, and it refuses the same
-// calls.
+// Calls every operator with a rule on meta DTensors. The results have the same
+// layouts, sizes, strides and dtypes as with data, and the same calls are
+// refused.
 #include "tests/ops/rule_calls.h"
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -139,8 +139,8 @@ std::string text_of(const c10::OperatorHandle& op, const Layouts& layouts) {
   return text;
 }
 
-// Returns the difference between the two results. Empty if there is none, or if
-// the operands cannot have these layouts.
+// Returns the difference between the two results. Empty if they are equal, or
+// if the operands cannot have these layouts.
 std::string difference(
     const c10::OperatorHandle& op,
     const Stack& arguments,
@@ -181,8 +181,8 @@ bool fits(const Placements& layout, const at::Tensor& t) {
   });
 }
 
-// Returns layouts where one operand after the other has `layout`, and a last
-// one where all operands have it.
+// Returns layouts in which one operand after the other has `layout`. In the
+// last, all operands have it.
 std::vector<Layouts> layouts_with(
     const Placements& layout,
     const std::vector<at::Tensor>& operands) {
@@ -262,7 +262,7 @@ void expect_alike(
 
 const Placement kSum = Partial(ReduceOp::kSum);
 
-TEST(SlowMetaRules, AreThoseWithDataOnOneMeshDim) {
+TEST(SlowMetaRules, MatchRulesWithDataOnOneMeshDim) {
   expect_alike(
       {2},
       {{Replicate()},
@@ -278,7 +278,7 @@ TEST(SlowMetaRules, AreThoseWithDataOnOneMeshDim) {
       500);
 }
 
-TEST(SlowMetaRulesOnTwoByTwo, AreThoseWithData) {
+TEST(SlowMetaRulesOnTwoByTwo, MatchRulesWithData) {
   expect_alike(
       {2, 2},
       {{Shard(0), Replicate()},

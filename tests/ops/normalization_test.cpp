@@ -160,8 +160,8 @@ TEST(NormalizationTest, BatchNormUpdatesRunningStatisticsInPlace) {
   });
 }
 
-// batch_norm of an empty input has the promoted dtype: LibTorch multiplies it
-// by the weight and adds the bias.
+// batch_norm of an empty input has the promoted dtype, because LibTorch
+// multiplies the input by the weight and adds the bias.
 TEST(NormalizationTest, BatchNormOfNothingHasTheDtypeOfItsParameters) {
   const auto ones = at::ones({4}, at::kDouble);
   for (const auto dtype : {at::kLong, at::kFloat, at::kDouble}) {
@@ -283,8 +283,8 @@ std::vector<std::pair<std::string, Norm>> channel_norms() {
 // Returns gradients of a penalty on the gradient of a loss, the sum of norm(x)
 // to some power. Power 0 stands for a sum of norm(x) with coefficients. For
 // such a loss, linear in norm(x), the gradient depends on x only through the
-// statistics, and a rank without channels has none. (pow(1) is not linear: its
-// formula reads its input.)
+// statistics, and a rank without channels has none. (pow(1) would not be
+// linear, because its formula reads its input.)
 Tensors gradients_of_penalty(Tensors t, const Norm& norm, int64_t power) {
   for (size_t i = 0; i < 3; ++i) {
     t[i] = t[i].detach().requires_grad_();

@@ -176,7 +176,7 @@ TEST(OnMissingRule, AnOperatorWithoutMetaKernelRunsReplicated) {
   });
 }
 
-// Decisions made inside the scope are not found outside.
+// Decisions made inside the scope are not used outside.
 TEST(OnMissingRule, EndsWithItsScope) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -73,7 +73,7 @@ inline bool close(const at::Tensor& a, const at::Tensor& b) {
       at::allclose(a, b, 1e-9, 1e-10, /*equal_nan=*/true);
 }
 
-/// Failures, one line per case; written by all ranks, kept once.
+/// Failures, one line per case. All ranks report failures; each is kept once.
 class Failures {
  public:
   void add(const std::string& line) {

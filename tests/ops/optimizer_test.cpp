@@ -20,8 +20,8 @@ using MakeOptimizer =
 
 constexpr int kSteps = 4;
 
-// Parameter sizes that the number of ranks does not divide; one is smaller than
-// it.
+// Parameter sizes that the number of ranks does not divide. One size is smaller
+// than this number.
 const std::vector<std::vector<int64_t>> kSizes = {{5, 3}, {3, 5}, {4}, {1}};
 const std::vector<Placement> kLayouts = {
     Shard(0),
@@ -256,8 +256,8 @@ void fused_adamw(const Params& params, const Params& averages) {
       /*maximize=*/false);
 }
 
-// SGD uses the first of a parameter's two averages as its momentum, Adagrad as
-// its sum of squares.
+// Runs steps of SGD and Adagrad. SGD uses the first of a parameter's two
+// averages as its momentum, and Adagrad uses it as its sum of squares.
 void fused_sgd_and_adagrad(const Params& params, const Params& averages) {
   Params grads, firsts, seconds, steps;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -290,8 +290,8 @@ void fused_sgd_and_adagrad(const Params& params, const Params& averages) {
       /*maximize=*/false);
 }
 
-// Compares a step with that of plain tensors. `gradients` is their layout, if
-// it is not the parameters'.
+// Compares a step with the step on plain tensors. `gradients` is the layout of
+// the gradients if it differs from the parameters' layout.
 void expect_same_fused_step(
     void (*step)(const Params&, const Params&),
     std::optional<Placement> gradients = std::nullopt) {
@@ -400,7 +400,7 @@ TEST(Optimizer, AScalerRefusesPlainGradientsBesideDistributedOnes) {
   });
 }
 
-// Both terms of the sum are finite, in Half.
+// In Half, both terms of the sum are finite, but the sum is not.
 TEST(Optimizer, AnInfiniteSumOfFiniteTermsIsFound) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -14,8 +14,8 @@ namespace dtensor::testing {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// An operator with operands. Each operand has the placements that it may have
-/// on a mesh dimension. Operands that require gradients are leaves.
+/// An operator with operands. Each operand has a list of placements to try on a
+/// mesh dimension. Operands that require gradients are leaves.
 struct Oracle {
   std::string name;
   Tensors operands;

@@ -24,7 +24,7 @@ at::Tensor noisy(const at::Tensor& t) {
   return t + at::rand_like(t);
 }
 
-// Multiplies by a number, with a Meta kernel that is as strict as those that
+// Multiplies by a number. The Meta kernel is as strict as the Meta kernels that
 // PyTorch writes in Python: a wrapped number must be on the CPU.
 at::Tensor scaled(const at::Tensor& t, const at::Tensor& number) {
   return t * number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of `out=`: accepted dtypes are those of the plain operator.
+// Tests of `out=`. Accepted dtypes are those of the plain operator.
 #include "same_or_error.h"
 
 #include <ATen/ops/cat.h>
@@ -135,7 +135,7 @@ TEST(OutVariants, AreRefusedWherePlainOnesAreForReasonsOfTheirOwn) {
       << multinomial;
 }
 
-TEST(OutVariants, SayWhichDtypesDoNotFit) {
+TEST(OutVariants, NameDtypesThatDoNotFit) {
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
         const auto x = place(at::ones({4, 4}), mesh, Shard(0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The metadata of a plain result, in the form that rules get.
+// The metadata of a plain result, in the form that rules receive.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,7 +11,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
-// Runs `fn` on three ranks, two of which make up the mesh.
+// Runs `fn` on three ranks. Two of them form the mesh.
 template <class Fn>
 void run(const Fn& fn) {
   run_ranks(3, [&](int64_t rank) {

@@ -113,7 +113,7 @@ TEST(PlainBesidePartial, IsRefusedInLists) {
   });
 }
 
-// The call is refused on every run, whatever decisions exist for a gradient
+// The call is refused on every run, even if decisions exist for a gradient
 // formula, a scope, or a number.
 TEST(PlainBesidePartial, IsRefusedAfterOthersWereTaken) {
   run_ranks(2, [](int64_t rank) {
@@ -203,7 +203,7 @@ TEST(PlainBesidePartial, IsComparedWhereItIsWritten) {
   });
 }
 
-// Plain numbers from gradient formulas are accepted, since they are equal on
+// Plain numbers from gradient formulas are accepted, because they are equal on
 // all ranks.
 TEST(PlainBesidePartial, IsTakenInGradients) {
   run_ranks(2, [] {

@@ -91,7 +91,7 @@ TEST(PlainOperand, IsRefusedIfItDiffersBetweenRanks) {
   });
 }
 
-// All ranks throw if one of them has different values: none continues, or waits
+// All ranks throw if a rank has different values. No rank continues, or waits
 // for a rank that has thrown.
 TEST(PlainOperand, IsRefusedByAllRanksIfOneOfThemDiffers) {
   run_ranks(4, [](int64_t rank) {

@@ -75,8 +75,8 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
   });
 }
 
-// Greatest and least terms stay partial under operators that keep the order: a
-// number or tensor has the same effect on all terms.
+// Greatest and least terms stay partial under operators that keep the order,
+// because a number or tensor has the same effect on all terms.
 TEST(Pointwise, GreatestAndLeastTermsStayPartialWhereOrderIsKept) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -121,8 +121,8 @@ TEST(Pointwise, FillsKeepNothingOfTheTerms) {
   });
 }
 
-// Operands with different reductions: one is reduced, since a layout has one
-// reduction.
+// If two operands have different reductions, one operand is reduced, because a
+// layout has only one reduction.
 TEST(Pointwise, OperandsOfUnlikeReductions) {
   const auto a = uniform({5, 3}, 1);
   const auto b = uniform({5, 3}, 2);
@@ -153,8 +153,8 @@ TEST(Pointwise, OperandsOfUnlikeReductions) {
   });
 }
 
-// Partial sums are exact for finite results only: terms may be infinite with
-// both signs where their sum is not.
+// Partial sums are exact for finite results only, because terms may be infinite
+// with both signs although the sum is not.
 TEST(Pointwise, SumsAreExactForFiniteResultsOnly) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -199,7 +199,7 @@ TEST(Pointwise, ResultsOfExpandedTensorsAreViewedAsPlainOnesAre) {
     const auto placed = distribute_tensor(values, mesh, {Shard(2), Shard(0)});
     for (const auto& sizes : std::vector<std::vector<int64_t>>{
              {2, 2, 4, 6}, {3, 2, 4, 6}, {1, 2, 4, 6}}) {
-      // LibTorch's C++ has a meta kernel for sin, but not for relu.
+      // In C++, LibTorch has a meta kernel for sin, but not for relu.
       const auto plain = values.expand(sizes).relu();
       const auto result = placed.expand(sizes).relu();
       EXPECT_EQ(result.strides(), plain.strides());

@@ -198,9 +198,9 @@ std::string layouts_text(const std::vector<Placement>& layouts) {
   return text;
 }
 
-// Returns all combinations of layouts of two operands. Further operands have
-// the layout of the second or are replicated, and so has the second if `few`,
-// relative to the first.
+// Returns all combinations of layouts of two operands. Further operands are
+// replicated or have the layout of the second operand. With `few`, the second
+// operand is replicated or has the layout of the first.
 std::vector<std::vector<Placement>> combinations(size_t operands, bool few) {
   std::vector<std::vector<Placement>> all = {{}};
   for (size_t i = 0; i < operands; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pooling of pictures that are sharded in space: values, global indices and
+// Pooling with sharded spatial dimensions gives the values, global indices and
 // gradients of the plain operator, in the layout of the input.
 #include <tests/ops/against_plain.h>
 #include <tests/ops/oracle.h>

@@ -61,7 +61,7 @@ class Exhaustive {
   int combinations() const {
     return combinations_;
   }
-  // Combinations whose bound was more than their time.
+  // Combinations whose lower bound was above their time.
   const std::string& errors() const {
     return errors_;
   }
@@ -246,7 +246,7 @@ DeviceMesh mesh_of(const std::vector<int64_t>& shape, const LinkCost& link) {
 
 class Propagate : public ::testing::TestWithParam<std::vector<int64_t>> {};
 
-// Costs with which small tensors are limited by latency, or by bandwidth.
+// Uses costs for which small tensors are limited by latency, or by bandwidth.
 TEST_P(Propagate, TakesTheBestOfAllCombinations) {
   constexpr int kCalls = 200;
   const auto& shape = GetParam();

@@ -257,7 +257,7 @@ TEST(RecurrentTest, DropoutBetweenLayersIsByGlobalIndex) {
   });
 }
 
-// The second layer passes on what it gets, so each result is zero or twice the
+// The second layer passes on its input, so each result is zero or twice the
 // first layer's.
 TEST(RecurrentTest, DropoutBetweenLayersScalesWhatItKeeps) {
   run_ranks(2, [] {

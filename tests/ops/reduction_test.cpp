@@ -331,15 +331,15 @@ void check_all(const std::vector<Function>& functions) {
   EXPECT_EQ(failures.text(), "");
 }
 
-TEST(Reduction, SumsAndExtremesAreThoseOfTheFullTensor) {
+TEST(Reduction, SumsAndExtremesMatchTheFullTensor) {
   check_all(sums_and_extremes());
 }
 
-TEST(Reduction, WhatDoesNotComposeIsComputedOnWholeDimensions) {
+TEST(Reduction, ReductionsThatDoNotComposeRunOnUnshardedDimensions) {
   check_all(whole_reductions());
 }
 
-TEST(Reduction, QuantilesAreThoseOfTheFullTensor) {
+TEST(Reduction, QuantilesMatchTheFullTensor) {
   check_all(quantiles());
 }
 
@@ -422,8 +422,8 @@ TEST(Reduction, AMeanOfIntegersIsRefusedAsInLibTorch) {
   });
 }
 
-// Three numbers of each shard, for each result: its size, mean and squared
-// distances. Small shards are cheaper to move.
+// Ranks gather three numbers of each shard for each result: its size, mean and
+// squared distances. Moving small shards is cheaper.
 TEST(Reduction, GatherTheMomentsOfShards) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -39,7 +39,7 @@ TEST(RegionTest, IsTheNodeOfItsOperator) {
   });
 }
 
-TEST(RegionTest, OfUnequalPartsIsSeveral) {
+TEST(RegionTest, UnequalShardsMakeSeveralRegions) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto x = leaf(uniform({2, 3, 5}, 3), mesh, Shard(2));
@@ -55,9 +55,9 @@ TEST(RegionTest, OfUnequalPartsIsSeveral) {
   });
 }
 
-// A graph task that requests only some inputs works, though it has no nodes
+// A graph task that requests only some inputs works, although it has no nodes
 // inside the region.
-TEST(RegionTest, ComputesTheGradientsThatAreAskedFor) {
+TEST(RegionTest, ComputesRequestedGradients) {
   const auto plain_x = variable({2, 3, 4}, 1);
   const auto plain_w = variable({4, 6}, 2);
   const auto y = at::matmul(plain_x, plain_w);
@@ -123,8 +123,8 @@ TEST(RegionTest, IsTwiceDifferentiable) {
   });
 }
 
-// An operator whose gradient uses its result is twice differentiable: the saved
-// result leads back to the node inside.
+// An operator whose gradient uses its result is twice differentiable, because
+// the saved result leads back to the node inside.
 TEST(RegionTest, OfAResultThatItSavesIsTwiceDifferentiable) {
   const auto penalty = [](const at::Tensor& x) {
     const auto y = at::cumprod(x, 0).pow(2).sum();

@@ -30,8 +30,8 @@ class Overridden {
   }
   Overridden(std::string name, DimRule rule)
       : Overridden(std::move(name), by_dim(std::move(rule))) {}
-  // Restores the registry directly: register_sharding() would keep shapes and
-  // traits of the other rule.
+  // Restores the registry directly, because register_sharding() would keep
+  // shapes and traits of the other rule.
   ~Overridden() {
     detail::registered_rules().replace(name_, ours_);
     const auto name = parse_operator_name(name_);
@@ -159,7 +159,7 @@ TEST(RegisterSharding, ReplacesRulesOfAnyForm) {
          return TensorList{
              at::linalg_vector_norm(in[0], 2, at::IntArrayRef{1}), in[1] * 1};
        }},
-      {"expand", // of the whole mesh
+      {"expand", // for the full mesh
        [](const TensorList& in) {
          return TensorList{in[0].unsqueeze(2).expand({4, 4, 2}), in[1] * 1};
        }},
@@ -265,7 +265,7 @@ TEST(RegisterSharding, OfTensorsThatAreKeywordArguments) {
   });
 }
 
-// For an operator without a meta kernel the rule gives the result shapes.
+// For an operator without a meta kernel, the rule gives the result shapes.
 TEST(RegisterSharding, OfAnOperatorWithoutMetaKernel) {
   OpRule rule;
   rule.dim_rule = [](const OpCall& call, int64_t) {

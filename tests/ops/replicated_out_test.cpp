@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `out=` overloads without a rule write the same to replicated tensors as to
-// plain tensors.
+// `out=` overloads without a rule write the same values to replicated tensors
+// as to plain tensors.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {

@@ -52,7 +52,7 @@ OpCase values(OpCase c) {
   return c;
 }
 
-TEST(Replicated, CompositeOperatorsRunWhole) {
+TEST(Replicated, CompositeOperatorsRunUndecomposed) {
   const auto x = numbers({2, 3, 8}, 1);
   check_all({
       unary("max_pool1d", x, [](auto& t) { return at::max_pool1d(t, 2); }),
@@ -81,7 +81,7 @@ TEST(Replicated, CompositeOperatorsRunWhole) {
   });
 }
 
-TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
+TEST(Replicated, SpectraMatchThePlainSignal) {
   const auto window = at::hann_window(8, at::kDouble);
   const auto spectrum = [](const at::Tensor& x, const at::Tensor& w) {
     return at::stft(x, 8, 4, 8, w, true, "reflect", false, std::nullopt, true);
@@ -104,7 +104,7 @@ TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
 }
 
 // Products of zeros are twice differentiable. The gradient of prod is correct
-// in any layout; its own gradient is that of cumprod.
+// in any layout. The gradient of this gradient is that of cumprod.
 TEST(Replicated, ProductsOfZerosAreTwiceDifferentiable) {
   const auto plain = torch::tensor(
       {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
@@ -255,8 +255,8 @@ TEST(Replicated, TensorSplitReadsWhereToSplit) {
         pieces}});
 }
 
-// An operator whose result turns out to be a view stays one: a write through
-// the result reaches the operand and its gradient.
+// An operator's result that turns out to be a view stays a view. A write
+// through the result reaches the operand and its gradient.
 TEST(Replicated, AnOperatorThatTurnsOutAViewStaysOne) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

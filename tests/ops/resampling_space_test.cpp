@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Upsampling, padding and transposed convolutions of pictures that are sharded
-// in space: the results and gradients of the plain operator, with less
+// Upsampling, padding and transposed convolutions with sharded spatial
+// dimensions give the results and gradients of the plain operator, with less
 // communication than gathering. Operands are sums of few powers of two.
 #include <tests/ops/against_plain.h>
 #include <tests/ops/oracle.h>
@@ -50,7 +50,7 @@ std::string expect_as_plain(
   return layout_of(got.first);
 }
 
-// Calls `check` with pictures of several heights on several numbers of ranks.
+// Calls `check` with images of several heights on several numbers of ranks.
 void on_heights(
     const std::vector<int64_t>& heights,
     const std::function<void(const at::Tensor&, const DeviceMesh&)>& check) {

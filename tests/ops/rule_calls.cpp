@@ -343,7 +343,8 @@ const Table& special_arguments() {
   return table;
 }
 
-// Returns an argument by type; dimension arguments name the last of two.
+// Returns an argument by type. Dimension arguments name the last of two
+// dimensions.
 c10::IValue usual_argument(
     const c10::Argument& argument,
     at::ScalarType dtype) {

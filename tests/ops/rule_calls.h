@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A plain call of each operator with a rule: small, and with a distinct size
-// for each dimension.
+// A plain call of each operator with a rule. The call is small, and each
+// dimension has a distinct size.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,8 +16,8 @@ struct PlainCall {
   torch::jit::Stack results;
 };
 
-/// Returns a call of the operator. Throws a runtime_error that names it if
-/// there is none.
+/// Returns a call of the operator. Throws a runtime_error that names the
+/// operator if there is none.
 PlainCall plain_call_of(const c10::OperatorHandle& op);
 
 /// Returns the metadata of plain results, including undefined ones.

@@ -41,7 +41,7 @@ DeviceMesh mesh_of_two() {
 }
 
 // Returns the call with operands replicated over two ranks, in the form that
-// rules get.
+// rules receive.
 OpCall op_call(const OpInfo& info, const torch::jit::Stack& arguments) {
   std::vector<OpInput> inputs;
   visit_tensors(arguments, [&](const at::Tensor& t, size_t arg, int item) {
@@ -159,8 +159,8 @@ std::string rule_text(const std::string& name) {
   return text + notes_text(name, notes_of(*info.rule));
 }
 
-// Returns the names of our rules, without those of other tests and of operators
-// that this LibTorch does not have.
+// Returns the names of this library's rules, without those of other tests and
+// of operators that this LibTorch does not have.
 std::vector<std::string> names_of_ours() {
   auto names = RuleRegistry::global().names();
   std::erase_if(names, [](const std::string& name) {
@@ -355,9 +355,8 @@ std::string shapes_wrongly_told(const OpInfo& info) {
           (told ? text_of(*told) : "nothing ") + "instead of " + truth + "\n";
 }
 
-// The results have the shapes that a rule, or LibTorch's meta kernel, gives in
-// advance.
-TEST(Rules, TellTheShapesOfResults) {
+// The results have the shapes that a rule or LibTorch's meta kernel gives.
+TEST(Rules, GiveTheShapesOfResults) {
   std::string wrong;
   for (const auto& name : names_of_ours()) {
     const OpInfo info(

@@ -26,8 +26,8 @@ inline std::string layouts_of(const Tensors& tensors) {
   return text;
 }
 
-/// Returns the difference. Empty if `mine` is the DTensor of `truth` with a
-/// correct spec.
+/// Returns the difference; empty if `mine` is a DTensor with the values of
+/// `truth` and a correct spec.
 inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   const auto& spec = *DTensor(mine).spec();
   const auto local = DTensor(mine).to_local();

@@ -84,8 +84,8 @@ TEST(MarginLossTest, OneSample) {
   }
 }
 
-// Calls the operators of which the losses and their gradients consist.
-TEST(MarginLossTest, PartsSameAsPlain) {
+// Calls the component operators of the losses and of their gradients.
+TEST(MarginLossTest, ShardsSameAsPlain) {
   for (const auto reduction : kReductions) {
     const auto grad =
         reduction == at::Reduction::None ? uniform({5}, 4) : uniform({}, 4);
@@ -134,7 +134,7 @@ TEST(MarginLossTest, StaysShardedWithoutCommunication) {
   });
 }
 
-// The shards would fit: 2 samples and 2 targets on each rank.
+// The local targets would fit: 2 samples and 2 targets on each rank.
 TEST(MarginLossTest, RefusesTargetsThatDoNotFit) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -213,7 +213,7 @@ TEST(CtcLossTest, SameAsPlain) {
   }
 }
 
-// The third sample has too few times for its labels.
+// The third sample has fewer time steps than its labels need.
 TEST(CtcLossTest, InfiniteLosses) {
   const auto operands = ctc_operands(5, /*padded=*/true);
   const std::vector<int64_t> times = {6, 6, 1, 6, 6};

@@ -88,7 +88,8 @@ at::Tensor drawn(at::IntArrayRef sizes, at::ScalarType dtype) {
   return (at::isFloatingType(dtype) ? t : t.abs()).to(dtype);
 }
 
-// Integers agree exactly, other numbers but for the order of additions.
+// Returns true if integers are equal, or other numbers are equal except for the
+// order of additions.
 bool same(const at::Tensor& a, const at::Tensor& b) {
   return at::isFloatingType(b.scalar_type())
       ? at::allclose(a, b, 0, 1e-12, /*equal_nan=*/true)
@@ -149,7 +150,7 @@ TEST(Scan, OfIntegersAndBooleans) {
   }
 }
 
-// Of equal extremes the last counts, and NaN counts for ever.
+// Among equal extremes, the last one counts. After a NaN, all results are NaN.
 TEST(Scan, OfInfinitiesAndNaN) {
   const auto infinity = std::numeric_limits<double>::infinity();
   for (const auto& scan : scans()) {
@@ -164,7 +165,7 @@ TEST(Scan, OfInfinitiesAndNaN) {
   }
 }
 
-// Without any finite number before, the gradient is that of the plain operator.
+// If no finite number precedes, the gradient is that of the plain operator.
 TEST(Scan, GradientsAfterLogarithmsOfZero) {
   auto x = variable({6, 2}, 4).detach();
   x.narrow(0, 0, 3).select(1, 0).fill_(
@@ -219,8 +220,8 @@ TEST(Scan, SecondDerivativesOfFarLogarithms) {
   }
 }
 
-// Totals of shards, added to the shards behind them, have another logarithm:
-// the imaginary parts would differ by multiples of 2 pi.
+// Totals of shards that are added to later shards have another logarithm: the
+// imaginary parts would differ by multiples of 2 pi.
 TEST(Scan, LogarithmsOfComplexSums) {
   auto generator = at::detail::createCPUGenerator(5);
   const auto values = at::randn({9, 64}, generator, at::kComplexDouble) * 6;
@@ -329,7 +330,8 @@ TEST(Scan, InPlaceWithGradients) {
       {{Replicate(), Shard(0), Shard(1)}});
 }
 
-// Second derivatives communicate on all ranks, those with empty shards too.
+// Second derivatives communicate on all ranks, including ranks with empty
+// shards.
 TEST(Scan, SecondDerivatives) {
   const auto twice = [](const Scan& scan, const at::Tensor& x) {
     const auto y = scan(x, 0)[0].pow(3).sum();

@@ -49,7 +49,7 @@ TEST(Shape, AddsAndDropsDimensions) {
   });
 }
 
-// squeeze drops dimensions of global size 1 only. With 3 rows over 2 ranks, the
+// squeeze drops dimensions of global size 1 only. With 3 rows on 2 ranks, the
 // second rank has one local row.
 TEST(Shape, SqueezesGlobalOnesOnly) {
   check_cases({

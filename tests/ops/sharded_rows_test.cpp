@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// roll, flip and constant padding of a sharded dimension: the results and
+// roll, flip and constant padding of a sharded dimension give the results and
 // gradients of the plain operator, in the layout of the operand.
 #include <tests/ops/against_plain.h>
 #include <tests/ops/oracle.h>

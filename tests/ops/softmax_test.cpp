@@ -81,12 +81,12 @@ TEST(Softmax, OtherDimensionsStayShardedAndThePartialGradientPartial) {
   });
 }
 
-// Along a sharded dimension.
+// Softmax and similar operators along a sharded dimension.
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Makes a mesh on which collectives cost so little beside their bytes that even
-// small tensors are computed on shards.
+// Makes a mesh on which collectives cost little beside their bytes, so that
+// even small tensors are computed on shards.
 DeviceMesh mesh_of_slow_bytes(const std::vector<int64_t>& shape) {
   MeshOptions options;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -119,7 +119,7 @@ double tolerance(at::ScalarType dtype) {
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
 // Compares value, gradient and second derivative with those of the full tensor.
-// In 16 bits, the second derivative of the plain operator is far off itself.
+// In 16 bits, the second derivative of the plain operator itself is inaccurate.
 void expect_same(
     const std::string& what,
     const Function& f,
@@ -298,7 +298,7 @@ void expect_collectives(
   EXPECT_EQ(comm.total().payload_bytes, bytes);
 }
 
-// Two numbers of each row forward, and one backward.
+// Ranks exchange two numbers of each row forward, and one backward.
 TEST(SoftmaxOnShards, ExchangesStatisticsOfRows) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {4});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // sort along a sharded dimension gives the plain operator's result, and keeps
 // the shards. Operators that find elements by rank, which gather the dimension,
-// give the plain result, too.
+// also give the plain result.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <gtest/gtest.h>
 #include <tests/ops/against_plain.h>
@@ -101,7 +101,7 @@ TEST(Sort, TakesSeveralRowsAndSmallDtypes) {
       expect_as_plain(
           drawn({90001, 3}, dtype, ++seed), mesh, {Shard(0)}, 0, {Shard(0)});
     }
-    // So short a dimension is gathered.
+    // A dimension this short is gathered.
     expect_as_plain(
         at::randint(0, 2, {9, 1}).to(at::kBool),
         mesh,
@@ -124,7 +124,7 @@ TEST(Sort, OverOneOfTwoMeshDimensions) {
   });
 }
 
-// The rows of a rank are some of all rows.
+// The rows of a rank are a subset of all rows.
 TEST(Sort, RowsAreShardedOverTheOtherMeshDimension) {
   run_ranks(6, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 3}, {"a", "b"});
@@ -196,7 +196,7 @@ OpCase picking(
           }};
 }
 
-TEST(Sort, ElementsByRankAreThoseOfThePlainTensor) {
+TEST(Sort, ElementsByRankMatchThePlainTensor) {
   std::vector<OpCase> cases;
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{2, 7}, {7}, {}}) {
     const auto x = distinct(sizes);
@@ -233,7 +233,7 @@ TEST(Sort, ModeLeavesOtherDimsSharded) {
   });
 }
 
-// Returns distinct numbers, with NaN in their place if `nans`.
+// Returns distinct numbers; with `nans`, some are replaced by NaN.
 at::Tensor spread(at::IntArrayRef sizes, at::ScalarType dtype, bool nans) {
   const auto t = distinct(sizes) - 2000;
   return (nans ? t.masked_fill(t.lt(-1990), std::nan("")) : t).to(dtype);
@@ -303,8 +303,8 @@ TEST(Selection, MovesFewerBytesThanGathering) {
   });
 }
 
-// The median of all elements, with its gradient, which is divided among equal
-// elements.
+// Checks the median of all elements and its gradient, which is divided among
+// equal elements.
 void expect_plain_median(
     const at::Tensor& whole,
     const DeviceMesh& mesh,
@@ -353,7 +353,7 @@ TEST(Selection, FindsTheMedianOfAllElements) {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});
     expect_plain_median(operands[0], mesh, {Shard(1), Replicate()});
     expect_plain_median(operands[0], mesh, {Replicate(), Shard(0)});
-    // Two mesh dimensions: the shards are gathered.
+    // If two mesh dimensions shard the tensor, the shards are gathered.
     const auto x = distribute_tensor(
         operands[0], mesh, {Shard(0), Shard(1)}, std::nullopt);
     EXPECT_TRUE(at::equal(full_tensor(at::median(x)), operands[0].median()));

@@ -15,7 +15,7 @@ namespace dtensor::testing {
 using CallTable = std::map<std::string, std::vector<c10::IValue>>;
 
 /// Makes tensors of (samples, channels, space...) and lists of one number for
-/// each dimension of space.
+/// each spatial dimension.
 class SpatialOperands {
  public:
   explicit SpatialOperands(int64_t space) : space_(space) {}

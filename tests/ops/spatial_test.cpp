@@ -242,7 +242,7 @@ TEST(SpaceToChannels, PixelShuffle) {
        })});
 }
 
-// The grid points to centers of pixels and to points between two of them.
+// The grid refers to centers of pixels and to points between two centers.
 TEST(GridSampler, TwoAndThreeDimensions) {
   const auto grid = [](at::IntArrayRef sizes, uint64_t seed) {
     auto generator = at::detail::createCPUGenerator(seed);

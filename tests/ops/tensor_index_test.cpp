@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of x[i, :, j] and x[i, :, j] = values along sharded dimensions: each
-// rank looks up, and writes, the elements that it has.
+// Tests of x[i, :, j] and x[i, :, j] = values along sharded dimensions. Each
+// rank looks up, and writes, the elements of its shard.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <tests/ops/against_plain.h>
 
@@ -11,7 +11,7 @@ using namespace against_plain;
 
 using Index = std::optional<at::Tensor>;
 
-constexpr auto kAll = std::nullopt; // the index of a dimension that is kept
+constexpr auto kAll = std::nullopt; // index of a dimension that is kept
 
 c10::List<Index> list_of(const std::vector<Index>& items) {
   c10::List<Index> list;
@@ -39,7 +39,8 @@ at::Tensor ints(std::vector<int64_t> values) {
 
 using IndicesOf = std::function<std::vector<Index>(const TensorList&)>;
 
-// Returns x[...] with the indices that `indices` makes of the inputs after x.
+// Returns the case x[...], with the indices that `indices` makes from the
+// inputs after x.
 OpCase lookup(std::string name, TensorList inputs, const IndicesOf& indices) {
   return {
       std::move(name), std::move(inputs), [indices](const TensorList& in) {
@@ -47,8 +48,8 @@ OpCase lookup(std::string name, TensorList inputs, const IndicesOf& indices) {
       }};
 }
 
-// Returns x[...] = values (or += values), where the inputs are x, the values,
-// and what `indices` needs.
+// Returns the case x[...] = values (or += values). The inputs are x, the
+// values, and the inputs of `indices`.
 OpCase write(
     std::string name,
     TensorList inputs,
@@ -326,8 +327,8 @@ TEST(TensorIndex, WritesToPartialTensors) {
   });
 }
 
-// The gradient of the tensor stays in its shards. That of the replicated values
-// is a sum over ranks.
+// The gradient of the tensor stays in its shards. The gradient of the
+// replicated values is a sum over ranks.
 TEST(TensorIndex, WritesWithGradientsOnShards) {
   const auto plain = numbers({12, 64}, 1);
   const auto index = ints({11, 0, 5, 7});
@@ -547,8 +548,7 @@ TEST(TensorIndex, GathersTheMaskAlone) {
   });
 }
 
-// A mask of 5 elements on 3 ranks has shards of the sizes of 6 elements' first
-// shards.
+// A mask of 5 elements on 3 ranks has the same first shards as 6 elements.
 TEST(TensorIndex, RefusesIndicesOfOtherShapes) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});

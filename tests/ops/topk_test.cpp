@@ -67,7 +67,7 @@ void expect_as_plain(
           at::allclose(full_tensor(got), values, 0, 0, /*equal_nan=*/true))
           << what << "\n"
           << whole;
-      // Of equal elements, any may be picked.
+      // Among equal elements, any may be picked.
       const auto full_places = full_tensor(places);
       EXPECT_TRUE(at::allclose(
           whole.gather(dim, full_places), values, 0, 0, /*equal_nan=*/true))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of views and writes: a view that is a copy is never read after a write
+// Tests of views and writes. A view that is a copy is never read after a write
 // to its base. Gradients are correct through writes to views.
 #include "tests/ops/against_plain.h"
 
@@ -78,7 +78,7 @@ at::Tensor whole(const at::Tensor& t) {
 }
 
 // Runs `write` and then `use`, on a tensor and a view of it, in every layout.
-// The result is that of plain tensors, or the call is refused.
+// The result must be that of plain tensors, or the call must be refused.
 void expect_exact_or_refused(
     const std::function<at::Tensor(const View&, const at::Tensor&)>& program) {
   Failures failures;
@@ -167,7 +167,7 @@ TEST(ViewResult, AWriteThroughTheView) {
   });
 }
 
-// A copy is read like a view until the copy or its base is written.
+// A copy is readable like a view until the copy or its base is written.
 TEST(ViewResult, CopiesAreReadWhileNothingIsWritten) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -29,8 +29,8 @@ bool says_that_it_cannot(const std::string& text, const char* op) {
       text.find("Redistribute the input to [") != std::string::npos;
 }
 
-// Views `x` as `to` and checks for exactly the plain result without
-// communication, or for the error. Returns true if the view succeeded.
+// Views `x` as `to`. Expects exactly the plain result without communication, or
+// the error. Returns true if the view succeeded.
 bool check_view(
     const at::Tensor& plain,
     const at::Tensor& x,
@@ -123,8 +123,8 @@ TEST(View, HasTheGradientsOfPlainTensors) {
   });
 }
 
-// The gradient of a view may have any layout. It is redistributed, since a
-// program cannot do so during a backward pass.
+// The gradient of a view may have any layout. It is redistributed, because a
+// program cannot redistribute it during a backward pass.
 TEST(View, TakesGradientsInAnyLayout) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -133,7 +133,7 @@ TEST(View, TakesGradientsInAnyLayout) {
     const auto g = numbers({5, 3}, 2);
     x.view({5, 3}).backward(place(g, mesh, {Shard(0)}));
     EXPECT_TRUE(at::equal(DTensor(x.grad()).full_tensor(), g.view(15)));
-    // Outside of a backward pass it keeps the sharding, between rows.
+    // Outside of a backward pass, a view keeps a sharding between rows.
     const at::Tensor s = place(g, mesh, {Shard(0)});
     EXPECT_EQ(DTensor(s.reshape({15})).placements()[0], Shard(0, 3));
   });

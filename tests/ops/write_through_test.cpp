@@ -229,7 +229,7 @@ TEST(WriteThrough, OtherViewsSeeItOrAreOutOfDate) {
     truth.add_(1);
     EXPECT_TRUE(at::equal(whole(x), truth));
     EXPECT_THROW(whole(row), c10::Error);
-    row.add_(1); // to what the row holds by now
+    row.add_(1); // to the current values of the row
     truth[1].add_(1);
     EXPECT_TRUE(at::equal(whole(row), truth[1]));
     EXPECT_THROW(whole(rows), c10::Error);
@@ -320,7 +320,8 @@ TEST(WriteThrough, OtherValuesAreRefused) {
           std::string::npos);
     }
     EXPECT_TRUE(at::equal(whole(x), plain));
-    // Plain operators multiply an element once for each window.
+    // Plain operators multiply an element once for each window that contains
+    // it.
     EXPECT_NE(
         error_of([&] {
           x.unfold(0, 3, 1).mul_(2);

@@ -19,7 +19,7 @@ struct AttentionCase {
   int64_t heads = 3;
   int64_t key_heads = 3;
   bool causal = true;
-  /// Number of keys; -1: as many as queries.
+  /// Number of keys; -1: equal to the number of queries.
   int64_t keys = -1;
   int64_t features = 4;
   int64_t value_features = 4;

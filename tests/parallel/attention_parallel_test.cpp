@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AttentionParallel compared with the plain module, and torch::nn's
-// Transformers with a plan compared with plain ones.
+// AttentionParallel compared with the plain module. Transformers of torch::nn
+// with a plan, compared with plain ones.
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <tests/parallel/comm_counts.h>
@@ -159,8 +159,8 @@ TEST(AttentionParallel, IsLikeThePlainModule) {
   }
 }
 
-// 12 heads on 5 ranks are 3 per rank and none for the last one; on 7 ranks, 2
-// per rank and none for the last one.
+// On 5 ranks, 12 heads are 3 per rank and none for the last rank. On 7 ranks,
+// they are 2 per rank and none for the last rank.
 TEST(AttentionParallel, TakesHeadsThatDoNotDivide) {
   for (const int64_t ranks : {5, 7}) {
     run_ranks(ranks, [&] {
@@ -172,7 +172,8 @@ TEST(AttentionParallel, TakesHeadsThatDoNotDivide) {
   }
 }
 
-// Communication is independent of need_weights and of other options inside.
+// Communication is independent of need_weights and of other options of the
+// module.
 TEST(AttentionParallel, CostsOneAllReduceEachWayAndInput) {
   on_four_ranks([](const DeviceMesh& mesh) {
     for (auto c : cases()) {

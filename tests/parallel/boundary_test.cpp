@@ -174,8 +174,8 @@ TEST(StyledModule, IsOneNodeForItsProduct) {
     EXPECT_THAT(
         nodes_below(rows(part_of_x)),
         ElementsAre("AddmmBackward0", "TBackward0"));
-    // Reshaping from three dimensions to two and back happens within the one
-    // node. The bias is added afterwards.
+    // The single node also reshapes from three dimensions to two and back. The
+    // bias is added afterwards.
     EXPECT_THAT(
         nodes_below(columns(x.view({3, 1, 4}))),
         ElementsAre(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// clone() of parallelized modules: the copy has the styles, and its own
-// tensors.
+// clone() of parallelized modules. The copy has the styles, and tensors of its
+// own.
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>

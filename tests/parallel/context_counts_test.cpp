@@ -169,8 +169,9 @@ struct Formulas {
     return keys(static_cast<double>(all.tokens));
   }
 
-  // Elements sent to exchange a tensor with `heads` heads, of which this rank
-  // gets `mine`: its own tokens of the others' heads, and back.
+  // Elements sent to exchange a tensor with `heads` heads, `mine` of them for
+  // this rank. The rank sends its own tokens of the other ranks' heads. The way
+  // back is included.
   double to_heads(int64_t heads, double mine) const {
     return 2.0 * t * (static_cast<double>(heads) - mine) *
         static_cast<double>(all.features);
@@ -198,7 +199,7 @@ Totals gathered(const Formulas& x) {
 }
 
 // Passes on all blocks except the next rank's, and gradients of all blocks
-// except its own.
+// except this rank's own.
 Totals rotated(const Formulas& x) {
   const auto steps = static_cast<int64_t>(x.size) - 1;
   const double blocks = (x.whole_keys() - x.keys(x.next)) * x.e;

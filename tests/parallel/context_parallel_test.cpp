@@ -16,7 +16,8 @@ INSTANTIATE_TEST_SUITE_P(
     ContextParallelRanks,
     testing::Values(1, 2, 3, 4));
 
-// Lengths are divisible by (twice) the number of ranks or not, or below it.
+// Lengths may be divisible by (twice) the number of ranks, not divisible, or
+// smaller than it.
 TEST_P(ContextParallelRanks, IsPlainAttention) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     for (const int64_t tokens : {24, 8, 13, 7, 3, 2, 1}) {
@@ -40,7 +41,7 @@ TEST_P(ContextParallelRanks, GoesThroughManyTokens) {
   });
 }
 
-// There are more key heads than ranks, as many, and fewer.
+// There are more key heads than ranks, equally many, and fewer.
 TEST_P(ContextParallelRanks, GroupsQueries) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     for (const int64_t key_heads : {4, 2, 1}) {

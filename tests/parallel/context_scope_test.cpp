@@ -64,7 +64,8 @@ TEST(AttentionTokens, AreAsMuchWorkForAllRanks) {
   EXPECT_EQ(pairs, std::vector<int64_t>(4, pairs[0]));
 }
 
-// Pieces cover exactly the causal pairs, derived here from the positions.
+// Pieces cover exactly the causal pairs. Here, the pairs are derived from the
+// positions.
 TEST(AttentionTokens, SeeWhatTheirPositionsSay) {
   for (int64_t length = 1; length < 14; ++length) {
     for (const bool balanced : {false, true}) {
@@ -221,8 +222,9 @@ TEST(ContextScope, IsCastAsOutside) {
   });
 }
 
-// Outside of the scope a sharded sequence is gathered. In the scope, a sequence
-// that is not sharded over its ranks is computed as outside, also with masks.
+// Outside of the scope, a sharded sequence is gathered. In the scope, a
+// sequence that is not sharded over the scope's ranks is computed as outside,
+// also with masks.
 TEST(ContextScope, LeavesOthersAlone) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"cp", "tp"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ColwiseParallel and RowwiseParallel of convolutions compared with the plain
-// module, and a network that is sharded in space.
+// module. Also a network with sharded spatial dimensions.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/dtensor.h>
 #include <tests/error_of.h>
@@ -211,7 +211,7 @@ TEST(ConvolutionStyles, APairTakesOneAllReduceEachWay) {
   }
 }
 
-// The network needs no style: replicated parameters and a sharded picture.
+// The network needs no style: replicated parameters and a sharded image.
 TEST(ConvolutionStyles, ANetworkStaysShardedInSpace) {
   for (const int64_t ranks : {2, 3}) {
     run_ranks(ranks, [&] {

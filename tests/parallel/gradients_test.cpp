@@ -14,8 +14,8 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 
-// Returns a model for a 2-D mesh: each row of ranks has half of the batch, and
-// each column half of the first Linear. The second Linear is plain.
+// Returns a model for a 2-D mesh. Each row of ranks has half of the batch, and
+// each column has half of the first Linear. The second Linear is plain.
 Mlp parallel_mlp(const DeviceMesh& mesh) {
   auto mlp = filled(Mlp(6, 8));
   parallelize_module(

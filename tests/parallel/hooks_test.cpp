@@ -135,7 +135,7 @@ TEST(PrepareModuleTest, OnePlacementIsAListOfOne) {
   EXPECT_EQ(none.output_layouts.size(), 1);
 }
 
-// Example of Python's documentation.
+// The example in Python's documentation.
 TEST(PrepareModuleTest, AnOutputInOnePlacement) {
   on_two_ranks([](const DeviceMesh& mesh) {
     Twice twice;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel and RowwiseParallel compared with the plain module: every
+// ColwiseParallel and RowwiseParallel compared with the plain module, for every
 // combination of layouts, local and distributed inputs and outputs.
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
@@ -370,7 +370,7 @@ TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
   });
 }
 
-TEST(LinearStylesTest, AnEmbeddingUnderRowwiseParallelTakesWholeIds) {
+TEST(LinearStylesTest, AnEmbeddingUnderRowwiseParallelTakesReplicatedIds) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto plain = filled(torch::nn::Embedding(11, 8));

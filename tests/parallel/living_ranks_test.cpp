@@ -46,7 +46,7 @@ TEST(LivingRanksTest, TrainAModelOverManyRuns) {
   models.clear();
 }
 
-// The random stream of DTensors belongs to the rank: it continues in later
+// The random stream of DTensors belongs to the rank. It continues in later
 // runs, and a seed set in one run applies to the next.
 TEST(LivingRanksTest, DrawRandomDTensorsOn) {
   std::vector<at::Tensor> drawn(4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Names of this library do not collide with names that LibTorch programs use.
-// Most of this test is that it compiles.
+// The main purpose of this test is to compile.
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST(NamesTest, OursStandBesideThoseOfPrograms) {
+TEST(NamesTest, LibraryNamesCoexistWithNamesOfPrograms) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
     Net net;

@@ -92,7 +92,7 @@ void expect_like_plain(
   CommDebugMode comm;
   const auto y = mine(x);
   EXPECT_EQ(*style.calls, before + 1);
-  // tanh() is nonlinear, so it reduces a Partial output, and then it is
+  // tanh() is nonlinear, so a Partial output is first reduced and then
   // gathered: two collectives.
   EXPECT_EQ(comm.get_total_counts(), style.cut == Cut::kRows ? 2 : 0);
   ASSERT_EQ(is_dtensor(y), !style.use_local_output);

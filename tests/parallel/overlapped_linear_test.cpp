@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RowwiseParallel in chunks: results and gradients of the plain module, and one
-// collective per chunk where chunking is possible.
+// RowwiseParallel in chunks gives the results and gradients of the plain
+// module, with one collective per chunk if chunking is possible.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/layout/text.h>

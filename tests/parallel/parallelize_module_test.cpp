@@ -12,7 +12,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 
-// Records the names that it is applied to.
+// Style that records the names of the modules that it is applied to.
 class Notes final : public ParallelStyle {
  public:
   explicit Notes(std::vector<std::string>& names) : names_(&names) {}

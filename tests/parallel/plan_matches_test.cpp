@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cost of matching a plan, in names compared, not in time.
+// Cost of matching a plan, measured by the number of compared names instead of
+// time.
 #include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/parallel/plan/plan_matches_impl.h>
 
@@ -35,7 +36,7 @@ TEST(PlanMatches, LookUpAnExactNameOnce) {
   EXPECT_EQ(matches.compared(), 2 * kModules);
 }
 
-TEST(PlanMatches, CompareOnlyThePartsWithWildcards) {
+TEST(PlanMatches, CompareOnlySegmentsWithWildcards) {
   struct BlockImpl : torch::nn::Module {
     torch::nn::Linear up = register_module("up", torch::nn::Linear(1, 1));
     torch::nn::Linear down = register_module("down", torch::nn::Linear(1, 1));
@@ -98,7 +99,7 @@ TEST(MatchesGlob, AgreesWithTrialOfAllStars) {
   }
 }
 
-TEST(MatchesGlob, KnowsSetsBetweenStars) {
+TEST(MatchesGlob, AcceptsSetsBetweenStars) {
   EXPECT_TRUE(matches_glob("*[0-9].w[!12]*", "layers.7.w3x"));
   EXPECT_FALSE(matches_glob("*[0-9].w[!12]*", "layers.7.w2x"));
   EXPECT_TRUE(matches_glob("[]a]*[", "]x[")); // no set: unterminated

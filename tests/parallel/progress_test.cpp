@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styles over a backend with background progress: they start collectives early
-// and compute meanwhile. The backend of this test records starts and waits.
+// Styles over a backend with background progress start collectives early and
+// compute meanwhile. The backend of this test records starts and waits.
 #include <dtensor/comm/backend_layer.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/sequence_parallel.h>
@@ -99,7 +99,7 @@ class NotedProducts {
   at::CallbackHandle handle_;
 };
 
-// Runs on two ranks. Expectations are those of rank 0.
+// Runs on two ranks. Expectations hold for rank 0.
 void on_two_ranks(const std::function<void(const DeviceMesh&, Notes&)>& fn) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Siblings share the redistribution of their input: it happens once, is freed
+// Siblings share the redistribution of their input. It happens once, is freed
 // with the input, and is never stale.
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -162,7 +162,7 @@ struct Way {
   std::string name;
   std::function<void(at::Tensor& x, const at::Tensor& local, double* buffer)>
       write;
-  /// True if the write is detectable; else siblings get an error.
+  /// True if the write is detectable. If false, siblings get an error.
   bool counts = true;
 };
 
@@ -318,7 +318,8 @@ TEST(SharedInputTest, SiblingsSeeAWriteOrThrow) {
   });
 }
 
-// All steps use one input buffer, as when batches are copied to a device.
+// All steps use one input buffer, for example if batches are copied to a
+// device.
 TEST(SharedInputTest, InferenceOverOneBuffer) {
   on_four_ranks([](const DeviceMesh& mesh) {
     auto pair = siblings(mesh);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel with num_query_heads: key heads of grouped queries, on ranks
+// ColwiseParallel with num_query_heads: key heads of grouped queries on ranks
 // with a fraction of a query group, compared with the plain module.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/deferred/deferred_init.h>
@@ -21,7 +21,7 @@ SharedUnits shared(int64_t count, int64_t users) {
   return {.unit = kHead, .count = count, .users = users};
 }
 
-TEST(SharedUnits, AreThoseThatARanksQueriesUse) {
+TEST(SharedUnits, AreUsedByQueriesOfTheRank) {
   const auto of = [](int64_t count, int64_t users, int64_t ranks) {
     std::vector<Units> all;
     for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -39,9 +39,9 @@ TEST(SharedUnits, AreThoseThatARanksQueriesUse) {
   EXPECT_EQ(of(1, 6, 4), (All{{0}, {0}, {0}, {}}));
   EXPECT_EQ(of(2, 12, 3), (All{{0}, {0, 1}, {1}}));
   EXPECT_EQ(of(4, 4, 3), (All{{0, 1}, {2, 3}, {}}));
-  EXPECT_TRUE(shared(3, 9).is_cut(4));
-  EXPECT_FALSE(shared(3, 9).is_cut(2));
-  EXPECT_FALSE(shared(2, 8).is_cut(4));
+  EXPECT_TRUE(shared(3, 9).is_sharded_by_units(4));
+  EXPECT_FALSE(shared(3, 9).is_sharded_by_units(2));
+  EXPECT_FALSE(shared(2, 8).is_sharded_by_units(4));
 }
 
 // Query i of n uses key i / (n / keys).
@@ -120,8 +120,10 @@ void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
   comm.reset();
   y.backward(part(weight, mesh, layout));
   EXPECT_EQ(counts(comm, true), ranks == 1 ? "" : sum) << what;
-  const bool is_cut = shared(c.key_heads, c.heads).is_cut(ranks);
-  EXPECT_EQ(layout_of(module->k->weight).is_replicate(), !is_cut) << what;
+  const bool is_sharded_by_units =
+      shared(c.key_heads, c.heads).is_sharded_by_units(ranks);
+  EXPECT_EQ(layout_of(module->k->weight).is_replicate(), !is_sharded_by_units)
+      << what;
   EXPECT_LE(gradient_reductions(comm), 1) << what; // one for all gradients
   expect_same_gradients(*module, *plain, what, 1e-10);
   expect_close(

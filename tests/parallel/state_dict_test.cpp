@@ -290,7 +290,7 @@ TEST(OptimizerStateDict, HasAllOptionsByPythonsNames) {
       {"lr", "alpha", "eps", "weight_decay", "momentum", "centered"});
 }
 
-// Different options within a group are an error, and then nothing is set.
+// Different options within a group are an error, and no option is set.
 TEST(OptimizerStateDict, NamesOptionsOfAGroupThatDiffer) {
   Mlp mlp(2, 2);
   torch::optim::Adam adam(mlp->parameters(), 0.1);
@@ -355,7 +355,8 @@ TEST(OptimizerStateDict, HoldsVectorsOfAllParameters) {
       for (const auto& item : truth) {
         expect_close(state[item.key()], item.value(), item.key(), 1e-10);
       }
-      // Loads to one rank, and from there to two, initially with other options.
+      // Loads to one rank, and from there to two ranks that initially have
+      // other options.
       auto there = filled(Mlp(6, 7));
       set_model_state_dict(*there, get_model_state_dict(*mlp));
       torch::optim::LBFGS rest(there->parameters());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shared weights: tied by tie_weights(), and rejected where an assignment has
+// Shared weights, tied by tie_weights(). They are rejected if an assignment has
 // changed only the member.
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/gradients.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styles that shard between heads: 9 query heads and 3 key and value heads on
+// Styles that shard between heads: 9 query heads, and 3 key and value heads, on
 // any number of ranks, compared with the plain module.
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
@@ -173,8 +173,8 @@ TEST(Units, ThatDoNotDivideAreAnError) {
   });
 }
 
-// An input sharded at other boundaries than the weight is an error.
-TEST(Units, OfAnInputAreThoseOfTheWeight) {
+// An input that is sharded at other boundaries than the weight is an error.
+TEST(Units, OfAnInputMatchTheWeight) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     nn::Linear o(9, 2);

@@ -80,7 +80,7 @@ TEST_ON_RANKS(ProcessCheckpoint, GoesFromAnyLayoutToAnyOther) {
   }
 }
 
-TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
+TEST_ON_RANKS(ProcessCheckpoint, IsUnshardedIfSavedUnsharded) {
   const auto group = world_group();
   const auto folder = common_folder(*group);
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
@@ -107,8 +107,8 @@ TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
   }
 }
 
-// If one rank passes something else or finds damage, all ranks get the error.
-TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
+// If one rank passes other arguments or finds damage, all ranks get the error.
+TEST_ON_RANKS(ProcessCheckpoint, ReportsErrorsOnAllRanks) {
   const auto group = world_group();
   const auto folder = common_folder(*group);
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});

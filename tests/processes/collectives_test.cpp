@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The contract of groups on ranks that a launcher started, over the backend
-// with which the suite was started; and collectives of ranks that do not wait,
+// with which the suite was started. Also collectives of ranks that do not wait,
 // and leaks.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/world.h>
@@ -46,8 +46,8 @@ int64_t size() {
 }
 
 // A rank may return from entering a collective without waiting. The first rank
-// makes no further call until each of the others, which do wait, has created a
-// file.
+// makes no further call until each of the other ranks, which do wait, has
+// created a file.
 TEST_ON_RANKS(Processes, OthersNeedNotWait) {
   namespace fs = std::filesystem;
   const GroupPtr group = world();

@@ -28,7 +28,8 @@ void check_all(AttentionCase c) {
   }
 }
 
-// Lengths that are divisible, that are not, and fewer tokens than ranks.
+// Lengths that are divisible by the number of ranks, lengths that are not, and
+// fewer tokens than ranks.
 TEST_ON_RANKS(ProcessContext, IsPlainAttention) {
   for (const int64_t tokens : {48, 13, 7, 2}) {
     check_all({.tokens = tokens, .heads = 4, .key_heads = 4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that misbehaves on purpose, for faults_test.cpp:
+// A rank that behaves incorrectly on purpose, for faults_test.cpp:
 //
 //   dtensor_fault_rank --fault kill --culprit 1 --backend gloo
 //
@@ -43,7 +43,7 @@ struct Options {
   dtensor::RunWorldOptions world;
 };
 
-// Group that outlives the rank's function, as a model's would.
+// Group that outlives the rank's function, as the group of a model does.
 dtensor::GroupPtr kept;
 
 // Addresses of the launcher's sockets, which MPICH's ranks inherit.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fixture that starts three ranks of a program without a launcher; one of the
-// ranks misbehaves.
+// ranks behaves incorrectly.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -101,10 +101,10 @@ class Faults : public ::testing::TestWithParam<std::string> {
   }
 
   fs::path folder_;
-  /// Number of threads per process that are ranks. The last thread of the
-  /// culprit's process misbehaves.
+  /// Number of threads per process that are ranks. The fault occurs in the last
+  /// thread of the culprit's process.
   int threads_ = 1;
-  /// Environment variables of a rank, by which it finds the others.
+  /// Sets environment variables of a rank, with which it finds the other ranks.
   std::function<void(int rank, int port)> set_variables_ = [](int rank,
                                                               int port) {
     setenv("RANK", std::to_string(rank).c_str(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Failures of one of three ranks, without a launcher: the other ranks end with
+// Failures of one of three ranks, without a launcher. The other ranks end with
 // an error that names the failed rank.
 #include <tests/processes/faults.h>
 
@@ -23,7 +23,7 @@ TEST_P(Faults, ARankThatDiesIsNamed) {
 }
 
 // The other ranks do not wait until the timeout for a rank that has ended after
-// its last collective. The same holds for the rank that hosts the store if
+// its last collective. The rank that hosts the store does not wait either if
 // another rank has thrown by then.
 TEST_P(Faults, ARankThatEndsAfterItsLastCollectiveIsNotWaitedFor) {
   for (const std::string fault : {"exit", "kill", "throw"}) {
@@ -70,7 +70,7 @@ TEST_P(Faults, ARankWhoseThreadEndsIsNamed) {
 }
 
 // A stopped rank stops its store too, so requests to the store get no answer.
-TEST_P(Faults, AStoppedRankOfTheStoreIsToldInTime) {
+TEST_P(Faults, AStoppedRankOfTheStoreIsReportedInTime) {
   const auto ended = run("stop", 0);
   expect_report(ended, 0, HasSubstr("the store does not answer"));
 }
@@ -131,8 +131,8 @@ TEST_P(Faults, TheErrorOfAThrowingRankIsReported) {
   }
 }
 
-// The others end at once, not at the timeout, even if the failed rank's models
-// live on and the rank continues.
+// The other ranks end at once, not at the timeout, even if the failed rank
+// continues and its models still exist.
 TEST_P(Faults, ARankThatThrowsBeforeItsGroupMeetsIsNamed) {
   const auto ended = run("throw", 1, "OFF", /*round=*/-1);
   expect_report(
@@ -231,7 +231,8 @@ TEST_P(Faults, AnAbsentRankIsNamed) {
       HasSubstr("[init_process_group] rank 1 of 3 did not join within 4 s"));
 }
 
-// The late rank finds that the others are gone, and the store with rank 0.
+// The late rank finds that the other ranks have ended, and the store with rank
+// 0.
 TEST_P(Faults, ALateRankIsNamedAndFindsNoJob) {
   const auto ended = run("late", 1);
   expect_report(
@@ -297,7 +298,7 @@ TEST_P(Faults, TheLastCollectivesAreOnRecord) {
   }
 }
 
-// Checks that ranks listen on loopback alone: rank 0 for its store, and each
+// Checks that ranks listen only on loopback: rank 0 for its store, and each
 // rank for Gloo.
 TEST_P(Faults, RanksOfOneHostListenOnLoopbackAlone) {
   const auto by_address = set_variables_;

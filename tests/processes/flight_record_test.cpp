@@ -76,7 +76,7 @@ TEST_F(FlightRecords, AreForThisUserAlone) {
       content_of(usual_ / "blue.rank2.json"), HasSubstr("\"all_reduce\""));
 }
 
-TEST_F(FlightRecords, ReplaceThoseOfAnEarlierFailure) {
+TEST_F(FlightRecords, ReplaceRecordsOfAnEarlierFailure) {
   write_record();
   std::ofstream(usual_ / "blue.rank2.txt") << "old";
   const auto written = write_record();
@@ -184,7 +184,7 @@ TEST_F(FlightRecords, OfAJobWithAnyName) {
   EXPECT_EQ(record.write("why"), (usual_ / "______x__.rank0.txt").string());
 }
 
-TEST(Connections, OfOtherHostsAreTold) {
+TEST(Connections, OfOtherHostsAreRecognized) {
   const std::string head =
       "  sl  local_address rem_address   st tx_queue rx_queue\n";
   const auto line = [](const char* local, const char* remote, const char* st) {

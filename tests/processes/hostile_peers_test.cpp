@@ -143,7 +143,7 @@ TEST(HostilePeers, AListenerWithAnotherProtocol) {
   }
 }
 
-// Such services speak after the client.
+// Services of this kind speak after the client.
 TEST(HostilePeers, AListenerThatAnswersInAnotherProtocol) {
   expect_foreign(
       [](int connection) {
@@ -161,8 +161,8 @@ TEST(HostilePeers, AListenerThatAnswersInAnotherProtocol) {
       "?\xce\xf7\x85<????\xd7");
 }
 
-// Servers of text protocols answer once they have read a line, or a line and an
-// empty one.
+// Servers of text protocols answer after a line, or after a line and an empty
+// line.
 TEST(HostilePeers, AListenerThatAnswersLines) {
   for (const std::string end : {"\n", "\r\n\r\n"}) {
     expect_foreign(

@@ -211,7 +211,7 @@ TEST(LaunchVariables, MakeANameOfAnyJob) {
   EXPECT_NE(one, read(variables).job);
 }
 
-TEST(LaunchVariables, TellTheStepsOfOneSlurmJobApart) {
+TEST(LaunchVariables, DistinguishStepsOfOneSlurmJob) {
   Variables variables = kSlurm;
   variables["SLURM_JOB_ID"] = "77";
   EXPECT_EQ(read(variables).job, "77.0");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rendezvous of ranks of one host by a local name, and errors if the name
-// belongs to another process, or if the process behind it is silent or sends
-// garbage.
+// Rendezvous of ranks of one host by a local name. Also errors if the name
+// belongs to another process, or if the process with this name is silent or
+// sends garbage.
 #include <dtensor/comm/processes/local_meeting_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
 #include <gmock/gmock.h>
@@ -106,7 +106,7 @@ TEST(LocalMeeting, GivesNoRanksPortToAnother) {
     detail::hand_out_port(name, 4711, 3, Clock::now() + kSlack);
   });
   EXPECT_EQ(status_of(ask_in_child(name, 1)), 0);
-  // The same rank from another process, and ranks that do not exist, are
+  // Another process with the same rank, and ranks that do not exist, are
   // refused.
   EXPECT_EQ(status_of(ask_in_child(name, 1)), 1);
   EXPECT_EQ(status_of(ask_in_child(name, 0)), 1);
@@ -173,7 +173,7 @@ TEST(LocalMeeting, AtASocketWithoutRoomEndsInTime) {
   const auto name = local_name("full");
   const LocalServer server(name, 0);
   std::vector<std::future<std::string>> waiting;
-  for (int i = 0; i < 3; ++i) { // the backlog admits one more than its number
+  for (int i = 0; i < 3; ++i) { // the backlog admits one connection more
     waiting.push_back(std::async(std::launch::async, [&] {
       return test_text::error_of([&] { detail::fetch_port(name, 1, soon()); });
     }));

@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 // Launchers that CMake has found, by MPI implementation.
 const std::map<std::string, std::string> kLaunchers = {DTENSOR_MPI_LAUNCHERS};
 
-// Output of a command and its exit code: that of a rank, or of the signal with
-// which mpirun ended the others.
+// Output of a command and its exit code. This is the code of a rank, or of the
+// signal with which mpirun ended the other ranks.
 struct Ended {
   int code = 0;
   std::string output;
@@ -46,7 +46,7 @@ Ended run(const std::string& command) {
 
 class Mpi : public ::testing::TestWithParam<std::string> {
  protected:
-  // Runs three ranks; rank 1 misbehaves.
+  // Runs three ranks with a fault in rank 1.
   static Ended ranks(
       const std::string& fault,
       const std::string& backend = "mpi",
@@ -128,7 +128,7 @@ TEST_P(Mpi, ThreadsAreNotRanks) {
 }
 
 // Checks the sockets of ranks that mpirun starts and that communicate by Gloo:
-// that of rank 0's store, and one for each rank.
+// a socket of rank 0's store, and a socket of each rank.
 TEST_P(Mpi, RanksOfOneHostListenOnLoopbackAlone) {
   const auto ended = ranks("none --show-listeners", "gloo");
   EXPECT_EQ(ended.code, 0) << ended.output;

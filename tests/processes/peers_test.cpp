@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ranks for which a failing rank waits before it returns. Time is not
-// measured: the tests count how often the rank asks the store.
+// The ranks for which a failing rank waits before it returns. Instead of
+// measuring time, the tests count the requests of the rank to the store.
 #include <dtensor/comm/processes/peers_impl.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -18,7 +18,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::detail;
 
-// A store that counts questions, and calls a function at each of them.
+// A store that counts requests, and calls a function at each of them.
 class CountingStore final : public c10d::HashStore {
  public:
   explicit CountingStore(std::function<void(CountingStore&, int)> at_question)
@@ -37,7 +37,8 @@ class CountingStore final : public c10d::HashStore {
   std::atomic<int> questions_{0};
 };
 
-// Returns the number of questions of a rank whose only peer is that process.
+// Returns the number of requests of a rank whose only peer is the given
+// process.
 int questions_beside(
     const ProcessId& peer,
     const std::function<void(CountingStore&, int)>& at_question) {
@@ -45,7 +46,7 @@ int questions_beside(
   Rendezvous rendezvous{.store = store, .keeps_store = true};
   rendezvous.peers = {{"oak", "here", this_process()}, {"oak", "here", peer}};
   const auto peers = std::make_shared<Peers>(0, std::move(rendezvous));
-  peers->tell("no such row", /*is_cause=*/true);
+  peers->publish_failure("no such row", /*is_cause=*/true);
   peers->linger();
   return store->questions();
 }

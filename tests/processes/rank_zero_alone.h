@@ -27,7 +27,7 @@ TORCH_MODULE(Pair);
 
 constexpr int kSteps = 4;
 
-/// Trains a model for kSteps steps. After `round` of them, rank 0 alone does
+/// Trains a model for kSteps steps. After `round` steps, rank 0 alone performs
 /// `what`: "evaluate", or "save" to `path`.
 inline void train_with_rank_zero_alone(
     const std::string& what,

@@ -31,7 +31,7 @@ const std::string kVersion = c10::str(
     DTENSOR_VERSION_PATCH);
 const std::string kWhere = "\noak\nhere\n4711 1\n";
 
-// Returns the error of rank 0 of two when rank 1 sends this greeting. The store
+// Returns the error of rank 0 of two if rank 1 sends this greeting. The store
 // contains the keys of many sessions, because the session number depends on
 // earlier tests.
 std::string told_to(const std::string& greeting) {
@@ -103,8 +103,8 @@ TEST(Rendezvous, WaitsAsLongAsPythonByDefault) {
 
 using FileEntries = std::vector<std::pair<std::string, std::string>>;
 
-// Writes a file as c10d::FileStore does, and returns true if it is removed as
-// that of three finished ranks.
+// Writes a file as c10d::FileStore does. Returns true if the file is removed
+// like the file of three finished ranks.
 bool is_removed(const FileEntries& entries, const std::string& end = "") {
   const auto path =
       ::testing::TempDir() + "dtensor_meeting_" + std::to_string(::getpid());
@@ -125,7 +125,7 @@ bool is_removed(const FileEntries& entries, const std::string& end = "") {
   return !std::filesystem::remove(path);
 }
 
-// The last two entries of a FileStore whose ranks 1 and 2 ended together are
+// If ranks 1 and 2 of a FileStore end together, its last two entries may be
 // those of rank 2, which counted itself as finished before rank 1 did.
 TEST(Rendezvous, RemovesTheFileOfRanksThatEndTogether) {
   const FileEntries ended = {

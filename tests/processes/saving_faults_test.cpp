@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process that dies while all ranks save: the others end, and every visible
-// checkpoint is complete.
+// A process that dies while all ranks save. The other ranks end, and every
+// visible checkpoint is complete.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <tests/processes/faults.h>
@@ -61,7 +61,7 @@ class SavingFaults : public Faults {
   }
 };
 
-TEST_P(SavingFaults, ARankThatDiesLeavesWholeCheckpoints) {
+TEST_P(SavingFaults, ARankThatDiesLeavesCompleteCheckpoints) {
   for (int culprit = 0; culprit < kRanks; ++culprit) {
     SCOPED_TRACE(culprit);
     kill_and_check(culprit, /*round=*/3 + culprit % 2, /*delay=*/0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank for saving_faults_test.cpp. It saves one checkpoint after another in
-// the folder DTENSOR_TEST_SAVES and is killed DTENSOR_TEST_DELAY microseconds
-// after a save has begun; or it trains, and as rank 0 evaluates or saves alone.
-// Prints the error that it gets and exits with 7.
+// A rank for saving_faults_test.cpp. In one mode, it saves one checkpoint after
+// another in the folder DTENSOR_TEST_SAVES, and is killed DTENSOR_TEST_DELAY
+// microseconds after a save has begun. In the other mode it trains, and as rank
+// 0 evaluates or saves alone. Prints the error that it gets and exits with 7.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>

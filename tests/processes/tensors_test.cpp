@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DTensors over the backend with which the suite was started: every pair of
-// layouts, and a model that trains like the plain one.
+// layouts, and a model that trains like the plain model.
 #include <dtensor/dtensor.h>
 #include <tests/parallel/modules.h>
 #include <tests/processes/on_ranks.h>

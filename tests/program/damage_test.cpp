@@ -43,7 +43,7 @@ std::vector<at::Tensor> results_of(const std::string& path) {
 }
 
 // Returns the error, or "" if the file gives the same results as the intact
-// one.
+// file.
 std::string refusal_of(
     const std::string& path,
     const std::vector<at::Tensor>& truth) {
@@ -119,8 +119,8 @@ Record record_of(const std::string& bytes, const std::string& name) {
   return record;
 }
 
-// A modified graph with a correct checksum, which no accident produces, gives
-// an error or runs.
+// A modified graph with a correct checksum, which only an attacker would write,
+// gives an error or runs.
 TEST(ProgramDamage, OtherGraphsAreAnErrorOrRun) {
   const Folder folder;
   const auto bytes = bytes_of("mixed");

@@ -30,8 +30,8 @@ def tensors_in(tree):
 def write(name, model, args, kwargs=None, dynamic=None, other=(),
           decompose=False, strict=False, run_exported=False):
     """Writes a program. `other` has inputs of other sizes, with their results.
-    For a decomposed program no gradients are written: it updates buffers after
-    they are saved for the backward pass, so Python has none."""
+    For a decomposed program no gradients are written: the program updates
+    buffers after they are saved for the backward pass, so Python has no gradients."""
     kwargs = kwargs or {}
     program = export(model, args, kwargs, dynamic_shapes=dynamic, strict=strict)
     if decompose:
@@ -157,7 +157,7 @@ class Normed(nn.Module):
 
 
 class Views(nn.Module):
-    """Has weights that are views of others, and weights of other dtypes."""
+    """Has weights that are views of other weights, and weights of other dtypes."""
 
     def __init__(self):
         super().__init__()
@@ -479,7 +479,7 @@ class Repeated(nn.Module):
             x = x + self.layer(x)
         for _ in range(3):
             x = torch.tanh(self.loop(x))
-        # One call of `partly` is in a pair, and one is not.
+        # One call of `partly` is in a pair, and the other is not.
         return self.other(torch.relu(self.partly(x))) + self.partly(x).sort(-1).values
 
 

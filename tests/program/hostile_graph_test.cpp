@@ -493,7 +493,7 @@ TEST(HostileGraph, ValuesHaveTheirKinds) {
       HasSubstr("expected a number, but \"y\" is a tensor"));
 }
 
-TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
+TEST(HostileGraph, ResultsMatchTheOperator) {
   const auto error = [](const std::vector<std::string>& outputs) {
     return error_of_calls(
         {call("torch.ops.aten.relu.default", {{"self", tensor("x")}}, outputs)},
@@ -794,7 +794,7 @@ TEST(HostileGraph, ErrorsAreShort) {
   }
 }
 
-// The names of a graph also stand in errors of its calls.
+// Errors of calls contain the names of a graph, too.
 TEST(HostileGraph, ErrorsOfCallsAreShort) {
   const Folder folder;
   const auto text = graph({relu("x", "y")});
@@ -872,7 +872,7 @@ TEST(HostileSamples, AreBounded) {
       error_of_samples(repeated("}(N", kMany) + "N" + repeated("u", kMany)),
       deep);
   EXPECT_EQ(error_of_samples(")" + repeated("\x85", kMany)), deep);
-  // Builds the innermost list first: each new list contains the one before.
+  // Builds the innermost list first. Each new list contains the previous list.
   EXPECT_EQ(
       error_of_samples(
           std::string("]q\0", 3) + repeated(std::string("]h\0aq\0", 6), kMany)),
@@ -908,14 +908,14 @@ TEST(HostileSamples, LieWithinTheirStorage) {
   EXPECT_EQ(error_of_samples(pickled_tensor(3, 1, 9), storage), "");
   for (const auto& [offset, size, stride] :
        {std::array<char, 3>{0, 5, 1}, {1, 4, 1}, {0, 3, 2}}) {
-    // Recent versions of LibTorch refuse them, too, in their own words.
+    // Recent versions of LibTorch refuse them, too, with errors of their own.
     EXPECT_THAT(
         error_of_samples(pickled_tensor(offset, size, stride), storage),
         AllOf(HasSubstr("cannot be read: "), HasSubstr("torage")));
   }
 }
 
-// LibTorch's reader takes the number of elements from the pickle. A tensor of
+// LibTorch's reader uses the number of elements in the pickle. A tensor with
 // more elements than the record would read foreign memory.
 TEST(HostileSamples, HaveTheSizeOfTheirRecords) {
   using namespace std::string_literals;
@@ -953,7 +953,7 @@ TEST(HostileSamples, HaveTheSizeOfTheirRecords) {
       error_of_samples(
           pickled_tensor(0, 4, 1, "K\x04", "ctorch\nDoubleStorage\n"), storage),
       HasSubstr("expects 4 elements of 8 bytes"));
-  // An integer is not a type, although LibTorch's reader takes it for one.
+  // An integer is not a type, although LibTorch's reader accepts it as a type.
   EXPECT_THAT(
       error_of_samples(pickled_tensor(0, 4, 1, "K\x04", "K\x07"), storage),
       HasSubstr("has a tensor without a storage"));
@@ -981,7 +981,7 @@ TEST(HostileSamples, AreLittleEndian) {
                 "only little-endian files are supported"));
 }
 
-// Each tuple holds the one before twice. A reader of all leaves would never
+// Each tuple holds the previous tuple twice. A reader of all leaves would never
 // finish.
 TEST(HostileSamples, RepeatObjectsALimitedNumberOfTimes) {
   std::string pickle("]q\0", 3);

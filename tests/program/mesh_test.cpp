@@ -85,8 +85,8 @@ void on_meshes(
   }
 }
 
-// The batch is sharded over "dp" beside a plan for "tp". There are no
-// collectives over "dp" in the forward pass.
+// The batch is sharded over "dp" beside a plan for "tp". The forward pass takes
+// no collectives over "dp".
 TEST(ProgramMesh, ShardsTheBatchBesideAPlan) {
   const auto path = exported("transformer");
   const auto run = python_runs("transformer")[1]; // 3 sequences of 5
@@ -118,7 +118,7 @@ TEST(ProgramMesh, ShardsTheBatchOfPackedAttention) {
     const auto counts = expect_as_python(
         program, runs[0], mesh, {Shard(0), Replicate()}, "S(0) R");
     EXPECT_EQ(counts.forward, mesh.size("tp") > 1 ? 4 : 0);
-    // A batch of size 1 may be sharded along another dimension on the way.
+    // A batch of size 1 may be sharded along another dimension in between.
     expect_as_python(program, runs[1], mesh, {Shard(0), Replicate()});
   });
 }

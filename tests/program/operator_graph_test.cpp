@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plans that are found in graphs that a program describes itself.
+// Plans that are found in graphs that the test program describes itself.
 #include "tests/error_of.h"
 
 #include <dtensor/dtensor.h>

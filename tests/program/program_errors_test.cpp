@@ -163,7 +163,7 @@ TEST(ProgramErrors, ListTheExportedInputs) {
 }
 
 // Errors name scopes that export did not record. Python's exported module does
-// not run then either.
+// not run without them either.
 TEST(ProgramErrors, NameScopesThatExportDidNotRecord) {
   const auto path = exported("autocast_strict");
   auto program = load_program(path);

@@ -228,7 +228,7 @@ TEST(ProgramPlans, ShardFusedWeights) {
   });
 }
 
-// Three operators need the same other layout, which takes one exchange.
+// Three operators need the same other layout. This takes only one exchange.
 TEST(ProgramLayouts, RedistributeAValueOnce) {
   const auto path = exported("shared");
   const auto runs = python_runs("shared");
@@ -276,7 +276,7 @@ TEST(ProgramLayouts, AreChosenByAllUses) {
 }
 
 // Composite operators redistribute their own operands, so these are not shared.
-// Sharing would need two exchanges for the two values.
+// Sharing would need two exchanges, because there are two values.
 TEST(ProgramLayouts, AreNotSharedWithinComposites) {
   const auto path = exported("einsums");
   const auto runs = python_runs("einsums");
@@ -370,8 +370,8 @@ TEST(ProgramPlans, ReplicateProductsWithoutAPair) {
   expect_whole("views");
 }
 
-// Expects the plan to be found, and the program to compute Python's results
-// with it.
+// Expects the plan to be found. With the plan, the program must compute
+// Python's results.
 void expect_plan(const std::string& name, const std::string& plan) {
   const auto path = exported(name);
   const auto runs = python_runs(name);
@@ -387,7 +387,7 @@ void expect_plan(const std::string& name, const std::string& plan) {
 }
 
 // A weight that would be colwise in one module and rowwise in another is not
-// sharded. Modules with tied weights may be sharded in the same way.
+// sharded. Modules with tied weights may be sharded if their styles agree.
 TEST(ProgramPlans, ShardATiedWeightInOneWay) {
   expect_plan(
       "tied_pairs",

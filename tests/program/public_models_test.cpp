@@ -75,9 +75,9 @@ Truth exported_public(
   return truth;
 }
 
-// Returns the relative error of all values together. Single float32 values say
-// little: sums over features have another order, and Python's own float32
-// values are as far from those in float64.
+// Returns the relative error of all values together. Single float32 values are
+// not meaningful: sums over features are added in another order, and Python's
+// own float32 values differ as much from those in float64.
 double relative_error(const at::Tensor& ours, const at::Tensor& truth) {
   return ((full_tensor(ours) - truth).norm() / truth.norm()).item<double>();
 }
@@ -148,7 +148,8 @@ at::Tensor loss_of(const at::Tensor& output, const Truth& truth, bool lm) {
 }
 
 // Compares each parameter's change in ten steps with Python's, which is stored
-// in float32. The bias of keys has no gradient but rounding errors.
+// in float32. The gradient of the bias of keys consists of rounding errors
+// only.
 void expect_changes(Program& program, const Truth& truth, double tolerance) {
   const auto parameters = program.module().named_parameters();
   const auto file = open_weights(truth.path);
@@ -205,8 +206,9 @@ void expect_as_python(
       auto program = load_program(truth.path);
       parallelize_program(program, mesh, make_plan(plan));
       expect_outputs(program, truth, tolerance, collectives);
-      // transformers computes the norms of a Llama in float32 for any dtype, so
-      // a difference in the last bit of float64 may become one of float32.
+      // transformers computes the norms of a Llama in float32 for any dtype. A
+      // difference in the last bit of float64 may therefore become a difference
+      // of float32.
       if (dtype == "f64") {
         const bool lm = name == "smollm2";
         expect_training(program, truth, lm, lm ? 1e-6 : tolerance);

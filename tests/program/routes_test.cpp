@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests the order in which a value is redistributed to the layouts that its
-// uses need.
+// uses require.
 #include <dtensor/dtensor.h>
 #include <dtensor/program/operand_layouts_impl.h>
 #include <dtensor/redistribute/plan.h>
@@ -52,8 +52,8 @@ TEST(Routes, ReduceOnceForShardedAndReplicatedUses) {
   EXPECT_EQ(route(4, Partial(), {Shard(0)}), "S(0)");
 }
 
-// Costs of gradients count. Columns that are sliced from a gathered value have
-// a gathered gradient; columns that are exchanged have an exchanged gradient,
+// Costs of gradients count. If columns are sliced from a gathered value, their
+// gradient is gathered. If columns are exchanged, their gradient is exchanged,
 // which is cheaper on many ranks.
 TEST(Routes, CountTheCostOfGradients) {
   EXPECT_EQ(route(2, Shard(0), {Shard(1), Replicate()}, true), "R, S(1)");
@@ -61,8 +61,8 @@ TEST(Routes, CountTheCostOfGradients) {
 }
 
 // Returns the modelled microseconds to make all layouts in `wanted`, one after
-// the other, each from the nearest earlier one. With `by_route`, the first is
-// made by its route.
+// the other, each from the nearest earlier layout. With `by_route`, the first
+// layout is made by its route.
 
 double time_of(
     const SpecPtr& from,

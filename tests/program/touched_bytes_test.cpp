@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rank of a parallel program touches only the bytes of its shards, and the
-// rest of the pages in which these begin and end.
+// rest of the pages in which these shards begin and end.
 #include "exported.h"
 #include "tests/weights/touched_pages.h"
 
@@ -61,8 +61,8 @@ TEST(ProgramTouchedBytes, AreThoseOfTheLocalShards) {
   }
 }
 
-// Finding a plan touches no pages. The graph was read before, through another
-// mapping.
+// Finding a plan touches no pages. The graph has been read earlier, through
+// another mapping.
 TEST(ProgramTouchedBytes, AreNoneForFindingAPlan) {
   const auto path = exported("wide");
   const auto program = load_program(path);

@@ -111,8 +111,8 @@ TEST(ProgramRefused, IsReplicated) {
   expect_in_all_layouts("rare");
 }
 
-// The program itself splits the weight of cross-attention, so it is not
-// sharded. The layers around it are.
+// The program itself splits the weight of cross-attention, so this weight is
+// not sharded. The surrounding layers are sharded.
 TEST(ProgramPlans, ReplicateTheWeightOfCrossAttention) {
   const auto path = exported("decoder");
   const auto runs = python_runs("decoder");

@@ -128,8 +128,8 @@ TEST(UnevenShards, AnyDrawForAShardLeavesLaterDrawsAlike) {
       expect_alike(
           ranks,
           [draw = draw] {
-            // 5 rows are uneven on all these numbers of ranks; 4 and 6 leave
-            // empty ranks.
+            // 5 rows are uneven on all these numbers of ranks; 4 and 6 rows
+            // leave ranks empty.
             draw(shard_of_rows(5));
             return replicated_draws();
           },
@@ -339,7 +339,7 @@ TEST(UnevenShards, WithoutDropoutBatchesAreThoseOfOneRank) {
   }
 }
 
-// Even shards draw the sequence of the generator, as a program without ranks.
+// Even shards draw the sequence of the generator, like a program without ranks.
 TEST(UnevenShards, ShardsOfOneSizeDrawAsAProgramWithoutRanks) {
   torch::manual_seed(9);
   Tensors truth = {torch::dropout(torch::ones({2, 4}), 0.5, true)};

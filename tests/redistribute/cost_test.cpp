@@ -23,7 +23,8 @@ using dtensor::testing::all_layouts;
 using dtensor::testing::Cost;
 using dtensor::testing::Exhaustive;
 
-// Few bytes of these meshes cost little against a collective, or much.
+// Costs with which few bytes on these meshes cost little compared with a
+// collective, or much.
 constexpr LinkCost kSlowStart{2, 10};
 constexpr LinkCost kSlowBytes{0.001, 1};
 
@@ -85,9 +86,9 @@ int64_t least_time(const Spec& from, const Spec& to) {
 }
 
 // Checks the plans between layouts of `kinds`, every `stride`th pair, against
-// an exhaustive search through all of them, which passes through Partial only
-// if an end of the path has it. StridedShards are those that plans
-// pass through. The costs must be equal.
+// an exhaustive search through all these layouts. The search passes through
+// Partial only if an end of the path is Partial. StridedShards are those that
+// plans pass through. The costs must be equal.
 void expect_cheapest(
     const Sizes& sizes,
     const std::vector<int64_t>& shape,
@@ -144,7 +145,7 @@ TEST(Cost, PlansAreCheapestInUnits) {
   }
 }
 
-// Four ranks hold 2, 2, 2 and 0 rows, which two ranks can halve.
+// Four ranks hold 2, 2, 2 and 0 rows, and two ranks can halve the rows.
 TEST(Cost, PlansAreCheapestWithEmptyShards) {
   for (const LinkCost& link : {kSlowStart, kSlowBytes}) {
     expect_cheapest({6, 1}, {2, 4}, {link, link}, kinds({StridedShard(0, 4)}));
@@ -179,7 +180,7 @@ TEST(Cost, PlansAreCheapestOnThreeDims) {
       1);
 }
 
-// Searches are fast where the bound of the best path is its cost, except for
+// Searches are fast if the bound of the best path is its cost, except for
 // rounding.
 TEST(Cost, IsTheLeastTimeIfOneCollectiveSuffices) {
   constexpr int64_t kRounding = 2;
@@ -211,8 +212,8 @@ TEST(Cost, OfAMeshOfOneRankIsFinite) {
   EXPECT_EQ(detail::Links(mesh).fastest(mesh.shape()), LinkCost());
 }
 
-// Exchanges from a layout are tried again if it is reached at less cost, or if
-// other mesh dimensions split other blocks.
+// Exchanges from a layout are tried again if the layout is reached at less
+// cost, or if other mesh dimensions split other blocks.
 TEST(Cost, TriesExchangesOnce) {
   const SpecPtr spec = parse_spec("f32[8, 8] on (2, 2): S(0) S(0)").spec();
   const auto from = spec->placements();
@@ -241,7 +242,7 @@ TEST(Cost, TriesExchangesOnce) {
   EXPECT_FALSE(add("S(0) S(1)", kBoth, 9, true));
 }
 
-// Returns the number of triples of layouts of which the detour costs less.
+// Returns the number of triples of layouts whose detour costs less.
 int64_t count_shorter_detours(const DeviceMesh& mesh, const Sizes& sizes) {
   std::vector<SpecPtr> specs;
   for (const auto& layout : all_layouts(3, kinds({}))) {

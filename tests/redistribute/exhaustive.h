@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exhaustive search for the cheapest sequence of steps between layouts. It
-// looks only at the sets of elements that ranks hold, and tries every step
+// Exhaustive search for the cheapest sequence of steps between layouts. The
+// search uses only the sets of elements that ranks hold, and tries every step
 // between every two layouts.
 #pragma once
 
@@ -156,7 +156,8 @@ class Exhaustive {
     return true;
   }
 
-  // For each set of mesh dims, the ranks that differ from a rank only there.
+  // Makes, for each set of mesh dims, the ranks that differ from a rank only
+  // there.
   void make_groups() {
     const auto ndim = static_cast<size_t>(mesh_.ndim());
     for (size_t set = 0; set < size_t{1} << ndim; ++set) {
@@ -186,8 +187,8 @@ class Exhaustive {
     return all;
   }
 
-  // True if in layout `parts` the ranks of each group hold, without overlap,
-  // what each of them holds in `whole`.
+  // True if, in layout `parts`, the ranks of each group hold, without overlap,
+  // the elements that each of them holds in `whole`.
   bool splits(const Held& whole, const Held& parts, size_t set) const {
     for (size_t rank = 0; rank < whole.size(); ++rank) {
       size_t count = 0;
@@ -290,8 +291,8 @@ class Exhaustive {
     return true;
   }
 
-  // True if layout `b` holds nothing that the ranks over `set` do not hold
-  // together in layout `a`. Other mesh dimensions may become sharded.
+  // True if the ranks over `set` together hold in layout `a` all elements that
+  // they hold in layout `b`. Other mesh dimensions may become sharded.
   bool can_exchange(size_t a, size_t b, size_t set) const {
     for (size_t i = 0; i < links_.size(); ++i) {
       const Placement& p = layouts_[a]->placements()[i];

@@ -42,8 +42,9 @@ struct Summary {
   double collectives, bytes, us;
 };
 
-// Returns the numbers of the plan, and of those with the fewest collectives,
-// with the fewest bytes, and over one mesh dimension at a time.
+// Returns the numbers of four plans: the chosen plan, and the plans with the
+// fewest collectives, with the fewest bytes, and over one mesh dimension at a
+// time.
 std::vector<Summary> summaries(const SpecPtr& from, const SpecPtr& to) {
   const std::regex line(
       R"(: ([0-9]+) collectives?, ([^ ]+) bytes per rank, ([^ ,\n]+) us)");
@@ -57,7 +58,7 @@ std::vector<Summary> summaries(const SpecPtr& from, const SpecPtr& to) {
   return all;
 }
 
-// Each of the four plans is the best of them by its own measure.
+// Each of the four plans is the best by its own measure.
 TEST(ExplainPlan, NoAlternativeIsBetterThanAnotherByItsMeasure) {
   constexpr double kRounding = 1 + 1e-5;
   const std::vector<Placement> kinds{

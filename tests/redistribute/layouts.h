@@ -55,7 +55,7 @@ inline std::vector<Pair> all_pairs(const std::vector<Placements>& layouts) {
   return pairs;
 }
 
-/// Returns `count` pairs, the same every time.
+/// Returns `count` pairs, which are the same in every run.
 inline std::vector<Pair> some_pairs(
     const std::vector<Placements>& layouts,
     size_t count) {
@@ -68,9 +68,8 @@ inline std::vector<Pair> some_pairs(
   return pairs;
 }
 
-/// True if in one of the steps ranks may send more or less than the plan
-/// counts: in an all_to_all that does not only change the one mesh dimension
-/// that it is over.
+/// True if ranks may send more or fewer bytes in a step than the plan counts.
+/// Such a step is an all_to_all that changes more than a single mesh dimension.
 inline bool sends_unevenly(const std::vector<Step>& steps) {
   for (const Step& step : steps) {
     Placements after = step.before;

@@ -7,7 +7,7 @@
 //   dtensor_plan_list sample 2x4 some pairs of each size on this mesh: modelled
 //                                and measured time, with the default costs
 //
-// The ranks of the last two are threads, or processes of dtensor-run.
+// In the last two modes, ranks are threads, or processes of dtensor-run.
 #include <dtensor/comm/measure_costs.h>
 #include <dtensor/comm/run_world.h>
 #include <dtensor/layout/text.h>

@@ -80,7 +80,7 @@ TEST(Plan, OneMeshDimChangesByOneStep) {
 }
 
 TEST(Plan, OneMeshDimSometimesTakesTwoSteps) {
-  // max has no neutral element to pad with in every dtype.
+  // max has no neutral element for padding in every dtype.
   EXPECT_THAT(
       kinds("f32[6, 4] on (tp=2): S(0)", "P(max)"),
       ElementsAre(StepKind::kAllGather, StepKind::kPartition));
@@ -110,7 +110,7 @@ TEST(Plan, JoinsMeshDims) {
                "S(2) S(1) S(0)",
                1},
            Case{"f32[8, 8] on (2, 2): R S(0)", "S(0) S(0)", 1},
-           // 64 MB are worth more collectives.
+           // For 64 MB, more collectives that send fewer bytes are faster.
            Case{"f32[4096, 4096] on (2, 2): R S(0)", "S(0) S(0)", 1},
            Case{"f32[4096, 4096] on (2, 2): S(0) P(sum)", "R S(0)", 2},
        }) {
@@ -181,12 +181,13 @@ TEST(Plan, AStridedShardLeftOfItsEvenCutsWasAppliedLast) {
 }
 
 TEST(Plan, AnUnevenStridedShardIsUndoneIfItsGroupHoldsTheRest) {
-  // Rank 0 of "dp" has rows 0, 1, 3, 4 and 6, which "tp" shards as 0, 1, then
-  // 3, 4, then 6: parts of the blocks of R S(0).
+  // Rank 0 of "dp" has rows 0, 1, 3, 4 and 6. "tp" shards them as 0, 1, then 3,
+  // 4, then 6. These are parts of the blocks of R S(0).
   EXPECT_EQ(
       plan_text("f32[7] on (dp=2, tp=3): SS(0, sf=3) S(0)", "R S(0)"),
       "all_gather dim 0 on \"dp\": SS(0, sf=3) S(0) -> R S(0)");
-  // Here it has rows 0, 2, 4 and 6, and rank 1 of "tp" none of row 5.
+  // In this case it has rows 0, 2, 4 and 6, and rank 1 of "tp" has none of row
+  // 5.
   EXPECT_EQ(
       plan_text("f32[7] on (dp=2, tp=3): SS(0, sf=4) S(0)", "R S(0)"),
       "all_to_all dim 0 to 0 on \"dp\", \"tp\": SS(0, sf=4) S(0) -> R S(0)");
@@ -201,8 +202,8 @@ TEST(Plan, ReplicateAndPartialOnBothSidesAreLeftAlone) {
   }
 }
 
-// Checks plans between layouts of a tensor: each step starts where the one
-// before ended.
+// Checks plans between layouts of a tensor. Each step must start where the
+// previous step ended.
 void expect_steps_follow(const SpecPtr& spec) {
   const std::vector<Placement> choices{
       Replicate(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Asynchronous redistribution gives the result of the synchronous one, no
-// matter whether the program first uses the result, the source, or neither.
+// Asynchronous redistribution gives the result of the synchronous one. The
+// program may first use the result, the source, or neither.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/redistribute/plan.h>
 
@@ -102,7 +102,7 @@ TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
   });
 }
 
-// Rank 1 enters the collective after rank 0 has asked.
+// Rank 1 enters the collective after rank 0 has called is_pending().
 TEST(AsyncRedistribute, IsPendingUntilItIsWaitedFor) {
   std::atomic<bool> has_asked = false;
   run_ranks(2, [&](int64_t rank) {
@@ -123,9 +123,8 @@ TEST(AsyncRedistribute, IsPendingUntilItIsWaitedFor) {
   });
 }
 
-// Rank 1 starts after rank 0 has continued, which is possible only if rank 0
-// did not wait.
-TEST(AsyncRedistribute, IsNotWaitedForWhereASumIsCutInUnits) {
+// Rank 1 starts after rank 0 has continued, so rank 0 cannot have waited.
+TEST(AsyncRedistribute, IsNotAwaitedIfASumIsShardedByUnits) {
   std::atomic<bool> has_gone_on = false;
   run_ranks(2, [&](int64_t rank) {
     const auto mesh = mesh_of({2});
@@ -248,7 +247,7 @@ TEST(AsyncRedistribute, ASourceThatIsMovedInIsReadInPlace) {
   });
 }
 
-TEST(AsyncRedistribute, ASavedSourceStaysWhole) {
+TEST(AsyncRedistribute, ASavedSourceIsKept) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     auto leaf = placed(large() / 1000, mesh, {Shard(0)}, true);

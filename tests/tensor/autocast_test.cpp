@@ -29,7 +29,7 @@ class Autocast {
 };
 
 // A partial value is reduced before it is rounded.
-TEST(Autocast, OfAPartialLeafIsRightAndWaitsForNobody) {
+TEST(Autocast, OfAPartialLeafIsRightWithoutWaiting) {
   const auto a = torch::rand({4, 4});
   const auto w = torch::rand({4, 4});
   auto x_plain = (a * 2).detach().requires_grad_();
@@ -67,7 +67,7 @@ TEST(Autocast, OfAPartialLeafIsRightAndWaitsForNobody) {
 }
 
 // The backward pass runs with autocast enabled.
-TEST(Autocast, InBackwardIsRightAndWaitsForNobody) {
+TEST(Autocast, InBackwardIsRightWithoutWaiting) {
   const auto a = torch::rand({4, 4});
   for (int i = 0; i < 20; ++i) {
     run_ranks(

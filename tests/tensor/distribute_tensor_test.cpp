@@ -166,7 +166,7 @@ TEST(DistributeTensor, EveryDtype) {
 }
 
 // LibTorch has fewer operators for these dtypes.
-TEST(DistributeTensor, CutsUnsignedNumbersInPieces) {
+TEST(DistributeTensor, ShardsUnsignedNumbers) {
   for (const auto dtype : {at::kUInt16, at::kUInt32, at::kUInt64}) {
     const auto whole = at::arange(24, at::kLong).view({8, 3}).to(dtype);
     on_meshes({{2}, {3}}, [&](const DeviceMesh& mesh) {

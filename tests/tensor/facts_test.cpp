@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Assumptions of the design about LibTorch. Each test fails if a new LibTorch
-// changes one.
+// changes an assumption.
 #include "support.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,8 +19,8 @@ DTensor make(const at::Tensor& full, const Placement& p = Shard(0)) {
   return placed(full, mesh_of({2}), {p});
 }
 
-// Composite explicit kernels outrank a backend fallback and read storage, so
-// every such operator needs a kernel of dtensor.
+// Composite explicit kernels take precedence over a backend fallback and read
+// storage, so every such operator needs a kernel of dtensor.
 TEST(Facts, EveryOperatorBelowAutogradHasOurSlot) {
   auto& dispatcher = c10::Dispatcher::singleton();
   int slots = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTensors and meshes that another rank uses, or that outlive their ranks.
-// Computing or communicating with them throws at once. Tensors of ranks that
-// have ended can still be read.
+// DTensors and meshes that are used by another rank, or after their ranks have
+// ended. Computing or communicating with them throws at once. Tensors of ranks
+// that have ended can still be read.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/random/random.h>
@@ -182,7 +182,7 @@ TEST(ForeignDTensor, BesideOnesOwnIsRefused) {
       "ranks run, and return only plain tensors from it.");
 }
 
-TEST(ForeignDTensor, PartsMayBeReadWhenTheRanksHaveEnded) {
+TEST(ForeignDTensor, ShardsMayBeReadAfterTheRanksHaveEnded) {
   at::Tensor x;
   at::Tensor of_rank_0;
   std::string text;

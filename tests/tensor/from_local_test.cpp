@@ -69,8 +69,8 @@ TEST(FromLocal, UnevenAndEmptyShardsWithAShape) {
   }
 }
 
-// Operators give empty tensors their operands' strides, which may differ by
-// rank.
+// Operators give an empty tensor the strides of their operands, which may
+// differ between ranks.
 TEST(FromLocal, AnEmptyTensorHasTheSameStridesOnAllRanks) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
@@ -238,7 +238,7 @@ TEST(FromLocalRunCheck, GivesReplicasTheDataOfTheFirstRank) {
   });
 }
 
-// As in Python, each rank's local tensor receives the gradient.
+// Each rank's local tensor receives the gradient, as in Python.
 TEST(FromLocalRunCheck, GradientsReachTheLocalTensors) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});

@@ -148,8 +148,8 @@ TEST(LocalMap, IsTwiceDifferentiable) {
   });
 }
 
-// Only the caller can tell whether ranks compute terms of a gradient or the
-// same gradient.
+// Only the caller can distinguish whether ranks compute terms of a gradient or
+// the same gradient.
 TEST(LocalMap, RefusesAnAmbiguousGradient) {
   on_meshes({{2}}, [](const DeviceMesh& mesh) {
     const auto x = placed(counting({4, 3}), mesh, {Shard(0)});

@@ -14,7 +14,7 @@ at::Tensor meta(at::IntArrayRef sizes) {
   return at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble));
 }
 
-// Compares layouts with those of the same operator on a tensor with data.
+// Compares layouts with those of the same operator on tensors with data.
 template <class Fn>
 void expect_as_with_data(const char* what, const DeviceMesh& mesh, Fn fn) {
   const auto sizes = std::vector<int64_t>{8, 4};

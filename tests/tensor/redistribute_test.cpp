@@ -74,7 +74,7 @@ TEST(ToLocalBackward, TakesTheGradientToBeInGradPlacements) {
   });
 }
 
-TEST(ToLocalBackward, StridesAreThoseOfTheTensor) {
+TEST(ToLocalBackward, StridesMatchTheTensor) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4, 6}), mesh, {Shard(0)}, true);

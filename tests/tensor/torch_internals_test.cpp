@@ -102,8 +102,8 @@ TEST(TorchInternals, NodesAreCurrent) {
   EXPECT_TRUE(torch::autograd::get_current_node() == nullptr);
 }
 
-// A node computes a gradient if the graph task's info says that the receiving
-// node is needed, and the info can be modified.
+// A node computes a gradient only if the graph task's info marks the receiving
+// node as needed, and the info can be modified.
 TEST(TorchInternals, NodesInside) {
   struct Asks final : torch::autograd::Node {
     torch::autograd::variable_list apply(
@@ -218,7 +218,7 @@ TEST(TorchInternals, ViewsOfWrites) {
       std::string::npos);
 }
 
-// Modules call these operators, in which parallel styles act.
+// Modules call these operators, which apply parallel styles.
 TEST(TorchInternals, ModulesCall) {
   torch::nn::Linear linear(3, 2);
   const auto batches = at::ones({2, 2, 3});
@@ -257,7 +257,7 @@ TEST(TorchInternals, ReplicationKey) {
 }
 
 // The interceptor's key has no kernels of other libraries. It precedes the meta
-// backend, which would outrank DTensors.
+// backend, which would take precedence over DTensors.
 TEST(TorchInternals, AskedFirstKey) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
@@ -421,8 +421,8 @@ TEST(TorchInternals, CastsAreKept) {
   run_ranks(1, [] { EXPECT_FALSE(at::autocast::is_autocast_cache_enabled()); });
 }
 
-// A NotImplemented node is behind such gradients, and its text is the error
-// that is thrown.
+// Such gradients have a NotImplemented node, and its text is the error that is
+// thrown.
 TEST(TorchInternals, MissingFormulas) {
   struct Looks final : torch::autograd::Node {
     torch::autograd::variable_list apply(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // from_local without a shape assumes that all shards have the size of this
-// rank's. If they do not, ranks must not continue with different global shapes:
-// the next collective throws on all of them.
+// rank's. If this is wrong, ranks must not continue with different global
+// shapes, so the next collective throws on all ranks.
 #include "support.h"
 
 #include <functional>
@@ -290,7 +290,7 @@ TEST(UnevenFromLocal, WithAShapeIsRight) {
   });
 }
 
-TEST(UnevenFromLocal, OfEqualPartsIsRightEveryTime) {
+TEST(UnevenFromLocal, OfEqualShardsIsRightEveryTime) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     for (int i = 0; i < 200; ++i) {

@@ -86,8 +86,8 @@ TEST(Wrap, SaysOfItsMemoryWhatAPlainTensorSays) {
 }
 
 // Objects may be freed by another thread than the allocating thread, by several
-// threads at once, and by a thread that ends. There are more objects than a
-// thread keeps.
+// threads at once, and by a thread that ends. The test frees more objects than
+// a thread keeps.
 TEST(Wrap, MayBeDroppedByAnyThread) {
   constexpr size_t kMany = 500;
   for (int round = 0; round < 3; ++round) {

@@ -23,7 +23,7 @@ TEST(Expect, SeededNumbersAreTheSameOnEveryRank) {
   });
 }
 
-TEST(Expect, CloseComparesTheWholeTensor) {
+TEST(Expect, CloseComparesTheFullTensor) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
     const auto full = seeded_randn({5, 2}, at::kDouble, 1);

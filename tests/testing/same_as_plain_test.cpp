@@ -137,8 +137,8 @@ TEST(SameAsPlain, NamesTheLayoutThatAnOperatorRefuses) {
       "Pass placements for each operand, or for none.");
 }
 
-// All combinations are tried once if there are few; otherwise the requested
-// number is.
+// If there are few combinations, all are tried once. Otherwise the requested
+// number of combinations is tried.
 TEST(SameAsPlain, TriesAsManyLayoutsAsWanted) {
   std::atomic<int> calls{0};
   const auto count = [&](const Tensors& x) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests examples/train: its parts, and its program on threads and processes.
+// Tests examples/train: its functions, and its program on threads and
+// processes.
 #include <examples/train/curve.h>
 #include <examples/train/run.h>
 #include <tests/weights/files.h>

@@ -22,8 +22,8 @@ constexpr int64_t kWidth = 12;
 constexpr int64_t kHidden = 20;
 constexpr int64_t kHeadSize = 4;
 
-// Registers `child` under a dotted name, in parent modules that hold nothing
-// else.
+// Registers `child` under a dotted name, in parent modules without other
+// members.
 void put(nn::Module& root, const std::string& path, const ModulePtr& child) {
   auto* parent = &root;
   std::vector<std::string> names;
@@ -160,7 +160,7 @@ TEST_F(WeightFamilies, BertInGguf) {
       "small_bert.gguf", bert, bert_plan(), "small_bert.pt", gguf_names);
 }
 
-// llama.cpp stores Conv1D matrices like those of a Linear, and no output
+// llama.cpp stores Conv1D matrices like those of a Linear, and stores no output
 // weight.
 TEST_F(WeightFamilies, Gpt2InGguf) {
   expect_read(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files for tests: those of write_files.py, and some made here.
+// Files for tests: files of write_files.py, and files that the tests make.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,8 +31,8 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Path of the files written by write_files.py; empty, with the reason, if it
-/// failed.
+/// Path of the files written by write_files.py. If the script failed, the path
+/// is empty, and the reason is given.
 struct WrittenFiles {
   std::string folder;
   std::string why_not;

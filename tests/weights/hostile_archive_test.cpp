@@ -184,7 +184,8 @@ TEST(HostileArchive, StridesOfZeroAreLimited) {
       std::string::npos);
 }
 
-// Nor can many weights that each stay below the limit of one.
+// Many weights together cannot claim a petabyte either, even if each stays
+// below the limit of a single weight.
 TEST(HostileArchive, StridesOfZeroAreLimitedInTotal) {
   const auto table_with = [](int64_t count) {
     std::string weights;
@@ -239,7 +240,7 @@ TEST(HostileArchive, DimensionsAreLimited) {
       refusal_of(archive_of(
           {.sizes = six_and_ones(64), .strides = six_and_ones(64, "1")})),
       "");
-  // All earlier sizes were visited for each of these.
+  // Without a limit, each of these dimensions would visit all earlier sizes.
   for (const size_t count : {size_t{65}, size_t{200000}}) {
     EXPECT_EQ(
         refusal_of(archive_of({.sizes = six_and_ones(count)})),
@@ -279,7 +280,7 @@ TEST(HostileArchive, OtherVersionsOfTheFormat) {
                                "\"other/\", expected one. "));
 }
 
-// LibTorch's reader calls its errors internal and asks for a report.
+// LibTorch's reader reports errors as internal and asks for a bug report.
 TEST(HostileArchive, ErrorsSpeakOfTheFile) {
   auto entries = program_entries(table_of({}), six_floats());
   entries[0].name = "m/other";

@@ -68,7 +68,7 @@ std::string many_tensors(size_t count) {
   return safetensors_of(header + "}", std::string(4 * count, '\0'));
 }
 
-// All earlier sizes were visited for each size of 1.
+// Without a limit, each size of 1 would visit all earlier sizes.
 TEST(HostileSafetensors, DimensionsAreLimited) {
   const auto error = [](size_t dims) {
     std::string shape = "4";
@@ -115,7 +115,7 @@ TEST(HostileSafetensors, ErrorsAreShort) {
   }
 }
 
-// The error lists the first of many names.
+// The error lists only the first of many names.
 TEST(HostileSafetensors, ListsOfNamesAreShort) {
   const Folder folder;
   const auto path = folder.write("many", many_tensors(20000));

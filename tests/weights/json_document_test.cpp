@@ -43,7 +43,7 @@ std::string repeated(const std::string& text, size_t count) {
   return all;
 }
 
-// A value takes many times the memory of its text.
+// A value takes many times as much memory as its text.
 TEST(JsonDocument, HasALimitedNumberOfBytesAndValues) {
   EXPECT_EQ(
       refusal("[" + repeated("0,", detail::kMostJsonValues - 1) + "0]"),
@@ -182,7 +182,7 @@ TEST(JsonDocument, NamesTheLocationOfAWrongValue) {
       w + ": expected an array, got an object");
 }
 
-// Long keys and texts in errors are shortened, whatever their bytes.
+// Long keys and texts in errors are shortened, for any bytes.
 TEST(JsonDocument, ShortensQuotedTexts) {
   const auto key = repeated("\xc3\xa9", 50000);
   const auto text = refusal(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that loads its shards of a model touches only their bytes, and the
-// rest of the pages in which they begin and end.
+// A rank that loads its shards of a model touches only the bytes of these
+// shards, and the rest of the pages in which the shards begin and end.
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/testing/fake_world.h>
 #include <dtensor/weights/load_weights.h>

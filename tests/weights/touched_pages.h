@@ -9,8 +9,8 @@
 
 namespace dtensor::test_weights {
 
-/// Watches the existing mappings of the file at `path` while it lives. Only one
-/// instance at a time.
+/// Watches the existing mappings of the file at `path` while an instance lives.
+/// Only one instance may live at a time.
 class TouchedPages {
  public:
   explicit TouchedPages(const std::string& path);

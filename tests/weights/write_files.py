@@ -30,7 +30,8 @@ BY_BLOCK = [gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K]
 QUANTISED = [
     gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
     gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.BF16]
-# Modules of the Python package transformers; those of layers for two layers.
+# Modules of the Python package transformers. Each of the two layers has the
+# modules of layers.
 MODULES = {
     "llama": {
         "": ["model.embed_tokens", "model.norm", "lm_head"],

@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t kKept = 64;
 
-// Excludes local sizes, which may differ where the global shape agrees.
+// Hashes an assumption without the local sizes, which may differ although the
+// global shape agrees.
 uint64_t
 fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
   size_t hash = static_cast<size_t>(dtype);
@@ -32,9 +33,9 @@ fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
 thread_local c10::weak_intrusive_ptr<c10::BackendMeta> noted_tensor(
     (c10::intrusive_ptr<c10::BackendMeta>()));
 
-// Returns true if two ranks made one tensor from shards of different sizes
-// (which from_local cannot detect), and not two tensors at two places in the
-// program.
+// Returns true if two ranks made the same tensor from shards of different
+// sizes, which from_local cannot detect. Returns false for two tensors at two
+// places in the program.
 bool are_of_one_tensor(const AssumedShape* a, const AssumedShape* b) {
   if (a == nullptr || b == nullptr || a->placements != b->placements ||
       a->dtype != b->dtype || a->sizes.size() != b->sizes.size()) {
@@ -103,8 +104,8 @@ std::string describe_all(
   return group_ranks_by_text(texts, ranks, "make");
 }
 
-// Returns advice. A program may never have called from_local itself, if its
-// modules did.
+// Returns advice. A program may never have called from_local itself; its
+// modules may have.
 std::string advice(const Call& call, size_t index) {
   const auto* shape = at(call, index);
   return shape == nullptr || shape->module.empty()
@@ -161,7 +162,8 @@ void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
   tensors_.push_back(std::move(tensor));
 }
 
-// Drops all tensors if there are more than kKept: the others cannot be checked.
+// Drops all tensors if there are more than kKept, because tensors beyond kKept
+// cannot be checked.
 void AssumedShapes::drop_expired() {
   AssumedShapes left;
   for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {
@@ -169,7 +171,7 @@ void AssumedShapes::drop_expired() {
       left.note(std::move(first_[i]), std::move(tensors_[i]));
     }
   }
-  left.is_told_ = !left.empty();
+  left.is_reported_ = !left.empty();
   *this = std::move(left);
 }
 
@@ -178,7 +180,7 @@ void AssumedShapes::clear() {
   count_ = 0;
   first_.clear();
   tensors_.clear();
-  is_told_ = false;
+  is_reported_ = false;
 }
 
 std::optional<std::string> contradiction(

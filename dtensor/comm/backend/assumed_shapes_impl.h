@@ -2,10 +2,10 @@
 // AssumedShapes: the global shapes that a rank assumed since its group's last
 // collective.
 //
-// DTensor::from_local without a shape assumes that every rank's shard has the
-// size of its own. That is local and costs no collective, so ranks with shards
-// of different sizes do not notice. The next collective of the group compares
-// the assumptions of all ranks.
+// DTensor::from_local without a shape assumes that all ranks' shards have the
+// size of this rank's shard. The assumption is local and costs no collective,
+// so ranks with shards of different sizes do not notice. The next collective of
+// the group compares the assumptions of all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ namespace dtensor::detail {
 
 struct Call;
 
-/// Assumption about one tensor, as messages report it. It holds no mesh: that
+/// Assumption about one tensor, as messages report it. It holds no mesh: a mesh
 /// would keep the group alive, and the group keeps this object.
 struct AssumedShape {
   Sizes sizes;
@@ -33,7 +33,7 @@ struct AssumedShape {
   friend bool operator==(const AssumedShape&, const AssumedShape&) = default;
 };
 
-/// Attributes entries that this thread adds to AssumedShapes to `tensor`.
+/// Attributes the entries that this thread adds to AssumedShapes to `tensor`.
 class AssumedTensor {
  public:
   explicit AssumedTensor(const at::Tensor& tensor);
@@ -55,12 +55,12 @@ class AssumedShapes {
   void clear();
   /// Records that all ranks have thrown an error about these assumptions.
   void mark_reported() {
-    is_told_ = true;
+    is_reported_ = true;
   }
   /// After mark_reported(), drops tensors that no longer exist: ranks that
   /// caught the error and released the tensors can go on.
   void drop_reported_expired() {
-    if (is_told_) {
+    if (is_reported_) {
       drop_expired();
     }
   }
@@ -95,12 +95,12 @@ class AssumedShapes {
   uint64_t count_ = 0;
   std::vector<AssumedShape> first_;
   std::vector<WeakTensor> tensors_; // of first_
-  bool is_told_ = false;
+  bool is_reported_ = false;
 };
 
 /// Returns why the members' assumptions contradict each other. Returns nullopt
-/// if they do not, or if the calls do not `fit` and that explains the error
-/// better. The text is equal on every rank.
+/// if there is no contradiction, or if the calls do not `fit` and this mismatch
+/// explains the error better. The text is equal on every rank.
 std::optional<std::string> contradiction(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,

@@ -64,8 +64,8 @@ bool inputs_fit(const Call& a, const Call& b) {
   }
 }
 
-// Returns true if the calls of two members fit, but for data that only one pair
-// of members exchanges.
+// Returns true if the calls of two members fit, apart from data that only one
+// pair of members exchanges.
 bool fits(const Call& a, const Call& b) {
   return common_fields(a) == common_fields(b) && a.device == b.device &&
       a.purpose == b.purpose && inputs_fit(a, b);
@@ -185,7 +185,7 @@ std::string describe_call(const Call& call, const std::vector<int64_t>& ranks) {
       "{} of {}{}", call.name(), given, describe_rest(call, ranks));
 }
 
-// Returns why the calls are not one collective; nullopt if they are.
+// Returns the reason why the calls are not one collective; nullopt if they are.
 std::optional<std::string> disagreement(
     const Calls& calls,
     const std::vector<int64_t>& ranks,
@@ -214,7 +214,7 @@ std::optional<std::string> disagreement(
 
 } // namespace
 
-Call call_of_parts(const Collective& collective) {
+Call call_with_tensors(const Collective& collective) {
   if (collective.received.empty()) {
     return Call(collective);
   }

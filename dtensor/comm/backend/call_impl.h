@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Call: a collective as the other members see it. Ranks exchange their calls
 // and compare them. Ranks that are threads also read each other's tensors
-// through them.
+// through these calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,9 +16,9 @@ namespace dtensor::detail {
 
 class AssumedShapes;
 
-/// A collective and its cause. With threads it lives from arrival to departure,
-/// or in an AsyncMeeting, where tensors are contiguous and carry no gradient.
-/// In all other cases it lives until the ranks have compared it.
+/// A collective and its cause. With threads, a Call lives from arrival to
+/// departure, or in an AsyncMeeting, where tensors are contiguous and carry no
+/// gradient. In all other cases a Call lives until the ranks have compared it.
 struct Call : Collective {
   Call() = default;
   explicit Call(Collective collective) : Collective(std::move(collective)) {}
@@ -35,8 +35,9 @@ struct Call : Collective {
 using Calls = std::vector<const Call*>;
 
 /// Returns the collective with one tensor per member in place of the buffer of
-/// an all_to_all with counts, so that members may compare their sizes.
-Call call_of_parts(const Collective& collective);
+/// an all_to_all with counts, so that members may compare the sizes of these
+/// tensors.
+Call call_with_tensors(const Collective& collective);
 
 /// Returns dtype and shape, "f32[4, 2]".
 std::string describe_tensor(const at::Tensor& tensor);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// checked(): before each collective the ranks gather a hash of the call, of the
-// operator, layouts and module that cause it, and of assumed shapes. If the
-// hashes differ, the ranks exchange their calls in full.
+// checked(): before each collective, the ranks gather a hash. It covers the
+// call, the operator, layouts and module that cause the call, and assumed
+// shapes. If the hashes differ, the ranks exchange their calls in full.
 #include <dtensor/comm/group_backend.h>
 
 #include <dtensor/comm/backend/packed_call_impl.h>
@@ -26,7 +26,7 @@ using namespace detail;
 
 namespace {
 
-// Operators that run on this thread, outermost first.
+// Operators that are running on this thread, outermost first.
 thread_local std::vector<std::string> operators;
 
 std::unique_ptr<at::ObserverContext> note_begin(const at::RecordFunction& fn) {
@@ -89,15 +89,16 @@ class CheckedBackend final : public BackendLayer {
   }
 
  private:
-  // The call, which shares the input, ends before the collective begins: a
-  // backend reads an input in place only if the collective owns it alone.
+  // The call, which shares the input, ends before the collective begins,
+  // because a backend reads an input in place only if the collective owns it
+  // alone.
   void compare_calls(const Collective& collective) {
-    Call call = call_of_parts(collective);
+    Call call = call_with_tensors(collective);
     call.purpose = purpose();
     assumed_.drop_reported_expired();
     call.assumed = assumed_.empty() ? nullptr : &assumed_;
     if (!have_one_fingerprint(call) || has_more_to_compare(call)) {
-      compare_or_tell(call);
+      compare_or_report(call);
     }
     assumed_.clear();
   }
@@ -123,7 +124,7 @@ class CheckedBackend final : public BackendLayer {
 
   // Compares the calls. All ranks throw the same error, so its cause is
   // reported.
-  void compare_or_tell(const Call& call) {
+  void compare_or_report(const Call& call) {
     try {
       compare(call);
     } catch (const c10::ValueError&) {

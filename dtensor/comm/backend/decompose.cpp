@@ -142,7 +142,7 @@ InFlight Decomposition::run() {
   }
 }
 
-// The input of an asynchronous all_reduce may then be overwritten.
+// The collective may overwrite the input of an asynchronous all_reduce.
 InFlight Decomposition::as_it_is() {
   if (c_.kind == CollectiveKind::kAllReduce && may_change()) {
     c_.inputs[0] = input().clone();

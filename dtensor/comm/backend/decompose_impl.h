@@ -3,10 +3,10 @@
 //
 // A primitive is an all_reduce, broadcast, send or recv of any shape, or an
 // all_gather, reduce_scatter or all_to_all of a one-dimensional buffer with the
-// members' shards in rank order. Of the first two, `sizes` are the numbers of
-// elements of the shards; an all_to_all has `sizes` and `received`. Primitives
-// may be in flight: the same code serves synchronous and asynchronous
-// collectives.
+// members' shards in rank order. For an all_gather and a reduce_scatter,
+// `sizes` are the numbers of elements of the shards. An all_to_all has `sizes`
+// and `received`. Primitives may be in flight: the same code serves synchronous
+// and asynchronous collectives.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -20,7 +20,7 @@ namespace dtensor::detail {
 using BeginPrimitive = c10::function_ref<InFlight(Collective&&)>;
 
 /// Runs `collective` as one primitive of `group`, which `begin` begins. Sizes
-/// that the caller did not pass are exchanged first, synchronously.
+/// that the caller did not pass are exchanged before, synchronously.
 InFlight decompose(
     Collective&& collective,
     const GroupBackend& group,

@@ -30,7 +30,7 @@ class FakeBackend final : public GroupBackend {
     return InFlight(tensor_of(collective)).into(collective.out);
   }
 
-  // Recorded as in real groups, for a realistic cost.
+  // Assumptions are recorded as in real groups, for a realistic cost.
   void assume(const Spec& spec) override {
     assumed_.add(spec);
   }

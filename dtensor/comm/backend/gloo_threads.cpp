@@ -26,7 +26,7 @@ Failure& failure() {
   return *only;
 }
 
-// Compares names, as no header that LibTorch installs declares the type.
+// Compares names, because no header that LibTorch installs declares the type.
 bool is_of_gloo(const std::type_info* type) {
   return type != nullptr &&
       std::strcmp(type->name(), "N4gloo13EnforceNotMetE") == 0;

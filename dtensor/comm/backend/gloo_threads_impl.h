@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Errors in Gloo's own threads. If a message has another size than the
 // receiver's buffer (ranks call different collectives, for example), Gloo
-// throws in a thread without a handler. That would end the process.
+// throws in a thread without a handler. Such an exception would end the
+// process.
 #pragma once
 
 #include <string>
 
 namespace dtensor::detail {
 
-/// Installs a terminate handler. After that, a Gloo thread that throws
+/// Installs a terminate handler. From then on, a Gloo thread that throws
 /// gloo::EnforceNotMet stops permanently instead of ending the process.
 /// Exceptions of other threads and types end the process as before.
 void stop_failing_gloo_threads();
 
-/// Returns the message thrown by such a thread; empty if there is none. The
-/// object that the thread served must then not be destroyed: its destructor
-/// would wait for the thread.
+/// Returns the message of a Gloo thread that stopped in this way; empty if
+/// there is none. The object that the thread served must then not be destroyed,
+/// because its destructor would wait for the thread.
 std::string gloo_thread_failure();
 
 } // namespace dtensor::detail

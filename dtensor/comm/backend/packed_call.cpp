@@ -191,7 +191,7 @@ int64_t device_of(const Call& call) {
 }
 
 // Packs the properties that the members' tensors must have in common. A scatter
-// has none: only its root has tensors.
+// has no such properties, because only its root has tensors.
 void pack_common_properties(Packer& to, const Call& call) {
   if (call.kind == CollectiveKind::kScatter || call.inputs.empty()) {
     return;

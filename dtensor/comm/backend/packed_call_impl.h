@@ -18,14 +18,14 @@ struct RemoteCall {
 
 std::string pack(const Call& call);
 /// Returns the call that global rank `rank` of a group of `members` ranks
-/// packed.
-/// Throws RuntimeError if the bytes are not a call, or the call of a larger
-/// group. `call.assumed` is null if nothing was assumed. Else the caller must
-/// point it at `assumed`, in the place where it stores the RemoteCall.
+/// packed. Throws RuntimeError if the bytes are not a call, or the call of a
+/// larger group. `call.assumed` is null if the rank assumed no shapes.
+/// Otherwise the caller must set `call.assumed` to the address of `assumed` in
+/// the RemoteCall, once the RemoteCall is stored at its final address.
 RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members);
 
-/// Returns a hash of the call, for comparison between ranks. It does not cover
-/// the sizes sent to each member: see has_more_to_compare().
+/// Returns a hash of the call, for comparison between ranks. The hash does not
+/// cover the sizes sent to each member: see has_more_to_compare().
 int64_t fingerprint(const Call& call);
 bool has_more_to_compare(const Call& call);
 

@@ -107,7 +107,7 @@ class PerDeviceBackend final : public GroupBackend {
       }
     }
     RendezvousInfo place = place_;
-    // A second backend of the group must not share the first one's keys.
+    // Every further backend of the group needs keys of its own.
     if (what.device != c10::kCPU) {
       place.store = c10::make_intrusive<c10d::PrefixStore>(
           name_of(what.device), place.store);
@@ -137,8 +137,8 @@ class PerDeviceBackend final : public GroupBackend {
         name_of(device.type()));
   }
 
-  // Exchanges sizes over the home backend: the tensor's own backend would have
-  // to fetch them from its device.
+  // Exchanges sizes over the home backend. The tensor's own backend would have
+  // to copy them from its device.
   void exchange_at_home(Collective& c) {
     const auto begin = [this](Collective&& primitive) {
       return home_backend().submit(std::move(primitive));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend per device type: a group then uses one backend for CPU tensors and
+// A backend per device type. A group then uses one backend for CPU tensors and
 // another for CUDA tensors.
 #pragma once
 
@@ -18,10 +18,10 @@ struct DeviceBackend {
 
 /// Makes a backend that dispatches on the tensor's device. Calls without a
 /// tensor (barriers, strings, exchanged sizes) use the CPU's backend, or the
-/// first backend if the CPU has none. The CPU's backend is made at once. Others
-/// are made by all members at the first tensor of their device. A name listed
-/// for several devices is made once. Throws ValueError for a tensor on a device
-/// without a backend.
+/// first backend if the CPU has none. The CPU's backend is made at once. All
+/// members make another backend when they pass the first tensor of its device.
+/// A backend listed for several devices is made once. Throws ValueError for a
+/// tensor on a device without a backend.
 GroupBackendPtr per_device_backend(
     GroupMembers members,
     const RendezvousInfo& place,

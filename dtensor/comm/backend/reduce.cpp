@@ -16,8 +16,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Size from which tensor operators are faster than our bf16 loops: they use
-// newer bf16 instructions, but take more steps to start.
+// Size from which tensor operators are faster than the bf16 loops here. Tensor
+// operators use newer bf16 instructions, but take more steps to start.
 constexpr int64_t kLongBF16Bytes = 1 << 15;
 
 bool is_arithmetic(ReduceOp op) {
@@ -68,8 +68,8 @@ void reduce_into(
     return;
   }
   at::Tensor sum = out;
-  // A sum of two half values is computed in float32 and rounded once by
-  // LibTorch itself; an average could overflow before the division.
+  // LibTorch itself computes a sum of two half values in float32 and rounds
+  // once; an average could overflow before the division.
   const bool wide = at::isReducedFloatingType(out.scalar_type()) &&
       is_arithmetic(op) && (inputs.size() > 2 || op == ReduceOp::kAvg);
   if (wide) {
@@ -90,7 +90,7 @@ void reduce_into(
   }
 }
 
-bool wants_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes) {
+bool prefers_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes) {
   const bool long_bf16 = dtype == at::kBFloat16 && bytes > kLongBF16Bytes;
   return has_loop(dtype, op) && !long_bf16;
 }
@@ -102,7 +102,7 @@ void reduce_memory(
     void* out,
     int64_t count) {
   const auto item = static_cast<int64_t>(c10::elementSize(dtype));
-  if (wants_loop(dtype, op, count * item)) {
+  if (prefers_loop(dtype, op, count * item)) {
     reduce_loop(dtype, op, inputs, out, count);
     return;
   }

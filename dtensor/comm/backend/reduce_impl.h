@@ -17,7 +17,7 @@ void reduce_into(
 
 /// Returns true if reduce_loop is faster than reduce_into for inputs of
 /// `bytes`.
-bool wants_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes);
+bool prefers_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes);
 
 /// Reduces `count` elements in memory, of at least two inputs, with reduce_loop
 /// where that is faster and with reduce_into otherwise.

@@ -24,7 +24,7 @@ struct Sum {
   }
 };
 
-// Result is NaN if either operand is NaN.
+// The result is NaN if either operand is NaN.
 struct Min {
   template <typename T>
   static T of(T a, T b) {

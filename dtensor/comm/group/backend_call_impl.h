@@ -19,8 +19,8 @@ struct PlainTensors {
   at::NoGradGuard no_grad;
 };
 
-/// Returns "dtensor::all_reduce" or "dtensor::all_reduce_async": the name under
-/// which LibTorch's profilers show the collective.
+/// Returns "dtensor::all_reduce" or "dtensor::all_reduce_async": the name of
+/// the collective in LibTorch's profilers.
 std::string_view profiler_name(const Collective& collective);
 
 /// Makes the collective's inputs plain: contiguous, and not lazily conjugated
@@ -28,7 +28,8 @@ std::string_view profiler_name(const Collective& collective);
 void make_dense(Collective& collective);
 
 /// Shows the call to LibTorch's profilers. If the backend needs plain tensors,
-/// also excludes autograd and makes the inputs plain.
+/// also excludes autograd and makes the inputs plain (contiguous, not lazily
+/// conjugated or negated).
 class BackendCall {
  public:
   BackendCall(const GroupBackend& backend, Collective& collective)

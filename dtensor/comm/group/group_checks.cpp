@@ -126,7 +126,7 @@ void check_total_size(
 
 } // namespace
 
-void check_part(
+void check_shard_size(
     std::string_view where,
     const Group& group,
     const at::Tensor& input,

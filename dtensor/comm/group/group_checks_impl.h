@@ -31,9 +31,10 @@ void check_reducible(std::string_view where, at::ScalarType dtype, ReduceOp op);
 int64_t wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim);
 
 /// Throws ValueError unless `sizes` is empty or has one size per rank.
-/// check_part() requires this rank's size to be that of `input` along `dim`;
-/// check_total() requires the sizes to add up to it.
-void check_part(
+/// check_shard_size() requires this rank's size to be that of `input` along
+/// `dim`. check_total() requires the sum of the sizes to be the size of `input`
+/// along `dim`.
+void check_shard_size(
     std::string_view where,
     const Group& group,
     const at::Tensor& input,
@@ -46,7 +47,8 @@ void check_total(
     int64_t dim,
     SizesRef sizes);
 /// Throws ValueError unless `shapes` is empty or has the shape of the tensor
-/// received from each rank; this rank's own must be that of inputs[rank].
+/// received from each rank. The shape at this rank's position must be that of
+/// inputs[rank].
 void check_shapes(
     std::string_view where,
     const Group& group,
@@ -60,9 +62,9 @@ void check_gathered_size(
     std::string_view label,
     int64_t total);
 
-/// Throws RuntimeError unless each member sent a valid tensor size, and their
-/// sum is one. Sizes of other ranks are checked before they are used in an
-/// allocation.
+/// Throws RuntimeError unless each member sent a valid tensor size, and the sum
+/// of the sizes is valid, too. Sizes of other ranks are checked before they are
+/// used in an allocation.
 void check_remote_sizes(const GroupMembers& members, SizesRef sizes);
 /// Throws RuntimeError unless `member` sent a valid tensor shape.
 void check_remote_shape(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bytes of a collective, as its observers are told.
+// The bytes of a collective, for its observers.
 #include <dtensor/comm/group/group_checks_impl.h>
 
 #include <c10/util/accumulate.h>

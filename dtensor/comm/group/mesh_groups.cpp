@@ -53,7 +53,7 @@ std::vector<int64_t> ranks_over(
 }
 
 // Returns the number of ranks of a row-major mesh that differ only in
-// dimensions from number `first` on.
+// dimensions `first` and later.
 int64_t ranks_within(c10::ArrayRef<int64_t> shape, size_t first) {
   return numel(shape.slice(first));
 }
@@ -137,8 +137,8 @@ class Groups final : public MeshGroups {
 
  private:
   // Returns the cost of dimension `dim` of a mesh of `new_shape` over the ranks
-  // of this mesh, of `shape`: that of the slowest of the dimensions that it
-  // shares ranks with. Empty if none of them was given a cost.
+  // of this mesh, of `shape`: the cost of the slowest dimension that it shares
+  // ranks with. Empty if none of these dimensions has an explicit cost.
   std::optional<LinkCost> given_cost(
       c10::ArrayRef<int64_t> shape,
       c10::ArrayRef<int64_t> new_shape,
@@ -212,8 +212,8 @@ void check_options(const DeviceMesh& mesh, const MeshOptions& options) {
   }
 }
 
-// Returns the cost along `dim`: that of the slowest of the groups along `dim`,
-// so that all ranks of the mesh get the same.
+// Returns the cost along `dim`: the cost of the slowest group along `dim`, so
+// that all ranks of the mesh get the same cost.
 LinkCost
 cost_along(const DeviceMesh& mesh, size_t dim, const GroupOptions& options) {
   LinkCost slowest{0, std::numeric_limits<double>::infinity()};

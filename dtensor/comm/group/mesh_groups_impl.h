@@ -27,14 +27,15 @@ std::shared_ptr<MeshGroups> groups_of(const std::vector<GroupPtr>& given);
 /// default cost on a pure mesh.
 LinkCost link_cost(const DeviceMesh& mesh, int64_t dim);
 
-/// True if joint_group() can join these two mesh dimensions, equal on all
-/// ranks: the world made their groups, with equal options. Always true on a
-/// pure mesh.
+/// True if joint_group() can join these two mesh dimensions: the world made
+/// their groups, with equal options. The result is equal on all ranks. Always
+/// true on a pure mesh.
 bool can_join(const DeviceMesh& mesh, int64_t a, int64_t b);
 
 /// Returns this rank's group over one or several mesh dimensions, which must be
-/// in mesh order. A group over several is made on first use, by its members
-/// alone, and cached; other ranks need not call it.
+/// in mesh order. A group over several dimensions is made on first use, by its
+/// members alone, and cached. Ranks outside the group need not call this
+/// function.
 Group& joint_group(const DeviceMesh& mesh, c10::ArrayRef<int64_t> dims);
 
 } // namespace dtensor::detail

@@ -11,7 +11,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Names `owner`; `beside` is the other rank in the sentence.
+// Names `owner`, in a sentence that also names the rank `beside`.
 std::string rank_text(const World& owner, const World& beside) {
   const bool others =
       &beside != &process_world() && beside.shared() != owner.shared();
@@ -26,7 +26,7 @@ std::string this_thread_text(const World& me) {
                                  : c10::str("this is rank ", me.rank());
 }
 
-// Explains why this thread may not use an object of `owner`.
+// Returns the reason why this thread may not use an object of `owner`.
 std::string why_not(const World& owner, const World& me) {
   if (&owner == &process_world()) {
     return "was made outside of ranks, but " + this_thread_text(me);
@@ -51,8 +51,8 @@ const World* owner_of(const DeviceMesh& mesh) {
   return static_cast<const World*>(world_of(mesh));
 }
 
-// Returns true inside a backward node of the mesh's rank: objects of that rank
-// may be used there.
+// Returns true inside a backward node of the mesh's rank, where objects of this
+// rank may be used.
 bool is_owned_by_current_node(const DeviceMesh& mesh) {
   return !is_rank() && world_of(mesh) == &current_world();
 }

@@ -32,8 +32,8 @@ void check_owner(
     c10::function_ref<std::string()> what,
     const World* owner);
 
-/// Returns true if this thread is the rank that made the mesh. It is the fast
-/// path of the checks below.
+/// Returns true if this thread is the rank that made the mesh. This comparison
+/// is the fast path of the checks below.
 inline bool is_of_this_thread(const DeviceMesh& mesh) {
   return C10_LIKELY(
       static_cast<const MeshState*>(mesh.identity())->world ==
@@ -45,7 +45,8 @@ inline bool is_of_this_thread(const DeviceMesh& mesh) {
 void check_owned_by_this_rank(std::string_view where, const DeviceMesh& mesh);
 /// Returns true if check_owned_by_this_rank() would not throw.
 bool is_owned_by_this_rank(const DeviceMesh& mesh);
-/// Full check for a tensor of `spec`. `reads`: its rank may have ended.
+/// Checks a tensor of `spec`, without the fast path. `reads`: the rank of the
+/// spec's mesh may have ended.
 DTENSOR_INTERNAL_API void
 check_spec(std::string_view where, const Spec& spec, bool reads);
 /// Throws RuntimeError unless this thread is the rank of the spec's mesh.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Recorded: a named range for observers of LibTorch's operators
-// (at::RecordFunction: LibTorch's profilers, and debug/trace.h). Without
-// observers it costs one check of the thread's callbacks.
+// (at::RecordFunction), such as LibTorch's profilers and debug/trace.h. Without
+// observers, a Recorded costs one check of the thread's callbacks.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -15,8 +15,8 @@ namespace dtensor::detail {
 
 class Recorded {
  public:
-  /// `name` is a literal, "dtensor::all_reduce", or a function that returns
-  /// one, called only if there are observers.
+  /// `name` is a literal, such as "dtensor::all_reduce", or a function that
+  /// returns a literal. The function is called only if there are observers.
   explicit Recorded(std::string_view name) : Recorded([&] { return name; }) {}
   template <typename Name>
   requires std::is_invocable_v<Name>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shards of all members of a group in one contiguous buffer, in rank order: the
-// form in which backends send and receive them.
+// Shards of all members of a group in one contiguous buffer, in rank order.
+// Backends send and receive shards in this form.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,8 @@ namespace dtensor::detail {
 /// Returns `sizes` with the size along `dim` replaced.
 Sizes resized(SizesRef sizes, int64_t dim, int64_t size);
 
-/// Returns one shape per entry of `sizes`: `like` with that size along `dim`.
+/// Returns one shape per entry of `sizes`: `like` with this entry as its size
+/// along `dim`.
 std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);
 
 /// Returns the sizes of the chunks that torch.chunk makes.
@@ -25,7 +26,7 @@ Sizes chunk_sizes(int64_t size, int64_t parts);
 bool all_equal(SizesRef sizes);
 
 /// Returns true if only the caller can read or write this tensor. Memory that
-/// LibTorch did not allocate (from_blob) counts as shared: its owner is
+/// LibTorch did not allocate (from_blob) counts as shared, because its owner is
 /// unknown.
 bool is_sole_owner(const at::Tensor& tensor);
 

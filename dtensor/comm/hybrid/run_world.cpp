@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// run_world(): selects threads, processes, or threads of several processes, and
-// runs the last of these.
+// run_world(): selects threads, processes, or threads of several processes.
+// Also runs ranks that are threads of several processes.
 #include <dtensor/comm/run_world.h>
 
 #include <dtensor/comm/backend/message_of_impl.h>
@@ -26,15 +26,15 @@ namespace {
 constexpr const char* kRunWorld = "run_world";
 
 // A rank in a world of several processes with several threads each. Groups
-// inside its process meet as threads do. In all other groups the rank acts like
-// a process, with a membership of its own.
+// inside one process meet as threads do. In all other groups, the rank acts
+// like a process, with a membership of its own.
 class HybridRank final : public World {
  public:
   HybridRank(std::shared_ptr<ThreadHub> hub, int64_t rank)
       : World(rank, hub->size(), "run_world"),
         hub_(std::move(hub)) {}
 
-  /// Waits for all ranks. Call it first, in the rank's own thread.
+  /// Waits for all ranks. Call this function first, in the rank's own thread.
   void join(const LaunchEnv& env, const ProcessGroupOptions& options) {
     membership_.emplace(env, options);
   }
@@ -133,10 +133,10 @@ void run_rank(
   }
 }
 
-// Runs `fn` on `here` threads of this process. Together with the threads of the
-// launcher's other processes they are the ranks of one world: thread i of
-// process p is rank p * here + i. Throws as run_ranks does, and also if a rank
-// of another process has failed.
+// Runs `fn` on `here` threads of this process. The threads of all of the
+// launcher's processes are the ranks of one world: thread i of process p is
+// rank p * here + i. Throws as run_ranks does, and also if a rank of another
+// process has failed.
 void run_hybrid(
     int64_t here,
     const std::function<void()>& fn,

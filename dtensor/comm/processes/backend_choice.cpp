@@ -200,8 +200,8 @@ GroupBackendPtr make_chosen(
     const RendezvousInfo& place) {
   const auto& first = chosen.front();
   const auto device = first.device.value_or(c10::kCPU);
-  // The backend needs no per-device wrapper: no tensor of another device type
-  // can occur.
+  // The backend needs no per-device wrapper, because no tensor of another
+  // device type can occur.
   const bool is_alone = chosen.size() == 1 &&
       (!first.device || (device == c10::kCPU && !torch_has_cuda()));
   if (is_alone) {

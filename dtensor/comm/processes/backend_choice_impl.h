@@ -23,7 +23,7 @@ struct ChosenBackend {
 using ChosenBackends = std::vector<ChosenBackend>;
 
 /// Parses "name" or "cpu:name,cuda:other". Uses DTENSOR_BACKEND if `text` is
-/// empty, and "auto" if that is empty too. Returns at least one backend. Throws
+/// empty, and "auto" if both are empty. Returns at least one backend. Throws
 /// ValueError for an unknown device or backend, for a device named twice, and
 /// for a backend that does not support its device.
 ChosenBackends choose_backends(const std::string& text);

@@ -103,7 +103,7 @@ class FollowedCollective {
 void FollowedCollective::explain() const {
   const std::string text = text_of_caught();
   Peers& peers = *member_.context.peers;
-  peers.tell(text, /*is_cause=*/false);
+  peers.publish_failure(text, /*is_cause=*/false);
   const std::string became = peers.describe_failures(member_.members.ranks);
   const std::string record = member_.context.record->write(text + " " + became);
   const auto [where, what] = split_message(text, name_);
@@ -156,7 +156,7 @@ void rethrow_setup_error(
     const FailureContext& following,
     const std::vector<int64_t>& ranks) {
   const std::string text = text_of_caught();
-  following.peers->tell(text, /*is_cause=*/false);
+  following.peers->publish_failure(text, /*is_cause=*/false);
   const std::string became = following.peers->describe_failures(ranks);
   const auto [where, what] = split_message(text, "new_group");
   DTENSOR_THROW("[{}] {} Meanwhile {}.", where, what, became);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layer around a backend that records collectives and reports in errors which
-// rank caused the failure.
+// A backend layer that records collectives. Its errors report which rank caused
+// a failure.
 #pragma once
 
 #include <dtensor/comm/group_backend.h>
@@ -30,7 +30,8 @@ GroupBackendPtr with_failure_reports(
     FailureContext following);
 
 /// Rethrows the error that kept members from creating their backend, with the
-/// state of the other members. Call it while that error is being handled.
+/// state of the other members. Call this function while the error is being
+/// handled.
 [[noreturn]] void rethrow_setup_error(
     const FailureContext& following,
     const std::vector<int64_t>& ranks);

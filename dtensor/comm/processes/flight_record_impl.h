@@ -27,8 +27,8 @@ class FlightRecord {
 
   /// Writes "<folder>/<job>.rank<r>.txt" and ".json" and returns the path of
   /// the former; returns "" if writing fails. The folder is
-  /// DTENSOR_FLIGHT_RECORD, or dtensor-flight-<user> in the temporary directory
-  /// if unset. Writes nothing if DTENSOR_FLIGHT_RECORD is "off".
+  /// DTENSOR_FLIGHT_RECORD; if this variable is unset, dtensor-flight-<user> in
+  /// the temporary directory. Writes nothing if DTENSOR_FLIGHT_RECORD is "off".
   std::string write(const std::string& why) const noexcept;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Check that no two ranks use one GPU. NCCL requires a GPU per rank and reports
-// violations poorly.
+// Check that no two ranks use the same GPU. NCCL requires a GPU per rank, but
+// its errors for a shared GPU are unclear.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -10,9 +10,9 @@
 namespace dtensor::detail {
 
 /// Claims `gpu` for this member in the store of the group. Throws ValueError if
-/// another member has claimed it. `name` identifies the physical GPU: equal in
-/// two processes exactly if they see the same GPU, whatever its device index
-/// there.
+/// another member has claimed it. `name` identifies the physical GPU: two
+/// processes have the same name exactly if they use the same GPU, regardless of
+/// its device index.
 void claim_gpu(
     const GroupMembers& members,
     const RendezvousInfo& place,

@@ -17,9 +17,9 @@ namespace {
 constexpr size_t kGreetingBytes = 4096;
 constexpr char kNote = 'n';
 constexpr char kRefusal = 'r';
-// The bytes after PING (13, a carriage return), which the store returns. They
-// end the lines and headers of text protocols, whose services would otherwise
-// wait for more. The last byte is not text.
+// The bytes after PING (13, a carriage return), which the store returns. These
+// bytes end the lines and headers of text protocols, whose services would
+// otherwise wait for more. The last byte is not text.
 constexpr std::string_view kPingNumber = "\n\r\n\xD7";
 
 // Makes text from another process safe to quote in an error.

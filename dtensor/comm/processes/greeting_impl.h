@@ -57,17 +57,18 @@ std::string note_refusal(std::string_view why);
 /// garbage.
 int parse_note(std::string_view bytes);
 
-/// The first bytes of LibTorch's clients of a TCPStore: the query VALIDATE with
-/// a magic number, and the query PING with a number, which the store returns.
+/// The first bytes that LibTorch's clients of a TCPStore send: the query
+/// VALIDATE with a magic number, and the query PING with a number, which the
+/// store returns.
 using StoreRequest = std::array<char, 10>;
 StoreRequest store_request();
 /// Returns true if `bytes` are the answer of a store, or its beginning.
 bool begins_store_answer(std::string_view bytes);
-/// Returns the beginning of what another service answered, for messages.
+/// Returns the beginning of another service's answer, for messages.
 std::string foreign_answer_text(std::string_view bytes);
 
-/// Returns why `bytes` are not the content of a c10d::FileStore's file; "" if
-/// they are.
+/// Returns the reason why `bytes` are not the content of a c10d::FileStore's
+/// file; "" if they are.
 std::string invalid_store_file_reason(std::string_view bytes);
 
 } // namespace dtensor::detail

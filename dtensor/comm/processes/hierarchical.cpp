@@ -85,8 +85,8 @@ at::Tensor broadcasted(
       {.kind = CollectiveKind::kBroadcast, .root = root, .inputs = input});
 }
 
-// Returns the terms of a reduction. The sum of an average of halves may
-// overflow, so it is computed in f32.
+// Returns the terms of a reduction. The sum for an average of halves may
+// overflow, so the terms are in f32.
 at::Tensor terms_of(const at::Tensor& input, ReduceOp op) {
   return op == ReduceOp::kAvg && input.scalar_type() == at::kHalf
       ? input.to(at::kFloat)

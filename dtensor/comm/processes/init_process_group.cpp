@@ -27,8 +27,8 @@ struct Session {
   int64_t forks = 0; // fork_count() at the start
 };
 
-// Returns the process's session. It is never destroyed, because other static
-// objects may still hold tensors of the world when the program exits.
+// Returns the process's session. The session is never destroyed, because other
+// static objects may still hold tensors of the world when the program exits.
 Session& session() {
   static auto* const only = new Session;
   return *only;
@@ -40,8 +40,8 @@ bool is_parents(const Session& mine) {
   return mine.world != nullptr && mine.forks != detail::fork_count();
 }
 
-// Drops the session inherited from the parent without destroying it: its
-// connections and threads belong to the parent.
+// Drops the session inherited from the parent without destroying it, because
+// its connections and threads belong to the parent.
 void forget(Session& mine) {
   static std::vector<std::shared_ptr<detail::ProcessWorld>>* const kept =
       new std::vector<std::shared_ptr<detail::ProcessWorld>>;

@@ -28,8 +28,8 @@ struct Launcher {
   /// Variable with the number of ranks on this host, or with the number of
   /// hosts.
   const char* local_size;
-  /// Variable that is set in each process started by this launcher, and not in
-  /// the shell around it.
+  /// Variable that is set in each process started by this launcher, but not in
+  /// the shell that calls the launcher.
   const char* mark;
   const char* job;
 };
@@ -57,7 +57,7 @@ constexpr Launcher kLaunchers[] = {
      "SLURM_JOB_ID"},
 };
 
-// Makes a job name usable in one line of text and in a socket name.
+// Makes a job name that is valid in one line of text and in a socket name.
 std::string one_line(std::string job) {
   constexpr size_t kMost = 128;
   if (job.size() > kMost) {

@@ -20,13 +20,14 @@ struct LaunchEnv {
   int64_t size = 1;
   /// Number of ranks on this host; 0 if unknown.
   int64_t local_size = 0;
-  /// The launcher's variable for it, for errors: "LOCAL_WORLD_SIZE is not set".
+  /// The launcher's variable for `local_size`, for errors: "LOCAL_WORLD_SIZE is
+  /// not set".
   std::string local_size_text;
   /// Address of the store (MASTER_ADDR and MASTER_PORT); empty and 0 if unset.
   std::string master_addr;
   int master_port = 0;
-  /// True if the launcher hosts the store at that address; otherwise rank 0
-  /// hosts it.
+  /// True if the launcher hosts the store at this address; false if rank 0
+  /// does.
   bool launcher_has_store = false;
   /// Identifier of this job, on one line; may be empty.
   std::string job;

@@ -35,8 +35,8 @@ struct LocalAddress {
   }
 };
 
-// Shortens a name to the longest socket name. The hash keeps names distinct
-// that differ only beyond that length.
+// Shortens a name to the longest socket name. The hash distinguishes names that
+// differ only beyond that length.
 std::string fitted_name(const std::string& name, size_t longest) {
   constexpr size_t kHashes = size_t{2} * (1 + 20);
   if (name.size() <= longest) {
@@ -82,7 +82,7 @@ void send_text(const Descriptor& to, const std::string& text) {
   static_cast<void>(!::send(to.get(), text.data(), text.size(), MSG_NOSIGNAL));
 }
 
-// Rank 0's side: the server that hands out the port.
+// The server of rank 0, which hands out the port.
 class PortServer {
  public:
   PortServer(const std::string& name, int port, int64_t size)
@@ -152,7 +152,8 @@ class PortServer {
     if (connection.get() < 0 || who.uid != geteuid()) {
       return;
     }
-    // Drop the oldest visitor: silent connections must not block the ranks.
+    // Drop the oldest visitor, because silent connections must not block the
+    // ranks.
     if (visitors_.size() == kMostVisitors) {
       visitors_.pop_front();
     }
@@ -183,8 +184,8 @@ class PortServer {
     return got == 0 || visitor.bytes == visitor.request.size();
   }
 
-  // Answers a complete request. A process may ask again, for example after a
-  // lost connection.
+  // Answers a complete request. A process may send its request again, for
+  // example after a lost connection.
   void answer(const Visitor& visitor) {
     const auto rank = parse_note_request(visitor.request, size_);
     if (!rank) {
@@ -216,7 +217,7 @@ struct Obstacle {
 };
 
 // Connects to a process of this user that listens at `address`. Returns nullopt
-// and sets `obstacle` if there is none.
+// and sets `obstacle` if there is no such process.
 std::optional<Descriptor> connect_to(
     const LocalAddress& address,
     Obstacle& obstacle) {

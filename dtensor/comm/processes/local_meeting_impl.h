@@ -13,8 +13,9 @@ namespace dtensor::detail {
 
 /// Serves `port` at `name` to ranks 1 to `size` - 1, which must be processes of
 /// this user. A name that is too long for a socket is hashed. Returns when all
-/// ranks have asked. Leaves nothing behind when this process ends. Throws
-/// RuntimeError at the deadline, or if another process has the name.
+/// ranks have received the port. The system frees the name when this process
+/// ends. Throws RuntimeError at the deadline, or if another process uses the
+/// name.
 void hand_out_port(
     const std::string& name,
     int port,
@@ -22,7 +23,7 @@ void hand_out_port(
     Deadline deadline);
 
 /// Requests rank 0's port at `name`, as rank `rank`. Throws RuntimeError at the
-/// deadline, or if rank 0 refuses or answers garbage.
+/// deadline, or if rank 0 refuses or sends an invalid answer.
 int fetch_port(const std::string& name, int64_t rank, Deadline deadline);
 
 } // namespace dtensor::detail

@@ -17,7 +17,7 @@ namespace dtensor::detail {
 namespace {
 
 // Returns true if TORCH_DISTRIBUTED_DEBUG is DETAIL, as in PyTorch.
-bool asks_for_checks() {
+bool requests_checks() {
   const char* value = std::getenv("TORCH_DISTRIBUTED_DEBUG");
   return value != nullptr && std::string_view(value) == "DETAIL";
 }
@@ -33,7 +33,7 @@ std::string mpi_among(const ChosenBackends& chosen) {
   return "";
 }
 
-// Copies rank 0's generator state to all ranks; it includes the seed of
+// Copies rank 0's generator state to all ranks. This state includes the seed of
 // DTensors' random numbers. (Ranks that are threads start with copies of one
 // generator.)
 void share_random_state(c10d::Store& store, int64_t rank) {
@@ -59,7 +59,7 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
     : chosen_(choose_backends(options.backend)),
       memory_(options.keep_freed_memory),
       timeout_(with_checked_timeout(options).timeout),
-      checks_(options.checks || asks_for_checks()),
+      checks_(options.checks || requests_checks()),
       mpi_(env.size > 1 ? mpi_among(chosen_) : "") {
   DTENSOR_CHECK_VALUE(
       mpi_.empty() || env.ranks_per_process <= 1,
@@ -104,7 +104,7 @@ void Membership::disconnect() {
 
 void Membership::abandon(const std::string& why, bool is_cause) {
   IgnoreWriteSignals::for_good(); // peers may close connections later
-  following_.peers->tell(why, is_cause);
+  following_.peers->publish_failure(why, is_cause);
   end_mpi(/*has_failed=*/true);
   const std::lock_guard lock(mutex_);
   for (const auto& [key, backend] : backends_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Membership: a rank's connection to the other ranks of a job of processes. It
-// holds the peers, the backends, and the reporting of failures.
+// Membership: a rank's connection to the other ranks of a job of processes. A
+// Membership holds the peers and the backends, and reports failures.
 #pragma once
 
 #include <dtensor/comm/processes/backend_choice_impl.h>
@@ -27,7 +27,7 @@ class Membership {
     return following_.peers->local_rank();
   }
   /// Returns the backend of `members`, cached by members and name. `name`
-  /// selects the backend; "" is the choice of init_process_group().
+  /// selects the backend; "" selects the backend of init_process_group().
   GroupBackendPtr backend(
       const GroupMembers& members,
       const std::string& name = "");
@@ -39,7 +39,7 @@ class Membership {
       const std::string& backend) const;
 
   /// Announces that this rank leaves the world. The rank that hosts the store
-  /// blocks until all ranks have announced it.
+  /// blocks until all ranks have announced that they leave.
   void leave();
   /// Closes the connections to other ranks.
   void disconnect();
@@ -47,8 +47,9 @@ class Membership {
   /// ranks. `is_cause` is false if the failure is a consequence of another
   /// rank's failure.
   void abandon(const std::string& why, bool is_cause);
-  /// Delays the exit of a failed rank for a moment if the others depend on this
-  /// process, so that they can still exchange their reasons.
+  /// Delays the exit of a failed rank for a moment if the other ranks depend on
+  /// this process, so that they can still exchange the reasons of their
+  /// failures.
   void linger();
 
  private:

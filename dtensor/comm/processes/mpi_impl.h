@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MPI as a backend, loaded from a module next to this library:
-// libdtensor_openmpi.so or libdtensor_mpich.so, built if the implementation was
-// found.
+// libdtensor_openmpi.so or libdtensor_mpich.so. Each module is built if its MPI
+// implementation was found.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -16,8 +16,8 @@ namespace dtensor::detail {
 bool uses_mpi(std::string_view name);
 
 /// Loads the module for backend `name`: the implementation of the launcher for
-/// "mpi", otherwise the named implementation. Throws RuntimeError if it does
-/// not exist.
+/// "mpi", otherwise the named implementation. Throws RuntimeError if the module
+/// does not exist.
 void load_mpi(std::string_view name);
 /// Initializes MPI, unless the program has done so. All ranks call it after the
 /// rendezvous. Throws RuntimeError if MPI gives this process a different rank

@@ -16,7 +16,8 @@ namespace {
 using c10d::ProcessGroupNCCL;
 
 // Waits for its outstanding work on destruction, unless an error ends this
-// rank: the other ranks may never complete their side of the work.
+// rank. After an error, the other ranks may never complete their side of the
+// work.
 class Nccl final : public ProcessGroupNCCL {
  public:
   using ProcessGroupNCCL::ProcessGroupNCCL;
@@ -36,8 +37,8 @@ class Nccl final : public ProcessGroupNCCL {
   Nccl& operator=(const Nccl&) = delete;
 };
 
-// Returns an identifier of the physical GPU: equal in all processes that see
-// it, whatever its device index there.
+// Returns an identifier of the physical GPU, which is equal in all processes
+// that use this GPU, regardless of its device index there.
 std::string name_of_gpu(c10::DeviceIndex index) {
   const auto& id = at::cuda::getDeviceProperties(index)->uuid.bytes;
   constexpr const char* kDigits = "0123456789abcdef";

@@ -9,9 +9,9 @@ namespace dtensor::detail {
 
 bool has_nccl();
 
-/// Creates a NCCL backend on the GPU that is current now, with its own streams.
-/// Results are ready on the caller's current stream; the host does not wait.
-/// Throws ValueError if there is no GPU, or if another member uses it.
+/// Creates an NCCL backend on the current GPU, with its own streams. Results
+/// are ready on the caller's current stream; the host does not wait. Throws
+/// ValueError if there is no GPU, or if another member uses the same GPU.
 GroupBackendPtr make_nccl(GroupMembers members, const RendezvousInfo& place);
 
 } // namespace dtensor::detail

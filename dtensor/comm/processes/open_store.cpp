@@ -38,8 +38,8 @@ StorePtr serve(const std::string& host, int port) {
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-// Throws if the listener answers as no store does. A listener that is silent or
-// closes the connection may be a store that begins or ends.
+// Throws if the listener's answer is not that of a store. A listener that is
+// silent or closes the connection may be a store that begins or ends.
 void check_is_store(const std::string& host, int port, Deadline deadline) {
   const auto socket = await_listener(host, port, deadline);
   const auto request = store_request();
@@ -62,7 +62,7 @@ void check_is_store(const std::string& host, int port, Deadline deadline) {
       foreign_answer_text(bytes));
 }
 
-// Connects to a store. It waits for the listener by itself, because LibTorch's
+// Connects to a store. Waits for the listener by itself, because LibTorch's
 // client would retry once more after its timeout and print the reason.
 StorePtr reach(const std::string& host, int port, Deadline deadline) {
   constexpr std::chrono::milliseconds kToAnswer(1000);
@@ -174,8 +174,8 @@ by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
   return by_variables(env, deadline);
 }
 
-// Opens the store with a deadline: a peer that accepts connections but never
-// answers would block LibTorch's client forever.
+// Opens the store with a deadline, because a peer that accepts connections but
+// never answers would block LibTorch's client forever.
 StorePtr found(
     const LaunchEnv& env,
     const ProcessGroupOptions& options,

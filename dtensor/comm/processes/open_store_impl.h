@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store at which the ranks of a job of processes rendezvous: hosted by rank
-// 0, by the launcher, or in a file.
+// The store for the rendezvous of the ranks of a job of processes: hosted by
+// rank 0, by the launcher, or in a file.
 #pragma once
 
 #include <dtensor/comm/init_process_group.h>
@@ -14,13 +14,14 @@ namespace dtensor::detail {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-/// Grace period after the deadline, so that the error of the called function is
-/// reported before the error of the outer wait.
+/// Grace period after the deadline. It lets the called function report its own
+/// error before the outer wait ends with an error.
 inline constexpr auto kGrace = std::chrono::milliseconds(1500);
 
-/// Opens the store that the options and environment variables name. Its keys
-/// are prefixed with this attempt and session. Throws ValueError if neither
-/// names a store, RuntimeError if it cannot be opened by the deadline.
+/// Opens the store that the options and environment variables name. The keys of
+/// the store are prefixed with this attempt and session. Throws ValueError if
+/// neither names a store, RuntimeError if the store cannot be opened by the
+/// deadline.
 StorePtr open_store(
     const LaunchEnv& env,
     const ProcessGroupOptions& options,

@@ -16,8 +16,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Time that a rank looks for the cause of a failure. A dying process closes its
-// connections a moment before it is gone.
+// Time that a rank spends on finding the cause of a failure. A dying process
+// closes its connections a moment before it ends.
 constexpr auto kMoment = std::chrono::milliseconds(1500);
 constexpr auto kRetry = std::chrono::milliseconds(20);
 
@@ -37,9 +37,9 @@ std::string left_key(int64_t rank) {
   return c10::str("left/", rank);
 }
 
-// Runs calls of the store with a deadline. They throw if the store is gone, and
-// never return if its process is stopped. `fn` must own what it uses, because
-// it may outlive this call.
+// Runs calls of the store with a deadline. Such calls throw if the store has
+// ended, and never return if its process is stopped. `fn` must own all data
+// that it uses, because it may outlive this call.
 void try_briefly(std::chrono::milliseconds longest, std::function<void()> fn) {
   within_deadline<bool>(
       std::chrono::steady_clock::now() + longest, [fn = std::move(fn)] {
@@ -91,11 +91,11 @@ int64_t Peers::local_rank() const {
   });
 }
 
-void Peers::tell(const std::string& text, bool is_cause) noexcept {
-  if (has_told_ || rendezvous_.store == nullptr) {
+void Peers::publish_failure(const std::string& text, bool is_cause) noexcept {
+  if (has_published_ || rendezvous_.store == nullptr) {
     return;
   }
-  has_told_ = true;
+  has_published_ = true;
   try {
     std::vector<uint8_t> note(text.begin(), text.end());
     note.insert(note.begin(), is_cause ? kCause : kConsequence);
@@ -104,7 +104,7 @@ void Peers::tell(const std::string& text, bool is_cause) noexcept {
           store->set(key, note);
         });
   } catch (const std::exception&) {
-    // The store is gone together with rank 0. The other ranks detect that
+    // The store ended together with rank 0. The other ranks detect this
     // themselves.
   }
 }
@@ -208,8 +208,8 @@ std::string Peers::describe_failures(
 void Peers::await_failure_reports() const {
   std::vector<int64_t> world_group(rendezvous_.peers.size());
   std::iota(world_group.begin(), world_group.end(), 0);
-  // Peers report before they look for the cause, which takes them some
-  // milliseconds.
+  // Peers report a failure before they look for the cause, which takes them
+  // some milliseconds.
   constexpr auto kLook = std::chrono::milliseconds(500);
   const auto deadline = std::chrono::steady_clock::now() + 3 * kMoment;
   const auto lives = [&](int64_t rank) {
@@ -253,7 +253,7 @@ std::vector<int64_t> Peers::staying() const {
   return result;
 }
 
-// Polls the count of ranks that have left; checks each rank only occasionally.
+// Polls the count of ranks that have left. Checks each rank only occasionally.
 void Peers::await_leaving(std::chrono::milliseconds timeout) const {
   constexpr auto kPause = std::chrono::milliseconds(2);
   constexpr auto kLook = std::chrono::milliseconds(100);

@@ -41,23 +41,23 @@ class Peers : public std::enable_shared_from_this<Peers> {
   int64_t local_rank() const;
 
   /// Publishes this rank's failure to the others. `is_cause` is false if the
-  /// failure is a consequence, such as a collective that failed on a peer's
-  /// account. Only the first call has an effect.
-  void tell(const std::string& text, bool is_cause) noexcept;
+  /// failure is a consequence of another failure, such as a collective that
+  /// failed because of a peer. Only the first call has an effect.
+  void publish_failure(const std::string& text, bool is_cause) noexcept;
 
   /// Announces that this rank leaves. In the process that hosts the store,
   /// returns once every other rank has left, failed or ended, or after
   /// `timeout`.
   void leave(std::chrono::milliseconds timeout) noexcept;
 
-  /// Describes which of `ranks` have left or ended and which failures they
-  /// published, as far as known within a moment; otherwise, which of them are
-  /// silent.
+  /// Describes which of `ranks` have left or ended, and the failures that they
+  /// published, as far as known within a moment. If there are none, describes
+  /// which ranks do not respond.
   std::string describe_failures(
       const std::vector<int64_t>& ranks) const noexcept;
 
   /// Returns when all other ranks have published their failures, or after a
-  /// moment. For the rank that hosts the store and is about to exit.
+  /// moment. Called by the rank that hosts the store before it exits.
   void linger() const noexcept;
 
  private:
@@ -71,18 +71,19 @@ class Peers : public std::enable_shared_from_this<Peers> {
   void await_leaving(std::chrono::milliseconds timeout) const;
   std::string find_failure_causes(const std::vector<int64_t>& ranks) const;
   void await_failure_reports() const;
-  /// Returns the failure that the rank published as a cause, or that it has
-  /// left or its process has ended; "" otherwise.
+  /// Returns the failure that the rank published as a cause. Without such a
+  /// failure, returns that the rank has left or its process has ended; "" if
+  /// neither is the case.
   std::string describe_failures(int64_t rank) const;
   std::string causes(const std::vector<int64_t>& ranks) const;
   std::vector<int64_t> silent(const std::vector<int64_t>& ranks) const;
-  /// Returns false if this rank can detect that the process of `rank` has
+  /// Returns false if this rank detects that the process of `rank` has
   /// ended.
   bool runs(int64_t rank) const;
 
   int64_t rank_;
   Rendezvous rendezvous_;
-  bool has_told_ = false;
+  bool has_published_ = false;
 };
 
 } // namespace dtensor::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Identification of a rank's process on this host, and a check that it still
-// runs.
+// Identification of a rank's process on this host, and a check that the process
+// still runs.
 #pragma once
 
 #include <cstdint>

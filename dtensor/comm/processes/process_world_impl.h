@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ProcessWorld: a world of processes, from the view of one rank.
+// ProcessWorld: a world of processes, as seen from one rank.
 #pragma once
 
 #include <dtensor/comm/processes/membership_impl.h>

@@ -12,12 +12,12 @@ namespace dtensor::detail {
 class RecordFolder {
  public:
   /// Opens "dtensor-flight-<user>" in the temporary directory, created with
-  /// mode 0700. Creates a fresh folder beside it if that entry belongs to
-  /// another user, is writable by others, or is not a folder. Throws
+  /// mode 0700. Creates a new folder in the temporary directory if this entry
+  /// belongs to another user, is writable by others, or is not a folder. Throws
   /// RuntimeError.
   static RecordFolder of_user();
-  /// Opens the folder that the user named. Creates it and its parents if
-  /// necessary. Throws RuntimeError.
+  /// Opens the folder at `path`, which the user chose. Creates it and its
+  /// parents if necessary. Throws RuntimeError.
   static RecordFolder named(const std::string& path);
 
   /// Replaces the file `name` in the folder, with mode 0600, and returns its

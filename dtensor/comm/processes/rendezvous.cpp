@@ -163,8 +163,8 @@ std::vector<Peer> greet(
   return peers;
 }
 
-// Runs greet() with a deadline: a store in a stopped process would block this
-// process forever.
+// Runs greet() with a deadline, because a store in a stopped process would
+// block this process forever.
 std::vector<Peer> greet_in_time(
     const StorePtr& store,
     const LaunchEnv& env,

@@ -26,7 +26,7 @@ struct Rendezvous {
   StorePtr store = nullptr;
   std::vector<Peer> peers = {};
   /// True if the store ends with this process. `store_port` is the port at
-  /// which other hosts reach it, or 0 if unknown.
+  /// which other hosts reach the store, or 0 if unknown.
   bool keeps_store = false;
   int store_port = 0;
 };

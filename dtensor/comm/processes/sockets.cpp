@@ -22,7 +22,7 @@ constexpr auto kFirstPause = std::chrono::milliseconds(5);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Returns the addresses of a host, or none and an error code.
+// Returns the addresses of a host, or no addresses and an error code.
 std::pair<Addresses, int> look_up(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -12,12 +12,12 @@ namespace dtensor::detail {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Returns a socket that listens at that address of this host only. Port 0
+/// Returns a socket that listens at `host`, an address of this host. Port 0
 /// selects any free port. Throws RuntimeError.
 Descriptor listen_at(const std::string& host, int port);
 
-/// Returns a connection once a process listens at the address; it does not
-/// block. Throws RuntimeError at the deadline.
+/// Returns a non-blocking connection once a process listens at the address.
+/// Throws RuntimeError at the deadline.
 Descriptor await_listener(const std::string& host, int port, Deadline deadline);
 
 /// Returns the time until the deadline for poll(), at least 0.

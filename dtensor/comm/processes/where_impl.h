@@ -2,7 +2,7 @@
 #pragma once
 
 // Prefixes of errors that several files throw: the function or backend that the
-// user named.
+// caller named.
 
 namespace dtensor::detail {
 

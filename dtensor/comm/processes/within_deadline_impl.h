@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // within_deadline(): runs a function that may block forever, such as a call of
-// a store in a stopped process.
+// a store whose process is stopped.
 #pragma once
 
 #include <dtensor/comm/processes/sockets_impl.h>
@@ -17,8 +17,8 @@
 namespace dtensor::detail {
 
 /// Runs `fn` in a separate thread. Returns the function's result or throws its
-/// exception; returns nullopt if it has not ended by the deadline. The thread
-/// is then left running, so `fn` must own what it uses.
+/// exception; returns nullopt if the function has not ended by the deadline.
+/// The thread is then left running, so `fn` must own all data that it uses.
 template <typename Result>
 std::optional<Result> within_deadline(
     Deadline deadline,

@@ -6,10 +6,11 @@
 namespace dtensor::detail {
 
 /// Ignores the signals that a write may raise for as long as an instance lives,
-/// unless the program handles them. The write then fails instead of ending the
-/// process. The signals are SIGPIPE, since Gloo writes to connections that
-/// peers have closed, and SIGXFSZ, which a write beyond `ulimit -f` raises, in
-/// shared memory too. (Python ignores both in every program.)
+/// unless the program handles these signals. The write then fails instead of
+/// ending the process. The signals are SIGPIPE and SIGXFSZ. Gloo writes to
+/// connections that peers have closed, which raises SIGPIPE. A write beyond
+/// `ulimit -f` raises SIGXFSZ, in shared memory too. (Python ignores both
+/// signals in every program.)
 class DTENSOR_INTERNAL_API IgnoreWriteSignals {
  public:
   IgnoreWriteSignals();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Kernels of random operators, at a dispatch key that only rank threads
 // include. Kernels of operators with an argument `Generator? generator` fill in
-// the rank's generator, or the one of the call (plain_draws_impl.h). Other
-// random operators draw by calling those, but skip them if their tensor is
-// empty: their kernels count the call. For all other operators the key falls
-// through at no cost. Kernels stay registered for the life of the process.
+// the rank's generator, or the generator of the call (plain_draws_impl.h).
+// Other random operators draw by calling these operators, but skip them if
+// their tensor is empty. The kernels of such operators count the call. For all
+// other operators the key falls through at no cost. Kernels stay registered for
+// the life of the process.
 #include <dtensor/comm/rank_generator_impl.h>
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +33,7 @@ using Values = c10::ArrayRef<c10::IValue>;
 // Name of a computation that must be equal on all ranks and may not draw, or
 // null.
 thread_local const std::string* no_draw_context = nullptr;
-// Generator of the call that this thread is in, or null.
+// Generator of the call that is running on this thread, or null.
 thread_local const at::Generator* in_call = nullptr;
 
 void check_may_draw() {
@@ -183,9 +184,9 @@ DrawKind kind_of(const c10::FunctionSchema& schema) {
   return read == 0 ? DrawKind::kMakes : DrawKind::kReads;
 }
 
-// Returns true for two kinds of operators. One draws by calling other
-// operators, but calls none if its tensor is empty (dropout). The other uses
-// its tensor only for the size (*_like).
+// Returns true for two kinds of operators. The first kind draws by calling
+// other operators, but calls none if its tensor is empty (dropout). The second
+// kind uses its tensor only for the size (*_like).
 bool draws_by_others(const c10::OperatorHandle& op) {
   const auto name = unqualified_name(op.schema());
   return op.hasTag(at::Tag::nondeterministic_seeded) &&
@@ -210,7 +211,7 @@ std::optional<DrawTraits> traits_of(const c10::OperatorHandle& op) {
 void register_kernels() {
   constexpr const char* kWhy = "dtensor: the default generator per rank";
   auto& dispatcher = c10::Dispatcher::singleton();
-  // Kept for the life of the process.
+  // Registrations are kept for the life of the process.
   static std::vector<c10::RegistrationHandleRAII> registrations;
   registrations.push_back(dispatcher.registerFallback(
       kRankKey, c10::KernelFunction::makeFallthrough(), kWhy));

@@ -5,10 +5,10 @@
 
 namespace dtensor::detail {
 
-/// Returns the number of forks between the process that first called it and
-/// this process. A child has none of its parent's threads and connections.
-/// Objects that need them compare the count with its value at their
-/// construction.
+/// Returns the number of forks since the process that called fork_count()
+/// first: 0 there, and larger in its descendants. A child has none of its
+/// parent's threads and connections. Objects that need threads or connections
+/// compare the count with its value at their construction.
 int64_t fork_count();
 
 } // namespace dtensor::detail

@@ -21,7 +21,8 @@ enum Flag : uint8_t {
 
 RankLocal<at::Generator> seeded_by_call;
 
-// Returns true if ranks share one generator: they never draw equal numbers.
+// Returns true if ranks share one generator, so that they never draw equal
+// numbers.
 bool draws_in_turns() {
   return has_peers_in_process() && !own_generator().defined();
 }
@@ -37,8 +38,8 @@ bool differs_between_ranks(const Spec& spec) {
 }
 
 // Returns true if shards of `elements` elements, one per shard of the layout,
-// add up to the full tensor. False for all shards of an uneven layout.
-bool makes_whole(const Spec& spec, int64_t elements) {
+// add up to the full tensor. False for every shard of an uneven layout.
+bool adds_up_to_full(const Spec& spec, int64_t elements) {
   const auto shape = spec.mesh().shape();
   for (size_t m = 0; m < shape.size(); ++m) {
     elements *= spec.placements()[m].is_sharded() ? shape[m] : 1;
@@ -46,14 +47,15 @@ bool makes_whole(const Spec& spec, int64_t elements) {
   return elements == spec.numel();
 }
 
-// Returns the same on all ranks. Ranks outside the mesh have no shard, and use
-// that of the mesh's first rank.
+// Returns true if ranks have shards of different sizes. The result is equal on
+// all ranks: ranks outside the mesh, which have no shard, use the shard of the
+// mesh's first rank.
 bool is_uneven(const Spec& spec) {
-  if (makes_whole(spec, numel(spec.local_sizes()))) {
+  if (adds_up_to_full(spec, numel(spec.local_sizes()))) {
     return false;
   }
   const Sizes first(spec.placements().size(), 0);
-  return !makes_whole(
+  return !adds_up_to_full(
       spec,
       numel(local_sizes(
           spec.sizes(), spec.mesh().shape(), spec.placements(), first)));
@@ -71,8 +73,8 @@ void note_shards(bool uneven, LocalTensorUse& mine) {
 }
 
 // Derives the engine's full state from a 64-bit seed by splitmix64 (Steele et
-// al., "Fast splittable pseudorandom number generators", 2014). The engine's
-// own seeds have only 32 bits.
+// al., "Fast splittable pseudorandom number generators", 2014). (The engine's
+// own seeding uses only 32 bits.)
 at::mt19937 engine_seeded_by(uint64_t seed) {
   auto data = at::mt19937(seed).data();
   data.seed_ = seed;

@@ -7,7 +7,8 @@
 // differently, and then draw different numbers for replicated tensors. Once the
 // program has received such shards, a random operator therefore takes a single
 // number from the rank's generator, and draws from another generator seeded by
-// that number. Only the number of calls counts, and it is equal on all ranks.
+// this number. The rank's generator then depends only on the number of calls,
+// which is equal on all ranks.
 //
 //   auto h = dropout(q(x));   // 2, 2 and 0 heads on three ranks
 //   auto y = dropout(o(h));   // equal on all three
@@ -32,19 +33,23 @@ enum class DrawKind {
   kByValue, // number of draws depends on values: poisson, rrelu
 };
 
-/// Local tensors that this rank's program has received.
+/// Properties of the local tensors that this rank's program has received.
 struct LocalTensorUse {
-  /// At least one from a layout with data that differ between ranks.
+  /// True if a local tensor came from a layout with data that differ between
+  /// ranks.
   bool shards = false;
-  /// At least one with shards of different sizes, since the last seeding.
+  /// True if a local tensor came from a layout with shards of different sizes,
+  /// since the last seeding.
   bool uneven = false;
-  /// Uneven shards are in use: received, and not yet converted back to a
-  /// DTensor with a replicated tensor received after that.
+  /// True while uneven shards are in use: the program has received one, and has
+  /// not yet received a replicated tensor after converting an uneven shard back
+  /// to a DTensor.
   bool in_use = false;
-  /// An uneven shard has been converted back to a DTensor.
+  /// True if an uneven shard has been converted back to a DTensor.
   bool taken_back = false;
   uint64_t seedings = 0;
-  /// Id of the last spec; receiving it again changes nothing here.
+  /// Id of the last spec. Receiving a tensor of this spec again changes none of
+  /// the flags.
   uint64_t known_spec = 0;
 };
 
@@ -61,7 +66,7 @@ inline void record_local_tensor(const Spec& spec) {
   }
 }
 
-/// Records plain tensors that are shards without a spec.
+/// Records that the program uses plain tensors that are shards without a spec.
 void note_shards(bool uneven);
 
 /// Records that a plain tensor of the program became a DTensor of `spec`.
@@ -72,8 +77,8 @@ inline void record_converted_back(const Spec& spec) {
   }
 }
 
-/// Restores the record at its end, unless the rank was seeded meanwhile; for
-/// local tensors that do not outlive the scope.
+/// Restores the record at the end of the scope, unless the rank was seeded
+/// meanwhile. For local tensors that do not outlive the scope.
 class HandedOutScope {
  public:
   HandedOutScope() : now_(handed_out.get()), before_(now_) {}
@@ -86,23 +91,24 @@ class HandedOutScope {
   LocalTensorUse before_;
 };
 
-/// Resets all operators to LibTorch's way of drawing, as a seeding does.
+/// Resets all operators to LibTorch's way of drawing. Seeding calls this
+/// function.
 void end_uneven_draws();
 
 /// Flags of the record that get_state() saves and set_state() restores.
 uint8_t draw_flags();
 void set_draw_flags(uint8_t flags);
 
-/// Returns true if calls of operators of that kind take a single number.
+/// Returns true if each call of an operator of this kind takes a single number.
 bool reseeds_per_call(DrawKind kind);
 
 /// Takes one number from this rank's generator. Returns a generator seeded by
 /// that number; the next call of this function seeds the same generator again.
 const at::Generator& generator_of_call();
 
-/// Marks one call of a random operator on plain tensors; the outermost scope
-/// counts. If the call takes a single number, all operators inside it draw from
-/// the generator seeded by that number.
+/// Marks one call of a random operator on plain tensors. In nested scopes, the
+/// outermost applies. If the call takes a single number, all operators inside
+/// it draw from the generator seeded by that number.
 class DrawingCall {
  public:
   explicit DrawingCall(DrawKind kind, bool draws = true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RankLocal: per-rank state, found by every thread that works for the rank.
+// RankLocal: per-rank state, which every thread that works for the rank shares.
 //
 //   RankLocal<Stream> stream;   // in namespace scope
 //   ++stream.get().position;    // of this rank
@@ -12,8 +12,8 @@
 // Some state is thread_local instead: the thread's rank; state that only saves
 // time or memory (free lists, decisions determined by their key); state that
 // follows the thread's calls (scopes, running operators, timeouts); and the
-// tape of its DeferredInit scopes. tools/check_layers.py lists it. RankLocal
-// does not make a T thread-safe: a rank does one thing at a time.
+// tape of its DeferredInit scopes. tools/check_layers.py lists this state.
+// RankLocal does not make a T thread-safe: a rank does one thing at a time.
 //
 // Corresponds to c10d's RankLocal, with the state in the World instead of a
 // map.
@@ -48,7 +48,8 @@ class RankState {
     clear();
   }
 
-  /// Returns the value, or null if there is none yet. Slot 0 is always empty.
+  /// Returns the value, or null if it does not exist yet. Slot 0 is always
+  /// empty.
   void* find(size_t slot) const {
     return values_[slot].load(std::memory_order_acquire);
   }
@@ -63,13 +64,14 @@ class RankState {
   std::array<Drop, kSlots> drops_{};
 };
 
-/// Rank of a thread: the process's world and a null state if it is not a rank.
+/// Rank of a thread. For a thread that is not a rank: the process's world and a
+/// null state.
 struct ThisThread {
   World* world;
   RankState* state;
 };
-// Read in each collective and mesh check, hence in static TLS: access needs no
-// function call.
+// This thread's rank. Read in each collective and mesh check, hence in static
+// TLS: access needs no function call.
 extern DTENSOR_INTERNAL_API constinit thread_local ThisThread this_thread
     [[gnu::tls_model("initial-exec")]];
 

@@ -53,7 +53,7 @@ inline void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   }
 }
 
-/// Returns up to `bytes` bytes from `begin` on; fewer at the end.
+/// Returns up to `bytes` bytes from `begin` on; fewer if the rows end before.
 template <typename Byte>
 Interval piece(const Rows<Byte>& rows, int64_t begin, int64_t bytes) {
   const int64_t from = std::min(begin, rows.bytes());
@@ -74,7 +74,7 @@ inline void copy(const std::byte* from, const Target& to, Interval range) {
   });
 }
 
-/// Copies all of `from`. Both must have the same number of bytes.
+/// Copies all bytes of `from` to `to`. Both must have the same number of bytes.
 inline void copy(const Source& from, const Target& to) {
   int64_t at = 0;
   to.each({0, to.bytes()}, [&](std::byte* data, int64_t length) {

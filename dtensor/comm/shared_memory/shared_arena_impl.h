@@ -3,7 +3,7 @@
 // write.
 //
 // In a long all_reduce or all_gather, every member writes its slice directly
-// into the results of all members. Those results therefore lie in the shared
+// into the results of all members. These results therefore lie in the shared
 // segment, which lives as long as any of them. If the arena is full, results
 // are allocated elsewhere, and each member copies the others' slices.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Agreement and failure of members, messages, and the collectives of one tensor
-// or none.
+// Agreement and failure of members, messages, and the collectives without a
+// tensor or with a single tensor.
 #include <dtensor/comm/shared_memory/shared_backend_impl.h>
 
 #include <dtensor/comm/backend/call_impl.h>
@@ -77,7 +77,7 @@ void SharedBackend::check_cpu(const Collective& c) const {
       label());
 }
 
-void SharedBackend::tell_failure(const std::exception_ptr& failure) {
+void SharedBackend::report_failure(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
@@ -127,10 +127,10 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
   return texts;
 }
 
-// Reports a mismatch. All members see the same signatures, so all of them reach
+// Reports a mismatch. All members read the same signatures, so all members call
 // this function and exchange their full calls.
 void SharedBackend::disagree(const Collective& c) {
-  const Call call = call_of_parts(c);
+  const Call call = call_with_tensors(c);
   channel_->next();
   std::vector<RemoteCall> remote_calls;
   const auto texts = gather_texts(pack(call));

@@ -53,10 +53,11 @@ class SharedBackend final : public GroupBackend {
   void barrier(const Collective& c);
 
   /// Runs `body`. If it throws, marks the collective as failed for all members.
-  /// A ValueError is exempt: all members throw it together.
+  /// A ValueError does not mark the collective, because all members throw it
+  /// together.
   template <typename Body>
   auto collective(CollectiveKind kind, const Body& body);
-  void tell_failure(const std::exception_ptr& failure);
+  void report_failure(const std::exception_ptr& failure);
   void check_cpu(const Collective& c) const;
 
   /// Posts the next stage. The first stage of a collective (`at` == 0) carries
@@ -73,7 +74,8 @@ class SharedBackend final : public GroupBackend {
       const at::Tensor& like,
       int64_t from) const;
 
-  /// Returns the bytes of a buffer reserved for each of the other members.
+  /// Returns the size in bytes of the slice of `buffer` that is reserved for
+  /// each of the other members.
   int64_t lane(Buffer buffer) const;
   std::byte* lane_of(Buffer buffer, int64_t writer, int64_t reader) const {
     const int64_t number = reader < writer ? reader : reader - 1;
@@ -93,11 +95,11 @@ class SharedBackend final : public GroupBackend {
       Buffer buffer,
       ReduceOp op,
       const at::Tensor& out);
-  /// Returns the sizes of all members along `dim`: `c.sizes`, or gathered if
-  /// that is empty.
+  /// Returns the sizes of all members along `dim`: `c.sizes`, or the gathered
+  /// sizes if `c.sizes` is empty.
   Sizes known_sizes(const Collective& c);
   /// Gathers by writing directly to the results of all members. `shown` is this
-  /// member's result in its arena. Returns false if not all members have a
+  /// member's result in its arena. Returns false unless every member has a
   /// result in an arena.
   bool gather_to_all(
       const SharedSignature& signature,
@@ -125,7 +127,7 @@ class SharedBackend final : public GroupBackend {
       int64_t longest);
 
   std::unique_ptr<SharedChannel> channel_;
-  /// This member's arena. Tensors allocated from it share its ownership.
+  /// This member's arena. Tensors allocated from the arena share its ownership.
   std::shared_ptr<SharedArena> results_;
   SharedMail mail_;
 };
@@ -138,7 +140,7 @@ auto SharedBackend::collective(CollectiveKind kind, const Body& body) {
   } catch (const c10::ValueError&) {
     throw; // all members throw it
   } catch (...) {
-    tell_failure(std::current_exception());
+    report_failure(std::current_exception());
     throw;
   }
 }

@@ -3,17 +3,17 @@
 //
 // A collective is a sequence of stages, equally many on all members. In each
 // stage, a member writes data for the others into its buffer (buffer()), posts
-// a notice, and waits until all members have posted. Then it reads the buffers
-// of the others. Every member has two buffers and two notices, for odd and even
-// stages. It rewrites a buffer only after all others have posted the next
-// stage, that is, once they have finished reading. One wait per stage is
-// therefore enough. A buffer is the data field of the notice itself, or a block
-// if that is too small.
+// a notice, and waits until all members have posted. Then the member reads the
+// buffers of the others. Every member has two buffers and two notices, for odd
+// and even stages. A member rewrites a buffer only after all others have posted
+// the next stage, that is, once they have finished reading. One wait per stage
+// is therefore enough. A buffer is the data field of the notice itself, or a
+// block if the data do not fit into the notice.
 //
-// A waiting member spins first and then sleeps on the bell (a futex). It wakes
-// periodically to check that the members it waits for are alive. A member that
-// finds that the group cannot continue writes the reason into the segment. From
-// then on, every member throws that reason.
+// A waiting member spins first and then sleeps on the bell (a futex). The
+// member wakes periodically to check that the members it waits for are alive. A
+// member that finds that the group cannot continue writes the reason into the
+// segment. From then on, every member throws that reason.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -40,8 +40,8 @@ class SharedChannel {
   SharedChannel(const SharedChannel&) = delete;
   SharedChannel& operator=(const SharedChannel&) = delete;
 
-  /// Takes this member's seat. Returns when all members have taken theirs and
-  /// none needs to open the segment any more.
+  /// Takes this member's seat. Returns when all members have taken their seats
+  /// and none needs to open the segment any more.
   void arrive();
 
   int64_t rank() const {
@@ -72,8 +72,8 @@ class SharedChannel {
         ? layout_.notice(member, stage_).data.data()
         : layout_.block(member, stage_);
   }
-  /// Returns this member's buffer of the following stage. It is free once the
-  /// current stage is met.
+  /// Returns this member's buffer of the following stage. The buffer is free
+  /// once the current stage is met.
   std::byte* next_buffer() const {
     return layout_.block(rank(), stage_ + 1);
   }
@@ -94,7 +94,7 @@ class SharedChannel {
     ++stage_;
   }
 
-  /// Returns when `ready` holds; throws if it can no longer come to hold.
+  /// Returns when `ready` holds; throws once it can no longer become true.
   /// `missing` returns true for members that `ready` still depends on.
   void wait(
       c10::function_ref<bool()> ready,
@@ -103,8 +103,8 @@ class SharedChannel {
   /// member's condition true.
   void wake(int64_t member);
   void wake_all();
-  /// Sets the function that this member runs whenever it is awake in a long
-  /// wait.
+  /// Sets the function that this member runs repeatedly in a long wait,
+  /// whenever the member is awake.
   void set_progress_callback(std::function<void()> chore) {
     progress_callback_ = std::move(chore);
   }
@@ -119,12 +119,13 @@ class SharedChannel {
       c10::function_ref<bool()> ready,
       Clock::time_point until);
   void ring(uint32_t members);
-  /// Returns why the missing members will not arrive; "" if they still may.
+  /// Returns the reason why the missing members will not arrive; "" if they
+  /// still may.
   std::string dead_peer_reason(Missing missing) const;
   std::string timeout_text(Missing missing, std::chrono::milliseconds timeout)
       const;
   /// Writes the reason why the group cannot continue, unless another member
-  /// already has.
+  /// already has written a reason.
   void give_up(std::string_view why);
   void check_intact() const {
     if (layout_.head().state.load() != SharedHead::kIntact) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // all_to_all: every member sends data to every other member.
 //
-// The size of each transfer is known only to its two members. So all members
-// first publish a table of the sizes that they send and expect. A member sends
-// its data along with the table if all of it fits behind the table.
+// Only the two members of a transfer have its size. All members therefore first
+// publish a table of the sizes that they send and expect. A member sends its
+// data along with the table if all of the data fit behind the table.
 #include <dtensor/comm/shared_memory/shared_backend_impl.h>
 
 #include <c10/util/accumulate.h>
@@ -113,8 +113,8 @@ void SharedBackend::exchange_rows(
   if (!channel_->agreed() || !fit(tables)) {
     disagree(c);
   }
-  // The tables are valid only until the next stage; the code below keeps all
-  // that later stages need.
+  // The tables are valid only until the next stage; the code below copies the
+  // values that later stages need.
   std::vector<bool> is_done;
   int64_t longest = 0;
   for (size_t from = 0; from < tables.size(); ++from) {

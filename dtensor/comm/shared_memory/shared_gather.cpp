@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Size from which saving one copy is worth one more stage.
+// Size from which one copy less is worth one more stage.
 constexpr int64_t kLongBytes = 64 << 10;
 
 // Returns true if the sizes have at least `least` elements; false if their
@@ -52,7 +52,7 @@ at::Tensor SharedBackend::all_gather(const Collective& c) {
   });
 }
 
-// Gathers the members' sizes in one stage and without a tensor.
+// Gathers the members' sizes in one stage, without a tensor.
 Sizes SharedBackend::known_sizes(const Collective& c) {
   if (!c.sizes.empty()) {
     return c.sizes;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SharedLayout: layout of a group's shared segment.
 //
-// The segment starts with a head that identifies it. Then follow, for each
-// member, a seat, two notices and two blocks, for odd and even stages
-// (shared_channel_impl.h). After them comes a message ring for each ordered
-// pair of members (shared_mail_impl.h), and an arena for each member's results
+// The segment starts with a head that identifies it. The head is followed, for
+// each member, by a seat, two notices and two blocks, for odd and even stages
+// (shared_channel_impl.h). Next come a message ring for each ordered pair of
+// members (shared_mail_impl.h), and an arena for each member's results
 // (shared_arena_impl.h). Only touched pages take memory. A new segment is all
-// zeros, a valid initial state of everything but the identity.
+// zeros, which is a valid initial state of every field except the identity.
 #pragma once
 
 #include <c10/core/ScalarType.h>

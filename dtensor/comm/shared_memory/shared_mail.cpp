@@ -146,7 +146,7 @@ void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
 }
 
 // Copies the message's bytes [begin, begin + bytes) into `data`, as far as they
-// have arrived. Returns true if all have.
+// have arrived. Returns true if all bytes have arrived.
 bool SharedMail::take_bytes(
     int64_t from,
     Incoming& message,

@@ -2,9 +2,9 @@
 // SharedMail: point-to-point messages between members of a SharedChannel.
 //
 // A message passes through the ring from its sender to its receiver in chunks.
-// The receiver drains its rings whenever it waits for anything, and keeps each
-// message until a recv() with its tag. So a sender blocks on a full ring at
-// most until the receiver next waits.
+// The receiver drains its rings during every wait, and keeps each message until
+// a recv() with the message's tag. A sender with a full ring therefore blocks
+// at most until the receiver's next wait.
 #pragma once
 
 #include <ATen/core/Tensor.h>

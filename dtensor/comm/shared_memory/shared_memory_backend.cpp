@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Setup of the shared segment. The first member creates it and publishes its
-// address in the store; the others open it. Neither the segment's descriptor
-// nor the store is needed once all members have taken their seats.
+// Setup of the shared segment. The first member creates the segment and
+// publishes its address in the store. The other members open it. Once all
+// members have taken their seats, neither the segment's descriptor nor the
+// store is needed.
 #include <dtensor/comm/shared_memory/shared_memory_backend_impl.h>
 
 #include <c10/util/ScopeExit.h>
@@ -26,7 +27,7 @@ constexpr const char* kStoreKey = "shared_segment";
 constexpr int64_t kVersion = DTENSOR_VERSION_MAJOR * 1'000'000 +
     DTENSOR_VERSION_MINOR * 1'000 + DTENSOR_VERSION_PATCH;
 
-// Address of the segment that the first member publishes in the store.
+// Address of the segment. The first member publishes it in the store.
 struct Address {
   int64_t pid = 0;
   int64_t descriptor = 0;

@@ -9,8 +9,8 @@
 // The backend carries CPU tensors of any dtype and size. In each collective it
 // compares the members' calls; on a mismatch, all members throw ValueError and
 // may continue. Any other failure (a member has ended, is missing, or failed)
-// breaks the group: every member throws RuntimeError, in this and in all later
-// calls.
+// breaks the group: every member throws RuntimeError, in this call and in all
+// later ones.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -43,9 +43,10 @@ class NoSharedMemory : public c10::Error {
   using Error::Error;
 };
 
-/// Creates the backend. Every member must call it. `store` must have keys for
-/// this group only; it is not used after the function returns. Throws
-/// NoSharedMemory, or another RuntimeError if the members cannot rendezvous.
+/// Creates the backend. Every member must call this function. `store` must have
+/// keys for this group only; the store is not used after the function returns.
+/// Throws NoSharedMemory, or another RuntimeError if the members cannot
+/// rendezvous.
 GroupBackendPtr shared_memory_backend(
     GroupMembers members,
     const c10::intrusive_ptr<c10d::Store>& store,

@@ -3,11 +3,11 @@
 //
 // For a short tensor, every member publishes its input and reduces all inputs
 // by itself. A longer tensor is processed in blocks, and each member reduces
-// one part of every block. In one stage, a member publishes the parts of a
-// block that the others reduce. Once all have done so, it reduces its own part.
-// It writes the result directly to the members with results in arenas, and into
-// its next buffer for the others. So each additional block costs one more
-// stage.
+// one slice of every block. In one stage, a member publishes the slices of a
+// block that the others reduce. Once all have done so, it reduces its own
+// slice. It writes the result directly to the members with results in arenas,
+// and into its next buffer for the others. Each additional block therefore
+// costs one more stage.
 #include <dtensor/comm/shared_memory/shared_backend_impl.h>
 
 #include <ATen/ops/empty.h>
@@ -22,11 +22,11 @@ namespace {
 
 constexpr int64_t kAligned = 64; // no cache line has two writers
 
-// A tensor of `bytes` bytes as blocks, each with one part per member.
+// A tensor of `bytes` bytes as blocks, each with one slice per member.
 struct Blocks {
   int64_t bytes;
   int64_t members;
-  int64_t lane; // bytes of the longest part
+  int64_t lane; // bytes of the longest slice
 
   int64_t count() const {
     const int64_t block = lane * members;
@@ -79,8 +79,8 @@ class BlockedAllReduce {
     return blocks_.count();
   }
 
-  /// Addresses of all members' results: published in the first stage, read
-  /// after it.
+  /// Addresses of all members' results. They are published in the first stage,
+  /// and read after it.
   PeerResults& results() {
     return results_;
   }
@@ -92,9 +92,9 @@ class BlockedAllReduce {
     });
   }
 
-  // Reduces this member's part of the block. For members without a result in an
-  // arena, stores it in the next buffer, in the lane that is otherwise unused:
-  // the one from this member to itself.
+  // Reduces this member's slice of the block. For members without a result in
+  // an arena, stores the slice in the next buffer. There it uses the lane from
+  // this member to itself, which is otherwise unused.
   void reduce(int64_t block) const {
     if (!blocks_.has(block)) {
       return;

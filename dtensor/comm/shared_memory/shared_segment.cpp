@@ -31,7 +31,8 @@ rlim_t file_size_limit() {
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
-// Returns why the open file is not a segment of this library; "" if it is.
+// Returns the reason why the open file is not a segment of this library; "" if
+// it is one.
 std::string objection(int descriptor, size_t bytes) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SharedSegment: memory shared by processes of one user.
 //
-// The segment has no name in any file system. One process creates it and
-// publishes its descriptor; others open that through /proc, map it, and close
-// it. The memory is freed with the last mapping, however the processes end.
+// The segment has no name in any file system. One process creates the segment
+// and publishes its descriptor. Other processes open the segment through
+// /proc, map it, and close their own descriptors. The memory is freed with
+// the last mapping, however the processes end.
 #pragma once
 
 #include <dtensor/comm/processes/descriptor_impl.h>
@@ -19,7 +20,8 @@ class SharedSegment {
   /// truncate it.
   static SharedSegment create(size_t bytes);
   /// Opens the segment that process `pid` created as `descriptor`. Throws
-  /// RuntimeError if that is not a segment of this user and size.
+  /// RuntimeError if the descriptor is not a segment of this user with this
+  /// size.
   static SharedSegment open(int64_t pid, int64_t descriptor, size_t bytes);
 
   SharedSegment(SharedSegment&& other) noexcept;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Waiting in a SharedChannel, and detecting and reporting that the group cannot
-// continue.
+// Waits in a SharedChannel. Detects and reports that the group cannot continue.
 #include <dtensor/comm/shared_memory/shared_channel_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -83,8 +82,8 @@ void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
     if (why.empty() && now >= deadline) {
       why = timeout_text(missing, timeout);
     }
-    // The condition is checked again: a member may have fulfilled it before it
-    // ended.
+    // The condition is checked again, because a member may have fulfilled it
+    // before it ended.
     if (!why.empty() && !ready()) {
       give_up(why);
     }
@@ -97,8 +96,8 @@ void SharedChannel::sleep_until_woken(
   SharedHead& head = layout_.head();
   head.sleepers.fetch_add(1);
   const uint32_t seen = head.bell.load();
-  // The fence pairs with that in ring(): either this member sees the condition
-  // fulfilled, or the waker sees it in `sleepers`.
+  // The fence pairs with the fence in ring(): either this member sees the
+  // condition fulfilled, or the waker sees this member in `sleepers`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!ready() && head.state.load() == SharedHead::kIntact) {
     futex_wait(head.bell, seen, bit_of(rank()), until);

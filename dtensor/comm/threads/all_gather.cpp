@@ -36,7 +36,7 @@ at::Tensor ThreadBackend::all_gather(Collective& c) {
   const at::Tensor& input = c.input();
   Signature signature = are_all(c.sizes, input.size(c.dim))
       ? sign(CollectiveKind::kAllGather, input)
-      : Signature(); // a signature holds one size only
+      : Signature(); // a signature holds only one size
   signature.dim = static_cast<uint8_t>(c.dim);
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(c.dim)] *= size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // all_reduce for threads. Every rank reduces small tensors by itself. Larger
-// ones are split: each rank reduces one chunk and writes it to the outputs of
-// all.
+// tensors are split: each rank reduces one chunk and writes it to the outputs
+// of all ranks.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/Parallel.h>
@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Size of a block: results are copied to all members while they are in the
+// Size of a block. Results are copied to all members while they are in the
 // cache.
 constexpr int64_t kBlockBytes = 1 << 18;
 
@@ -22,7 +22,7 @@ constexpr int64_t kBlockBytes = 1 << 18;
 bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
   const at::ScalarType dtype = mine.out.scalar_type();
   const int64_t item = mine.out.element_size();
-  if (!wants_loop(dtype, mine.op, range.size() * item)) {
+  if (!prefers_loop(dtype, mine.op, range.size() * item)) {
     return false;
   }
   c10::SmallVector<const std::byte*, 8> inputs;

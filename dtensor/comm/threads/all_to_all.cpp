@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// all_to_all for threads: every rank copies its shards out of all ranks'
-// inputs.
+// all_to_all for threads: every rank copies its shards from the inputs of all
+// ranks.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/ops/cat.h>
@@ -12,7 +12,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Stands in for a dimension: the inputs are one tensor per member already.
+// Stands in for a dimension, because the inputs already are one tensor per
+// member.
 constexpr uint8_t kOfParts = std::numeric_limits<uint8_t>::max();
 
 void exchange_small(
@@ -34,9 +35,9 @@ void exchange_small(
   at::cat_out(to, parts, signature.dim);
 }
 
-// Returns the signature of `parts` if all have one shape and fit together into
-// kSmallBytes, else a signature that is not small. `shapes`: the expected
-// shapes of the received tensors, if known.
+// Returns the signature of `parts` if they have equal shapes and together fit
+// into kSmallBytes. Otherwise returns a signature that is not small. `shapes`:
+// the expected shapes of the received tensors, if known.
 Signature sign_parts(
     c10::ArrayRef<at::Tensor> parts,
     c10::ArrayRef<Sizes> shapes) {
@@ -58,7 +59,7 @@ Signature sign_parts(
 }
 
 // Returns the tensors that all members send to `member`, on its device.
-std::vector<at::Tensor> parts_given_to(const Calls& calls, int64_t member) {
+std::vector<at::Tensor> tensors_sent_to(const Calls& calls, int64_t member) {
   const at::Device device = call_of(calls, member).input().device();
   std::vector<at::Tensor> parts;
   for (const Call* call : calls) {
@@ -73,8 +74,8 @@ at::Tensor exchanged(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
   return concatenated(
       mine,
-      mine.shard_dim < 0 ? parts_given_to(calls, member)
-                         : parts_for(calls, member, mine.shard_dim, {}),
+      mine.shard_dim < 0 ? tensors_sent_to(calls, member)
+                         : shards_for(calls, member, mine.shard_dim, {}),
       mine.dim);
 }
 

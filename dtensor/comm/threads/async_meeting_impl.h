@@ -5,7 +5,7 @@
 // member that waits computes its result from the inputs once all have joined.
 // The tensors live until every member has computed its result or dropped its
 // handle. An all_reduce is split into blocks, shared between the waiting
-// members; a member that waits late finds its result done.
+// members; a member that waits late finds its result complete.
 #pragma once
 
 #include <dtensor/comm/backend/assumed_shapes_impl.h>
@@ -22,7 +22,7 @@ class AsyncMeeting {
  public:
   explicit AsyncMeeting(int64_t members);
 
-  /// Stores `call`, and the shapes that the member assumed so far.
+  /// Stores `call`, and the shapes that the member has assumed so far.
   void join(int64_t member, Call call, AssumedShapes& assumed);
   bool has_joined(int64_t member) const {
     return seats_[static_cast<size_t>(member)].joined.load();

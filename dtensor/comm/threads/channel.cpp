@@ -10,8 +10,8 @@ constexpr int64_t kClosed = int64_t{1} << 62;
 
 } // namespace
 
-/// Waits until every member has posted the round, or until one posts a notice
-/// that is not small: all members must arrive() then.
+/// Waits until every member has posted the round, or until a member posts a
+/// notice that is not small. In the latter case all members must call arrive().
 class NoticeWait : public Wait {
  public:
   NoticeWait(
@@ -164,8 +164,8 @@ class JoinWait : public Wait {
     return channel_.ranks_without(
         [&](size_t i) { return meeting_.has_joined(static_cast<int64_t>(i)); });
   }
-  // Gives up without a check: this member's input stays in the meeting, so
-  // peers can complete without it.
+  // Gives up without a check. This member's input stays in the meeting, so
+  // peers can complete without this member.
 
  private:
   Channel& channel_;
@@ -210,7 +210,7 @@ bool Channel::fast_path_complete(
   Seat& seat = seats_[static_cast<size_t>(member)];
   NoticeWait wait(*this, member, to_string(signature.kind), label, seat.round);
   hub_.wait(wait);
-  // Orders this member's notice before the check for sleepers: a peer that does
+  // Orders this member's notice before the check for sleepers. A peer that does
   // not see the notice has registered as a sleeper in time to be woken.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   hub_.wake(ranks_, sleepers_);

@@ -6,12 +6,12 @@
 // signatures equal, the collective is complete without a second wait. A member
 // has two notices, for odd and even rounds. It overwrites a notice only once
 // all members have posted the next round, and so have finished reading the
-// overwritten one.
+// overwritten notice.
 //
 // Any other collective has two steps. Every member publishes its call and
-// arrives; once all have arrived, each reads the calls and the tensors of its
-// peers in place. Then every member departs. No member returns before all have
-// departed, so no buffer is changed or freed while a peer reads it.
+// arrives; once all members have arrived, each reads the calls and the tensors
+// of its peers in place. Then every member departs. No member returns before
+// all have departed, so no buffer is changed or freed while a peer reads it.
 //
 // Arriving may fail (a peer has ended). Once all have arrived, every member is
 // certain to depart. Departing cannot be interrupted, since peers still read
@@ -58,8 +58,9 @@ class Channel {
 
   /// Publishes `call` and waits until every member has published one.
   void arrive(int64_t member, const std::string& label, const Call& call);
-  /// Returns when every member has called it. Members may sync any number of
-  /// times between two arrivals, all equally often; the last is the departure.
+  /// Returns when every member has called sync(). Members may call sync() any
+  /// number of times between two arrivals, all equally often. The last of these
+  /// calls is the departure.
   void sync(int64_t member) noexcept;
 
   /// Call published by `member`. Valid between arrival and departure only.
@@ -103,7 +104,8 @@ class Channel {
 
   struct alignas(128) Seat {
     std::array<Notice, 2> notices;
-    /// The member's last round, and true while it has posted but not arrived.
+    /// The member's last round, and true if it has posted in that round but not
+    /// arrived.
     int64_t round = 0;
     bool has_posted = false;
     /// Last odd and even rounds in which the member failed.
@@ -127,7 +129,7 @@ class Channel {
     return static_cast<int64_t>(ranks_.size());
   }
   bool has_mail(const Address& address);
-  /// Global ranks of the members for which `has(member)` is false.
+  /// Returns the global ranks of the members for which `has(member)` is false.
   template <typename Has>
   std::vector<int64_t> ranks_without(const Has& has) const {
     std::vector<int64_t> result;

@@ -23,7 +23,8 @@ bool are_all(SizesRef sizes, int64_t size) {
   return std::ranges::all_of(sizes, [&](int64_t each) { return each == size; });
 }
 
-Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member) {
+Interval
+shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member) {
   if (sizes.empty()) {
     return chunk(size, parts, member);
   }
@@ -35,9 +36,9 @@ Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member) {
 }
 
 std::vector<at::Tensor>
-parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes) {
+shards_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes) {
   const at::Tensor& mine = call_of(calls, member).input();
-  const Interval kept = part_of(
+  const Interval kept = shard_range_of(
       mine.size(dim), static_cast<int64_t>(calls.size()), sizes, member);
   std::vector<at::Tensor> result;
   result.reserve(calls.size());

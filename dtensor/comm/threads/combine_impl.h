@@ -49,16 +49,17 @@ std::vector<at::Tensor> inputs_on(const at::Device& device, const Calls& calls);
 /// Returns true if all `sizes` equal `size`, or `sizes` is empty.
 bool are_all(SizesRef sizes, int64_t size);
 
-/// Returns the shard of [0, size) of `member`: by `sizes`, or by default its
-/// chunk.
-Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
+/// Returns the shard of [0, size) that belongs to `member`: by `sizes`, or the
+/// torch.chunk if `sizes` is empty.
+Interval
+shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
 
-/// Returns that shard of every member's input along `dim`, on `member`'s
-/// device.
+/// Returns the shard of `member` in every member's input along `dim`, on
+/// `member`'s device.
 std::vector<at::Tensor>
-parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
+shards_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
 
-/// Returns the output tensor of `call`: its `out` if defined, else a new one
+/// Returns the output tensor of `call`: its `out` if defined, else a new tensor
 /// of these sizes.
 at::Tensor output_of(const Call& call, at::IntArrayRef sizes);
 at::Tensor concatenated(
@@ -66,14 +67,14 @@ at::Tensor concatenated(
     const std::vector<at::Tensor>& parts,
     int64_t dim);
 
-/// Return the result for `member`, on its device, in its call's `out` if
-/// that is defined.
+/// Return the result for `member`, on its device, in the `out` of its call if
+/// defined.
 at::Tensor gathered(const Calls& calls, int64_t member);
 at::Tensor exchanged(const Calls& calls, int64_t member);
 at::Tensor reduce_scattered(const Calls& calls, int64_t member);
 
 /// Reduces the elements in `range` of the inputs, all of one shape, into the
-/// outputs of all members. `member` computes them on its device.
+/// outputs of all members. Computes on `member`'s device.
 void reduce_range(const Calls& calls, int64_t member, Interval range);
 
 } // namespace dtensor::detail

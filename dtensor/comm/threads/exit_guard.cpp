@@ -26,9 +26,9 @@ void end_process(int status, void* /*unused*/) {
   }
 }
 
-// exit() first destroys the thread-local objects of its thread. A handler that
-// is registered then runs before all others, and so before the destructors of
-// globals that were created while ranks ran.
+// exit() first destroys the thread-local objects of its thread. A handler
+// registered at that time runs before all others, and therefore before the
+// destructors of globals that were created while ranks ran.
 struct ThreadExit {
   int64_t watched = 0;
   ThreadExit() = default;
@@ -43,7 +43,8 @@ struct ThreadExit {
 
 thread_local ThreadExit thread_exit;
 
-// The library is loaded by the main thread, whose locals only exit() destroys.
+// The main thread loads the library, and only exit() destroys its thread-local
+// objects.
 [[maybe_unused]] const int64_t main_thread_watched = ++thread_exit.watched;
 
 } // namespace

@@ -3,13 +3,15 @@
 
 namespace dtensor::detail {
 
-/// While an ExitGuard lives, functions run on ranks. exit(), called by any
-/// thread, then flushes the streams and ends the process with its status at
-/// once: static destructors would destroy objects that ranks use.
+/// Marks that functions run on ranks. While an instance lives, exit(), called
+/// by any thread, flushes the streams and ends the process at once, with the
+/// status given to exit(). Static destructors would destroy objects that ranks
+/// use.
 class ExitGuard {
  public:
-  /// Call it before the first run of ranks that may be static objects
-  /// themselves: handlers registered here run before their destructors.
+  /// Registers the exit handlers. Call this function before the first run of
+  /// ranks that may be static objects themselves: handlers registered here run
+  /// before the destructors of these ranks.
   static void register_after_ranks();
 
   ExitGuard();
@@ -18,8 +20,9 @@ class ExitGuard {
   ExitGuard& operator=(const ExitGuard&) = delete;
 };
 
-/// While a RankThreadGuard lives, its thread runs a rank's function. exit() in
-/// that function ends the process before any destructor of a global.
+/// While a RankThreadGuard lives, its thread runs a rank's function. If that
+/// function calls exit(), the process ends before any destructor of a global
+/// runs.
 class RankThreadGuard {
  public:
   RankThreadGuard();

@@ -38,7 +38,7 @@ RankError error_of(const RankFailure& failure) {
   }
 }
 
-// Returns true if `text` names the collective already, as dtensor's own errors
+// Returns true if `text` already names the collective, as dtensor's own errors
 // do.
 bool is_named_in(const std::string& place, const std::string& text) {
   const std::string name = place.substr(0, place.find(' '));
@@ -58,8 +58,8 @@ void add(Texts& texts, const std::string& text, int64_t rank) {
   texts.push_back({text, {rank}});
 }
 
-// Returns `text` with the collectives in which these ranks failed, if it does
-// not name them.
+// Returns `text` with the collectives in which these ranks failed, unless
+// `text` names them.
 std::string with_places(
     const std::string& text,
     const std::vector<int64_t>& ranks,
@@ -78,7 +78,8 @@ std::string with_places(
       : detail::format_text("{} (in {})", text, c10::Join(", ", places));
 }
 
-// Returns the errors that ranks caught, so that they did not fail with them.
+// Returns the errors that ranks caught and that therefore did not end these
+// ranks.
 Texts caught_texts(const std::vector<RankFailure>& failures) {
   Texts caught;
   for (const RankFailure& failure : failures) {
@@ -96,7 +97,7 @@ struct Report {
   Texts ended;
   Texts caught;
   size_t failed = 0;
-  /// Type of all own errors, if they have the same one.
+  /// Type of all own errors, if their types are equal.
   std::type_index type = typeid(void);
 };
 
@@ -145,7 +146,7 @@ std::string message_of(
       c10::Join("; ", parts));
 }
 
-// Throws an error of the one type among Errors... that equals `type`.
+// Throws an error whose type is the one among Errors... that equals `type`.
 template <typename... Errors>
 void throw_typed(std::type_index type, const std::string& message) {
   const c10::SourceLocation here{__func__, __FILE__, uint32_t{__LINE__}};

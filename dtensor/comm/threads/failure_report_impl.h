@@ -9,19 +9,20 @@
 
 namespace dtensor::detail {
 
-/// End of one rank: `error` is null if it returned. `place` is the collective
-/// that threw the error, or empty.
+/// End of one rank. `error` is null if the rank returned. `place` is the
+/// collective that threw the error, or empty.
 struct RankFailure {
   int64_t rank = 0;
   std::exception_ptr error;
   std::string place;
-  /// Error that ended one of its waits and that the rank then caught.
+  /// Error that ended one of the rank's waits, if the rank then caught this
+  /// error.
   std::string caught = {};
 };
 
 /// Throws one error that lists all failures, rank by rank; equal texts appear
-/// once. `where` prefixes it. The error has the type of the ranks' errors if
-/// all have the same c10 type, else c10::Error.
+/// once. `where` is the prefix of the message. The error has the type of the
+/// ranks' errors if all have the same c10 type, else c10::Error.
 void throw_if_any_failed(
     const char* where,
     const std::vector<RankFailure>& failures);

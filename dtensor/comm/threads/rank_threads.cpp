@@ -71,7 +71,7 @@ std::shared_ptr<ThreadHub> make_hub(
 }
 
 // Ends a child process that was forked inside a rank's function. The function's
-// caller does not exist in the child, so there is nothing to return to.
+// caller does not exist in the child, so the function cannot return.
 [[noreturn]] void end_child(const RankFailure& failure) {
   int status = 0;
   try {
@@ -157,8 +157,8 @@ void RankThreads::end() {
 
 void RankThreads::live(Rank& rank) {
   const WorldScope scope(rank.world);
-  // Ends the world in its own thread, also after pthread_exit: its objects were
-  // created in this thread.
+  // Ends the world in its own thread, also after pthread_exit, because its
+  // objects were created in this thread.
   const auto ended = c10::make_scope_exit([&] { rank.world->end(); });
   int64_t done = 0;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -194,8 +194,8 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
     at::set_num_threads(launch.intra_op_threads);
     // LibTorch fills the cache under a lock of the whole process. A cast that
-    // communicates would deadlock there: it waits for ranks that wait for the
-    // lock.
+    // communicates would deadlock there, because it waits for ranks that wait
+    // for the lock.
     at::autocast::set_autocast_cache_enabled(false);
     const RankGeneratorScope generator(rank.generator);
     launch.fn(number);
@@ -269,8 +269,8 @@ void RankThreads::run(
     const GeneratorSwap swap(options_.own_generators);
     work({at::ThreadLocalState(), threads_per_rank(size(), options_), fn});
   }
-  // Restores the caller's value: a rank's setting is also the default of
-  // threads started later.
+  // Restores the caller's value, because a rank's setting is also the default
+  // of threads that start later.
   at::set_num_threads(callers_threads);
   const auto failures = this->failures();
   finish(std::ranges::any_of(

@@ -36,8 +36,8 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   void run(const char* where, const std::function<void(int64_t)>& fn);
-  /// Returns true in a forked child of the process that made the threads; the
-  /// child does not have them.
+  /// Returns true in a forked child of the process that made the threads. The
+  /// child has none of these threads.
   bool is_forked() const;
   /// Number of threads in this process.
   int64_t size() const {
@@ -52,7 +52,8 @@ class RankThreads {
   struct Launch;
   struct Rank {
     std::shared_ptr<World> world;
-    /// Undefined if ranks have no generators of their own.
+    /// Generator of the rank; undefined if ranks have no generators of their
+    /// own.
     at::Generator generator;
     RankFailure failure;
     std::thread thread;
@@ -78,7 +79,7 @@ class RankThreads {
   std::mutex mutex_;
   std::condition_variable launched_;
   std::condition_variable done_;
-  // Guarded by mutex_.
+  // Launch that the threads run; guarded by mutex_.
   const Launch* launch_ = nullptr;
   int64_t launches_ = 0;
   int64_t busy_ = 0; // ranks that have not finished the launch

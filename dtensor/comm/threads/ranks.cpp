@@ -56,7 +56,7 @@ std::unique_ptr<detail::RankThreads> make_threads(
 Ranks::Ranks(int64_t n, const RunRanksOptions& options)
     : threads_(make_threads("Ranks", "set of Ranks", n, options)) {}
 
-// A forked child does not have the parent's threads: joining them would never
+// A forked child has none of the parent's threads. Joining them would never
 // end.
 Ranks::~Ranks() {
   if (threads_->is_forked()) {

@@ -44,7 +44,7 @@ void reduce_scatter_small(
 
 at::Tensor reduce_scattered(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
-  const auto parts = parts_for(calls, member, mine.dim, mine.sizes);
+  const auto parts = shards_for(calls, member, mine.dim, mine.sizes);
   at::Tensor out = output_of(mine, parts.front().sizes());
   reduce_into(out, parts, mine.op);
   finish_device_work(out);
@@ -53,7 +53,8 @@ at::Tensor reduce_scattered(const Calls& calls, int64_t member) {
 
 at::Tensor ThreadBackend::reduce_scatter(Collective& c) {
   const at::Tensor& input = c.input();
-  const Interval mine = part_of(input.size(c.dim), size(), c.sizes, rank());
+  const Interval mine =
+      shard_range_of(input.size(c.dim), size(), c.sizes, rank());
   Signature signature = c.sizes.empty()
       ? sign(CollectiveKind::kReduceScatter, input)
       : Signature(); // a signature does not hold shard sizes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small tensors in collectives. They travel by value, with a signature of all
-// that ranks must agree on. No rank reads a peer's tensor, and no rank waits
-// until peers have read its own.
+// Small tensors in collectives. Small tensors travel by value, with a signature
+// of all properties that ranks must agree on. No rank reads a peer's tensor,
+// and no rank waits until peers have read its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,11 +16,12 @@
 
 namespace dtensor::detail {
 
-/// Most bytes that travel by value.
+/// Maximum number of bytes that travel by value.
 constexpr size_t kSmallBytes = 4096;
 
-/// Description of a rank's collective call. If all ranks' signatures are small
-/// and equal, they call the same collective; no further check is needed.
+/// Description of a rank's collective call. If the signatures of all ranks are
+/// small and equal, the ranks call the same collective, and no further check is
+/// needed.
 struct Signature {
   /// 0: the collective takes the general path, and no other field is set.
   uint8_t small = 0;
@@ -46,9 +47,9 @@ static_assert(std::has_unique_object_representations_v<Signature>);
 /// counting those of autograd and autocast.
 bool is_plain(const at::Tensor& tensor);
 
-/// Returns the signature of a collective over `tensor`. It is not small if the
-/// tensor is large, strided, on a device, or lazily conjugated: its bytes then
-/// cannot be copied as they are.
+/// Returns the signature of a collective over `tensor`. The signature is not
+/// small if the tensor is large, strided, on a device, or lazily conjugated,
+/// because the tensor's bytes then cannot be copied as they are.
 Signature sign(CollectiveKind kind, const at::Tensor& tensor);
 
 /// Data that one member publishes in one round. The fields that most rounds

@@ -12,9 +12,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns `tensor` if the collective owns it alone, else a copy. Peers read it
-// after this rank has gone on, so no other reference may be able to write to
-// it.
+// Returns `tensor` if the collective owns it alone, else a copy. Peers read the
+// tensor after this rank has gone on, so no other reference may be able to
+// write to it.
 at::Tensor own_or_copy(at::Tensor tensor) {
   const bool is_ours = is_sole_owner(tensor);
   const bool is_readable =
@@ -24,7 +24,7 @@ at::Tensor own_or_copy(at::Tensor tensor) {
 }
 
 Call call_to_join(Collective&& c) {
-  Call call = call_of_parts(c);
+  Call call = call_with_tensors(c);
   if (c.received.empty()) {
     call.inputs.clear();
     call.inputs.push_back(own_or_copy(std::move(c.inputs[0])));
@@ -85,7 +85,7 @@ class JoinedCollective {
     }
   }
 
-  // Allows the rank that started the collective. Once that rank has ended, any
+  // Allows the rank that started the collective. Once this rank has ended, any
   // thread may fetch the result if all members had joined.
   void check_may_fetch() const {
     if (!owner_->has_ended() || !meeting_->complete()) {
@@ -96,8 +96,8 @@ class JoinedCollective {
     }
   }
 
-  // Restores the assumed shapes after a contradiction: the tensors in question
-  // still exist, so the next collective must report it again.
+  // Restores the assumed shapes after a contradiction. The tensors still exist,
+  // so the next collective must report the contradiction again.
   void keep_contradiction(const Call& mine) const {
     auto& assumed = channel_->assumed(member_);
     if (mine.assumed != nullptr && assumed.empty() &&

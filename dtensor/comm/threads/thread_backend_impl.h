@@ -42,7 +42,8 @@ class ThreadBackend final : public GroupBackend {
   /// Runs `body` between arrival and departure, once all calls agree.
   template <typename Body>
   auto meet(Call& call, const Body& body);
-  /// Runs `body` and records `name` as the place of an error that it throws.
+  /// Runs `body`, and records `name` as the place of any error that `body`
+  /// throws.
   template <typename Body>
   auto noting_place(std::string_view name, const Body& body);
 

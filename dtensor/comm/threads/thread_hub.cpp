@@ -56,8 +56,8 @@ void ThreadHub::wait(Wait& wait) {
     return;
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  // Sequentially consistent with wake(): either this rank sees that the wait is
-  // ready, or the rank that makes it ready sees this sleeper.
+  // Sequentially consistent with wake(): either this rank finds that the wait
+  // is ready, or the rank that makes the wait ready finds this sleeper.
   wait.sleepers().fetch_add(1);
   at(wait.rank()).wait = &wait;
   try {
@@ -148,8 +148,8 @@ std::vector<int64_t> ThreadHub::returned_among(
   return result;
 }
 
-// Returns true if no rank runs and no rank's wait is ready: no rank will ever
-// wake another.
+// Returns true if no rank runs and no rank's wait is ready, so that no rank
+// will ever wake another.
 bool ThreadHub::deadlocked() const {
   for (const Rank& rank : ranks_) {
     if (rank.status != Rank::Status::kRunning) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ThreadHub: state shared by the threads of one world. It records the status of
-// each rank, lets ranks wait for each other, and ends them when a rank fails.
+// ThreadHub: state shared by the threads of one world. The hub records the
+// status of each rank, lets ranks wait for each other, and ends them when a
+// rank fails.
 //
 // Every wait that another rank must complete is a Wait. A rank first spins on
-// it, then registers it with the hub and sleeps. The hub holds the Waits of all
-// sleeping ranks. It thus detects at once a wait for a rank that has ended, and
-// a deadlock, in which no rank is left to wake another.
+// the Wait, then registers it with the hub and sleeps. The hub holds the Waits
+// of all sleeping ranks. It thus detects at once a wait for a rank that has
+// ended, and a deadlock, in which no rank is left to wake another.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -25,9 +26,9 @@ namespace dtensor::detail {
 
 class Channel;
 
-/// Ends a rank because another rank failed; run_ranks tells it apart from a
-/// rank's own error. It is not a c10::Error, so handlers for c10::Error do not
-/// catch it.
+/// Exception that ends a rank because another rank failed; run_ranks
+/// distinguishes it from a rank's own error. RankEnded is not a c10::Error, so
+/// handlers for c10::Error do not catch it.
 class RankEnded : public std::exception {
  public:
   const char* what() const noexcept override {
@@ -50,7 +51,7 @@ class Wait {
   virtual ~Wait() = default;
 
   virtual bool ready() const = 0;
-  /// Global ranks that have not done their part yet.
+  /// Returns the global ranks that this wait still waits for.
   virtual std::vector<int64_t> missing() const = 0;
   /// Withdraws permanently. Returns false if the wait has become ready instead.
   virtual bool give_up() {
@@ -123,8 +124,8 @@ class ThreadHub {
       const std::vector<int64_t>& ranks,
       const std::atomic<int64_t>& sleepers);
 
-  /// Marks all ranks as running a new function, after all have ended the last
-  /// one. Channels that were closed by an error stay closed, even if the rank
+  /// Marks all ranks as running a new function, after all ranks have ended the
+  /// last one. Channels that an error closed stay closed, even if the rank
   /// caught the error.
   void begin_run();
   /// Records the end of a rank's function. A failure ends all waiting ranks.
@@ -136,9 +137,10 @@ class ThreadHub {
   /// the rank's own thread.
   void set_place(int64_t rank, std::string place, std::exception_ptr failure);
   std::string place(int64_t rank, const std::exception_ptr& failure);
-  /// Last error of this rank's own that ended one of its waits; empty if there
-  /// was none. Read by the failure report once all ranks have ended: a rank
-  /// that caught the error may have skipped calls that its peers waited for.
+  /// Returns the last error of this rank's own that ended one of its waits;
+  /// empty if there was none. The failure report reads this error once all
+  /// ranks have ended, because a rank that caught the error may have skipped
+  /// calls that its peers waited for.
   const std::string& wait_error(int64_t rank) const {
     return ranks_[static_cast<size_t>(rank)].wait_error;
   }
@@ -149,7 +151,8 @@ class ThreadHub {
     Status status = Status::kRunning;
     /// The wait in which this rank sleeps; null while it runs.
     const Wait* wait = nullptr;
-    /// True if it failed only because a rank that it waited for had returned.
+    /// True if the rank failed only because a rank that it waited for had
+    /// returned.
     bool peer_had_returned = false;
     std::string place;
     std::exception_ptr failure;
@@ -165,7 +168,8 @@ class ThreadHub {
   // The functions below require mutex_.
   void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);
   /// Returns the reason why the wait can never become ready: the rank's error,
-  /// or an empty text if another rank failed. nullopt if it still can.
+  /// or an empty text if another rank failed. Returns nullopt if the wait can
+  /// still become ready.
   std::optional<std::string> dead_peer_reason(const Wait& wait);
   std::string timeout_text(const Wait& wait, std::chrono::milliseconds timeout)
       const;
@@ -179,15 +183,15 @@ class ThreadHub {
   /// True if every rank can have a core of its own.
   const bool one_core_per_member_;
   std::mutex mutex_;
-  /// Ranks of the whole world. Ranks in other processes count as running, as
-  /// their state is not known here.
+  /// Ranks of the world, in all processes. Ranks in other processes count as
+  /// running, as their state is not known here.
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::shared_ptr<Channel>> channels_;
   std::string deadlock_;
   int64_t failures_ = 0;
   /// Failures that were not caused by another rank.
   int64_t own_failures_ = 0;
-  /// Set together with failures_ or deadlock_; read without the mutex.
+  /// True once failures_ or deadlock_ is set; read without the mutex.
   std::atomic<bool> stop_{false};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Helpers for ThreadBackend's collectives: what runs between arrival and
-// departure, and the publication of tensors to peers.
+// Helpers for ThreadBackend's collectives: running a function between arrival
+// and departure, and publishing tensors to peers.
 #pragma once
 
 #include <dtensor/comm/group/backend_call_impl.h>
@@ -13,7 +13,7 @@
 
 namespace dtensor::detail {
 
-// Returns the tensor that peers read: contiguous, also on an accelerator.
+// Returns the tensor that peers read: a contiguous one, also on an accelerator.
 inline at::Tensor published(const at::Tensor& tensor) {
   return tensor.contiguous();
 }

@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kWhere = "TensorParallelMultiheadAttention";
 
-// Reorders rows of torch::nn::MultiheadAttention, which are by q, k and v, then
-// by head, to be by head, then q, k and v.
+// Reorders rows of torch::nn::MultiheadAttention. Its rows are ordered by q, k
+// and v, then by head. The result is ordered by head, then by q, k and v.
 at::Tensor heads_first(const at::Tensor& rows, int64_t heads) {
   auto sizes = rows.sizes().vec();
   sizes[0] /= 3 * heads;

@@ -72,8 +72,8 @@ class Pairing {
     return linears;
   }
 
-  // Plain inputs can only be the module's own inputs, since DTensors flow
-  // inside.
+  // Plain inputs can only be the module's own inputs, because all tensors
+  // inside are DTensors.
   void columns(const StyleTarget& target, int64_t unit = 1) const {
     dtensor::ColwiseParallel({.input_layouts = options_.input_layouts,
                               .output_layouts = Shard(-1),
@@ -99,8 +99,8 @@ class Pairing {
     found_any_ = true;
   }
 
-  // Styles the module itself: a C++ member has a fixed type, so it cannot be
-  // replaced as in Python.
+  // Styles the module itself. A C++ member has a fixed type, so the module
+  // cannot be replaced as in Python.
   void style_in_place(const StyleTarget& target) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options_.input_layouts == Placement(Replicate()),

@@ -17,8 +17,8 @@
 namespace dtensor::mpi {
 namespace {
 
-// Returns the tensor's memory. A Span has no const; MPI's own functions take
-// memory that they only read as const.
+// Returns the tensor's memory. A Span is never const, although MPI's functions
+// take memory that they only read as const.
 char* memory_of(const at::Tensor& tensor) {
   return static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
 }
@@ -123,7 +123,7 @@ std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
 
 void MpiGroup::note_failure() noexcept {
   MpiRuntime::get().fail();
-  channel_->tell_failure();
+  channel_->report_failure();
 }
 
 InFlight MpiGroup::begin_barrier() {
@@ -132,10 +132,10 @@ InFlight MpiGroup::begin_barrier() {
   return {transfer, [] { return CollectiveResult(); }};
 }
 
-// MPI_Allreduce: the standard asks that all members receive identical results,
-// and implementations comply. If two members compute the same element, they
-// combine the same two terms, and a sum or product does not depend on their
-// order.
+// MPI_Allreduce. The standard demands that all members receive identical
+// results, and implementations comply. If two members compute the same element,
+// they combine the same two terms, and a sum or product does not depend on
+// their order.
 InFlight MpiGroup::begin_all_reduce(const Collective& c) {
   const auto reduction = mpi_reduction(c.input().scalar_type(), c.op);
   if (!reduction) {
@@ -222,8 +222,8 @@ void MpiGroup::begin_gather(
 }
 
 // Uses messages, as implementations do internally. MPI_Ialltoallv counts with
-// int, and only two members know if the size between them is too large for
-// that.
+// int, and only the two members of a transfer can check if its size is too
+// large for an int.
 InFlight MpiGroup::begin_all_to_all(const Collective& c) {
   const at::Tensor& input = c.input();
   const Sizes& sent = c.sizes;
@@ -245,7 +245,8 @@ InFlight MpiGroup::begin_all_to_all(const Collective& c) {
   return {transfer, [=] { return result; }};
 }
 
-// Every member starts with its neighbours, so that not all write to one member.
+// Every member starts with its neighbours, so that the members do not all write
+// to the same member.
 void MpiGroup::begin_messages(
     MpiTransfer& transfer,
     const Spans& to,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MpiGroup: collectives over one implementation of MPI. All of them use MPI's
-// non-blocking calls internally, so that the group's timeout holds.
+// MpiGroup: collectives over one implementation of MPI. All of these
+// collectives use MPI's non-blocking calls internally, so that the group's
+// timeout holds.
 #pragma once
 
 #include <dtensor/contrib/mpi/transfer_impl.h>

@@ -61,8 +61,8 @@ void MpiRuntime::start_mpi() {
         MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
         "MPI_Init_thread");
     is_ours_ = true;
-    // For errors in communicator creation; communicators have handlers of their
-    // own.
+    // For errors during the creation of communicators. Communicators have their
+    // own handlers.
     check_mpi(
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
         "MPI_Comm_set_errhandler");
@@ -183,9 +183,9 @@ bool MpiRuntime::ends_well() {
   return !failed_ && !world_lives_ && watched_.empty();
 }
 
-// Finalizes MPI if all worlds ended without failure: all ranks come here then.
-// After a failure, MPI_Finalize could wait forever for a missing rank, so it is
-// not called.
+// Finalizes MPI if all worlds ended without failure, because all ranks then
+// call this function. After a failure, MPI_Finalize could wait forever for a
+// missing rank, so it is not called.
 void MpiRuntime::end_at_exit() {
   MpiRuntime& mine = get();
   {

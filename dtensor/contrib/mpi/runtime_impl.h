@@ -21,7 +21,7 @@ void check_mpi(int code, const char* call);
 class MpiWork {
  public:
   virtual ~MpiWork() = default;
-  /// Lets MPI make progress; returns true once the work is over. Thread-safe.
+  /// Lets MPI make progress. Returns true once the work has ended. Thread-safe.
   virtual bool test() noexcept = 0;
 };
 
@@ -43,32 +43,32 @@ class MpiRuntime {
   /// Lock to hold during each MPI call: one thread calls at a time, also under
   /// MPI_THREAD_MULTIPLE. Open MPI 4.1 sometimes never ends a non-blocking
   /// collective if two threads progress thousands of them at once. Ranks'
-  /// backward passes and the helper thread call from threads of their own. The
-  /// helper thread takes turns while it holds the lock of the members below, so
-  /// a turn must not call functions that take that lock.
+  /// backward passes and the helper thread call MPI from threads of their own.
+  /// The helper thread takes turns while it holds mutex_, so code that holds a
+  /// turn must not call functions that lock mutex_.
   std::unique_lock<std::mutex> turn();
 
-  /// Records a failure: MPI is not finalized then, as other ranks may never
-  /// join.
+  /// Records a failure. MPI is then not finalized, because other ranks may
+  /// never join.
   void fail() noexcept;
   bool has_failed();
 
   /// Returns true if communicators may still be freed.
   bool is_intact();
 
-  /// Largest tag of messages; reserved for the library.
+  /// Largest tag of messages, reserved for the library.
   int last_tag() const {
     return last_tag_;
   }
-  /// Most bytes of one call: MPI counts with int. The environment variable
-  /// DTENSOR_MPI_MOST_BYTES lowers it, for tests.
+  /// Maximum number of bytes of one call, because MPI counts with int. The
+  /// environment variable DTENSOR_MPI_MOST_BYTES lowers it, for tests.
   int64_t most_bytes() const {
     return most_bytes_;
   }
 
-  /// Hands `work` to a helper thread, which tests it until it is over. MPI
-  /// implementations make progress only inside calls, and this rank may be busy
-  /// elsewhere while others wait for its data.
+  /// Hands `work` to a helper thread, which tests the work until it has ended.
+  /// MPI implementations make progress only inside calls, and this rank may be
+  /// busy elsewhere while others wait for its data.
   void watch(std::shared_ptr<MpiWork> work);
 
   void listen(MpiFailureListener* listener);

@@ -58,7 +58,8 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kFailed = "failed"; // a key in the store
 
 // Returns true if this host has a core for each of its members. Counts all
-// cores of the host: a launcher may have bound this rank to a few of them.
+// cores of the host, because a launcher may have bound this rank to a few of
+// them.
 bool have_cores_each(const GroupMembers& members, const RendezvousInfo& place) {
   const auto& mine = place.hosts[static_cast<size_t>(members.rank)];
   return std::ranges::count(place.hosts, mine) <= sysconf(_SC_NPROCESSORS_ONLN);
@@ -98,8 +99,8 @@ void MpiChannel::make_communicator(const GroupMembers& members) {
   MPI_Group_free(&world);
 }
 
-// Waits for all members in the store first: creating a communicator would wait
-// without a timeout for members that never arrive.
+// First waits for all members in the store, because creating a communicator
+// would wait without a timeout for members that never arrive.
 void MpiChannel::meet(const GroupMembers& members) {
   std::vector<std::string> keys;
   for (const int64_t rank : members.ranks) {
@@ -117,7 +118,7 @@ void MpiChannel::meet(const GroupMembers& members) {
         timeout_.count(),
         members.ranks.size(),
         members.label,
-        // Without LibTorch's backtrace.
+        // The text, without LibTorch's backtrace.
         text.substr(0, std::min<size_t>(text.find('\n'), 200)));
   }
 }
@@ -131,9 +132,9 @@ MpiChannel::~MpiChannel() {
   }
 }
 
-// Polls: MPI has no wake-up. Each sleep lasts an eighth of the time waited so
-// far, which adds little latency. A rank that waits for a slow peer thus leaves
-// the core to it.
+// Polls, because MPI has no wake-up. Each sleep lasts an eighth of the time
+// waited so far, which adds little latency. A rank that waits for a slow peer
+// thus leaves the core to this peer.
 void MpiChannel::wait(c10::function_ref<bool()> done) {
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
   constexpr Clock::duration kLongest = std::chrono::milliseconds(1);
@@ -166,11 +167,11 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
   }
 }
 
-void MpiChannel::tell_failure() noexcept {
+void MpiChannel::report_failure() noexcept {
   try {
     store_->set(kFailed, "");
   } catch (const std::exception&) {
-    // The store is gone; the other members notice that as well.
+    // The store has ended. The other members notice this as well.
   }
 }
 

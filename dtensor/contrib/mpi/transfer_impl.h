@@ -16,10 +16,11 @@
 
 namespace dtensor::mpi {
 
-/// The communicator of one group, and the waiting of its members.
+/// The communicator of one group, and the waits of its members.
 class MpiChannel final : public MpiFailureListener {
  public:
-  /// All members call it. Throws RuntimeError if some do not arrive in time.
+  /// All members call this constructor. Throws RuntimeError if some members do
+  /// not arrive in time.
   MpiChannel(const GroupMembers& members, const RendezvousInfo& place);
   ~MpiChannel() override;
   MpiChannel(const MpiChannel&) = delete;
@@ -29,16 +30,16 @@ class MpiChannel final : public MpiFailureListener {
     return communicator_;
   }
 
-  /// Returns once `done` holds; it is polled. Throws RuntimeError at the
+  /// Polls `done` and returns once it is true. Throws RuntimeError at the
   /// timeout, and if a member has reported a failure.
   void wait(c10::function_ref<bool()> done);
 
-  /// Reports to the other members that this rank does not go on.
-  void tell_failure() noexcept;
+  /// Reports to the other members that this rank has failed.
+  void report_failure() noexcept;
 
  private:
   void world_failed() noexcept override {
-    tell_failure();
+    report_failure();
   }
   void meet(const GroupMembers& members);
   void make_communicator(const GroupMembers& members);
@@ -50,7 +51,8 @@ class MpiChannel final : public MpiFailureListener {
   MPI_Comm communicator_ = MPI_COMM_NULL;
 };
 
-/// MPI requests, and the memory that MPI reads and writes until all are done.
+/// MPI requests, and the memory that MPI reads and writes until all requests
+/// are done.
 class MpiRequests final : public MpiWork {
  public:
   std::vector<at::Tensor> tensors;
@@ -94,8 +96,8 @@ class MpiTransfer final : public Transfer {
     requests_->add(request);
   }
 
-  /// Calls begin() for `count` elements in segments of at most `most`. `call`
-  /// also gets the offset and the length of its segment.
+  /// Calls begin() for `count` elements in segments of at most `most` elements.
+  /// `call` also gets the offset and the length of its segment.
   template <typename Call>
   void begin_pieces(
       const char* name,

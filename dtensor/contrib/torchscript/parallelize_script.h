@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a TorchScript model on several ranks, with a plan of its own or one that
-// is found in its code. Target: dtensor::torchscript.
+// Runs a TorchScript model on several ranks, with a given plan or a plan that
+// is found in the model's code. Target: dtensor::torchscript.
 //
 //   auto script = torch::jit::load("model.pt");
 //   const auto modules = parallelize_script(script, mesh["tp"], {
@@ -68,8 +68,9 @@ DTENSOR_API std::vector<PlanEntryText> find_tp_plan(
 
 /// Calls parallelize_script() with the found plan and returns the plan, for
 /// printing. An optimizer can use the script's own parameters. State
-/// dictionaries need modules that hold them; to get these, call
-/// parallelize_script() with make_plan(find_tp_plan(script)). (Not in Python.)
+/// dictionaries need modules that hold the parameters. To get such modules,
+/// call parallelize_script() with make_plan(find_tp_plan(script)). (Not in
+/// Python.)
 DTENSOR_API std::vector<PlanEntryText> tp_transform(
     torch::jit::Module& script,
     const DeviceMesh& mesh,

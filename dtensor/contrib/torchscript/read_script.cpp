@@ -26,7 +26,7 @@ namespace jit = torch::jit;
 using c10::IValue;
 using Value = OperatorGraph::Value;
 
-// Queries of a tensor with the same answer for all sizes and data.
+// Queries of a tensor whose result is independent of sizes and data.
 constexpr std::array<std::string_view, 10> kFixed = {
     "aten::dim",
     "aten::__is__",
@@ -177,8 +177,8 @@ class Reader {
     return true;
   }
 
-  // Follows a branch decided by attributes and None alone, so that other inputs
-  // take the same branch.
+  // Follows a branch whose condition depends on attributes and None alone, so
+  // that other inputs take the same branch.
   bool read_branch(const jit::Node& node) {
     const auto* condition = known(node.input());
     if (condition == nullptr || varying_.count(node.input()) > 0) {
@@ -238,8 +238,8 @@ class Reader {
 
   // --- calls -----------------------------------------------------------------
 
-  // Runs an operator on numbers. No operator runs on data: LibTorch trusts some
-  // arguments of a script, which may come from anywhere.
+  // Runs an operator on numbers. No operator runs on data, because LibTorch
+  // trusts some arguments of a script, and the script may be malicious.
   bool read_operator(
       const jit::Node& node,
       const c10::OperatorHandle& op,
@@ -332,8 +332,8 @@ class Reader {
     }
   }
 
-  // Collects the values that the node uses, including its blocks. For a method
-  // call, includes the parameters of the module.
+  // Collects the values that the node and its blocks use. For a method call,
+  // includes the parameters of the module.
   void collect_used(const jit::Node& node, std::set<size_t>& taken) {
     for (const auto* input : node.inputs()) {
       const auto* value = known(input);

@@ -23,12 +23,12 @@ struct ReadScript {
   size_t num_unread = 0;
 };
 
-/// Reads the calls that `forward` makes for such inputs, with all numbers
+/// Reads the calls that `forward` makes for these inputs, with all numbers
 /// evaluated. Follows conditions that depend on attributes, None and the number
-/// of dimensions. A call without an operator stands for other conditions,
-/// loops, calls that need data, and all calls that use their results. `tensors`
-/// are all tensors of the script. The script is not changed, and no weight is
-/// read.
+/// of dimensions. A call without an operator stands for each other condition,
+/// loop, or call that needs data, and for the calls that use its results.
+/// `tensors` are all tensors of the script. The script is
+/// not changed, and no weight is read.
 ReadScript read_script(
     const torch::jit::Module& script,
     const torch::jit::Graph& forward,
@@ -38,7 +38,8 @@ ReadScript read_script(
 /// Runs a function that only TorchScript has: lists, tuples, numbers, queries.
 void run_function(const torch::jit::Node& node, torch::jit::Stack& stack);
 
-/// Returns true if the results contain tensors that were not given.
+/// Returns true if the results contain tensors that are not among the
+/// arguments.
 bool makes_tensors(
     const torch::jit::Stack& results,
     const torch::jit::Stack& given);

@@ -21,8 +21,9 @@ namespace jit = torch::jit;
 using c10::IValue;
 using Names = std::set<std::string_view>;
 
-// Allowed functions that only TorchScript has. Other functions print, warn,
-// save files, draw seeds, start processes, or run as long as an argument says.
+// Allowed functions that only TorchScript has. Functions outside this list
+// print, warn, save files, draw seeds, start processes, or run for a time that
+// an argument determines.
 constexpr std::string_view kScriptAten =
     "Bool Complex ComplexImplicit Delete Float FloatImplicit Int "
     "IntImplicit ScalarImplicit Size __and__ __contains__ __derive_index "

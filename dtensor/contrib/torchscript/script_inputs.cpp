@@ -21,7 +21,7 @@ using Arguments = std::vector<Argument>;
 
 constexpr const char* kFindTpPlan = "find_tp_plan";
 
-// Sizes of the inputs that are tried: a batch, a sequence.
+// Sizes of candidate inputs: a batch, a sequence.
 constexpr int64_t kBatch = 2;
 constexpr int64_t kLength = 6;
 constexpr size_t kMostFeatures = 8;
@@ -76,8 +76,8 @@ at::Tensor described(c10::IntArrayRef sizes, at::ScalarType dtype) {
   return at::empty(sizes, at::TensorOptions(dtype).device(c10::kMeta));
 }
 
-// Returns candidates: indices for embeddings, and rows for each product, in
-// batches of sequences, in batches, and alone.
+// Returns candidates: indices for embeddings, and rows for each product, as
+// batches of sequences, as batches, and as single rows.
 std::vector<IValue> likely_tensors(const std::vector<ModuleTensor>& tensors) {
   std::vector<IValue> indices;
   std::vector<IValue> rows;

@@ -19,7 +19,8 @@ std::optional<int64_t> int_of(const jit::Value* value) {
                                        : std::nullopt;
 }
 
-// Returns the matrix that `value` is the transpose of, or null.
+// Returns the matrix whose transpose is `value`; null if `value` is not a
+// transpose.
 const jit::Value* transposed(const jit::Value* value) {
   const auto& node = *value->node();
   const auto kind = kind_of(node);
@@ -49,8 +50,9 @@ std::optional<WeightCall> product(
 }
 
 // Returns the role of a module by its class:
-// "__torch__.torch.nn.modules.linear.Linear". If there are several, the class
-// has a mangled name in between: "linear.___torch_mangle_3.Linear".
+// "__torch__.torch.nn.modules.linear.Linear". If there are several such
+// classes, the name contains a mangled component:
+// "linear.___torch_mangle_3.Linear".
 WeightRole role_of(const jit::Module& module) {
   const auto name = module.type()->name();
   if (!name) {
@@ -140,9 +142,9 @@ std::vector<ModuleTensor> script_tensors(
     const auto role = role_of(module.value);
     for (const auto& p : module.value.named_parameters(/*recurse=*/false)) {
       const auto used = roles.find(prefix + p.name);
-      const bool is_told = role != WeightRole::kNone || used == roles.end();
+      const bool is_decided = role != WeightRole::kNone || used == roles.end();
       tensors.push_back(
-          {prefix + p.name, p.value, false, is_told ? role : used->second});
+          {prefix + p.name, p.value, false, is_decided ? role : used->second});
     }
     for (const auto& b : module.value.named_buffers(/*recurse=*/false)) {
       tensors.push_back({prefix + b.name, b.value, true, WeightRole::kNone});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tensors of a script that is being read. Each tensor that the script holds or
-// is given is represented by a stand-in without data, which is a value of the
-// graph.
+// gets as an argument is represented by a stand-in without data, which is a
+// value of the graph.
 #pragma once
 
 #include <dtensor/program/operator_graph.h>
@@ -31,7 +31,7 @@ class ScriptTensors {
   /// dictionaries. Returns the value with stand-ins.
   c10::IValue add_given(const c10::IValue& value);
 
-  /// Returns true for a stand-in and for a tensor that has one.
+  /// Returns true for a stand-in and for a tensor that a stand-in represents.
   bool is_read(const at::Tensor& t) const;
   /// Returns the value with stand-ins for its tensors. Tensors without a value
   /// become inputs of the graph.
@@ -57,7 +57,8 @@ class ScriptTensors {
   std::vector<at::Tensor> alive_; // keeps addresses unique
 };
 
-/// Returns the argument of a call. All its tensors must have values.
+/// Returns the argument of a call. All tensors of the argument must have
+/// values.
 OperatorGraph::Argument argument_of(
     const c10::IValue& value,
     const ScriptTensors& tensors);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Boundaries that are attached to a DTensor: one of each kind.
+// Boundaries that are attached to a DTensor, at most one of each kind.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,7 +49,7 @@ const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind);
 void refresh_boundaries(const at::Tensor& t, BoundaryKind kind);
 
 /// Returns the boundaries to attach to the result of an operator with these
-/// traits on the DTensor `from`; null for most.
+/// traits on the DTensor `from`; null for most operators.
 std::shared_ptr<const Boundaries> boundaries_to_carry(
     const OpTraits& traits,
     const at::Tensor& from);
@@ -62,8 +62,8 @@ inline std::shared_ptr<const Boundaries> carried_boundaries(
 }
 
 /// Adds "in `module`" to an error thrown inside the forward of a styled module.
-/// An error is extended once, by the innermost module. Errors that name a
-/// function of this library are left alone, since they already describe their
+/// Each error is extended once, by the innermost module. Errors that name a
+/// function of this library are unchanged, since they already describe their
 /// context.
 DTENSOR_API void name_module(c10::Error& error, const std::string& module);
 

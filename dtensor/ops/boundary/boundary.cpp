@@ -104,8 +104,9 @@ at::Tensor Boundary::multiply(
   return product.defined() ? finish_output(input, product) : product;
 }
 
-// Called for every operator, so it must be cheap. Tying or cloning changes the
-// parameter's reference count: ties are checked only after a change of that.
+// Called for every operator, so this function must be cheap. Tying or cloning
+// changes the parameter's reference count, so ties are checked only after such
+// a change.
 void Boundary::refresh(const at::Tensor& parameter, BoundaryKind kind) const {
   if (parameter.requires_grad()) {
     keep_gradient_in_layout(parameter);
@@ -130,8 +131,8 @@ void Boundary::refresh(const at::Tensor& parameter, BoundaryKind kind) const {
 }
 
 // Takes the general path on ranks outside of the mesh and for DTensor outputs.
-// Otherwise redistribution and conversion to a local tensor are one autograd
-// node.
+// In all other cases, redistribution and conversion to a local tensor are one
+// autograd node.
 at::Tensor to_output_layout(
     const at::Tensor& y,
     const StyleMesh& where,
@@ -168,7 +169,8 @@ void refresh_boundaries(const at::Tensor& t, BoundaryKind kind) {
   if (!is_dtensor(t) || !t.is_leaf()) {
     return;
   }
-  // Keeps the boundaries alive: refresh() may replace those of `t`.
+  // Keeps the boundaries alive, because refresh() may replace the boundaries of
+  // `t`.
   if (const auto boundaries = meta_of(t).boundaries) {
     if (const auto& boundary = boundaries->get_any(kind)) {
       boundary->refresh(t, kind);

@@ -46,10 +46,10 @@ struct BoundaryLayouts {
       const std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>>
       output_fn = nullptr;
   /// True if the boundary also applies to rows of the parameter, which the
-  /// module uses one by one.
+  /// module uses one at a time.
   bool applies_to_rows = false;
-  /// Set for a Linear whose output has no layout: each rank computes the units
-  /// it needs.
+  /// Set for a Linear whose output has no layout. Each rank then computes the
+  /// units that it needs.
   SharedUnits shared = {};
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
       default;
@@ -77,7 +77,8 @@ class Boundary final {
   const Converter& input() const {
     return input_;
   }
-  /// Returns the way an output of layout `made` leaves the region.
+  /// Returns the conversion of an output of layout `made` that leaves the
+  /// region.
   ResultConversion exit_of(const SpecPtr& made) const;
 
   /// Returns `input` (converted) times `weight_t`, plus `bias` if it is
@@ -96,7 +97,8 @@ class Boundary final {
   at::Tensor finish_product(const at::Tensor& input, const at::Tensor& product)
       const;
   /// Computes `output += alpha * bias`, where `bias` belongs to this module.
-  /// Returns false, and does nothing, if the operator on DTensors does that.
+  /// Returns false, and does nothing, if the operator on DTensors computes this
+  /// sum.
   bool add_bias(
       at::Tensor& output,
       const at::Tensor& bias,
@@ -110,7 +112,7 @@ class Boundary final {
 
   /// Completes the boundaries attached to `parameter`, since modules may have
   /// been tied or cloned after the boundary was attached. Called with every
-  /// leaf that has this boundary before an operator of that kind uses it.
+  /// leaf that has this boundary, before an operator of `kind` uses the leaf.
   void refresh(const at::Tensor& parameter, BoundaryKind kind) const;
 
   /// Returns the full name of the module, from keep_module_name.
@@ -160,7 +162,7 @@ class Boundary final {
   BoundaryLayouts layouts_;
   Converter input_;
   mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
-  // The bias of the module's last call. Null: none is expected.
+  // The bias of the module's last call. Null: no bias is expected.
   mutable std::optional<WeakTensor> expected_bias_;
   // Caches of the last call.
   mutable Exit exit_;
@@ -168,8 +170,8 @@ class Boundary final {
 };
 using BoundaryPtr = std::shared_ptr<const Boundary>;
 
-/// Redistributes `y` to layout `output`, unless nullopt. Returns its local
-/// tensor if `use_local`.
+/// Redistributes `y` to layout `output`, unless nullopt. With `use_local`,
+/// returns the local tensor of the result.
 at::Tensor to_output_layout(
     const at::Tensor& y,
     const StyleMesh& where,
@@ -184,10 +186,10 @@ void note_styled(
     BoundaryKind kind,
     BoundaryPtr boundary);
 
-/// Returns the style of a Linear or an Embedding that has `parameter` as its
-/// weight now but had another one when styled; null if there is none. Throws
-/// RuntimeError if such styles differ from each other or from `known` (may be
-/// null).
+/// Returns the style of a Linear or an Embedding whose weight is now
+/// `parameter` but was another tensor when the module was styled; null if there
+/// is none. Throws RuntimeError if such styles differ from each other or from
+/// `known` (may be null).
 BoundaryPtr style_of_tied(
     const at::Tensor& parameter,
     BoundaryKind kind,

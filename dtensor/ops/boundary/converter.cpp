@@ -20,7 +20,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns the dimension of the features, of a tensor with dimensions.
+// Returns the dimension of the features, for a tensor with at least one
+// dimension.
 int64_t features_dim(const at::Tensor& x, const InputLayouts& layouts) {
   return (layouts.features_dim + x.dim()) % x.dim();
 }
@@ -64,15 +65,15 @@ void check_features(
       expected);
 }
 
-// True if the style gives the global number of features of `x`, so that ranks
+// True if the style states the global number of features of `x`, so that ranks
 // with uneven shards need not communicate.
-bool knows_shape(const at::Tensor& x, const InputLayouts& layouts) {
+bool has_global_size(const at::Tensor& x, const InputLayouts& layouts) {
   return x.dim() > 0 && layouts.features > 0 && shards_features(x, layouts);
 }
 
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   FromLocalOptions options;
-  if (knows_shape(x, layouts)) {
+  if (has_global_size(x, layouts)) {
     options.shape = x.sizes().vec();
     options.shape->at(static_cast<size_t>(features_dim(x, layouts))) =
         layouts.features;
@@ -110,7 +111,7 @@ at::Tensor Converter::as_dtensor(const at::Tensor& x) const {
       x, where_.mesh, where_.alone(layouts_.plain), known_shape(x, layouts_));
 }
 
-// Redistributes the input to the layout that the module computes with.
+// Redistributes the input to the layout in which the module computes.
 at::Tensor Converter::redistribute(const at::Tensor& distributed) const {
   const auto& spec = spec_of(distributed);
   DTENSOR_CHECK_VALUE(
@@ -162,7 +163,7 @@ void Converter::cache(
     last_.strides = x.strides();
     last_.from = from;
     last_.to = to;
-    last_.is_inferred = !knows_shape(x, layouts_);
+    last_.is_inferred = !has_global_size(x, layouts_);
   }
 }
 

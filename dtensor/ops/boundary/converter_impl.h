@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Converter: brings the tensors that a styled module receives to the layout
-// that the module computes with. It reuses earlier work in two ways. Most
-// inputs of a module are alike, so their layouts are computed once. Sibling
-// modules with the same input, such as q, k and v, gather it once and reduce
-// its gradient once (shared_input.cpp).
+// Converter: redistributes the tensors that a styled module receives to the
+// layout in which the module computes. A Converter reuses earlier work in two
+// ways. Most inputs of a module have the same layout, so the layouts are
+// computed once. Sibling modules with the same input, such as q, k and v,
+// gather the input once and reduce its gradient once (shared_input.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,8 +53,8 @@ struct StyleMesh {
 struct InputLayouts {
   Placement plain; // of a plain input
   Placement desired;
-  /// Size of dimension `features_dim` of the full input, or 0 if not known: the
-  /// last dimension, or the channels of a convolution.
+  /// Size of dimension `features_dim` of the full input, or 0 if unknown. The
+  /// features are the last dimension, or the channels of a convolution.
   int64_t features = 0;
   int64_t features_dim = -1;
   friend bool operator==(const InputLayouts&, const InputLayouts&) = default;
@@ -73,7 +73,8 @@ struct Siblings {
 
 class Converter {
  public:
-  /// Joins `siblings`, which share the redistribution; null: shares nothing.
+  /// Adds this converter to `siblings`, which share the redistribution. Null:
+  /// shares nothing.
   Converter(
       StyleMesh where,
       InputLayouts layouts,
@@ -86,9 +87,9 @@ class Converter {
   /// Returns `x` as a DTensor in the desired layout. Differentiable. Each
   /// sibling gets the result of the first sibling once, for the same tensor; a
   /// second request by one sibling computes the result again. Throws ValueError
-  /// for a plain tensor with another number of features and for another mesh,
-  /// and RuntimeError if the local tensor was written in between without a new
-  /// version.
+  /// for a plain tensor with another number of features and for another mesh.
+  /// Throws RuntimeError if the local tensor was written in between and its
+  /// version counter did not change.
   at::Tensor convert(const at::Tensor& x) const;
 
   /// Like convert(), for an operator that runs as a region. The result has a
@@ -108,15 +109,15 @@ class Converter {
   }
 
  private:
-  // Layouts of the last plain input. Only the rank that owns the mesh uses
-  // them. Other threads neither read nor write them.
+  // Layouts of the last plain input. Only the rank that owns the mesh reads and
+  // writes this cache.
   struct Last {
     Sizes sizes;
     Sizes strides;
     SpecPtr from; // null: nothing cached
     SpecPtr to;
-    // True if the global shape was computed from the local shape, which ranks
-    // compare from time to time.
+    // True if the global shape was computed from the local shape. Ranks compare
+    // such local shapes from time to time.
     bool is_inferred = false;
   };
 

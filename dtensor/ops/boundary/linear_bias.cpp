@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The bias of a styled Linear. For a 2-D input torch::nn::Linear calls addmm,
-// which adds the bias. For any other input it calls matmul, and then
-// `output += bias`. The bias has the boundary of the weight, so the kernel of
-// add_ (ops/kernels/matmul.cpp) finds it and calls Boundary::add_bias().
+// which adds the bias. For any other input it calls matmul, and then `output +=
+// bias`. The bias has the boundary of the weight, so the kernel of add_
+// (ops/kernels/matmul.cpp) finds the boundary and calls Boundary::add_bias().
 //
 // Usually the output is a plain local tensor, and add_bias() adds this rank's
 // shard of the bias.
 //
 // An output_fn must get the output including the bias in both cases. Therefore
 // the bias is added within the matmul, and the addition that follows is
-// skipped. The expected bias is that of the last call of the module. If a
+// skipped. The expected bias is the bias of the module's last call. If a
 // different bias follows (of a clone, or of a module that shares the weight),
 // the output is recomputed from the product.
 #include <dtensor/ops/boundary/boundary_impl.h>
@@ -73,7 +73,7 @@ void replace(const at::Tensor& output, const at::Tensor& fresh) {
   };
   {
     const c10::NoGradGuard no_grad;
-    local(output).copy_(local(fresh)); // without a new version
+    local(output).copy_(local(fresh)); // without incrementing the version
   }
   if (fresh.requires_grad()) {
     torch::autograd::impl::set_gradient_edge(
@@ -146,7 +146,7 @@ Boundary::BiasLayouts Boundary::layouts_of_bias(
       where().mesh, {layouts_.output.value()}, output_dim, "boundary")[0];
   const auto layout = bias_layout(output, output_dim);
   // Every rank adds the bias to its local output. If outputs are sharded and
-  // the bias is replicated, its gradient is Partial.
+  // the bias is replicated, the bias gradient is Partial.
   const bool sums = output.is_sharded() && layout.is_replicate();
   const auto added = given->with_placements({layout}, "boundary");
   const auto grad = sums    ? Placement(Partial(ReduceOp::kSum))

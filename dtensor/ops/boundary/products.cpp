@@ -32,20 +32,21 @@ namespace {
 
 using Units = std::vector<int64_t>;
 
-// Returns a replicated operand as a plain tensor, with a Partial gradient since
-// each rank uses only some units.
-at::Tensor local_part(const at::Tensor& whole) {
+// Returns a replicated operand as a plain tensor. Its gradient is Partial
+// because each rank uses only some units.
+at::Tensor local_part(const at::Tensor& replicated) {
   return convert_single_input(conversion_to(
-      whole,
+      replicated,
       nullptr,
-      gradient_spec(*spec_of(whole), Placements{Partial(ReduceOp::kSum)})));
+      gradient_spec(
+          *spec_of(replicated), Placements{Partial(ReduceOp::kSum)})));
 }
 
 Units mine_of(const DeviceMesh& mesh, const SharedUnits& shared) {
   return shared.of_rank(mesh.size(), mesh.get_local_rank());
 }
 
-// True if any rank repeats units. All ranks record the same graph then.
+// True if any rank repeats units. All ranks then record the same graph.
 bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const auto units = shared.of_rank(mesh.size(), rank);
@@ -74,8 +75,8 @@ at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
 } // namespace
 
 // Counts this rank's users of each unit and divides the counts by their
-// greatest common divisor. Then equally many consecutive users belong to each
-// entry of the result.
+// greatest common divisor. Each entry of the result then has the same number of
+// consecutive users.
 std::vector<int64_t> SharedUnits::of_rank(int64_t ranks, int64_t rank) const {
   const auto mine = chunk(users, ranks, rank);
   const auto each = users / count;
@@ -97,7 +98,7 @@ std::vector<int64_t> SharedUnits::of_rank(int64_t ranks, int64_t rank) const {
   return units;
 }
 
-bool SharedUnits::is_cut(int64_t ranks) const {
+bool SharedUnits::is_sharded_by_units(int64_t ranks) const {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const auto part = chunk(count, ranks, rank);
     Units once(static_cast<size_t>(part.size()));
@@ -211,22 +212,22 @@ struct OverlappedLinearBackward final : Node {
   std::string_view module = ModuleScope::current();
 };
 
-/// Chunks of one tensor, each of which is reduced by its own collective.
+/// Chunks of one tensor. Each chunk is reduced by its own collective.
 class PendingParts final : public Pending {
  public:
-  PendingParts(at::Tensor whole, std::vector<PendingPtr> parts)
-      : whole_(std::move(whole)),
+  PendingParts(at::Tensor result, std::vector<PendingPtr> parts)
+      : result_(std::move(result)),
         parts_(std::move(parts)) {}
   at::Tensor wait() override {
     for (const auto& part : parts_) {
       part->wait();
     }
     parts_.clear();
-    return whole_;
+    return result_;
   }
 
  private:
-  at::Tensor whole_;
+  at::Tensor result_;
   std::vector<PendingPtr> parts_;
 };
 
@@ -290,9 +291,9 @@ at::Tensor product(
       .view(product_sizes(rows, weight_t));
 }
 
-// Waits for each chunk's collective after multiplying the next chunk: by then
-// the other ranks have probably started it too, and its data is still in the
-// cache.
+// Waits for each chunk's collective after multiplying the next chunk. By then
+// the other ranks have probably started the collective too, and its data is
+// still in the cache.
 at::Tensor compute(
     const at::Tensor& input,
     const at::Tensor& weight_t,
@@ -302,12 +303,12 @@ at::Tensor compute(
   const c10::NoGradGuard no_grad;
   Group& group = get_group(to->mesh(), 0);
   const Placement& output = to->placements()[0];
-  const at::Tensor whole =
+  const at::Tensor result =
       at::empty(to->local_sizes(), local_of(input).options());
   // With a replicated output, chunks may begin at any row of the matrix.
   const bool fold = output.is_replicate();
   const at::Tensor rows = fold ? as_matrix(local_of(input)) : local_of(input);
-  const at::Tensor out = fold ? as_matrix(whole) : whole;
+  const at::Tensor out = fold ? as_matrix(result) : result;
   const Sizes sizes = sizes_in_units(*to);
   const at::Tensor my_bias =
       bias.defined() && group.rank() == 0 ? local_of(bias) : at::Tensor();
@@ -326,7 +327,7 @@ at::Tensor compute(
     }
   }
   return wrap(
-      std::make_shared<PendingParts>(whole, std::move(parts)), to, whole);
+      std::make_shared<PendingParts>(result, std::move(parts)), to, result);
 }
 
 } // namespace

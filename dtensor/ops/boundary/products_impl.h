@@ -31,8 +31,8 @@ struct DTENSOR_API SharedUnits {
   /// used by the same number of consecutive users, as the attention operator
   /// requires.
   std::vector<int64_t> of_rank(int64_t ranks, int64_t rank) const;
-  /// True if every rank has exactly the units that Shard(dim, unit) gives it.
-  bool is_cut(int64_t ranks) const;
+  /// True if every rank has exactly the units of its shard of Shard(dim, unit).
+  bool is_sharded_by_units(int64_t ranks) const;
   /// True if all ranks have the same number of units.
   bool is_even(int64_t ranks) const;
 
@@ -48,7 +48,7 @@ at::Tensor shared_linear(
     const at::Tensor& bias,
     const SharedUnits& shared);
 
-/// Returns this rank's units of a bias.
+/// Returns this rank's units of a bias (N).
 at::Tensor shared_bias(const at::Tensor& bias, const SharedUnits& shared);
 
 /// Linear with a weight sharded along the input features, computed in chunks of

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Siblings share the redistribution of their input. Its gradient is reduced
-// once, and if the forward redistribution communicates, its result is kept. All
-// ranks must share or none, or they would deadlock. Therefore the decision
-// depends on the program's actions (tensor, version, autograd history), never
-// on data.
+// Siblings share the redistribution of their input. The input's gradient is
+// reduced once, and if the forward redistribution communicates, its result is
+// kept. Either all ranks must share or none, because they would deadlock
+// otherwise. Therefore the decision depends on the program's actions (tensor,
+// version, autograd history), never on data.
 //
 // Data may change without a new version: through a pointer, data(), or memory
 // that other code owns. Therefore each rank compares its local tensor with a
-// copy of the one it contributed, and a difference is an error.
+// copy of the tensor that it contributed, and a difference is an error.
 //
-// A kept result lives at most as long as the tensor or its recorded graph. It
-// is freed earlier when all siblings have used it, or when one of them gets
-// another input. Its owner is:
+// A kept result lives at most as long as the tensor or its recorded graph. The
+// result is freed earlier when all siblings have used it, or when a sibling
+// gets another input. The owner of the result is:
 //
 // - the input, if it is a DTensor;
 // - for a plain input, which several ranks may use: the node that recorded its
@@ -65,7 +65,7 @@ NodePtr history_of(const at::Tensor& x) {
 }
 
 // Returns the local tensor of the input, detached.
-at::Tensor part_of(const at::Tensor& x) {
+at::Tensor detached_local(const at::Tensor& x) {
   return is_dtensor(x) ? local_of(x) : x.detach();
 }
 
@@ -82,7 +82,7 @@ class Facts {
         grad_mode_(c10::GradMode::is_enabled()) {}
 
   // True if the state of `x` is unchanged. Does not compare the identity of
-  // DTensors, since the DTensor itself owns this object.
+  // DTensors, because the DTensor itself owns this object.
   bool still_hold(const at::Tensor& x) const {
     return (is_dtensor(x) || tensor_.lock().get() == x.unsafeGetTensorImpl()) &&
         memory_.lock() == memory_of(x) && version_ == version_of(x) &&
@@ -109,8 +109,9 @@ struct SharedInput {
   std::string_view maker;
   SpecPtr from;
   SpecPtr to;
-  // Result, if the redistribution communicates. It is unchanged if both its own
-  // version and `counter` are. DTensors made of it share `counter`.
+  // Result, if the redistribution communicates. The result is unchanged if its
+  // own version and `counter` are unchanged. DTensors made of it share
+  // `counter`.
   at::Tensor kept;
   uint32_t kept_version = 0;
   c10::VariableVersion counter;
@@ -193,12 +194,12 @@ void remember(
   if (communicates(*from, *shared->to)) {
     shared->kept = local_of(prepared);
     shared->kept_version = version_of(shared->kept);
-    shared->given = given_for(shared->kept, part_of(x), *from);
+    shared->given = given_for(shared->kept, detached_local(x), *from);
   }
   siblings.current = shared;
   if (is_dtensor(x)) {
-    // Creates a new meta: copies that share the old one (such as tensors that
-    // autograd saved) must not own the shared input.
+    // Creates a new meta, because copies that share the old meta (such as
+    // tensors that autograd saved) must not own the shared input.
     auto meta = meta_of(x).copy();
     meta->shared_input = std::move(shared);
     x.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
@@ -209,7 +210,7 @@ void remember(
   }
 }
 
-// Reinterprets elements as bits for comparison, since NaN != NaN.
+// Reinterprets elements as bits for comparison, because NaN != NaN.
 at::Tensor bits(const at::Tensor& t) {
   const auto real = t.is_complex() ? at::view_as_real(t) : t;
   switch (real.element_size()) {
@@ -248,7 +249,7 @@ bool is_for(const SharedInput& shared, const at::Tensor& x, size_t index) {
 }
 
 at::Tensor serve(SharedInput& shared, const at::Tensor& x, size_t index) {
-  const auto part = part_of(x);
+  const auto part = detached_local(x);
   if (shared.kept.defined()) {
     check_unwritten(shared, part);
   }

@@ -32,8 +32,8 @@ struct StyledModules {
 // Modules belong to the rank that created them.
 RankLocal<StyledModules> styled_modules;
 
-// Returns the weight that the module has as its member; null if it is none of
-// these.
+// Returns the weight that the module has as its member; null for any other
+// module type.
 template <class... Holders>
 const at::Tensor* weight_in(torch::nn::Module& module) {
   const at::Tensor* weight = nullptr;
@@ -85,7 +85,7 @@ void note_styled(
 }
 
 // A model of n modules compares n * n weights in its first step, so the loop
-// reads no more of a module than its weight.
+// reads only the weight of each module.
 BoundaryPtr style_of_tied(
     const at::Tensor& parameter,
     BoundaryKind kind,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // FastKernel: the unboxed kernel of a frequently called operator.
 //
-// For a decision that requires only the local operator it does the work of
-// dispatch(): look up the decision, call the operator on the local tensors,
-// wrap the results. Any other call (with a redistribution, changed arguments, a
-// style's boundary, or the gradient of a region) goes to the boxed SlotKernel,
-// which handles every case.
+// If a decision requires only the local operator, a FastKernel does the work of
+// dispatch(): it looks up the decision, calls the operator on the local
+// tensors, and wraps the results. Any other call (with a redistribution,
+// changed arguments, a style's boundary, or the gradient of a region) goes to
+// the boxed SlotKernel, which handles every case.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -12,7 +12,7 @@
 
 namespace dtensor::detail {
 
-/// Unboxed kernels of an operator: `make(info, above_autograd)` sets the slot
+/// Unboxed kernels of an operator. `make(info, above_autograd)` sets the slot
 /// and returns the kernel.
 struct FastOp {
   std::string_view name; // "aten::add"
@@ -23,7 +23,7 @@ struct FastOp {
 const std::vector<FastOp>& fast_pointwise_ops();
 const std::vector<FastOp>& fast_other_ops();
 
-/// Returns the kernels of operator `name`; null if it has only boxed ones.
+/// Returns the kernels of operator `name`; null if it has only boxed kernels.
 const FastOp* find_fast_op(const c10::OperatorName& name);
 
 } // namespace dtensor::detail

@@ -21,9 +21,9 @@
 
 namespace dtensor::detail {
 
-/// Data of the unboxed kernel of one operator. It is set at installation, while
-/// the library loads, possibly before static objects of this file are
-/// constructed. So it must be constant-initialized.
+/// Data of the unboxed kernel of one operator. The data are set at
+/// installation, while the library loads, possibly before static objects of
+/// this file are constructed. A slot must therefore be constant-initialized.
 struct FastSlot {
   void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
   bool boundaries_matter() const {
@@ -34,8 +34,8 @@ struct FastSlot {
   std::unique_ptr<c10::KernelFunction> boxed;
 };
 
-/// Decides for these arguments, and caches whether and how a FastKernel may run
-/// such calls.
+/// Decides a call with these arguments. Caches whether a FastKernel may run
+/// such calls, with the decision.
 void note_decision(
     const FastSlot& slot,
     const ShortKey& key,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Installs kernels for every operator when the library loads, and again for an
-// operator that gets another rule.
+// Installs kernels for every operator when the library loads. Installs new
+// kernels for an operator that gets another rule.
 #include <dtensor/ops/install/kernels_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -46,7 +46,7 @@ void fallback(
 }
 
 // Fallback at the autograd key. Without it, an operator that LibTorch's
-// autograd does not support would have no kernel at this key. Its gradient is
+// autograd does not support would have no kernel at this key. The gradient is
 // that of the plain operator.
 void autograd_fallback(
     const c10::OperatorHandle& op,
@@ -80,7 +80,7 @@ struct InstalledOps {
   std::unordered_map<c10::OperatorName, Installed> by_name;
 };
 
-// Never destroyed: operators are called until the process ends.
+// Never destroyed, because operators are called until the process ends.
 InstalledOps& installed_ops() {
   static auto& all = *new InstalledOps;
   return all;
@@ -137,8 +137,8 @@ const bool is_installed = install_all();
 
 } // namespace
 
-// The lock prevents that two threads make the same OpInfo: LibTorch records
-// kernels without a lock.
+// The lock prevents two threads from making the same OpInfo, because LibTorch
+// records kernels without a lock.
 std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op) {
   {
     auto& all = installed_ops();
@@ -163,7 +163,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradMeta, m) {
   m.impl("_to_copy", to_copy_kernel_of_meta(true));
 }
 
-// The macro below takes the name of a key, not a constant.
+// The macro below takes the name of a key instead of a constant.
 static_assert(kInterceptKey == DispatchKey::TESTING_ONLY_GenericWrapper);
 static_assert(kDTensorKey == DispatchKey::PrivateUse3);
 static_assert(kDTensorAutogradKey == DispatchKey::AutogradPrivateUse3);

@@ -4,9 +4,9 @@
 // Operators that LibTorch decomposes above autograd (CompositeImplicitAutograd)
 // are regions if they have a rule, intercepted at the autograd key. Without a
 // rule they keep their decomposition, except that on replicated tensors they
-// run the plain operator. All other operators get a slot at the backend key:
-// otherwise a composite kernel would take precedence over a fallback and read
-// storage.
+// run the plain operator. All other operators get a slot at the backend key,
+// because a composite kernel would otherwise take precedence over a fallback
+// and read storage.
 #include <dtensor/ops/install/kernels_impl.h>
 
 #include <dtensor/error.h>
@@ -28,8 +28,8 @@ namespace {
 
 using c10::DispatchKey;
 
-// Kernel of op.out without a rule. It runs op if that exists, else op.out on
-// replicated inputs; `other` handles all other calls.
+// Kernel of op.out without a rule. It runs op if op exists, else op.out on
+// replicated inputs. `other` handles all other calls.
 class OutKernel final : public c10::OperatorKernel {
  public:
   OutKernel(
@@ -125,7 +125,7 @@ class ImplicitStateKernel final : public c10::OperatorKernel {
 };
 
 // Kernel of _to_copy to the meta device. The call has the key of the target
-// device, and Meta outranks the key of DTensors.
+// device, and Meta precedes the key of DTensors.
 class ToMetaKernel final : public c10::OperatorKernel {
  public:
   explicit ToMetaKernel(c10::SafeKernelFunction stock)
@@ -228,7 +228,8 @@ Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
   return kernels;
 }
 
-// Returns the kernel above autograd, where LibTorch's own kernel is not enough.
+// Returns the kernel above autograd, for operators that need more than
+// LibTorch's own kernel.
 std::optional<torch::CppFunction> autograd_kernel(
     const std::shared_ptr<const OpInfo>& info) {
   if (info->is_region) {

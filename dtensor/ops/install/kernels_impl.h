@@ -21,7 +21,8 @@ struct Kernels {
 /// Returns true if LibTorch decomposes the operator above autograd.
 bool is_composite(const c10::OperatorHandle& op);
 
-/// Returns true if LibTorch's own kernels work: they call other operators.
+/// Returns true if LibTorch's own kernels work on DTensors, because they call
+/// other operators.
 DTENSOR_INTERNAL_API bool keeps_its_kernel(const c10::OperatorHandle& op);
 
 /// Makes the kernels for the current rules; empty where LibTorch's own kernels
@@ -34,7 +35,7 @@ c10::SafeKernelFunction native_kernel(
     bool above_autograd);
 
 /// Returns the kernel of aten::_to_copy at the key of the meta device. A copy
-/// to the meta device has that key, which outranks the key of DTensors.
+/// to the meta device has this key, which precedes the key of DTensors.
 torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);
 
 // Kernels of operators, installed when the library loads.
@@ -44,17 +45,17 @@ torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);
 void reinstall_kernels(const c10::OperatorHandle& op);
 
 /// Returns the OpInfo of the operator's kernels. For an operator that keeps
-/// LibTorch's kernels, it is the OpInfo that its own kernels would have.
+/// LibTorch's kernels, returns the OpInfo that its own kernels would have.
 /// Callable from any thread.
 DTENSOR_INTERNAL_API std::shared_ptr<const OpInfo> info_of(
     const c10::OperatorHandle& op);
 
-// Operators for which LibTorch's formula creates a gradient from sizes and
-// dtype alone: a plain tensor of zeros, even for a DTensor.
+// Operators whose gradient LibTorch's formula creates from sizes and dtype
+// alone: a plain tensor of zeros, even for a DTensor.
 
-/// Returns the kernel above autograd of such an operator. It calls LibTorch's
-/// own kernel and makes its node return distributed gradients. Empty for other
-/// operators.
+/// Returns the kernel above autograd of such an operator. This kernel calls
+/// LibTorch's own kernel and makes its node return distributed gradients. Empty
+/// for other operators.
 std::optional<torch::CppFunction> plain_gradient_kernel(
     const std::shared_ptr<const OpInfo>& info);
 

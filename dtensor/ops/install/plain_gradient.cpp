@@ -19,8 +19,8 @@ SpecPtr spec_or_null(const at::Tensor& t) {
   return is_dtensor(t) ? spec_of(t) : nullptr;
 }
 
-// Returns the tensor that has the node of a call: the base, if the call wrote
-// to a view.
+// Returns the tensor with the node of a call. This is the base if the call
+// wrote to a view.
 at::Tensor recorded_on(const at::Tensor& result, bool in_place) {
   return in_place && result.is_view() ? at::Tensor(result._base()) : result;
 }
@@ -59,9 +59,9 @@ class PlainGradientKernel final : public c10::OperatorKernel {
 };
 
 // Kernel of cat, which skips tensors of shape [0] and creates new tensors as
-// their gradients. cat is called too often for a boxed kernel. Calls without
-// gradients are faster this way, calls with gradients slower, by a similar
-// amount.
+// their gradients. cat is called too often for a boxed kernel. With this
+// kernel, calls without gradients are faster and calls with gradients slower,
+// by a similar amount.
 struct CatKernel {
   using Op = at::_ops::cat;
 

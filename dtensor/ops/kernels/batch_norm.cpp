@@ -294,7 +294,7 @@ void detail::batch_norm_local(KernelArgs& args, const Decision& decision) {
   const auto dtype = decision.outputs[1]->dtype();
   args.returns(
       result.output, result.mean.to(dtype), result.inverse_std.to(dtype));
-  if (decision.outputs.size() > 3) { // the reserve of other backends
+  if (decision.outputs.size() > 3) { // the reserve, which other backends use
     args.stack().emplace_back(at::zeros({0}, input.options().dtype(at::kByte)));
   }
 }
@@ -303,7 +303,7 @@ void detail::batch_norm_backward_local(
     KernelArgs& args,
     const Decision& decision) {
   const auto input = args.tensor("input");
-  // Without a gradient of the input, nothing depends on other ranks.
+  // Without a gradient of the input, the results do not depend on other ranks.
   const auto& layout = decision.outputs[0];
   const bool shared = is_training_call(args) && layout != nullptr &&
       shares_channels(*layout) && layout->numel() > 0 && !input.is_meta();

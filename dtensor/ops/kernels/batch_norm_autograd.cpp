@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Autograd of a batch_norm with joint statistics. The first derivative uses the
-// fused kernels. If it is recorded, it consists of operators and sums over
-// ranks that can be differentiated again.
+// fused kernels. If autograd records the first derivative, it consists of
+// operators and sums over ranks that can be differentiated again.
 #include <dtensor/ops/kernels/batch_norm_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -112,7 +112,7 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
   }
 };
 
-// Returns a vector argument, or one of equal numbers if there is none.
+// Returns a vector argument; if it is absent, a vector of equal numbers.
 at::Tensor vector_or(
     const KernelArgs& args,
     const char* name,

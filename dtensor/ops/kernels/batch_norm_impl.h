@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Batch normalization whose samples or space are sharded: ranks compute the
-// statistics of a channel together.
+// Batch normalization of an input that is sharded along samples or spatial
+// dimensions. Ranks compute the statistics of a channel together.
 #pragma once
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -18,13 +18,13 @@ bool shares_channels(const Spec& layout);
 at::Tensor summed_over_ranks(at::Tensor local, const Spec& layout);
 /// Returns the number of elements of a channel on all ranks.
 double channel_count(const Spec& layout);
-/// Returns the dimensions of samples and space.
+/// Returns the dimensions of samples and space: all except the channels.
 std::vector<int64_t> all_but_channels(const at::Tensor& input);
 /// Returns a vector of one number per channel in the shape of `input`.
 at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input);
 
-/// Returns the moments of samples that consist of those of several ranks, given
-/// in dimension 0. Dimension 1 of `all`, and the first dimension of the result,
+/// Combines the moments of the samples of several ranks. Dimension 0 of `all`
+/// is the rank. Dimension 1 of `all`, and the first dimension of the result,
 /// have the number of elements, the mean, and the sum of squared deviations.
 at::Tensor combined_moments(const at::Tensor& all);
 
@@ -43,13 +43,15 @@ BatchNormResult normalize_batch(
     const at::Tensor& bias,
     const Spec& layout);
 
-/// Local gradients. Those of weight and bias are of this rank's elements.
+/// Local gradients. The gradients of weight and bias are sums over this rank's
+/// elements only.
 struct BatchNormGradients {
   at::Tensor input;
   at::Tensor weight;
   at::Tensor bias;
 };
-/// Computes the gradients of normalize_batch(). `of` has its statistics.
+/// Computes the gradients of normalize_batch(). `of` has the statistics of the
+/// forward pass.
 BatchNormGradients batch_norm_gradients(
     const at::Tensor& grad,
     const at::Tensor& input,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Convolutions of a rank that has no samples or no channels, which LibTorch
-// refuses, or a part of the picture, which needs rows of other ranks. Operators
-// that keep samples and channels apart.
+// Convolutions of a rank without samples or without channels, which LibTorch
+// refuses, and of sharded spatial dimensions, which need rows of other ranks.
+// Also other operators that keep samples and channels apart.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/empty_convolution_impl.h>
@@ -22,15 +22,16 @@ namespace {
 using detail::Halo;
 using detail::KernelArgs;
 
-// Returns local zeros for a result; undefined if the result is.
+// Returns local zeros for a result; an undefined tensor for an undefined
+// result.
 at::Tensor zeros(const SpecPtr& result, const at::Tensor& like) {
   return result == nullptr
       ? at::Tensor()
       : at::zeros(result->local_sizes(), like.options().dtype(result->dtype()));
 }
 
-// Returns the halos of the dimensions of space that are sharded. `input` is
-// null if there are none.
+// Returns the halos of the sharded spatial dimensions. `input` is null if no
+// spatial dimension is sharded.
 std::vector<Halo>
 halos_of(const KernelArgs& args, const SpecPtr& input, const SpecPtr& result) {
   std::vector<Halo> halos;
@@ -64,7 +65,7 @@ at::Tensor pad(const at::Tensor& input, const std::vector<Halo>& halos) {
   return is_padded ? at::constant_pad_nd(input, pads, 0) : input;
 }
 
-// Returns all rows that the windows of this rank's results reach.
+// Returns all rows that the windows of this rank's results cover.
 at::Tensor reached_rows(at::Tensor input, const std::vector<Halo>& halos) {
   for (const auto& halo : halos) {
     input = detail::gather_rows(input, halo.rows);
@@ -85,8 +86,8 @@ at::Tensor zeros_reached(
   return at::zeros({1}, input.options()).expand(sizes);
 }
 
-// Returns this rank's rows of the gradient of the input, given the gradients
-// of the rows that the ranks reached.
+// Returns this rank's rows of the gradient of the input, given the gradients of
+// the rows that each rank used.
 at::Tensor summed_gradient(
     at::Tensor gradient,
     const std::vector<Halo>& halos) {
@@ -121,8 +122,8 @@ void set_input(
   args.set("input", input);
 }
 
-// Transposed convolutions of a part of the picture. The rank gathers the
-// windows that reach its rows of the result.
+// Transposed convolutions with sharded spatial dimensions. The rank gathers the
+// windows that cover its rows of the result.
 class TransposedInSpace {
  public:
   // Gathers the windows into `input`.
@@ -154,7 +155,7 @@ class TransposedInSpace {
   }
 
  private:
-  // Returns an argument as a list with a number for each dimension of space.
+  // Returns an argument as a list with a number for each spatial dimension.
   static std::vector<int64_t>
   per_dim(const KernelArgs& args, std::string_view name, const Spec& result) {
     const auto given = args.at(name).toIntVector();
@@ -165,8 +166,8 @@ class TransposedInSpace {
     return all;
   }
 
-  // Returns the windows that reach the rank's rows of the result, and notes how
-  // many rows they lack there, or have too many.
+  // Returns the windows that cover the rank's rows of the result. Records how
+  // many rows the windows lack, or have too many, at each end.
   at::Tensor gather(
       const SpecPtr& layout,
       const Spec& result,

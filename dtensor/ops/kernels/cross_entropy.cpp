@@ -295,7 +295,7 @@ void report_redistributions(
   }
 }
 
-// Reports the redistributions of the arguments.
+// Reports the redistributions of the arguments to the active contexts.
 void report_redistributions(
     const at::Tensor& logits,
     const at::Tensor& target,

@@ -2,12 +2,12 @@
 // Cross entropy of distributed logits, in one differentiable step.
 //
 // Batch dimensions stay sharded, and a mean is over the global batch. The class
-// dimension is gathered, unless loss_parallel() is active: it may then be
-// sharded on one mesh dimension. The forward pass then costs three all-reduces
-// of one number per sample (largest logit; sum of exponentials; logit of the
-// target), while gathering would move every logit. The backward pass
-// communicates nothing: it needs the target, the logits and the logarithm of
-// that sum.
+// dimension is gathered, unless loss_parallel() is active: the class dimension
+// may then be sharded on one mesh dimension. In this case the forward pass
+// costs three all-reduces of one number per sample (largest logit; sum of
+// exponentials; logit of the target), while gathering would move every logit.
+// The backward pass communicates nothing: it needs the target, the logits and
+// the logarithm of the sum.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,9 +41,9 @@ at::Tensor cross_entropy(
     const at::Tensor& target,
     const CrossEntropyOptions& options);
 
-// Local computation of a cross entropy (cross_entropy_local.cpp).
+// Local computations of a cross entropy (cross_entropy_local.cpp).
 
-/// Properties of a call, without the logits and the target themselves.
+/// Properties of a call, without the tensors of logits and target.
 struct CrossEntropyPlan {
   SpecPtr logits; // layout used in the computation
   SpecPtr output;

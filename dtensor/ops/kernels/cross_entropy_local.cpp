@@ -21,7 +21,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Converts both to the dtype of sums.
+// Converts both tensors to the dtype of sums.
 std::pair<at::Tensor, at::Tensor> to_accumulate(
     const at::Tensor& logits,
     const at::Tensor& class_weight) {
@@ -177,8 +177,8 @@ void reduce_loss(
     const auto sums =
         sum_over_batch(plan, at::stack({losses.sum(), weights.sum()}));
     state.total = sums[1];
-    // Smoothing adds to the losses where the weights are zero, but a mean with
-    // total weight zero is NaN.
+    // Smoothing adds to the losses even where the weights are zero, but a mean
+    // with total weight zero is NaN.
     const double none = std::numeric_limits<double>::quiet_NaN();
     state.loss =
         at::where(state.total == 0, none, sums[0] / state.total).to(dtype);
@@ -193,7 +193,8 @@ at::Tensor coefficient_of(
     const Targets& t) {
   const auto coefficient =
       plan.reduction == at::Reduction::Mean ? grad / total : grad;
-  // A product with zero would not do, since a mean over nothing is not finite.
+  // A product with zero would be wrong, because a mean over no samples is not
+  // finite.
   return at::where(t.ignored, 0, coefficient);
 }
 
@@ -214,8 +215,8 @@ CrossEntropyState forward_without_data(
   return state;
 }
 
-// Makes a gradient on meta tensors that depends on the same inputs as the real
-// one, for second derivatives.
+// Makes a gradient on meta tensors for second derivatives. It depends on the
+// same inputs as the real gradient.
 at::Tensor backward_without_data(
     const CrossEntropyPlan& plan,
     const at::Tensor& grad,

@@ -21,7 +21,7 @@ namespace {
 
 using detail::spec_of;
 
-// Returns `t`, a plain tensor as a replicated DTensor.
+// Returns `t`; a plain `t` as a replicated DTensor.
 at::Tensor
 as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
   if (is_dtensor(t)) {
@@ -58,9 +58,9 @@ at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
                     : at::log_softmax(logits, class_dim);
 }
 
-// Redistributes the loss as with class indices: batch dimensions of the
-// unreduced loss stay sharded, a sum over a sharded batch is Partial, and
-// everything else is replicated.
+// Redistributes the loss as for class indices: batch dimensions of the
+// unreduced loss stay sharded, a sum over a sharded batch is Partial, and any
+// other loss is replicated.
 at::Tensor placed_loss(
     const at::Tensor& loss,
     const Spec& logits,
@@ -68,9 +68,10 @@ at::Tensor placed_loss(
     int64_t reduction) {
   Placements placements;
   for (const auto& p : logits.placements()) {
-    const bool cuts_batch = p.is_sharded() && !p.is_sharded(class_dim);
+    const bool shards_batch = p.is_sharded() && !p.is_sharded(class_dim);
     placements.push_back(
-        !cuts_batch || reduction == at::Reduction::Mean ? Placement(Replicate())
+        !shards_batch || reduction == at::Reduction::Mean
+            ? Placement(Replicate())
             : reduction == at::Reduction::Sum
             ? Placement(Partial(ReduceOp::kSum))
             : p.dim() > class_dim ? p.with_dim(p.dim() - 1)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators whose number of result elements depends on values. Those that keep
-// the elements of a sharded tensor for which a condition holds (nonzero,
-// masked_select) return Shard(0): each rank selects from its rows, and the
-// ranks exchange selected rows, so that each has an even part. masked_scatter
+// Operators whose number of result elements depends on values. Operators that
+// keep the elements of a sharded tensor that satisfy a condition (nonzero,
+// masked_select) return Shard(0). Each rank selects from its rows, and the
+// ranks exchange selected rows, so that each has an even shard. masked_scatter
 // writes the rows of each rank, and bincount counts the elements of each shard.
-// The others compute on replicated operands.
-// (mask_index.cpp has x[mask], and unique.cpp has unique.)
-#include <dtensor/ops/kernels/whole_argument_impl.h>
+// Other operators here compute on replicated operands. (mask_index.cpp has
+// x[mask], and unique.cpp has unique.)
+#include <dtensor/ops/kernels/replicated_argument_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
@@ -72,14 +72,15 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 } // namespace
 
-void detail::call_on_whole(
+void detail::call_on_replicated(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
   map_tensors(args, num_args, [&](const at::Tensor& t, size_t i) {
-    return whole_argument(op, t, op.schema().arguments()[i].name().c_str());
+    return replicated_argument(
+        op, t, op.schema().arguments()[i].name().c_str());
   });
   op.callBoxed(stack);
   map_results(stack, op.schema().returns().size(), [&](at::Tensor t, size_t) {
@@ -90,9 +91,10 @@ void detail::call_on_whole(
 
 namespace {
 
-// Returns the mesh dimension along which each rank selects from its own rows:
-// the first that shards rows, or else the first that shards. None if the tensor
-// is not sharded, or if this rank has no values.
+// Returns the mesh dimension along which each rank selects from its own rows.
+// This is the first mesh dimension that shards rows, or else the first that
+// shards any dimension. Empty if the tensor is not sharded, or if this rank has
+// no values.
 std::optional<int64_t> selecting_dim(const at::Tensor& t) {
   if (!is_dtensor(t) || t.is_meta() || t.dim() == 0 ||
       !spec_of(t)->mesh().contains_this_rank()) {
@@ -134,7 +136,7 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = KernelArgs(op, *stack).tensor("self");
   const auto mesh_dim = selecting_dim(self);
   if (!mesh_dim) {
-    return call_on_whole(op, stack);
+    return call_on_replicated(op, stack);
   }
   torch::jit::drop(*stack, 1);
   const auto [rows, layout] = rows_of(op, self, "self", *mesh_dim);
@@ -158,7 +160,7 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   const auto mask = args.tensor("mask");
   if (mask.scalar_type() != at::kBool) {
-    return call_on_whole(op, stack); // throws
+    return call_on_replicated(op, stack); // throws
   }
   const auto distributed = [&](const at::Tensor& t) {
     return is_dtensor(t) ? t
@@ -179,12 +181,12 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // Returns masked_scatter of replicated operands, in the layout of self.
-at::Tensor scattered_whole(const KernelArgs& args, const SpecPtr& self) {
+at::Tensor scattered_replicated(const KernelArgs& args, const SpecPtr& self) {
   const auto& op = args.op();
   const auto result = at::masked_scatter(
-      whole_argument(op, args.tensor("self"), "self"),
-      whole_argument(op, args.tensor("mask"), "mask"),
-      whole_argument(op, args.tensor("source"), "source"));
+      replicated_argument(op, args.tensor("self"), "self"),
+      replicated_argument(op, args.tensor("mask"), "mask"),
+      replicated_argument(op, args.tensor("source"), "source"));
   const auto from = replicated_spec(*self, result);
   const bool same_shape = self->sizes() == SizesRef(result.sizes());
   const auto to = same_shape
@@ -194,9 +196,9 @@ at::Tensor scattered_whole(const KernelArgs& args, const SpecPtr& self) {
 }
 
 // Returns masked_scatter of the rows of each rank, in the layout of self. The
-// source elements of a rank follow those of the ranks before it. Returns
-// an undefined tensor if a rank needs the operands of others, or if the source
-// is too short: then all ranks throw.
+// source elements of a rank follow those of the ranks before it. Returns an
+// undefined tensor if a rank needs the operands of other ranks, or if the
+// source is too short (scattered_replicated() then throws on all ranks).
 at::Tensor scattered_rows(const KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto mask = args.tensor("mask");
@@ -219,7 +221,7 @@ at::Tensor scattered_rows(const KernelArgs& args) {
   const auto result = at::masked_scatter(
       rows,
       where,
-      whole_argument(op, source, "source")
+      replicated_argument(op, source, "source")
           .reshape({-1})
           .narrow(0, own.begin, own.size()));
   const auto to =
@@ -233,7 +235,7 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   auto result = scattered_rows(args);
   if (!result.defined()) {
-    result = scattered_whole(args, spec);
+    result = scattered_replicated(args, spec);
   }
   if (op.schema().name().back() == '_') {
     self.copy_(result);
@@ -243,7 +245,7 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // Kernel of the gradient of source: the elements of grad_output where the mask
-// is, and zeros for the elements that were not needed.
+// is true, and zeros for unneeded source elements.
 void masked_scatter_backward(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
@@ -251,11 +253,11 @@ void masked_scatter_backward(
   const auto grad = args.tensor("grad_output");
   const auto mask = args.tensor("mask");
   if (!is_dtensor(grad) || !is_dtensor(mask)) {
-    return call_on_whole(op, stack);
+    return call_on_replicated(op, stack);
   }
   const auto sizes = args.at("sizes").toIntVector();
   const auto taken =
-      whole_argument(op, grad.masked_select(mask), "grad_output");
+      replicated_argument(op, grad.masked_select(mask), "grad_output");
   const auto result =
       at::constant_pad_nd(
           taken, {0, c10::multiply_integers(sizes) - taken.numel()})
@@ -263,7 +265,7 @@ void masked_scatter_backward(
   args.returns(wrap(result, replicated_spec(*spec_of(grad), result)));
 }
 
-// Returns the layout of the counts: shards add up.
+// Returns the layout of the counts, which are summed over shards.
 Placements counted(PlacementsRef placements) {
   Placements counts(placements.begin(), placements.end());
   for (auto& p : counts) {
@@ -272,7 +274,7 @@ Placements counted(PlacementsRef placements) {
   return counts;
 }
 
-// Returns the number of bins that the elements of all ranks need; zero for
+// Returns the number of bins that the elements of all ranks need; 0 for
 // operands that the plain operator refuses.
 int64_t bins_for(const std::string& name, const at::Tensor& self) {
   if (self.numel() == 0 || !at::isIntegralType(self.scalar_type(), false)) {
@@ -288,7 +290,7 @@ int64_t bins_for(const std::string& name, const at::Tensor& self) {
   return at::max(self).item<int64_t>() + 1;
 }
 
-// Kernel of bincount: every rank counts its elements into the bins of all.
+// Kernel of bincount: every rank counts its elements into all bins.
 void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto given = args.tensor("self");
@@ -321,7 +323,7 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(data_sized) {
-  rules.kernel("repeat_interleave.Tensor", call_on_whole);
+  rules.kernel("repeat_interleave.Tensor", call_on_replicated);
   rules.kernel("bincount", bincount);
   rules.kernel("nonzero", nonzero);
   rules.kernel("masked_select", masked_select).as_region();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Dropout: element i is kept or dropped by its global index, so every layout
-// drops the same elements. x * mask is linear in x: partial sums and averages
-// stay partial.
+// Dropout. The global index of an element decides whether it is dropped, so
+// every layout drops the same elements. x * mask is linear in x: partial sums
+// and averages stay partial.
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
@@ -50,7 +50,7 @@ at::Tensor keep_mask(const Spec& spec, double p) {
             at::TensorOptions(at::kBool).device(spec.mesh().device_type()));
 }
 
-// Returns the layout with all placements replaced by Replicate that do not
+// Returns the layout with Replicate in place of all placements that do not
 // commute with linear operators.
 SpecPtr linear_layout(const Spec& spec) {
   Placements placements(spec.placements().begin(), spec.placements().end());

@@ -28,7 +28,7 @@ inline int64_t greatest_integer(at::ScalarType dtype) {
 }
 
 /// Returns the dtype in which shards and sums of this dtype are combined: float
-/// for those of 16 bits, whose sums may overflow.
+/// for 16-bit dtypes, whose sums may overflow.
 inline at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }

@@ -51,8 +51,8 @@ void check_in_range(
 
 // Looks up rows. LibTorch's second derivative of an embedding fails if no row
 // is looked up, which can happen on a single rank. The empty result is not a
-// view of the table, since the graph keeps it, and the table may be written
-// before the backward pass.
+// view of the table, because the graph keeps the result, and the table may be
+// written before the backward pass.
 at::Tensor look_up(
     const at::Tensor& weight,
     const at::Tensor& rows,
@@ -111,7 +111,8 @@ namespace {
 constexpr const char* kWhere = "aten::one_hot";
 
 // Returns the number of classes, and throws for ids that the plain operator
-// rejects. All ranks compare the same numbers, so all throw or none.
+// rejects. All ranks compare the same numbers, so either all ranks throw or
+// none.
 int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
   const auto& spec = *detail::spec_of(ids);
   if (ids.numel() == 0) {
@@ -162,7 +163,7 @@ DTENSOR_RULES(one_hot) {
 }
 
 // embedding_bag: sums and means of rows of a table. Every rank looks up its
-// rows, and adds them to the bags; offsets and sizes of bags are replicated.
+// rows and adds them to the bags. Offsets and sizes of bags are replicated.
 
 namespace {
 
@@ -215,7 +216,7 @@ struct Bags {
         1;
   }
 
-  // Returns how often each row counts; undefined if each counts once.
+  // Returns the weight of each row in its bag; undefined if all weights are 1.
   at::Tensor scale() const {
     if (!padding) {
       return factors;
@@ -235,8 +236,8 @@ struct Bags {
         .unsqueeze(1);
   }
 
-  // Returns zeros for the bags: a partial sum on mesh dimensions where ranks
-  // have terms of the rows, or some of them.
+  // Returns zeros for the bags. They are a partial sum on mesh dimensions where
+  // ranks have terms of the rows, or some of the rows.
   at::Tensor zeros_beside(const at::Tensor& rows) const {
     auto layout = spec_of(rows)->placements();
     Placements sums(layout.begin(), layout.end());
@@ -287,8 +288,8 @@ bool adds_rows(const KernelArgs& args) {
       (!last || whole(offsets)[-1].item<int64_t>() == ids.numel());
 }
 
-// Runs the plain operator on a table of one column, which checks the operands.
-// The results except the first do not depend on the columns.
+// Runs the plain operator on a table with one column. The plain operator checks
+// the operands. The results except the first do not depend on the columns.
 torch::jit::Stack run_one_column(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> given) {

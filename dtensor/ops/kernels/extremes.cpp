@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The greatest or least elements of sharded dimensions, and their indices. Each
-// rank finds its local candidates, and the ranks compare these.
+// rank finds its local candidates, and the ranks compare these candidates.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -98,10 +98,10 @@ struct Search {
   }
 };
 
-// --- along one dimension -----------------------------------------------------
+// --- extremes along one dimension --------------------------------------------
 
-// Finds the elements with the operator that the call names: of equal elements,
-// operators may choose differently on a GPU.
+// Finds the elements with the operator of the call, because on a GPU operators
+// may choose differently among equal elements.
 std::tuple<at::Tensor, at::Tensor>
 find_local(const at::Tensor& shard, int64_t dim, bool greatest, bool by_place) {
   if (!by_place) {
@@ -126,7 +126,7 @@ Candidates find_along(
   if (shard.size(dim) == 0) {
     auto sizes = shard.sizes().vec();
     sizes[static_cast<size_t>(dim)] = 1;
-    // Throws for the same dtypes as on ranks with elements.
+    // Throws for the same dtypes as a call on ranks with elements does.
     find_local(at::zeros(sizes, shard.options()), dim, greatest, by_place);
     best = search.nothing(sizes, shard);
   } else {
@@ -142,9 +142,10 @@ Candidates find_along(
   return best;
 }
 
-// --- of all elements ---------------------------------------------------------
+// --- extremes of all elements ------------------------------------------------
 
-// Converts the position in a flattened shard to that in the flattened tensor.
+// Converts a position in the flattened shard to the position in the flattened
+// tensor.
 at::Tensor to_global_position(
     const at::Tensor& local,
     const at::Tensor& shard,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fused optimizer steps and gradient unscaling: lists of tensors that are
 // updated in place, elementwise, each in its own layout. Gradients in another
-// layout, such as partial ones, are redistributed to the parameter's.
+// layout, such as Partial, are redistributed to the layout of their parameter.
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -48,8 +48,9 @@ at::Tensor local_scalar(const at::Tensor& t) {
   return t.defined() && is_dtensor(t) ? local_of(t) : t;
 }
 
-// Returns the local tensor of an operand beside a parameter. It must have the
-// parameter's layout; a step count, of one element, is equal on all ranks.
+// Returns the local tensor of an operand beside a parameter. The operand must
+// have the parameter's layout, or be a step count: one element, equal on all
+// ranks.
 at::Tensor local_beside(
     const std::string& where,
     const at::Tensor& t,
@@ -76,7 +77,7 @@ struct MovedGradient {
   SpecPtr layout; // of `local`
 };
 
-// Gradients of an operator that are not in the layout that it needs.
+// Gradients of an operator that are not in the required layout.
 class Gradients {
  public:
   // Returns the local gradient in the layout of its parameter.
@@ -171,9 +172,10 @@ void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
 }
 
 // Unscales gradients and agrees on found_inf: a rank with finite shards skips
-// the step if another rank's shards are not finite. Sums over ranks are checked
-// as sums, since finite terms may overflow. Gradients may be on several meshes,
-// for example if part of the model is sharded along a second dimension.
+// the step if another rank's shards are not finite. Partial gradients are
+// checked after they are summed, because a sum of finite terms may overflow.
+// Gradients may be on several meshes, for example if part of the model is
+// sharded along a second dimension.
 void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto base = stack->size() - op.schema().arguments().size();
   const auto all = (*stack)[base].toTensorVector();

@@ -45,8 +45,9 @@ at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held) {
 
 } // namespace dtensor::detail
 
-// Two linear functions, each the gradient of the other: one picks elements from
-// the shards of all ranks, and one scatters numbers into these shards.
+// Two linear functions. Each is the gradient of the other: the first picks
+// elements from the shards of all ranks, and the second scatters numbers into
+// these shards.
 namespace dtensor {
 namespace {
 
@@ -115,7 +116,7 @@ struct ScatterToShards : torch::autograd::Function<ScatterToShards> {
 };
 
 struct PickFromShards : torch::autograd::Function<PickFromShards> {
-  // `known` is the result if it is known already; null otherwise.
+  // `known` is the result if it has been computed already; null otherwise.
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& shard,
@@ -159,7 +160,7 @@ at::Tensor detail::picked_from_shards(
 }
 
 // Operators with indices of a sharded dimension: index_select, gather,
-// index_copy, scatter and others of their kind.
+// index_copy, scatter and similar operators.
 
 namespace {
 
@@ -192,8 +193,8 @@ struct IndexedShard {
     return at::cat({self, at::zeros(sizes, self.options())}, dim);
   }
 
-  // Returns the local indices, and `place` for those of other ranks. LibTorch
-  // refuses indices that are out of range on all ranks.
+  // Returns the local indices, with `place` for the indices of other ranks.
+  // LibTorch refuses indices that are out of range on all ranks.
   at::Tensor with_others_at(int64_t place) const {
     const auto is_inside = index.ge(0).logical_and_(index.lt(size));
     return at::where(is_inside, local.masked_fill(local.lt(0), place), index);
@@ -218,7 +219,8 @@ void detail::look_up_local(KernelArgs& args, const Decision& decision) {
   auto result = args.stack().back().toTensor().masked_fill(is_elsewhere, 0);
   if (shard.self.size(shard.dim) == 0 && shard.self.requires_grad() &&
       args.op().schema().name() == "aten::gather") {
-    // As on other ranks, the backward pass fails if self was written meanwhile.
+    // The backward pass fails if self was written meanwhile, like on other
+    // ranks.
     const auto nothing = shard.index.narrow(shard.dim, 0, 0);
     result = result + shard.self.gather(shard.dim, nothing).sum();
   }

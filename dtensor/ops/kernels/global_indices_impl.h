@@ -19,8 +19,8 @@ at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held);
 /// Returns `values`, the elements at the global `indices` along `dim` of a
 /// tensor of layout `spec`, as a function of this rank's shard `local`.
 /// `values` and `indices` are equal on all ranks that share the dimension. The
-/// gradient is scattered into the shards, without communication. Undefined
-/// `values` are picked from the shards.
+/// gradient is scattered into the shards, without communication. If `values` is
+/// undefined, the values are picked from the shards.
 at::Tensor picked_from_shards(
     const at::Tensor& local,
     const at::Tensor& values,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // KernelArgs: arguments of a boxed call by their names in the schema, for
-// kernels that replace a call altogether.
+// kernels that replace a call completely.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -94,7 +94,8 @@ class KernelArgs {
     stack_[base_ + static_cast<size_t>(position)] = std::move(value);
   }
 
-  /// Pops the arguments and pushes the results. To be called once, at the end.
+  /// Pops the arguments and pushes the results. Call this function once, at the
+  /// end.
   template <class... Results>
   void returns(Results&&... results) {
     torch::jit::drop(stack_, stack_.size() - base_);

@@ -28,7 +28,7 @@ namespace {
 
 using detail::KernelArgs;
 
-// Returns the global "info" of a factorization, which has a number per matrix.
+// Returns the global "info" of a factorization, one number per matrix.
 at::Tensor gathered(const at::Tensor& local, const SpecPtr& spec) {
   const Placements replicated(spec->placements().size(), Replicate());
   return redistribute_local(
@@ -42,7 +42,7 @@ std::string python_name(const KernelArgs& args) {
   return "linalg." + name.substr(name.find("linalg_") + 7);
 }
 
-// Throws LibTorch's error on all ranks if a matrix of any rank has one.
+// Throws LibTorch's error on all ranks if a matrix of any rank has an error.
 void check_all(
     const at::Tensor& local_info,
     const SpecPtr& spec,
@@ -53,7 +53,7 @@ void check_all(
   }
 }
 
-// Returns the layout of one number for each of these matrices.
+// Returns the layout of one number for each matrix of `matrices`.
 SpecPtr batches_of(const Spec& matrices) {
   const auto sizes = matrices.sizes();
   return Spec::make(
@@ -99,8 +99,8 @@ at::Tensor power_of(const at::Tensor& self, int64_t n) {
   }
 }
 
-// Kernel of linalg_matrix_power. LibTorch copies a plain identity matrix into
-// the power 0, and the gradient would be plain.
+// Kernel of linalg_matrix_power. For the power 0, LibTorch copies a plain
+// identity matrix, and the gradient would be plain.
 void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
@@ -136,8 +136,9 @@ int64_t first_index(const Spec& spec, int64_t dim) {
 
 } // namespace
 
-// Runs the operator without its check, which would fail on the ranks with the
-// faulty matrices only, and checks the matrices of all ranks.
+// Runs the operator without its check, and checks the matrices of all ranks.
+// The operator's own check would fail only on the ranks with the faulty
+// matrices.
 void detail::check_errors_local(KernelArgs& args, const Decision& decision) {
   args.set("check_errors", false);
   args.run_operator();

@@ -26,7 +26,7 @@ void fft_local(KernelArgs& args, const Decision& decision) {
     args.stack().back() = args.stack().back().toTensor().contiguous();
     return;
   }
-  // Libraries of transforms refuse an empty shard.
+  // FFT libraries refuse an empty shard.
   const bool is_real = !at::isComplexType(result.dtype());
   const auto converted = is_real ? at::real(self) : self.to(result.dtype());
   args.returns(converted.reshape(result.local_sizes()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local kernels that rules refer to: the computation of a rank where the
-// operator itself is not enough. Rules are pure and use only these
+// Local kernels that rules refer to: a rank's computations that the operator
+// itself cannot do. Rules are pure and use only these
 // declarations.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace dtensor::detail {
 
 class KernelArgs;
 
-/// Function type of a local kernel that looks up its arguments by name. It
-/// pushes its results with KernelArgs::returns() or run_operator().
+/// Function type of a local kernel that looks up its arguments by name. The
+/// kernel pushes its results with KernelArgs::returns() or run_operator().
 using LocalKernelFunction = void(KernelArgs&, const Decision&);
 /// Returns the kernel in the form of rules, which takes operator and stack.
 LocalKernel boxed(std::function<LocalKernelFunction> kernel);
@@ -21,7 +21,7 @@ LocalKernel boxed(std::function<LocalKernelFunction> kernel);
 /// Computes attention with dropout by global index, or without elements.
 LocalKernelFunction attention_local;
 
-/// Looks up an embedding table of which this rank has some rows.
+/// Looks up an embedding table that is sharded by rows.
 LocalKernelFunction embedding_local;
 
 /// Compute losses: a mean is a sum over ranks, divided by the global number of
@@ -49,23 +49,23 @@ void einsum_of_one(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 LocalKernelFunction convolution_local;
 LocalKernelFunction convolution_backward_local;
 
-/// Pools windows of the last `space` dimensions, of which ranks may have parts.
+/// Pools windows of the last `space` dimensions, which may be sharded.
 LocalKernel pool_local(int64_t space);
 
-/// Upsamples the last `space` dimensions, of which ranks may have parts, by
-/// whole numbers. A row of the result needs up to `halo` rows beside its own.
+/// Upsamples the last `space` dimensions, which may be sharded, by whole
+/// numbers. A row of the result needs up to `halo` rows beside its own.
 LocalKernel upsample_local(int64_t space, int64_t halo);
-/// Pads the last `space` dimensions, of which ranks may have parts, by
-/// reflection or replication.
+/// Pads the last `space` dimensions, which may be sharded, by reflection or
+/// replication.
 LocalKernel pad_local(int64_t space, bool reflects);
 
-/// Compute roll, flip and constant_pad_nd along dimensions of which ranks have
-/// ranges of rows.
+/// Compute roll, flip and constant_pad_nd along sharded dimensions. Each rank
+/// has a range of rows of the dimension.
 LocalKernelFunction roll_local;
 LocalKernelFunction flip_local;
 LocalKernelFunction constant_pad_local;
 
-/// Runs the operator, or returns zeros if its first operand is empty. For
+/// Runs the operator, or returns zeros if its first operand is empty. Used for
 /// operators that LibTorch refuses to run without samples or channels.
 LocalKernelFunction zeros_if_empty;
 /// A variant for operators whose gradient formula also takes that operand.
@@ -95,7 +95,7 @@ LocalKernelFunction write_number_once;
 LocalKernelFunction greatest_local;
 LocalKernelFunction least_local;
 
-/// Computes the least and the greatest element, as the two above do.
+/// Computes the least and the greatest element, with these identities, too.
 LocalKernelFunction aminmax_local;
 /// Computes variances, standard deviations and their means over sharded
 /// dimensions. Ranks gather the number, mean and squared distances of each
@@ -128,8 +128,8 @@ LocalKernelFunction sort_local;
 /// Finds the element at a position of a sorted dimension that one mesh
 /// dimension shards: kthvalue, median and nanmedian.
 LocalKernelFunction selection_local;
-/// Finds the median of all elements of a tensor that one mesh dimension shards:
-/// median and nanmedian without a dimension.
+/// Finds the median of all elements of a tensor that one mesh dimension shards
+/// (median and nanmedian without a dimension).
 LocalKernelFunction median_local;
 
 /// Compute scans. Along a sharded dimension, each rank scans its shard and
@@ -139,7 +139,7 @@ LocalKernelFunction cumsum_local;
 LocalKernelFunction cumprod_local;
 LocalKernelFunction logcumsumexp_local;
 LocalKernelFunction running_extreme_local;
-/// Computes quantiles. Those of an empty shard are an empty result.
+/// Computes quantiles. The quantiles of an empty shard are an empty result.
 LocalKernelFunction quantile_local;
 
 /// Runs an operator that returns "info" last and checks it. Gathers the info,
@@ -154,15 +154,15 @@ LocalKernelFunction determinant_local;
 /// depends on the same tensors as on other ranks.
 LocalKernelFunction householder_local;
 LocalKernelFunction ormqr_local;
-/// Adds the elements of the global diagonal that the local matrix has.
+/// Adds the elements of the global diagonal that are in the local matrix.
 LocalKernelFunction trace_local;
 
 /// Computes Fourier transforms, also of an empty shard. The result is
-/// row-major, whatever memory order the library of transforms prefers.
+/// row-major, regardless of the memory order that the FFT library prefers.
 LocalKernelFunction fft_local;
 
-/// Splits an empty local dimension into as many tensors as the global one has,
-/// all of them empty. LibTorch would compute their number from the split size.
+/// Splits an empty local dimension into as many empty tensors as the global
+/// split has. LibTorch would compute their number from the split size.
 LocalKernelFunction empty_split_local;
 
 /// Views the local tensor in the local shape of the result, never as a copy.

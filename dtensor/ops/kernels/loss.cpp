@@ -29,7 +29,7 @@ namespace {
 
 using detail::KernelArgs;
 
-bool cuts_any(const Spec& spec) {
+bool shards_any_dim(const Spec& spec) {
   return std::ranges::any_of(
       spec.placements(), [](const auto& p) { return p.is_sharded(); });
 }
@@ -71,7 +71,7 @@ void detail::loss_local(KernelArgs& args, const Decision& decision) {
   const double local = local_numel_of_inputs(decision);
   const auto dtype = decision.outputs[0]->dtype();
   if (local > 0 && accumulation_dtype(dtype) != dtype) {
-    // Their sum may overflow; the plain mean adds in 32 bits.
+    // The sum of 16-bit numbers may overflow; the plain mean adds in 32 bits.
     args.run_operator();
     args.stack().back() =
         args.stack().back().toTensor() * (local / numel_of_inputs(decision, 0));
@@ -85,7 +85,7 @@ void detail::loss_local(KernelArgs& args, const Decision& decision) {
 
 void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
   if (args.integer("reduction") != at::Reduction::Mean ||
-      !cuts_any(*decision.outputs[0])) {
+      !shards_any_dim(*decision.outputs[0])) {
     args.run_operator();
     return;
   }
@@ -97,7 +97,8 @@ void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
 
 void detail::nll_local(KernelArgs& args, const Decision& decision) {
   const auto& self = *decision.inputs[0];
-  if (args.integer("reduction") != at::Reduction::Mean || !cuts_any(self)) {
+  if (args.integer("reduction") != at::Reduction::Mean ||
+      !shards_any_dim(self)) {
     args.run_operator();
     return;
   }
@@ -116,8 +117,8 @@ void detail::nll_local(KernelArgs& args, const Decision& decision) {
 
 namespace {
 
-// Replaces a mean by a sum. Returns the divisor that makes the global mean of
-// it; 1 for other reductions.
+// Replaces a mean by a sum. Returns the divisor that turns the sum into the
+// global mean; 1 for other reductions.
 double sum_for_mean(KernelArgs& args, const Spec& self) {
   if (args.integer("reduction") != at::Reduction::Mean) {
     return 1;
@@ -170,7 +171,7 @@ void narrow_targets(
           0, sum_of(lengths, 0, begin), sum_of(lengths, begin, end)));
 }
 
-// Keeps the lengths of samples `held`.
+// Keeps the lengths of the samples in `held`.
 void narrow_lengths(KernelArgs& args, const char* name, const Interval& held) {
   const auto& value = args.at(name);
   if (value.isTensor()) {
@@ -186,7 +187,7 @@ void narrow_lengths(KernelArgs& args, const char* name, const Interval& held) {
 }
 
 // Keeps the arguments of this rank's samples. Tensors of padded targets and of
-// their lengths are sharded already.
+// their lengths are already sharded.
 void narrow_to(KernelArgs& args, const Interval& held) {
   const bool padded = args.tensor("targets").dim() == 2;
   if (!padded) {
@@ -199,8 +200,8 @@ void narrow_to(KernelArgs& args, const Interval& held) {
   }
 }
 
-// Returns the losses of this rank's samples: one each, their sum, or their
-// share of the mean.
+// Returns the losses of this rank's samples: one loss per sample, their sum, or
+// this rank's term of the mean.
 at::Tensor reduced_loss(KernelArgs& args, int64_t samples) {
   if (args.integer("reduction") != at::Reduction::Mean) {
     args.run_operator();
@@ -214,7 +215,7 @@ at::Tensor reduced_loss(KernelArgs& args, int64_t samples) {
   return (loss / divisors).sum() / static_cast<double>(samples);
 }
 
-// Returns what ctc_loss, _ctc_loss or its gradient returns for no samples.
+// Returns the results of ctc_loss, _ctc_loss or its gradient for no samples.
 std::vector<at::Tensor> without_samples(
     const KernelArgs& args,
     const Decision& decision) {
@@ -228,7 +229,7 @@ std::vector<at::Tensor> without_samples(
   return results;
 }
 
-// Makes log_alpha as wide as the longest target of any rank needs it.
+// Pads log_alpha to the width that the longest target of any rank needs.
 at::Tensor padded_alpha(const at::Tensor& alpha, const Spec& spec) {
   return at::constant_pad_nd(
       alpha,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // x[mask] and x[:, mask], where the mask covers some dimensions of x. Each rank
-// selects from its part of them, and the ranks exchange what they selected, so
-// that each has an even part. Shards of the other dimensions stay where they
-// are. A mask beside another index becomes the positions of its elements.
+// selects from its shard of these dimensions, and the ranks exchange the
+// selected elements, so that each has an even shard. Shards of the other
+// dimensions stay where they are. A mask beside another index is replaced by
+// the positions of its elements.
 #include <dtensor/ops/kernels/index_kernels_impl.h>
 
 #include <ATen/ops/empty.h>
@@ -12,8 +13,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/replicated_argument_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
-#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -63,13 +64,13 @@ struct MaskedLayout {
   Placements self;
   Placements mask;
   Placements result;
-  /// The mesh dimension whose ranks select from their own part, if any.
+  /// The mesh dimension whose ranks select from their own shard, if any.
   std::optional<int64_t> selecting;
 };
 
 // Returns the mesh dimension that shards the first dimension that the mask
-// covers; or else the first that shards another such dimension, or only the
-// mask.
+// covers; if there is none, the first mesh dimension that shards another
+// covered dimension, or only the mask.
 std::optional<int64_t> selecting_mesh_dim(const Spec& self, const Mask& by) {
   const auto of_mask = spec_of(by.mask)->placements();
   std::optional<int64_t> found;
@@ -204,8 +205,8 @@ bool detail::is_mask(const at::Tensor& index) {
 
 namespace {
 
-// Returns true if `index` is a DTensor on the mesh of x, and, if a mask, has as
-// many elements as x has in the dimensions from `begin` on.
+// Returns true if `index` is a DTensor on the mesh of x. A mask must also have
+// as many elements as x has in the dimensions from `begin` on.
 bool fits(const at::Tensor& index, const at::Tensor& x, size_t begin) {
   if (!is_dtensor(index) || spec_of(index)->mesh() != spec_of(x)->mesh()) {
     return false;
@@ -245,8 +246,8 @@ bool has_mask_beside_index(const at::Tensor& x, const c10::IValue& indices) {
   return has_mask && given > 1 && !is_replicated;
 }
 
-// Returns the indices with the positions of the elements of each mask, which
-// are replicated, in its place.
+// Returns the indices with each mask replaced by the positions of its elements.
+// The positions are replicated.
 c10::List<std::optional<at::Tensor>> as_positions(
     const c10::OperatorHandle& op,
     const c10::IValue& indices) {
@@ -257,7 +258,7 @@ c10::List<std::optional<at::Tensor>> as_positions(
       result.push_back(index.defined() ? std::optional(index) : std::nullopt);
       continue;
     }
-    const auto mask = whole_argument(op, index, "indices");
+    const auto mask = replicated_argument(op, index, "indices");
     for (const auto& column : at::nonzero(mask).unbind(1)) {
       const auto positions = column.contiguous();
       result.push_back(

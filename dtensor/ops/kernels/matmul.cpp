@@ -47,7 +47,8 @@ void detail::einsum_of_one(
       args.at("equation").toStringRef(), args.at("tensors").toTensorVector()));
 }
 
-// Broadcasts the bias if there is nothing to multiply, where LibTorch does not.
+// Broadcasts the bias if there is nothing to multiply. LibTorch does not
+// broadcast in this case.
 void detail::addmv_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   const auto sizes = decision.outputs[0]->local_sizes();
@@ -65,8 +66,8 @@ DTENSOR_RULES(matmul_kernels) {
 
 namespace dtensor::detail {
 
-// output += bias, as torch::nn::Linear writes it: a plain local output and the
-// bias of a styled module. The module's boundary adds it
+// Handles output += bias, as torch::nn::Linear calls it, for a plain local
+// output and the bias of a styled module. The module's boundary adds the bias
 // (ops/boundary/linear_bias.cpp).
 bool add_module_bias(torch::jit::Stack* stack) {
   const auto base = stack->size() - 3; // self, other, alpha

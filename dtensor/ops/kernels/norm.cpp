@@ -40,15 +40,15 @@ ReduceOp combination(double order) {
                             : ReduceOp::kMin;
 }
 
-// Returns a dtype of at least float32, since sums of powers of halves would
+// Returns a dtype of at least float32, because sums of powers of halves would
 // overflow.
 at::ScalarType working_dtype(const Norm& norm, at::ScalarType input) {
   const auto wide = c10::promoteTypes(norm.dtype, at::kFloat);
   return at::isComplexType(input) ? c10::toComplexType(wide) : wide;
 }
 
-// Throws for a norm that is not defined over no elements: only sums of powers
-// are.
+// Throws for a norm that is undefined for no elements. Only sums of powers are
+// defined for no elements.
 void check_defined(
     const std::string& where,
     const at::Tensor& self,
@@ -88,7 +88,7 @@ bool is_power(double order) {
   return !std::isinf(order) && order != 0 && order != 1;
 }
 
-// Reduces a partial operand first: no norm is linear.
+// Reduces a partial operand first, because no norm is linear.
 std::pair<at::Tensor, SpecPtr> local_without_partial(
     const std::string& where,
     const at::Tensor& self) {
@@ -103,7 +103,7 @@ std::pair<at::Tensor, SpecPtr> local_without_partial(
 }
 
 // Computes the global norm. Shards of a reduced dimension give partial results,
-// which ranks reduce, as powers where the order is finite.
+// which ranks reduce. For a finite order, the partial results are powers.
 at::Tensor
 compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
   const auto [local, spec] = local_without_partial(where, self);
@@ -164,8 +164,8 @@ Norm norm_from_args(
   return norm;
 }
 
-// Kernel of all overloads. Reads arguments by name, since the overloads differ
-// in their arguments.
+// Kernel of all overloads. Looks up arguments by name, because the overloads
+// have different arguments.
 void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   c10::IValue order;

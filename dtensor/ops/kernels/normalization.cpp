@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // batch_norm and instance_norm with nothing to normalize. Every rank takes part
-// in the collectives of backward passes. So the results on all ranks must
+// in the collectives of backward passes, so the results on all ranks must
 // depend on the same inputs in the same way.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
@@ -25,8 +25,8 @@ at::Tensor padded(const at::Tensor& t) {
   return pad.empty() ? t : at::constant_pad_nd(t, pad, 0);
 }
 
-// Runs the operator on padding zeros, and drops their results. For a rank
-// without elements, while other ranks have some.
+// Runs the operator on padding zeros, and drops the results. Used on a rank
+// without elements while other ranks have some.
 void on_padded(KernelArgs& args) {
   const auto sizes = args.tensor("input").sizes().vec();
   auto& stack = args.stack();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions along a tensor dimension of which ranks have shards.
+// Reductions along a tensor dimension that is sharded over the ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -33,8 +33,8 @@ bool is_first_of_sum(const Spec& spec) {
   return true;
 }
 
-// Kernel of rrelu: in evaluation it is a leaky_relu with the mean slope. In
-// training it draws random slopes.
+// Kernel of rrelu. In evaluation, rrelu is a leaky_relu with the mean slope. In
+// training, it draws random slopes.
 void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   torch::jit::pop(*stack); // generator
   const bool training = torch::jit::pop(*stack).toBool();
@@ -49,8 +49,8 @@ void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   stack->emplace_back(at::leaky_relu(self, (lower + upper) / 2));
 }
 
-// Returns an operand of where(): a number becomes a tensor that is marked as
-// one, since a plain tensor beside a partial sum is refused.
+// Returns an operand of where(). A number becomes a tensor that is marked as a
+// number, because a plain tensor beside a partial sum is refused.
 at::Tensor where_operand(
     const c10::IValue& operand,
     const at::Tensor& other,

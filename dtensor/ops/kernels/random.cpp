@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random operators: every element is drawn by its global index (see
+// Random operators. Every element is drawn by its global index (see
 // random/random.h), so the values do not depend on the layout.
 //
 // Each operator has its own kernel. Only probabilities are redistributed. Ranks
@@ -150,8 +150,8 @@ void bernoulli_tensor_(
   });
 }
 
-// Kernel of bernoulli(probabilities). The next ones are bernoulli.p(like, p)
-// and bernoulli.Tensor(like, p).
+// Kernel of bernoulli(probabilities). The next kernels are those of
+// bernoulli.p(like, p) and bernoulli.Tensor(like, p).
 void bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");

@@ -42,7 +42,7 @@ inline void check_owner(const KernelArgs& args, const Spec& spec) {
   }
 }
 
-inline bool has_part(const Spec& spec) {
+inline bool has_shard(const Spec& spec) {
   return spec.mesh().contains_this_rank();
 }
 
@@ -56,7 +56,7 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   check_owner(args, *spec);
   refuse_partial(args, *spec);
   const auto draw = next_draw(spec->mesh());
-  if (has_part(*spec) && !self.is_meta()) {
+  if (has_shard(*spec) && !self.is_meta()) {
     local_of(self).copy_(sample(*spec, draw));
   }
   args.returns(self);
@@ -73,11 +73,11 @@ inline SpecPtr without_partial(const Spec& spec, at::ScalarType dtype) {
 
 inline at::Tensor empty_local(const Spec& spec, at::Device device) {
   return at::empty(
-      has_part(spec) ? spec.local_sizes() : SizesRef{0},
+      has_shard(spec) ? spec.local_sizes() : SizesRef{0},
       at::TensorOptions(spec.dtype()).device(device));
 }
 
-// Makes a new tensor in the layout of `like`, but replicated where that is
+// Makes a new tensor in the layout of `like`, with Replicate in place of
 // Partial.
 template <class Sample>
 void new_like(
@@ -89,7 +89,7 @@ void new_like(
   check_owner(args, *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
   const auto draw = next_draw(spec->mesh());
-  auto local = has_part(*spec) && !like.is_meta()
+  auto local = has_shard(*spec) && !like.is_meta()
       ? sample(*spec, draw).to(local_of(like).device(), dtype)
       : empty_local(*spec, like.device());
   args.returns(wrap(std::move(local), spec));

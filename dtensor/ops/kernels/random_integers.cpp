@@ -122,7 +122,7 @@ void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
-// Kernel of multinomial: on replicated probabilities every rank draws the same
+// Kernel of multinomial. On replicated probabilities, every rank draws the same
 // samples, from a generator seeded by the random stream.
 void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
@@ -140,7 +140,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       *spec);
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), replicated, sizes, at::kLong);
-  if (!detail::has_part(*spec) || self.is_meta()) {
+  if (!detail::has_shard(*spec) || self.is_meta()) {
     auto local = detail::empty_local(*result, self.device());
     args.returns(detail::wrap(std::move(local), result));
     return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Recurrent layers with dropout between them. LibTorch would draw by local
-// index, so the layers run one at a time and a mask by global index is drawn
-// for each.
+// index, so the layers run one at a time, and each layer gets a mask that is
+// drawn by global index.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>

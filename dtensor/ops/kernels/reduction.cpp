@@ -27,8 +27,8 @@ namespace {
 
 using detail::KernelArgs;
 
-// Returns the max over no elements, the value with which an empty shard does
-// not affect the result.
+// Returns the maximum over no elements: the value with which an empty shard
+// does not affect the result.
 at::Scalar least(at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) {
     return -std::numeric_limits<double>::infinity();
@@ -75,7 +75,7 @@ void on_some(
   }
 }
 
-// Converts each term of a partial sum; at::_to_copy() would add the terms
+// Converts each term of a partial sum. at::_to_copy() would add the terms
 // first.
 at::Tensor convert_terms(const at::Tensor& t, at::ScalarType dtype) {
   return is_dtensor(t) ? detail::wrap(
@@ -85,8 +85,9 @@ at::Tensor convert_terms(const at::Tensor& t, at::ScalarType dtype) {
 }
 
 // Computes the mean as the sum divided by the global number of elements. On
-// CPUs the plain operator does the same. It also adds 16-bit numbers in 32
-// bits: the sum of a mean that Half represents may overflow.
+// CPUs the plain operator does the same. The plain operator also adds 16-bit
+// numbers in 32 bits, because the sum may overflow even if Half can represent
+// the mean.
 void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
   at::OptionalArrayRef<int64_t> dims;
@@ -136,7 +137,7 @@ void detail::aminmax_local(KernelArgs& args, const Decision& decision) {
 namespace {
 
 // Returns three numbers of each sample: its size, its mean, and the sum of
-// squared distances from the mean. No `dims`: of all elements.
+// squared distances from the mean. Without `dims`, all elements are one sample.
 at::Tensor moments(const at::Tensor& t, at::IntArrayRef dims) {
   const auto total = at::sum(t, dims, /*keepdim=*/true);
   const auto size = t.numel() / std::max<int64_t>(total.numel(), 1);
@@ -193,7 +194,7 @@ DTENSOR_RULES(mean) {
 
 namespace dtensor::detail {
 
-// Runs the operator on an element in place of none, so that all ranks check the
+// Runs the operator on one element instead of none, so that all ranks check the
 // arguments and record the same autograd graph.
 void quantile_local(KernelArgs& args, const Decision& decision) {
   const auto local = args.tensor("self");

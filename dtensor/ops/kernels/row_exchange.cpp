@@ -20,14 +20,14 @@ using detail::RowExchangePtr;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the rows `part` of a tensor that has the rows `all`.
+// Returns the rows `part` of a tensor that consists of the rows `all`.
 at::Tensor
 rows_of(const at::Tensor& t, int64_t dim, Interval all, Interval part) {
   return part.size() == 0 ? t.narrow(dim, 0, 0)
                           : t.narrow(dim, part.begin - all.begin, part.size());
 }
 
-// Gathers rows, or sums them. Each is the gradient of the other.
+// Gathers rows, or sums them. Each function is the gradient of the other.
 struct ExchangeRowsOfWindows
     : torch::autograd::Function<ExchangeRowsOfWindows> {
   static at::Tensor forward(
@@ -104,8 +104,8 @@ bool RowExchange::communicates() const {
   return detail::received_rows(held, needed) > 0;
 }
 
-// Sends each other rank r the rows that this rank has of from[rank] and that r
-// takes of to[r]. Returns the rows received from each rank.
+// Sends to each other rank r the rows in both from[rank] (this rank's) and
+// to[r]. Returns the rows received from each rank.
 std::vector<at::Tensor> RowExchange::send(
     const at::Tensor& rows,
     const std::vector<Interval>& from,
@@ -182,7 +182,8 @@ at::Tensor detail::sum_rows(
 
 namespace {
 
-// Rows of a result that a rank has, and the first of them in its local tensor.
+// Rows of a result that a rank has, and the position of the first of them in
+// its local tensor.
 struct HeldRows {
   Interval rows;
   int64_t local_begin;
@@ -209,7 +210,7 @@ int64_t count_rows(const std::vector<HeldRows>& parts) {
   return count;
 }
 
-// Returns these local rows, in one tensor.
+// Returns the given local rows, in one tensor.
 at::Tensor joined(
     const at::Tensor& local,
     int64_t dim,
@@ -244,7 +245,7 @@ at::Tensor sorted_rows(
   return at::cat(in_order, dim);
 }
 
-// Returns true if a rank needs rows of another.
+// Returns true if a rank needs rows of another rank.
 bool moves_rows(
     const std::vector<Intervals>& held,
     const std::vector<Interval>& needed) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // RowExchange: gives each rank of a mesh dimension the rows that it needs of a
-// dimension that the ranks share: its own rows, and the halo beside them.
+// tensor dimension that the mesh dimension shards: its own rows, and the halo
+// beside them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,20 +16,21 @@
 namespace dtensor::detail {
 
 /// Calls `f` with each mesh dimension that shards one of the last `space`
-/// dimensions, and with that dimension. A null layout shards none.
+/// tensor dimensions, and with this tensor dimension. A null layout shards no
+/// dimension.
 void for_sharded_space(
     const SpecPtr& layout,
     int64_t space,
     const std::function<void(int64_t mesh_dim, int64_t dim)>& f);
 
-/// Returns the rows that each rank of a mesh dimension has of the dimension
-/// that this mesh dimension alone shards.
+/// Returns the rows that each rank of a mesh dimension has of the tensor
+/// dimension that this mesh dimension alone shards.
 std::vector<Interval> rows_of_ranks(const Spec& layout, int64_t mesh_dim);
 
 /// Ranges of rows of the tensor dimension that a mesh dimension alone shards,
-/// in rank order: those that the ranks have, and those that they need.
+/// in rank order: the rows that the ranks have, and the rows that they need.
 struct RowExchange : torch::CustomClassHolder {
-  /// The ranks have the rows of their shards in `layout`, or `has`.
+  /// The ranks have the rows of their shards in `layout`, or the rows `has`.
   RowExchange(const SpecPtr& layout, int64_t m, std::vector<Interval> needs);
   RowExchange(
       SpecPtr layout,
@@ -36,14 +38,14 @@ struct RowExchange : torch::CustomClassHolder {
       std::vector<Interval> has,
       std::vector<Interval> needs);
 
-  /// Returns this rank's range of those of all ranks.
+  /// Returns this rank's range from `all`, the ranges of all ranks.
   const Interval& own(const std::vector<Interval>& all) const;
   /// Returns true if any rank receives rows.
   bool communicates() const;
   /// Returns the rows that this rank needs, from the ranks that have them.
   at::Tensor gather(const at::Tensor& held_rows) const;
-  /// Returns this rank's rows of the sum over ranks of rows that the ranks
-  /// needed: the adjoint of gather().
+  /// Returns this rank's rows of the sum over ranks of the rows that the ranks
+  /// needed. This is the adjoint of gather().
   at::Tensor sum(const at::Tensor& needed_rows) const;
 
   SpecPtr spec; // keeps the group's mesh
@@ -72,9 +74,9 @@ at::Tensor sum_rows(
 
 /// Gives each rank of a mesh dimension its rows of a result, along dimension
 /// `dim`, from the ranks that have them. Rank r has the rows `held[r]` of the
-/// result, in the order of its local tensor, and gets the rows `needed[r]` that
-/// some rank has. The result is a new tensor. One all_to_all, or none if no
-/// rank needs rows of another.
+/// result, in the order of its local tensor, and gets the rows `needed[r]`, as
+/// far as some rank has them. The result is a new tensor. Takes one all_to_all,
+/// or none if no rank needs rows of another rank.
 at::Tensor move_rows(
     const at::Tensor& rows,
     int64_t dim,
@@ -83,17 +85,17 @@ at::Tensor move_rows(
     const std::vector<Intervals>& held,
     const std::vector<Interval>& needed);
 
-/// A dimension of space that the ranks of a mesh dimension share: the rows that
-/// the windows of each rank's results reach, and this rank's rows of padding
-/// before and behind them.
+/// A spatial dimension that the ranks of a mesh dimension share: the rows that
+/// the windows of each rank's results cover, and this rank's rows of padding
+/// before and behind its rows.
 struct Halo {
   RowExchangePtr rows;
   int64_t padding_before = 0;
   int64_t padding_behind = 0;
 };
 
-/// Returns the halo of the windows of `result`, whose ranks have parts of the
-/// rows of `layout` and of the windows along the same dimension.
+/// Returns the halo of the windows of `result`. Ranks have shards of the rows
+/// of `layout` and of the windows, along the same dimension.
 Halo make_halo(
     const SpecPtr& layout,
     int64_t mesh_dim,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Scans along a sharded dimension. Each rank scans its shard, and gathers the
-// total of each shard: its last scanned slice. The totals of the preceding
+// totals of all shards: their last scanned slices. The totals of the preceding
 // shards are combined with each local element. All ranks record the same
 // autograd graph beyond their local scans, so that gradients communicate alike.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -81,7 +81,7 @@ at::Tensor reduce_rows(at::Tensor rows, const ScanLayout& layout) {
   return rows;
 }
 
-// Gathers rows, or reduces them. Each is the gradient of the other.
+// Gathers rows, or reduces them. Each function is the gradient of the other.
 struct ExchangeRows : torch::autograd::Function<ExchangeRows> {
   static at::Tensor forward(
       AutogradContext* ctx,
@@ -135,10 +135,10 @@ at::Tensor totals_before(
   return at::where(preceding(rows, *layout), rows, filled(identity, rows));
 }
 
-// --- sums and products -------------------------------------------------------
+// --- scans by sums and products ----------------------------------------------
 
-// Records no saved tensors, as the plain operator, so that backward may run
-// twice.
+// Saves no tensors for the backward pass, like the plain operator, so that
+// backward may run twice.
 at::Tensor scan_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
   const auto scanned = at::cumsum(self, layout->dim, self.scalar_type());
   const auto rows =
@@ -188,7 +188,7 @@ ScanLayoutPtr layout_of(const KernelArgs& args, const Decision& decision) {
       spec, c10::maybe_wrap_dim(args.integer("dim"), spec->dim()));
 }
 
-// Runs `scan`, or the operator itself without data.
+// Runs `scan`, or the operator itself if there are no data.
 void run_scan(KernelArgs& args, const Decision& decision, Scan scan) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
@@ -210,14 +210,14 @@ void run_scan(KernelArgs& args, const Decision& decision, Scan scan) {
 
 // --- running extremes --------------------------------------------------------
 
-// Values and their global indices; -1 for no element.
+// Values and their global indices; an index of -1 stands for no element.
 struct Extremes {
   at::Tensor values;
   at::Tensor places;
 };
 
-// Returns a mask of the elements where `later` replaces `earlier`: by the rules
-// of the plain operator, the last of equal elements, and NaN for ever.
+// Returns a mask of the elements where `later` replaces `earlier`, by the rules
+// of the plain operator: the last of equal elements wins, and NaN always wins.
 at::Tensor
 replaces(const Extremes& later, const Extremes& earlier, bool greatest) {
   const auto& a = later.values;
@@ -236,7 +236,7 @@ later_of(const Extremes& later, const Extremes& earlier, bool greatest) {
       at::where(mask, later.places, earlier.places)};
 }
 
-// Scans the shard. For an empty one, LibTorch's formula would not depend on
+// Scans the shard. For an empty shard, LibTorch's formula would not depend on
 // the incoming gradient.
 Extremes
 scan_shard(const at::Tensor& self, const ScanLayout& l, bool greatest) {

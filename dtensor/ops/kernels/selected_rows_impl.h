@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rows that the ranks of a mesh dimension have selected, along any dimension.
-// Their number depends on values, so the ranks tell each other how many they
-// have. An exchange then gives every rank an even part.
+// The number of selected rows depends on values, so the ranks exchange these
+// numbers. A second exchange then gives every rank an even shard.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,13 @@
 namespace dtensor::detail {
 
 /// Returns the ranges of rows of a tensor that consists of the rows of each
-/// rank, in rank order, along `dim`. This rank has those of `rows`.
+/// rank, in rank order, along `dim`. The rows of this rank are those of `rows`.
 std::vector<Interval>
 ranges_of_ranks(Group& group, const at::Tensor& rows, int64_t dim = 0);
 
-/// Returns this rank's shard of the tensor of layout `spec`, of which the ranks
-/// of `mesh_dim` have the ranges `has`. This mesh dimension alone shards the
-/// dimension of the rows. Differentiable.
+/// Returns this rank's shard of the tensor of layout `spec`. The ranks of
+/// `mesh_dim` have the ranges `has` of this tensor. This mesh dimension alone
+/// shards the dimension of the rows. Differentiable.
 at::Tensor even_shard(
     const at::Tensor& rows,
     std::vector<Interval> has,
@@ -29,8 +29,8 @@ at::Tensor even_shard(
     int64_t mesh_dim);
 
 /// Returns true if select_on_shards() computes x[mask], or x[:, mask] with
-/// `begin` dimensions in front of the mask: DTensors of one mesh, of which one
-/// is not replicated, and a mask of as many elements as x has there.
+/// `begin` dimensions in front of the mask: DTensors of one mesh that are not
+/// both replicated, and a mask with the sizes of the masked dimensions of x.
 bool selects_on_shards(
     const at::Tensor& self,
     const at::Tensor& mask,

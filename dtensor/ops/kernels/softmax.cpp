@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Softmax, its gradients and logsumexp along a sharded dimension. The ranks
 // exchange statistics of each row: the greatest element and the sum of
-// exponentials, or the sum of a gradient. No element moves. Numbers of 16 bits
-// are computed in 32 bits, as the plain operators do.
+// exponentials, or the sum of a gradient. No element moves. 16-bit numbers are
+// computed in 32 bits, as in the plain operators.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -50,7 +50,7 @@ void return_result(
 }
 
 // Runs the operator if the operand has no data, or if `refused`. Returns true
-// if it did.
+// in these cases.
 bool runs_operator(
     KernelArgs& args,
     const char* operand,
@@ -62,7 +62,8 @@ bool runs_operator(
   return runs;
 }
 
-// Runs the operator for calls without data, and for those that CPUs refuse.
+// Runs the operator for calls without data, and for calls that LibTorch's CPU
+// kernels refuse.
 bool runs_forward(KernelArgs& args) {
   const bool refused = args.find("half_to_float") >= 0 &&
       args.flag("half_to_float") && args.tensor("self").is_cpu();
@@ -163,7 +164,8 @@ void detail::log_softmax_backward_local(
       args, decision, of.grad - of.output.exp().mul_(of.row.sum(of.grad)));
 }
 
-// Each rank computes the logsumexp of its shard, and the ranks gather these.
+// Each rank computes the logsumexp of its shard, and the ranks gather the
+// results.
 void detail::logsumexp_local(KernelArgs& args, const Decision& decision) {
   if (runs_operator(args, "self")) {
     return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sort, kthvalue and medians along a sharded dimension. To sort, each rank
 // sorts its shard. The ranks find the positions at which the sorted shards
-// divide into the shards of the result, and exchange the elements once.
+// divide into the shards of the result. Then they exchange each element once.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -38,8 +38,8 @@ std::vector<int64_t> to_list(const at::Tensor& numbers) {
   return {data, data + host.numel()};
 }
 
-// Sends consecutive pieces of a vector to the ranks, and returns the received
-// pieces, concatenated.
+// Sends consecutive slices of a vector to the ranks, and returns the received
+// slices, concatenated.
 at::Tensor exchange(
     Group& group,
     const at::Tensor& vector,
@@ -91,9 +91,10 @@ struct Route : torch::CustomClassHolder {
 };
 using RoutePtr = c10::intrusive_ptr<Route>;
 
-// Moves elements along a route, or back; each is the gradient of the other.
+// Moves elements along a route, or back. Each function is the gradient of the
+// other.
 struct MoveAlongRoute : torch::autograd::Function<MoveAlongRoute> {
-  // `known` is the result if it is known already; null otherwise.
+  // `known` is the result if it has been computed already; null otherwise.
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& rows,
@@ -133,14 +134,14 @@ struct Sort {
                                                         : at::kLong;
   }
 
-  // Sets the order in which a rank sends the elements of its rows, and how many
-  // of each row go to each rank: the result, (rows, ranks).
+  // Sets the order in which a rank sends the elements of its rows. Returns the
+  // number of elements of each row for each rank, (rows, ranks).
   at::Tensor plan_sending(Route& route, const at::Tensor& rows) const {
     auto& group = route.group();
     const auto [keys, order] =
         detail::stable_sort(detail::order_keys(rows, descending), 1);
     const auto begin = held(group.rank(), group.size()).begin;
-    const auto cuts = detail::split_positions(
+    const auto split_at = detail::split_positions(
         {keys,
          order + begin,
          spec->sizes()[static_cast<size_t>(dim)],
@@ -148,25 +149,25 @@ struct Sort {
         group);
     const auto num_rows = rows.size(0);
     const auto length = rows.size(1);
-    const auto places = at::arange(length, cuts.options());
-    const auto ends = cuts.narrow(1, 1, group.size()).contiguous();
+    const auto places = at::arange(length, split_at.options());
+    const auto ends = split_at.narrow(1, 1, group.size()).contiguous();
     const auto receiver = at::searchsorted(
         ends,
         places.expand({num_rows, length}).contiguous(),
         /*out_int32=*/false,
         /*right=*/true);
     const auto flat =
-        order + at::arange(num_rows, cuts.options()).unsqueeze(1) * length;
+        order + at::arange(num_rows, split_at.options()).unsqueeze(1) * length;
     const auto by_receiver =
         std::get<1>(detail::stable_sort(receiver.reshape({-1}), 0));
     route.send_order = flat.reshape({-1}).index_select(0, by_receiver);
-    auto counts = cuts.diff(1, 1);
+    auto counts = split_at.diff(1, 1);
     route.sent = to_list(counts.sum(0));
     return counts;
   }
 
-  // Exchanges how many elements of each row a rank gets from each rank: the
-  // result, (ranks, rows).
+  // Exchanges the numbers of elements of each row that a rank gets from each
+  // rank. Returns these numbers, (ranks, rows).
   at::Tensor plan_receiving(Route& route, const at::Tensor& counts) const {
     std::vector<at::Tensor> columns;
     std::vector<Sizes> shapes;
@@ -254,13 +255,14 @@ void detail::sort_local(KernelArgs& args, const Decision& decision) {
 }
 
 // kthvalue and medians along a sharded dimension. Each rank sorts its shard,
-// and the ranks find the element at a position of the sorted whole.
+// and the ranks find the element at a position of the globally sorted
+// dimension.
 
 namespace {
 
 // Returns the position of the wanted element in each sorted row, (rows, 1), of
-// `size` elements. NaN are greatest: a median is NaN if there are any, and a
-// nanmedian is the median of the others.
+// `size` elements. NaN is the greatest element: a median is NaN if there is any
+// NaN, and a nanmedian is the median of the other elements.
 at::Tensor wanted_position(
     const detail::KernelArgs& args,
     const at::Tensor& rows,
@@ -304,8 +306,8 @@ void detail::selection_local(KernelArgs& args, const Decision& decision) {
   args.returns(values.reshape(sizes), indices.reshape(sizes));
 }
 
-// Median of all elements: the shards are rows of one element per column, which
-// the ranks number one rank after the other.
+// Median of all elements. The shards are rows with one element per column, and
+// the ranks number the columns one rank after the other.
 void detail::median_local(KernelArgs& args, const Decision& decision) {
   const auto shard = args.tensor("self");
   if (shard.is_meta()) {

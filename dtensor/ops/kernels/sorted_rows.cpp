@@ -2,7 +2,7 @@
 // Exact division of sorted shards. Every rank contributes samples at regular
 // distances, and the ranks count the elements below each sample. The element at
 // a global position then lies between two samples, where each rank has few
-// elements. The ranks exchange these and find the element.
+// elements. The ranks exchange these few elements and find the element.
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -53,7 +53,7 @@ struct Elements {
   }
 };
 
-// Bits of a float as an integer with the same order.
+// Returns the bits of a float as an integer with the same order.
 at::Tensor
 ordered_bits(const at::Tensor& real, at::ScalarType bits, int64_t greatest) {
   // Adding zero makes -0 positive.
@@ -85,7 +85,7 @@ class Counter {
   }
 
   // Returns the number of local elements of each row that are less than each
-  // of the elements, (rows, count).
+  // element of `elements`, (rows, count).
   at::Tensor below(const Elements& elements) const {
     if (length() == 0) {
       return at::zeros_like(elements.keys);
@@ -100,8 +100,8 @@ class Counter {
     return at::where(has_equal, among_equal, less);
   }
 
-  // Returns the elements at these positions, (rows, ...). Behind the end there
-  // are elements greater than all others.
+  // Returns the elements at these positions, (rows, ...). Positions behind the
+  // end give elements greater than all others.
   Elements at(const at::Tensor& positions) const {
     const auto none = at::full_like(positions, rows_.size);
     if (length() == 0) {
@@ -130,7 +130,7 @@ class Counter {
   at::Tensor combined_; // order of (key, index)
 };
 
-// Returns the number of samples of a rank that makes samples and windows the
+// Returns the number of samples per rank for which samples and windows take the
 // same traffic.
 int64_t sample_count(const SortedRows& rows, int64_t ranks) {
   const auto product =
@@ -209,8 +209,8 @@ at::Tensor detail::indices_at(
 
 namespace dtensor::detail {
 
-// The local sizes give the number of rows: other mesh dimensions may shard
-// other dimensions.
+// The local sizes give the number of rows, because other mesh dimensions may
+// shard other dimensions.
 ShardRows::ShardRows(const KernelArgs& args, const Decision& decision)
     : shard(args.tensor("self")),
       spec(decision.inputs[0]),

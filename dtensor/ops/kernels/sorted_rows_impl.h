@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rows that are sharded over the ranks of a group, for kernels that return
-// values and their indices (sort, topk, kthvalue, medians). If they are sorted
-// on each rank: the positions at which a global sort would divide them.
+// values and their indices (sort, topk, kthvalue, medians). For rows that are
+// sorted on each rank, also the positions at which a global sort would divide
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,15 +45,16 @@ struct SortedRows {
   int64_t shard = 0;  // largest local size of any rank
 };
 
-/// Returns the elements of each row of this rank, of (rows, local size), that
-/// are in front of the global positions 0, chunk, 2 * chunk, ... of the sorted
-/// row: (rows, ranks + 1), from 0 to the local size. `chunk` is
-/// SortedRows::shard. Ranks exchange samples, and few elements around each
-/// position: about the square root of the number of elements.
+/// Returns where the global sort of each row divides this rank's elements,
+/// (rows, local size): for the global positions 0, chunk, 2 * chunk, ..., the
+/// number of this rank's elements in front of the position. The result is
+/// (rows, ranks + 1), from 0 to the local size. `chunk` is SortedRows::shard.
+/// Ranks exchange samples, and few elements around each position: about the
+/// square root of the number of elements.
 at::Tensor split_positions(const SortedRows& rows, Group& group);
 
 /// Returns the global indices of the elements at the positions `wanted`, (rows,
-/// count), of the globally sorted rows. Ranks exchange as much as for
+/// count), of the globally sorted rows. Ranks exchange as many elements as in
 /// split_positions().
 at::Tensor
 indices_at(const SortedRows& rows, const at::Tensor& wanted, Group& group);
@@ -61,8 +63,8 @@ indices_at(const SortedRows& rows, const at::Tensor& wanted, Group& group);
 struct ShardRows {
   ShardRows(const KernelArgs& args, const Decision& decision);
 
-  /// Returns `t`, (rows, count), as a tensor of the operand's dimensions, of
-  /// which `dim` has `count` elements.
+  /// Returns `t`, (rows, count), with the dimensions of the operand, where
+  /// `dim` has `count` elements.
   at::Tensor restored(const at::Tensor& t) const;
 
   at::Tensor shard;
@@ -72,8 +74,8 @@ struct ShardRows {
   at::Tensor rows; // (rows, local size)
 };
 
-/// Returns values and indices without data if the operand "self" has none.
-/// Returns true if it did.
+/// Returns values and indices without data if the operand "self" has no data.
+/// Returns true in this case.
 bool return_without_data(KernelArgs& args, const Decision& decision);
 
 } // namespace dtensor::detail

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pooling, upsampling and padding of a picture of which each rank has a part,
-// and roll and flip, which move its rows.
+// Pooling, upsampling and padding with sharded spatial dimensions. Also roll
+// and flip, which move rows.
 //
-// To pool, a rank gathers the rows that its windows reach, from a row at which
-// a window would begin. It then runs the operator with the padding of the call,
-// and drops the windows of other ranks.
+// To pool, a rank gathers the rows that its windows cover, starting with a row
+// at which a window would begin. It then runs the operator with the padding of
+// the call, and drops the windows of other ranks.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -26,10 +26,10 @@ namespace {
 
 using detail::KernelArgs;
 
-// A dimension of space that the ranks of a mesh dimension share.
+// A spatial dimension that the ranks of a mesh dimension share.
 struct PoolDim {
   detail::RowExchangePtr rows;
-  int64_t skipped = 0; // windows of the ranks before
+  int64_t skipped = 0; // windows of the earlier ranks
   int64_t count = 0;   // windows of this rank
 
   // Returns the first row that this rank needs.
@@ -78,8 +78,8 @@ at::Tensor own_windows(at::Tensor t, const std::vector<PoolDim>& dims) {
   return t.contiguous();
 }
 
-// Returns positions in the global space, given positions in the space of
-// `input`, the rows that this rank gathered.
+// Returns positions among the global spatial dimensions. The given positions
+// refer to `input`, the rows that this rank gathered.
 at::Tensor global_positions(
     at::Tensor local,
     const at::Tensor& input,
@@ -135,14 +135,15 @@ LocalKernel detail::pool_local(int64_t space) {
   });
 }
 
-// To upsample or pad, a rank gathers the rows that its rows of the result are
-// made of.
+// To upsample or pad, a rank gathers the rows from which its rows of the result
+// are computed.
 
 namespace {
 
 using detail::RowExchange;
 
-// Adds `halo` rows on either side of the rows of a rank that has some.
+// Adds `halo` rows on either side of a rank's rows, unless the rank has no
+// rows.
 Interval with_halo(Interval rows, int64_t halo, int64_t size) {
   return rows.size() == 0
       ? rows
@@ -239,14 +240,14 @@ LocalKernel detail::pad_local(int64_t space, bool reflects) {
   });
 }
 
-// To move rows, ranks exchange them by their positions in the result.
+// To move rows, ranks exchange them by the positions of the rows in the result.
 
 namespace {
 
 using Ranks = std::vector<Interval>; // a range of rows for each rank
 
-// Returns the ranges of positions of `ranges`, which are moved by `shift` in a
-// dimension of `size`. A range may continue at the begin of the dimension.
+// Returns the positions of `ranges` after a shift by `shift` in a dimension of
+// `size`. A range may continue at the beginning of the dimension.
 std::vector<Intervals>
 rolled(const Ranks& ranges, int64_t shift, int64_t size) {
   std::vector<Intervals> lists;
@@ -260,7 +261,7 @@ rolled(const Ranks& ranges, int64_t shift, int64_t size) {
   return lists;
 }
 
-// Returns the ranges of positions of `ranges` in a dimension that is reversed.
+// Returns the positions of `ranges` after the dimension is reversed.
 std::vector<Intervals> flipped(const Ranks& ranges, int64_t size) {
   std::vector<Intervals> lists;
   for (const auto& rows : ranges) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// x[i, :, j] and x[i, :, j] = values, where x is sharded along dimensions that
-// are indexed. Each rank looks up, or writes, the elements that it has.
+// x[i, :, j] and x[i, :, j] = values, where x is sharded along indexed
+// dimensions. Each rank looks up, or writes, the elements of its shard.
 #include <dtensor/ops/kernels/index_kernels_impl.h>
 
 #include <ATen/ExpandUtils.h>
@@ -35,8 +35,8 @@ IndexList as_list(const std::vector<at::Tensor>& indices) {
   return list;
 }
 
-// Returns an index for each dimension, undefined where all is kept. A mask
-// becomes the positions of its elements.
+// Returns an index for each dimension; undefined for a dimension that is kept.
+// A mask is replaced by the positions of its elements.
 std::vector<at::Tensor> indices_by_dim(const c10::IValue& indices) {
   std::vector<at::Tensor> by_dim;
   for (const c10::IValue& item : indices.toListRef()) {
@@ -52,8 +52,8 @@ std::vector<at::Tensor> indices_by_dim(const c10::IValue& indices) {
   return by_dim;
 }
 
-// Throws LibTorch's error if indices of a tensor of these sizes are out of
-// range, on all ranks alike. Devices report such indices themselves, later.
+// Throws LibTorch's error, on all ranks, if indices of a tensor of these sizes
+// are out of range. Devices report such indices themselves, later.
 void check_range(const std::vector<at::Tensor>& indices, SizesRef sizes) {
   std::vector<at::Tensor> given;
   std::vector<int64_t> indexed_sizes;
@@ -73,7 +73,7 @@ void check_range(const std::vector<at::Tensor>& indices, SizesRef sizes) {
   for (size_t i = 0; i < given.size(); ++i) {
     const auto size = indexed_sizes[i];
     if (given[i].lt(-size).logical_or_(given[i].ge(size)).any().item<bool>()) {
-      // The error has the position of the index.
+      // The error names the position of the index.
       std::vector<at::Tensor> zeros(i, at::zeros({1}, at::kLong));
       zeros.push_back(given[i]);
       std::vector<int64_t> ones(i, 1);
@@ -89,7 +89,7 @@ struct IndexedShards {
   const Spec& layout;
   at::Tensor self;
   std::vector<at::Tensor> indices; // 0 for elements of other ranks
-  at::Tensor elsewhere;            // true for them; broadcasts to the indices
+  at::Tensor elsewhere;            // true for these; broadcasts to the indices
 
   IndexedShards(const KernelArgs& args, const Spec& of_self)
       : layout(of_self),
@@ -103,8 +103,9 @@ struct IndexedShards {
     }
   }
 
-  // Returns the position of the dimensions of the indices in x[indices]: that
-  // of the first indexed dimension, or 0 if the indexed ones are not adjacent.
+  // Returns the position of the index dimensions in x[indices]: the position of
+  // the first indexed dimension, or 0 if the indexed dimensions are not
+  // adjacent.
   int64_t first() const {
     const auto is_given = [](const at::Tensor& t) { return t.defined(); };
     const auto begin = std::ranges::find_if(indices, is_given);
@@ -153,7 +154,8 @@ struct IndexedShards {
     const auto local = detail::to_local_indices(
         global, local_intervals(layout, static_cast<int64_t>(d)));
     const auto is_elsewhere = local.lt(0).logical_and_(is_inside);
-    // An index that is out of range on all ranks stays so on each.
+    // An index that is out of range on all ranks stays out of range on each
+    // rank.
     index = local.masked_fill(is_elsewhere, 0)
                 .masked_fill_(is_inside.logical_not(), size + 1);
     elsewhere =
@@ -194,7 +196,8 @@ struct LocalWrite {
 };
 
 // Returns the values of the elements at `positions` in the indices, which have
-// `index_sizes`: one vector for each dimension, and one if there is none.
+// `index_sizes`. `positions` has one vector for each index dimension, or one
+// vector if there are no index dimensions.
 at::Tensor values_at(
     const IndexedShards& shards,
     const at::Tensor& values,

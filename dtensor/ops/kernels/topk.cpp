@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// topk along a sharded dimension: each rank finds the candidates of its shard,
-// and the ranks exchange only these.
+// topk along a sharded dimension. Each rank finds the candidates of its shard,
+// and the ranks exchange only these candidates.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -30,8 +30,8 @@ at::Tensor row_major_bytes(const at::Tensor& t) {
   return t.contiguous().view({-1}).view(at::kByte);
 }
 
-// Reads a tensor of `count` columns from `bytes`, from `offset` on, and moves
-// `offset` behind it.
+// Reads a tensor of `count` columns from `bytes`, from `offset` on. Advances
+// `offset` behind the tensor.
 at::Tensor read_rows(
     const at::Tensor& bytes,
     int64_t& offset,
@@ -39,7 +39,7 @@ at::Tensor read_rows(
     const at::Tensor& like) {
   const auto rows = like.size(0);
   const auto length = rows * count * static_cast<int64_t>(like.element_size());
-  // The copy is aligned for the dtype.
+  // The copy is aligned for the dtype of the tensor.
   auto read = bytes.narrow(0, offset, length).clone();
   offset += length;
   return read.view(like.scalar_type()).view({rows, count});
@@ -89,8 +89,8 @@ struct TopkSearch {
             .to(narrow ? at::kInt : at::kLong)};
   }
 
-  // Returns the best k of all candidates. All ranks get the same, in particular
-  // of equal values, since a stable sort has one result.
+  // Returns the best k of all candidates. All ranks get the same candidates,
+  // even among equal values, because a stable sort has a unique result.
   TopkCandidates best(const TopkCandidates& all) const {
     auto [values, order] = at::sort(
         all.values, /*stable=*/true, /*dim=*/1, /*descending=*/largest);

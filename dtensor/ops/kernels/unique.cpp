@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// unique of a sharded tensor, of its elements or of slices. Each rank finds the
-// elements of its shard, and the ranks gather only these. The inverse indices
-// stay sharded.
+// unique of a sharded tensor, for its elements or for slices. Each rank finds
+// the unique elements of its shard, and the ranks gather only these. The
+// inverse indices stay sharded.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/replicated_argument_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
-#include <dtensor/ops/kernels/whole_argument_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -31,7 +31,8 @@ namespace {
 
 using namespace detail;
 
-// What a call compares: all elements, or the slices along a dimension.
+// Arguments of a call. It compares all elements, or the slices along a
+// dimension.
 struct UniqueCall {
   bool consecutive;          // only neighbours are compared
   std::optional<int64_t> by; // dimension of the slices
@@ -48,7 +49,7 @@ struct UniqueCall {
     }
   }
 
-  // Returns the placements with which the elements of a rank are neighbours.
+  // Returns the placements in which the elements of each rank are adjacent.
   Placements placements(PlacementsRef from) const {
     auto result = without_partial(from);
     for (auto& p : result) {
@@ -59,8 +60,8 @@ struct UniqueCall {
     return result;
   }
 
-  // Returns the values, and for each element its place in them, and for each
-  // value its occurrences.
+  // Returns the values; for each element, its place among the values; and for
+  // each value, its number of occurrences.
   std::tuple<at::Tensor, at::Tensor, at::Tensor>
   run(const at::Tensor& t, bool with_inverse, bool with_counts) const {
     if (by) {
@@ -77,11 +78,11 @@ struct UniqueCall {
 // The values of this rank's shard, or of the shards of several ranks.
 struct UniqueElements {
   at::Tensor values;
-  at::Tensor inverse; // of each element of the shard: its place in `values`
-  at::Tensor counts;  // of each value: its occurrences in the shard
+  at::Tensor inverse; // for each element of the shard, its place in `values`
+  at::Tensor counts;  // for each value, its occurrences in the shard
 
-  // Adds the values of the other ranks of a group. Inverse and counts remain
-  // those of the shard.
+  // Adds the values of the other ranks of a group. Inverse and counts still
+  // refer to the shard only.
   void merge(Group& group, const UniqueCall& call) {
     const auto dim = call.by.value_or(0);
     const auto ranges = ranges_of_ranks(group, values, dim);
@@ -125,8 +126,8 @@ at::Tensor sum_of_shards(const at::Tensor& counts, const Spec& shards) {
   return redistribute_local(counts, whole->with_placements(terms), whole);
 }
 
-// Merges the values of the last mesh dimension first: its ranks have
-// neighbouring shards.
+// Merges the values of the last mesh dimension first, because its ranks have
+// adjacent shards.
 UniqueElements elements_of_shards(
     const at::Tensor& shard,
     const Spec& spec,
@@ -145,8 +146,8 @@ UniqueElements elements_of_shards(
   return found;
 }
 
-// Returns the layout of the inverse indices: that of the elements, or of the
-// slices.
+// Returns the layout of the inverse indices: the layout of the elements, or of
+// the slices.
 SpecPtr layout_of_inverse(const Spec& self, const UniqueCall& call) {
   if (!call.by) {
     return Spec::make(self.mesh(), self.placements(), self.sizes(), at::kLong);
@@ -164,7 +165,7 @@ void unique_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   if (!is_on_shards(self)) {
-    call_on_whole(op, stack);
+    call_on_replicated(op, stack);
     return;
   }
   const UniqueCall call(args);

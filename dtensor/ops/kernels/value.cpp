@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that read values, equal on all ranks because programs branch on
-// them, and a property of the local tensor.
-#include <dtensor/ops/kernels/whole_argument_impl.h>
+// Operators whose results are values, which must be equal on all ranks because
+// programs branch on them. Also a property of the local tensor.
+#include <dtensor/ops/kernels/replicated_argument_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -39,14 +39,14 @@ at::Tensor full_value(const c10::OperatorHandle& op, const at::Tensor& t) {
 void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
   stack->emplace_back(
-      at::_local_scalar_dense(whole_argument(op, self, "self")));
+      at::_local_scalar_dense(replicated_argument(op, self, "self")));
 }
 
 void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto other = torch::jit::pop(*stack).toTensor();
   const auto self = torch::jit::pop(*stack).toTensor();
-  // Values of meta tensors are unknown, so only a tensor and itself are equal.
-  // Attention modules compare a tensor with itself.
+  // Values of meta tensors are unknown, so a meta tensor is equal only to
+  // itself. Attention modules compare a tensor with itself.
   const bool same_without_data = self.is_meta() && self.is_same(other);
   // A rank outside the mesh has no elements that differ.
   stack->emplace_back(
@@ -60,7 +60,7 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // have any layout.
 void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto dim = torch::jit::pop(*stack).toInt();
-  const auto where = whole_argument(
+  const auto where = replicated_argument(
       op, torch::jit::pop(*stack).toTensor(), "tensor_indices_or_sections");
   const auto self = torch::jit::pop(*stack).toTensor();
   DTENSOR_CHECK_VALUE(
@@ -90,7 +90,7 @@ void is_pinned(const c10::OperatorHandle&, torch::jit::Stack* stack) {
 
 } // namespace
 
-at::Tensor detail::whole_argument(
+at::Tensor detail::replicated_argument(
     const c10::OperatorHandle& op,
     const at::Tensor& t,
     const char* argument) {

@@ -89,9 +89,9 @@ DTENSOR_RULES(squeeze) {
   rules.kernel("squeeze.dim", squeeze_kernel);
 }
 
-// Kernels of as_strided and as_strided_, which stride through the memory that a
-// plain tensor in place of the DTensor would have. No rank has that memory. And
-// the kernel of set_, which gives a tensor the memory of another.
+// Kernels of as_strided and as_strided_, which stride through the memory of the
+// corresponding plain tensor. No rank has that memory. Also the kernel of set_,
+// which gives a tensor the memory of another tensor.
 
 namespace {
 
@@ -143,8 +143,8 @@ bool is_sharded(const Spec& spec) {
       placements, [](const Placement& p) { return p.is_sharded(); });
 }
 
-// Returns true if this rank's memory is that of the plain tensor, or of a
-// partial term of it.
+// Returns true if this rank's memory is laid out like that of the plain tensor,
+// or like a partial term of it.
 bool has_its_memory(const at::Tensor& self) {
   const auto& spec = *spec_of(self);
   return !is_sharded(spec) &&
@@ -193,8 +193,8 @@ Part copy_of(const at::Tensor& self) {
   return {memory.copy_(local), to};
 }
 
-// Returns a view of this rank's memory if it is that of the plain tensor, else
-// a view of a copy.
+// Returns a view of this rank's memory if it is laid out like that of the plain
+// tensor, else a view of a copy.
 Part view_of(const Strided& to) {
   if (is_what_it_was(to)) {
     return {local_of(to.self).alias(), spec_of(to.self)};
@@ -253,7 +253,7 @@ std::string text_of(const at::Tensor& t) {
                        : shape_text(t.scalar_type(), t.sizes());
 }
 
-// Kernel of set_(source), after which self has the memory and the layout of the
+// Kernel of set_(source). Afterwards, self has the memory and the layout of the
 // source.
 void set_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto source = torch::jit::pop(*stack).toTensor();

@@ -6,12 +6,12 @@
 //   undefined tensor   1
 //   plain tensor       a word that ends in the bits 11, its sizes
 //   int, bool, enum    the value
-//   float              the value if the rule looks at it, else nothing
-//   Scalar             the type; the value if the rule looks at it
+//   float              the value if the rule uses it, else nothing
+//   Scalar             the type; the value if the rule uses it
 //   text               the length, eight characters a word
 //   generator          nothing: a generator does not affect the decision
 //   optional           1 and the value, or 0
-//   list               the length (but for bool[3] and the like), the items
+//   list               the length (except for bool[3] and similar), the items
 //
 // The signature fixes the type at every position. Ids are never reused.
 #pragma once
@@ -35,7 +35,7 @@
 
 namespace dtensor::detail {
 
-/// Returns a word with the dtype of `t`, and what `t` may become in this scope.
+/// Returns a word with the dtype and the possible layouts of `t` in this scope.
 uint64_t word_of_plain(const at::Tensor& t);
 
 template <class Key>
@@ -174,8 +174,8 @@ void add_to_key(Key& key, c10::OptionalArrayRef<T> list, bool matters) {
   }
 }
 
-/// Adds the facts besides the arguments that a decision may depend on: a rule
-/// may check if a gradient formula makes the call.
+/// Adds the facts besides the arguments that a decision may depend on. For
+/// example, a rule may check if a gradient formula makes the call.
 template <class Key>
 void add_caller_to_key(Key& key, const OpInfo& info) {
   if (info.used_in_backward) {
@@ -186,7 +186,7 @@ void add_caller_to_key(Key& key, const OpInfo& info) {
   }
 }
 
-/// Adds a boxed argument; `fixed_size` is true for bool[3] and the like.
+/// Adds a boxed argument; `fixed_size` is true for bool[3] and similar types.
 void add_to_key(
     LongKey& key,
     const c10::IValue& value,

@@ -45,7 +45,7 @@ bool writes_gradient(const OpInfo& info) {
 }
 
 // Returns the spec of a plain operand. A plain tensor of one element counts as
-// equal on all ranks; any other may differ.
+// equal on all ranks; any other plain tensor may differ between ranks.
 SpecPtr spec_of_plain(
     const OpInfo& info,
     const at::Tensor& plain,
@@ -109,7 +109,7 @@ bool all_replicated(const OpCall& call) {
 }
 
 // Returns the layouts of the gradients. The gradient of a replicated input is a
-// sum over ranks as soon as the ranks compute with different values.
+// sum over ranks if the ranks compute with different values.
 std::vector<SpecPtr> gradient_layouts(
     const OpCall& call,
     const Decision& decision) {
@@ -150,7 +150,7 @@ std::vector<SpecPtr> gradient_layouts(
 
 // Returns the decision for operands that are not all replicated, in an
 // on_missing_rule() scope; null otherwise.
-std::shared_ptr<const Decision> decide_to_make_whole(
+std::shared_ptr<const Decision> decide_to_replicate(
     const OpInfo& info,
     const OpCall& call) {
   const auto decision =
@@ -161,12 +161,12 @@ std::shared_ptr<const Decision> decide_to_make_whole(
   return decision;
 }
 
-// Returns the decision for an operator without a rule: on replicated tensors
-// every rank runs the plain operator, provided that it is deterministic.
+// Returns the decision for an operator without a rule. On replicated tensors,
+// every rank runs the plain operator, if it is deterministic.
 std::shared_ptr<const Decision> decide_replicated(
     const OpInfo& info,
     const OpCall& call) {
-  if (auto decision = decide_to_make_whole(info, call)) {
+  if (auto decision = decide_to_replicate(info, call)) {
     return decision;
   }
   if (info.random || !all_replicated(call)) {
@@ -186,7 +186,7 @@ std::shared_ptr<const Decision> decide_without_meta(
   if (all_replicated(call)) {
     return decide_replicated(info, call);
   }
-  if (auto decision = decide_to_make_whole(info, call)) {
+  if (auto decision = decide_to_replicate(info, call)) {
     return decision;
   }
   DTENSOR_CHECK_NOT_IMPLEMENTED(
@@ -195,14 +195,14 @@ std::shared_ptr<const Decision> decide_without_meta(
       "[{}] LibTorch cannot infer the shapes of the results (no meta kernel). "
       "Redistribute the operands to Replicate first.",
       info.name);
-  const auto decision = make_whole(call);
+  const auto decision = make_replicated_decision(call);
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
   }
   return decision;
 }
 
-bool all_have_equal_parts(const OpCall& call, const Decision& decision) {
+bool all_shards_are_equal(const OpCall& call, const Decision& decision) {
   bool equal = true;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     equal &= has_equal_shards(decision.layout_of(call, i));
@@ -230,9 +230,10 @@ bool is_rare(at::ScalarType dtype) {
   return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
 }
 
-// Throws if LibTorch has no kernel for this call. Only a call can show it, so
-// the operator is called on ones. (Their dimensions have two elements, since a
-// call on one element might return before it reaches a kernel.)
+// Throws if LibTorch has no kernel for this call. Only a call can show that, so
+// the operator is called on tensors of ones. (Their dimensions have two
+// elements, because a call on one element might return before it reaches a
+// kernel.)
 void check_has_kernel(const OpInfo& info, const OpCall& call) {
   if (!is_rare(call.inputs[0].spec->dtype())) {
     return;
@@ -251,7 +252,7 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
         info.name,
         *call.inputs[0].spec);
   } catch (const c10::Error&) {
-    // The operator rejects ones, which are not the values of the call.
+    // The operator rejects the ones, which are not the values of the call.
   }
 }
 
@@ -291,7 +292,7 @@ std::shared_ptr<const Decision> decide_uncached(
   check_plain_is_not_split(info, call, *decision);
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
-    decision->has_equal_shards = all_have_equal_parts(call, *decision);
+    decision->has_equal_shards = all_shards_are_equal(call, *decision);
   }
   return decision;
 }

@@ -21,9 +21,9 @@ std::shared_ptr<const Decision> decide(
     const OpInfo& info,
     const torch::jit::Stack& stack);
 
-/// Makes the decision of decide() without looking at or changing the cache. The
-/// first DTensor among `args` provides the mesh. `choices`: see propagate(); if
-/// this throws, it holds the choices made until then.
+/// Makes the decision of decide() without reading or changing the cache. The
+/// first DTensor among `args` provides the mesh. `choices`: see propagate(). If
+/// the function throws, `choices` holds the choices made until then.
 DTENSOR_INTERNAL_API std::shared_ptr<const Decision> decide_uncached(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,

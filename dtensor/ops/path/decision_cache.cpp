@@ -6,9 +6,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Caches per thread instead of per rank: a decision follows from its key, so
-// every rank would make the same one. A thread-local access also takes fewer
-// steps in each call than access to a rank's state.
+// Caches per thread instead of per rank. A decision follows from its key, so
+// every rank would make the same decision. A thread-local access also takes
+// fewer steps in each call than access to a rank's state.
 thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
 thread_local std::vector<std::unique_ptr<RecentDecisions>> recent;
 

@@ -15,13 +15,14 @@
 
 namespace dtensor::detail {
 
-/// Per-thread cache of the latest decisions of an operator's unboxed calls. It
-/// is the first level of its DecisionCache, with the same keys.
+/// Per-thread cache of the latest decisions of an operator's unboxed calls.
+/// This cache is the first level of the operator's DecisionCache, with the same
+/// keys.
 class RecentDecisions {
  public:
   struct Entry {
     ShortKey key;
-    /// Decision; null if such calls take the boxed path.
+    /// Decision; null if such calls use the boxed path.
     std::shared_ptr<const Decision> decision;
     /// Result of uses_native_autograd().
     bool stock = false;
@@ -52,9 +53,9 @@ using KeyWords = c10::ArrayRef<uint64_t>;
 class DecisionCache {
  public:
   using DecisionPtr = std::shared_ptr<const Decision>;
-  /// Specs that occur in a key. They live as long as the entry: a spec that is
-  /// destroyed and created again gets another id, and the key would no longer
-  /// match.
+  /// Specs that occur in a key. They live as long as the entry. A spec that is
+  /// destroyed and created again would get another id, and the key would no
+  /// longer match.
   using Pins = c10::SmallVector<SpecPtr, 3>;
   static constexpr size_t kSets = 256;
   static constexpr size_t kWays = 4;
@@ -125,7 +126,7 @@ class DecisionCache {
 /// Returns this thread's cache of the operator with that slot number.
 DecisionCache& decision_cache(size_t slot);
 
-/// Numbers of decisions that this thread has made and has in its caches.
+/// Numbers of decisions that this thread has made, and of those in its caches.
 struct DecisionCounts {
   size_t made = 0;
   size_t kept = 0;

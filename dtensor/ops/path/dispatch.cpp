@@ -41,16 +41,16 @@ void before_write(const OpInfo& info, const at::Tensor& self) {
   }
 }
 
-// Wraps a local tensor outside of inference mode: even there, a view of a
-// normal tensor is a normal tensor.
+// Wraps a local tensor outside of inference mode, because a view of a normal
+// tensor is a normal tensor even in inference mode.
 at::Tensor wrap_normal(at::Tensor local, SpecPtr spec) {
   const c10::InferenceMode normal(false);
   return wrap(std::move(local), std::move(spec));
 }
 
-// First argument of a call whose results depend on it: it is written or viewed,
-// or is a parameter with attached styles. Made before the arguments become
-// local tensors.
+// First argument of a call, if the results depend on it: the argument is
+// written or viewed, or is a parameter with attached styles. Made before the
+// arguments become local tensors.
 class FirstArgument {
  public:
   FirstArgument(const OpInfo& info, const c10::IValue* args) {

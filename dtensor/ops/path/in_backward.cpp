@@ -18,7 +18,7 @@ bool in_view_backward() {
   if (node == nullptr) {
     return false;
   }
-  // Compared by name, since the header of AsStridedBackward0 takes seconds to
+  // Compared by name, because the header of AsStridedBackward0 takes seconds to
   // compile.
   const torch::autograd::Node& made = *node;
   const std::string_view name = typeid(made).name();

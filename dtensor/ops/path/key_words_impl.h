@@ -52,7 +52,7 @@ class ShortKey {
   c10::ArrayRef<uint64_t> words() const {
     return {words_.data(), size_};
   }
-  /// Returns the hash bucket. The high bits of a product are the best mixed.
+  /// Returns the hash bucket: the high bits of a product, which are mixed best.
   size_t bucket(size_t bits) const {
     return static_cast<size_t>(hash_ >> (64 - bits));
   }

@@ -45,8 +45,8 @@ void push_results(
   }
 }
 
-// Pushes meta results of an operator on meta tensors for which LibTorch has no
-// kernel. The decision gives the shapes.
+// Pushes meta results of an operator for which LibTorch has no kernel on meta
+// tensors. The decision gives the shapes.
 void results_without_data(
     const OpInfo& info,
     const Decision& decision,

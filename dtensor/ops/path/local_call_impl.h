@@ -17,22 +17,23 @@ bool calls_kernel(const OpInfo& info, const Decision& decision);
 /// operator.
 bool is_local_only(const OpInfo& info, const Decision& decision);
 
-/// Returns a spec on the call's mesh. To be called before the arguments become
-/// local tensors.
+/// Returns a spec on the call's mesh. Call this function before the arguments
+/// become local tensors.
 SpecPtr any_spec(
     const Decision& decision,
     const torch::jit::Stack& stack,
     size_t num_args);
 
-/// Returns a plain tensor in the layout `wanted`. A wrapped number stays one.
+/// Returns a plain tensor in the layout `wanted`. A wrapped number stays a
+/// wrapped number.
 at::Tensor placed_plain(
     const at::Tensor& plain,
     const SpecPtr& wanted,
     const Spec& mesh_like);
 
-/// Returns a meta tensor with this rank's local shape in that layout.
+/// Returns a meta tensor with this rank's local shape in the layout `spec`.
 at::Tensor local_without_data(const Spec& spec);
-/// Returns the DTensor of such a meta tensor.
+/// Returns a DTensor of layout `spec` whose local tensor has no data.
 DTENSOR_INTERNAL_API at::Tensor without_data(const SpecPtr& spec);
 
 /// Runs the operator, or its rule's local kernel, on the local tensors on the
@@ -44,8 +45,8 @@ void call_local(
 
 const SpecPtr& output_spec(const Decision& decision, size_t index);
 
-/// Handles a call on a rank outside the mesh, which has nothing to compute.
-/// Above autograd, `inputs` are the tensors that require gradients.
+/// Handles a call on a rank outside the mesh, which computes nothing. Above
+/// autograd, `inputs` are the tensors that require gradients.
 void outside_mesh(
     const OpInfo& info,
     const Decision& decision,

@@ -21,8 +21,8 @@ const OpRule* rule_of(const c10::OperatorName& name, bool in_place) {
   return rule;
 }
 
-// Returns true if the value of an argument decides layouts. Of Scalars, floats
-// and generators only the type does.
+// Returns true if the value of an argument affects layouts. For Scalars, floats
+// and generators, only the type does.
 bool value_decides(const c10::Argument& argument) {
   auto type = argument.type();
   if (auto optional = type->cast<c10::OptionalType>()) {
@@ -70,7 +70,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   rule = rule_of(op.operator_name(), in_place);
   used_in_backward = rule != nullptr && rule->used_in_backward;
   traits = traits_of(op.operator_name(), rule);
-  // In-place operators use LibTorch's own autograd: a region makes new tensors.
+  // In-place operators use LibTorch's own autograd, because a region makes new
+  // tensors.
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&
       ((rule->region && !in_place) || is_composite(op));
   TORCH_INTERNAL_ASSERT(num_args <= value_matters.size(), name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OpInfo: facts about one operator. Its kernels carry them, so that a call
-// looks nothing up by name.
+// OpInfo: facts about one operator. The operator's kernels hold its OpInfo, so
+// that a call needs no look-up by name.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -31,7 +31,7 @@ struct OpInfo {
   bool is_region = false;        // intercepted at the autograd key
   bool used_in_backward = false; // copied from the rule
   OpTraits traits;
-  /// Per argument: true if its value is part of the key.
+  /// Per argument: true if the argument's value is part of the key.
   std::bitset<64> value_matters;
   /// LibTorch's own autograd kernel, for a region whose gradient formula
   /// consists of operators with rules; empty for other operators.

@@ -31,8 +31,8 @@ std::vector<at::Tensor> with_gradients(
   return found;
 }
 
-// Returns the layout of a gradient. A decision without gradient layouts
-// computes the same on all ranks.
+// Returns the layout of a gradient. If a decision has no gradient layouts, all
+// ranks compute the same values.
 SpecPtr gradient_of(const Decision& decision, size_t index, const Spec& spec) {
   return decision.grads.empty()
       ? gradient_spec(spec, without_partial(spec.placements()))
@@ -128,9 +128,10 @@ void region_in_boundary(
 } // namespace
 
 // A region adds autograd nodes that prepare each tensor for the local call. A
-// call that needs no communication can avoid them: LibTorch's gradient formula
-// calls operators that have rules. Products qualify only for matrices, since
-// others would flatten operands, which would have to keep their sharding.
+// call that needs no communication can avoid these nodes, because LibTorch's
+// gradient formula calls operators that have rules. Products qualify only for
+// matrices: other products would flatten operands, which would have to keep
+// their sharding.
 bool uses_native_autograd(
     const OpInfo& info,
     const Decision& decision,

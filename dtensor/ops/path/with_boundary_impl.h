@@ -63,8 +63,8 @@ inline ResultConversion exit_of(const Boundary* boundary, const SpecPtr& made) {
   return boundary == nullptr ? ResultConversion() : boundary->exit_of(made);
 }
 
-/// Brings the output, a DTensor without autograd history, to the layout of
-/// `boundary`, which may be null.
+/// Redistributes the output, a DTensor without autograd history, to the layout
+/// of `boundary`, which may be null.
 inline void convert_unrecorded(
     const Boundary* boundary,
     torch::jit::Stack* stack) {
@@ -76,9 +76,9 @@ inline void convert_unrecorded(
   }
 }
 
-/// Calls Boundary::multiply with the arguments of an operator in that role.
-/// Returns an undefined tensor where it does not apply: for factors other than
-/// 1, as in addmm (beta * bias + alpha * input * parameter).
+/// Calls Boundary::multiply with the arguments of an operator with this `role`.
+/// Returns an undefined tensor if multiply() does not apply, as for factors
+/// other than 1 in addmm (beta * bias + alpha * input * parameter).
 inline at::Tensor multiply_by_boundary(
     const Boundary& boundary,
     const BoundaryRole& role,
@@ -163,10 +163,10 @@ void apply_boundary(
 }
 
 /// Calls `run_inner(boundary, conversion)`, with the input converted by the
-/// parameter's boundary, if any. `run_inner` takes the arguments from the
-/// stack, calls the operator, brings the result to the layout of `boundary`,
+/// parameter's boundary, if any. `run_inner` pops the arguments from the stack,
+/// calls the operator, redistributes the result to the layout of `boundary`,
 /// which may be null, and pushes it. `conversion` has the origin of the input,
-/// if the operator must connect the two. Errors name the module.
+/// if the operator must connect the input to it. Errors name the module.
 template <class Run>
 void with_boundary(
     const OpInfo& info,

@@ -57,14 +57,14 @@ Sizes output_sizes(const OpCall& call) {
 }
 
 // Returns the strides of the output. Its dimensions have the memory order of
-// the query's, since the fused kernels write them so.
+// the query's dimensions, because the fused kernels write them in this order.
 Sizes output_strides(SizesRef sizes, const OpInput& query) {
   return query.dim() == static_cast<int64_t>(sizes.size())
       ? dense_strides(sizes, query.spec->strides())
       : dtensor::contiguous_strides(sizes);
 }
 
-// Checks arguments that the local call cannot check, since a kernel of this
+// Checks arguments that the local call does not check, because a kernel of this
 // library may replace it.
 void check_arguments(const OpCall& call) {
   const auto p = call.arg("dropout_p").toDouble();
@@ -191,22 +191,22 @@ Strategy by_features(const OpCall& call) {
   return s;
 }
 
-// Returns true if, by the placements on `mesh_dim`, a rank holds keys and
+// Returns true if, with the placements on `mesh_dim`, a rank holds keys and
 // values of query heads that it does not hold.
 bool has_more_keys(
     const OpCall& call,
     const std::function<Placement(size_t)>& on_mesh_dim) {
-  const auto cuts_heads = [&](size_t operand) {
+  const auto shards_heads = [&](size_t operand) {
     return on_mesh_dim(operand).is_sharded(call.inputs[operand].dim() - 3);
   };
-  return cuts_heads(0) &&
-      ((heads_of(call, 1) != 1 && !cuts_heads(1)) ||
-       (heads_of(call, 2) != 1 && !cuts_heads(2)));
+  return shards_heads(0) &&
+      ((heads_of(call, 1) != 1 && !shards_heads(1)) ||
+       (heads_of(call, 2) != 1 && !shards_heads(2)));
 }
 
 // Returns true if an earlier mesh dimension shards queries without their keys
-// and values. A later mesh dimension could then not shard keys and values along
-// with their queries.
+// and values. A later mesh dimension could then not shard keys and values
+// together with their queries.
 bool has_more_keys_before(const OpCall& call, int64_t mesh_dim) {
   for (int64_t m = 0; m < mesh_dim; ++m) {
     if (has_more_keys(
@@ -244,7 +244,7 @@ Strategies attention(const OpCall& call, int64_t mesh_dim) {
     }
   }
   // Dropped weights depend on the global index, which the layout of the result
-  // has to determine.
+  // must determine.
   if (call.arg("dropout_p").toDouble() == 0) {
     all.push_back(by_features(call));
   }
@@ -264,7 +264,7 @@ bool picks_keys(const OpCall& call, const Decision& decision) {
 }
 
 // Returns true if the plain operator uses the fused kernel of the CPU. LibTorch
-// checks more conditions; where it uses another kernel, gradients are copied.
+// checks more conditions. If it uses another kernel, gradients are copied.
 bool is_fused(const OpCall& call) {
   const auto& query = call.inputs[0];
   bool fits = query.dim() == 4 && call.mesh.device_type() == at::kCPU;
@@ -277,8 +277,8 @@ bool is_fused(const OpCall& call) {
   return fits;
 }
 
-// Records the memory order of the fused kernel's gradients, which have the
-// heads inside of the sequence.
+// Records the memory order of the fused kernel's gradients, in which heads are
+// inside of the sequence.
 void note_fused_gradients(const OpCall& call, Decision& decision) {
   for (size_t i = 0; i <= 2; ++i) {
     const auto sizes = call.inputs[i].sizes();
@@ -287,8 +287,8 @@ void note_fused_gradients(const OpCall& call, Decision& decision) {
   }
 }
 
-// Marks calls that the operator itself can run: without dropout, and if the
-// kernel need not pick the keys and values of its queries.
+// Marks calls that the operator itself can run: calls without dropout whose
+// keys and values need no selection for the queries.
 void note_plain_call(const OpCall& call, Decision& decision) {
   const bool picks = picks_keys(call, decision);
   for (size_t i = 1; i <= 2; ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// batch_norm and instance_norm. Channels are independent, and samples are for
-// instance_norm. In training, ranks that shard samples or space compute the
-// joint statistics of a batch_norm.
+// batch_norm and instance_norm. Channels are independent; for instance_norm,
+// samples are independent, too. In training, ranks that shard samples or
+// spatial dimensions compute the joint statistics of a batch_norm.
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
@@ -24,7 +24,7 @@ using detail::dense;
 using detail::dense_like_first;
 using detail::norm_backward_meta;
 
-// Returns true for an input that LibTorch returns unchanged, whatever its
+// Returns true for an input that LibTorch returns unchanged, for any number of
 // channels.
 bool has_no_channels(const Spec& input) {
   return input.dim() == 1 && input.numel() == 0;
@@ -42,8 +42,8 @@ at::ScalarType scaled_by(at::ScalarType dtype, at::ScalarType number) {
                                          : dtype;
 }
 
-// Checks global shapes, then infers the result. Shards of too long vectors
-// could fit the local channels.
+// Checks global shapes, then infers the result. Shards of vectors that are too
+// long could fit the local channels.
 std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   const auto& input = *call.inputs[0].spec;
   if (has_no_channels(input)) {
@@ -77,9 +77,10 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   return outputs;
 }
 
-// Returns true if dimension `d` may be sharded. Ranks that shard samples or
-// space in the training of a batch_norm compute joint statistics.
-bool may_cut(
+// Returns true if dimension `d` may be sharded. In the training of a
+// batch_norm, ranks that shard samples or spatial dimensions compute joint
+// statistics.
+bool may_shard(
     const OpCall& call,
     ChannelNorm norm,
     int64_t d,
@@ -107,7 +108,7 @@ DimRule channel_norm(ChannelNorm norm) {
     const auto dims =
         has_no_channels(*call.inputs[0].spec) ? 0 : call.inputs[0].dim();
     for (int64_t d = 0; d < dims; ++d) {
-      if (may_cut(call, norm, d, mesh_dim)) {
+      if (may_shard(call, norm, d, mesh_dim)) {
         Strategy s;
         s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
         s.inputs[0] = Shard(d);

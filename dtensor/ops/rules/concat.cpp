@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Concatenation and splitting of tensors. The dimension along which tensors are
-// joined or split is unsharded, or consists of blocks (rules/pieces_impl.h)
-// that are never divided. The other dimensions may be sharded. These operators
-// only move elements, so partial values stay partial if all operands are
-// partial.
+// joined or split is unsharded, or consists of blocks (rules/blocks_impl.h)
+// that the operators never divide. The other dimensions may be sharded. These
+// operators only move elements, so partial values stay partial if all operands
+// are partial.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/blocks_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 namespace dtensor {
 namespace {
 
 using detail::add_common_partial;
+using detail::blocks_of_dim;
+using detail::DimBlocks;
 using detail::has_ranges;
-using detail::in_pieces;
-using detail::Pieces;
-using detail::pieces_of;
+using detail::in_blocks;
 
-// Returns true for a tensor of shape [0], which cat skips whatever the shape of
-// the others.
+// Returns true for a tensor of shape [0], which cat skips for any shape of the
+// other tensors.
 bool is_skipped(const OpInput& input, int64_t ndim) {
   return input.dim() != ndim;
 }
 
 // Returns the blocks of the first operand that is sharded along `dim`.
-std::optional<Pieces>
-first_pieces(const OpCall& call, int64_t mesh_dim, int64_t dim) {
+std::optional<DimBlocks>
+first_blocks(const OpCall& call, int64_t mesh_dim, int64_t dim) {
   for (const auto& input : call.inputs) {
     if (input.dim() > dim) {
-      if (const auto pieces = pieces_of(input, mesh_dim, dim)) {
-        return pieces;
+      if (const auto blocks = blocks_of_dim(input, mesh_dim, dim)) {
+        return blocks;
       }
     }
   }
@@ -40,15 +40,15 @@ first_pieces(const OpCall& call, int64_t mesh_dim, int64_t dim) {
 }
 
 // Adds the strategy for gradients of the results of a split, each made of
-// complete blocks: in the forward pass the split tensor had this layout. Only
-// in the backward pass, since a program that concatenates sharded tensors gets
-// Python's layout.
-void add_cat_of_pieces(
+// complete blocks. In the forward pass, the split tensor had this layout. The
+// strategy applies only in the backward pass, because a program that
+// concatenates sharded tensors gets Python's layout.
+void add_cat_of_blocks(
     const OpCall& call,
     int64_t mesh_dim,
     int64_t along,
     Strategies& strategies) {
-  const auto like = first_pieces(call, mesh_dim, along);
+  const auto like = first_blocks(call, mesh_dim, along);
   if (!call.in_backward || !like) {
     return;
   }
@@ -61,10 +61,10 @@ void add_cat_of_pieces(
     if (dim_size == 0 || dim_size % like->size != 0) {
       return;
     }
-    s.inputs.push_back(in_pieces(along, dim_size / like->size, *like));
+    s.inputs.push_back(in_blocks(along, dim_size / like->size, *like));
     count += dim_size / like->size;
   }
-  s.outputs.push_back(in_pieces(along, count, *like));
+  s.outputs.push_back(in_blocks(along, count, *like));
   strategies.push_back(std::move(s));
 }
 
@@ -82,7 +82,7 @@ Strategies cat_rule(const OpCall& call, int64_t mesh_dim) {
     }
     strategies.push_back(std::move(s));
   }
-  add_cat_of_pieces(call, mesh_dim, along, strategies);
+  add_cat_of_blocks(call, mesh_dim, along, strategies);
   add_common_partial(call, mesh_dim, strategies);
   return strategies;
 }
@@ -100,23 +100,23 @@ Strategies stack_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 // Adds the strategy for a split whose results consist of complete blocks.
-void add_split_of_pieces(
+void add_split_of_blocks(
     const OpCall& call,
     int64_t mesh_dim,
     int64_t along,
     Strategies& strategies) {
   const auto& input = call.inputs[0];
-  const auto pieces = pieces_of(input, mesh_dim, along);
-  if (!pieces) {
+  const auto blocks = blocks_of_dim(input, mesh_dim, along);
+  if (!blocks) {
     return;
   }
   Strategy s{{}, {input.placement(mesh_dim)}};
   for (const auto& output : call.outputs) {
     const auto size = output.sizes[static_cast<size_t>(along)];
-    if (size == 0 || size % pieces->size != 0) {
+    if (size == 0 || size % blocks->size != 0) {
       return;
     }
-    s.outputs.push_back(in_pieces(along, size / pieces->size, *pieces));
+    s.outputs.push_back(in_blocks(along, size / blocks->size, *blocks));
   }
   strategies.push_back(std::move(s));
 }
@@ -127,12 +127,12 @@ Strategies split_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(ndim);
   map[static_cast<size_t>(along)] = -1;
   auto strategies = move_strategies(call, mesh_dim, map);
-  add_split_of_pieces(call, mesh_dim, along, strategies);
+  add_split_of_blocks(call, mesh_dim, along, strategies);
   return strategies;
 }
 
-// Converts split sizes to local sizes: they shrink by the same factor as this
-// rank's shard of the dimension. The arguments are global sizes.
+// Converts global split sizes to local sizes. They shrink by the same factor as
+// the dimension shrinks to this rank's shard.
 void localize_split(const OpCall& call, Decision& decision) {
   decision.is_plain_call = true;
   const auto along = call.dim_arg("dim", call.inputs[0].dim());
@@ -160,7 +160,7 @@ void localize_split(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(index, sizes);
 }
 
-// Returns the map of pad, which keeps the dimensions that it does not pad.
+// Returns the map of pad. It keeps the dimensions that are not padded.
 DimMap pad_map(const OpCall& call) {
   const auto pad = call.ints_arg("pad");
   auto map = identity_map(call.inputs[0].dim());
@@ -210,7 +210,7 @@ void note_padded_rows(const OpCall& call, Decision& decision) {
 } // namespace
 
 DTENSOR_RULES(concat) {
-  // The gradient of a skipped tensor is made from its sizes alone.
+  // LibTorch makes the gradient of a skipped tensor from its sizes alone.
   rules.dim_rule("cat", cat_rule)
       .depends_on_backward()
       .with_traits({.gradient_from_sizes_only = true});

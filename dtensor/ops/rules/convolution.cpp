@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Convolutions of (samples, channels, space...), transposed ones included.
-// Samples, output channels, input channels and groups may be sharded. A picture
-// that is sharded in space keeps that layout: ranks exchange the rows that the
-// kernel reaches beyond their own.
+// Samples, output channels, input channels and groups may be sharded. Sharded
+// spatial dimensions may stay sharded: ranks exchange the rows beside their own
+// rows that the kernel covers.
 #include <dtensor/error.h>
 #include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
@@ -54,8 +54,8 @@ KernelWindow window_of(const OpCall& call, size_t dim) {
       element_for(call.ints_arg("dilation"), dim - 2)};
 }
 
-// Returns the dimension of space along which this mesh dimension shards the
-// input, if its shards may stay: 0 if there is none. `result` is the shape of
+// Returns the spatial dimension along which this mesh dimension shards the
+// input, if its shards may stay; 0 if there is none. `result` is the shape of
 // the forward result.
 int64_t kept_space(const OpCall& call, int64_t mesh_dim, SizesRef result) {
   const auto& input = *call.input("input");
@@ -121,7 +121,8 @@ Strategies convolution_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 // Returns the placement of the gradient of a tensor. The gradient of a
-// replicated tensor is a sum over ranks, and a partial tensor's is replicated.
+// replicated tensor is a sum over ranks, and the gradient of a partial tensor
+// is replicated.
 Placement gradient_of(const Placement& p) {
   if (p.is_replicate()) {
     return partial_sum();
@@ -210,8 +211,8 @@ std::vector<OutputMeta> convolution_backward_meta(const OpCall& call) {
       mask[2] ? dense(bias, weight.dtype()) : undefined()};
 }
 
-// Passes the layouts of the operands to the local kernel if the input is
-// sharded in space.
+// Passes the layouts of the operands to the local kernel if a spatial dimension
+// of the input is sharded.
 void note_sharded_space(const OpCall& call, Decision& decision) {
   const auto& input =
       decision.layout_of(call, static_cast<size_t>(call.input_index("input")));

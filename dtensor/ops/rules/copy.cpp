@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that copy, convert or fill: the layout stays, even a partial one.
-// New tensors like another one have its layout, and ignore its data.
+// Operators that copy, convert or fill. The layout stays, even a partial one. A
+// new tensor like another tensor has its layout, and ignores its data.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -13,8 +13,8 @@ namespace {
 using namespace detail;
 
 // Returns the reductions under which a filled tensor may stay partial. The
-// reduction of equal numbers must be that number; for a sum, only one rank
-// writes it.
+// reduction of equal numbers must be the same number; for a sum, only one rank
+// writes the number.
 std::vector<ReduceOp> fill_ops() {
   return {
       ReduceOp::kSum,
@@ -43,7 +43,7 @@ DTENSOR_RULES(copy) {
         "lift_fresh_copy"}) {
     rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
   }
-  // self keeps its layout, and the source is redistributed to it.
+  // self keeps its layout, and the source is redistributed to this layout.
   // torch::nn::init writes its random numbers by copy_.
   rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
   rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
@@ -58,7 +58,7 @@ DTENSOR_RULES(copy) {
 namespace {
 
 // Returns true if terms in this dtype sum correctly. Sums of integers wrap
-// around, which is consistent; booleans do not, and integer averages round.
+// around consistently. Sums of booleans do not, and averages of integers round.
 bool is_summed(const Placement& p, at::ScalarType dtype) {
   return p.is_partial(ReduceOp::kSum) ? dtype != at::kBool
                                       : p.is_partial(ReduceOp::kAvg) &&
@@ -81,7 +81,7 @@ Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
 // Returns the strategies for results of numbers, which must not be summed:
 // partial becomes replicated. Zeros could stay partial, but optimizers take
 // zeros_like(gradient) as a state and write to it by operators that are not
-// linear. Nothing is communicated, since the data is not used.
+// linear. No communication takes place, because the data are not used.
 Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
   auto strategies = same_layout(call, mesh_dim);
   if (call.inputs[0].placement(mesh_dim).is_partial()) {

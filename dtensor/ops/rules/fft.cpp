@@ -42,8 +42,8 @@ Strategies transform(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the result with this size in the last transformed dimension, which
-// may be the only half of it that the other half does not determine.
+// Returns the result with this size in the last transformed dimension. This
+// dimension may hold only the half that determines the other half.
 std::vector<OutputMeta>
 with_last_size(const OpCall& call, int64_t size, at::ScalarType dtype) {
   const auto& self = *call.inputs[0].spec;

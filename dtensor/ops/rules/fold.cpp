@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that move space into channels or out of them, and sampling by a
-// grid.
+// Operators that move spatial dimensions into channels or out of them, and
+// sampling by a grid.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
@@ -59,8 +59,8 @@ std::vector<OutputMeta> col2im_meta(const OpCall& call) {
 }
 
 // Returns the strategies of a linear operator that multiplies or divides the
-// number of channels by `factor`: dimensions before the channels, and channels
-// in blocks of `factor`.
+// number of channels by `factor`. Dimensions before the channels may be
+// sharded, and channels in blocks of `factor`.
 Strategies blocks_of_channels(
     const OpCall& call,
     int64_t channels,
@@ -95,7 +95,7 @@ Strategies pixel_shuffle(const OpCall& call, int64_t) {
 }
 
 // Returns the shape of an empty operand, which pixel_unshuffle returns
-// unchanged. Other shapes are those of its Meta kernel.
+// unchanged. For other operands, returns the shapes of the Meta kernel.
 std::vector<OutputMeta> unchanged_if_empty(const OpCall& call) {
   return call.inputs[0].spec->numel() == 0 ? dense_like_first(call)
                                            : std::vector<OutputMeta>{};

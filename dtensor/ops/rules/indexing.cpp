@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Indexing with tensors. Every rank looks up its shard of the indices in the
 // replicated tensor, or all indices in its shard of the tensor. Lookups are
-// regions: their gradients stay local. (tensor_index.cpp has the strategies of
-// x[i, :, j].)
+// regions, so their gradients stay local. (tensor_index.cpp has the strategies
+// of x[i, :, j].)
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/index_kernels_impl.h>
@@ -64,8 +64,8 @@ bool same_size(const OpCall& call, int64_t dim) {
   });
 }
 
-// Returns true if operands differ in their number of dimensions: a tensor
-// without dimensions counts as one of one element.
+// Returns true if operands differ in their number of dimensions. A tensor
+// without dimensions counts as a vector of one element.
 bool lacks_dims(const OpCall& call) {
   return std::ranges::any_of(call.inputs, [&](const OpInput& input) {
     return input.dim() != call.inputs[0].dim();
@@ -188,7 +188,7 @@ DTENSOR_RULES(indexing) {
         "scatter_reduce.two"}) {
     writes(rules.dim_rule(name, scatter_rule));
   }
-  // torch::nn::utils::rnn and torch::nn::init write plain tensors by these
+  // torch::nn::utils::rnn and torch::nn::init write plain tensors with these
   // operators.
   rules.traits("scatter_.src", {.accepts_plain_source = true});
   rules.traits("index_put_", {.accepts_plain_source = true});

@@ -98,7 +98,8 @@ Strategies cross(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies of trace: every rank adds its share of the diagonal.
+// Returns the strategies of trace: every rank adds the diagonal elements of its
+// shard.
 Strategies trace(const OpCall& call, int64_t mesh_dim) {
   Strategies strategies{
       {{Partial(ReduceOp::kSum)}, {Shard(0)}},
@@ -118,12 +119,13 @@ std::vector<OutputMeta> trace_meta(const OpCall& call) {
   return {{{}, {}, integral ? at::kLong : self.dtype()}};
 }
 
-// Marks calls that check no errors, which the operator itself can run.
+// Marks calls that check no errors, because the operator itself can run them.
 void note_unchecked(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !call.bool_arg("check_errors");
 }
 
-// Returns the strategies of cdist: batches, and the rows of either operand.
+// Returns the strategies of cdist, which shard batches, or the rows of either
+// operand.
 Strategies cdist(const OpCall& call, int64_t mesh_dim) {
   auto strategies =
       batch_strategies(call, {.inputs = {2, 2}, .outputs = {2}}, mesh_dim);
@@ -135,8 +137,8 @@ Strategies cdist(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Chooses the formula for the Euclidean distance by the global number of rows:
-// a product of matrices for many.
+// Chooses the formula for the Euclidean distance by the global number of rows.
+// For many rows, the formula is a product of matrices.
 void localize_cdist(const OpCall& call, Decision& decision) {
   constexpr int64_t kManyRows = 25;
   constexpr int64_t kProduct = 1;
@@ -161,8 +163,8 @@ void localize_cdist(const OpCall& call, Decision& decision) {
   }
 }
 
-// Returns the strategies of lu_unpack. LibTorch ignores pivots that it need not
-// unpack, so they may have other batches.
+// Returns the strategies of lu_unpack. LibTorch ignores pivots that are not
+// unpacked, so they may have other batches.
 Strategies lu_unpack(const OpCall& call, int64_t mesh_dim) {
   const auto matrices = call.inputs[0].sizes();
   const auto pivots = call.inputs[1].sizes();

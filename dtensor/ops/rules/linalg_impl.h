@@ -14,19 +14,19 @@ namespace dtensor::detail {
 struct Batched {
   std::vector<int64_t> inputs;
   std::vector<int64_t> outputs;
-  /// Inputs in which the first result is linear, kept as partial sums. The
-  /// other results do not depend on them.
+  /// Inputs in which the first result is linear. Partial sums of these inputs
+  /// are kept. The other results do not depend on these inputs.
   std::vector<size_t> linear = {};
 };
 
 /// Returns the strategies that shard a batch dimension in all tensors that have
-/// it. A tensor that is broadcast there is replicated.
+/// this dimension. A tensor that is broadcast along it is replicated.
 Strategies
 batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim);
 
-/// Adds, for each input of `linear` that is partial with one of `reductions`,
-/// the strategy that keeps it: the first result is partial, and all else
-/// replicated.
+/// Adds a strategy for each input of `linear` that is partial with one of
+/// `reductions`: this input stays partial, the first result is partial, and all
+/// other tensors are replicated.
 void add_linear(
     const OpCall& call,
     const std::vector<size_t>& linear,
@@ -36,7 +36,8 @@ void add_linear(
 
 // Result shapes of operators that have no meta kernel in C++.
 
-/// One column-major matrix like the (square) first input.
+/// Returns one column-major matrix with the shape and dtype of the (square)
+/// first input.
 std::vector<OutputMeta> square_meta(const OpCall& call);
 std::vector<OutputMeta> matrix_exp_meta(const OpCall& call);
 std::vector<OutputMeta> geqrf_meta(const OpCall& call);
@@ -46,7 +47,7 @@ std::vector<OutputMeta> eig_meta(const OpCall& call);
 std::vector<OutputMeta> eigvals_meta(const OpCall& call);
 std::vector<OutputMeta> pinv_meta(const OpCall& call);
 std::vector<OutputMeta> matrix_rank_meta(const OpCall& call);
-/// The solution of a system with broadcast batches.
+/// Returns the solution of a system with broadcast batches.
 std::vector<OutputMeta> solved_meta(const OpCall& call);
 std::vector<OutputMeta> cholesky_solved_meta(const OpCall& call);
 std::vector<OutputMeta> cdist_meta(const OpCall& call);

@@ -15,7 +15,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns the batch dimensions of a tensor whose last `rank` are not.
+// Returns the batch dimensions of a tensor: all except the last `rank`.
 SizesRef batch_of(SizesRef sizes, int64_t rank) {
   return sizes.slice(0, sizes.size() - static_cast<size_t>(rank));
 }
@@ -139,8 +139,8 @@ batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim) {
     }
     strategies.push_back(std::move(s));
   }
-  // The gradient of a replicated operand beside an average would be an average,
-  // and regions take it for a sum.
+  // Beside an average, the gradient of a replicated operand would be an
+  // average, but regions assume a sum.
   add_linear(call, ranks.linear, {ReduceOp::kSum}, mesh_dim, strategies);
   return strategies;
 }

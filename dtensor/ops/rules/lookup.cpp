@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Look-ups: places in sorted numbers, membership, elements by flat index,
-// counts, and embeddings. What is looked up may be sharded; where it is looked
-// up is replicated.
+// counts, and embeddings. The tensor with the keys may be sharded. The tensor
+// that is searched is replicated.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
@@ -16,7 +16,8 @@ namespace {
 
 using detail::dense;
 
-// Adds the strategies that shard input `i` like the result, and nothing else.
+// Adds the strategies that shard input `i` like the result, and replicate all
+// other inputs.
 void add_sharded_input(const OpCall& call, size_t i, Strategies& strategies) {
   for (int64_t d = 0; d < call.inputs[i].dim(); ++d) {
     Strategy s{{Shard(d)}, Placements(call.inputs.size(), Replicate())};
@@ -61,7 +62,8 @@ std::vector<OutputMeta> bucketize_meta(const OpCall& call) {
   return {dense(call.inputs[0].sizes(), place_dtype(call))};
 }
 
-// Checks global shapes: local ones could fit where these do not.
+// Checks global shapes, because local shapes could fit although the global
+// shapes do not.
 std::vector<OutputMeta> searchsorted_meta(const OpCall& call) {
   const auto& sequence = *call.inputs[0].spec;
   const auto& self = *call.inputs[1].spec;
@@ -84,8 +86,9 @@ std::vector<OutputMeta> take_meta(const OpCall& call) {
   return {dense(call.inputs[1].sizes(), call.inputs[0].spec->dtype())};
 }
 
-// Returns the strategies of histc: the counts of all shards add up, if the
-// limits of the bins are given. Otherwise they are those of the elements.
+// Returns the strategies of histc: the counts of all shards add up if the
+// limits of the bins are given. Without given limits, the limits depend on all
+// elements.
 Strategies histc(const OpCall& call, int64_t) {
   const auto low = call.arg("min").toScalar().toDouble();
   const auto high = call.arg("max").toScalar().toDouble();
@@ -100,7 +103,8 @@ std::vector<OutputMeta> histc_meta(const OpCall& call) {
   return {dense({call.int_arg("bins")}, call.inputs[0].spec->dtype())};
 }
 
-// Returns the strategies of combinations: each contains elements of all shards.
+// Returns the strategies of combinations, which are none: each combination
+// contains elements of all shards.
 Strategies combinations(const OpCall&, int64_t) {
   return {};
 }
@@ -150,10 +154,10 @@ DTENSOR_RULES(lookup) {
   rules.dim_rule("histc", histc).with_meta(histc_meta).scalar_values();
 }
 
-// Embedding. The table may be sharded by columns (the output is sharded
-// likewise) or by rows: a rank then looks up the tokens of its rows and writes
-// zeros for the others, and the output is Partial(sum). Alternatively the
-// indices are sharded.
+// Embedding. The table may be sharded by columns; the output is then sharded
+// likewise. The table may also be sharded by rows: a rank looks up the tokens
+// of its rows and writes zeros for the others, and the output is Partial(sum).
+// Alternatively the indices are sharded.
 
 namespace {
 
@@ -186,8 +190,8 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
   return {detail::dense(sizes, weight.dtype())};
 }
 
-// Keeps the spec of the weight where the local kernel must know which rows the
-// rank holds.
+// Keeps the spec of the weight if the local kernel needs the range of rows that
+// the rank holds.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !decision.layout_of(call, 0).is_sharded(0) &&
       numel(decision.layout_of(call, 1).local_sizes()) > 0 &&

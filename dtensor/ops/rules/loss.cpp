@@ -83,8 +83,8 @@ Sizes broadcast_sizes(const OpCall& call) {
   return sizes;
 }
 
-// Returns the dtype of a loss, taken from the meta kernel since each loss
-// promotes dtypes differently.
+// Returns the dtype of a loss, from the meta kernel because each loss promotes
+// dtypes differently.
 at::ScalarType loss_dtype(const OpCall& call) {
   return detail::pointwise_meta(call)[0].dtype;
 }
@@ -95,8 +95,8 @@ std::vector<OutputMeta> elementwise_meta(const OpCall& call) {
 }
 
 // Returns the strategies of (grad_output, self, target, weight...) -> gradient
-// of self. The second derivative of a reduced loss passes a grad_output as
-// large as self.
+// of self. For the second derivative of a reduced loss, grad_output has the
+// shape of self.
 Strategies elementwise_backward(const OpCall& call, int64_t) {
   Strategies all;
   if (!self_is_largest(call, 1) || !fits(call.inputs[0], call.inputs[1])) {

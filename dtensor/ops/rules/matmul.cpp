@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Matrix products. matmul and linear are one operator each: their local call is
-// the plain operator, without decomposition into views.
+// Matrix products. matmul and linear are not decomposed into views: their local
+// call is the plain operator.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
@@ -64,8 +64,8 @@ std::vector<OutputMeta> dot_meta(const OpCall& call) {
   return {dense({}, a.dtype())};
 }
 
-// Returns the meta result of a product. LibTorch computes a product of vectors
-// by dot, which has no meta kernel.
+// Returns the meta result of a product. For a product of vectors LibTorch calls
+// dot, which has no meta kernel.
 std::vector<OutputMeta> product_meta(const OpCall& call) {
   const bool vectors = call.inputs.size() == 2 && call.inputs[0].dim() == 1 &&
       call.inputs[1].dim() == 1;
@@ -95,8 +95,8 @@ Strategies matmul_rule(const OpCall& call, int64_t) {
 }
 
 // Adds a bias to the strategies of (..., k) x (n, k) [+ (n)] -> (..., n). The
-// bias has the sharding of the output. Beside a partial product only one rank
-// may add it.
+// bias has the sharding of the output. Beside a partial product, only one rank
+// may add the bias.
 Strategies with_bias(Strategies products, int bias, const OpCall& call) {
   const auto sizes = call.inputs[static_cast<size_t>(bias)].sizes();
   for (auto& s : products) {

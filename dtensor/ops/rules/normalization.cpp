@@ -32,24 +32,26 @@ using detail::dense_like;
 using detail::dense_like_first;
 using detail::norm_backward_meta;
 
-// Returns the number of dimensions of `input` before those of normalized_shape.
+// Returns the number of dimensions of `input` in front of the normalized
+// dimensions.
 int64_t leading_dims(const OpCall& call) {
   return call.input("input")->dim() -
       static_cast<int64_t>(call.ints_arg("normalized_shape").size());
 }
 
-// Returns one strategy for each of the first `dims` dimensions: the first `cut`
-// inputs are sharded there, and the others are replicated.
-Strategies cut_leading(
+// Returns one strategy for each of the first `dims` dimensions. The first
+// `num_sharded` inputs are sharded along this dimension, and the others are
+// replicated.
+Strategies shard_leading_dims(
     const OpCall& call,
     int64_t dims,
-    size_t cut,
+    size_t num_sharded,
     const Placements& outputs_beyond_first = {}) {
   Strategies all;
   for (int64_t d = 0; d < dims; ++d) {
     Strategy s;
     s.inputs.resize(call.inputs.size(), Replicate());
-    for (size_t i = 0; i < cut; ++i) {
+    for (size_t i = 0; i < num_sharded; ++i) {
       s.inputs[i] = Shard(d);
     }
     s.outputs.push_back(Shard(d));
@@ -60,15 +62,15 @@ Strategies cut_leading(
   return all;
 }
 
-// Returns the strategies of the output alone, or of output and statistics,
-// which have the leading dimensions.
+// Returns the strategies of the output alone, or of the output and statistics.
+// Statistics have the leading dimensions.
 Strategies layer_norm(const OpCall& call, int64_t) {
-  return cut_leading(call, leading_dims(call), 1);
+  return shard_leading_dims(call, leading_dims(call), 1);
 }
 
 // Returns the strategies for grad_out, input, mean, rstd, weight?, bias?.
 Strategies layer_norm_backward(const OpCall& call, int64_t) {
-  return cut_leading(
+  return shard_leading_dims(
       call,
       leading_dims(call),
       4,
@@ -101,12 +103,12 @@ std::vector<OutputMeta> layer_norm_backward_meta(const OpCall& call) {
 // --- group_norm: samples are independent ---------------------------------
 
 Strategies group_norm(const OpCall& call, int64_t) {
-  return cut_leading(call, 1, 1);
+  return shard_leading_dims(call, 1, 1);
 }
 
 // Returns the strategies for grad_out, input, mean, rstd, weight?.
 Strategies group_norm_backward(const OpCall& call, int64_t) {
-  return cut_leading(
+  return shard_leading_dims(
       call, 1, 4, {Partial(ReduceOp::kSum), Partial(ReduceOp::kSum)});
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions that pick elements: extremes with their indices, modes, quantiles.
-// Ranks compare the extremes of their shards; the others need the reduced
-// dimension unsharded.
+// Ranks compare the extremes of their shards. The other operators need an
+// unsharded reduced dimension.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
@@ -39,8 +39,8 @@ Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies of extremes with indices. Ranks compare theirs, of 16
-// bytes, if that is faster than moving the shards.
+// Returns the strategies of extremes with indices. Ranks compare their
+// extremes, of 16 bytes each, if that is faster than moving the shards.
 Strategies extreme_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   const auto dims = reduced_of(call).dims;
@@ -78,7 +78,7 @@ std::vector<OutputMeta> quantile_meta(const OpCall& call) {
   auto result =
       dense(reduced_of(call).result_sizes(self.sizes()), self.dtype());
   if (call.inputs.size() > 1 && call.inputs[1].dim() > 0) {
-    // In memory, the quantiles of an element are neighbours.
+    // In memory, the quantiles of an element are adjacent.
     const auto count = call.inputs[1].sizes()[0];
     for (auto& stride : result.strides) {
       stride *= std::max<int64_t>(count, 1);
@@ -89,8 +89,8 @@ std::vector<OutputMeta> quantile_meta(const OpCall& call) {
   return {result};
 }
 
-// Adds quantiles. LibTorch composes them of operators that make plain tensors,
-// and since 2.14 of reads of memory.
+// Adds quantiles. LibTorch composes quantiles of operators that make plain
+// tensors, and since 2.14 of operators that read memory.
 void add_quantiles(RuleRegistry& rules) {
   for (const auto* name :
        {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {

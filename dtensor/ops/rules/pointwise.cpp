@@ -62,8 +62,8 @@ bool can_reduce(ReduceOp op, at::ScalarType dtype) {
 }
 
 // Returns true if the operands may be partial despite the conversion of dtypes.
-// Only operands that are partial now require that the reduction commutes with
-// the conversion: a replicated operand that becomes partial keeps its value on
+// The reduction must commute with the conversion only for operands that are
+// already partial. A replicated operand that becomes partial keeps its value on
 // one rank.
 bool dtypes_allow(
     const OpCall& call,
@@ -132,8 +132,8 @@ void add_all(
   }
 }
 
-// Adds traits to comparisons that write over self: its gradient is zeros. Out
-// of place, comparisons have no gradient.
+// Adds traits to comparisons that write over self. The gradient of self is
+// zeros. Out-of-place comparisons have no gradient.
 void add_comparisons_in_place(RuleRegistry& rules) {
   for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
     rules.traits(name + ".Scalar", {.gradient_from_sizes_only = true});
@@ -168,7 +168,7 @@ DTENSOR_RULES(pointwise) {
       {order_ops(), {{0}}, Order::kReversed});
   add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
   add_all(rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
-  // torch::nn::Linear adds its bias by this operator.
+  // torch::nn::Linear adds its bias with this operator.
   rules.traits("add_.Tensor", {.adds_bias = true});
   add_all(
       rules, {"add.Scalar", "sub.Scalar"}, {{ReduceOp::kAvg}, {{0}}}, shifted);
@@ -201,7 +201,7 @@ OutputMeta like(const OpInput& input, at::ScalarType dtype) {
       true};
 }
 
-// Returns `count` results like the operand numbered `input`.
+// Returns `count` results like input number `input`.
 MetaRule results_like(size_t input, size_t count) {
   return [=](const OpCall& call) {
     const auto& operand = call.inputs[input];
@@ -240,7 +240,8 @@ DTENSOR_RULES(pointwise_special) {
       .with_meta(results_like(0, 1));
   rules.dim_rule("_prelu_kernel_backward", pointwise_rule(linear))
       .with_meta(results_like(0, 2));
-  // It creates a plain range internally, which only works with local tensors.
+  // mvlgamma creates a plain range internally, which only works with local
+  // tensors.
   rules.dim_rule("mvlgamma", pointwise_rule())
       .with_meta(floating_like_self)
       .as_region();
@@ -251,8 +252,8 @@ DTENSOR_RULES(pointwise_special) {
 
 namespace {
 
-// tril and triu. A shard of the rows or columns has its own diagonal: the
-// global one, shifted by the shard's offset.
+// tril and triu. A shard of the rows or columns has its own diagonal, which is
+// the global diagonal shifted by the shard's offset.
 
 // Returns the diagonal of this rank's shard. Element (i, j) of the shard is
 // element (i + rows, j + cols) of the full tensor, so j - i <= diagonal becomes

@@ -25,7 +25,7 @@ struct PartialWays {
   Order order = Order::kAny;
 };
 
-// Functions instead of constants, since rules are registered before global
+// Functions instead of constants, because rules are registered before global
 // objects are constructed.
 
 /// Returns the reductions that linear operators preserve.
@@ -36,8 +36,8 @@ inline std::vector<ReduceOp> sum_ops() {
 inline std::vector<ReduceOp> order_ops() {
   return {ReduceOp::kMax, ReduceOp::kMin};
 }
-/// Returns the reductions that operators preserve which pick elements; a
-/// replicated operand can be converted to each.
+/// Returns the reductions that are preserved by operators that pick elements. A
+/// replicated operand can be converted to each of them.
 inline std::vector<ReduceOp> select_ops() {
   return {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
 }
@@ -56,8 +56,8 @@ inline std::vector<ReduceOp> all_ops() {
 }
 
 /// Returns the placement of an operand of `sizes` when dimension `dim` of a
-/// result of `out_sizes` is sharded: it is sharded there as well unless it is
-/// broadcast.
+/// result of `out_sizes` is sharded: sharded along the corresponding dimension,
+/// or replicated if the operand is broadcast along it.
 Placement operand_shard(SizesRef sizes, SizesRef out_sizes, int64_t dim);
 
 /// Returns the rule of a pointwise operator: every dimension of the result may

@@ -31,7 +31,8 @@ struct PointwiseName {
   Note note;
 };
 
-/// Neither additive nor monotone operators: Partial operands are reduced first.
+/// Operators that are neither additive nor monotone. Partial operands are
+/// reduced first.
 inline constexpr PointwiseName kPointwise[] = {
     {"__ilshift__.Scalar", kNoMeta}, {"__ilshift__.Tensor", kNoMeta},
     {"__irshift__.Scalar", kNoMeta}, {"__irshift__.Tensor", kNoMeta},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Cells and layers of recurrent networks: samples are independent. LibTorch
-// decomposes them into operators that write in place, which is wrong for a
-// partial sum. Packed sequences mix samples and time, so they are replicated.
+// decomposes these operators into operators that write in place, which is wrong
+// for a partial sum. Packed sequences mix samples and time, so they are
+// replicated.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>

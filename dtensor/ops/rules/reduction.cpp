@@ -195,8 +195,8 @@ void add_all(
   }
 }
 
-// Adds products. If an element is zero, the gradient formula uses products of
-// the other elements, beside plain tensors.
+// Adds products. If an element is zero, the gradient formula combines products
+// of the other elements with plain tensors.
 void add_products(RuleRegistry& rules) {
   const OpTraits traits{.gradient_makes_plain = true};
   const auto product = reduction_rule(ReduceOp::kProduct);
@@ -216,7 +216,8 @@ Strategies aminmax_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 // Returns the strategies of variances. If the shards of a reduced dimension are
-// larger than their moments, the ranks gather these: three numbers per result.
+// larger than their moments, the ranks gather the moments: three numbers per
+// result.
 Strategies variance_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   const auto& input = *call.inputs[0].spec;
@@ -231,9 +232,9 @@ Strategies variance_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies of logsumexp. Ranks gather that of each shard where
-// this is faster than moving the shards. The logarithm of a sum of complex
-// numbers has several values.
+// Returns the strategies of logsumexp. Ranks gather the logsumexp of each shard
+// if this is faster than moving the shards. Complex numbers are excluded,
+// because the logarithm of a complex sum has several values.
 Strategies logsumexp_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   const auto dims = reduced_of(call).dims;
@@ -249,9 +250,9 @@ Strategies logsumexp_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Adds reductions of which the shards of a reduced dimension have no result of
-// the same kind: a variance of variances has no meaning.
-void add_whole(RuleRegistry& rules) {
+// Adds reductions that cannot be reduced shard by shard: a variance of
+// variances, for example, has no meaning.
+void add_unsharded_reductions(RuleRegistry& rules) {
   rules.dim_rule("aminmax", aminmax_rule)
       .with_local_kernel(boxed(aminmax_local));
   rules.dim_rule("logsumexp", logsumexp_rule)
@@ -298,7 +299,7 @@ DTENSOR_RULES(reduction) {
   rules.dim_rule("min", least_of)
       .with_meta(reduction_meta(same_of_some))
       .with_local_kernel(boxed(least_local));
-  add_whole(rules);
+  add_unsharded_reductions(rules);
 }
 
 } // namespace dtensor

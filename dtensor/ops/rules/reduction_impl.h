@@ -17,8 +17,8 @@ struct Reduced {
   bool keepdim = false;
 
   bool contains(int64_t dim) const;
-  /// Returns the dimension of the result that corresponds to `dim`, not
-  /// reduced.
+  /// Returns the dimension of the result that corresponds to `dim`, which is
+  /// not reduced.
   int64_t result_dim(int64_t dim) const;
   /// Returns the shape of the result.
   Sizes result_sizes(SizesRef sizes) const;
@@ -27,8 +27,9 @@ struct Reduced {
 /// Reads the arguments "dim" (absent: all) and "keepdim" (absent: false).
 Reduced reduced_of(const OpCall& call);
 
-/// Marks calls that the operator itself can run: those of which ranks share no
-/// reduced dimension. Passes the layout of the operand to the others.
+/// Marks calls that the operator itself can run, because no reduced dimension
+/// is sharded. For other calls, passes the layout of the operand to the local
+/// kernel.
 void note_shared_dims(const OpCall& call, Decision& decision);
 
 /// Returns the rule of a reduction: dimensions that are not reduced may be
@@ -39,14 +40,14 @@ DimRule reduction_rule(
     std::optional<ReduceOp> over_shards = std::nullopt,
     std::vector<ReduceOp> keeps = {});
 
-/// Returns the rule of an operator along dimension "dim", which is unsharded;
-/// every other dimension may be sharded, in all operands and results: they have
-/// the same shape there. `linear` operands may be partial sums while the others
-/// are replicated.
+/// Returns the rule of an operator along dimension "dim". This dimension is
+/// unsharded. Every other dimension, whose size is equal in all operands and
+/// results, may be sharded in all of them. `linear` operands may be partial
+/// sums while the others are replicated.
 DimRule along_dim_rule(std::vector<size_t> linear = {});
 
 /// Returns the result shapes of a reduction, one per tensor result, with the
-/// dtypes that `dtypes(call)` gives.
+/// dtypes of `dtypes(call)`.
 using DtypeRule = std::function<std::vector<at::ScalarType>(const OpCall&)>;
 MetaRule reduction_meta(DtypeRule dtypes);
 

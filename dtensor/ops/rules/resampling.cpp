@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Upsampling, and padding by reflection or replication, of (samples...,
-// channels, space...). A picture that is sharded in space keeps that layout:
-// ranks exchange the rows that their rows of the result are made of.
+// channels, space...). Sharded spatial dimensions may stay sharded: ranks
+// exchange the rows from which their rows of the result are computed.
 #include <dtensor/error.h>
 #include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/text.h>
@@ -20,8 +20,8 @@ using namespace detail;
 
 // --- upsampling -------------------------------------------------------------
 
-// Returns the whole number by which `dim` grows; 0 if it does not, or if the
-// positions of its rows depend on the size.
+// Returns the whole number by which `dim` grows; 0 if it does not grow by a
+// whole number, or if the positions of its rows depend on the size.
 int64_t factor_of(const OpCall& call, int64_t space, int64_t dim) {
   const auto d = static_cast<size_t>(dim);
   const auto size = call.inputs[0].sizes()[d];
@@ -30,7 +30,7 @@ int64_t factor_of(const OpCall& call, int64_t space, int64_t dim) {
       (call.has_arg("align_corners") && call.bool_arg("align_corners"))) {
     return 0;
   }
-  // The factors, one for each dimension of space, are the last arguments.
+  // The factors, one for each spatial dimension, are the last arguments.
   const auto from_end = static_cast<size_t>(call.inputs[0].dim() - dim);
   const auto& given = call.args[call.args.size() - from_end];
   const int64_t factor = result / size;
@@ -40,8 +40,8 @@ int64_t factor_of(const OpCall& call, int64_t space, int64_t dim) {
   return fits ? factor : 0;
 }
 
-// Returns the rule of upsampling that computes a row of `halo` rows on either
-// side. Shards of the result lie at multiples of the factor.
+// Returns the rule of upsampling. A row of the result needs `halo` rows on
+// either side. Shards of the result lie at multiples of the factor.
 DimRule upsample(int64_t space, int64_t halo) {
   return [space, halo, others = before_space(space, Linear::kInFirst)](
              const OpCall& call, int64_t mesh_dim) {
@@ -117,7 +117,7 @@ std::vector<OutputMeta> reflection_pad2d_meta(const OpCall& call) {
       self.dtype())};
 }
 
-// Returns the rule of padding by rows of the picture.
+// Returns the rule of padding by rows of the input.
 DimRule pad(int64_t space, bool reflects) {
   return [space, reflects, others = before_space(space, Linear::kInFirst)](
              const OpCall& call, int64_t mesh_dim) {

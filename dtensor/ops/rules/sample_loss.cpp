@@ -58,7 +58,8 @@ Strategies margin_loss_backward(const OpCall& call, int64_t) {
   return {s};
 }
 
-// Throws for targets that do not fit: local ones could.
+// Throws for targets that do not fit. Local targets could fit although the
+// global targets do not.
 [[noreturn]] void refuse_target(const OpCall& call, const char* each) {
   DTENSOR_THROW(
       "[{}] needs scores of (samples, classes) or (classes) with a target for "
@@ -99,8 +100,8 @@ std::vector<OutputMeta> multilabel_margin_meta(const OpCall& call) {
 
 constexpr size_t kSamples = 1; // dimension of log_probs
 
-// Appends the placements of the targets and of lengths in tensors. Only all
-// lengths together say where a sample's labels are in concatenated targets.
+// Appends the placements of the targets and of lengths in tensors. The position
+// of a sample's labels in concatenated targets depends on all lengths.
 void place_targets(const OpCall& call, size_t log_probs, Strategy& strategy) {
   const bool padded = call.inputs[log_probs + 1].dim() == 2;
   const auto placement = padded ? Placement(Shard(0)) : Replicate();
@@ -144,8 +145,8 @@ int64_t count_of(const OpCall& call, const char* name) {
                           : static_cast<int64_t>(call.ints_arg(name).size());
 }
 
-// Checks the numbers of lengths: local ones could fit where these do not.
-// Returns the number of samples.
+// Checks the numbers of lengths, because local numbers could fit although the
+// global ones do not. Returns the number of samples.
 int64_t checked_samples(const OpCall& call) {
   const auto& log_probs = *call.input("log_probs")->spec;
   const auto samples = log_probs.dim() == 3 ? log_probs.sizes()[kSamples] : 1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators along one dimension that keep its size: cumulative sums, softmax.
-// These two may be sharded along that dimension; for the others it is
-// unsharded.
+// Operators along one dimension that keep its size. For cumulative sums and
+// softmax, this dimension may be sharded; for the others it is unsharded.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
@@ -54,9 +53,9 @@ DimRule scan_rule(std::vector<size_t> linear = {}) {
   };
 }
 
-// Returns the rule of logcumsumexp. A sum of complex numbers has several
-// logarithms, and the plain operator's choice depends on the order of its
-// terms.
+// Returns the rule of logcumsumexp. Complex numbers are excluded: a complex sum
+// has several logarithms, and the plain operator's choice depends on the order
+// of the terms.
 DimRule logcumsumexp_rule() {
   return [real = scan_rule(), complex = along_dim_rule()](
              const OpCall& call, int64_t mesh_dim) {
@@ -74,8 +73,8 @@ void note_plain_scan(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !scans_shards(call, decision.layout_of(call, 0));
 }
 
-// Marks calls that the operator itself can run: those with elements, whose
-// gradient depends on the same tensors as on other ranks.
+// Marks calls that the operator itself can run: calls with elements, because
+// their gradient depends on the same tensors as on other ranks.
 void note_plain_scan_of_some(const OpCall& call, Decision& decision) {
   const auto& self = decision.layout_of(call, 0);
   decision.is_plain_call =
@@ -116,7 +115,7 @@ std::vector<OutputMeta> like_self(const OpCall& call) {
 } // namespace
 
 DTENSOR_RULES(scan) {
-  // Gradients are scans in the other direction, of totals of other ranks.
+  // Gradients are scans in the other direction, over totals of other ranks.
   rules.dim_rule("cumsum", scan_rule({0}))
       .with_localize(note_plain_scan)
       .with_local_kernel(boxed(cumsum_local))

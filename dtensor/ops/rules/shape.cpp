@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that move, add, drop or repeat complete dimensions: each is a map
-// of dimensions. To roll or flip a sharded dimension, ranks exchange rows.
+// Operators that move, add, drop or repeat complete dimensions. Each operator
+// is a map of dimensions. To roll or flip a sharded dimension, ranks exchange
+// rows.
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/blocks_impl.h>
 
 #include <c10/core/WrapDimMinimal.h>
 
@@ -90,8 +91,8 @@ DimMap squeeze_map(const OpCall& call) {
   return map;
 }
 
-// Passes the dimensions of global size 1. A local size may be 1 where the
-// global size is not.
+// Passes the dimensions of global size 1 to the local call, because a local
+// size may be 1 although the global size is not.
 void squeeze_global_ones(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(
       call.arg_index("dim"),
@@ -206,7 +207,8 @@ DimMap diag_embed_map(const OpCall& call) {
   return map;
 }
 
-// Returns the strategies of diag_embed. It adds zeros, which only sums ignore.
+// Returns the strategies of diag_embed. The operator adds zeros, which only
+// sums ignore.
 Strategies diag_embed_rule(const OpCall& call, int64_t mesh_dim) {
   return linear_move_strategies(call, mesh_dim, diag_embed_map(call));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Result shapes, strategies and kept layouts that many rules share.
+// Result shapes, strategies and passed layouts that many rules share.
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
@@ -57,8 +57,9 @@ inline void keep_layout(const OpCall& call, Decision& decision, size_t i) {
   }
 }
 
-/// Marks calls that the operator itself can run: those along a dimension "dim"
-/// that is not sharded. Passes the layout of the operand to the others.
+/// Marks calls that the operator itself can run, because the dimension "dim" is
+/// not sharded. For other calls, passes the layout of the operand to the local
+/// kernel.
 inline void note_sharded_dim(const OpCall& call, Decision& decision) {
   const auto& spec = decision.layout_of(call, 0);
   decision.is_plain_call =

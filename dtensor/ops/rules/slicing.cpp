@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slicing, its gradients, and writes of slices. The sliced dimension is
-// unsharded, or consists of blocks (rules/pieces_impl.h) that the slice does
+// unsharded, or consists of blocks (rules/blocks_impl.h) that the slice does
 // not divide. The other dimensions may be sharded.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/blocks_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <algorithm>
@@ -15,15 +15,15 @@ namespace dtensor {
 namespace {
 
 using detail::add_common_partial;
+using detail::blocks_of_dim;
 using detail::dense;
-using detail::in_pieces;
-using detail::local_pieces;
-using detail::pieces_of;
+using detail::in_blocks;
+using detail::local_blocks;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// Maps the dimensions of a tensor of `ndim` dimensions to those of one without
-// `dim`.
+// Maps the dimensions of a tensor of `ndim` dimensions to those of a tensor
+// without `dim`.
 DimMap dropping(int64_t dim, int64_t ndim) {
   DimMap map;
   for (int64_t d = 0; d < ndim; ++d) {
@@ -70,10 +70,10 @@ DimMap slice_map(const OpCall& call, SizesRef global_sizes) {
 }
 
 // Returns true if the slice of a dimension of size `size` consists of complete
-// blocks of size `piece`.
-bool takes_pieces(const SliceRange& range, int64_t size, int64_t piece) {
-  return range.step == 1 && range.end > range.begin && size % piece == 0 &&
-      range.begin % piece == 0 && range.end % piece == 0;
+// blocks of size `block_size`.
+bool selects_blocks(const SliceRange& range, int64_t size, int64_t block_size) {
+  return range.step == 1 && range.end > range.begin && size % block_size == 0 &&
+      range.begin % block_size == 0 && range.end % block_size == 0;
 }
 
 // Returns the strategies of a slice, or of its gradient, which swaps operand
@@ -86,12 +86,12 @@ range_rule(const OpCall& call, int64_t mesh_dim, SizesRef global_sizes) {
   const auto along = call.dim_arg("dim", input.dim());
   const auto size = global_sizes[static_cast<size_t>(along)];
   const auto range = slice_range(call, size);
-  const auto pieces = pieces_of(input, mesh_dim, along);
-  if (pieces && !range.is_all(size) &&
-      takes_pieces(range, size, pieces->size)) {
+  const auto blocks = blocks_of_dim(input, mesh_dim, along);
+  if (blocks && !range.is_all(size) &&
+      selects_blocks(range, size, blocks->size)) {
     const auto made = call.outputs[0].sizes[static_cast<size_t>(along)];
     strategies.push_back(
-        {{in_pieces(along, made / pieces->size, *pieces)},
+        {{in_blocks(along, made / blocks->size, *blocks)},
          {input.placement(mesh_dim)}});
   }
   return strategies;
@@ -101,9 +101,9 @@ Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
   return range_rule(call, mesh_dim, call.inputs[0].sizes());
 }
 
-// Converts the range to local positions. A slice of a full dimension takes the
-// full local dimension; a slice of blocks takes this rank's shard of each
-// block.
+// Converts the range to local positions. For a slice of the full dimension, the
+// local range is the full local dimension. For a slice of blocks, it is this
+// rank's shard of each block.
 void local_range(
     const OpCall& call,
     SizesRef global_sizes,
@@ -115,12 +115,12 @@ void local_range(
   int64_t begin = 0;
   int64_t end = kEnd;
   if (!range.is_all(size)) {
-    const auto pieces = local_pieces(decision.layout_of(call, 0), along);
-    if (!pieces) {
+    const auto blocks = local_blocks(decision.layout_of(call, 0), along);
+    if (!blocks) {
       return;
     }
-    begin = range.begin / pieces->global.size * pieces->local;
-    end = range.end / pieces->global.size * pieces->local;
+    begin = range.begin / blocks->global.size * blocks->local;
+    end = range.end / blocks->global.size * blocks->local;
   }
   decision.args.emplace_back(call.arg_index("start"), begin);
   decision.args.emplace_back(call.arg_index("end"), end);
@@ -130,8 +130,8 @@ void localize_slice(const OpCall& call, Decision& decision) {
   local_range(call, call.inputs[0].sizes(), decision);
 }
 
-// Returns the strategies of a slice's gradient, in zeros of the size of the
-// sliced tensor.
+// Returns the strategies of a slice's gradient: zeros of the size of the sliced
+// tensor, into which the gradient is written.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
   return range_rule(call, mesh_dim, call.outputs[0].sizes);
 }
@@ -152,9 +152,9 @@ DimMap inverse(const DimMap& map, int64_t ndim) {
 
 Strategies select_backward_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = call.outputs[0].dim();
-  const auto whole_to_part = dropping(call.dim_arg("dim", ndim), ndim);
+  const auto dims_of_slice = dropping(call.dim_arg("dim", ndim), ndim);
   return move_strategies(
-      call, mesh_dim, inverse(whole_to_part, call.inputs[0].dim()));
+      call, mesh_dim, inverse(dims_of_slice, call.inputs[0].dim()));
 }
 
 Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {
@@ -180,7 +180,7 @@ Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(call.inputs[0].dim());
   map.back() = -1;
   map[static_cast<size_t>(call.dim_arg("dim", ndim))] = -1;
-  // Windows overlap, and their gradients are summed.
+  // Windows overlap, so their gradients are summed.
   return linear_move_strategies(call, mesh_dim, map);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that find elements by their order along a dimension: sorting, top
-// k, k-th values, medians. Shards of that dimension may stay where they are.
+// k, k-th values, medians. Shards of this dimension may stay where they are.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -41,7 +41,7 @@ Strategies topk_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns true for the dtypes of which the kernel of sort knows the order.
+// Returns true for the dtypes that the kernel of sort can order.
 bool has_sort_keys(at::ScalarType dtype) {
   const bool is_wide_unsigned =
       dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
@@ -52,7 +52,7 @@ bool has_sort_keys(at::ScalarType dtype) {
 
 // Returns true if the shards of `dim` may be sorted where they are: chunks of
 // this mesh dimension alone. If another dimension can be sharded, moving the
-// shards there and back costs less.
+// shards to this dimension and back costs less.
 bool sorts_shards(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto& mesh = input.spec->mesh();
   bool fits = input.spec->numel() > 0 && mesh.size(mesh_dim) > 1 &&
@@ -69,8 +69,8 @@ bool sorts_shards(const OpInput& input, int64_t mesh_dim, int64_t dim) {
 }
 
 // Returns the number of bytes of samples, and of elements near them, that ranks
-// exchange to find positions of a sorted dimension: about sqrt(shard * ranks)
-// of either, of 16 bytes.
+// exchange to find positions of a sorted dimension. There are about sqrt(shard
+// * ranks) samples and as many elements, of 16 bytes each.
 double sample_bytes(double shard, double ranks) {
   return 48 * ranks * std::sqrt(shard * ranks);
 }
@@ -89,8 +89,8 @@ bool is_worth_sorting(const OpInput& input, int64_t mesh_dim, int64_t dim) {
       shard * element * (ranks - 1);
 }
 
-// Returns the strategies of sort. Shards are sorted where they are if that
-// pays.
+// Returns the strategies of sort. Shards are sorted where they are if this
+// moves fewer bytes.
 Strategies sort_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = along_dim_rule()(call, mesh_dim);
   const auto& input = call.inputs[0];
@@ -127,8 +127,9 @@ Strategies selection_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies of the median of all elements, which the ranks of the
-// only mesh dimension that shards the operand may find among sorted shards.
+// Returns the strategies of the median of all elements. If only one mesh
+// dimension shards the operand, its ranks may find the median among sorted
+// shards.
 Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
   const auto& input = call.inputs[0];
   const auto& placement = input.placement(mesh_dim);
@@ -169,8 +170,8 @@ std::vector<at::ScalarType> dtype_of_operand(const OpCall& call) {
 } // namespace
 
 DTENSOR_RULES(sorting) {
-  // Operators that pick elements scatter into plain zeros in the backward pass,
-  // so they run with the autograd of the local operator.
+  // In the backward pass, operators that pick elements scatter into plain
+  // zeros, so they run with the autograd of the local operator.
   for (const auto* name : {"sort", "sort.stable"}) {
     rules.dim_rule(name, sort_rule)
         .with_localize(note_sharded_dim)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators on (samples..., channels, space...) that compute each channel by
-// itself: what their rules share, and pooling.
+// itself: helpers for their rules, and pooling.
 #include <dtensor/ops/rules/spatial_impl.h>
 
 #include <dtensor/error.h>
@@ -149,7 +149,7 @@ OpRule& detail::add_spatial(
 
 namespace {
 
-// Returns the shape of self, a later operand of a backward operator.
+// Returns the shape and dtype of self, a later operand of a backward operator.
 std::vector<OutputMeta> dense_like_self(const OpCall& call) {
   return {detail::dense_like(*call.input("self")->spec)};
 }
@@ -180,11 +180,11 @@ bool has_rows_for_kernel(
   });
 }
 
-// Returns the strategies of pooling of windows. If space is sharded, ranks
-// exchange the rows that their windows reach.
+// Returns the strategies of pooling of windows. If spatial dimensions are
+// sharded, ranks exchange the rows that their windows cover.
 DimRule pool(int64_t space, Linear linear = Linear::kNo) {
-  // LibTorch's avg_pool3d refuses fewer rows than the kernel, although padding
-  // counts.
+  // LibTorch's avg_pool3d refuses fewer rows than the kernel has, although
+  // padding counts as rows.
   const bool needs_rows = space == 3 && linear == Linear::kInFirst;
   return [space, needs_rows, others = before_space(space, linear)](
              const OpCall& call, int64_t mesh_dim) {
@@ -211,7 +211,7 @@ DimRule pool(int64_t space, Linear linear = Linear::kNo) {
   };
 }
 
-// Adds pooling of windows. It runs with the autograd of the local operator.
+// Adds pooling of windows, with the autograd of the local operator.
 OpRule& add_pool(
     RuleRegistry& rules,
     const std::string& name,
@@ -224,7 +224,7 @@ OpRule& add_pool(
 }
 
 // Returns the strategies of fractional pooling. Its random samples always have
-// a dimension of samples, (samples, channels, coordinates).
+// a sample dimension: (samples, channels, coordinates).
 DimRule fractional_max_pool(int64_t space) {
   return [space](const OpCall& call, int64_t) {
     const auto before = call.inputs[0].dim() - space;
@@ -244,7 +244,8 @@ std::vector<OutputMeta> sized_by_output_size(const OpCall& call) {
       call.inputs[0].spec->dtype())};
 }
 
-// Checks what max_pool3d_with_indices checks before it looks at any element.
+// Performs the checks of max_pool3d_with_indices that do not depend on
+// elements.
 void check_max_pool3d(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   DTENSOR_CHECK(

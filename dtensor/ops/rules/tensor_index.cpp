@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Indexing x[i, :, j]: which dimensions of x the indices take, and where the
-// dimensions of the indices are in the result.
+// Indexing x[i, :, j]: the dimensions of x that the indices take, and the
+// position of the index dimensions in the result.
 #include <dtensor/ops/rules/tensor_index_impl.h>
 
 #include <dtensor/error.h>
@@ -37,8 +37,9 @@ struct Indexed {
   }
 };
 
-// Checks that x has the dimensions that the indices take, and masks of their
-// sizes. Shards of a mask could fit the local shards of x.
+// Checks that x has the dimensions that the indices take, and that masks have
+// the sizes of their dimensions. Shards of a mask could fit the local shards of
+// x.
 void check_indices(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   size_t end = 0;
@@ -127,8 +128,8 @@ Sizes indexed_shape(const OpCall& call, const Indexed& x) {
   return shape;
 }
 
-// Checks the global shape of the values. Shards of too few values could
-// broadcast to the local shards of x.
+// Checks the global shape of the values. If there are too few values, their
+// shards could still broadcast to the local shards of x.
 void check_values(const OpCall& call) {
   const auto shape = indexed_shape(call, indexed(call));
   const auto values = call.inputs.back().sizes();

@@ -20,17 +20,18 @@ Strategies index_put_strategies(const OpCall& call, int64_t mesh_dim);
 std::vector<OutputMeta> index_put_meta(const OpCall& call);
 
 /// Marks calls that the operator itself can run, because no indexed dimension
-/// is sharded, or a mask is sharded like x. Passes the layout of x to others.
+/// is sharded, or a mask is sharded like x. For other calls, passes the layout
+/// of x to the local kernel.
 void note_indexed_dims(const OpCall& call, Decision& decision);
 
-/// Returns true if ranks may have zeros for the elements of other ranks: not
-/// for bool, which has no sum.
+/// Returns true if a rank may return zeros in place of the elements of other
+/// ranks. This excludes bool, which has no sum.
 bool looks_up_shards(const OpCall& call);
 
 /// Returns true for sums and averages.
 bool is_sum(const Placement& p);
 
-/// Adds the strategy for a partial self: values that are only picked may be
+/// Adds the strategy for a partial self: elements that are only picked may be
 /// picked before they are reduced.
 void pick_partial(const OpCall& call, int64_t mesh_dim, Strategies& all);
 

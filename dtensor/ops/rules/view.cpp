@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views that change the shape: a sharding is kept where every rank's elements,
-// in their order, are those of a layout of the new shape.
+// Views that change the shape. A sharding is kept if every rank's elements, in
+// their order, are those of a layout of the new shape.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
 
@@ -63,7 +63,7 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
 }
 
 // Chooses the layout that the view keeps. Only gradients may be redistributed,
-// since the caller of backward() cannot do so before.
+// because the caller of backward() cannot redistribute them before.
 MeshStrategy view_rule(const OpCall& call) {
   const auto& input = call.inputs[0];
   const auto& to = call.outputs[0].sizes;
@@ -90,8 +90,8 @@ Strategies view_dtype_rule(const OpCall& call, int64_t) {
   return strategies;
 }
 
-// Returns the strategies of views of complex numbers as pairs: they add a last
-// dimension, or drop it. Sums of pairs are pairs of sums.
+// Returns the strategies of views of complex numbers as pairs, which add a last
+// dimension or drop it. Sums of pairs are pairs of sums.
 Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(call.inputs[0].dim());
   if (call.outputs[0].dim() < call.inputs[0].dim()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators without strategies of their own, in lists of names.
 //
-// Operators that gather sharded operands, and on which every rank computes the
-// full result: each element of the result depends on all elements, or on values
-// that say where it comes from. The lists also have operators that few programs
+// Some operators gather sharded operands, and every rank computes the full
+// result. Each element of their result depends on all elements, or on values
+// that determine its source. The lists also have operators that few programs
 // call.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
@@ -73,7 +73,7 @@ constexpr const char* kLayers[] = {
     "embedding_renorm_",
 };
 
-// Copies of views.
+// Operators that return copies of views.
 constexpr const char* kCopies[] = {
     "as_strided_copy",    "expand_copy",           "narrow_copy",
     "permute_copy",       "select_copy.int",       "slice_copy.Tensor",

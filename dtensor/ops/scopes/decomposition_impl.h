@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The composite operator whose decomposition runs, for errors inside it.
+// The composite operator whose decomposition is running, for errors inside it.
 #pragma once
 
 #include <dtensor/ops/path/op_info_impl.h>
@@ -11,8 +11,8 @@ namespace dtensor::detail {
 
 /// A scope in which this rank runs the decomposition of `info`, an operator
 /// without a rule, on `args`: DTensors and plain tensors of one element. Larger
-/// plain tensors are made by the decomposition, from sizes. Scopes nest, and
-/// the outermost scope is the program's call.
+/// plain tensors come from the decomposition, which makes them from sizes.
+/// Scopes nest; the outermost scope is the program's call.
 class DecompositionScope {
  public:
   DecompositionScope(const OpInfo& info, c10::ArrayRef<c10::IValue> args);

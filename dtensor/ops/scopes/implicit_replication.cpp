@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scope includes a dispatch key above autograd, under which every operator
-// is intercepted. Its plain operands become DTensors by a differentiable step,
-// so that all later code, caches and saved tensors included, sees only
-// DTensors. Outside of the scope nothing is intercepted.
+// The scope includes a dispatch key above autograd, which intercepts every
+// operator. A differentiable step turns plain operands into DTensors, so that
+// all later code, including caches and saved tensors, gets only DTensors.
+// Outside of the scope, the key intercepts nothing.
 #include <dtensor/ops/implicit_replication.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -28,8 +28,8 @@ bool has_styles(const at::Tensor& t) {
   return is_dtensor(t) && meta_of(t).boundaries != nullptr;
 }
 
-// Returns the argument that is the input of a styled module, where the style
-// decides its layout.
+// Returns the argument that is the input of a styled module, because the style
+// determines this input's layout.
 std::optional<size_t> styled_input(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args) {
@@ -44,14 +44,14 @@ std::optional<size_t> styled_input(
 }
 
 // Returns true if LibTorch decomposes the operator into operators that are
-// intercepted themselves. One of them may be that of a styled module.
+// intercepted themselves. One of these may be an operator of a styled module.
 bool is_taken_apart(const c10::OperatorHandle& op) {
   return RuleRegistry::global().find(op.operator_name()) == nullptr &&
       is_composite(op);
 }
 
 // Returns true if a plain tensor must become a DTensor. A tensor of one element
-// counts as replicated anyway.
+// already counts as replicated.
 bool counts_as_replicated(const at::Tensor& t) {
   return !is_dtensor(t) && t.layout() == at::kStrided &&
       (t.numel() != 1 || records(t));
@@ -65,7 +65,8 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
 }
 
 // Returns true for an operand that has a source of its unsharded value. The
-// operator then gets that value, and computes on this rank's plain tensors.
+// operator then gets the unsharded value, and computes on this rank's plain
+// tensors.
 bool has_source(const at::Tensor& t) {
   return unsharded_source_of(t) != nullptr;
 }

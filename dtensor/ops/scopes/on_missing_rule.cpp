@@ -59,7 +59,8 @@ void count_call(const detail::OpInfo& info, const MissingRuleCost& cost) {
   }
 }
 
-// Returns true if the operator writes an argument or returns a view of one.
+// Returns true if the operator writes an argument or returns a view of an
+// argument.
 bool shares_an_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return std::ranges::any_of(
@@ -68,7 +69,7 @@ bool shares_an_argument(const c10::FunctionSchema& schema) {
 
 // Returns true if the DTensors are on one mesh, have no attached style, and are
 // not all replicated.
-bool can_become_whole(
+bool can_be_replicated(
     const detail::OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
   const auto like = detail::first_spec(args);
@@ -118,10 +119,10 @@ std::shared_ptr<Decision> decide_replicated_fallback(
     const OpCall& call) {
   return !gathers(info) || info.random || shares_an_argument(call.schema)
       ? nullptr
-      : make_whole(call);
+      : make_replicated_decision(call);
 }
 
-std::shared_ptr<Decision> make_whole(const OpCall& call) {
+std::shared_ptr<Decision> make_replicated_decision(const OpCall& call) {
   auto decision = std::make_shared<Decision>();
   for (const auto& input : call.inputs) {
     decision->inputs.push_back(
@@ -152,7 +153,7 @@ bool uses_replicated_fallback(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
   return gathers(info) && info.rule == nullptr && !draws(info, args) &&
-      can_become_whole(info, args);
+      can_be_replicated(info, args);
 }
 
 void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of operators without a rule that gather their operands: inside an
-// on_missing_rule() scope, or because of OpTraits::gathers. Their decisions are
-// not cached, since outside of the scope the same call is an
-// error.
+// Calls of operators without a rule that gather their operands, inside an
+// on_missing_rule() scope or because of OpTraits::gathers. Decisions of these
+// calls are not cached, because outside of the scope the same call is an error.
 #pragma once
 
 #include <dtensor/ops/path/op_info_impl.h>
@@ -11,23 +10,24 @@
 
 namespace dtensor::detail {
 
-/// Returns true if a decision gathers the operands and takes the shapes from
-/// the results: in such a call, or for an operator whose values decide them.
+/// Returns true if a decision gathers the operands and takes the result shapes
+/// from the local results. Such decisions are made for calls of this kind, and
+/// for operators whose result shapes depend on values.
 inline bool is_replicated_fallback(const Decision& decision) {
   return decision.redistributes && decision.shapes_from_results;
 }
 
 /// Returns the decision that replicates all operands.
-std::shared_ptr<Decision> make_whole(const OpCall& call);
+std::shared_ptr<Decision> make_replicated_decision(const OpCall& call);
 
-/// Returns that decision for operands that are not all replicated. Null for a
-/// call that does not gather, and for an operator that must see the operands in
-/// their layouts.
+/// Returns the decision that replicates all operands, for operands that are not
+/// all replicated. Null for a call that does not gather, and for an operator
+/// that must see the operands in their layouts.
 std::shared_ptr<Decision> decide_replicated_fallback(
     const OpInfo& info,
     const OpCall& call);
 
-/// Counts a call with such a decision, and warns at the first one.
+/// Counts a call with such a decision, and warns at the first call.
 void count_missing_rule(
     const OpInfo& info,
     const Decision& decision,
@@ -40,8 +40,8 @@ bool uses_replicated_fallback(
     c10::ArrayRef<c10::IValue> args);
 
 /// Replaces the DTensors among the arguments by replicated ones,
-/// differentiably. Only in such a call, and only for functional operators
-/// without a rule.
+/// differentiably. Does so only in a call that uses_replicated_fallback(), and
+/// only for functional operators without a rule.
 void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack);
 
 /// Runs op_ without gradients as op on replicated operands, followed by a copy

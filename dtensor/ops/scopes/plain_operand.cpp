@@ -39,7 +39,8 @@ bool all_alike(const std::vector<std::string>& texts) {
       texts, [&](const auto& text) { return text == texts[0]; });
 }
 
-// Returns true if this rank's tensor equals that of the group's first rank.
+// Returns true if this rank's tensor equals the tensor of the group's first
+// rank.
 bool is_that_of_first(const at::Tensor& plain, Group& group) {
   if (!all_alike(group.all_gather_strings(describe_plain_tensor(plain)))) {
     return false; // on all ranks
@@ -50,7 +51,7 @@ bool is_that_of_first(const at::Tensor& plain, Group& group) {
 }
 
 // Returns true if the tensor is equal on all ranks of the mesh. All ranks get
-// the same answer, so that all of them throw.
+// the same result, so that all of them throw.
 bool is_same_on_ranks(const at::Tensor& plain, const DeviceMesh& mesh) {
   bool same = true;
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
@@ -85,13 +86,14 @@ bool means_same(const at::Tensor& plain) {
   return plain.numel() <= 1 || at::get_dtensor_allow_implicit_replication();
 }
 
-// Returns true for plain tensors to place. Most calls have none.
+// Returns true for plain tensors that must become DTensors. Most calls have no
+// such tensor.
 bool is_to_place(const at::Tensor& t) {
   return !is_dtensor(t) && !means_same(t);
 }
 
-// Returns true if all DTensors are replicated over one mesh, that of `like`,
-// and the plain tensors can be compared.
+// Returns true if all DTensors are replicated over one mesh, the mesh of
+// `like`, and the plain tensors can be compared.
 bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   bool may = like.mesh().contains_this_rank() &&
       mesh_groups(like.mesh()) != nullptr && !in_backward();
@@ -126,15 +128,16 @@ void check_written_numbers(
   });
 }
 
-// Returns true for a list of tensors, as of cat and stack, but not for indices.
+// Returns true for a list of tensors, such as the argument of cat and stack,
+// but not for indices.
 bool is_list_of_tensors(const c10::Argument& argument) {
   return argument.type()->kind() == c10::TypeKind::ListType &&
       argument.type()->expectRef<c10::ListType>().getElementType()->kind() ==
       c10::TypeKind::TensorType;
 }
 
-// Returns advice for frequent mistakes, where one tensor is written and the
-// other is not.
+// Returns advice for frequent mistakes: one tensor is written and the other is
+// not.
 const char* advice(
     const c10::FunctionSchema& schema,
     const at::Tensor& plain,
@@ -154,7 +157,7 @@ const char* advice(
            "DTensor, call distribute_optimizer_state(optimizer) (C++), or "
            "create the optimizer again (Python).";
   }
-  // copy_ and set_ name their argument this way.
+  // copy_ and set_ give their argument this name.
   const auto& name = schema.arguments()[arg].name();
   return arg == 1 && (name == "src" || name == "source")
       ? " To set the values of a model, call set_model_state_dict."

@@ -12,8 +12,8 @@
 namespace dtensor::detail {
 
 /// Throws for a plain tensor that may differ between ranks, namely one of
-/// several elements, unless implicit_replication is on. It is argument `arg` of
-/// the operator, and `beside` is the spec of a DTensor among the other
+/// several elements, unless implicit_replication is on. The tensor is argument
+/// `arg` of the operator, and `beside` is the spec of a DTensor among the other
 /// arguments.
 void check_plain_operand(
     const c10::FunctionSchema& schema,
@@ -21,13 +21,13 @@ void check_plain_operand(
     size_t arg,
     const Spec& beside);
 
-/// Returns true where a plain tensor may become a term of a sum over ranks: in
-/// an implicit_replication() scope, and in a gradient formula.
+/// Returns true if a plain tensor may become a term of a sum over ranks: in an
+/// implicit_replication() scope, and in a gradient formula.
 bool may_split_plain();
 
-/// Throws for a plain tensor that `decision` brings to Partial: rank 0 would
-/// keep its value, and the values of other ranks would be lost. A number that
-/// the program passes as a Scalar may become Partial.
+/// Throws for a plain tensor that `decision` redistributes to Partial: rank 0
+/// would keep its value, and the values of other ranks would be lost. A number
+/// that the program passes as a Scalar may become Partial.
 void check_plain_is_not_split(
     const OpInfo& info,
     const OpCall& call,
@@ -35,10 +35,11 @@ void check_plain_is_not_split(
 
 /// For an operator with OpTraits::accepts_plain_source whose distributed
 /// arguments are all replicated: turns the plain tensors that would be refused
-/// into DTensors, after the ranks of the mesh have compared them. Throws
-/// ValueError if they differ. Leaves tensors to check_plain_operand() if one
-/// requires a gradient, or if a gradient formula makes the call. Also compares
-/// numbers that are written to a sum over ranks.
+/// into DTensors, after the ranks of the mesh have compared these tensors.
+/// Throws ValueError if the tensors differ. Leaves the tensors to
+/// check_plain_operand() if one of them requires a gradient, or if a gradient
+/// formula makes the call. Also compares numbers that are written to a sum over
+/// ranks.
 void distribute_equal_plain(const OpInfo& info, c10::IValue* args);
 
 } // namespace dtensor::detail

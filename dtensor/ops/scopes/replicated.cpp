@@ -60,8 +60,8 @@ SpecPtr layout_of_replicated(
   return fits ? like : nullptr;
 }
 
-// Returns true for the plain zeros that modules create when called without a
-// state.
+// Returns true for the plain zeros that modules create if they are called
+// without a state.
 bool is_zero_state(const at::Tensor& t) {
   return !t.requires_grad() && at::count_nonzero(t).item<int64_t>() == 0;
 }
@@ -91,9 +91,9 @@ bool has_view_of(
 }
 
 // Returns a layout for tensors that LibTorch's decomposition creates from sizes
-// alone, equal on all ranks: for example zeros, from an operator on an empty
-// tensor. Null if the tensor may depend on something else: another plain
-// tensor, or a module's local output.
+// alone, which are equal on all ranks. An example is zeros, from an operator on
+// an empty tensor. Null if the tensor may depend on another plain tensor, or on
+// a module's local output.
 SpecPtr layout_of_sizes(c10::ArrayRef<c10::IValue> args) {
   const bool fits = all_tensors(args, [](const at::Tensor& t) {
     return is_dtensor(t) ? meta_of(t).boundaries == nullptr : t.numel() == 1;

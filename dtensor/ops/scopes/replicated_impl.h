@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators without a rule on replicated tensors: they run as one region, the
-// plain operator on the local tensors. LibTorch would decompose them, in the
-// operator or in its gradient formula, into operators that read storage or make
+// Operators without a rule on replicated tensors. Such an operator runs as one
+// region: the plain operator on the local tensors. LibTorch would decompose the
+// operator or its gradient formula into operators that read storage or make
 // plain tensors.
 #pragma once
 
@@ -29,16 +29,16 @@ at::Tensor place_plain(const at::Tensor& plain, const Spec& like);
 /// returns none that may alias an argument according to its schema.
 DTENSOR_INTERNAL_API bool is_functional(const c10::FunctionSchema& schema);
 
-/// Returns true if a call draws random numbers. Operators with dropout do not
-/// if there is nothing to drop.
+/// Returns true if a call draws random numbers. Operators with dropout draw
+/// none if there is nothing to drop.
 bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 /// Returns true if all distributed operands are replicated and nothing is
 /// drawn, so that every rank computes the same result.
 bool runs_replicated(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
-/// Runs a functional operator whose distributed operands are all replicated on
-/// their local tensors, with the autograd of the plain operator if gradients
+/// Runs a functional operator whose distributed operands are all replicated:
+/// the plain operator on their local tensors, with its autograd if gradients
 /// are needed. Returns false, and does nothing, for other calls and for an
 /// operator whose result turns out to be a view.
 bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
@@ -48,15 +48,15 @@ bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
 /// (OpTraits::module_created_arg). Empty if there is none.
 std::optional<size_t> made_by_modules(const OpInfo& info);
 
-/// Replaces tensors of argument `made` by DTensors if they follow from global
-/// shapes alone, and so are the same on every rank.
+/// Replaces tensors of argument `made` by DTensors if their values follow from
+/// global shapes alone, and are therefore equal on every rank.
 void distribute_module_created(
     const c10::FunctionSchema& schema,
     size_t made,
     c10::IValue* args);
 
-/// Kernel of such an operator; `other` is LibTorch's kernel, for all other
-/// calls.
+/// Kernel of an operator on replicated tensors; `other` is LibTorch's kernel,
+/// for all other calls.
 class ReplicatedKernel final : public c10::OperatorKernel {
  public:
   enum class When { kAlways, kForGradients };

@@ -100,7 +100,8 @@ std::vector<at::Tensor> RecordedCall::run() {
       stack[operand.arg].toList().set(
           static_cast<size_t>(operand.item), std::move(value));
     } else {
-      // The unsharded value belongs to its source, so a write gets a copy.
+      // The unsharded value belongs to its source, so an operator that writes
+      // gets a copy.
       const bool is_written = kind_ == Kind::kInPlace && operand.arg == 0;
       stack[operand.arg] = is_written ? value.clone() : std::move(value);
     }
@@ -113,7 +114,8 @@ std::vector<at::Tensor> RecordedCall::run() {
   return results;
 }
 
-// Runs the calls below first, so that a long chain needs no recursion.
+// First runs the calls that this call depends on, so that a long chain needs no
+// recursion.
 void RecordedCall::compute() {
   std::vector<RecordedCall*> waiting = {this};
   while (!waiting.empty()) {
@@ -219,8 +221,8 @@ at::Tensor DerivedUnshardedSource::take_unsharded() {
   return value;
 }
 
-// Returns the dtype to which other operands are cast. None if the program has
-// cast the parameter itself: it then computes in that dtype.
+// Returns the dtype to which other operands are cast. Empty if the program has
+// cast the parameter itself, because the program then computes in that dtype.
 std::optional<at::ScalarType> DerivedUnshardedSource::operand_dtype() const {
   const auto dtype = call_->operand_dtype();
   return dtype == dtype_ ? dtype : std::nullopt;

@@ -42,11 +42,11 @@ class RecordedCall {
   Kind kind() const {
     return kind_;
   }
-  /// Returns the length of the longest chain of calls that ends with this one.
+  /// Returns the length of the longest chain of calls that ends with this call.
   int64_t depth() const {
     return depth_;
   }
-  /// Returns the source of the first operand that has one.
+  /// Returns the source of the first operand that has a source.
   const std::shared_ptr<UnshardedSource>& base() const {
     return sources_[0].source;
   }
@@ -55,12 +55,12 @@ class RecordedCall {
   at::Tensor take_unsharded(size_t result);
   void give_back(at::TensorList results);
   std::optional<at::ScalarType> operand_dtype() const;
-  /// Returns true if operands have changed since, so that the call cannot be
-  /// repeated.
+  /// Returns true if operands have changed since the call, so that the call
+  /// cannot be repeated.
   bool is_lost() const;
-  /// Returns the call that must run before this one's results exist: itself, or
-  /// the call below a view. Null if there are results, and for views of
-  /// parameters.
+  /// Returns the call that must run before the results of this call exist: this
+  /// call, or the call whose result it views. Null if there are results, and
+  /// for views of parameters.
   RecordedCall* pending();
 
  private:
@@ -91,8 +91,8 @@ class RecordedCall {
 class DerivedUnshardedSource final : public UnshardedSource {
  public:
   /// `follows`: the result is a view of the memory of a parameter. `base`:
-  /// source of the tensor of which the result is a view, or to which it was
-  /// written; null for other results.
+  /// source of the viewed or written tensor, if the result is a view or was
+  /// written to it; null for other results.
   DerivedUnshardedSource(
       std::shared_ptr<RecordedCall> call,
       size_t result,
@@ -130,7 +130,8 @@ class DerivedUnshardedSource final : public UnshardedSource {
 };
 
 /// Attaches sources to the DTensors among the results of `call`, which ran on
-/// the sharded `args`: their unsharded values come from repeating the call.
+/// the sharded `args`. The unsharded values of these results come from
+/// repeating the call.
 void note_derived(
     const std::shared_ptr<RecordedCall>& call,
     c10::ArrayRef<c10::IValue> args,

@@ -25,8 +25,8 @@ namespace {
 
 std::atomic<Interceptor> sees_all{nullptr};
 
-// Greatest depth of recorded calls, and the interval of depths at which they
-// are checked for whether they can still be repeated. Otherwise a loop over
+// Greatest depth of recorded calls, and the interval of depths at which each
+// call is checked: can it still be repeated? Without these limits, a loop over
 // averages of parameters would keep all of its calls.
 constexpr int64_t kDeepest = 4096;
 constexpr int64_t kCheckedDepth = 64;
@@ -35,7 +35,7 @@ bool is_number(const at::Tensor& t) {
   return t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// Facts about the operands of a call.
+// Properties of the operands of a call.
 struct CallOperands {
   bool any_source = false;
   bool writes = false; // to a tensor with a source
@@ -72,7 +72,7 @@ CallOperands look_at(
   return found;
 }
 
-// Returns true for a plain tensor, and for a DTensor on another mesh than the
+// Returns true for a plain tensor, and for a DTensor on a mesh other than the
 // parameter's. A plain tensor without dimensions counts only if it requires a
 // gradient, or would become a term of a sum over ranks.
 bool is_foreign_to(const CallOperands& operands, const at::Tensor& t) {
@@ -87,7 +87,7 @@ bool is_foreign_to(const CallOperands& operands, const at::Tensor& t) {
 // Returns true if the call needs unsharded operands. An operator that writes to
 // a parameter, or has no operands besides parameters (as in an optimizer), uses
 // the local shards.
-bool wants_wholes(
+bool needs_unsharded(
     const CallOperands& operands,
     c10::ArrayRef<c10::IValue> args) {
   if (!operands.any_source || operands.writes) {
@@ -100,7 +100,7 @@ bool wants_wholes(
 }
 
 // Drops sources that can no longer provide the unsharded value. Returns true if
-// there were any.
+// it has dropped a source.
 bool drop_lost(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
@@ -137,7 +137,7 @@ bool has_source(const c10::IValue& arg) {
 
 // Returns true if the operator views the sharded DTensor. A later operator may
 // still request the unsharded value of the view.
-bool is_view_of_parts(
+bool is_view_of_shards(
     const c10::OperatorHandle& op,
     const CallOperands& operands,
     c10::ArrayRef<c10::IValue> args,
@@ -146,8 +146,8 @@ bool is_view_of_parts(
       (wants ? keeps_boundary(op) : !operands.others);
 }
 
-// Returns true if all operands are parameters, results of operators on them,
-// and numbers. Calls made by gradient formulas are not recorded.
+// Returns true if all operands are parameters, results of operators on
+// parameters, and numbers. Calls made by gradient formulas are not recorded.
 bool can_be_repeated(
     const c10::OperatorHandle& op,
     const CallOperands& operands) {
@@ -161,7 +161,7 @@ bool is_too_deep(const RecordedCall& call) {
       (call.depth() % kCheckedDepth == 0 && call.is_lost());
 }
 
-// Replaces a view of a sharded DTensor that has no rule: views a replicated
+// Replaces a view, without a rule, of a sharded DTensor: views a replicated
 // copy, and refuses writes to the view.
 void view_copy(
     const c10::OperatorHandle& op,
@@ -181,7 +181,7 @@ void view_copy(
 // Views a sharded DTensor. LibTorch's casts return the tensor itself if it
 // already has the dtype, but its unsharded value may have another dtype. The
 // result is then a view of the tensor.
-void view_parts(
+void view_shards(
     const c10::OperatorHandle& op,
     const at::Tensor& self,
     c10::DispatchKeySet keys,
@@ -213,7 +213,7 @@ void go_on_and_note(
       stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const auto call = std::make_shared<RecordedCall>(op, args, kind);
   if (kind == RecordedCall::Kind::kView) {
-    view_parts(op, args[0].toTensor(), keys, stack);
+    view_shards(op, args[0].toTensor(), keys, stack);
   } else {
     go_on(op, keys, stack);
   }
@@ -259,7 +259,7 @@ void call_on_shards(
 }
 
 // Runs an operator that writes to a tensor with a source.
-void write_to_parts(
+void write_to_shards(
     const c10::OperatorHandle& op,
     const CallOperands& operands,
     c10::DispatchKeySet keys,
@@ -326,16 +326,16 @@ void intercept_operator(
   const auto& schema = op.schema();
   const auto args = last_args(*stack, schema.arguments().size());
   auto operands = look_at(schema, args);
-  bool wants = wants_wholes(operands, args);
+  bool wants = needs_unsharded(operands, args);
   if ((wants || operands.writes) && drop_lost(args)) {
     operands = look_at(schema, args);
-    wants = wants_wholes(operands, args);
+    wants = needs_unsharded(operands, args);
   }
   if (!operands.any_source) {
     go_on(op, keys, stack);
   } else if (operands.writes) {
-    write_to_parts(op, operands, keys, stack);
-  } else if (is_view_of_parts(op, operands, args, wants)) {
+    write_to_shards(op, operands, keys, stack);
+  } else if (is_view_of_shards(op, operands, args, wants)) {
     go_on_and_note(op, keys, stack, RecordedCall::Kind::kView);
   } else if (wants) {
     call_with_unsharded(op, stack);
@@ -368,7 +368,7 @@ void before_set_data(
     meta->view_facts = meta_of(self).view_facts; // counts its writes
     meta->source_of_next = meta_of(self).unsharded_source;
     data.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-    add_intercept_key(data); // the parameter's keys are the data's from now on
+    add_intercept_key(data); // the parameter now has the keys of the data
     explain_no_data(data);
   }
   intercept_operator(op, keys, stack);

@@ -15,11 +15,11 @@ using Interceptor = void (*)(
     torch::jit::Stack*);
 
 /// Sets the handler of operators on threads that include the key. Only one
-/// layer may set it.
+/// layer may set a handler.
 DTENSOR_INTERNAL_API void set_interceptor(Interceptor sees);
 
-/// Redispatches as if the key did not exist and the bit of the meta device did
-/// not outrank the bit of DTensors.
+/// Redispatches as if the key did not exist and the backend bit of DTensors
+/// preceded the bit of the meta device.
 DTENSOR_INTERNAL_API void go_on(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
@@ -31,7 +31,7 @@ void intercept_operator(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
-/// Kernel of the operator that set_data() calls first: a parameter keeps its
+/// Kernel of the operator that set_data() calls first. A parameter keeps its
 /// source. Throws for a tensor that would take over the data of a parameter.
 void before_set_data(
     const c10::OperatorHandle& op,

@@ -18,13 +18,13 @@ at::Tensor cast_operand(const at::Tensor& t, at::ScalarType dtype) {
 void cast_operands(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
-    const std::vector<bool>& has_whole,
+    const std::vector<bool>& has_unsharded,
     at::ScalarType dtype) {
   size_t index = 0;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const bool is_read = !is_written(schema.arguments()[i]);
     map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
-      const bool casts = is_read && !has_whole[index++];
+      const bool casts = is_read && !has_unsharded[index++];
       return casts ? cast_operand(t, dtype) : t;
     });
   }
@@ -66,15 +66,15 @@ void call_with_unsharded(
   const auto& schema = op.schema();
   auto* args = stack->data() + (stack->size() - schema.arguments().size());
   UnshardedOperands unsharded;
-  std::vector<bool> has_whole;
+  std::vector<bool> has_unsharded;
   map_tensors(
       args, schema.arguments().size(), [&](const at::Tensor& t, size_t) {
         const auto source = source_if_held(t);
-        has_whole.push_back(source != nullptr);
+        has_unsharded.push_back(source != nullptr);
         return source != nullptr ? unsharded.take_unsharded(source) : t;
       });
   if (const auto dtype = unsharded.operand_dtype()) {
-    cast_operands(schema, args, has_whole, *dtype);
+    cast_operands(schema, args, has_unsharded, *dtype);
   }
   op.callBoxed(stack);
   unsharded.give_back(tensors_in(last_args(*stack, schema.returns().size())));

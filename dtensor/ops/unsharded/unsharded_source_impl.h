@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // UnshardedSource: provides the unsharded value of a sharded parameter. Modules
 // compute with the unsharded parameter (data_parallel/fully_shard.h), which
-// exists for a while; optimizers and state dictionaries use the DTensor.
+// exists temporarily. Optimizers and state dictionaries use the DTensor.
 //
-// data_parallel/ implements it; ops/unsharded/interceptor.cpp calls it.
+// data_parallel/ implements this interface; ops/unsharded/interceptor.cpp calls
+// it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,12 +33,12 @@ struct ParameterState {
 
 class UnshardedSource : public Attachment {
  public:
-  /// Returns true if every operator gets the unsharded value, as while the
-  /// module computes. Otherwise only operators with another operand outside the
-  /// parameter's mesh get it.
+  /// Returns true if every operator gets the unsharded value, for example while
+  /// the module computes. If false, only operators with another operand outside
+  /// the parameter's mesh get the unsharded value.
   virtual bool is_open() const = 0;
-  /// Returns the unsharded value, differentiable, for an operator that calls
-  /// give_back() afterwards. Gathers it if necessary.
+  /// Returns the unsharded value, differentiable, for an operator. The caller
+  /// calls give_back() after the operator. Gathers the parameter if necessary.
   virtual at::Tensor take_unsharded() = 0;
   /// Receives the results of the operator; empty if it threw.
   virtual void give_back(at::TensorList results) = 0;
@@ -45,23 +46,24 @@ class UnshardedSource : public Attachment {
   virtual std::optional<at::ScalarType> operand_dtype() const = 0;
   /// Returns the state of the parameter; empty unless follows_parameter().
   virtual ParameterState state() const = 0;
-  /// Returns true if the tensor has the parameter's memory: it is the
-  /// parameter, or a view of it.
+  /// Returns true if the tensor is the parameter, or a view of the parameter's
+  /// memory.
   virtual bool follows_parameter() const = 0;
-  /// Returns true if the tensor was computed from the parameter, and either was
-  /// written since. The tensor is then an ordinary DTensor.
+  /// Returns true if the tensor was computed from the parameter, and the tensor
+  /// or the parameter has been written since. The tensor is then an ordinary
+  /// DTensor.
   virtual bool is_lost() const {
     return false;
   }
   /// Records that an operator writes to the tensor's local shard.
   virtual void note_write() = 0;
-  /// Called before the tensor takes over the data of another one (set_data, as
-  /// in Module::to()). Returns true if this stays its source. Throws if it must
-  /// stay and cannot.
+  /// Called before the tensor takes over the data of another tensor (set_data,
+  /// as in Module::to()). Returns true if this object stays the tensor's
+  /// source. Throws if the source must stay and cannot.
   virtual bool keeps_source_for(const at::Tensor& data) = 0;
 };
 
-/// Returns the source of a DTensor; null for most.
+/// Returns the source of a DTensor; null for most DTensors.
 inline std::shared_ptr<UnshardedSource> held_source_of(const at::Tensor& t) {
   return std::static_pointer_cast<UnshardedSource>(meta_of(t).unsharded_source);
 }
@@ -77,7 +79,7 @@ inline UnshardedSource* unsharded_source_of(const at::Tensor& t) {
 
 // Calls of operators with unsharded operands (unsharded_call.cpp).
 
-/// Returns the source of a tensor, lost or not; null for most.
+/// Returns the source of a tensor, lost or not; null for most tensors.
 inline std::shared_ptr<UnshardedSource> source_if_held(const at::Tensor& t) {
   return is_dtensor(t) ? held_source_of(t) : nullptr;
 }
@@ -101,8 +103,8 @@ class UnshardedOperands {
 };
 
 /// Calls the operator with the unsharded values of operands that have sources.
-/// Casts other floating-point operands that it reads to the dtype that a source
-/// requires.
+/// If a source requires a dtype, casts other floating-point operands that the
+/// operator reads to this dtype.
 void call_with_unsharded(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack);

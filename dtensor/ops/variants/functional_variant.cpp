@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functional variants: the operators that compute what op_(...) and op.out(...)
-// write, and the execution of op_(...) by op(...).
+// Functional variants: operators that compute the tensors that op_(...) and
+// op.out(...) write. Also the execution of op_(...) by op(...).
 #include <dtensor/ops/variants/variants_impl.h>
 
 #include <dtensor/ops/path/stack_impl.h>
@@ -102,7 +102,7 @@ bool run_in_place_variant(
     return false;
   }
   torch::jit::Stack results = args.vec();
-  results[0] = self.clone(); // a formula may save it, and self is written
+  results[0] = self.clone(); // a formula may save op's result
   functional.callBoxed(&results);
   const auto& result = results[0].toTensor();
   if (!is_dtensor(result) || result.sizes() != self.sizes() ||

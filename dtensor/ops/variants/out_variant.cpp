@@ -48,7 +48,7 @@ void check_can_cast(
 }
 
 // Resizes `out` as the plain operator does, in the memory order of the result.
-// Tensors that share memory with `out` keep doing so.
+// Tensors that share memory with `out` still share it afterwards.
 void give_size_of(const at::Tensor& result, const at::Tensor& out) {
   const auto& old = *spec_of(out);
   auto local = at::alias(local_of(out));
@@ -111,7 +111,7 @@ at::Tensor meta_of_operand(const at::Tensor& t) {
 }
 
 // Calls the operator on ones, with outs of the dtypes of `results`, or of the
-// given outs if `results` is empty. It draws from its own generator.
+// given outs if `results` is empty. The call draws from its own generator.
 void call_on_ones(
     const c10::OperatorHandle& op,
     torch::jit::Stack arguments,
@@ -145,8 +145,8 @@ bool works_on_ones(
   }
 }
 
-// Throws if the operator rejects the dtypes of its outs. It may also reject
-// ones as values, whatever the dtype of out, so calls with both dtypes are
+// Throws if the operator rejects the dtypes of its outs. The operator may also
+// reject ones as values, for any dtype of out, so calls with both dtypes are
 // compared.
 void ask_without_meta(
     const c10::OperatorHandle& op,
@@ -159,8 +159,8 @@ void ask_without_meta(
 }
 
 // Lets the operator itself check the dtypes of its outs, on meta tensors. Some
-// operators accept an out of any dtype to which the result converts, others
-// only the result's dtype.
+// operators accept an out of any dtype to which the result converts. Other
+// operators accept only the result's dtype.
 void ask_for_dtype(
     const c10::OperatorHandle& op,
     const torch::jit::Stack& arguments,
@@ -183,8 +183,8 @@ void ask_for_dtype(
 }
 
 // Passes the dtype of out as the argument "dtype" to sums and similar
-// operators, which by default compute in it. Returns true if the operator is
-// one of these.
+// operators, which compute in the dtype of out by default. Returns true for
+// such an operator.
 bool take_dtype_of_out(
     const c10::FunctionSchema& functional,
     const at::Tensor& out,

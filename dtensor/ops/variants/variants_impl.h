@@ -11,20 +11,21 @@
 namespace dtensor::detail {
 
 /// For op.out, returns the overload that takes the same arguments and returns
-/// the result. Empty if there is none.
+/// the result. Empty if no such overload exists.
 std::optional<c10::OperatorHandle> functional_of_out(
     const c10::OperatorHandle& op);
 
 /// For op_, returns the overload of op that takes the same arguments. Empty if
-/// there is none.
+/// no such overload exists.
 std::optional<c10::OperatorHandle> functional_of_in_place(
     const c10::OperatorHandle& op);
 
 /// Calls `functional` on the arguments of op_ and copies the result into the
 /// first argument. If `functional` has no rule, the arguments must be
-/// replicated or become so (ops/scopes/on_missing_rule_impl.h). Returns false,
-/// and does nothing, for other arguments and where the effect would differ from
-/// op_: the result has another shape, or a dtype that does not convert.
+/// replicated, or are redistributed to Replicate
+/// (ops/scopes/on_missing_rule_impl.h). Returns false, and does nothing, for
+/// other arguments and if the effect would differ from that of op_: the result
+/// has another shape, or a dtype that does not convert.
 bool run_in_place_variant(
     const OpInfo& info,
     const c10::OperatorHandle& functional,
@@ -42,7 +43,7 @@ bool inputs_are_replicated(
     const c10::FunctionSchema& schema,
     c10::ArrayRef<c10::IValue> args);
 
-/// Calls op.out of replicated inputs on their local tensors and copies the
+/// Calls op.out on the local tensors of replicated inputs, and copies the
 /// results into the out arguments.
 void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack);
 

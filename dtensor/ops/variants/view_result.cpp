@@ -37,13 +37,13 @@ const c10::VariableVersion& write_counter(const at::Tensor& t) {
   return writes;
 }
 
-// Returns `t` as it is now, whatever in-place operator changes its shape later.
+// Returns `t` in its current shape, which in-place operators may change later.
 PlacedTensor placed(const at::Tensor& t) {
   return {at::alias(meta_of(t).local()), spec_of(t), t.storage_offset()};
 }
 
-// Returns the origin of `view`, a copy of a tensor that was copied from
-// `from.base`: a write to either copy leaves the other copy out of date.
+// Returns the origin of `view`, a copy of a tensor that was itself copied from
+// `from.base`. A write to either copy leaves the other copy out of date.
 CopiedFromPtr copy_of_copy(
     const CopiedFrom& from,
     const at::Tensor& view,
@@ -103,8 +103,8 @@ void ViewBase::finish(const at::Tensor& view, const ViewPlace& place) const {
   } else if (copied != nullptr) {
     view_facts_of(view).copied_from = copy_of_copy(*copied, view, place.reason);
   } else if (!shares && (!in_backward() || in_view_backward())) {
-    // Gradients are excluded: they may be redistributed, and nothing else uses
-    // them.
+    // Gradients are excluded, because they may be redistributed and no other
+    // code uses them.
     view_facts_of(view).copied_from = c10::make_intrusive<CopiedFrom>(
         write_counter(base_), place.reason, placed(base_), placed(view));
   }

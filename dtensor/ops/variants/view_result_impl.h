@@ -2,9 +2,10 @@
 // Relation of a view to its base.
 //
 // Most views are views of the local tensors, too. A result is a copy if the
-// base had to be redistributed, conjugated or copied for it. A write to such a
-// copy is carried over to the base (ops/variants/write_through_impl.h) or
-// refused, and a read of the copy after another write to the base is refused.
+// base had to be redistributed, conjugated or copied for the view. A write to
+// such a copy is carried over to the base (ops/variants/write_through_impl.h)
+// or refused. A read of the copy after another write to the base is refused,
+// too.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -15,7 +16,7 @@
 namespace dtensor::detail {
 
 /// Sets the offset at which `view` would begin in the memory of a plain base.
-/// LibTorch's autograd distinguishes views of one base by it.
+/// LibTorch's autograd distinguishes views of the same base by this offset.
 inline void set_offset(const at::Tensor& view, int64_t offset) {
   if (offset != 0) {
     view.unsafeGetTensorImpl()->set_storage_offset(offset);
@@ -28,7 +29,8 @@ struct ViewPlace {
   CopyReason reason = CopyReason::kCopied; // if it is a copy
 };
 
-/// First argument of a call that returns views of it; empty for any other call.
+/// First argument of a call that returns views of this argument; empty for any
+/// other call.
 class ViewBase {
  public:
   ViewBase() = default;
@@ -46,12 +48,12 @@ class ViewBase {
   at::Tensor base_;
 };
 
-/// Marks `view` as a copy: it has the values of a view of `base`, but its own
-/// memory, since `base` was redistributed for it.
+/// Marks `view` as a copy. It has the values of a view of `base`, but its own
+/// memory, because `base` was redistributed for the view.
 void note_copied_from(const at::Tensor& view, const at::Tensor& base);
 
-/// Throws for `self`, a view that is a copy: operator `name` would only write
-/// to the copy.
+/// Throws for `self`, a view that is a copy, because operator `name` would only
+/// write to the copy.
 [[noreturn]] void refuse_write_to_copy(
     const std::string& name,
     const at::Tensor& self);

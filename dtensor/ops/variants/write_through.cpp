@@ -38,13 +38,16 @@ Placements shardings_of(const Spec& spec, int64_t dim) {
 
 // Returns true if ranks hold the same elements of the view and of the base
 // along `dim`.
-bool is_cut_alike(const RegionDim& dim, const Spec& view, const Spec& base) {
+bool is_sharded_alike(
+    const RegionDim& dim,
+    const Spec& view,
+    const Spec& base) {
   return dim.is_all && dim.view_dim >= 0 &&
       shardings_of(view, dim.view_dim) == shardings_of(base, dim.base_dim);
 }
 
-// Gathers the dimensions of the view along which ranks hold other elements than
-// of the base.
+// Gathers the dimensions of the view along which a rank's elements differ from
+// its elements of the base.
 at::Tensor gathered(
     const at::Tensor& local,
     const SpecPtr& view,
@@ -68,9 +71,9 @@ struct Stretch {
 };
 
 std::vector<Stretch>
-stretches(const RegionDim& dim, const Spec& base, bool cut_alike) {
+stretches(const RegionDim& dim, const Spec& base, bool sharded_alike) {
   const auto held = local_intervals(base, dim.base_dim);
-  if (cut_alike) {
+  if (sharded_alike) {
     return {{0, total_size(held), 1, 0, total_size(held)}};
   }
   const auto index_from = [&](int64_t at) { // the first index there or later
@@ -111,7 +114,7 @@ void copy_stretches(
   }
 }
 
-// Returns the view with the dimensions of the base, in their order.
+// Returns the view with its dimensions in the order of the base.
 at::Tensor in_order_of_base(const at::Tensor& view, const ViewRegion& region) {
   std::vector<int64_t> order;
   std::vector<bool> is_used(static_cast<size_t>(view.dim()), false);
@@ -147,7 +150,7 @@ void copy_region(
   std::vector<bool> keeps(static_cast<size_t>(local_view.dim()), false);
   std::vector<std::vector<Stretch>> all;
   for (const auto& dim : region) {
-    const bool alike = is_cut_alike(dim, *view, *base.spec);
+    const bool alike = is_sharded_alike(dim, *view, *base.spec);
     if (alike) {
       keeps[static_cast<size_t>(dim.view_dim)] = true;
     }
@@ -198,7 +201,7 @@ std::vector<at::Tensor> places_in_base(
 // Copies a view that is not a rectangle of the base: a diagonal, flattened
 // dimensions.
 void copy_elements(
-    const at::Tensor& whole_view,
+    const at::Tensor& full_view,
     const at::Tensor& view,
     const PlacedTensor& base) {
   const auto places = places_in_base(view, view.storage_offset(), base);
@@ -211,12 +214,13 @@ void copy_elements(
   for (const auto& place : places) {
     indices.push_back(place.masked_select(is_held));
   }
-  base.local.index_put_(indices, whole_view.masked_select(is_held));
+  base.local.index_put_(indices, full_view.masked_select(is_held));
 }
 
-// Returns true if several indices may name one element, as in an expanded
-// tensor and in windows that overlap. An operator would write such an element
-// once for each index, but the copy has it several times.
+// Returns true if several indices may refer to the same element, as in an
+// expanded tensor and in windows that overlap. On the plain tensor, an operator
+// would write such an element once for each index, but the copy has several
+// elements for it.
 bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
   std::vector<std::pair<int64_t, int64_t>> dims; // stride and size
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -235,8 +239,8 @@ bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return false;
 }
 
-// Returns true if terms of a partial view are terms of the base: both are
-// partial alike.
+// Returns true if terms of a partial view are terms of the base, because view
+// and base are Partial in the same way.
 bool has_terms_of(const Spec& view, const Spec& base) {
   for (size_t m = 0; m < base.placements().size(); ++m) {
     const auto& from = base.placements()[m];
@@ -259,8 +263,8 @@ bool can_write_through(const at::Tensor& view, const CopiedFrom& from) {
       has_terms_of(*from.copy.spec, *base.spec);
 }
 
-// Returns the whole of a tensor, but for partial sums, at the strides of the
-// plain tensor.
+// Returns the full tensor, except that partial sums stay terms, with the
+// strides of the plain tensor.
 at::Tensor strided(const PlacedTensor& t) {
   const auto local =
       redistribute_local(t.local, t.spec, without_shards(*t.spec));
@@ -269,7 +273,7 @@ at::Tensor strided(const PlacedTensor& t) {
       .copy_(local);
 }
 
-// Takes the copy of the base again, after other writes to the base.
+// Makes the copy of the base again, after other writes to the base.
 void bring_up_to_date(CopiedFrom& from) {
   const auto& copy = from.copy;
   if (copy.spec->mesh().contains_this_rank() && copy.spec->numel() > 0) {

@@ -2,8 +2,9 @@
 // Writes to views whose local tensors are copies.
 //
 // A view along a sharded dimension is redistributed, so its local tensor has
-// its own memory. An in-place operator writes to that copy. Then every rank
-// copies the elements that it holds of the viewed tensor, the base.
+// its own memory. An in-place operator writes to this copy. Then every rank
+// copies its elements of the view to its local tensor of the viewed tensor, the
+// base.
 #pragma once
 
 #include <dtensor/tensor/meta_impl.h>
@@ -14,8 +15,8 @@
 
 namespace dtensor::detail {
 
-// The region of a tensor, the base, that a view covers, from the strides and
-// offsets of the plain tensors in their places.
+// The region of a tensor, the base, that a view covers. The region follows from
+// the strides and offsets of the corresponding plain tensors.
 
 /// The indices start, start + step, ... of one dimension of the base.
 struct RegionDim {
@@ -27,10 +28,10 @@ struct RegionDim {
   bool is_all = false;
 };
 
-/// An entry for each dimension of the base, in their order.
+/// An entry for each dimension of the base, in the order of these dimensions.
 using ViewRegion = std::vector<RegionDim>;
 
-/// Returns the dimensions of more than one element, by descending strides.
+/// Returns the dimensions with more than one element, by descending strides.
 std::vector<int64_t> from_outermost(const Spec& spec);
 
 /// Returns the rectangle of the base that `view` covers, in any order of its
@@ -45,20 +46,20 @@ std::optional<ViewRegion> region_of(
 /// for other tensors.
 void check_can_write_through(const std::string& name, const at::Tensor& view);
 
-/// Keeps `view`, which is a copy, up to date after a change of its shape in
-/// place. Autograd counts the change as a write.
+/// Keeps `view`, which is a copy, up to date after an in-place change of its
+/// shape. Autograd counts the change as a write.
 void note_change_of_shape(const at::Tensor& view);
 
 /// Carries one write to a view with its own memory over to the base.
 class WriteThrough {
  public:
   /// Prepares a write of operator `name` to `view`, which is a copy. Checks as
-  /// check_can_write_through() does. Takes the copy again if the base was
+  /// check_can_write_through() does. Makes the copy again if the base has been
   /// written since.
   WriteThrough(const std::string& name, at::Tensor view);
   /// Copies what the operator wrote. A collective call on the mesh: gathers the
-  /// dimensions of the view along which ranks hold other elements than of the
-  /// base.
+  /// dimensions along which a rank's elements of the view differ from its
+  /// elements of the base.
   void finish() const;
 
  private:

@@ -157,7 +157,7 @@ void MergedRows::begin() {
       options);
 }
 
-// Interpolates between old and new rows. The weight of the new ones is
+// Interpolates between old and new rows. The weight of the new rows is
 // exp(lse_new) / (exp(lse_old) + exp(lse_new)) = sigmoid(lse_new - lse_old),
 // which cannot overflow.
 void MergedRows::add(Interval queries, const AttentionRows& rows) {

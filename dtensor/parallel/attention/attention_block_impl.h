@@ -23,7 +23,7 @@ struct AttentionBlock {
   bool causal = false;
 };
 
-/// Attention output (B, H, L, V) in the queries' dtype or a wider one, and
+/// Attention output (B, H, L, V) in the queries' dtype or a wider dtype, and
 /// log-sum-exp (B, H, L) in sum_dtype().
 struct AttentionRows {
   at::Tensor out;
@@ -57,8 +57,8 @@ class MergedRows {
   MergedRows(const at::Tensor& query, int64_t features);
   /// Adds the rows of `queries` for one more block.
   void add(Interval queries, const AttentionRows& rows);
-  /// Returns the merged rows. The strides have the dimension order of the
-  /// query's.
+  /// Returns the merged rows. Their strides have the dimension order of the
+  /// query's strides.
   AttentionRows take_rows();
 
  private:

@@ -88,7 +88,8 @@ all_pieces_of(const Intervals& queries, const Intervals& keys, bool causal) {
   std::vector<AttentionPiece> pieces;
   const Interval all_queries{0, total_size(queries)};
   const Interval all_keys{0, total_size(keys)};
-  // With queries and keys at the same positions, local order is global order.
+  // If queries and keys have the same positions, their local order is the
+  // global order.
   if (!causal || queries == keys) {
     add(pieces, {all_queries, all_keys, causal});
     return pieces;

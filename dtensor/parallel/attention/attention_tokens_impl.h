@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Assignment of a sequence's tokens to ranks, and the pairs of ranges that
-// attend to each other: pure arithmetic.
+// attend to each other. All functions are pure arithmetic.
 //
 // A causal query attends to the keys up to its own position, so the last of
-// several equal chunks is the most work. A shard of one chunk from the head and
-// one from the tail balances the work over ranks:
+// several equal chunks takes the most work. A shard with one chunk from the
+// head and one from the tail of the sequence balances the work over ranks:
 //
 //   8 tokens on 2 ranks:   0 1 2 3 | 4 5 6 7     in order
 //                          0 1 6 7 | 2 3 4 5     head and tail
@@ -31,7 +31,8 @@ Sizes lengths_of(const TokensOfRanks& tokens);
 std::vector<int64_t> order_of(const TokensOfRanks& tokens);
 
 /// Ranges of query rows and key rows (in their shards) that attend to each
-/// other: every query to every key, or, if causal, query n to the first n keys.
+/// other. Every query attends to every key or, if causal, query n to the first
+/// n keys.
 struct AttentionPiece {
   Interval queries;
   Interval keys;
@@ -41,8 +42,8 @@ struct AttentionPiece {
 };
 
 /// Splits the attention of queries at some positions to keys at others into
-/// pieces. Every pair appears once; a piece is not empty and has at most
-/// `most_rows` query rows.
+/// pieces. Every pair of query and key appears once. A piece is not empty and
+/// has at most `most_rows` query rows.
 std::vector<AttentionPiece> pieces_of(
     const Intervals& queries,
     const Intervals& keys,

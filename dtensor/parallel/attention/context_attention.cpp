@@ -97,9 +97,9 @@ class FourDims {
   std::vector<int64_t> batch_;
 };
 
-// Assigns tokens to ranks for a local shard that is sharded like the buffers,
-// or, without buffers, has the same size on every rank.
-TokensOfRanks tokens_of_part(
+// Assigns tokens to ranks for a local shard that is sharded like the buffers.
+// Without buffers, shards have the same size on every rank.
+TokensOfRanks tokens_of_shard(
     const at::Tensor& part,
     const char* name,
     const ContextScope& scope) {
@@ -129,13 +129,14 @@ TokensOfRanks tokens_of_part(
 
 at::Tensor attend_plain(const AttentionArgs& args, const ContextScope& scope) {
   check_context_call(args);
-  const auto queries = tokens_of_part(args.query, "query", scope);
-  const auto keys = tokens_of_part(args.key, "key", scope);
+  const auto queries = tokens_of_shard(args.query, "query", scope);
+  const auto keys = tokens_of_shard(args.key, "key", scope);
   return attend_local_shards(
       args, {scope.mesh, 0}, queries, keys, scope.method);
 }
 
-// Applies autocast, whose dispatch key has lower priority than this kernel's.
+// Applies autocast, because its dispatch key has a lower priority than the key
+// of this kernel.
 AttentionArgs cast(AttentionArgs args) {
   const auto device = args.query.device().type();
   if (at::autocast::is_autocast_available(device) &&
@@ -182,7 +183,7 @@ at::Tensor attention_kernel(
       return *std::move(result);
     }
   }
-  // The CPU kernel draws no random numbers on a rank without heads, but its
+  // The CPU kernel draws no random numbers on a rank without heads, but the
   // call must be counted on all ranks.
   const bool draws =
       dropout > 0 && !is_dtensor(query) && query.device().is_cpu();
@@ -227,7 +228,7 @@ bool is_computed_in_context(
           .has_value();
 }
 
-// Defined beside the kernel, so that opening a scope links the kernel.
+// Defined beside the kernel, so that code that opens a scope links the kernel.
 bool watch_attention(bool watched) {
   return intercept_random_ops(watched);
 }

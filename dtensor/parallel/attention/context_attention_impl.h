@@ -39,7 +39,7 @@ at::Tensor attend_local_shards(
     RotateMethod method);
 
 /// Returns the mesh dimension on which one of the DTensors is sharded along its
-/// sequence over the ranks of the scope, if any.
+/// sequence over the ranks of the scope; empty if there is none.
 std::optional<int64_t> dim_of_tokens(
     const AttentionArgs& args,
     const ContextScope& scope);
@@ -49,7 +49,7 @@ DTENSOR_INTERNAL_API bool is_computed_in_context(
     const c10::OperatorName& op,
     c10::ArrayRef<c10::IValue> args);
 
-/// Computes attention of DTensors. Returns nullopt if none of them is sharded
+/// Computes attention of DTensors. Returns nullopt if no DTensor is sharded
 /// along its sequence over the ranks of the scope.
 std::optional<at::Tensor> attend_dtensors(
     const AttentionArgs& args,

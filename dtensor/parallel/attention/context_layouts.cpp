@@ -33,7 +33,7 @@ using Layouts = std::array<Placements, 3>;
 constexpr int64_t kTokensFromEnd = 2;
 constexpr int64_t kHeadsFromEnd = 3;
 
-// Returns the dimension of `mesh` that has the ranks of the scope.
+// Returns the dimension of `mesh` along which the ranks are those of the scope.
 std::optional<int64_t> dim_of(const DeviceMesh& mesh, const DeviceMesh& scope) {
   for (int64_t m = 0; mesh.contains_this_rank() && m < mesh.ndim(); ++m) {
     if (get_group(mesh, m).ranks() == scope.ranks()) {
@@ -50,7 +50,7 @@ bool share_a_mesh(const QueryKeyValue& all) {
   });
 }
 
-bool cuts_tokens(const QueryKeyValue& all, int64_t mesh_dim) {
+bool shards_tokens(const QueryKeyValue& all, int64_t mesh_dim) {
   return std::ranges::any_of(all, [&](const at::Tensor& t) {
     return spec_of(t)->placements()[static_cast<size_t>(mesh_dim)].is_sharded(
         t.dim() - kTokensFromEnd);
@@ -95,8 +95,8 @@ class LayoutsFor {
     return each;
   }
 
-  // Returns the query's sharding of a batch dimension or of heads, for all
-  // operands.
+  // Returns the query's sharding of a batch dimension or of heads, as layouts
+  // for all operands.
   OnOneDim beside(int64_t m, const Layouts& before) const {
     const auto& sharding = now(0, m);
     const int64_t place = all_[0].dim() - sharding.dim();
@@ -120,8 +120,8 @@ class LayoutsFor {
     return each;
   }
 
-  // Shards complete groups of heads. With too few key heads for that, keys stay
-  // replicated, and then no later mesh dimension may shard them either.
+  // Shards complete groups of heads. If there are too few key heads, keys stay
+  // replicated, and no later mesh dimension may shard them either.
   OnOneDim
   by_groups(int64_t m, const Placement& sharding, const Layouts& before) const {
     const int64_t heads = size_from_end(all_[1], kHeadsFromEnd);
@@ -152,7 +152,7 @@ class LayoutsFor {
   int64_t tokens_dim_;
 };
 
-// QueryKeyValue that are replicated where the query is sharded serve only some
+// Keys or values that are replicated where the query is sharded serve only some
 // queries on each rank, so their gradients are Partial.
 Placements gradient_layout(const Placements& layout, const Placements& query) {
   Placements result = layout;
@@ -168,8 +168,9 @@ std::vector<int64_t> heads_here(const at::Tensor& t) {
   return indices_in(local_intervals(*spec_of(t), t.dim() - kHeadsFromEnd));
 }
 
-// Returns the index of each query head's key head among the local ones, or
-// nullopt if these are in groups as the operator expects.
+// Returns the index of each query head's key head among the local key heads.
+// Returns nullopt if the heads already are in the groups that the operator
+// expects.
 std::optional<std::vector<int64_t>> picked_heads(
     const at::Tensor& query,
     const at::Tensor& key) {
@@ -219,7 +220,8 @@ AttentionArgs local_args(const AttentionArgs& args, const QueryKeyValue& all) {
   return local;
 }
 
-// Returns the layout of the operator's result, that of the query.
+// Returns the layout of the operator's result, which is the layout of the
+// query.
 SpecPtr output_spec(const QueryKeyValue& all, bool grouped) {
   const auto& query = all[0];
   int64_t dim = 0;
@@ -258,7 +260,7 @@ std::optional<int64_t> dim_of_tokens(
     return std::nullopt;
   }
   const auto m = dim_of(spec_of(args.query)->mesh(), scope.mesh);
-  return m && cuts_tokens(all, *m) ? m : std::nullopt;
+  return m && shards_tokens(all, *m) ? m : std::nullopt;
 }
 
 std::optional<at::Tensor> attend_dtensors(

@@ -26,7 +26,8 @@ struct ContextState {
   std::vector<const ContextScope*> open;
   RotateMethod method = RotateMethod::kAllGather;
   int64_t outside = 0;
-  // Ranks of a mesh -> true if the latest scope on them was balanced.
+  // Maps the ranks of a mesh to true if the latest scope on these ranks was
+  // balanced.
   std::map<std::vector<int64_t>, bool> balanced;
 };
 
@@ -300,13 +301,13 @@ std::vector<at::Tensor> context_parallel_unshard(
   const c10::NoGradGuard no_grad;
   detail::check_context_mesh(detail::kUnshard, mesh);
   detail::check_unshard(buffers, seq_dims);
-  std::vector<at::Tensor> wholes;
+  std::vector<at::Tensor> full_tensors;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const auto dim =
         detail::seq_dim(detail::kUnshard, buffers[i], i, seq_dims[i]);
-    wholes.push_back(detail::unsharded(mesh, buffers[i].detach(), dim));
+    full_tensors.push_back(detail::unsharded(mesh, buffers[i].detach(), dim));
   }
-  return wholes;
+  return full_tensors;
 }
 
 } // namespace dtensor

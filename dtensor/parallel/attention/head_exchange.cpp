@@ -26,7 +26,7 @@ constexpr int64_t kHeads = 1;
 constexpr int64_t kTokens = 2;
 
 // Sharded dimension and its size on each rank.
-struct Cut {
+struct ShardedDim {
   int64_t dim = 0;
   Sizes sizes;
 };
@@ -49,8 +49,8 @@ at::Tensor with_step(
 at::Tensor exchanged(
     const at::Tensor& part,
     const ContextRanks& ranks,
-    const Cut& from,
-    const Cut& to);
+    const ShardedDim& from,
+    const ShardedDim& to);
 
 struct ExchangeStep {
   at::Tensor backward(const at::Tensor& grad) const {
@@ -60,16 +60,16 @@ struct ExchangeStep {
     return exchanged(grad, ranks, to, from);
   }
   ContextRanks ranks;
-  Cut from;
-  Cut to;
+  ShardedDim from;
+  ShardedDim to;
 };
 
 // Changes the sharded dimension by an all-to-all.
 at::Tensor exchanged(
     const at::Tensor& part,
     const ContextRanks& ranks,
-    const Cut& from,
-    const Cut& to) {
+    const ShardedDim& from,
+    const ShardedDim& to) {
   at::Tensor result;
   {
     const c10::NoGradGuard no_grad;
@@ -126,7 +126,7 @@ at::Tensor gathered_tokens(
       result, "GatherTokensBackward", part, GatherStep{ranks, lengths});
 }
 
-// Reduce-scatters the tokens: sums over ranks, and shards.
+// Reduce-scatters the tokens: sums over ranks and shards the sum.
 at::Tensor scattered_tokens(
     const at::Tensor& gathered,
     const ContextRanks& ranks,
@@ -143,7 +143,7 @@ at::Tensor scattered_tokens(
 
 // Computes attention with LibTorch's operator. The math fallback handles empty
 // tensors, which other kernels reject or divide by.
-at::Tensor whole_attention(
+at::Tensor full_attention(
     const at::Tensor& query,
     const at::Tensor& key,
     const at::Tensor& value,
@@ -183,13 +183,13 @@ at::Tensor ulysses_attention(
     const at::Tensor& value,
     const RingCall& call) {
   Group& group = get_group(call.ranks.mesh, call.ranks.dim);
-  const Cut queries{kTokens, lengths_of(call.queries)};
-  const Cut keys{kTokens, lengths_of(call.keys)};
+  const ShardedDim queries{kTokens, lengths_of(call.queries)};
+  const ShardedDim keys{kTokens, lengths_of(call.keys)};
   const int64_t held = key.size(kHeads);
   const int64_t each = held == 0 ? 1 : query.size(kHeads) / held;
   const bool gathers = held < group.size() && each > 1;
-  const Cut key_heads{kHeads, chunk_sizes(held, group.size())};
-  const Cut heads{
+  const ShardedDim key_heads{kHeads, chunk_sizes(held, group.size())};
+  const ShardedDim heads{
       kHeads,
       gathers ? chunk_sizes(query.size(kHeads), group.size())
               : times(key_heads.sizes, each)};
@@ -205,7 +205,7 @@ at::Tensor ulysses_attention(
   const auto q = exchanged(query, call.ranks, queries, heads);
   const auto k = arrived(key);
   const auto v = arrived(value);
-  return exchanged(whole_attention(q, k, v, call), call.ranks, heads, queries);
+  return exchanged(full_attention(q, k, v, call), call.ranks, heads, queries);
 }
 
 } // namespace dtensor::detail

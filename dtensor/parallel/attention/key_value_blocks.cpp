@@ -49,7 +49,7 @@ class GatheredSource final : public KeyValueSource {
   PendingPtr pending_;
 };
 
-// Passes blocks around a ring: one in use, one in flight.
+// Passes blocks around a ring. One block is in use, the next one in flight.
 class RingSource final : public KeyValueSource {
  public:
   RingSource(Group& group, BlockShapes shapes, const KeyValue& mine)
@@ -117,7 +117,7 @@ class ScatteringSink final : public KeyValueSink {
 };
 
 // Passes the gradients of each block around the ring, one step behind the
-// block. The owner's own gradients are added last, so the first rank after it
+// block. The owner's own gradients are added last, so the rank after the owner
 // starts with zeros.
 class RingSink final : public KeyValueSink {
  public:

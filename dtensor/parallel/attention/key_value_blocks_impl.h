@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Transport of keys and values to every rank of a group, and of their gradients
-// back. A block is the keys and values of one rank. In step i a rank uses the
-// block of the rank i places before it, its own first.
+// back. A block is the keys and values of one rank. In step 0, a rank uses its
+// own block. In step i, it uses the block of the rank i places before it.
 //
-// A block is sent as one buffer, keys then values, each row-major. While one
-// block is used the next is in flight.
+// A block is sent as one buffer, keys then values, each row-major. The next
+// block is in flight while the current block is used.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,12 +21,12 @@ struct KeyValue {
   at::Tensor value;
 };
 
-/// Shapes of all blocks: as `mine`, but with lengths[r] for rank r.
+/// Shapes of all blocks: the shapes of `mine`, but with lengths[r] for rank r.
 class BlockShapes {
  public:
   BlockShapes(const Group& group, const KeyValue& mine, SizesRef lengths);
 
-  /// Returns the rank that owns the block this rank uses in `step`.
+  /// Returns the rank that owns the block that this rank uses in `step`.
   int64_t owner(int64_t step) const;
   /// Number of elements of each rank's block.
   SizesRef counts() const {
@@ -52,7 +52,7 @@ class BlockShapes {
 class KeyValueSource {
  public:
   virtual ~KeyValueSource() = default;
-  /// Returns the block of `step`. Must be called once for each of 0, 1, ...
+  /// Returns the block of `step`. Call this function once for each of 0, 1, ...
   virtual KeyValue take_block(int64_t step) = 0;
 };
 std::unique_ptr<KeyValueSource> key_value_source(
@@ -67,11 +67,11 @@ class KeyValueSink {
  public:
   virtual ~KeyValueSink() = default;
   /// Returns the buffer to which this rank adds its gradients of the block of
-  /// `step`. Waits for the sums of earlier ranks, so call it as late as
-  /// possible.
+  /// `step`. Waits for the sums of earlier ranks, so call this function as late
+  /// as possible.
   virtual KeyValue at(int64_t step) = 0;
-  /// Ends `step`, after all additions. Must be called once for each of 0, 1,
-  /// ...
+  /// Ends `step`, after all additions. Call this function once for each of 0,
+  /// 1, ...
   virtual void end(int64_t step) = 0;
   /// Returns the gradients of this rank's own block.
   virtual KeyValue own_gradients() = 0;

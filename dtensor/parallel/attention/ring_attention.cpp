@@ -136,8 +136,8 @@ std::unique_ptr<KeyValueSink> sink_for(
 }
 
 // Receives the blocks again and recomputes their weights from lse, as flash
-// attention does. Gradients of keys and values go around in the sink, unless
-// they are not needed.
+// attention does. If gradients of keys and values are needed, the sink passes
+// them around the ring.
 variable_list ring_backward(
     const Seen& seen,
     const at::Tensor& grad,
@@ -183,7 +183,8 @@ struct RingAttentionBackward final : Node {
       : query(q, /*is_output=*/false),
         key(mine.key, /*is_output=*/false),
         value(mine.value, /*is_output=*/false),
-        // Saves an alias: a node that saved its own output would own itself.
+        // Saves an alias, because a node that saved its own output would own
+        // itself.
         out(rows.out.detach(), /*is_output=*/false),
         lse(rows.lse, /*is_output=*/false),
         call(std::move(the_call)) {}
@@ -198,7 +199,8 @@ struct RingAttentionBackward final : Node {
         query.unpack(),
         {key.unpack(), value.unpack()},
         {out.unpack(), lse.unpack()}};
-    // Other ranks wait for this rank's blocks even without a gradient here.
+    // Other ranks wait for this rank's blocks even if no gradient is needed
+    // here.
     const auto grad =
         grads[0].defined() ? grads[0] : at::zeros_like(seen.rows.out);
     return ring_backward(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention over a sequence that is sharded over the ranks of a group: blocks
-// of keys and values arrive one after the other, and the results of a rank's
+// Attention over a sequence that is sharded over the ranks of a group. Blocks
+// of keys and values arrive one after the other. The results of a rank's
 // queries for each block are merged.
 #pragma once
 
@@ -17,7 +17,7 @@ struct ContextRanks {
   int64_t dim = 0;
 };
 
-/// Arguments that are the same on all ranks of the call.
+/// Arguments that are equal on all ranks of the call.
 struct RingCall {
   ContextRanks ranks;
   TokensOfRanks queries;
@@ -38,11 +38,11 @@ at::Tensor ring_attention(
     const RingCall& call);
 
 /// Returns the result of ring_attention() for tokens in order, by exchanging
-/// heads (Ulysses): a rank sends its tokens of other heads, and gets all tokens
-/// of its own heads, by four all-to-alls forward and four backward. Heads are
-/// assigned to ranks as by torch.chunk, queries together with their keys. If
-/// there are fewer key heads than ranks, keys and values are gathered instead.
-/// Differentiable as far as LibTorch's own attention is.
+/// heads (Ulysses). A rank sends its tokens of other ranks' heads, and gets all
+/// tokens of its own heads. This takes four all-to-alls forward and four
+/// backward. Heads are assigned to ranks as by torch.chunk, queries together
+/// with their keys. If there are fewer key heads than ranks, keys and values
+/// are gathered instead. Differentiable as far as LibTorch's own attention is.
 at::Tensor ulysses_attention(
     const at::Tensor& query,
     const at::Tensor& key,

@@ -17,7 +17,7 @@ namespace dtensor {
 namespace {
 
 // Replaces a parameter in place. set_data() of a meta tensor rejects a DTensor,
-// since the backends differ.
+// because the backends differ.
 void turn_into(at::Tensor& parameter, const at::Tensor& dtensor) {
   if (parameter.is_meta()) {
     detail::replace_tensor_impl(parameter, dtensor);

@@ -15,7 +15,7 @@ namespace {
 
 struct Claim {
   const World* owner = nullptr;
-  int count = 0; // nesting: a style may apply others to the module
+  int count = 0; // nesting: a style may apply other styles
 };
 
 struct Claims {

@@ -20,8 +20,8 @@ size_t end_of_set(std::string_view pattern, size_t begin) {
   return pattern.find(']', begin + (negated ? 2 : 1)); // "[]a]" contains ']'
 }
 
-// Splits a pattern into tokens. An unterminated '[' is a plain character; then
-// later sets cannot be terminated either, which keeps the scan linear.
+// Splits a pattern into tokens. An unterminated '[' is a plain character. Later
+// sets cannot be terminated either, which keeps the scan linear.
 std::vector<Token> tokens_of(std::string_view pattern) {
   std::vector<Token> tokens;
   bool any_set_ends = true;
@@ -64,8 +64,8 @@ bool takes(const Token& token, char c) {
 
 } // namespace
 
-// Backtracks only to the last star: if an earlier star matched more text, later
-// ones would match less of the same text. The time is therefore at most the
+// Backtracks only to the last star. If an earlier star matched more text, later
+// stars would match less of the same text. The time is therefore at most the
 // product of the lengths.
 bool detail::matches_glob(std::string_view pattern, std::string_view name) {
   const auto tokens = tokens_of(pattern);

@@ -18,8 +18,9 @@ inline std::string full_name(
   return module.empty() ? name : module + "." + name;
 }
 
-/// True if `name` matches: Python's fnmatch.fnmatchcase, with *, ?, [seq] and
-/// [!seq]. The time is at most proportional to the product of the lengths.
+/// True if `name` matches `pattern`, with *, ?, [seq] and [!seq] as in Python's
+/// fnmatch.fnmatchcase. The time is at most proportional to the product of the
+/// lengths.
 DTENSOR_INTERNAL_API bool matches_glob(
     std::string_view pattern,
     std::string_view name);

@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Checks a parameter of the target that has a boundary already.
+// Checks a parameter of the target that already has a boundary.
 void check_may_share(
     const Boundary& other,
     const StyleTarget& target,
@@ -34,7 +34,7 @@ void check_may_share(
 } // namespace
 
 // Returns the pending change of a parameter. Copies its boundaries, so that the
-// parameter's own ones stay unchanged until carry_out().
+// parameter keeps its own boundaries until carry_out().
 PlanChanges::Parameter& PlanChanges::change_of(const at::Tensor& parameter) {
   const auto [known, is_new] =
       places_.try_emplace(parameter.unsafeGetTensorImpl(), parameters_.size());

@@ -25,9 +25,9 @@ class PlanChanges {
  public:
   /// Turns `parameter` itself (the TensorImpl that module, optimizer and tied
   /// modules share) into a DTensor in layout `placement`, with values from rank
-  /// src_data_rank. Its gradient gets that layout. A tied parameter that has
-  /// the layout already is unchanged. Throws RuntimeError if it has another
-  /// layout. `what` is the name in messages.
+  /// src_data_rank. Its gradient gets the same layout. A tied parameter that
+  /// has the layout already is unchanged. Throws RuntimeError if the parameter
+  /// has another layout. `what` is the parameter's name in messages.
   void distribute(
       const at::Tensor& parameter,
       const StyleTarget& target,
@@ -35,10 +35,10 @@ class PlanChanges {
       const std::string& what);
 
   /// Attaches a boundary to the module's parameters, which are DTensors, now or
-  /// by this plan. The bias of a torch::nn::Linear gets the boundary too, and,
-  /// if no style gives it a layout, one that matches the weight's. Throws
-  /// RuntimeError if the module has a boundary already or is tied to a module
-  /// with a different one.
+  /// by this plan. The bias of a torch::nn::Linear gets the boundary too. If no
+  /// style gives the bias a layout, it gets a layout that matches the weight's
+  /// layout. Throws RuntimeError if the module already has a boundary or is
+  /// tied to a module with a different boundary.
   void attach(
       at::TensorList parameters,
       BoundaryKind kind,
@@ -46,7 +46,7 @@ class PlanChanges {
       BoundaryLayouts layouts);
 
   /// Adds hooks, each of which may be null. `layouts` appears in messages.
-  /// Throws RuntimeError if `style` has hooked the module before.
+  /// Throws RuntimeError if `style` has already added hooks to the module.
   void hook(
       const StyleTarget& target,
       ModuleHooks& hooks,
@@ -55,9 +55,9 @@ class PlanChanges {
       ModuleHooks::Hook before,
       ModuleHooks::Hook after);
 
-  /// Returns the inputs that share a redistribution with an input: of children
-  /// of one module with equal layouts. Returns null for the root module of a
-  /// plan, which shares with none.
+  /// Returns the inputs that share a redistribution: inputs of children of one
+  /// module with equal layouts. Returns null for the root module of a plan,
+  /// which has no siblings.
   std::shared_ptr<Siblings> siblings_of(
       const StyleTarget& target,
       const InputLayouts& layouts);
@@ -106,8 +106,8 @@ class PlanChanges {
   std::unordered_map<std::string, std::vector<Family>> families_; // by parent
 };
 
-/// Calls `note(changes)` with the changes of the target's plan. A style that is
-/// applied on its own carries them out at once.
+/// Calls `note(changes)` with the changes of the target's plan. For a style
+/// that is applied on its own, carries the changes out at once.
 template <class Note>
 void note_changes(const StyleTarget& target, const Note& note) {
   if (target.changes != nullptr) {

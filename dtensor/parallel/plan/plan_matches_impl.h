@@ -29,8 +29,8 @@ class PlanMatches {
  public:
   explicit PlanMatches(torch::nn::Module& root) : root_(root) {}
 
-  /// Returns the modules that `pattern` matches. Throws ValueError if there are
-  /// none; the message lists the names at the deepest level reached.
+  /// Returns the modules that `pattern` matches. Throws ValueError if no module
+  /// matches; the message lists the names at the deepest level reached.
   std::vector<Match> find(const std::string& pattern);
 
   /// Number of name comparisons so far.

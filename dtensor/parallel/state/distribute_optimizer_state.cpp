@@ -23,8 +23,8 @@ using torch::optim::Optimizer;
 
 constexpr const char* kDistribute = "distribute_optimizer_state";
 
-// Returns the indices of `wanted` in a local tensor that holds `held`, or
-// nullopt if some are missing.
+// Returns the indices of `wanted` in a local tensor that holds `held`; nullopt
+// if some indices are missing.
 std::optional<Intervals> places_in(
     const Intervals& held,
     const Intervals& wanted) {
@@ -56,16 +56,16 @@ at::Tensor select(const at::Tensor& t, int64_t dim, const Intervals& places) {
                            : at::cat(pieces, dim);
 }
 
-// Returns the global indices that this rank holds along `dim`: all of a plain
-// tensor.
+// Returns the global indices that this rank holds along `dim`; for a plain
+// tensor, all indices.
 Intervals held_of(const at::Tensor& t, int64_t dim) {
   return is_dtensor(t) ? local_intervals(*detail::spec_of(t), dim)
                        : Intervals{{0, t.size(dim)}};
 }
 
-// Returns a copy of this rank's shard in that layout, or an undefined tensor if
-// the rank lacks some values.
-at::Tensor part_of(const at::Tensor& value, const Spec& layout) {
+// Returns a copy of this rank's shard in the layout `layout`, or an undefined
+// tensor if the rank lacks some values.
+at::Tensor copy_of_shard(const at::Tensor& value, const Spec& layout) {
   if (is_dtensor(value) && detail::spec_of(value)->has_partial()) {
     return {};
   }
@@ -89,7 +89,7 @@ bool has_layout(const at::Tensor& value, const Spec& layout) {
 /// New optimizer state, which replaces the old state after all checks.
 class Replacements {
  public:
-  /// Adds the replacement of `value` (called `name`) in that layout.
+  /// Adds the replacement of `value` (called `name`) in the layout `layout`.
   void add(at::Tensor& value, const Spec& layout, const std::string& name) {
     if (!value.defined() || has_layout(value, layout)) {
       return;
@@ -100,7 +100,7 @@ class Replacements {
         value.sizes(),
         value.scalar_type(),
         kDistribute);
-    auto part = part_of(value, *spec);
+    auto part = copy_of_shard(value, *spec);
     DTENSOR_CHECK_VALUE(
         part.defined(),
         "[{}] optimizer state \"{}\" is {}, so this rank lacks values of its "
@@ -138,7 +138,8 @@ void replace_fields(
   }
 }
 
-// Replaces vectors over all parameters, stored under the first one.
+// Replaces vectors over all parameters, which are stored under the first
+// parameter.
 void replace_vectors(
     const at::Tensor& parameter,
     const detail::StateFields& fields,

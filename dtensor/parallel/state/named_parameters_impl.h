@@ -25,7 +25,8 @@ inline ParameterNames names_of(const torch::nn::Module& module) {
   return names;
 }
 
-/// Returns the name of a parameter. Throws ValueError if it is not in `names`.
+/// Returns the name of a parameter. Throws ValueError if the parameter is not
+/// in `names`.
 inline const std::string& name_of(
     const ParameterNames& names,
     const at::Tensor& parameter,

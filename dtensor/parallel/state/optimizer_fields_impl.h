@@ -43,8 +43,8 @@ using OptionPlace = std::variant<
     std::optional<std::string>*>;
 using OptionFields = std::vector<std::pair<const char*, OptionPlace>>;
 
-/// Convert an option to numbers and back. betas has two numbers, other options
-/// have one.
+/// Convert an option to numbers and back. betas has two numbers; other options
+/// have one number.
 std::vector<double> option_numbers(const OptionPlace& place);
 void set_option(const OptionPlace& place, const std::vector<double>& numbers);
 

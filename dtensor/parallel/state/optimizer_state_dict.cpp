@@ -54,7 +54,7 @@ std::vector<double> numbers_in(const at::Tensor& tensor) {
   return {first, first + plain.numel()};
 }
 
-/// Option of a group, as read for the first of its parameters.
+/// Option of a group, as read for the group's first parameter.
 struct ReadOption {
   detail::OptionPlace place;
   std::string key;
@@ -91,8 +91,9 @@ class Reader {
     return is_there ? std::move(made) : nullptr;
   }
 
-  /// Reads state of an optimizer that treats all parameters, with `elements`
-  /// elements in total, as one vector. `parameter` is the first.
+  /// Reads the state of an optimizer that treats all parameters, with
+  /// `elements` elements in total, as one vector. `parameter` is the first
+  /// parameter.
   std::unique_ptr<OptimizerParamState> read_vectors(
       const std::string& name,
       const at::Tensor& parameter,
@@ -301,7 +302,8 @@ StateDict get_optimizer_state_dict(
   const auto add_parameter = [&](const std::string& name,
                                  const at::Tensor& parameter,
                                  const OptimizerParamGroup& group) {
-    // The const_cast is safe: options are only read through the pointers.
+    // The const_cast is safe, because options are only read through the
+    // pointers.
     auto& own = const_cast<OptimizerParamGroup&>(group).options();
     for (const auto& [option, place] : kind->options(own)) {
       add(option_key(name, option), detail::option_tensor(place));

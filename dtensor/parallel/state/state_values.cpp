@@ -141,7 +141,7 @@ void add_names(
     const char* what,
     const std::vector<std::string>& names) {
   constexpr size_t kMostNames = 100;
-  constexpr size_t kLongest = 300; // a name, and perhaps two shapes
+  constexpr size_t kLongest = 300; // a name, and up to two shapes
   if (names.empty()) {
     return;
   }

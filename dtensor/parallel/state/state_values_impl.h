@@ -46,8 +46,8 @@ at::Tensor redistribute_like(
 at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source);
 
 /// Performs the checks of set_optimizer_state_dict(), and returns a function
-/// that sets the state. `takes`: the optimizer keeps tensors that have the
-/// layout of their parameter already, instead of copies.
+/// that sets the state. With `takes`, the optimizer keeps the given tensor
+/// instead of a copy if the tensor already has the layout of its parameter.
 DTENSOR_INTERNAL_API std::function<void()> prepare_optimizer_state_dict(
     const torch::nn::Module& module,
     torch::optim::Optimizer& optimizer,
@@ -104,7 +104,7 @@ class DTENSOR_INTERNAL_API TiedNames {
     return firsts_;
   }
   /// Returns all names of the tensor called `name`, in order; empty if there is
-  /// only one.
+  /// only one name.
   const std::vector<std::string>& names_of(const std::string& name) const;
 
  private:

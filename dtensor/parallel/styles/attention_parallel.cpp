@@ -30,10 +30,11 @@ struct Parameter {
   const char* name;
 };
 
-// Returns the existing parameters and their placements, which split no head.
+// Returns the existing parameters and their placements, which never split a
+// head.
 std::vector<Parameter> parameters_of(const MultiheadAttentionImpl& module) {
   const auto unit = module.head_dim;
-  // Fused q, k and v are consecutive; each rank has its heads of all three.
+  // Fused q, k and v are consecutive. Each rank has its heads of all three.
   const auto fused = StridedShard(0, 3, unit);
   const auto rows = Shard(0, unit);
   std::vector<Parameter> found;

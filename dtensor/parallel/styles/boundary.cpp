@@ -30,12 +30,11 @@ void attach_boundary(
       "Pass the weight of the module.",
       detail::describe_module(target));
   const auto& weight = parameters[0];
-  const bool knows_features =
-      kind == BoundaryKind::kLinear && weight.dim() == 2;
+  const bool has_features = kind == BoundaryKind::kLinear && weight.dim() == 2;
   const detail::BoundaryLayouts layouts{
       {.plain = options.input_layouts,
        .desired = options.desired_input_layouts,
-       .features = knows_features ? weight.size(1) : 0},
+       .features = has_features ? weight.size(1) : 0},
       options.output_layouts,
       options.use_local_output,
       /*overlap_chunks=*/1,

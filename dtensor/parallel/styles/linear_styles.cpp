@@ -68,8 +68,8 @@ void refuse(const StyleTarget& target, const char* style) {
       detail::describe_typed(target));
 }
 
-// Rejects max_norm, with which an Embedding writes to the rows that it looks
-// up.
+// Rejects max_norm, because an Embedding with max_norm writes to the rows that
+// it looks up.
 void check_keeps_rows(
     const StyleTarget& target,
     const char* style,
@@ -83,8 +83,8 @@ void check_keeps_rows(
       embedding.options.max_norm().value_or(0));
 }
 
-// Changes layouts of one group to those of several: input and output channels
-// are sharded together, at multiples of a group.
+// Changes layouts for one group to layouts for several groups: input and output
+// channels are sharded together, at multiples of a group.
 void shard_groups(
     const StyleTarget& target,
     const char* style,
@@ -135,9 +135,9 @@ void apply_to_convolution(
 }
 
 // Attaches one boundary to weight and bias. For a 2-D input torch::nn::Linear
-// calls addmm, and for any other input matmul and then `output += bias`.
-// Both products find the boundary of the weight. The addition finds that of the
-// bias, which adds this rank's shard to the local output
+// calls addmm, and for any other input matmul and then `output += bias`. Both
+// products find the boundary of the weight. The addition finds the boundary of
+// the bias, which adds this rank's shard to the local output
 // (ops/boundary/linear_bias.cpp).
 void apply_to(
     const StyleTarget& target,
@@ -174,7 +174,8 @@ void apply_to(
   });
 }
 
-// Checks that `unit` divides each of the pieces of the sharded dimension.
+// Checks that `unit` divides each of the fused projections of the sharded
+// dimension.
 void check_unit(
     const StyleTarget& target,
     const char* style,
@@ -264,7 +265,7 @@ detail::SharedUnits shared_units(
   return {options.multiple_of, count, options.num_query_heads};
 }
 
-Placement cut_of(int64_t dim, const ColwiseOptions& options) {
+Placement shard_of_style(int64_t dim, const ColwiseOptions& options) {
   return options.fused_projections == 1
       ? Shard(dim, options.multiple_of)
       : StridedShard(dim, options.fused_projections, options.multiple_of);
@@ -281,21 +282,23 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
       1,
       options_.fused_projections);
   const auto shared = shared_units(target, options_);
-  const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
-  const auto rows = is_cut ? cut_of(0, options_) : Replicate();
+  const bool is_sharded_by_units =
+      shared.users == 0 || shared.is_sharded_by_units(target.mesh.size());
+  const auto rows =
+      is_sharded_by_units ? shard_of_style(0, options_) : Replicate();
   const int64_t channels = convolution_of(target) ? 1 : -1;
   BoundaryLayouts layouts{
       {.plain = options_.input_layouts, .desired = Replicate()},
-      options_.output_layouts == Shard(-1) ? cut_of(channels, options_)
+      options_.output_layouts == Shard(-1) ? shard_of_style(channels, options_)
                                            : options_.output_layouts,
       options_.use_local_output};
-  if (!is_cut) {
+  if (!is_sharded_by_units) {
     layouts.shared = shared;
   }
   apply_to(
       target,
       "ColwiseParallel",
-      {rows, rows, cut_of(1, options_), Replicate(), Replicate()},
+      {rows, rows, shard_of_style(1, options_), Replicate(), Replicate()},
       layouts);
 }
 

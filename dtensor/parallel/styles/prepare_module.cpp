@@ -61,7 +61,7 @@ struct Change {
 };
 
 // Returns the converters from `now` to `desired`. `siblings_of` returns the
-// inputs that share the redistribution of one with these layouts.
+// inputs that share a redistribution between these layouts.
 template <class SiblingsOf>
 std::vector<std::optional<detail::Converter>> converters(
     const StyleTarget& target,

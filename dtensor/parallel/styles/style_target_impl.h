@@ -11,7 +11,8 @@
 
 namespace dtensor::detail {
 
-/// Returns the mesh of the module's tensors: the target's root mesh, if any.
+/// Returns the mesh of the module's tensors: the target's root mesh, or the
+/// target's mesh if there is no root mesh.
 StyleMesh style_mesh(const StyleTarget& target);
 
 /// Returns the module's name for messages.

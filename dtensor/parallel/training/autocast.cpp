@@ -22,7 +22,7 @@ Autocast::Autocast(
 }
 
 Autocast::~Autocast() {
-  // Cached casts must not be used after parameters have changed.
+  // Cached casts are invalid after parameters have changed.
   if (at::autocast::decrement_nesting() == 0) {
     at::autocast::clear_cache();
   }

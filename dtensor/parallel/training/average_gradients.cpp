@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kAverageGradients = "average_gradients";
 
 // Returns the local tensor of the gradient.
-at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
+at::Tensor gradient_shard(const at::Tensor& grad, const DeviceMesh& mesh) {
   if (!is_dtensor(grad)) {
     return grad;
   }
@@ -66,7 +66,7 @@ void average_gradients(at::TensorList parameters, const DeviceMesh& given) {
       by_dtype;
   for (const auto& parameter : parameters) {
     if (parameter.grad().defined()) {
-      auto part = part_of(parameter.grad(), mesh);
+      auto part = gradient_shard(parameter.grad(), mesh);
       by_dtype[{part.scalar_type(), part.device().type()}].push_back(
           std::move(part));
     }

@@ -22,7 +22,7 @@
 namespace dtensor {
 namespace {
 
-// Accumulates sums of |x|^p, or the maximum of |x|: both can be combined over
+// Accumulates sums of |x|^p, or the maximum of |x|. Both can be combined over
 // shards.
 class Norm {
  public:
@@ -65,7 +65,7 @@ struct Bucket {
 };
 
 // Returns the mesh dimensions that shard a tensor.
-std::vector<int64_t> cut_dims(const Spec& spec) {
+std::vector<int64_t> sharding_mesh_dims(const Spec& spec) {
   std::vector<int64_t> dims;
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     if (spec.placements()[static_cast<size_t>(m)].is_sharded() &&
@@ -90,7 +90,7 @@ Bucket& bucket_of(
   return buckets.back();
 }
 
-// Reduces Partial gradients first, since a norm is not linear.
+// Reduces Partial gradients first, because a norm is not linear.
 void add_distributed(
     std::vector<Bucket>& buckets,
     const at::Tensor& grad,
@@ -106,12 +106,12 @@ void add_distributed(
     local = redistribute_local(local, spec, reduced);
     spec = reduced;
   }
-  auto& bucket = bucket_of(buckets, spec->mesh(), cut_dims(*spec));
+  auto& bucket = bucket_of(buckets, spec->mesh(), sharding_mesh_dims(*spec));
   bucket.value = norm.together(bucket.value, norm.of(local));
 }
 
-// Combines local norms per set of sharding mesh dimensions first, so that each
-// set takes one all-reduce per dimension, whatever the number of gradients.
+// First combines local norms per set of sharding mesh dimensions, so that each
+// set takes one all-reduce per dimension, for any number of gradients.
 double norm_of_all(const std::vector<at::Tensor>& grads, const Norm& norm) {
   std::vector<Bucket> buckets;
   for (const auto& grad : grads) {
@@ -151,7 +151,7 @@ void notify_norm(const std::vector<at::Tensor>& grads, double total) {
   }
 }
 
-// Returns the gradients, that of a shared parameter once.
+// Returns the gradients. The gradient of a shared parameter occurs once.
 std::vector<at::Tensor> gradients_of(at::TensorList parameters) {
   std::vector<at::Tensor> grads;
   std::unordered_set<const void*> known;

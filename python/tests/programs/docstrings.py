@@ -57,7 +57,7 @@ class Model(nn.Module):
 
 
 def docstring_of(name, file):
-    """Returns a docstring as PyTorch's file has it, of a name that may be replaced."""
+    """Returns the docstring in PyTorch's file, for a name that may be replaced."""
     path = Path(torch.distributed.tensor.__path__[0], file)
     for node in ast.parse(path.read_text()).body:
         if getattr(node, "name", None) == name:
@@ -96,7 +96,7 @@ def run_example(name, file="parallel/style.py", **names):
 
 
 def shard_of(x, dim):
-    """Returns what this rank has of a plain tensor."""
+    """Returns this rank's shard of a plain tensor."""
     return x.chunk(dist.get_world_size(), dim)[dist.get_rank()]
 
 

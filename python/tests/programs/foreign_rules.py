@@ -11,7 +11,7 @@ calls = []
 
 
 def keep(register):
-    """Holds PyTorch's function where the package cannot replace it."""
+    """Holds PyTorch's function in a place where the package cannot replace it."""
     return lambda op: register(op)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports the public modules of the package in several orders, each in a process
-forked from this one, which has imported PyTorch alone. Draws twelve of the orders;
-with --all tries each."""
+"""Imports the public modules of the package in several orders, each in a forked
+process. The parent process has imported PyTorch only. Draws twelve of the orders;
+with --all tries each order."""
 
 import importlib
 import os

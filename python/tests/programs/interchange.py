@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Saves DTensors by torch.save(), or loads those that were saved by this package
-or by PyTorch's own DTensor.
+"""Saves DTensors by torch.save(), or loads DTensors that this package or PyTorch's
+own DTensor saved.
 
     interchange.py save FOLDER
     interchange.py load FOLDER [without_meshes]

@@ -24,7 +24,8 @@ DATA = torch.linspace(-1, 1, 32).view(4, 8)
 
 
 def check_random_numbers(mesh):
-    """Draws agree between ranks without a seed, and follow torch.manual_seed()."""
+    """Checks that draws agree between ranks without a seed, and follow
+    torch.manual_seed()."""
     x = rand(3, device_mesh=mesh, placements=[Replicate()]).to_local()
     drawn = [torch.empty(3) for _ in range(mesh.size())]
     dist.all_gather(drawn, x)
@@ -41,7 +42,7 @@ def mlp():
 
 
 def train(mesh):
-    """Returns a plain model and a parallel one, trained alike."""
+    """Returns a plain model and a parallel model, trained in the same way."""
     plain, model = mlp(), mlp()
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     assert isinstance(model[0].weight, DTensor)

@@ -108,7 +108,7 @@ std::vector<at::Tensor> chunks(const at::Tensor& whole, int64_t n, int64_t dim);
 /// Returns values with sums that need rounding.
 at::Tensor rounding(int64_t rank, SizesRef sizes, at::ScalarType dtype);
 
-/// Returns the element of `list` at this rank's position.
+/// Returns the element of `list` at the position of this rank.
 template <typename List>
 const auto& mine(const Group& group, const List& list) {
   return list[static_cast<size_t>(group.rank())];

@@ -75,7 +75,7 @@ CONTRACT_CASE(AllToAllOfEveryShape, Needs::kPeers) {
   for (const int64_t rows : {1, 30, 3000}) {
     expect_all_to_all(group, uneven_messages(rows));
   }
-  // Nothing for the next rank.
+  // A rank sends no data to the next rank.
   expect_all_to_all(group, [&](int64_t from, int64_t to) {
     const bool is_next = to == (from + 1) % group.size();
     return input_of(from * 8 + to, {is_next ? 0 : 100 * from + to});

@@ -13,7 +13,8 @@ at::Tensor of_rank(int64_t rank, int64_t numel = 1) {
   return there(torch::full({numel}, rank));
 }
 
-// Every second rank, in falling order. The others are free to go on.
+// Every second rank, in falling order. The other ranks continue without
+// waiting.
 CONTRACT_CASE(GroupsFollowTheirOwnOrder, Needs::kPeers) {
   std::vector<int64_t> some;
   for (size_t i = group.ranks().size(); i-- > 0;) {
@@ -34,8 +35,8 @@ CONTRACT_CASE(GroupsFollowTheirOwnOrder, Needs::kPeers) {
   EXPECT_EQ(new_group(some, "again")->label(), "again");
 }
 
-// Rounds in groups of neighbours, which share a process if each process has two
-// ranks, and in the whole group.
+// Rounds in groups of adjacent ranks, which share a process if each process has
+// two ranks, and in the group of all ranks.
 CONTRACT_CASE(GroupsOfNeighbours, Needs::kPeers) {
   const auto& ranks = group.ranks();
   const auto me = static_cast<size_t>(group.rank());

@@ -72,8 +72,8 @@ CONTRACT_CASE(ManyInFlightAreWaitedForInAnyOrder, Needs::kPeers) {
 }
 
 // An input may be modified as soon as the asynchronous call returns, also
-// through a view. The tensor is long, and peers arrive late, so it cannot have
-// been sent by then.
+// through a view. The tensor is long, and peers arrive late, so the tensor
+// cannot have been sent by then.
 CONTRACT_CASE(LongInputsMayChangeAtOnce, Needs::kPeers) {
   constexpr int64_t kRows = 12'000;
   const auto enter = [&](const at::Tensor& x, int kind) {
@@ -85,7 +85,7 @@ CONTRACT_CASE(LongInputsMayChangeAtOnce, Needs::kPeers) {
             x.view({-1, 24}), 0, 2 * kRows * group.size());
       case 2:
         return group.reduce_scatter_async(x, 0, ReduceOp::kSum);
-      case 3: // transports that lose NaN in it gather all terms
+      case 3: // transports that lose NaN here gather all terms
         return group.all_reduce_async(x, ReduceOp::kMax);
       default:
         return group.shard_dim_alltoall_async(x, 0, 1);

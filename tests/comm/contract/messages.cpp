@@ -84,8 +84,8 @@ CONTRACT_CASE(MessagesGoAroundTheRing, Needs::kPeers) {
   }
 }
 
-// Compares the ranks' clocks, which are one clock, because all ranks of a test
-// are on one host.
+// Compares the ranks' clocks, which are the same clock, because all ranks of a
+// test are on one host.
 CONTRACT_CASE(BarrierWaitsForEveryRank, Needs::kPeers) {
   const auto now = [] {
     return std::chrono::steady_clock::now().time_since_epoch().count();

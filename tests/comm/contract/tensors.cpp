@@ -46,7 +46,7 @@ CONTRACT_CASE(StridedInputs, Needs::kPeers) {
   }
 }
 
-// One rank may pass such tensors where others pass plain ones.
+// One rank may pass strided tensors while others pass contiguous tensors.
 CONTRACT_CASE(StridesOfSomeRanks, Needs::kPeers) {
   const auto terms = inputs(group, {4, 3});
   const at::Tensor& plain = mine(group, terms);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TensorParallelMultiheadAttention compared with torch::nn::MultiheadAttention,
-// and parallelized with itself on one rank.
+// TensorParallelMultiheadAttention compared with torch::nn::MultiheadAttention.
+// The parallelized module is compared with the same module on one rank.
 #include <dtensor/contrib/legacy_tp/torch_2_0.h>
 #include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 #include <dtensor/layout/shard_math.h>

@@ -107,7 +107,7 @@ int64_t collectives_of(Module& script, const at::Tensor& x) {
 
 using MakeScript = std::function<Module()>;
 
-// Expects find_tp_plan() to return `plan` on ranks. With it, the script
+// Expects find_tp_plan() to return `plan` on ranks. With this plan, the script
 // computes its plain results and communicates as much as with
 // parallelize_script().
 void expect_found(
@@ -416,7 +416,7 @@ TEST(ScriptPlans, WriteNoFiles) {
   EXPECT_FALSE(std::filesystem::exists(mapped));
 }
 
-// The quotient of the least integer and -1 ends the process.
+// Processors end the process for the quotient of the smallest integer and -1.
 TEST(ScriptPlans, RunNoOperatorOnDataOfTheScript) {
   torch::jit::Module script("__torch__.Divides");
   script.register_parameter("w", torch::randn({8, 8}), false);

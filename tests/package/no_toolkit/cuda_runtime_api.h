@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stands in for the header of the CUDA runtime.
+// Replacement for the header of the CUDA runtime.
 #pragma once
 
 extern "C" int cudaRuntimeGetVersion(int* version);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stands in for libcudart.
+// Replacement for libcudart.
 #include "cuda_runtime_api.h"
 
 int cudaRuntimeGetVersion(int* version) {

@@ -51,7 +51,7 @@ struct Objects {
 /// Counts the points of a step without a fault.
 Points count_points(int64_t ranks);
 
-/// Returns the error of run_ranks with that fault, or an empty text.
+/// Returns the error of run_ranks with this fault, or an empty text.
 std::string run_with(const Fault& fault, const Objects& ended);
 
 /// Returns true if the error names the fault. An error of a rank that waited

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // dtensor_faults: in each run, one rank fails at a random point of a training
 // step. run_ranks must name the rank, no rank may wait until the timeout, and
-// nothing may be leaked: no thread, no spec, no memory.
+// no thread, spec or memory may leak.
 //
 //   dtensor_faults --seed 1 --cases 300       what ctest runs
 //   dtensor_faults --seed 2 --cases 500 --verbose
@@ -50,8 +50,8 @@ Fault draw_fault(uint64_t seed) {
   fault.ranks = 2 + random.below(2);
   fault.rank = random.below(fault.ranks);
   fault.kind = static_cast<Kind>(random.below(kKinds));
-  // Points after the last collective are excluded, because no rank waits for
-  // another there.
+  // Points after the last collective are excluded, because no other rank waits
+  // for a rank there.
   fault.point = random.below(points[fault.ranks].last_collective + 1);
   return fault;
 }

@@ -13,8 +13,8 @@
 
 namespace dtensor::randomized {
 
-/// Returns all arguments of `op` with those tensors. Equal `variant`s give
-/// equal arguments.
+/// Returns all arguments of `op`, including these tensors. Equal `variant`s
+/// give equal arguments.
 torch::jit::Stack draw_arguments(
     const c10::FunctionSchema& schema,
     const std::vector<at::Tensor>& tensors,

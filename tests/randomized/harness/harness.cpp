@@ -85,7 +85,7 @@ void Harness::parse(int argc, char** argv) {
   }
 }
 
-// Options given twice have the last value.
+// The last value of a repeated option counts.
 std::string Harness::command_of(uint64_t seed) const {
   return command_ + "--seed " + std::to_string(seed) + " --cases 1";
 }

@@ -63,8 +63,8 @@ class Harness {
   /// Counts a difference that belongs to no single case.
   void fail(const std::string& why);
 
-  /// Prints the tally. Returns the exit code: 0 if cases were equal and none
-  /// was different.
+  /// Prints the tally. Returns the exit code: 0 if some cases were equal and
+  /// none was different.
   int report() const;
 
  private:

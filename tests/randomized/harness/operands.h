@@ -20,7 +20,7 @@ struct Operand {
 };
 
 /// Returns the tensor arguments of `op` in order, including those in lists.
-/// Sizes are up to 8, or, with heads, those of a model with heads of 64
+/// Sizes are at most 8, or, with heads, the sizes of a model with heads of 64
 /// features.
 std::vector<Operand> draw_operands(
     const c10::FunctionSchema& schema,

@@ -7,8 +7,8 @@
 namespace dtensor::randomized {
 namespace {
 
-// Returns factors that sum up to 1, in rank order, without rounding: 2 and -2
-// in turn, and what is missing to 1 on the last rank.
+// Returns factors whose sum is 1, in rank order, without rounding: 2 and -2 in
+// turn, and the remainder on the last rank.
 at::Scalar factor(int64_t rank, int64_t ranks) {
   return rank < ranks - 1 ? (rank % 2 == 0 ? 2 : -2)
                           : (ranks % 2 == 0 ? -1 : 1);

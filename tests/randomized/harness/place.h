@@ -7,8 +7,9 @@
 
 namespace dtensor::randomized {
 
-/// Returns `full` in that layout; each rank slices its own shard. Terms of a
-/// partial tensor differ across ranks, and add up to exactly the same bits.
+/// Returns `full` in the layout `placements`. Each rank slices its own shard.
+/// Terms of a partial tensor differ across ranks, and add up to exactly the
+/// same bits.
 at::Tensor
 place(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout);
 

@@ -14,7 +14,7 @@ bool has(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// Returns the "where" of an error of ours, or an empty text.
+// Returns the "where" of an error of this library, or an empty text.
 std::string refusal_of(const std::string& error) {
   static const std::regex failed(
       "\\[run_ranks\\] .* ranks? failed\\. "

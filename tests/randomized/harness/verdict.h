@@ -11,7 +11,7 @@ namespace dtensor::randomized {
 
 enum class Outcome : uint8_t {
   kEqual,     // as expected
-  kRefused,   // an error of ours
+  kRefused,   // an error of this library
   kSkipped,   // no valid case, for example because the plain program throws
   kDifferent, // all other results
 };
@@ -25,7 +25,7 @@ struct Verdict {
   static Verdict refused(const std::string& kind, std::string why);
   static Verdict skipped(std::string why);
   static Verdict different(std::string why);
-  /// Returns "different" with this text, or "equal" if it is empty.
+  /// Returns "different" with the text `why`, or "equal" if the text is empty.
   static Verdict of_difference(std::string why);
 };
 
@@ -48,8 +48,8 @@ std::string first_line(const std::string& text);
 
 /// Runs `compare` on that many ranks. `compare` returns how the results of this
 /// rank differ, or an empty text. A case is refused if the ranks fail with a
-/// single error of ours; ranks that had not reached the call must not add
-/// errors of their own.
+/// single error of this library. Ranks that had not reached the call must not
+/// add errors of their own.
 Verdict try_on_ranks(
     int64_t ranks,
     const std::function<std::string(int64_t rank)>& compare);

@@ -68,7 +68,7 @@ Verdict attempt(
       {mine.error,
        mine.backward_error,
        has_shapes ? shape_difference(truth, mode, mine) : ""});
-  // A value that the plain operator refuses may be on one rank only, so only
+  // A value that the plain operator refuses may be on one rank only. Then only
   // some ranks throw.
   if (told.out_of_step() && expected.error.empty()) {
     return Verdict::different("out of step: " + told.text());

@@ -11,8 +11,8 @@
 namespace dtensor::randomized {
 
 /// Tries the call and its twins in these layouts, without and with gradients,
-/// and compares with the plain operator. All ranks must call it, and get the
-/// same verdict. The verdict is refused if the call itself is refused.
+/// and compares with the plain operator. All ranks must call this function, and
+/// get the same verdict. The verdict is refused if the call itself is refused.
 Verdict try_combination(
     const Trial& trial,
     const DeviceMesh& mesh,

@@ -30,7 +30,7 @@ std::string describe(const at::Tensor& t) {
   return c10::str(t.scalar_type(), t.sizes());
 }
 
-// Returns how the DTensor contradicts its spec.
+// Returns the contradiction between the DTensor and its spec.
 std::string inconsistency(const DTensor& t) {
   const auto& spec = *t.spec();
   const auto& local = detail::local_of(t);
@@ -77,7 +77,7 @@ at::Tensor full_of(const at::Tensor& t) {
 }
 
 // Returns the tolerance of the coarsest operand dtype. Sums over ranks round in
-// that dtype, whatever the result's dtype is.
+// this dtype, for any dtype of the result.
 double coarsest_tolerance(const Truth& truth) {
   double coarsest = 0;
   for (const auto& operand : truth.operands) {
@@ -198,8 +198,8 @@ shape_difference(const Truth& truth, Mode mode, const Results& mine) {
   return first.text();
 }
 
-// Compares all values. A rank that stopped at the first difference would leave
-// the others waiting in a collective.
+// Compares all values. A rank that stopped at its first difference would leave
+// the other ranks waiting in a collective.
 std::string value_difference(
     const Truth& truth,
     Mode mode,

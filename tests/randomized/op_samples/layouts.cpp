@@ -17,8 +17,9 @@ bool stays_plain(const at::Tensor& t) {
   return t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// True if `t` can be a partial sum. Only finite numbers can, because inf - inf
-// is not inf, and LibTorch does not add unsigned integers.
+// True if `t` can be a partial sum. Numbers must be finite, because inf - inf
+// is not inf. Unsigned integers are excluded, because LibTorch does not add
+// them.
 bool can_be_partial(const at::Tensor& t) {
   const auto dtype = t.scalar_type();
   return dtype != at::kBool && dtype != at::kUInt16 && dtype != at::kUInt32 &&

@@ -24,12 +24,12 @@ std::vector<Combination> combinations_of(
 
 bool is_replicated(const Combination& combination);
 
-/// "f64[5, 5] S(0), f64[5] R".
+/// Returns "f64[5, 5] S(0), f64[5] R".
 std::string to_string(const Truth& truth, const Combination& combination);
 
-/// Returns the operands in those layouts; each rank slices its own shards.
-/// Terms of partial sums differ across ranks, and add up to exactly the same
-/// bits.
+/// Returns the operands in the layouts of `combination`. Each rank slices its
+/// own shards. Terms of partial sums differ across ranks, and add up to exactly
+/// the same bits.
 Tensors place(
     const Truth& truth,
     const DeviceMesh& mesh,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // dtensor_op_samples: runs operators on DTensors, and compares with the plain
-// operator. The calls are those of PyTorch's own samples, or drawn. See
+// operator. The calls come from PyTorch's own samples, or are drawn. See
 // README.md beside this file.
 //
 //   dtensor_op_samples --samples FILE --brief            what ctest runs
@@ -36,7 +36,7 @@ struct Options {
   size_t jobs = 1;
   bool list = false;
   Settings settings;
-  // Of drawn calls.
+  // Options of drawn calls.
   bool is_drawn = false;
   bool heads_only = false;
   std::vector<std::string> ops; // empty: all

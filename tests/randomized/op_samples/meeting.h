@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchange of results between the ranks of a trial, so that all ranks reach the
-// same verdict. It does not use the collectives of the library under test.
+// same verdict. The exchange does not use the collectives of the library under
+// test.
 #pragma once
 
 #include <condition_variable>
@@ -33,8 +34,8 @@ class AllResults {
   std::vector<Told> told_;
 };
 
-/// Barrier with exchange. Aborts the process if a rank does not arrive in time:
-/// that rank waits in a collective for ranks that are here.
+/// Barrier with exchange. Aborts the process if a rank does not arrive in time,
+/// because such a rank waits in a collective for ranks that have arrived here.
 class Meeting {
  public:
   explicit Meeting(size_t ranks) : ranks_(ranks) {}

@@ -22,8 +22,8 @@ constexpr int64_t kMaxElements = 1024;
 struct Recorder {
   std::ofstream file;
   std::set<std::string> seen;
-  // Number of samples that an overload may still have with this first dtype,
-  // and number that this operator of op_db may add.
+  // For each overload and first dtype, the number of samples still allowed, and
+  // the number that the current operator of op_db may add.
   std::map<std::string, int> count;
   int per_overload = 0;
   int per_overload_and_entry = 0;

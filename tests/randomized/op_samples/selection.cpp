@@ -35,8 +35,8 @@ bool has_partial(const Combination& combination) {
 }
 
 // Selects few combinations. Calls with twins get a partial layout, because a
-// number matters most to the terms of a sum. They run on two meshes, so in both
-// orders.
+// number matters most to the terms of a sum. They run on two meshes, and thus
+// in both orders.
 std::set<size_t> selected_in_brief(
     const Settings& settings,
     const Trial& trial,

@@ -11,8 +11,8 @@
 
 namespace dtensor::randomized {
 
-/// Returns the indices of the selected calls of one operator: one call, and of
-/// the calls with twins one on real and one on complex operands.
+/// Returns the indices of the selected calls of one operator: one call, and two
+/// of the calls with twins, one on real and one on complex operands.
 std::set<size_t> drawn_in_brief(
     const std::vector<Call>& calls,
     const Settings& settings);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Supervisor of worker processes: distributes jobs, and continues after crashes
-// and hangs, which it counts as differences.
+// Supervisor of worker processes. Distributes jobs, continues after crashes and
+// hangs, and counts these as differences.
 #pragma once
 
 #include "worker.h"
@@ -14,7 +14,7 @@ struct Job {
   Place begin;
 };
 
-/// Runs all jobs, in that many processes at a time.
+/// Runs all jobs, in at most `jobs` processes at a time.
 void run_jobs(
     std::vector<Job> jobs,
     size_t processes,

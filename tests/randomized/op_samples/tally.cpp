@@ -25,7 +25,7 @@ std::string refusal_of(const std::string& error) {
   if (!std::regex_match(error, ours) || has(error, "INTERNAL ASSERT")) {
     return "";
   }
-  // Error of ranks that met in different collectives.
+  // Error of ranks that have entered different collectives.
   for (const auto* comm : {"[all_", "[reduce_", "[broadcast", "[run_ranks"}) {
     if (error.rfind(comm, 0) == 0) {
       return "";

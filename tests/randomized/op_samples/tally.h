@@ -15,7 +15,7 @@ namespace dtensor::randomized {
 
 /// Returns the kind of a refusal, by the text of a DTensor operator's error:
 /// "no rule", "mixed plain", "in place layout", "random" or "other". Returns an
-/// empty text if the error is not ours.
+/// empty text for an error of another library.
 std::string refusal_of(const std::string& error);
 
 /// Place of a worker: the next item to try, in this order.

@@ -20,12 +20,13 @@ struct Trial {
 Trial trial_alone(Call call);
 
 /// Returns the trial of a call. It includes the twins with equal operands
-/// (including `out`) that the plain operator accepts as it accepts the call.
+/// (including `out`) for which the plain operator succeeds or fails as for the
+/// call.
 Trial trial_of(Call call);
 
 /// Returns the order of calls: the call twice (cold and warm), its twins, and
-/// the first call again. It detects decisions cached for one call and wrongly
-/// used for another. Backwards, the twins come first.
+/// the first call again. This order detects decisions cached for one call and
+/// wrongly used for another. Backwards, the twins come first.
 std::vector<const Trial*> order_of(const Trial& trial, bool backwards);
 
 } // namespace dtensor::randomized

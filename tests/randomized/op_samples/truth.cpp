@@ -164,7 +164,7 @@ Results compute(
 
 namespace {
 
-// Marks the arguments that the schema says are written.
+// Marks the arguments that the operator writes, according to the schema.
 void add_written(const Call& call, std::vector<bool>& mutated) {
   size_t next = 0;
   const auto& arguments = call.op.schema().arguments();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Results of a call: the expected ones on plain tensors, and those on DTensors.
+// Results of a call: the expected results on plain tensors, and the results on
+// DTensors.
 #pragma once
 
 #include "call.h"
@@ -36,20 +37,21 @@ struct Truth {
   Results no_grad;
   Results grad; // if there are leaves
   bool differentiable = false;
-  /// True if infinite values are not compared: they are no sums of terms.
+  /// True if infinite values are not compared, because they are not sums of
+  /// terms.
   bool skips_infinite = false;
 };
 
 /// Computes the expected results on plain tensors.
 Truth truth_of(const Call& call);
 
-/// Returns how dtypes, shapes and specs of this rank's results differ from the
-/// expected ones, or an empty text. Does not communicate.
+/// Returns the differences of dtypes, shapes and specs between this rank's
+/// results and the expected results, or an empty text. Does not communicate.
 std::string
 shape_difference(const Truth& truth, Mode mode, const Results& mine);
 
-/// Returns how values differ. Must be called by all ranks, after shapes agree
-/// on all ranks.
+/// Returns the differences of values. Must be called by all ranks, after shapes
+/// agree on all ranks.
 std::string value_difference(
     const Truth& truth,
     Mode mode,

@@ -14,7 +14,7 @@ c10::TypeKind kind_of(const c10::Argument& argument) {
 }
 
 // True for tolerance arguments. They stay nonzero, because a zero tolerance
-// requires equal bits, which sums over ranks do not have.
+// requires equal bits, which sums over ranks do not give.
 bool is_tolerance(const c10::Argument& argument) {
   const auto& name = argument.name();
   return name == "rtol" || name == "atol" || name == "rcond" || name == "tol";
@@ -24,9 +24,9 @@ std::vector<c10::IValue> complex_others() {
   return {c10::complex<double>(1, 1), c10::complex<double>(0, 0)};
 }
 
-// Returns other numbers of the same type; a different type would be noticed
-// without the value. Zero is last, and so first in backward order: a decision
-// for another number is often also right for zero.
+// Returns other numbers of the same type, because a different type would be
+// noticed without the value. Zero is last, and thus first in backward order: a
+// decision for another number is often also right for zero.
 std::vector<c10::IValue> others_than(const c10::IValue& number) {
   if (number.isBool()) {
     return {!number.toBool()};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Worker process that tries calls on all meshes. It is a separate process
-// because it may crash, and ends itself if ranks get out of step.
+// because a call may crash. It ends itself if ranks no longer make the same
+// calls.
 #pragma once
 
 #include "call.h"

@@ -47,7 +47,7 @@ def up_to_date(output, sources):
 
 
 def load_torch():
-    """Imports torch and op_db, which takes long."""
+    """Imports torch and op_db, which takes a long time."""
     try:
         import torch
         from torch.testing._internal.common_methods_invocations import op_db

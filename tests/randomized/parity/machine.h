@@ -68,8 +68,8 @@ Steps module_steps();
 // Helpers for values that C++ and Python write in the same form.
 Placements placements_of(const Json& texts);
 at::ScalarType dtype_of(const std::string& name);
-/// Returns the rank of the source data: the first rank, unless the step gives
-/// another.
+/// Returns the rank of the source data. This is the first rank, unless the step
+/// gives another.
 std::optional<int64_t> src_data_rank(const Json& step);
 Json record_of(const at::Tensor& tensor);
 Json record_of(const DeviceMesh& mesh);

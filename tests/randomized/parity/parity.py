@@ -8,8 +8,8 @@ Runs the cases of cases.py with torch.distributed.tensor and with RUNNER
 (dtensor_parity). Compares placements, local shapes, strides, values, gradients,
 counts of collectives and classes of errors. Every difference must be listed in
 differences.txt, with a reason from reasons.py. --update writes that file again.
-With --package, runs the Python programs on our Python package in FOLDER, too, and
-compares with C++; package_differences.txt lists the differences.
+With --package, also runs the Python programs on this library's Python package in
+FOLDER, and compares with C++; package_differences.txt lists the differences.
 Exits with 77 without a Python that has the package.
 """
 
@@ -169,7 +169,7 @@ def results_of(runner, made):
 
 
 def run_package(folder, made):
-    """Returns the results of the Python programs on our package."""
+    """Returns the results of the Python programs on this library's package."""
     with tempfile.TemporaryDirectory() as work:
         given, results = f"{work}/cases.json", f"{work}/results.json"
         pathlib.Path(given).write_text(json.dumps(made))
@@ -202,7 +202,8 @@ def report(lines, only, listed=DIFFERENCES):
 
 
 def compare_package(options, made, ours):
-    """Prints the problems of our Python package. Returns true if there are any."""
+    """Prints the problems of this library's Python package. Returns true if there
+    are any."""
     package = run_package(options.package, made)
     lines = by_reason({
         case["name"]: differences_of(package[case["name"]], ours[case["name"]])

@@ -71,9 +71,10 @@ bool says_absent(const std::string& text, int64_t rank) {
 }
 
 // Returns the missing text of the error about an absent rank. If rank 0 is
-// late, the others do not find the store, or have given up when it comes. If
-// another rank is late, rank 0 may be the first to give up, and takes the store
-// with it. Without a launcher's address, rank 0 itself counts the ranks.
+// late, the other ranks do not find the store, or have given up when rank 0
+// arrives. If another rank is late, rank 0 may be the first to give up, and its
+// store ends with it. Without a launcher's address, rank 0 itself counts the
+// ranks.
 std::string missing_of_absent(
     const std::string& output,
     const World& world,
@@ -90,8 +91,8 @@ std::string missing_of_absent(
   return is_told ? "" : "that the rank did not join";
 }
 
-// Under mpirun, the first process that ends ends all others, so fewer errors
-// are required.
+// Under mpirun, the first process that ends also ends all other processes, so
+// fewer errors are required.
 std::string missing_under_mpirun(
     const std::string& output,
     const World& world,
@@ -128,8 +129,8 @@ std::string Case::text() const {
 Case make_case(const World& world, int64_t run, int64_t points) {
   constexpr int64_t kAll = kKinds * kPlaces;
   std::mt19937_64 random(1'000'003 + static_cast<uint64_t>(run));
-  // 11 and kAll are coprime, so all cases come up, and a few runs are spread
-  // over them.
+  // 11 and kAll are coprime, so all cases occur, and a few runs are spread over
+  // all cases.
   const int64_t number = run * 11 % kAll;
   Case result;
   result.kind = static_cast<Kind>(number % kKinds);

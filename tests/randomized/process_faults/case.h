@@ -39,7 +39,7 @@ struct World {
 
 struct Case {
   Kind kind = Kind::kThrows;
-  /// Rank that fails; -1: none.
+  /// Rank that fails; -1: no rank.
   int64_t culprit = -1;
   int64_t place = 0;
   /// Index of `place` among all points that a rank passes.
@@ -47,17 +47,17 @@ struct Case {
   /// True if ranks compare their calls.
   bool compares = false;
 
-  /// True if the rank is late before it has met the others: late at the first
-  /// place.
+  /// True if the rank is late before the rendezvous with the other ranks: late
+  /// at the first place.
   bool is_absent() const {
     return kind == Kind::kComesLate && place == 0;
   }
   /// True if other ranks can notice the fault only by the timeout.
   bool is_waited_for() const;
-  /// Returns the timeout of the collectives. It is long if no rank should ever
-  /// wait so long.
+  /// Returns the timeout of the collectives. The timeout is long if no rank
+  /// should ever wait for it.
   std::chrono::milliseconds timeout() const;
-  /// Returns the time from the fault in which all other ranks must end.
+  /// Returns the time after the fault within which all other ranks must end.
   std::chrono::milliseconds patience() const;
   std::string text() const;
 };

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Texts = std::vector<std::string>;
 
-// Variable that tells this program that it runs in its own namespaces.
+// Variable that is set if this program runs in its own namespaces.
 constexpr const char* kInside = "DTENSOR_FAULTS_INSIDE";
 constexpr const char* kUnshare =
     "unshare --user --map-root-user --net --pid --ipc --mount --fork "
@@ -52,7 +52,8 @@ bool has_children() {
   }
 }
 
-// Finds other processes. In our own namespace, this process is number 1.
+// Finds other processes. In the program's own namespace, this process is number
+// 1.
 void add_processes(Texts& found) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const auto name = entry.path().filename().string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Resources left behind by a run; there should be none.
+// Resources that remain after a run. No resources should remain.
 #pragma once
 
 #include <filesystem>
@@ -22,8 +22,8 @@ void furnish();
 void adopt_orphans();
 
 /// Returns the resources that remain a moment after the end of a run:
-/// processes, and, in our own namespaces (`inside`), open sockets and named
-/// shared memory.
+/// processes, and, inside the program's own namespaces (`inside`), open sockets
+/// and named shared memory.
 std::vector<std::string> leftovers(bool inside);
 
 /// Returns files that are neither a rank's output nor its flight record.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // dtensor_process_faults: in each run, one rank of several processes fails at
-// one of ten points of a training step. All others must end in time with an
-// error that names it. Nothing may be left: no process, no socket, no shared
-// memory, no file.
+// one of ten points of a training step. All other ranks must end in time with
+// an error that names the failed rank. No process, socket, shared memory or
+// file may remain.
 //
 //   dtensor_process_faults --backend gloo --seed 0 --cases 7
 //   dtensor_process_faults --backend shm --threads 2 --processes 2 --cases 70
@@ -92,7 +92,7 @@ std::string wrong_with(
 }
 
 // Returns the problems with a run, with the output of the processes that have
-// them.
+// problems.
 std::string
 problems_of(const World& world, const Case& fault, const JobResult& result) {
   std::string text = result.hung ? "ranks hung\n" : "";

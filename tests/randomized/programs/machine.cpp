@@ -224,7 +224,7 @@ bool Machine::can_run(const Step& step) const {
     return !depends_on_order(out, read) &&
         (step.op != "add_out" || !grows_over(out, read));
   }
-  if (step.op == "call" && mesh_) { // plain tensors would be taken for shards
+  if (step.op == "call" && mesh_) { // plain tensors would count as shards
     const auto n = static_cast<size_t>(step.numbers[0]) % modules_.size();
     return program_.modules[n] != ModuleKind::kNorm ||
         is_dtensor(variables_.at(step.from[0]));

@@ -2,7 +2,7 @@
 // Machine: runs the steps of a program, on plain tensors or on DTensors.
 //
 // Steps besides operators:
-//   grad no_grad inference     the mode from here on
+//   grad no_grad inference     the mode for the following steps
 //   call                       a module, or one of its siblings, on a variable
 //   refill                     new values into a buffer, through data_ptr()
 //   redistribute               another layout; a clone of plain tensors
@@ -30,9 +30,9 @@ class Machine {
   /// Runs a step. If the operator throws, `out` does not exist.
   void run(const Step& step);
   /// True if the step can run with the same meaning with and without ranks. All
-  /// variables that it reads exist, a module is not called on a plain tensor
-  /// that it would take for a shard, no out overlaps an input that it grows
-  /// over, and a refill fits.
+  /// variables that the step reads must exist. A module must not be called on a
+  /// plain tensor that it would treat as a shard. No out may overlap an input
+  /// and be resized over it. A refill must fit.
   bool can_run(const Step& step) const;
 
   std::map<int, at::Tensor>& variables() {

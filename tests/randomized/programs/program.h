@@ -2,10 +2,10 @@
 // A program: tensors, modules and a list of steps, drawn from a seed. It has
 // the same meaning on plain tensors and on DTensors.
 //
-// A step names the variables it reads and the variable it makes. Its numbers
-// are taken modulo the limits of the tensors when it runs. So any step can be
-// removed from a program and the rest is still valid. Failing programs are
-// shrunk in this way.
+// A step names the variables that it reads and the variable that it makes. Its
+// numbers are taken modulo the limits of the tensors when the step runs.
+// Therefore any step can be removed from a program, and the rest is still
+// valid. Failing programs are shrunk in this way.
 #pragma once
 
 #include <ATen/core/Tensor.h>

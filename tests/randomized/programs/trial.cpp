@@ -21,8 +21,8 @@ struct Different {
 using randomized::first_line;
 using randomized::Verdict;
 
-// True for our own errors, which begin with "[where]". A wait that timed out is
-// a hang, not a refusal.
+// True for errors of this library, which begin with "[where]". A wait that
+// timed out is a hang, not a refusal.
 bool is_refusal(const std::string& text) {
   return text.rfind('[', 0) == 0 && text.find("INTERNAL ASSERT") == text.npos &&
       text.find("[run_ranks]") == text.npos &&
@@ -153,7 +153,7 @@ void Pair::check_justified(const Step& step, const std::string& refusal) {
 
 // True if all ranks refuse the step or none does. Only a refusal of a refill
 // may differ across ranks, because a rank notices only changes of its own
-// shards. In a real program it would end the other ranks too.
+// shards. In a real program, such a refusal would end the other ranks too.
 bool Pair::all_ranks_agree(const Step& step, const std::string& refusal) {
   const auto flag = at::full({}, refusal.empty() ? 0 : 1, at::kLong);
   const Placements sum(

@@ -10,8 +10,8 @@
 
 namespace dtensor::programs {
 
-/// Tries a program. Both machines skip steps that are refused by our own
-/// errors; each such step counts as a refusal. Programs of less than five steps
+/// Tries a program. Both machines skip steps that errors of this library
+/// refuse; each such step counts as a refusal. Programs of less than five steps
 /// are skipped.
 randomized::Verdict try_program(const Program& program);
 

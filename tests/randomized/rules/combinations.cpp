@@ -70,7 +70,7 @@ placements_of(const Truth& truth, int64_t ranks, size_t limit) {
   std::vector<Combination> all = {replicated};
   for (size_t next = 0; next < all.size() && all.size() <= limit; ++next) {
     // Extends a combination only behind its last changed operand, so that each
-    // appears once.
+    // combination appears once.
     const auto& base = all[next];
     size_t first = base.size();
     while (first > 0 &&

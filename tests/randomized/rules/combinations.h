@@ -9,10 +9,11 @@
 
 namespace dtensor::randomized {
 
-/// Returns up to `limit` combinations of one placement per operand on a mesh
-/// of `ranks` ranks: Replicate, Shard of every dimension that gives each rank
-/// elements, and Partial(sum). Combinations with fewer operands that are not
-/// replicated come first; the one with all operands replicated is left out.
+/// Returns up to `limit` combinations of one placement per operand on a mesh of
+/// `ranks` ranks: Replicate, Shard of every dimension that gives each rank
+/// elements, and Partial(sum). Combinations with few operands that are not
+/// replicated come first. The combination with all operands replicated is left
+/// out.
 std::vector<Combination>
 placements_of(const Truth& truth, int64_t ranks, size_t limit);
 

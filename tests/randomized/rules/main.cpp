@@ -45,8 +45,9 @@ std::vector<std::string> operators_of(const Options& options) {
   return all;
 }
 
-// Unlisted placements that are not in the rules for a reason. Lines of the file
-// are "operators | placements | reason", the first two regular expressions.
+// Unlisted placements that are absent from the rules for a reason. Lines of the
+// file are "operators | placements | reason"; the first two are regular
+// expressions.
 class Reviewed {
  public:
   explicit Reviewed(const std::string& path) {
@@ -100,8 +101,8 @@ void prove(
   }
 }
 
-// Runs `write` in a process of its own, since LibTorch's operators may crash on
-// shards that do not fit. Returns what it wrote, up to a crash.
+// Runs `write` in a child process, because LibTorch's operators may crash on
+// shards that do not fit. Returns the written text, up to a crash.
 std::string in_child(
     const std::function<void(std::ostream&)>& write,
     bool verbose) {

@@ -9,7 +9,8 @@ namespace dtensor::randomized {
 namespace {
 
 // Returns the term of a rank in a sum of two. Each element of each operand has
-// another factor, so that an operator that is not linear gives another result.
+// a different factor, so that an operator that is not linear gives another
+// result.
 at::Tensor term_of(const at::Tensor& full, size_t operand, int64_t rank) {
   auto generator = at::detail::createCPUGenerator(17 + operand);
   const auto factor =

@@ -8,18 +8,18 @@
 
 namespace dtensor::randomized {
 
-/// Calls the plain operator on the local tensors of each rank and returns one
-/// placement per result with which the local results are the results of the
-/// full call: "S(0)", "R" or "P(sum)". Returns nothing if a local call throws
-/// or a result has no such placement.
+/// Calls the plain operator on the local tensors of each rank. Returns one
+/// placement per result, "S(0)", "R" or "P(sum)", in which the local results
+/// form the result of the full call. Returns nothing if a local call throws or
+/// a result has no such placement.
 std::optional<Placements> placements_on_shards(
     const Call& call,
     const Truth& truth,
     const Combination& combination,
     int64_t ranks);
 
-/// Returns for each operand whether other values of it change the results. If
-/// they do not, a layout of the operand says nothing.
+/// Returns one flag per operand: true if other values of the operand change the
+/// results. If they do not, a layout of the operand proves nothing.
 std::vector<bool> influences_of(const Call& call, const Truth& truth);
 
 } // namespace dtensor::randomized

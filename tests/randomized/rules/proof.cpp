@@ -54,8 +54,8 @@ bool is_finite(const at::Tensor& t) {
   return at::isfinite(t).all().item<bool>();
 }
 
-// True if the results say whether a layout is right: finite values that are not
-// all equal, of operands that are not too large.
+// True if the results distinguish right layouts from wrong ones: finite values
+// that are not all equal, of operands that are not too large.
 bool is_telling(const Trial& trial) {
   if (trial.skip || trial.compared != Compared::kAll ||
       !trial.truth.no_grad.error.empty() || is_ambiguous(trial)) {

@@ -17,8 +17,8 @@ struct ProofSettings {
   bool verbose = false;
 };
 
-/// Returns calls of the operator that tell right layouts from wrong ones:
-/// samples, evenly chosen, and drawn calls.
+/// Returns calls of the operator that distinguish right layouts from wrong
+/// ones: samples, evenly chosen, and drawn calls.
 std::vector<Trial> telling_trials(
     const std::string& op,
     const std::vector<Call>& samples,
@@ -34,7 +34,7 @@ struct Unlisted {
   int64_t tried = 0;
   /// Combinations that the rule could keep, such as "S(0)/2 R/1 -> S(0)": the
   /// plain operator on shards gives shards of the result in every call. The
-  /// numbers behind the strokes are dimensions of the operands.
+  /// numbers behind the slashes are numbers of dimensions of the operands.
   std::map<std::string, int64_t> works;
 };
 

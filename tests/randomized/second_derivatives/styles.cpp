@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares modules under parallel styles with the plain modules. Their
-// parameters are leaves besides the input.
+// Compares modules under parallel styles with the plain modules. Besides the
+// input, the parameters are leaves.
 #include <ATen/CPUGeneratorImpl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/linear_styles.h>

@@ -195,7 +195,7 @@ void without_a_block(
   }
 }
 
-// Adds the plans in which one of `owners`, members of `changed`, has that
+// Adds the plans in which one of `owners`, members of `changed`, has the given
 // value.
 template <class Owner, class Value>
 void with(

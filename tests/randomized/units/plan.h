@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plan: a model, its distribution, and its training steps, drawn from a seed.
-// It is the same for one process and for all ranks.
+// Plan: a model, its distribution, and its training steps, drawn from a seed. A
+// plan is the same for one process and for all ranks.
 #pragma once
 
 #include <tests/randomized/harness/random.h>
@@ -22,7 +22,7 @@ enum class Kind : uint8_t {
   kSequence, // LibTorch's layers in nested containers
   kConv,
   kGain,   // a parameter of one element
-  kNumber, // a parameter without dimensions, which no unit can have
+  kNumber, // a parameter without dimensions, invalid in a unit
   kEmbedding,
   kTied,  // an embedding; its weight is also used directly
   kViews, // parameters used through views and copies
@@ -58,7 +58,7 @@ struct StepPlan {
   bool unshards = false;    // calls unshard() before the forward pass
   bool clips = false;
   bool sets_to_none = true;
-  bool casts = false; // casts the module and back, first of all
+  bool casts = false; // casts the module and back before all else
   bool asks = false;  // calls autograd::grad() before the backward pass
   bool joins = false; // joins two graphs
 };

@@ -19,11 +19,11 @@ struct Record {
 };
 
 /// Runs a plan. `mesh` is null on one process, which uses the rows of all
-/// ranks. Throws if a unit is still unsharded after a backward pass, or is not
-/// destroyed.
+/// ranks. Throws if a unit is still unsharded after a backward pass, or if a
+/// unit is not destroyed.
 std::vector<Record> run(const Plan& plan, const DeviceMesh* mesh);
 
-/// Returns the index of this rank among those with different rows.
+/// Returns the index of this rank among the ranks with different rows.
 int64_t data_index(const Plan& plan, const DeviceMesh& mesh);
 
 } // namespace dtensor::units

@@ -10,7 +10,7 @@ namespace dtensor::units {
 
 randomized::Verdict try_plan(const Plan& plan);
 
-/// Returns the smallest plan that also differs, and its difference.
+/// Returns the smallest plan that also differs, with its difference.
 std::string shrink(Plan plan);
 
 } // namespace dtensor::units

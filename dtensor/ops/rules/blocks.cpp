@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/blocks_impl.h>
 
 #include <dtensor/ops/rules/pointwise_impl.h>
 
@@ -14,8 +14,8 @@ int64_t count_of(const Placement& sharding) {
 
 } // namespace
 
-std::optional<Pieces>
-pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+std::optional<DimBlocks>
+blocks_of_dim(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto& all = input.spec->placements();
   const auto shardings = std::ranges::count_if(
       all, [&](const auto& p) { return p.is_sharded(dim); });
@@ -28,7 +28,7 @@ pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   if (size == 0 || size % count != 0) {
     return std::nullopt;
   }
-  return Pieces{count, size / count, mine.unit()};
+  return DimBlocks{count, size / count, mine.unit()};
 }
 
 bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim) {
@@ -39,12 +39,12 @@ bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   return shardings == 1 && p.is_shard() && p.dim() == dim;
 }
 
-Placement in_pieces(int64_t dim, int64_t count, const Pieces& like) {
+Placement in_blocks(int64_t dim, int64_t count, const DimBlocks& like) {
   const auto sharding = count == 1 ? Shard(dim) : StridedShard(dim, count);
   return sharding.with_unit(like.unit);
 }
 
-std::optional<LocalBlocks> local_pieces(const Spec& spec, int64_t dim) {
+std::optional<LocalBlocks> local_blocks(const Spec& spec, int64_t dim) {
   const auto d = static_cast<size_t>(dim);
   for (const auto& p : spec.placements()) {
     if (p.is_sharded(dim) && spec.mesh().contains_this_rank()) {
