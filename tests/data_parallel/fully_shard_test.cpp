@@ -60,7 +60,7 @@ TEST(SlowFullyShard, TrainsThirtySteps) {
   expect_trains_alike({{2, 2, 2}, {"repeat", "shard", "tp"}}, options);
 }
 
-TEST(FullyShard, KeepsWhatItIsToldTo) {
+TEST(FullyShard, ReshardsAfterForwardAsGiven) {
   expect_trains_alike({{2}, {"shard"}}, {}, {.reshard_after_forward = false});
   expect_trains_alike({{2}, {"shard"}}, {}, {.reshard_after_forward = true});
   expect_trains_alike({{4}, {"shard"}}, {}, {.reshard_after_forward = 2});

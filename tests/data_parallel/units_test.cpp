@@ -364,7 +364,7 @@ TEST(FullyShardUnits, CastWhatTheyReturnBetweenHooks) {
   });
 }
 
-TEST(FullyShardUnits, DivideSumsAsTheyAreTold) {
+TEST(FullyShardUnits, DivideSumsByTheirFactor) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -376,7 +376,7 @@ TEST(FullyShardUnits, DivideSumsAsTheyAreTold) {
   });
 }
 
-TEST(FullyShardUnits, SumOverThoseThatRepeatWhenTheyAreTold) {
+TEST(FullyShardUnits, ReduceOverReplicasOnlyIfRequired) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dr", "dp"});
     auto mlp = make_mlp();
@@ -440,7 +440,7 @@ TEST(FullyShardUnits, HaveStateDictionaries) {
   });
 }
 
-TEST(FullyShardUnits, GatherAheadWhatTheyAreTold) {
+TEST(FullyShardUnits, PrefetchTheGivenModules) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
     auto plain = make_mlp();
@@ -464,7 +464,7 @@ TEST(FullyShardUnits, GatherAheadWhatTheyAreTold) {
   });
 }
 
-TEST(FullyShardUnits, MayKeepTheirPartsOnTheCpu) {
+TEST(FullyShardUnits, MayOffloadTheirShardsToTheCpu) {
   expect_same_as_plain<Mlp>(
       make_mlp, uniform({8, 6}, 3), [](Mlp& mlp, const DeviceMesh& mesh) {
         fully_shard(*mlp, {.mesh = mesh, .offload_policy = CPUOffloadPolicy()});

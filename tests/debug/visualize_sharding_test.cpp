@@ -22,7 +22,7 @@ std::string shown(const char* layout) {
 }
 
 // The tables below the first line equal the output of Python 2.13.
-TEST(VisualizeSharding, TablesOfTwoDimensionsAreThoseOfPython) {
+TEST(VisualizeSharding, TablesOfTwoDimensionsEqualPython) {
   EXPECT_EQ(
       shown("f32[8, 6] on (2, 2): S(0) S(1)"),
       "f32[8, 6] on (2, 2): S(0) S(1)\n"

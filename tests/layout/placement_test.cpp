@@ -124,7 +124,7 @@ std::string value_error_of(F f) {
   return "no ValueError";
 }
 
-TEST(Placement, UnknownReduceOpNamesTheKnownOnes) {
+TEST(Placement, UnknownReduceOpErrorListsTheOps) {
   EXPECT_EQ(
       value_error_of([] { Partial("mean"); }),
       "[Partial] no such reduce op: \"mean\". Use one of sum, avg, min, max, "

@@ -129,7 +129,7 @@ Placement largest(int64_t size, int64_t parts, const Placement& cut) {
 
 // Shards with units compare equal if they yield the same local shards, and have
 // no unit if a plain shard yields them.
-TEST(Units, OfOneCutAreEqualWhereItsPartsAre) {
+TEST(Units, AreEqualIfTheirShardsAre) {
   for (int64_t size = 0; size <= 24; ++size) {
     for (int64_t parts = 1; parts <= 5; ++parts) {
       for (int64_t a = 1; a <= size + 2; ++a) {

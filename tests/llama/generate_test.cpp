@@ -76,7 +76,7 @@ TEST(Generator, ReportsTokensInOrder) {
 }
 
 // The callback for a token can end the answer before the next token is chosen.
-TEST(Generator, TellsOfATokenBeforeTheNextIsChosen) {
+TEST(Generator, ReportsATokenBeforeTheNextIsChosen) {
   const auto all = Generator(kConfig, 1, nullptr)({{1, 2, 3}}, {.tokens = 8});
   Tokens told;
   const auto made = Generator(kConfig, 1, nullptr)(

@@ -34,7 +34,7 @@ at::Tensor chosen_from_whole(const at::Tensor& logits, const Sampling& how) {
   return order.gather(-1, (sum <= target).sum(-1, true)).squeeze(-1);
 }
 
-TEST(Sampling, IsThatOfTheWholeLogits) {
+TEST(Sampling, EqualsSamplingOfTheFullLogits) {
   for (const int64_t ranks : {1, 2, 3, 7}) {
     dtensor::run_ranks(ranks, [&] {
       const auto mesh = dtensor::init_device_mesh(at::kCPU, {ranks}, {"tp"});

@@ -104,6 +104,22 @@ TEST(Einsum, KeepsShardingsOfSeveralDimensions) {
   });
 }
 
+// LibTorch orders the result of a contraction over one element differently.
+TEST(Einsum, KeepsTheOrderOfTheFullResult) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto a = uniform({3, 3}, 1);
+    const auto b = uniform({3, 3}, 2);
+    const auto product = at::einsum(
+        "ij,jk->ki",
+        {distribute_tensor(a, mesh, {Shard(1)}),
+         distribute_tensor(b, mesh, {Shard(0)})});
+    const auto plain = at::einsum("ij,jk->ki", {a, b});
+    EXPECT_EQ(product.strides(), plain.strides());
+    EXPECT_EQ(to_local(product).strides(), plain.strides());
+  });
+}
+
 TEST(Einsum, OfOneOperandIsAView) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

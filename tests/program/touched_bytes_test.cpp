@@ -34,7 +34,7 @@ size_t most_for(size_t needed, size_t rows) {
   return needed + (3 + rows) * 2 * page_size();
 }
 
-TEST(ProgramTouchedBytes, AreThoseOfTheLocalShards) {
+TEST(ProgramTouchedBytes, EqualTheLocalShards) {
   const auto path = exported("wide");
   const auto all = std::filesystem::file_size(path);
   for (const int64_t ranks : {1, 2, 4, 8}) {

@@ -111,7 +111,7 @@ TEST_P(LaunchedDraws, AreAlikeOnAllRanksUnseeded) {
   }
 }
 
-TEST_P(LaunchedDraws, AreThoseOfThreadsSeeded) {
+TEST_P(LaunchedDraws, EqualThreadsWithTheSameSeed) {
   for (const int64_t ranks : {2, 3}) {
     const auto threads = draws_of(
         run(DTENSOR_DRAWS_RANK " --seed 5 --ranks " + std::to_string(ranks)));

@@ -183,7 +183,7 @@ TEST(RandomNumbers, PlainDrawsAreTheSameOnAllRanks) {
   expect_alike(4, replicated_draws);
 }
 
-TEST(RandomNumbers, PlainDrawsAreThoseOfAProgramWithoutRanks) {
+TEST(RandomNumbers, PlainDrawsEqualAProgramWithoutRanks) {
   torch::manual_seed(7);
   const auto truth = replicated_draws();
   torch::manual_seed(7);

@@ -315,7 +315,7 @@ TEST(UnevenShards, ACallTakesOneNumberForAnySize) {
   });
 }
 
-TEST(UnevenShards, WithoutDropoutBatchesAreThoseOfOneRank) {
+TEST(UnevenShards, BatchesWithoutDropoutEqualOneRank) {
   const auto batches = [] {
     auto block = sharded_block(0);
     Tensors all;

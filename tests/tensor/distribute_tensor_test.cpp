@@ -8,7 +8,7 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-TEST(DistributeTensor, GivesEveryRankItsPartOfTheFirstRanksData) {
+TEST(DistributeTensor, ShardsTheDataOfTheFirstRank) {
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{5, 3}, {6, 4}, {1, 2}, {0, 2}}) {
     on_meshes({{1}, {2}, {3}, {2, 2}, {2, 3}}, [&](const DeviceMesh& mesh) {

@@ -108,7 +108,7 @@ TEST(LocalMap, ShapesMayBeGiven) {
   });
 }
 
-TEST(LocalMap, GradientsAreThoseOfThePlainFunction) {
+TEST(LocalMap, GradientsEqualThePlainFunction) {
   for (const auto rows : {1, 5, 6}) {
     const auto x = counting({rows, 3}).requires_grad_();
     const auto w = counting({3, 4}).requires_grad_();

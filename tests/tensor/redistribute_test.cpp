@@ -102,7 +102,7 @@ TEST(ToLocalBackward, IsTwiceDifferentiable) {
   });
 }
 
-TEST(FullTensor, IsTheWholeTensorOnEveryRank) {
+TEST(FullTensor, IsTheFullTensorOnEveryRank) {
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{5, 3}, {1, 1}, {0, 2}}) {
     on_meshes({{1}, {2}, {3}, {2, 2}, {2, 3}}, [&](const DeviceMesh& mesh) {
@@ -119,7 +119,7 @@ TEST(FullTensor, IsTheWholeTensorOnEveryRank) {
   });
 }
 
-TEST(FullTensorBackward, TakesAReplicatedGradientUnlessToldOtherwise) {
+TEST(FullTensorBackward, ExpectsAReplicatedGradientByDefault) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4}), mesh, {Shard(0)}, true);

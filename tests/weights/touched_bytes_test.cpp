@@ -93,7 +93,7 @@ void expect_its_part(
   });
 }
 
-TEST(TouchedBytes, AreThoseOfTheLocalShards) {
+TEST(TouchedBytes, EqualTheLocalShards) {
   const Folder folder;
   for (const auto& way : kWays) {
     const auto path = write(folder, way);

@@ -186,7 +186,8 @@ Strategies tensordot_rule(const OpCall& call, int64_t) {
 
 DTENSOR_RULES(einsum) {
   rules.dim_rule("einsum", einsum_rule)
-      .with_kernel(detail::einsum_of_one, has_one_operand);
+      .with_kernel(detail::einsum_of_one, has_one_operand)
+      .with_traits({.result_order_varies = true});
   rules.dim_rule("tensordot", tensordot_rule).with_meta(tensordot_meta);
 }
 
