@@ -53,9 +53,11 @@ std::pair<torch::Tensor, torch::Tensor> run(
 int main() {
   const auto x = torch::randn({5, 2, kWidth}, torch::kDouble);
   auto alone = make_encoder();
-  const auto [truth, gradient] = run(alone, x);
+  const auto expected = run(alone, x);
+  const auto& truth = expected.first;
+  const auto& gradient = expected.second;
   for (const int64_t ranks : {1, 2, 3, 4}) {
-    run_ranks(ranks, [&, truth = truth, gradient = gradient](int64_t rank) {
+    run_ranks(ranks, [&](int64_t rank) {
       const auto mesh = init_device_mesh(torch::kCPU, {ranks}, {"tp"});
       auto encoder = make_encoder();
       parallelize_module(*encoder, mesh, kPlan);

@@ -72,10 +72,12 @@ GroupPtr left_behind() {
 }
 
 TEST(ForeignGroup, OfAnotherRankIsRefusedByEveryCollective) {
-  for (const auto& [name, call] : collectives()) {
+  for (const auto& entry : collectives()) {
+    const auto& name = entry.first;
+    const auto& call = entry.second;
     GroupPtr of_rank_0;
     std::string text;
-    run_ranks(2, [&, &call = call](int64_t rank) {
+    run_ranks(2, [&](int64_t rank) {
       const GroupPtr mine = tp();
       if (rank == 0) {
         of_rank_0 = mine;
@@ -94,15 +96,17 @@ TEST(ForeignGroup, OfAnotherRankIsRefusedByEveryCollective) {
 
 TEST(ForeignGroup, OfEndedRanksIsRefusedByEveryCollective) {
   const GroupPtr group = left_behind();
-  for (const auto& [name, call] : collectives()) {
+  for (const auto& entry : collectives()) {
+    const auto& name = entry.first;
+    const auto& call = entry.second;
     const auto whose = "[" + name +
         "] group \"tp\" belongs to rank 0 of a run_ranks that has ended, but "
         "this ";
     EXPECT_EQ(
-        error_of([&, &call = call] { call(*group); }),
+        error_of([&] { call(*group); }),
         whose + "thread is not a rank" + kAdvice);
     std::string text;
-    run_ranks(2, [&, &call = call](int64_t rank) {
+    run_ranks(2, [&](int64_t rank) {
       if (rank == 0) {
         text = error_of([&] { call(*group); });
       }

@@ -102,9 +102,11 @@ TEST(Unique, OfNeighboursAndSlicesIsThatOfThePlainTensor) {
       repeating({5, 4}, at::kDouble).gt(2),
       at::zeros({0}, at::kLong)};
   std::vector<OpCase> cases;
-  for (const auto& [name, fn] : unique_functions()) {
+  for (const auto& entry : unique_functions()) {
+    const auto& name = entry.first;
+    const auto& fn = entry.second;
     for (const auto& x : operands) {
-      OpCase c{name, {x}, [fn = fn](const TensorList& in) {
+      OpCase c{name, {x}, [fn](const TensorList& in) {
                  return fn(in[0], true, true);
                }};
       c.differentiable = false;

@@ -57,16 +57,16 @@ TEST(Dtypes, LossesOfTwoDtypes) {
          return at::binary_cross_entropy_with_logits(x, y, {}, {}, reduction);
        }},
   };
-  for (const auto& [name, loss] : losses) {
+  for (const auto& entry : losses) {
+    const auto& name = entry.first;
+    const auto& loss = entry.second;
     for (const auto reduction :
          {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
       for (const auto& pair : {operands, Tensors{operands[1], operands[0]}}) {
         expect_same(
             pair,
             {{Replicate(), Shard(0)}, {Shard(0), Shard(1)}},
-            [&, loss = loss](const Tensors& t) {
-              return loss(t[0], t[1], reduction);
-            },
+            [&](const Tensors& t) { return loss(t[0], t[1], reduction); },
             c10::str(name, " ", reduction));
       }
     }
@@ -81,7 +81,9 @@ TEST(Dtypes, AMarginIsRoundedToTheDtypeOfTheOperand) {
       {floats({5, 3}, 1), 0.7},
       {floats({5, 3}, 1).to(at::kBFloat16), 0.7},
   };
-  for (const auto& [operand, margin] : cases) {
+  for (const auto& entry : cases) {
+    const auto& operand = entry.first;
+    const auto& margin = entry.second;
     for (const auto reduction : {at::Reduction::None, at::Reduction::Sum}) {
       if (reduction == at::Reduction::Sum &&
           operand.scalar_type() == at::kBFloat16) {
@@ -90,7 +92,7 @@ TEST(Dtypes, AMarginIsRoundedToTheDtypeOfTheOperand) {
       expect_same(
           {operand, sides},
           {kMatrix, kMatrix},
-          [&, margin = margin](const Tensors& t) {
+          [&](const Tensors& t) {
             return at::hinge_embedding_loss(t[0], t[1], margin, reduction);
           },
           c10::str("hinge of ", operand.scalar_type(), " ", reduction));
@@ -140,16 +142,16 @@ TEST(Dtypes, NumbersInDisguiseDecideNoDtype) {
          return x + number;
        }},
   };
-  for (const auto& [name, call] : calls) {
+  for (const auto& entry : calls) {
+    const auto& name = entry.first;
+    const auto& call = entry.second;
     for (const auto& x : {floats({5, 3}, 1), floats({}, 1)}) {
       const auto layouts =
           x.dim() == 0 ? Placements{Replicate(), Partial()} : kWithSum;
       expect_same(
           {x},
           {layouts},
-          [&, call = call](const Tensors& t) {
-            return call(t[0], wrapped(0.3));
-          },
+          [&](const Tensors& t) { return call(t[0], wrapped(0.3)); },
           name);
     }
   }
@@ -253,13 +255,15 @@ TEST(Dtypes, ReductionsOfUnsignedIntegers) {
   Failures failures;
   for (const auto dtype : {at::kUInt16, at::kUInt32, at::kUInt64}) {
     const auto plain = small_ints({5, 3}, 1).to(dtype);
-    for (const auto& [name, call] : calls) {
+    for (const auto& entry : calls) {
+      const auto& name = entry.first;
+      const auto& call = entry.second;
       at::Tensor truth;
       try {
         truth = call(plain);
       } catch (const c10::Error&) {
       }
-      run_ranks(2, [&, name = name, call = call] {
+      run_ranks(2, [&] {
         const auto mesh = init_device_mesh(at::kCPU, {2});
         for (const auto& p : {Replicate(), Shard(0), Shard(1)}) {
           const at::Tensor x =

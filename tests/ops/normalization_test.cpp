@@ -307,10 +307,12 @@ TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
       uniform({2}, 5),
       uniform({5, 2, 3}, 6)};
   Failures failures;
-  for (const auto& [name, norm] : channel_norms()) {
+  for (const auto& entry : channel_norms()) {
+    const auto& name = entry.first;
+    const auto& norm = entry.second;
     for (const int64_t power : {0, 1, 3}) {
       const auto truth = gradients_of_penalty(plain, norm, power);
-      run_ranks(3, [&, name = name, norm = norm] {
+      run_ranks(3, [&] {
         const auto mesh = init_device_mesh(at::kCPU, {3});
         for (const auto& layout : {Replicate(), Shard(0), Shard(1)}) {
           Tensors t;

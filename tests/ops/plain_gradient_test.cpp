@@ -94,14 +94,16 @@ TEST(PlainGradient, OfStepFunctionsInPlace) {
   Failures failures;
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    for (const auto& [name, fn] : step_functions_in_place()) {
+    for (const auto& entry : step_functions_in_place()) {
+      const auto& name = entry.first;
+      const auto& fn = entry.second;
       const TensorList inputs = {numbers({4, 3}, 1), numbers({4, 3}, 2)};
-      const auto whole = [&fn = fn](const TensorList& in) {
+      const auto whole = [&](const TensorList& in) {
         const auto y = in[0] * 2;
         fn(y, in[1]);
         return TensorList{y * in[0] + in[1]};
       };
-      const auto view = [&fn = fn](const TensorList& in) {
+      const auto view = [&](const TensorList& in) {
         const auto y = in[0] * 2;
         fn(y.narrow(1, 0, 2), in[1].narrow(1, 1, 2));
         return TensorList{y * in[0] + in[1]};

@@ -158,10 +158,12 @@ TEST(RegionTest, IsTwiceDifferentiableWhereARankHasNoElements) {
     const auto first = grad({y}, {x}, {}, std::nullopt, true)[0];
     return grad({first.pow(2).sum()}, {x})[0];
   };
-  for (const auto& [name, scan] : scans) {
+  for (const auto& entry : scans) {
+    const auto& name = entry.first;
+    const auto& scan = entry.second;
     const auto plain = variable({2, 3, 1}, 1);
     const auto truth = penalty(plain, plain, scan);
-    run_ranks(2, [&, name = name, scan = scan] {
+    run_ranks(2, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {2});
       const auto x = leaf(plain, mesh, Shard(0));
       const auto cut = DTensor(x).redistribute({Shard(2)});

@@ -164,9 +164,11 @@ TEST(RegisterSharding, ReplacesRulesOfAnyForm) {
          return TensorList{in[0].unsqueeze(2).expand({4, 4, 2}), in[1] * 1};
        }},
   };
-  for (const auto& [name, fn] : forms) {
+  for (const auto& entry : forms) {
+    const auto& name = entry.first;
+    const auto& fn = entry.second;
     const Overridden rule(name, nothing_cut);
-    run_ranks(2, [&, &name = name, &fn = fn] {
+    run_ranks(2, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {2});
       const auto full = numbers({4, 4}, 1).abs() + 1;
       const OpCase c{name, {full, full}, fn};

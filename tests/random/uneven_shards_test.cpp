@@ -122,12 +122,14 @@ const std::vector<std::pair<const char*, Draw>> kDraws = {
 };
 
 TEST(UnevenShards, AnyDrawForAShardLeavesLaterDrawsAlike) {
-  for (const auto& [name, draw] : kDraws) {
+  for (const auto& entry : kDraws) {
+    const auto& name = entry.first;
+    const auto& draw = entry.second;
     for (const int64_t ranks : {2, 3, 4, 6}) {
       torch::manual_seed(2);
       expect_alike(
           ranks,
-          [draw = draw] {
+          [&] {
             // 5 rows are uneven on all these numbers of ranks; 4 and 6 rows
             // leave ranks empty.
             draw(shard_of_rows(5));

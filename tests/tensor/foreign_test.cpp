@@ -117,10 +117,12 @@ void expect_refusal(
 
 TEST(ForeignDTensor, OfAnotherRankIsRefusedByEveryUse) {
   for (const auto& placement : {Placement(Shard(0)), Placement(Replicate())}) {
-    for (const auto& [name, use] : uses()) {
+    for (const auto& entry : uses()) {
+      const auto& name = entry.first;
+      const auto& use = entry.second;
       at::Tensor of_rank_0;
       std::string text;
-      run_ranks(2, [&, &use = use](int64_t rank) {
+      run_ranks(2, [&](int64_t rank) {
         const auto mine = leaf(placement);
         if (rank == 0) {
           of_rank_0 = mine;
@@ -146,13 +148,15 @@ TEST(ForeignDTensor, OfEndedRanksIsRefusedByEveryUse) {
     }
   });
   const std::string whose = "belongs to rank 0 of a run_ranks that has ended";
-  for (const auto& [name, use] : uses()) {
+  for (const auto& entry : uses()) {
+    const auto& name = entry.first;
+    const auto& use = entry.second;
     expect_refusal(
-        error_of([&, &use = use] { use(x); }),
+        error_of([&] { use(x); }),
         whose + ", but this thread is not a rank",
         name);
     std::string text;
-    run_ranks(2, [&, &use = use](int64_t rank) {
+    run_ranks(2, [&](int64_t rank) {
       if (rank == 0) {
         text = error_of([&] { use(x); });
       }
