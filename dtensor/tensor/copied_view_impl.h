@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Views that are copies. A view for which a tensor had to be redistributed,
-// conjugated or copied does not alias the local tensor. The copy is a valid
-// view until the tensor is written. Writes to the copy are carried over to the
-// tensor (ops/variants/write_through_impl.h), except for conjugated values.
+// conjugated or copied does not alias the local tensor. The copy is out of date
+// after a write to the tensor; operators and redistributions copy the values
+// again before they read it. Writes to the copy are carried over to the tensor
+// (ops/variants/write_through_impl.h). Neither is done for conjugated values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,13 +37,12 @@ struct CopiedFrom final : c10::intrusive_ptr_target {
       c10::VariableVersion counter,
       CopyReason why,
       PlacedTensor base_tensor,
-      PlacedTensor copied)
-      : writes(std::move(counter)),
-        seen(writes.current_version()),
-        seen_next(seen),
-        reason(why),
-        base(std::move(base_tensor)),
-        copy(std::move(copied)) {}
+      PlacedTensor copied);
+  CopiedFrom(const CopiedFrom&) = delete;
+  CopiedFrom& operator=(const CopiedFrom&) = delete;
+  CopiedFrom(CopiedFrom&&) = delete;
+  CopiedFrom& operator=(CopiedFrom&&) = delete;
+  ~CopiedFrom() override;
   bool is_written() const {
     const auto now = writes.current_version();
     return now != seen && now != seen_next;
@@ -62,6 +62,18 @@ struct CopiedFrom final : c10::intrusive_ptr_target {
   PlacedTensor copy;
 };
 using CopiedFromPtr = c10::intrusive_ptr<CopiedFrom>;
+
+/// True if this process has a view that is a copy.
+bool copied_views_exist();
+
+/// Returns true if several indices may refer to the same element, as in an
+/// expanded tensor and in windows that overlap. On the plain tensor, an
+/// operator would write such an element once for each index, but a copy has
+/// several elements for it.
+bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides);
+
+/// Returns true if bring_up_to_date() can copy the values of the base again.
+bool can_bring_up_to_date(const CopiedFrom& from);
 
 /// Rarely needed facts about views, attached to some DTensors.
 struct ViewFacts final : c10::intrusive_ptr_target {

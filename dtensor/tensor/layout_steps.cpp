@@ -105,6 +105,7 @@ at::Tensor local_counted(const at::Tensor& dtensor) {
 }
 
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
+  bring_up_to_date(dtensor);
   const auto local = redistribute_local(
       cast(local_of(dtensor), to->dtype()),
       in_dtype(spec_of(dtensor), to->dtype()),
@@ -116,6 +117,7 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
 }
 
 at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
+  bring_up_to_date(dtensor);
   const auto from = spec_of(dtensor);
   auto local = take_local(std::move(dtensor));
   if (local.scalar_type() != to->dtype()) {

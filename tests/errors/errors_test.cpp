@@ -659,12 +659,12 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          at::complex(rows(mesh), rows(mesh)).conj().mul_(2);
        }},
-      {"reading a view that had to be redistributed after a write",
+      {"the local tensor of a view that was redistributed, after a write",
        [](const DeviceMesh& mesh) {
          at::Tensor x = rows(mesh);
          const auto first = x.select(0, 0);
          x.mul_(2);
-         first.neg();
+         DTensor(first).to_local();
        }},
       {"as_strided",
        [](const DeviceMesh& mesh) {

@@ -157,7 +157,9 @@ TEST(PaddingInSpace, KeepsRowsSharded) {
     const auto& fn = way.second;
     on_heights({4, 8, 9, 11}, [&](const auto& x, const auto& mesh) {
       const auto layout = expect_as_plain(name, x, mesh, {Shard(2)}, fn);
-      kept += get_rank() == 0 && layout == "S(2)" ? 1 : 0;
+      if (get_rank() == 0 && layout == "S(2)") {
+        ++kept;
+      }
     });
   }
   EXPECT_GT(kept, 30); // of 48

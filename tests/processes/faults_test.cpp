@@ -282,6 +282,7 @@ TEST_P(Faults, AMessageOfAnotherSizeEndsNoProcess) {
 TEST_P(Faults, TheLastCollectivesAreOnRecord) {
   const auto ended = run("kill", 1);
   for (const int rank : {0, 2}) {
+    SCOPED_TRACE(ended[static_cast<size_t>(rank)].output);
     std::string text;
     std::string json;
     for (const auto& file : fs::directory_iterator(folder_)) {

@@ -3,7 +3,6 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -18,14 +17,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-SpecPtr without_shards(const Spec& spec) {
-  Placements wanted;
-  for (const auto& p : spec.placements()) {
-    wanted.push_back(p.is_sharded() ? Replicate() : p);
-  }
-  return spec.with_placements(wanted);
-}
 
 // Returns the shards of `dim`, by mesh dimension, as shards of dimension 0.
 Placements shardings_of(const Spec& spec, int64_t dim) {
@@ -217,28 +208,6 @@ void copy_elements(
   base.local.index_put_(indices, full_view.masked_select(is_held));
 }
 
-// Returns true if several indices may refer to the same element, as in an
-// expanded tensor and in windows that overlap. On the plain tensor, an operator
-// would write such an element once for each index, but the copy has several
-// elements for it.
-bool may_overlap(at::IntArrayRef sizes, at::IntArrayRef strides) {
-  std::vector<std::pair<int64_t, int64_t>> dims; // stride and size
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] > 1) {
-      dims.emplace_back(strides[d], sizes[d]);
-    }
-  }
-  std::ranges::sort(dims);
-  int64_t extent = 0; // of the dimensions before
-  for (const auto& [stride, size] : dims) {
-    if (stride <= extent) {
-      return true;
-    }
-    extent += (size - 1) * stride;
-  }
-  return false;
-}
-
 // Returns true if terms of a partial view are terms of the base, because view
 // and base are Partial in the same way.
 bool has_terms_of(const Spec& view, const Spec& base) {
@@ -254,37 +223,11 @@ bool has_terms_of(const Spec& view, const Spec& base) {
 
 bool can_write_through(const at::Tensor& view, const CopiedFrom& from) {
   const auto& base = from.base;
-  return base.local.defined() && from.reason != CopyReason::kConjugated &&
+  return can_bring_up_to_date(from) &&
       view.scalar_type() == base.spec->dtype() &&
-      from.copy.spec->dtype() == base.spec->dtype() &&
       !may_overlap(view.sizes(), view.strides()) &&
-      !may_overlap(base.spec->sizes(), base.spec->strides()) &&
       has_terms_of(*spec_of(view), *base.spec) &&
       has_terms_of(*from.copy.spec, *base.spec);
-}
-
-// Returns the full tensor, except that partial sums stay terms, with the
-// strides of the plain tensor.
-at::Tensor strided(const PlacedTensor& t) {
-  const auto local =
-      redistribute_local(t.local, t.spec, without_shards(*t.spec));
-  const auto& spec = *t.spec;
-  return at::empty_strided(spec.sizes(), spec.strides(), local.options())
-      .copy_(local);
-}
-
-// Makes the copy of the base again, after other writes to the base.
-void bring_up_to_date(CopiedFrom& from) {
-  const auto& copy = from.copy;
-  if (copy.spec->mesh().contains_this_rank() && copy.spec->numel() > 0) {
-    const auto taken = strided(from.base).as_strided(
-        copy.spec->sizes(),
-        copy.spec->strides(),
-        copy.offset - from.base.offset);
-    copy.local.copy_(
-        redistribute_local(taken, without_shards(*copy.spec), copy.spec));
-  }
-  from.note_up_to_date(/*is_counted_again=*/false);
 }
 
 // Returns true if the autograd kernel that called this operator will count the
@@ -311,10 +254,6 @@ void note_change_of_shape(const at::Tensor& view) {
 WriteThrough::WriteThrough(const std::string& name, at::Tensor view)
     : view_(std::move(view)) {
   check_can_write_through(name, view_);
-  auto& from = *copied_from(view_);
-  if (from.is_written()) {
-    bring_up_to_date(from);
-  }
 }
 
 void WriteThrough::finish() const {

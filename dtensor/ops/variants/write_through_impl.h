@@ -54,8 +54,7 @@ void note_change_of_shape(const at::Tensor& view);
 class WriteThrough {
  public:
   /// Prepares a write of operator `name` to `view`, which is a copy. Checks as
-  /// check_can_write_through() does. Makes the copy again if the base has been
-  /// written since.
+  /// check_can_write_through() does. The copy must be up to date.
   WriteThrough(const std::string& name, at::Tensor view);
   /// Copies what the operator wrote. A collective call on the mesh: gathers the
   /// dimensions along which a rank's elements of the view differ from its
