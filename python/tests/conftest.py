@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Helpers of the tests: ranks as threads, and programs under torchrun."""
 
-import contextlib
+import collections
 import os
 import random
 import runpy
@@ -64,14 +64,24 @@ def torchrun():
     return run_program
 
 
+KEPT_PORTS: collections.deque[socket.socket] = collections.deque(maxlen=16)
+
+
 def free_port() -> int:
-    """Returns a port below the ports that Linux assigns by itself (32768 and
-    up), so that connections of other processes do not take it before the ranks
-    listen."""
+    """Returns a free port. A socket of this process keeps it until 16 later
+    calls, so that neither another test nor a connection takes the port before
+    the ranks listen, which they do with SO_REUSEADDR."""
     for port in random.sample(range(10000, 32768), 100):
-        with contextlib.suppress(OSError), socket.socket() as s:
-            s.bind(("127.0.0.1", port))
-            return port
+        kept = socket.socket()
+        try:
+            kept.bind(("127.0.0.1", port))
+        except OSError:
+            kept.close()
+            continue
+        # Set after the bind, which must fail if another test keeps the port.
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        KEPT_PORTS.append(kept)
+        return port
     raise RuntimeError("no port can be bound")
 
 
