@@ -100,11 +100,7 @@ class GlooTransfer final : public C10dTransfer {
   void wait() override {
     while (!work_->isCompleted() && !wait_for_a_moment()) {
       const std::string failure = gloo_thread_failure();
-      DTENSOR_CHECK(
-          failure.empty(),
-          "[gloo] the ranks called different collectives, as a message has an "
-          "unexpected size: {}. Call the same collectives on every rank.",
-          failure);
+      DTENSOR_CHECK(failure.empty(), "[gloo] {}", failure);
     }
     work_->wait();
   }

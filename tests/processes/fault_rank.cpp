@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,15 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+namespace gloo {
+
+// Has the name of Gloo's exception, which LibTorch does not declare.
+struct IoException : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+} // namespace gloo
 
 namespace {
 
@@ -93,6 +103,9 @@ void do_wrong(const Options& options, const dtensor::GroupPtr& group) {
     use_in_child(*group);
   } else if (options.fault == "hang") {
     std::this_thread::sleep_for(std::chrono::hours(1));
+  } else if (options.fault == "gloo_thread") {
+    std::thread([] { throw gloo::IoException("writev: no route"); }).detach();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
   } else if (options.fault == "other") {
     group->broadcast(at::ones({7}), 0);
   }

@@ -279,6 +279,13 @@ TEST_P(Faults, AMessageOfAnotherSizeEndsNoProcess) {
   }
 }
 
+TEST_P(Faults, AnErrorInAThreadOfGlooEndsNoProcess) {
+  const auto ended = run("gloo_thread", 1, "OFF", 5, {"--backend", "gloo"});
+  for (const Ended& rank : ended) {
+    EXPECT_EQ(rank.code, 0) << rank.output;
+  }
+}
+
 TEST_P(Faults, TheLastCollectivesAreOnRecord) {
   const auto ended = run("kill", 1);
   for (const int rank : {0, 2}) {
