@@ -280,13 +280,11 @@ TEST(Argmax, OfADtypeWithoutOrderThrowsOnRanksWithoutElementsToo) {
         distribute_tensor(at::ones({1, 4}, at::kBool), mesh, {Shard(0)});
     for (const auto dim :
          {std::optional<int64_t>(0), std::optional<int64_t>()}) {
-      const auto text = "does not support bool input";
-      EXPECT_THAT(
-          test_text::error_of([&] { at::argmax(x, dim); }),
-          ::testing::HasSubstr(text));
-      EXPECT_THAT(
-          test_text::error_of([&] { at::argmin(x, dim); }),
-          ::testing::HasSubstr(text));
+      const auto is_refused = ::testing::AnyOf(
+          ::testing::HasSubstr("does not support bool input"),
+          ::testing::HasSubstr("cannot infer the shapes")); // LibTorch 2.15
+      EXPECT_THAT(test_text::error_of([&] { at::argmax(x, dim); }), is_refused);
+      EXPECT_THAT(test_text::error_of([&] { at::argmin(x, dim); }), is_refused);
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <dtensor/weights/json_document_impl.h>
 #include <tests/error_of.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace dtensor {
@@ -76,10 +77,9 @@ TEST(JsonDocument, HasTheValuesOfTheText) {
 }
 
 TEST(JsonDocument, RefusesInvalidJson) {
-  EXPECT_EQ(
+  EXPECT_THAT( // nlohmann-json changed the text after the position
       refusal(""),
-      "invalid JSON at byte 1: syntax error while parsing value - unexpected "
-      "end of input; expected '[', '{', or a literal");
+      ::testing::StartsWith("invalid JSON at byte 1: syntax error"));
   EXPECT_EQ(
       refusal(R"({"a": 1)"),
       "invalid JSON at byte 8: syntax error while parsing object - unexpected "
