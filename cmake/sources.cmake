@@ -321,6 +321,7 @@ set(DTENSOR_RANDOM_SOURCES
   dtensor/random/philox_impl.h
   dtensor/random/random.cpp
   dtensor/random/sample.cpp
+  dtensor/random/sample_distributions.cpp
   dtensor/random/sample_impl.h
 )
 
@@ -402,10 +403,12 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
+  dtensor/ops/kernels/random_parameters.cpp
   dtensor/ops/kernels/recurrent.cpp
   dtensor/ops/kernels/reduction.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
+  dtensor/ops/kernels/rrelu.cpp
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/selected_rows.cpp
   dtensor/ops/kernels/selected_rows_impl.h

@@ -46,9 +46,11 @@
   family(pointwise_special) \
   family(random) \
   family(random_integers) \
+  family(random_parameters) \
   family(recurrent) \
   family(reduction) \
   family(resampling) \
+  family(rrelu) \
   family(sample_loss) \
   family(sample_loss_kernels) \
   family(scan) \

@@ -78,4 +78,24 @@ at::Tensor sample_bernoulli(const Spec& spec, Draw draw, const at::Tensor& p);
 at::Tensor
 sample_integers(const Spec& spec, Draw draw, int64_t from, uint64_t range);
 
+// Distributions whose parameters are local tensors of shape spec.local_sizes().
+
+/// Gamma of rate 1: 0 for shape 0, NaN below.
+at::Tensor sample_gamma(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    const at::Tensor& shape);
+at::Tensor sample_poisson(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    const at::Tensor& rate);
+at::Tensor sample_binomial(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    const at::Tensor& count,
+    const at::Tensor& p);
+
 } // namespace dtensor::detail

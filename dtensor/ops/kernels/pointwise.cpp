@@ -10,7 +10,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
-#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/rsub.h>
@@ -31,22 +30,6 @@ bool is_first_of_sum(const Spec& spec) {
     }
   }
   return true;
-}
-
-// Kernel of rrelu. In evaluation, rrelu is a leaky_relu with the mean slope. In
-// training, it draws random slopes.
-void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  torch::jit::pop(*stack); // generator
-  const bool training = torch::jit::pop(*stack).toBool();
-  const auto upper = torch::jit::pop(*stack).toScalar().toDouble();
-  const auto lower = torch::jit::pop(*stack).toScalar().toDouble();
-  torch::jit::pop(*stack); // noise
-  const auto self = torch::jit::pop(*stack).toTensor();
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      !training,
-      "[aten::rrelu_with_noise] draws random slopes in training, which every "
-      "rank would draw differently. Use leaky_relu, or evaluation mode.");
-  stack->emplace_back(at::leaky_relu(self, (lower + upper) / 2));
 }
 
 // Returns an operand of where(). A number becomes a tensor that is marked as a
@@ -150,7 +133,6 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
 }
 
 DTENSOR_RULES(pointwise_kernels) {
-  rules.kernel("rrelu_with_noise", rrelu);
   rules.kernel("hinge_embedding_loss", hinge_embedding_loss);
   rules.kernel("where.ScalarOther", where_number);
   rules.kernel("where.ScalarSelf", where_number);

@@ -37,6 +37,16 @@ void check_floating(const KernelArgs& args) {
       short_name(dtype));
 }
 
+// Throws for dtypes that cannot hold counts from 1.
+void check_counts(const KernelArgs& args) {
+  const auto dtype = args.tensor("self").scalar_type();
+  DTENSOR_CHECK_TYPE(
+      c10::isFloatingType(dtype) || c10::isIntegralType(dtype, false),
+      "[{}] needs a tensor of real numbers, got {}. Convert it first.",
+      args.name(),
+      short_name(dtype));
+}
+
 // Makes the kernel of a distribution with two real parameters.
 DTensorKernel real2(
     const char* first,
@@ -68,9 +78,11 @@ DTensorKernel real1(
     const char* parameter,
     RealSampler1 sampler,
     bool (*valid)(double),
-    const char* needs) {
+    const char* needs,
+    void (*check_dtype)(const KernelArgs&)) {
   return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     KernelArgs args(op, *stack);
+    check_dtype(args);
     const auto a = args.real(parameter);
     DTENSOR_CHECK_VALUE(
         valid(a),
@@ -247,10 +259,19 @@ DTENSOR_RULES(random) {
   rules.kernel(
       "exponential_",
       real1(
-          "lambd", detail::sample_exponential, valid_rate, "needs lambd > 0"));
+          "lambd",
+          detail::sample_exponential,
+          valid_rate,
+          "needs lambd > 0",
+          check_floating));
   rules.kernel(
       "geometric_",
-      real1("p", detail::sample_geometric, valid_geometric, "needs 0 < p < 1"));
+      real1(
+          "p",
+          detail::sample_geometric,
+          valid_geometric,
+          "needs 0 < p < 1",
+          check_counts));
   rules.kernel("bernoulli_.float", bernoulli_float_);
   rules.kernel("bernoulli_.Tensor", bernoulli_tensor_);
   rules.kernel("bernoulli", bernoulli);

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Draws from distributions whose parameters are tensors: normal, poisson,
+// binomial, gamma and Dirichlet. Every element is drawn by its global index
+// (see random/random.h). The parameters broadcast, and the result is sharded as
+// they are. Partial parameters are reduced first.
+#include <dtensor/ops/kernels/random_impl.h>
+
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+
+#include <ATen/ExpandUtils.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+using detail::Draw;
+using detail::KernelArgs;
+using detail::local_of;
+using detail::spec_of;
+
+using Tensors = std::vector<at::Tensor>;
+
+// Names of the parameters of a distribution in the schema.
+using Names = std::vector<const char*>;
+
+SpecPtr check_parameters(const KernelArgs& args, const Names& names) {
+  SpecPtr first;
+  for (const auto* name : names) {
+    if (const auto t = args.tensor(name); !first && is_dtensor(t)) {
+      first = spec_of(t);
+    }
+  }
+  for (const auto* name : names) {
+    const auto t = args.tensor(name);
+    if (!is_dtensor(t)) {
+      const auto position = static_cast<size_t>(args.find(name));
+      detail::check_plain_operand(args.op().schema(), t, position, *first);
+      continue;
+    }
+    detail::check_owner(args, *spec_of(t));
+    DTENSOR_CHECK(
+        spec_of(t)->mesh() == first->mesh(),
+        "[{}] the operands live on different meshes: {} and {}. Bring them to "
+        "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
+        args.name(),
+        *first,
+        *spec_of(t));
+  }
+  return first;
+}
+
+void check_floating(const KernelArgs& args, const Names& names) {
+  for (const auto* name : names) {
+    const auto dtype = args.tensor(name).scalar_type();
+    DTENSOR_CHECK_TYPE(
+        c10::isFloatingType(dtype),
+        "[{}] needs floating-point parameters, got {} of {}. Convert it first.",
+        args.name(),
+        name,
+        short_name(dtype));
+  }
+}
+
+// Returns the placements of a result of shape `sizes`: on each mesh dimension,
+// the first shard of a parameter that is not broadcast.
+Placements
+placements_for(const Tensors& parameters, const Spec& first, SizesRef sizes) {
+  Placements result(first.placements().size(), Replicate());
+  for (const auto& t : parameters) {
+    if (!is_dtensor(t)) {
+      continue;
+    }
+    const auto& spec = *spec_of(t);
+    const auto missing = static_cast<int64_t>(sizes.size()) - spec.dim();
+    for (size_t m = 0; m < result.size(); ++m) {
+      const auto& p = spec.placements()[m];
+      if (!p.is_sharded()) {
+        continue;
+      }
+      if (!p.is_chunk() && t.sizes() == sizes) {
+        return detail::without_partial(spec.placements());
+      }
+      const auto dim = p.dim() + missing;
+      if (p.is_chunk() && result[m].is_replicate() &&
+          detail::operand_shard(spec.sizes(), sizes, dim).is_shard()) {
+        result[m] = Shard(dim);
+      }
+    }
+  }
+  return result;
+}
+
+// Returns the local elements of a parameter, of shape spec.local_sizes().
+at::Tensor
+local_parameter(const KernelArgs& args, const char* name, const Spec& spec) {
+  auto t = args.tensor(name);
+  if (!is_dtensor(t) && t.numel() == 1) {
+    return t.reshape({}).expand(spec.local_sizes());
+  }
+  t = t.expand(spec.sizes());
+  const auto from =
+      is_dtensor(t) ? spec_of(t) : detail::replicated_spec(spec, t);
+  detail::before_redistributing(args.name(), name, from, spec.placements());
+  return redistribute_local(
+      is_dtensor(t) ? local_of(t) : t,
+      from,
+      from->with_placements(spec.placements()));
+}
+
+// Computes a new tensor of dtype `dtype`: sample(spec, draw, parameters) gets
+// the local parameters. Shards of the last dimension are whole if `whole_rows`.
+template <class Sample>
+void draw_from(
+    KernelArgs& args,
+    const Names& names,
+    at::ScalarType dtype,
+    const Sample& sample,
+    bool whole_rows = false) {
+  detail::refuse_generator(args);
+  const auto first = check_parameters(args, names);
+  Tensors parameters;
+  auto sizes = args.tensor(names[0]).sizes().vec();
+  for (const auto* name : names) {
+    parameters.push_back(args.tensor(name));
+    sizes = at::infer_size(sizes, parameters.back().sizes());
+  }
+  auto placements = placements_for(parameters, *first, sizes);
+  for (auto& p : placements) {
+    if (whole_rows && p.is_sharded(static_cast<int64_t>(sizes.size()) - 1)) {
+      p = Replicate();
+    }
+  }
+  const auto spec = Spec::make(first->mesh(), placements, sizes, dtype);
+  const auto draw = detail::next_draw(spec->mesh());
+  const auto device = parameters[0].is_meta() || parameters.back().is_meta()
+      ? at::Device(at::kMeta)
+      : at::Device(spec->mesh().device_type());
+  if (!detail::has_shard(*spec) || device.is_meta()) {
+    args.returns(detail::wrap(detail::empty_local(*spec, device), spec));
+    return;
+  }
+  Tensors locals;
+  for (const auto* name : names) {
+    locals.push_back(local_parameter(args, name, *spec));
+  }
+  auto local = sample(*spec, draw, locals).to(locals[0].device(), dtype);
+  args.returns(detail::wrap(std::move(local), spec));
+}
+
+// --- Normal --------------------------------------------------------------
+
+void check_deviation(const KernelArgs& args, double std) {
+  DTENSOR_CHECK_VALUE(
+      std >= 0, "[{}] needs std >= 0, got {}. Change it.", args.name(), std);
+}
+
+void check_deviations(const KernelArgs& args, const at::Tensor& local) {
+  DTENSOR_CHECK_VALUE(
+      local.ge(0).all().item<bool>(),
+      "[{}] needs std >= 0, got a lesser element. Change it.",
+      args.name());
+}
+
+void normal_of_tensors(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const Names names{"mean", "std"};
+  check_floating(args, names);
+  const auto dtype = args.tensor("mean").scalar_type();
+  draw_from(
+      args, names, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
+        check_deviations(args, p[1]);
+        return detail::sample_normal(spec, dtype, draw, 0, 1)
+            .mul_(p[1])
+            .add_(p[0]);
+      });
+}
+
+void normal_of_mean(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  check_floating(args, {"mean"});
+  const auto dtype = args.tensor("mean").scalar_type();
+  const auto std = args.real("std");
+  check_deviation(args, std);
+  draw_from(
+      args,
+      {"mean"},
+      dtype,
+      [&](const Spec& spec, Draw draw, const Tensors& p) {
+        return detail::sample_normal(spec, dtype, draw, 0, std).add_(p[0]);
+      });
+}
+
+void normal_of_std(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  check_floating(args, {"std"});
+  const auto dtype = args.tensor("std").scalar_type();
+  const auto mean = args.real("mean");
+  draw_from(
+      args, {"std"}, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
+        check_deviations(args, p[0]);
+        return detail::sample_normal(spec, dtype, draw, 0, 1)
+            .mul_(p[0])
+            .add_(mean);
+      });
+}
+
+// --- Counts and gamma ------------------------------------------------------
+
+void poisson(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  check_floating(args, {"self"});
+  const auto dtype = args.tensor("self").scalar_type();
+  draw_from(
+      args,
+      {"self"},
+      dtype,
+      [&](const Spec& spec, Draw draw, const Tensors& p) {
+        DTENSOR_CHECK_VALUE(
+            p[0].ge(0).all().item<bool>(),
+            "[{}] needs rates >= 0, got another number. Change it.",
+            args.name());
+        return detail::sample_poisson(spec, dtype, draw, p[0]);
+      });
+}
+
+void binomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const Names names{"count", "prob"};
+  check_floating(args, names);
+  const auto dtype = args.tensor("count").scalar_type();
+  DTENSOR_CHECK_TYPE(
+      args.tensor("prob").scalar_type() == dtype,
+      "[{}] needs parameters of one dtype, got {} and {}. Convert one.",
+      args.name(),
+      short_name(dtype),
+      short_name(args.tensor("prob").scalar_type()));
+  draw_from(
+      args, names, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
+        return detail::sample_binomial(spec, dtype, draw, p[0], p[1]);
+      });
+}
+
+double least_positive(at::ScalarType dtype) {
+  return dtype == at::kDouble ? std::numeric_limits<double>::min()
+      : dtype == at::kHalf
+      ? static_cast<double>(std::numeric_limits<c10::Half>::min())
+      : static_cast<double>(std::numeric_limits<float>::min());
+}
+
+// Kernel of _standard_gamma. As in LibTorch, no result is 0, so that its
+// logarithm is finite.
+void gamma(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  check_floating(args, {"self"});
+  const auto dtype = args.tensor("self").scalar_type();
+  draw_from(
+      args,
+      {"self"},
+      dtype,
+      [&](const Spec& spec, Draw draw, const Tensors& p) {
+        return detail::sample_gamma(spec, at::kDouble, draw, p[0])
+            .clamp_min_(least_positive(dtype))
+            .to(dtype);
+      });
+}
+
+void dirichlet(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  check_floating(args, {"self"});
+  const auto dtype = args.tensor("self").scalar_type();
+  draw_from(
+      args,
+      {"self"},
+      dtype,
+      [&](const Spec& spec, Draw draw, const Tensors& p) {
+        const auto g = detail::sample_gamma(spec, at::kDouble, draw, p[0]);
+        // LibTorch keeps results inside of (0, 1) in the same way.
+        const auto most = static_cast<double>(std::nextafter(1.0F, 0.0F));
+        return g.div(g.sum(-1, /*keepdim=*/true))
+            .clamp_(least_positive(dtype), most);
+      },
+      /*whole_rows=*/true);
+}
+
+} // namespace
+
+DTENSOR_RULES(random_parameters) {
+  // LibTorch's gradients are zeros.
+  const OpTraits zeros{.gradient_from_sizes_only = true};
+  rules.kernel("normal.Tensor_Tensor", normal_of_tensors).with_traits(zeros);
+  rules.kernel("normal.Tensor_float", normal_of_mean).with_traits(zeros);
+  rules.kernel("normal.float_Tensor", normal_of_std).with_traits(zeros);
+  rules.kernel("poisson", poisson).with_traits(zeros);
+  rules.kernel("binomial", binomial);
+  rules.kernel("_standard_gamma", gamma);
+  rules.kernel("_sample_dirichlet", dirichlet);
+  for (const char* name : {"_standard_gamma_grad", "_dirichlet_grad"}) {
+    rules.dim_rule(name, detail::pointwise_rule())
+        .with_meta(detail::pointwise_meta);
+  }
+}
+
+} // namespace dtensor

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rrelu: a leaky_relu whose slopes are random in training. The slope of an
+// element is drawn by its global index (see random/random.h).
+#include <dtensor/ops/kernels/random_impl.h>
+
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/redistribute/execute.h>
+
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+
+#include <cmath>
+#include <tuple>
+
+namespace dtensor {
+namespace {
+
+using detail::KernelArgs;
+using detail::local_of;
+using detail::spec_of;
+
+void check_arguments(const KernelArgs& args, double lower, double upper) {
+  const auto self = args.tensor("self");
+  const auto noise = args.tensor("noise");
+  const auto dtype = self.scalar_type();
+  DTENSOR_CHECK_TYPE(
+      c10::isFloatingType(dtype),
+      "[{}] needs a floating-point tensor, got {}. Convert it first.",
+      args.name(),
+      short_name(dtype));
+  DTENSOR_CHECK_VALUE(
+      lower <= upper && std::isfinite(upper - lower),
+      "[{}] needs finite lower <= upper, got {} and {}. Change one of them.",
+      args.name(),
+      lower,
+      upper);
+  DTENSOR_CHECK(
+      is_dtensor(self) && is_dtensor(noise),
+      "[{}] got mixed plain tensor and DTensor: self and noise must both be "
+      "DTensors. Make noise with empty_like(self).",
+      args.name());
+  DTENSOR_CHECK_VALUE(
+      self.sizes() == noise.sizes(),
+      "[{}] needs noise of the shape of self, got {} next to {}. Make it with "
+      "empty_like(self).",
+      args.name(),
+      *spec_of(noise),
+      *spec_of(self));
+}
+
+// Returns the result and the slopes: 1 for positive elements.
+std::tuple<at::Tensor, at::Tensor>
+with_random_slopes(const KernelArgs& args, double lower, double upper) {
+  detail::refuse_generator(args);
+  check_arguments(args, lower, upper);
+  const auto self = args.tensor("self");
+  const auto from = spec_of(self);
+  detail::check_owner(args, *from);
+  const auto spec = detail::without_partial(*from, self.scalar_type());
+  detail::before_redistributing(args.name(), "self", from, spec->placements());
+  const auto draw = detail::next_draw(spec->mesh());
+  if (!detail::has_shard(*spec) || self.is_meta()) {
+    const auto nothing = [&] {
+      return detail::wrap(detail::empty_local(*spec, self.device()), spec);
+    };
+    return {nothing(), nothing()};
+  }
+  const auto x = redistribute_local(local_of(self), from, spec);
+  const auto drawn =
+      detail::sample_uniform(*spec, spec->dtype(), draw, lower, upper)
+          .to(x.device());
+  auto slopes = at::where(x.le(0), drawn, at::ones_like(drawn));
+  auto result = x.mul(slopes);
+  return {
+      detail::wrap(std::move(result), spec),
+      detail::wrap(std::move(slopes), spec)};
+}
+
+at::Tensor computed(const KernelArgs& args) {
+  const auto lower = args.real("lower");
+  const auto upper = args.real("upper");
+  if (!args.flag("training")) {
+    return at::leaky_relu(args.tensor("self"), (lower + upper) / 2);
+  }
+  const auto [result, slopes] = with_random_slopes(args, lower, upper);
+  args.tensor("noise").copy_(slopes);
+  return result;
+}
+
+void rrelu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  args.returns(computed(args));
+}
+
+void rrelu_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  self.copy_(computed(args));
+  args.returns(self);
+}
+
+void rrelu_out(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  auto out = args.tensor("out");
+  out.copy_(computed(args));
+  args.returns(out);
+}
+
+} // namespace
+
+DTENSOR_RULES(rrelu) {
+  rules.kernel("rrelu_with_noise", rrelu);
+  rules.kernel("rrelu_with_noise_", rrelu_);
+  rules.kernel("rrelu_with_noise.out", rrelu_out);
+}
+
+} // namespace dtensor
