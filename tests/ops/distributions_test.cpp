@@ -146,7 +146,6 @@ TEST(DistributionsTest, RejectTheDtypesOfPlainOperators) {
       {"random_.to", [](at::Tensor t) { t.random_(2); }},
       {"randint_like", [](const at::Tensor& t) { at::randint_like(t, 2); }},
       {"multinomial", [](const at::Tensor& t) { at::multinomial(t, 1); }},
-      {"dropout", [](const at::Tensor& t) { at::dropout(t, 0.5, true); }},
       {"poisson", [](const at::Tensor& t) { at::poisson(t); }},
       {"normal", [](const at::Tensor& t) { at::normal(t, 1.0); }},
       {"gamma", [](const at::Tensor& t) { at::_standard_gamma(t); }},

@@ -237,6 +237,7 @@ TEST(RandomParametersTest, RefuseWhatTheyCannotDo) {
   const auto mesh = init_device_mesh(at::kCPU, {1});
   const auto t = rand({2}, mesh);
   const auto whole = at::zeros_like(t).to(at::kLong);
+  auto noise = at::empty_like(t);
   EXPECT_EQ(
       error_of([&] { at::normal(t, t, at::detail::createCPUGenerator(1)); }),
       "[aten::normal.Tensor_Tensor] a generator was given, but a DTensor draws "
@@ -263,7 +264,7 @@ TEST(RandomParametersTest, RefuseWhatTheyCannotDo) {
       "Convert "
       "one.");
   EXPECT_EQ(
-      error_of([&] { at::rrelu(t, 0.5, 0.1, true); }),
+      error_of([&] { at::rrelu_with_noise(t, noise, 0.5, 0.1, true); }),
       "[aten::rrelu_with_noise] needs finite lower <= upper, got 0.5 and 0.1. "
       "Change one of them.");
   EXPECT_EQ(

@@ -16,6 +16,7 @@
 namespace dtensor {
 namespace {
 
+using detail::check_real;
 using detail::Draw;
 using detail::dtype_of;
 using detail::fill_self;
@@ -40,11 +41,12 @@ void check_floating(const KernelArgs& args) {
 // Throws for dtypes that cannot hold counts from 1.
 void check_counts(const KernelArgs& args) {
   const auto dtype = args.tensor("self").scalar_type();
+  check_real(args, dtype);
   DTENSOR_CHECK_TYPE(
-      c10::isFloatingType(dtype) || c10::isIntegralType(dtype, false),
-      "[{}] needs a tensor of real numbers, got {}. Convert it first.",
-      args.name(),
-      short_name(dtype));
+      dtype != at::kBool,
+      "[{}] draws counts from 1, which bool does not hold. Convert the tensor "
+      "first.",
+      args.name());
 }
 
 // Makes the kernel of a distribution with two real parameters.
@@ -109,6 +111,7 @@ void check_probability(const KernelArgs& args, double p) {
 void bernoulli_float_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto p = args.real("p");
+  check_real(args, args.tensor("self").scalar_type());
   check_probability(args, p);
   fill_self(args, [&](const Spec& spec, Draw draw) {
     return detail::sample_bernoulli(spec, draw, p);
@@ -117,6 +120,7 @@ void bernoulli_float_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 void check_probabilities(const KernelArgs& args) {
   const auto self = args.tensor("self");
+  check_real(args, self.scalar_type());
   DTENSOR_CHECK(
       is_dtensor(self),
       "[{}] self is a plain tensor, p is a DTensor. Make self a DTensor.",
@@ -166,6 +170,7 @@ void bernoulli_tensor_(
 // bernoulli.p(like, p) and bernoulli.Tensor(like, p).
 void bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
+  check_floating(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
     return detail::sample_bernoulli(
@@ -177,6 +182,7 @@ void bernoulli_p(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   const auto p = args.real("p");
+  check_real(args, self.scalar_type());
   check_probability(args, p);
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
     return detail::sample_bernoulli(spec, draw, p);

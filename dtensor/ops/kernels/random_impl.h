@@ -27,6 +27,15 @@ inline void refuse_generator(const KernelArgs& args) {
       args.name());
 }
 
+// Throws for complex numbers, which have no order and no counts.
+inline void check_real(const KernelArgs& args, at::ScalarType dtype) {
+  DTENSOR_CHECK_TYPE(
+      !c10::isComplexType(dtype),
+      "[{}] draws real numbers, got {}. Convert the tensor first.",
+      args.name(),
+      short_name(dtype));
+}
+
 inline void refuse_partial(const KernelArgs& args, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       !spec.has_partial(),

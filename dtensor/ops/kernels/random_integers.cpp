@@ -67,6 +67,7 @@ Range range_from(int64_t from, at::ScalarType dtype) {
 }
 
 void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
+  detail::check_real(args, t);
   if (range.count == 0 || !c10::isIntegralType(t, true)) {
     return;
   }
