@@ -229,9 +229,10 @@ TEST(OnMissingRule, WarnsOnceForAnOperator) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const test_text::Warnings warnings;
     const at::Tensor x = place(numbers({2, 2, 3}, 1), mesh, {Shard(0)});
+    const at::Tensor half = place(numbers({1, 2, 3}, 2), mesh, {Shard(1)});
     for (int call = 0; call < 3; ++call) {
       const auto whole = on_missing_rule(Replicate());
-      at::_dirichlet_grad(x, x, x);
+      at::glu_jvp(half, x, x, 0);
     }
     static std::mutex mutex;
     const std::lock_guard<std::mutex> lock(mutex);
@@ -240,7 +241,7 @@ TEST(OnMissingRule, WarnsOnceForAnOperator) {
   ASSERT_EQ(texts.size(), 1U);
   EXPECT_EQ(
       texts[0],
-      "[aten::_dirichlet_grad] has no sharding rule: every rank gathers "
+      "[aten::glu_jvp] has no sharding rule: every rank gathers "
       "the operands and computes the full result. Register a rule with "
       "register_sharding().");
 }
