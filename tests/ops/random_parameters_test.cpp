@@ -66,7 +66,7 @@ std::vector<Drawn> operators() {
       {"rrelu_",
        {x},
        [](const Tensors& t) {
-         auto y = t[0] - 0.5;
+         auto y = (t[0] - 0.5).abs().neg();
          return at::rrelu_(y, 0.1, 0.9, true);
        }},
   };
@@ -214,6 +214,38 @@ TEST(RandomParametersTest, DirichletGradient) {
        [](const Tensors& t) { return at::_dirichlet_grad(t[0], t[1], t[2]); }});
 }
 
+TEST(RandomParametersTest, RreluInEvaluationHasTheMeanSlope) {
+  const auto x = variable({5, 4}, 1);
+  const std::vector<Placements> layouts{
+      {Replicate(), Shard(0), Shard(1), Partial(ReduceOp::kSum)}};
+  expect_same_as_plain({"rrelu", {x}, layouts, [](const Tensors& t) {
+                          return at::rrelu(t[0], 0.1, 0.9);
+                        }});
+  expect_same_as_plain({"rrelu_", {x}, layouts, [](const Tensors& t) {
+                          auto y = t[0].exp().sub(1);
+                          return at::rrelu_(y, 0.1, 0.9);
+                        }});
+}
+
+TEST(RandomParametersTest, RreluWritesTheNoise) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = in_layout(uniform({5, 4}, 1) - 0.5, mesh, {Shard(0)});
+    for (const auto& layout : {Replicate(), Shard(1)}) {
+      auto noise = in_layout(at::zeros({5, 4}), mesh, {layout});
+      noise = noise.to(x.scalar_type());
+      const auto y = at::rrelu_with_noise(x, noise, 0.1, 0.9, true);
+      EXPECT_EQ(DTensor(noise).placements()[0], layout);
+      EXPECT_TRUE(at::allclose(full(x) * full(noise), full(y)));
+      EXPECT_TRUE(
+          full(noise).masked_select(full(x).gt(0)).eq(1).all().item<bool>());
+      auto out = at::empty_like(x);
+      at::rrelu_with_noise_out(out, x, noise, 0.1, 0.9, true);
+      EXPECT_TRUE(at::allclose(full(x) * full(noise), full(out)));
+    }
+  });
+}
+
 TEST(RandomParametersTest, RanksOutsideTheMeshKeepPace) {
   run_ranks(3, [] {
     const auto small = init_device_mesh(at::kCPU, {2});
@@ -244,6 +276,18 @@ TEST(RandomParametersTest, RefuseWhatTheyCannotDo) {
       "by global index from the stream of its rank. Leave the generator out, "
       "and seed that stream: dtensor::manual_seed() in C++, "
       "torch.manual_seed() in Python.");
+  EXPECT_NE(
+      error_of([&] {
+        at::rand_like(t, at::detail::createCPUGenerator(1));
+      }).find("Leave the generator out, and seed that stream"),
+      std::string::npos);
+  auto partial =
+      DTensor::from_local(at::zeros({2}), mesh, {Partial(ReduceOp::kSum)});
+  EXPECT_EQ(
+      error_of([&] { at::rrelu_(partial, 0.1, 0.3, true); }),
+      "[aten::rrelu_with_noise_] cannot fill f32[2] on (1): P(sum) with random "
+      "values: they would be reduced over ranks. Redistribute it to Shard or "
+      "Replicate first.");
   EXPECT_EQ(
       error_of([&] { at::normal(t, t - 1); }),
       "[aten::normal.Tensor_Tensor] needs std >= 0, got a lesser element. "

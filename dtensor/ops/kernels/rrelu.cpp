@@ -98,6 +98,9 @@ void rrelu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void rrelu_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   auto self = args.tensor("self");
+  if (is_dtensor(self)) {
+    detail::refuse_partial(args, *spec_of(self));
+  }
   self.copy_(computed(args));
   args.returns(self);
 }
