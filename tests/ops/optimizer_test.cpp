@@ -231,6 +231,28 @@ TEST(Optimizer, ClipGradValueAndZeroGrad) {
   });
 }
 
+TEST(Optimizer, ClipGradValueOfAPartialGradientIsRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto placed =
+        place(uniform({3}, 0), mesh, Replicate()).detach().requires_grad_();
+    placed.mutable_grad() = place(uniform({3}, 1), mesh, Partial());
+    const std::string error =
+        "the in-place operator would change the layout of self, f64[3] on (2): "
+        "P(sum), on mesh dim 0; the operands are f64[3] on (2): P(sum). "
+        "Redistribute self first, or use the out-of-place operator.";
+    EXPECT_EQ(
+        error_of([&] { torch::nn::utils::clip_grad_value_(placed, 0.1); }),
+        "[aten::clamp_] " + error);
+    EXPECT_EQ(
+        error_of([&] { at::_foreach_clamp_min_({placed.grad()}, 0.1); }),
+        "[aten::clamp_min_] " + error);
+    EXPECT_EQ(
+        error_of([&] { at::_foreach_sign_({placed.grad()}); }),
+        "[aten::sign_] " + error);
+  });
+}
+
 void fused_adamw(const Params& params, const Params& averages) {
   Params grads, firsts, seconds, steps;
   for (size_t i = 0; i < params.size(); ++i) {

@@ -158,6 +158,19 @@ TEST(RandomParametersTest, KeepTheShardsOfTheParameters) {
   });
 }
 
+TEST(RandomParametersTest, ReportRedistributedParameters) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}); // without rank 2
+    const auto rows = rand({5, 4}, mesh, {Shard(0)});
+    const auto columns = rand({5, 4}, mesh, {Shard(1)});
+    const ExplicitRedistributionContext strict;
+    EXPECT_EQ(error_of([&] { at::normal(rows, rows); }), "nothing was thrown");
+    EXPECT_NE(
+        error_of([&] { at::normal(rows, columns); }).find("\"std\""),
+        std::string::npos);
+  });
+}
+
 TEST(RandomParametersTest, NormalsAreThoseOfFills) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3});

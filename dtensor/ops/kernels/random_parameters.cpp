@@ -100,25 +100,44 @@ placements_for(const Tensors& parameters, const Spec& first, SizesRef sizes) {
   return result;
 }
 
-// Returns the local elements of a parameter, of shape spec.local_sizes().
-at::Tensor
-local_parameter(const KernelArgs& args, const char* name, const Spec& spec) {
-  auto t = args.tensor(name);
+// Returns the local elements of a parameter, of shape spec.local_sizes(). `t`
+// is a plain tensor, or has the shape of the result.
+at::Tensor local_parameter(const at::Tensor& t, const Spec& spec) {
   if (!is_dtensor(t) && t.numel() == 1) {
     return t.reshape({}).expand(spec.local_sizes());
   }
-  t = t.expand(spec.sizes());
+  const auto whole = is_dtensor(t) ? t : t.expand(spec.sizes());
   const auto from =
-      is_dtensor(t) ? spec_of(t) : detail::replicated_spec(spec, t);
-  detail::before_redistributing(args.name(), name, from, spec.placements());
+      is_dtensor(t) ? spec_of(t) : detail::replicated_spec(spec, whole);
   return redistribute_local(
-      is_dtensor(t) ? local_of(t) : t,
+      is_dtensor(t) ? local_of(t) : whole,
       from,
       from->with_placements(spec.placements()));
 }
 
+// Returns the layout of the result. Shards of the last dimension become whole
+// if `whole_rows`.
+SpecPtr result_spec(
+    const Tensors& parameters,
+    const Spec& first,
+    at::ScalarType dtype,
+    bool whole_rows) {
+  Sizes sizes;
+  for (const auto& t : parameters) {
+    const auto broadcast = at::infer_size(sizes, t.sizes());
+    sizes.assign(broadcast.begin(), broadcast.end());
+  }
+  auto placements = placements_for(parameters, first, sizes);
+  for (auto& p : placements) {
+    if (whole_rows && p.is_sharded(static_cast<int64_t>(sizes.size()) - 1)) {
+      p = Replicate();
+    }
+  }
+  return Spec::make(first.mesh(), placements, sizes, dtype);
+}
+
 // Computes a new tensor of dtype `dtype`: sample(spec, draw, parameters) gets
-// the local parameters. Shards of the last dimension are whole if `whole_rows`.
+// the local parameters.
 template <class Sample>
 void draw_from(
     KernelArgs& args,
@@ -129,31 +148,31 @@ void draw_from(
   detail::refuse_generator(args);
   const auto first = check_parameters(args, names);
   Tensors parameters;
-  auto sizes = args.tensor(names[0]).sizes().vec();
   for (const auto* name : names) {
     parameters.push_back(args.tensor(name));
-    sizes = at::infer_size(sizes, parameters.back().sizes());
   }
-  auto placements = placements_for(parameters, *first, sizes);
-  for (auto& p : placements) {
-    if (whole_rows && p.is_sharded(static_cast<int64_t>(sizes.size()) - 1)) {
-      p = Replicate();
+  const auto spec = result_spec(parameters, *first, dtype, whole_rows);
+  for (size_t i = 0; i < names.size(); ++i) {
+    auto& t = parameters[i];
+    if (is_dtensor(t)) {
+      t = t.expand(spec->sizes());
+      detail::before_redistributing(
+          args.name(), names[i], spec_of(t), spec->placements());
     }
   }
-  const auto spec = Spec::make(first->mesh(), placements, sizes, dtype);
   const auto draw = detail::next_draw(spec->mesh());
-  const auto device = parameters[0].is_meta() || parameters.back().is_meta()
-      ? at::Device(at::kMeta)
-      : at::Device(spec->mesh().device_type());
-  if (!detail::has_shard(*spec) || device.is_meta()) {
+  const bool no_data = parameters[0].is_meta() || parameters.back().is_meta();
+  if (!detail::has_shard(*spec) || no_data) {
+    const auto device = no_data ? at::Device(at::kMeta)
+                                : at::Device(spec->mesh().device_type());
     args.returns(detail::wrap(detail::empty_local(*spec, device), spec));
     return;
   }
   Tensors locals;
-  for (const auto* name : names) {
-    locals.push_back(local_parameter(args, name, *spec));
+  for (const auto& t : parameters) {
+    locals.push_back(local_parameter(t, *spec));
   }
-  auto local = sample(*spec, draw, locals).to(locals[0].device(), dtype);
+  auto local = sample(*spec, draw, locals).to(dtype);
   args.returns(detail::wrap(std::move(local), spec));
 }
 
