@@ -19,6 +19,8 @@ DISTRIBUTIONS = {
     "beta": lambda x: distributions.Beta(x + 0.5, x + 1),
     "log_normal": lambda x: distributions.LogNormal(x, x + 1),
     "bernoulli": lambda x: distributions.Bernoulli(x),
+    "normal around a number": lambda x: distributions.Normal(2.0, x + 1),
+    "binomial of a number": lambda x: distributions.Binomial(30, probs=x),
 }
 
 
@@ -44,7 +46,6 @@ def test_samples_do_not_depend_on_the_layout(run, name):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda x: distributions.Binomial(30, probs=x),
         lambda x: distributions.Chi2(x + 1),
         lambda x: distributions.Exponential(x + 1),
     ],

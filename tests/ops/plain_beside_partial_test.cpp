@@ -221,5 +221,38 @@ TEST(PlainBesidePartial, IsTakenInGradients) {
   });
 }
 
+// torch.distributions broadcast numbers this way.
+TEST(PlainNumbers, BroadcastTensorsPlacesThem) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto full = numbers({4, 5}, 1);
+    const auto number = at::full({}, 2.5, at::kDouble);
+    for (const auto& layout :
+         {Placements{Replicate()}, {Shard(0)}, {Shard(1)}}) {
+      const auto x = place(full, mesh, layout).requires_grad_();
+      const auto both = at::broadcast_tensors({number, x});
+      EXPECT_TRUE(is_dtensor(both[0]));
+      EXPECT_TRUE(at::equal(
+          full_tensor(both[0].square() + 1),
+          (number.square() + 1).expand({4, 5})));
+      const auto loss = (both[0] * both[1]).sum();
+      loss.backward();
+      EXPECT_TRUE(at::equal(full_tensor(x.grad()), number.expand({4, 5})));
+    }
+    const auto x = place(full, mesh, {Shard(0)});
+    EXPECT_EQ(
+        at::broadcast_tensors({x, at::ones({3, 1, 1}, at::kDouble)})[0].sizes(),
+        (std::vector<int64_t>{3, 4, 5}));
+    const auto trained = number.clone().requires_grad_();
+    EXPECT_FALSE(is_dtensor(at::broadcast_tensors({x, trained})[1]));
+    const auto p = partial_ones(mesh, {4, 5});
+    EXPECT_THAT(
+        error_of([&] {
+          p + at::broadcast_tensors({p, number})[1];
+        }),
+        ::testing::HasSubstr("got mixed plain tensor and DTensor"));
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

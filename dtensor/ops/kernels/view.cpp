@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of the local tensor, squeeze, as_strided and set_.
+// Views of the local tensor, squeeze, as_strided, set_ and broadcast_tensors.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
@@ -20,6 +21,7 @@
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -274,9 +276,39 @@ void set_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(std::move(self));
 }
 
+// Kernel of broadcast_tensors. Plain numbers become replicated DTensors. A
+// plain result would be refused beside DTensors, because it has several
+// elements. Numbers that need gradients, and numbers beside a partial tensor,
+// which must not differ between ranks, stay plain.
+void broadcast_tensors_kernel(
+    const c10::OperatorHandle& /*op*/,
+    torch::jit::Stack* stack) {
+  auto tensors = torch::jit::pop(*stack).toTensorVector();
+  const auto like = spec_of(*std::ranges::find_if(tensors, is_dtensor));
+  const bool beside_partial =
+      std::ranges::any_of(tensors, [](const at::Tensor& t) {
+        return is_dtensor(t) && spec_of(t)->has_partial();
+      });
+  std::vector<int64_t> shape;
+  for (auto& t : tensors) {
+    const bool needs_gradient =
+        c10::GradMode::is_enabled() && t.requires_grad();
+    if (!is_dtensor(t) && t.numel() == 1 && !needs_gradient &&
+        !beside_partial) {
+      t = place_plain(t, *like);
+    }
+    shape = at::infer_size(shape, t.sizes());
+  }
+  for (auto& t : tensors) {
+    t = t.expand(shape);
+  }
+  stack->emplace_back(std::move(tensors));
+}
+
 } // namespace
 
 DTENSOR_RULES(as_strided) {
+  rules.kernel("broadcast_tensors", broadcast_tensors_kernel);
   rules.kernel("as_strided", as_strided_kernel)
       .with_traits({.gradient_from_sizes_only = true});
   rules.kernel("as_strided_", as_strided_in_place_kernel);

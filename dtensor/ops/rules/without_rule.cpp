@@ -197,7 +197,6 @@ constexpr const char* kViews[] = {
     "atleast_2d.Sequence",
     "atleast_3d",
     "atleast_3d.Sequence",
-    "broadcast_tensors",
     "data",
     "meshgrid",
     "meshgrid.indexing",
