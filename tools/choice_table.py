@@ -168,7 +168,6 @@ class Python(plan_table.Python):
             value for value, spec in zip(expected, outputs) if spec is not None]
         return not all(map(values.is_close, joined, known))
 
-
     def like_arguments(self, args, values):
         """Returns the values in lists like those of the arguments.
 
