@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
+#include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
 #include <utility>
@@ -32,7 +33,7 @@ struct PlacedTensor {
 /// The origin of a view that is a copy. Detects whether the viewed tensor, the
 /// base, was written after the copy. Views that share memory with the copy
 /// share this object.
-struct CopiedFrom final : c10::intrusive_ptr_target {
+struct DTENSOR_INTERNAL_API CopiedFrom final : c10::intrusive_ptr_target {
   CopiedFrom(
       c10::VariableVersion counter,
       CopyReason why,
