@@ -37,15 +37,10 @@ inline at::Tensor numbers(at::IntArrayRef sizes, uint64_t seed) {
   return at::randint(-64, 64, sizes, generator, at::kDouble) / 8;
 }
 
-inline std::vector<Placements>
-layouts(int64_t ndim, size_t mesh_ndim, bool partial) {
-  Placements kinds{Replicate()};
-  for (int64_t d = 0; d < ndim; ++d) {
-    kinds.push_back(Shard(d));
-  }
-  if (partial) {
-    kinds.push_back(Partial(ReduceOp::kSum));
-  }
+/// Returns all combinations of `kinds` on a mesh of `mesh_ndim` dimensions.
+inline std::vector<Placements> combinations(
+    const Placements& kinds,
+    size_t mesh_ndim) {
   std::vector<Placements> all{{}};
   for (size_t m = 0; m < mesh_ndim; ++m) {
     std::vector<Placements> longer;
@@ -58,6 +53,18 @@ layouts(int64_t ndim, size_t mesh_ndim, bool partial) {
     all = std::move(longer);
   }
   return all;
+}
+
+inline std::vector<Placements>
+layouts(int64_t ndim, size_t mesh_ndim, bool partial) {
+  Placements kinds{Replicate()};
+  for (int64_t d = 0; d < ndim; ++d) {
+    kinds.push_back(Shard(d));
+  }
+  if (partial) {
+    kinds.push_back(Partial(ReduceOp::kSum));
+  }
+  return combinations(kinds, mesh_ndim);
 }
 
 /// Returns `full` in the layout `placements`, without communication. For

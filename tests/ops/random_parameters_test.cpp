@@ -6,6 +6,7 @@
 #include "oracle.h"
 
 #include <tests/error_of.h>
+#include <tests/ops/against_plain.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -92,23 +93,6 @@ Tensors in_layouts(
   return result;
 }
 
-std::vector<Placements> layouts_of(const DeviceMesh& mesh) {
-  const Placements kinds{
-      Replicate(), Shard(0), Shard(1), Partial(ReduceOp::kSum)};
-  std::vector<Placements> all{{}};
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    std::vector<Placements> longer;
-    for (const auto& layout : all) {
-      for (const auto& kind : kinds) {
-        longer.push_back(layout);
-        longer.back().push_back(kind);
-      }
-    }
-    all = longer;
-  }
-  return all;
-}
-
 at::Tensor drawn_alone(const Drawn& d) {
   const auto mesh = init_device_mesh(at::kCPU, {1});
   manual_seed(42);
@@ -123,7 +107,8 @@ TEST(RandomParametersTest, DoNotDependOnTheLayout) {
     for (const auto& shape : meshes) {
       run_ranks(shape.size() == 2 ? 4 : shape[0], [&] {
         const auto mesh = init_device_mesh(at::kCPU, shape);
-        const auto layouts = layouts_of(mesh);
+        const auto layouts =
+            against_plain::layouts(2, shape.size(), /*partial=*/true);
         for (size_t i = 0; i < layouts.size(); ++i) {
           const auto& other = layouts[(3 * i + 1) % layouts.size()];
           const auto t = in_layouts(d.parameters, mesh, {layouts[i], other});

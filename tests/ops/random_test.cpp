@@ -6,6 +6,8 @@
 
 #include "oracle.h"
 
+#include <tests/ops/against_plain.h>
+
 #include <tests/error_of.h>
 
 #include <ATen/core/PhiloxRNGEngine.h>
@@ -46,18 +48,7 @@ std::vector<Placements> all_layouts(int64_t ndim, const DeviceMesh& mesh) {
     kinds.push_back(Shard(d));
     kinds.push_back(StridedShard(d, 2));
   }
-  std::vector<Placements> all{{}};
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    std::vector<Placements> longer;
-    for (const auto& layout : all) {
-      for (const auto& kind : kinds) {
-        longer.push_back(layout);
-        longer.back().push_back(kind);
-      }
-    }
-    all = longer;
-  }
-  return all;
+  return against_plain::combinations(kinds, static_cast<size_t>(mesh.ndim()));
 }
 
 at::Tensor zeros_in(

@@ -176,6 +176,29 @@ void draw_from(
   args.returns(detail::wrap(std::move(local), spec));
 }
 
+// Samples from the local parameter.
+using SampleOfSelf = at::Tensor (*)(
+    const KernelArgs& args,
+    const Spec& spec,
+    Draw draw,
+    const at::Tensor& parameter);
+
+// Makes the kernel of a distribution with the parameter self.
+DTensorKernel of_self(SampleOfSelf sample, bool whole_rows = false) {
+  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    KernelArgs args(op, *stack);
+    check_floating(args, {"self"});
+    draw_from(
+        args,
+        {"self"},
+        args.tensor("self").scalar_type(),
+        [&](const Spec& spec, Draw draw, const Tensors& p) {
+          return sample(args, spec, draw, p[0]);
+        },
+        whole_rows);
+  };
+}
+
 // --- Normal --------------------------------------------------------------
 
 void check_deviation(const KernelArgs& args, double std) {
@@ -237,21 +260,16 @@ void normal_of_std(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // --- Counts and gamma ------------------------------------------------------
 
-void poisson(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  check_floating(args, {"self"});
-  const auto dtype = args.tensor("self").scalar_type();
-  draw_from(
-      args,
-      {"self"},
-      dtype,
-      [&](const Spec& spec, Draw draw, const Tensors& p) {
-        DTENSOR_CHECK_VALUE(
-            p[0].ge(0).all().item<bool>(),
-            "[{}] needs rates >= 0, got another number. Change it.",
-            args.name());
-        return detail::sample_poisson(spec, dtype, draw, p[0]);
-      });
+at::Tensor poisson(
+    const KernelArgs& args,
+    const Spec& spec,
+    Draw draw,
+    const at::Tensor& rate) {
+  DTENSOR_CHECK_VALUE(
+      rate.ge(0).all().item<bool>(),
+      "[{}] needs rates >= 0, got another number. Change it.",
+      args.name());
+  return detail::sample_poisson(spec, spec.dtype(), draw, rate);
 }
 
 void binomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -278,39 +296,26 @@ double least_positive(at::ScalarType dtype) {
       : static_cast<double>(std::numeric_limits<float>::min());
 }
 
-// Kernel of _standard_gamma. As in LibTorch, no result is 0, so that its
-// logarithm is finite.
-void gamma(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  check_floating(args, {"self"});
-  const auto dtype = args.tensor("self").scalar_type();
-  draw_from(
-      args,
-      {"self"},
-      dtype,
-      [&](const Spec& spec, Draw draw, const Tensors& p) {
-        return detail::sample_gamma(spec, at::kDouble, draw, p[0])
-            .clamp_min_(least_positive(dtype))
-            .to(dtype);
-      });
+// As in LibTorch, no result is 0, so that its logarithm is finite.
+at::Tensor gamma(
+    const KernelArgs& /*args*/,
+    const Spec& spec,
+    Draw draw,
+    const at::Tensor& shape) {
+  return detail::sample_gamma(spec, at::kDouble, draw, shape)
+      .clamp_min_(least_positive(spec.dtype()));
 }
 
-void dirichlet(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  check_floating(args, {"self"});
-  const auto dtype = args.tensor("self").scalar_type();
-  draw_from(
-      args,
-      {"self"},
-      dtype,
-      [&](const Spec& spec, Draw draw, const Tensors& p) {
-        const auto g = detail::sample_gamma(spec, at::kDouble, draw, p[0]);
-        // LibTorch keeps results inside of (0, 1) in the same way.
-        const auto most = static_cast<double>(std::nextafter(1.0F, 0.0F));
-        return g.div(g.sum(-1, /*keepdim=*/true))
-            .clamp_(least_positive(dtype), most);
-      },
-      /*whole_rows=*/true);
+at::Tensor dirichlet(
+    const KernelArgs& /*args*/,
+    const Spec& spec,
+    Draw draw,
+    const at::Tensor& concentration) {
+  const auto g = detail::sample_gamma(spec, at::kDouble, draw, concentration);
+  // LibTorch keeps results inside of (0, 1) in the same way.
+  const auto most = static_cast<double>(std::nextafter(1.0F, 0.0F));
+  return g.div(g.sum(-1, /*keepdim=*/true))
+      .clamp_(least_positive(spec.dtype()), most);
 }
 
 } // namespace
@@ -321,10 +326,10 @@ DTENSOR_RULES(random_parameters) {
   rules.kernel("normal.Tensor_Tensor", normal_of_tensors).with_traits(zeros);
   rules.kernel("normal.Tensor_float", normal_of_mean).with_traits(zeros);
   rules.kernel("normal.float_Tensor", normal_of_std).with_traits(zeros);
-  rules.kernel("poisson", poisson).with_traits(zeros);
+  rules.kernel("poisson", of_self(poisson)).with_traits(zeros);
   rules.kernel("binomial", binomial);
-  rules.kernel("_standard_gamma", gamma);
-  rules.kernel("_sample_dirichlet", dirichlet);
+  rules.kernel("_standard_gamma", of_self(gamma));
+  rules.kernel("_sample_dirichlet", of_self(dirichlet, /*whole_rows=*/true));
   for (const char* name : {"_standard_gamma_grad", "_dirichlet_grad"}) {
     rules.dim_rule(name, detail::pointwise_rule())
         .with_meta(detail::pointwise_meta);

@@ -25,6 +25,7 @@
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -291,10 +292,7 @@ void broadcast_tensors_kernel(
       });
   std::vector<int64_t> shape;
   for (auto& t : tensors) {
-    const bool needs_gradient =
-        c10::GradMode::is_enabled() && t.requires_grad();
-    if (!is_dtensor(t) && t.numel() == 1 && !needs_gradient &&
-        !beside_partial) {
+    if (!is_dtensor(t) && t.numel() == 1 && !records(t) && !beside_partial) {
       t = place_plain(t, *like);
     }
     shape = at::infer_size(shape, t.sizes());
