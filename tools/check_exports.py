@@ -8,7 +8,8 @@ export a listed one. With DTENSOR_UPDATE_GOLDEN=1 in the environment: writes the
 
 With --uses, for libraries that export everything because of
 DTENSOR_EXPORT_INTERNALS: fails if one uses a name that is not listed, because
-the libraries of a release would not link.
+the libraries of a release would not link, or defines a name that is marked as
+exported and not listed.
 """
 import argparse
 import difflib
@@ -24,6 +25,9 @@ LIST = ROOT / "tests/package/exports.txt"
 PREFIX = re.compile(
     r"^(vtable|VTT|typeinfo|typeinfo name|guard variable|TLS init function"
     r"|TLS wrapper function) for |^(non-virtual|virtual) thunk to ")
+
+# A declaration that is marked, up to its parameters or members.
+MARKED = re.compile(r"^[^#/\n]*\bDTENSOR_(?:INTERNAL_)?API\b([^;{(]*)", re.M)
 
 
 def name_of(symbol: str) -> str:
@@ -78,14 +82,33 @@ def used(library: Path) -> set[str]:
     return {name_of(symbol) for symbol in strong if symbol.startswith("dtensor::")}
 
 
+def marked() -> set[str]:
+    """Names that headers mark with DTENSOR_API or DTENSOR_INTERNAL_API."""
+    names = set()
+    for header in (ROOT / "dtensor").rglob("*.h"):
+        text = header.read_text()
+        for match in MARKED.finditer(text):
+            scopes = re.findall(r"^namespace (\S+) {", text[:match.start()], re.M)
+            declared = re.split(r"(?<!:):(?!:)", match[1])[0]  # without base classes
+            words = [w for w in re.findall(r"\w+", declared) if w != "final"]
+            scope = "::".join(scopes[-1].split("::")[1:]) if scopes else ""
+            names.add(f"{scope}::{words[-1]}" if scope else words[-1])
+    return names
+
+
 def check_uses(libraries: list[Path]) -> int:
     listed = {name for names in sections().values() for name in names}
-    missing = [f"{library.name} uses {name}" for library in libraries
-               for name in sorted(used(library) - listed)]
-    print("\n".join(missing or [f"{len(libraries)} libraries use listed names"]))
-    if missing:
-        print(f"Mark these names with DTENSOR_INTERNAL_API, and list them in {LIST}.")
-    return bool(missing)
+    not_listed = [f"{library.name} uses {name}" for library in libraries
+                  for name in sorted(used(library) - listed)]
+    not_listed += [f"{library.name} defines {name}, which is marked"
+                   for library in libraries
+                   if f"{library.name}:" in sections()
+                   for name in sorted(set(exported(library)) & marked() - listed)]
+    print("\n".join(not_listed or [f"{len(libraries)} libraries use listed names"]))
+    if not_listed:
+        print(f"Mark names that other libraries use with DTENSOR_INTERNAL_API, "
+              f"and list marked names in {LIST}.")
+    return bool(not_listed)
 
 
 def main() -> int:

@@ -133,7 +133,7 @@ inline CopiedFrom* copied_from(const at::Tensor& t) {
 /// Copies the values of the viewed tensor again if `t` is a view that is a copy
 /// and out of date: a collective call on the mesh. Does nothing if the copy
 /// cannot be made again, as for conjugated values.
-DTENSOR_INTERNAL_API void bring_up_to_date(const at::Tensor& t);
+void bring_up_to_date(const at::Tensor& t);
 
 /// Throws if `t` is a view that is a copy and out of date.
 DTENSOR_INTERNAL_API void check_up_to_date(const at::Tensor& t);
