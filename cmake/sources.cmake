@@ -260,6 +260,8 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/layouts_impl.h
   dtensor/redistribute/least_time.cpp
   dtensor/redistribute/least_time_impl.h
+  dtensor/redistribute/local_slice.cpp
+  dtensor/redistribute/local_slice_impl.h
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
   dtensor/redistribute/options.cpp

@@ -12,12 +12,14 @@ Exits with 1 if a pair takes both more bytes and more collectives than Python's,
 more collectives for 8x8, or more bytes for 4096x4096, and with 77 if Python's
 planner is another one. With --measure, executes plans instead, on threads and on
 processes that share memory, and prints the rank correlation of modelled and
-measured time of 50 plans, and the mean times of 24 plans of each row.
+measured time of 50 plans, and the mean times of 24 plans of each row. The model
+assumes a core for each rank.
 """
 
 import argparse
 import itertools
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -197,11 +199,14 @@ def measure(program, launcher):
         return ([] if kind == "threads" else [launcher, "--no-prefix", "-n", str(count)]) + [program]
 
     kinds = ("threads", "processes")
-    for kind in kinds:
-        rows = list(measured_rows([*on_ranks(kind, 4), "measure"]))
+    for shape, kind in itertools.product([(2,), (2, 2)], kinds):
+        ranks = math.prod(shape)
+        rows = list(measured_rows(
+            [*on_ranks(kind, ranks), "measure", "x".join(map(str, shape))]))
         correlation = rank_correlation(*zip(*(row[2:] for row in rows)))
-        print(f"{len(rows)} plans on {kind}: rank correlation of modelled and "
-              f"measured time {correlation:.3f}", flush=True)
+        print(f"{len(rows)} plans on {kind}, mesh {shape}, {os.cpu_count()} cores: "
+              f"rank correlation of modelled and measured time {correlation:.3f}",
+              flush=True)
     print("| mesh | tensor | plans | modelled / measured us on threads | "
           "on processes |")
     print("|---" * 5 + "|")

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <vector>
+#include <limits>
 
 namespace dtensor {
 namespace {
@@ -26,38 +26,39 @@ void wait_for(const at::Tensor& t) {
   }
 }
 
-// Returns the median time of several calls, after a first call that is not
-// measured.
+// Returns the time of a call: the least mean of several batches. A single call
+// is short on the rank that begins last, and batches that other programs
+// interrupt, or in which memory is allocated for the first time, are long.
 template <typename Call>
-double median_time(size_t calls, Call call) {
+double time_of(int calls, Call call) {
   using Clock = std::chrono::steady_clock;
-  std::vector<double> times;
-  wait_for(call());
-  for (size_t i = 0; i < calls; ++i) {
+  constexpr int kBatches = 6;
+  double least = std::numeric_limits<double>::infinity();
+  for (int batch = 0; batch < kBatches; ++batch) {
     const auto begin = Clock::now();
-    wait_for(call());
-    times.push_back(
-        std::chrono::duration<double, std::micro>(Clock::now() - begin)
-            .count());
+    for (int i = 0; i < calls; ++i) {
+      wait_for(call());
+    }
+    const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+    least = std::min(least, time.count() / calls);
   }
-  std::ranges::sort(times);
-  return times[calls / 2];
+  return least;
 }
 
 Times measure(Group& group, c10::DeviceType device) {
-  constexpr size_t kSmallCalls = 31;
-  constexpr size_t kLargeCalls = 9;
+  constexpr int kSmallCalls = 10;
+  constexpr int kLargeCalls = 3;
   const auto number = at::ones({2}, at::device(device).dtype(at::kFloat));
   const int64_t part = kLargeElements / group.size();
   const auto shard = at::ones({part}, at::device(device).dtype(at::kFloat));
   const auto full =
       at::ones({part * group.size()}, at::device(device).dtype(at::kFloat));
   return {
-      median_time(
+      time_of(
           kSmallCalls,
           [&] { return group.all_reduce(number, ReduceOp::kSum); }),
-      median_time(kLargeCalls, [&] { return group.all_gather(shard, 0); }) +
-          median_time(kLargeCalls, [&] {
+      time_of(kLargeCalls, [&] { return group.all_gather(shard, 0); }) +
+          time_of(kLargeCalls, [&] {
             return group.reduce_scatter(full, 0, ReduceOp::kSum);
           })};
 }

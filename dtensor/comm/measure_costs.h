@@ -18,10 +18,11 @@ namespace dtensor {
 ///                           {.cost = measure_costs(mesh)});
 ///
 /// All ranks of the mesh must call this function; a rank outside the mesh gets
-/// an empty map. Runs about 50 collectives per dimension, of 8 bytes and of 4
-/// MiB, and takes the median of their times on the slowest rank. All groups
-/// along a dimension run them at the same time. The map has no entry for a
-/// dimension of one rank. Throws RuntimeError for a mesh without groups.
+/// an empty map. Runs about 100 collectives per dimension, of 8 bytes and of 4
+/// MiB, in batches, and takes the time of the fastest batch on the slowest
+/// rank. All groups along a dimension run them at the same time. The map has no
+/// entry for a dimension of one rank. Throws RuntimeError for a mesh without
+/// groups.
 DTENSOR_API std::map<std::string, LinkCost> measure_costs(
     const DeviceMesh& mesh);
 

@@ -7,7 +7,6 @@
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan_impl.h>
-#include <dtensor/redistribute/steps_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -94,7 +93,7 @@ class PendingPlan final : public Pending {
   PendingPlan(
       SpecPtr from,
       SpecPtr to,
-      std::shared_ptr<const Plan> plan,
+      std::shared_ptr<const RankPlan> plan,
       size_t entered,
       PendingPtr collective)
       : from_(std::move(from)),
@@ -119,17 +118,17 @@ class PendingPlan final : public Pending {
 
  private:
   at::Tensor rest(const at::Tensor& received) const {
-    const auto& steps = plan_->steps;
-    at::Tensor result = finish_step(*from_, steps[entered_], received);
+    const auto& steps = plan_->local_steps(*from_);
+    at::Tensor result = steps[entered_]->finish(received);
     for (size_t i = entered_ + 1; i < steps.size(); ++i) {
-      result = execute_step(*from_, steps[i], result);
+      result = steps[i]->execute(result);
     }
     return finish(result, {}, *from_, *to_);
   }
 
   SpecPtr from_;
   SpecPtr to_;
-  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const RankPlan> plan_;
   size_t entered_;
   PendingPtr collective_;
   bool inference_;
@@ -142,12 +141,12 @@ at::Tensor redistribute_local(
     const at::Tensor& local,
     const SpecPtr& from,
     const SpecPtr& to) {
-  const auto steps = plan_for_this_rank(from, to);
+  const auto the_plan = plan_for_this_rank(from, to);
   if (!from->mesh().contains_this_rank()) {
     return outside_mesh(local);
   }
   check_local(local, *from);
-  if (steps->steps.empty()) {
+  if (the_plan->steps.empty()) {
     return local;
   }
   if (local.is_meta()) {
@@ -156,8 +155,8 @@ at::Tensor redistribute_local(
   at::NoGradGuard no_grad;
   const RedistributionScope scope(*from, *to);
   at::Tensor result = local;
-  for (const Step& step : steps->steps) {
-    result = execute_step(*from, step, result);
+  for (const LocalStepPtr& step : the_plan->local_steps(*from)) {
+    result = step->execute(result);
   }
   return finish(result, local, *from, *to);
 }
@@ -180,16 +179,17 @@ PendingPtr redistribute_local_async(
   const at::NoGradGuard no_grad;
   const RedistributionScope scope(*from, *to);
   const auto entered = static_cast<size_t>(steps.rend() - last) - 1;
+  const auto& local_steps = the_plan->local_steps(*from);
   for (size_t i = 0; i < entered; ++i) {
-    local = execute_step(*from, steps[i], local);
+    local = local_steps[i]->execute(local);
   }
-  if (auto collective = enter_step(*from, steps[entered], std::move(local))) {
+  if (auto collective = local_steps[entered]->enter(std::move(local))) {
     return std::make_shared<PendingPlan>(
         from, to, std::move(the_plan), entered, std::move(collective));
   }
-  for (size_t i = entered; i < steps.size(); ++i) {
-    // NOLINTNEXTLINE(bugprone-use-after-move): enter_step() has not changed it.
-    local = execute_step(*from, steps[i], local);
+  for (size_t i = entered; i < local_steps.size(); ++i) {
+    // NOLINTNEXTLINE(bugprone-use-after-move): enter() has not changed it.
+    local = local_steps[i]->execute(local);
   }
   return ready(finish(local, {}, *from, *to));
 }

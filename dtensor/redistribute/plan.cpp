@@ -17,7 +17,7 @@
 namespace dtensor {
 namespace {
 
-using PlanPtr = std::shared_ptr<const Plan>;
+using PlanPtr = std::shared_ptr<const detail::RankPlan>;
 
 // A cache of plans, keyed by the ids of both specs. It is set-associative: a
 // lookup touches a single set, and the size is fixed. Specs belong to a rank,
@@ -189,7 +189,7 @@ PlanPtr make_plan(
     const Spec& to,
     const detail::Links& links,
     const detail::Links& searched) {
-  auto plan = std::make_shared<Plan>();
+  auto plan = std::make_shared<detail::RankPlan>();
   const detail::Frame frame{from.sizes(), from.mesh().shape()};
   const Placements start = start_of(from, to);
   const PlacementsRef goal = to.placements();
@@ -209,6 +209,21 @@ PlanPtr make_plan(
   }
   add_costs(*plan, from, links);
   return plan;
+}
+
+PlanPtr find_or_make_plan(const SpecPtr& from, const SpecPtr& to) {
+  PlanCache& cache = plan_cache.get();
+  if (auto found = cache.find(from->id(), to->id())) {
+    return found;
+  }
+  check_same_tensor(*from, *to);
+  check_reductions(*from, *to);
+  const detail::Links links(from->mesh());
+  auto made = make_plan(*from, *to, links, links);
+  if (detail::is_owned_by_this_rank(from->mesh())) {
+    cache.insert(from->id(), to->id(), made);
+  }
+  return made;
 }
 
 } // namespace
@@ -238,18 +253,7 @@ int64_t Plan::collectives() const {
 }
 
 std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
-  PlanCache& cache = plan_cache.get();
-  if (auto found = cache.find(from->id(), to->id())) {
-    return found;
-  }
-  check_same_tensor(*from, *to);
-  check_reductions(*from, *to);
-  const detail::Links links(from->mesh());
-  auto made = make_plan(*from, *to, links, links);
-  if (detail::is_owned_by_this_rank(from->mesh())) {
-    cache.insert(from->id(), to->id(), made);
-  }
-  return made;
+  return find_or_make_plan(from, to);
 }
 
 bool can_redistribute(const SpecPtr& from, const SpecPtr& to) {
@@ -264,14 +268,21 @@ double redistribute_cost(const SpecPtr& from, const SpecPtr& to) {
 
 namespace detail {
 
-std::shared_ptr<const Plan> plan_for_this_rank(
+const std::vector<LocalStepPtr>& RankPlan::local_steps(const Spec& from) const {
+  while (local_steps_.size() < steps.size()) {
+    local_steps_.push_back(prepare_step(from, steps[local_steps_.size()]));
+  }
+  return local_steps_;
+}
+
+std::shared_ptr<const RankPlan> plan_for_this_rank(
     const SpecPtr& from,
     const SpecPtr& to) {
   if (auto found = plan_cache.get().find(from->id(), to->id())) {
     return found; // cached plans belong to this rank
   }
   check_owned_by_this_rank("redistribute", *from);
-  return plan(from, to);
+  return find_or_make_plan(from, to);
 }
 
 std::shared_ptr<const Plan>

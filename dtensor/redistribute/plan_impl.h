@@ -6,6 +6,7 @@
 #include <dtensor/layout/cost.h>
 #include <dtensor/redistribute/moves_impl.h>
 #include <dtensor/redistribute/plan.h>
+#include <dtensor/redistribute/steps_impl.h>
 
 #include <cstddef>
 #include <memory>
@@ -13,9 +14,20 @@
 
 namespace dtensor::detail {
 
+/// A plan in the cache of a rank, with its steps prepared for this rank.
+struct RankPlan : Plan {
+  /// Returns the prepared steps. The first call prepares them: a collective
+  /// call if a step needs a group that does not exist yet. `from` is the layout
+  /// that the plan begins with.
+  const std::vector<LocalStepPtr>& local_steps(const Spec& from) const;
+
+ private:
+  mutable std::vector<LocalStepPtr> local_steps_;
+};
+
 /// Returns the plan that this rank is about to execute. Throws RuntimeError if
 /// the specs belong to another rank.
-std::shared_ptr<const Plan> plan_for_this_rank(
+std::shared_ptr<const RankPlan> plan_for_this_rank(
     const SpecPtr& from,
     const SpecPtr& to);
 

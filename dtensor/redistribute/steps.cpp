@@ -8,67 +8,35 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
 
-// A step over one mesh dimension on this rank.
-struct Move {
-  const Spec& spec;
-  const Step& step;
-
-  const DeviceMesh& mesh() const {
-    return spec.mesh();
-  }
-  size_t at() const {
-    return static_cast<size_t>(step.mesh_dims[0]);
-  }
-  const Placement& from() const {
-    return step.before[at()];
-  }
-  const Placement& to() const {
-    return step.after[at()];
-  }
-  int64_t my_rank() const {
-    return (*mesh().get_coordinate())[at()];
-  }
-  Group& group() const {
-    return get_group(mesh(), step.mesh_dims[0]);
-  }
-
-  /// Returns the distribution over the group of the dimension that `placement`
-  /// shards. `placement` is `from()` or `to()`.
-  DimSharding sharing(const Placement& placement) const {
-    const auto as_last = detail::last_sharding(
-        {spec.sizes(), mesh().shape()},
-        step.before,
-        step.mesh_dims[0],
-        placement);
-    TORCH_INTERNAL_ASSERT(
-        as_last, "redistribute: the sharding is not the last one");
-    Placements gathered = step.before;
-    gathered[at()] = Replicate();
-    const int64_t size = total_size(local_intervals(
-        spec.sizes()[static_cast<size_t>(placement.dim())],
-        placement.dim(),
-        mesh().shape(),
-        gathered,
-        *mesh().get_coordinate()));
-    return {*as_last, size, mesh().shape()[at()]};
-  }
-};
-
-// Returns the shard sizes, if the group would otherwise exchange them.
-Sizes exchanged_sizes(const Group& group, const DimSharding& parts) {
-  return group.exchanges_sizes() ? parts.sizes() : Sizes();
-}
-
-// Returns the shard sizes for reduce_scatter, if they are not those of
-// torch.chunk.
-Sizes reduce_scatter_sizes(const DimSharding& parts) {
-  return parts.is_chunk() ? Sizes() : parts.sizes();
+// Returns the distribution over mesh dimension `mesh_dim` of the tensor
+// dimension that `placement` shards. `placement` is that of the mesh dimension
+// before or after the step.
+DimSharding
+sharing(const Spec& spec, const Step& step, const Placement& placement) {
+  const int64_t mesh_dim = step.mesh_dims[0];
+  const auto at = static_cast<size_t>(mesh_dim);
+  const auto shape = spec.mesh().shape();
+  const auto as_last =
+      last_sharding({spec.sizes(), shape}, step.before, mesh_dim, placement);
+  TORCH_INTERNAL_ASSERT(
+      as_last, "redistribute: the sharding is not the last one");
+  Placements gathered = step.before;
+  gathered[at] = Replicate();
+  const int64_t size = total_size(local_intervals(
+      spec.sizes()[static_cast<size_t>(placement.dim())],
+      placement.dim(),
+      shape,
+      gathered,
+      *spec.mesh().get_coordinate()));
+  return {*as_last, size, shape[at]};
 }
 
 // Returns the sizes of `part`, with `size` for dimension `dim`.
@@ -76,53 +44,6 @@ Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
   Sizes sizes(part.sizes());
   sizes[static_cast<size_t>(dim)] = size;
   return sizes;
-}
-
-at::Tensor slice(const Move& move, const at::Tensor& local) {
-  const DimSharding to = move.sharing(move.to());
-  return select_positions(local, to.dim(), to.shard(move.my_rank()));
-}
-
-at::Tensor all_gather(const Move& move, const at::Tensor& local) {
-  const DimSharding from = move.sharing(move.from());
-  Group& group = move.group();
-  return from.put_back(
-      group.all_gather(local, from.dim(), exchanged_sizes(group, from)));
-}
-
-at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
-  const DimSharding to = move.sharing(move.to());
-  const at::Tensor parts = to.in_order()
-      ? local
-      : select_positions(local, to.dim(), to.all_positions());
-  return move.group().reduce_scatter(
-      parts, to.dim(), move.from().reduce_op(), reduce_scatter_sizes(to));
-}
-
-// Sends each rank's `from` shard, sharded again by `to`, to the new owners.
-at::Tensor exchange_dims(
-    const Move& move,
-    const at::Tensor& local,
-    const DimSharding& from,
-    const DimSharding& to) {
-  if (from.in_order() && to.is_chunk()) {
-    Group& group = move.group();
-    return group.shard_dim_alltoall(
-        local, from.dim(), to.dim(), exchanged_sizes(group, from));
-  }
-  std::vector<at::Tensor> parts;
-  std::vector<Sizes> shapes;
-  const Sizes old = from.sizes();
-  for (int64_t rank = 0; rank < to.ranks(); ++rank) {
-    parts.push_back(
-        select_positions(local, to.dim(), to.shard(rank)).contiguous());
-  }
-  const at::Tensor& kept = parts[static_cast<size_t>(move.my_rank())];
-  for (const int64_t size : old) {
-    shapes.push_back(resized(kept, from.dim(), size));
-  }
-  return from.put_back(
-      at::cat(move.group().all_to_all(parts, shapes), from.dim()));
 }
 
 // The positions in the shard of `rank` under `from` that `owner` receives.
@@ -142,46 +63,152 @@ Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
   return share;
 }
 
+// A step over one mesh dimension.
+class SingleStep final : public LocalStep {
+ public:
+  SingleStep(const Spec& spec, const Step& step);
+
+  at::Tensor execute(const at::Tensor& local) const override;
+  PendingPtr enter(at::Tensor&& local) const override;
+  at::Tensor finish(const at::Tensor& received) const override;
+
+ private:
+  at::Tensor slice(const at::Tensor& local) const;
+  at::Tensor all_gather(const at::Tensor& local) const;
+  at::Tensor in_rank_order(const at::Tensor& local) const;
+  at::Tensor reduce_scatter(const at::Tensor& local) const;
+  at::Tensor all_to_all(const at::Tensor& local) const;
+  at::Tensor exchange_dims(const at::Tensor& local) const;
+  at::Tensor exchange_within_dim(const at::Tensor& local) const;
+  at::Tensor partition(const at::Tensor& local) const;
+  at::Tensor pad(const at::Tensor& local) const;
+  // True if the ranks exchange shards of consecutive chunks.
+  bool exchanges_chunks() const;
+  // Returns the sizes of the shards before the step, if the group would
+  // otherwise exchange them.
+  Sizes exchanged_sizes() const;
+
+  StepKind kind_;
+  Group* group_ = nullptr; // null if the step sends nothing
+  int64_t my_rank_;
+  // The reduction before the step, or after it for partition and pad.
+  ReduceOp reduce_op_ = ReduceOp::kSum;
+  // The shards before and after the step, if the placement is sharded.
+  std::optional<DimSharding> from_;
+  std::optional<DimSharding> to_;
+  Sizes from_sizes_;
+  // Sizes for reduce_scatter, if they are not those of torch.chunk.
+  Sizes scattered_sizes_;
+};
+
+SingleStep::SingleStep(const Spec& spec, const Step& step)
+    : kind_(step.kind),
+      my_rank_((*spec.mesh().get_coordinate())[static_cast<size_t>(
+          step.mesh_dims[0])]) {
+  const auto at = static_cast<size_t>(step.mesh_dims[0]);
+  const Placement& before = step.before[at];
+  const Placement& after = step.after[at];
+  if (collective_of(kind_)) {
+    group_ = &get_group(spec.mesh(), step.mesh_dims[0]);
+  }
+  if (before.is_partial() || after.is_partial()) {
+    reduce_op_ = (before.is_partial() ? before : after).reduce_op();
+  }
+  if (before.is_sharded()) {
+    from_ = sharing(spec, step, before);
+    from_sizes_ = from_->sizes();
+  }
+  if (after.is_sharded()) {
+    to_ = sharing(spec, step, after);
+    if (!to_->is_chunk()) {
+      scattered_sizes_ = to_->sizes();
+    }
+  }
+}
+
+Sizes SingleStep::exchanged_sizes() const {
+  return group_->exchanges_sizes() ? from_sizes_ : Sizes();
+}
+
+at::Tensor SingleStep::slice(const at::Tensor& local) const {
+  return select_positions(local, to_->dim(), to_->shard(my_rank_));
+}
+
+at::Tensor SingleStep::all_gather(const at::Tensor& local) const {
+  return from_->put_back(
+      group_->all_gather(local, from_->dim(), exchanged_sizes()));
+}
+
+// Returns the input of reduce_scatter.
+at::Tensor SingleStep::in_rank_order(const at::Tensor& local) const {
+  return to_->in_order()
+      ? local
+      : select_positions(local, to_->dim(), to_->all_positions());
+}
+
+at::Tensor SingleStep::reduce_scatter(const at::Tensor& local) const {
+  return group_->reduce_scatter(
+      in_rank_order(local), to_->dim(), reduce_op_, scattered_sizes_);
+}
+
+bool SingleStep::exchanges_chunks() const {
+  return from_->dim() != to_->dim() && from_->in_order() && to_->is_chunk();
+}
+
+// Sends each rank's shard, sharded again along another dimension, to the new
+// owners.
+at::Tensor SingleStep::exchange_dims(const at::Tensor& local) const {
+  if (exchanges_chunks()) {
+    return group_->shard_dim_alltoall(
+        local, from_->dim(), to_->dim(), exchanged_sizes());
+  }
+  std::vector<at::Tensor> parts;
+  std::vector<Sizes> shapes;
+  for (int64_t rank = 0; rank < to_->ranks(); ++rank) {
+    parts.push_back(
+        select_positions(local, to_->dim(), to_->shard(rank)).contiguous());
+  }
+  const at::Tensor& kept = parts[static_cast<size_t>(my_rank_)];
+  for (const int64_t size : from_sizes_) {
+    shapes.push_back(resized(kept, from_->dim(), size));
+  }
+  return from_->put_back(
+      at::cat(group_->all_to_all(parts, shapes), from_->dim()));
+}
+
 // Moves positions between two shardings of the same dimension.
-at::Tensor exchange_within_dim(
-    const Move& move,
-    const at::Tensor& local,
-    const DimSharding& from,
-    const DimSharding& to) {
-  const int64_t me = move.my_rank();
-  const Positions owners = to.owners();
-  const Positions mine = from.positions(me);
+at::Tensor SingleStep::exchange_within_dim(const at::Tensor& local) const {
+  const Positions owners = to_->owners();
+  const Positions mine = from_->positions(my_rank_);
   std::vector<at::Tensor> parts;
   std::vector<Sizes> shapes;
   Positions received;
-  for (int64_t rank = 0; rank < from.ranks(); ++rank) {
+  for (int64_t rank = 0; rank < from_->ranks(); ++rank) {
     parts.push_back(select_positions(
-        local, to.dim(), share_of(mine, owners, rank).offsets));
-    const Share share = share_of(from.positions(rank), owners, me);
+        local, to_->dim(), share_of(mine, owners, rank).offsets));
+    const Share share = share_of(from_->positions(rank), owners, my_rank_);
     received.insert(
         received.end(), share.positions.begin(), share.positions.end());
-    shapes.push_back(
-        resized(local, to.dim(), static_cast<int64_t>(share.positions.size())));
+    shapes.push_back(resized(
+        local, to_->dim(), static_cast<int64_t>(share.positions.size())));
   }
   const at::Tensor joined =
-      at::cat(move.group().all_to_all(parts, shapes), to.dim());
-  return select_positions(joined, to.dim(), sorted_order(received));
+      at::cat(group_->all_to_all(parts, shapes), to_->dim());
+  return select_positions(joined, to_->dim(), sorted_order(received));
 }
 
-at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
-  const DimSharding from = move.sharing(move.from());
-  const DimSharding to = move.sharing(move.to());
-  return from.dim() == to.dim() ? exchange_within_dim(move, local, from, to)
-                                : exchange_dims(move, local, from, to);
+at::Tensor SingleStep::all_to_all(const at::Tensor& local) const {
+  return from_->dim() == to_->dim() ? exchange_within_dim(local)
+                                    : exchange_dims(local);
 }
 
-at::Tensor partition(const Move& move, const at::Tensor& local) {
-  switch (const ReduceOp op = move.to().reduce_op()) {
+at::Tensor SingleStep::partition(const at::Tensor& local) const {
+  switch (reduce_op_) {
     case ReduceOp::kSum:
     case ReduceOp::kProduct:
     case ReduceOp::kBxor:
-      return move.my_rank() == 0 ? local
-                                 : at::full_like(local, neutral_element(op));
+      return my_rank_ == 0 ? local
+                           : at::full_like(local, neutral_element(reduce_op_));
     case ReduceOp::kAvg:
     case ReduceOp::kMin:
     case ReduceOp::kMax:
@@ -192,33 +219,69 @@ at::Tensor partition(const Move& move, const at::Tensor& local) {
   TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown reduce op");
 }
 
-at::Tensor pad(const Move& move, const at::Tensor& local) {
-  const DimSharding from = move.sharing(move.from());
-  Sizes sizes(local.sizes().begin(), local.sizes().end());
-  sizes[static_cast<size_t>(from.dim())] = from.size();
-  at::Tensor padded =
-      at::full(sizes, neutral_element(move.to().reduce_op()), local.options());
+at::Tensor SingleStep::pad(const at::Tensor& local) const {
+  at::Tensor padded = at::full(
+      resized(local, from_->dim(), from_->size()),
+      neutral_element(reduce_op_),
+      local.options());
   int64_t offset = 0;
-  for (const Interval& interval : from.shard(move.my_rank())) {
-    padded.narrow(from.dim(), interval.begin, interval.size())
-        .copy_(local.narrow(from.dim(), offset, interval.size()));
+  for (const Interval& interval : from_->shard(my_rank_)) {
+    padded.narrow(from_->dim(), interval.begin, interval.size())
+        .copy_(local.narrow(from_->dim(), offset, interval.size()));
     offset += interval.size();
   }
   return padded;
 }
 
-// Starts an all_to_all of shards of equal shapes. Returns null for other
-// shards.
-PendingPtr enter_exchange(const Move& move, at::Tensor&& local) {
-  const DimSharding from = move.sharing(move.from());
-  const DimSharding to = move.sharing(move.to());
-  return from.dim() != to.dim() && from.in_order() && to.is_chunk()
-      ? move.group().shard_dim_alltoall_async(
-            std::move(local),
-            from.dim(),
-            to.dim(),
-            exchanged_sizes(move.group(), from))
-      : nullptr;
+at::Tensor SingleStep::execute(const at::Tensor& local) const {
+  switch (kind_) {
+    case StepKind::kSlice:
+      return slice(local);
+    case StepKind::kAllGather:
+      return all_gather(local.contiguous());
+    case StepKind::kAllToAll:
+      return all_to_all(local);
+    case StepKind::kReduceScatter:
+      return reduce_scatter(local.contiguous());
+    case StepKind::kAllReduce:
+      return group_->all_reduce(local.contiguous(), reduce_op_);
+    case StepKind::kPartition:
+      return partition(local);
+    case StepKind::kPad:
+      return pad(local);
+  }
+  TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown step");
+}
+
+PendingPtr SingleStep::enter(at::Tensor&& local) const {
+  switch (kind_) {
+    case StepKind::kAllGather:
+      return group_->exchanges_sizes()
+          ? group_->all_gather_async(
+                std::move(local), from_->dim(), from_sizes_)
+          : group_->all_gather_async(
+                std::move(local), from_->dim(), from_->size());
+    case StepKind::kReduceScatter:
+      return group_->reduce_scatter_async(
+          to_->in_order() ? std::move(local) : in_rank_order(local),
+          to_->dim(),
+          reduce_op_,
+          /*out=*/{},
+          scattered_sizes_);
+    case StepKind::kAllReduce:
+      return group_->all_reduce_async(std::move(local), reduce_op_);
+    case StepKind::kAllToAll:
+      return exchanges_chunks()
+          ? group_->shard_dim_alltoall_async(
+                std::move(local), from_->dim(), to_->dim(), exchanged_sizes())
+          : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+at::Tensor SingleStep::finish(const at::Tensor& received) const {
+  return kind_ == StepKind::kAllGather ? from_->put_back(received) : received;
 }
 
 // True for steps over several mesh dimensions, and for steps on one mesh
@@ -237,8 +300,8 @@ bool is_joint(const Spec& spec, const Step& step) {
                step.mesh_dims[0],
                placement);
   };
-  const Move move{spec, step};
-  return is_below(move.from()) || is_below(move.to());
+  const auto at = static_cast<size_t>(step.mesh_dims[0]);
+  return is_below(step.before[at]) || is_below(step.after[at]);
 }
 
 } // namespace
@@ -247,77 +310,11 @@ double neutral_element(ReduceOp op) {
   return op == ReduceOp::kProduct ? 1 : 0;
 }
 
-at::Tensor
-execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
+LocalStepPtr prepare_step(const Spec& from, const Step& step) {
   if (is_joint(from, step)) {
-    return JointStep(from, step).execute(local);
+    return prepare_joint_step(from, step);
   }
-  const Move move{from, step};
-  switch (step.kind) {
-    case StepKind::kSlice:
-      return slice(move, local);
-    case StepKind::kAllGather:
-      return all_gather(move, local.contiguous());
-    case StepKind::kAllToAll:
-      return all_to_all(move, local);
-    case StepKind::kReduceScatter:
-      return reduce_scatter(move, local.contiguous());
-    case StepKind::kAllReduce:
-      return move.group().all_reduce(
-          local.contiguous(), move.from().reduce_op());
-    case StepKind::kPartition:
-      return partition(move, local);
-    case StepKind::kPad:
-      return pad(move, local);
-  }
-  TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown step");
-}
-
-PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
-  if (!collective_of(step.kind)) {
-    return nullptr;
-  }
-  if (is_joint(from, step)) {
-    return JointStep(from, step).enter(std::move(local));
-  }
-  const Move move{from, step};
-  switch (step.kind) {
-    case StepKind::kAllGather: {
-      const DimSharding parts = move.sharing(move.from());
-      Group& group = move.group();
-      return group.exchanges_sizes()
-          ? group.all_gather_async(std::move(local), parts.dim(), parts.sizes())
-          : group.all_gather_async(std::move(local), parts.dim(), parts.size());
-    }
-    case StepKind::kReduceScatter: {
-      const DimSharding to = move.sharing(move.to());
-      return move.group().reduce_scatter_async(
-          to.in_order() ? std::move(local)
-                        : select_positions(local, to.dim(), to.all_positions()),
-          to.dim(),
-          move.from().reduce_op(),
-          /*out=*/{},
-          reduce_scatter_sizes(to));
-    }
-    case StepKind::kAllReduce:
-      return move.group().all_reduce_async(
-          std::move(local), move.from().reduce_op());
-    case StepKind::kAllToAll:
-      return enter_exchange(move, std::move(local));
-    default:
-      return nullptr;
-  }
-}
-
-at::Tensor
-finish_step(const Spec& from, const Step& step, const at::Tensor& received) {
-  if (is_joint(from, step)) {
-    return JointStep(from, step).finish(received);
-  }
-  const Move move{from, step};
-  return step.kind == StepKind::kAllGather
-      ? move.sharing(move.from()).put_back(received)
-      : received;
+  return std::make_unique<SingleStep>(from, step);
 }
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Executes the steps of a plan on this rank's local tensor.
+// The steps of a plan, prepared for this rank's local tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +10,7 @@
 #include <dtensor/redistribute/plan.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace dtensor::detail {
@@ -81,71 +82,36 @@ class DimSharding {
 /// Returns the element with which a shard is padded to a term of a reduction.
 double neutral_element(ReduceOp op);
 
-/// A step over several mesh dimensions, or over one that is not the last to
-/// shard a tensor dimension, on this rank. Each rank's local tensor is a box:
-/// the product of the indices that the rank holds of each tensor dimension. The
-/// step sends the intersections of the boxes before and after the step, so no
-/// rules about shardings are needed.
-class JointStep {
+/// A step of a plan, prepared for this rank. Everything that depends on the
+/// layouts alone is computed when the step is prepared, because a plan is
+/// executed many times. Keeps no reference to the layouts.
+class LocalStep {
  public:
-  JointStep(const Spec& spec, const Step& step);
+  LocalStep() = default;
+  LocalStep(const LocalStep&) = delete;
+  LocalStep& operator=(const LocalStep&) = delete;
+  virtual ~LocalStep() = default;
 
-  /// Returns the local tensor after the step.
-  at::Tensor execute(const at::Tensor& local) const;
-
-  /// Split execute() in two: start the collective, and compute the local tensor
-  /// from the received data.
-  PendingPtr enter(at::Tensor&& local) const;
-  at::Tensor finish(const at::Tensor& received) const;
-
- private:
-  /// Indices of each tensor dimension.
-  using Box = c10::SmallVector<Intervals, 5>;
-  /// Input of an all_gather or reduce_scatter along `dim`, and the members'
-  /// sizes.
-  struct Payload {
-    at::Tensor sent;
-    int64_t dim;
-    Sizes sizes;
-  };
-
-  /// Return the indices of one or all tensor dimensions that a member holds in
-  /// a layout.
-  Intervals indices(PlacementsRef placements, int64_t member, int64_t dim)
-      const;
-  Box box_of(PlacementsRef placements, int64_t member) const;
-  ReduceOp reduce_op() const;
-  at::Tensor scaled(const at::Tensor& reduced) const;
-  Payload payload_of(const at::Tensor& local) const;
-  /// Returns the tensor dimension along which the members' shards lie one after
-  /// the other, in the order of the members; -1 if there is none.
-  int64_t dim_in_order(PlacementsRef sharded) const;
-  Sizes sizes_along(int64_t dim, PlacementsRef sharded) const;
-  Sizes numels(PlacementsRef placements) const;
-  /// Returns the slices that this rank sends to each member.
-  std::vector<at::Tensor> parts_to_send(const at::Tensor& local) const;
-  /// Returns the shapes of the slices that this rank receives from each member.
-  std::vector<Sizes> shapes_to_receive() const;
-  at::Tensor without_communication(const at::Tensor& local) const;
-  at::Tensor assemble(const std::vector<at::Tensor>& parts) const;
-  at::Tensor assemble(const at::Tensor& flat) const;
-
-  const Spec& spec_;
-  const Step& step_;
-  Group& group_;
+  /// Returns the local tensor after the step, which may be a view of `local`.
+  virtual at::Tensor execute(const at::Tensor& local) const = 0;
+  /// Starts the step's collective asynchronously. Returns null, and leaves
+  /// `local` untouched, if the step has no collective that can run
+  /// asynchronously.
+  virtual PendingPtr enter(at::Tensor&& local) const = 0;
+  /// Returns the local tensor after the step, computed from the received data.
+  virtual at::Tensor finish(const at::Tensor& received) const = 0;
 };
 
-/// Returns the local tensor after `step` of a plan from layout `from`. The
-/// result may be a view of `local`.
-at::Tensor
-execute_step(const Spec& from, const Step& step, const at::Tensor& local);
+using LocalStepPtr = std::unique_ptr<const LocalStep>;
 
-/// Starts the step's collective asynchronously. Returns null, and leaves
-/// `local` untouched, if the step has no collective that can run
-/// asynchronously. finish_step() computes the local tensor from the received
-/// data.
-PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local);
-at::Tensor
-finish_step(const Spec& from, const Step& step, const at::Tensor& received);
+/// Prepares `step` of a plan from layout `from`. The rank must be in the mesh.
+LocalStepPtr prepare_step(const Spec& from, const Step& step);
+
+/// Prepares a step over several mesh dimensions, or over one that is not the
+/// last to shard a tensor dimension. Each rank's local tensor is a box: the
+/// product of the indices that the rank holds of each tensor dimension. The
+/// step sends the intersections of the boxes before and after the step, so no
+/// rules about shardings are needed.
+LocalStepPtr prepare_joint_step(const Spec& from, const Step& step);
 
 } // namespace dtensor::detail

@@ -132,6 +132,21 @@ TEST(Execute, SomePairsOnThreeMeshDims) {
   expect_all_right({2, 2, 2}, {{8, 16}, {5, 7}}, pairs, with_slow_bytes(3));
 }
 
+TEST(Execute, APlanIsExecutedAgainWithOtherValues) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    for (const Pair& pair : some_pairs(all_layouts(2, every_kind()), 60)) {
+      const auto from = Spec::make(mesh, pair.from, {5, 12}, at::kDouble);
+      const auto to = Spec::make(mesh, pair.to, {5, 12}, at::kDouble);
+      for (const int64_t seed : {0, 100, 200}) {
+        if (can_redistribute(from, to)) {
+          expect_right(from, to, seed);
+        }
+      }
+    }
+  });
+}
+
 TEST(SlowExecute, EveryPairOnThreeMeshDims) {
   const auto pairs = all_pairs(
       all_layouts(3, {Replicate(), Shard(0), Shard(1), Partial("sum")}));

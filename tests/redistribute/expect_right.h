@@ -103,8 +103,9 @@ inline at::Tensor reduced(at::Tensor local, const Spec& spec) {
   return local;
 }
 
-inline void expect_right(const SpecPtr& from, const SpecPtr& to) {
-  const at::Tensor full = some_integers(*from, 0);
+inline void
+expect_right(const SpecPtr& from, const SpecPtr& to, int64_t seed = 0) {
+  const at::Tensor full = some_integers(*from, seed);
   const at::Tensor local =
       cut_directly(term_of(full, *from), *from).contiguous();
   const at::Tensor kept = local.clone();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Prints the plans between layouts, one per line, for tools/plan_table.py:
 //
-//   dtensor_plan_list            all pairs of layouts on several meshes
-//   dtensor_plan_list measure    50 pairs: modelled and measured time, with
-//                                costs from measure_costs()
-//   dtensor_plan_list sample 2x4 some pairs of each size on this mesh: modelled
-//                                and measured time, with the default costs
+//   dtensor_plan_list             all pairs of layouts on several meshes
+//   dtensor_plan_list measure 2x2 50 pairs on this mesh: modelled and measured
+//                                 time, with costs from measure_costs()
+//   dtensor_plan_list sample 2x4  some pairs of each size on this mesh:
+//   modelled
+//                                 and measured time, with the default costs
 //
 // In the last two modes, ranks are threads, or processes of dtensor-run.
 #include <dtensor/comm/measure_costs.h>
@@ -85,19 +86,27 @@ void list_plans() {
   }
 }
 
-// Returns the least microseconds of several executions.
-double measured(const SpecPtr& from, const SpecPtr& to) {
+// Returns the microseconds of one execution: of several batches, the least time
+// until all ranks of the first mesh dimension have ended the batch, per
+// execution.
+double measured(const SpecPtr& from, const SpecPtr& to, double modelled) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kRuns = 9;
+  constexpr int kBatches = 5;
+  constexpr double kBatchTime = 2000;
+  const int executions =
+      std::clamp(static_cast<int>(kBatchTime / modelled), 1, 20);
   const auto local = at::ones(from->local_sizes(), at::kFloat);
   Group& group = get_group(from->mesh(), 0);
   double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
+  for (int batch = 0; batch < kBatches; ++batch) {
     group.barrier();
     const auto begin = Clock::now();
-    redistribute_local(local, from, to);
+    for (int i = 0; i < executions; ++i) {
+      redistribute_local(local, from, to);
+    }
+    group.barrier();
     const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
-    best = std::min(best, time.count());
+    best = std::min(best, time.count() / executions);
   }
   return best;
 }
@@ -118,7 +127,7 @@ void print_measured(
       continue;
     }
     --pairs;
-    const double time = measured(from, to);
+    const double time = measured(from, to, found->microseconds);
     if (get_rank() == 0) {
       print(*from, *to, *found);
       std::cout << ';' << time << '\n';
@@ -126,10 +135,9 @@ void print_measured(
   }
 }
 
-void measure_plans() {
+void measure_plans(const std::vector<int64_t>& shape) {
   constexpr size_t kPairs = 50;
-  run_world(4, [] {
-    const std::vector<int64_t> shape{2, 2};
+  run_world(numel(shape), [&] {
     auto mesh = init_device_mesh(at::kCPU, shape);
     mesh = init_device_mesh(at::kCPU, shape, {}, {.cost = measure_costs(mesh)});
     std::vector<Sizes> sizes;
@@ -163,14 +171,14 @@ std::vector<int64_t> parse_shape(const std::string& text) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
-  if (argc == 2 && mode == "measure") {
-    measure_plans();
+  if (argc == 3 && mode == "measure") {
+    measure_plans(parse_shape(argv[2]));
   } else if (argc == 3 && mode == "sample") {
     measure_sample(parse_shape(argv[2]));
   } else if (argc == 1) {
     list_plans();
   } else {
-    std::cerr << "usage: dtensor_plan_list [measure | sample SHAPE]\n";
+    std::cerr << "usage: dtensor_plan_list [measure SHAPE | sample SHAPE]\n";
     return 2;
   }
   return 0;

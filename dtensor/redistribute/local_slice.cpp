@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/redistribute/local_slice_impl.h>
+
+#include <dtensor/redistribute/steps_impl.h>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// Appends the indices that two intervals share, plus `shift`.
+void append_overlap(
+    Intervals& list,
+    const Interval& a,
+    const Interval& b,
+    int64_t shift = 0) {
+  const Interval both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
+  if (both.begin < both.end) {
+    append_joined(list, {both.begin + shift, both.end + shift});
+  }
+}
+
+Intervals sorted(Intervals intervals) {
+  std::ranges::sort(intervals, [](const Interval& a, const Interval& b) {
+    return a.begin < b.begin;
+  });
+  return intervals;
+}
+
+// Returns the indices of `list` that are also in `others`, in the order of
+// `list`.
+Intervals intersection(const Intervals& list, const Intervals& others) {
+  const Intervals ascending = sorted(others);
+  Intervals result;
+  for (const Interval& mine : list) {
+    for (const Interval& other : ascending) {
+      append_overlap(result, mine, other);
+    }
+  }
+  return result;
+}
+
+bool is_full(const Interval& interval, const at::Tensor& t, int64_t dim) {
+  return interval.begin == 0 && interval.end == t.size(dim);
+}
+
+at::Tensor
+narrowed(const at::Tensor& t, int64_t dim, const Interval& interval) {
+  return is_full(interval, t, dim)
+      ? t
+      : t.narrow(dim, interval.begin, interval.size());
+}
+
+// Copies `part`, the elements of `slice` from dimension `d` on.
+void write_dims(
+    const at::Tensor& local,
+    const LocalSlice& slice,
+    const at::Tensor& part,
+    size_t d) {
+  if (d == slice.offsets.size()) {
+    local.copy_(part);
+    return;
+  }
+  const auto dim = static_cast<int64_t>(d);
+  int64_t taken = 0;
+  for (const Interval& to : slice.offsets[d]) {
+    write_dims(
+        narrowed(local, dim, to),
+        slice,
+        narrowed(part, dim, {taken, taken + to.size()}),
+        d + 1);
+    taken += to.size();
+  }
+}
+
+} // namespace
+
+Intervals offsets_in(const Intervals& held, const Intervals& wanted) {
+  struct Piece {
+    Interval global;
+    int64_t offset;
+  };
+  c10::SmallVector<Piece, 4> pieces;
+  int64_t offset = 0;
+  for (const Interval& interval : held) {
+    pieces.push_back({interval, offset});
+    offset += interval.size();
+  }
+  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
+    return a.global.begin < b.global.begin;
+  });
+  Intervals result;
+  for (const Interval& next : wanted) {
+    for (const auto& [global, first] : pieces) {
+      append_overlap(result, global, next, first - global.begin);
+    }
+  }
+  return result;
+}
+
+LocalSlice slice_of(const IndexBox& held, const IndexBox& wanted) {
+  LocalSlice slice;
+  for (size_t d = 0; d < held.size(); ++d) {
+    slice.offsets.push_back(
+        offsets_in(held[d], intersection(wanted[d], held[d])));
+    slice.sizes.push_back(total_size(slice.offsets[d]));
+  }
+  return slice;
+}
+
+at::Tensor read_slice(at::Tensor local, const LocalSlice& slice) {
+  if (numel(slice.sizes) == 0) {
+    return at::empty(slice.sizes, local.options());
+  }
+  for (size_t d = 0; d < slice.offsets.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    const Intervals& offsets = slice.offsets[d];
+    local = offsets.size() == 1 ? narrowed(local, dim, offsets[0])
+                                : select_positions(local, dim, offsets);
+  }
+  return local;
+}
+
+void write_slice(
+    const at::Tensor& local,
+    const LocalSlice& slice,
+    const at::Tensor& part) {
+  if (numel(slice.sizes) > 0) {
+    write_dims(local, slice, part, 0);
+  }
+}
+
+} // namespace dtensor::detail
