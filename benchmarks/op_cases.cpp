@@ -177,6 +177,48 @@ void add_products(Cases& cases, const Operands& on) {
       heads);
 }
 
+// Adds operators of pictures (N, C, H, W) with a sharded batch.
+void add_pictures(Cases& cases, const Operands& on) {
+  constexpr int64_t kChannels = 2;
+  const auto a = on.make({on.rows, kChannels, kSide, kSide}, Shard(0));
+  const auto channels = on.make({kChannels}, Replicate());
+  cases.add(
+      "conv2d",
+      [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+        return at::conv2d(x, weight, bias, 1, 1);
+      },
+      a,
+      on.make({kChannels, kChannels, 3, 3}, Replicate()),
+      channels);
+  cases.add(
+      "max_pool2d", [](const Tensor& x) { return at::max_pool2d(x, 2); }, a);
+  cases.add(
+      "group_norm",
+      [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+        return at::group_norm(x, 2, weight, bias);
+      },
+      a,
+      channels,
+      channels);
+  cases.add(
+      "upsample",
+      [](const Tensor& x) {
+        return at::upsample_nearest2d(x, {2 * kSide, 2 * kSide});
+      },
+      a);
+}
+
+// Adds operators along an unsharded dimension.
+void add_along_rows(Cases& cases, const Operands& on) {
+  const auto a = on.make({on.rows, kSide}, Shard(0));
+  cases.add(
+      "cumsum", [](const Tensor& x) { return x.cumsum(1); }, a);
+  cases.add(
+      "topk", [](const Tensor& x) { return std::get<0>(x.topk(2, 1)); }, a);
+  cases.add(
+      "fft", [](const Tensor& x) { return at::fft_rfft(x, {}, 1); }, a);
+}
+
 void add_from_local(Cases& cases, const Operands& on) {
   const auto a = on.make({on.rows, kSide}, Shard(0));
   const auto mesh = on.mesh;
@@ -223,6 +265,8 @@ std::vector<Case> operator_cases(int64_t world_size, bool backward) {
   add_views(cases, on);
   add_reductions(cases, on);
   add_products(cases, on);
+  add_pictures(cases, on);
+  add_along_rows(cases, on);
   return cases.cases;
 }
 

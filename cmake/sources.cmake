@@ -376,6 +376,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/batch_norm_autograd.cpp
   dtensor/ops/kernels/batch_norm_impl.h
   dtensor/ops/kernels/convolution.cpp
+  dtensor/ops/kernels/convolution_edges.cpp
+  dtensor/ops/kernels/convolution_edges_impl.h
   dtensor/ops/kernels/cross_entropy.cpp
   dtensor/ops/kernels/cross_entropy_impl.h
   dtensor/ops/kernels/cross_entropy_local.cpp

@@ -29,6 +29,7 @@ ANCHORS = ROOT / "benchmarks/anchors"
 PROGRAMS = {
     "warm_ops": ("warm/",),
     "cold": ("cold/",),
+    "convolution": ("convolution/",),
     "mlp": ("mlp/",),
     "python": ("python/",),
     "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
@@ -258,7 +259,7 @@ class Bar:
     def text(self) -> str:
         parts = []
         if self.at_most is not None:
-            parts.append(f"<= {time_text(self.at_most)}")
+            parts.append(f"<= {figure_text(self.at_most, self.field)}")
         if of := self.at_most_of:
             parts.append(f"<= {of['times']:g} {of['benchmark']}")
         if faster := self.times_faster:
@@ -291,9 +292,14 @@ def load_bars() -> list[Bar]:
 # --- table -------------------------------------------------------------------
 
 
-def time_text(us: float | None) -> str:
-    if us is None:
+def figure_text(figure: float | None, field: str) -> str:
+    """Returns microseconds with a unit, and other figures without one."""
+    if figure is None:
         return "-"
+    return time_text(figure) if field.endswith("us") else f"{figure:.3g}"
+
+
+def time_text(us: float) -> str:
     if abs(us) >= 1e6:
         return f"{us / 1e6:.2f} s"
     if abs(us) >= 1e4:
@@ -344,8 +350,8 @@ def compared(benchmark: str, anchor: str | None, field: str, results: Results) -
     if ours is not None:
         spread = f"{100 * results.spread(benchmark, 'ours', field):.0f} %"
     return (
-        time_text(ours),
-        f"{anchor} {time_text(theirs)}" if anchor else "-",
+        figure_text(ours, field),
+        f"{anchor} {figure_text(theirs, field)}" if anchor else "-",
         f"{theirs / ours:.1f}" if theirs and ours and ours > 0 else "-",
         spread,
     )

@@ -34,6 +34,9 @@ def operator_cases(mesh, rows, leaves):
     whole = make((SIDE, SIDE), Replicate())
     norm = [make((SIDE,), Replicate()) for _ in range(2)]
     heads = make((2, rows, 16, SIDE), Shard(1))
+    picture = make((rows, 2, SIDE, SIDE), Shard(0))
+    kernel = make((2, 2, 3, 3), Replicate())
+    channels = make((2,), Replicate())
     return [
         ("add", lambda x, y: x + y, a, b),
         ("mul_scalar", lambda x: x * 2.0, a),
@@ -65,6 +68,25 @@ def operator_cases(mesh, rows, leaves):
             lambda q: F.scaled_dot_product_attention(q, q, q),
             heads,
         ),
+        (
+            "conv2d",
+            lambda x, w, c: F.conv2d(x, w, c, padding=1),
+            picture,
+            kernel,
+            channels,
+        ),
+        ("max_pool2d", lambda x: F.max_pool2d(x, 2), picture),
+        (
+            "group_norm",
+            lambda x, w, c: F.group_norm(x, 2, w, c),
+            picture,
+            channels,
+            channels,
+        ),
+        ("upsample", lambda x: F.interpolate(x, size=2 * SIDE), picture),
+        ("cumsum", lambda x: x.cumsum(1), a),
+        ("topk", lambda x: x.topk(2, 1)[0], a),
+        ("fft", lambda x: torch.fft.rfft(x, dim=1), a),
     ]
 
 
@@ -120,7 +142,7 @@ def run_world(world_size, options):
         d, p = zip(*operands)
         try:
             backward_of(call, d)()
-        except NotImplementedError:  # attention on CPU
+        except (NotImplementedError, RuntimeError):  # attention, group_norm
             continue
         harness.run_pair(
             f"warm/{name}/grad/{world_size}",

@@ -5,6 +5,9 @@
 #include <dtensor/ops/install/fast_kernel_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 
+#include <ATen/ops/_fft_c2c_ops.h>
+#include <ATen/ops/_fft_c2r_ops.h>
+#include <ATen/ops/_fft_r2c_ops.h>
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
 #include <ATen/ops/_log_softmax_ops.h>
 #include <ATen/ops/_softmax_backward_data_ops.h>
@@ -18,11 +21,15 @@
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/alias_ops.h>
 #include <ATen/ops/amax_ops.h>
+#include <ATen/ops/avg_pool2d_ops.h>
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/cat_ops.h>
 #include <ATen/ops/clone_ops.h>
+#include <ATen/ops/constant_pad_nd_ops.h>
+#include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/cos_ops.h>
+#include <ATen/ops/cumsum_ops.h>
 #include <ATen/ops/detach_ops.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/embedding_ops.h>
@@ -33,6 +40,7 @@
 #include <ATen/ops/ge_ops.h>
 #include <ATen/ops/gelu_backward_ops.h>
 #include <ATen/ops/gelu_ops.h>
+#include <ATen/ops/group_norm_ops.h>
 #include <ATen/ops/gt_ops.h>
 #include <ATen/ops/layer_norm_ops.h>
 #include <ATen/ops/le_ops.h>
@@ -42,10 +50,12 @@
 #include <ATen/ops/lt_ops.h>
 #include <ATen/ops/masked_fill_ops.h>
 #include <ATen/ops/matmul_ops.h>
+#include <ATen/ops/max_pool2d_with_indices_ops.h>
 #include <ATen/ops/maximum_ops.h>
 #include <ATen/ops/minimum_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul_ops.h>
+#include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_backward_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
 #include <ATen/ops/ne_ops.h>
@@ -72,24 +82,39 @@
 #include <ATen/ops/tanh_backward_ops.h>
 #include <ATen/ops/tanh_ops.h>
 #include <ATen/ops/threshold_backward_ops.h>
+#include <ATen/ops/topk_ops.h>
 #include <ATen/ops/transpose_ops.h>
 #include <ATen/ops/unsqueeze_ops.h>
+#include <ATen/ops/upsample_bilinear2d_ops.h>
+#include <ATen/ops/upsample_nearest2d_ops.h>
 #include <ATen/ops/view_ops.h>
 #include <ATen/ops/where_ops.h>
 #include <ATen/ops/zero_ops.h>
 
 namespace dtensor::detail {
 
-template <>
-struct LocalResult<at::_ops::scaled_dot_product_attention> {
+/// For operators with OpTraits::result_order_varies.
+struct OrderedResult {
   static at::Tensor finish(at::Tensor local, const SpecPtr& spec) {
     return in_memory_order(std::move(local), spec->strides());
   }
 };
 
+template <>
+struct LocalResult<at::_ops::scaled_dot_product_attention> : OrderedResult {};
+template <>
+struct LocalResult<at::_ops::_fft_c2c> : OrderedResult {};
+template <>
+struct LocalResult<at::_ops::_fft_c2r> : OrderedResult {};
+template <>
+struct LocalResult<at::_ops::_fft_r2c> : OrderedResult {};
+
 const std::vector<FastOp>& fast_other_ops() {
   namespace op = at::_ops;
   static const std::vector<FastOp> ops = {
+      fast_op<op::_fft_c2c>(),
+      fast_op<op::_fft_c2r>(),
+      fast_op<op::_fft_r2c>(),
       fast_op<op::_log_softmax>(),
       fast_op<op::_log_softmax_backward_data>(),
       fast_op<op::_softmax>(),
@@ -98,15 +123,22 @@ const std::vector<FastOp>& fast_other_ops() {
       fast_op<op::addmm>(),
       fast_op<op::alias>(),
       fast_op<op::amax>(),
+      fast_op<op::avg_pool2d>(),
       fast_op<op::bmm>(),
       fast_op<op::cat>(),
+      fast_op<op::constant_pad_nd>(),
+      fast_op<op::convolution>(),
+      fast_op<op::cumsum>(),
       fast_op<op::detach>(),
       fast_op<op::embedding>(),
       fast_op<op::expand>(),
+      fast_op<op::group_norm>(),
       fast_op<op::layer_norm>(),
       fast_op<op::linear>(),
       fast_op<op::matmul>(),
+      fast_op<op::max_pool2d_with_indices>(),
       fast_op<op::mm>(),
+      fast_op<op::native_group_norm>(),
       fast_op<op::native_layer_norm>(),
       fast_op<op::native_layer_norm_backward>(),
       fast_op<op::permute>(),
@@ -117,8 +149,11 @@ const std::vector<FastOp>& fast_other_ops() {
       fast_op<op::sum>(),
       fast_op<op::sum_dim_IntList>(),
       fast_op<op::t>(),
+      fast_op<op::topk>(),
       fast_op<op::transpose_int>(),
       fast_op<op::unsqueeze>(),
+      fast_op<op::upsample_bilinear2d>(),
+      fast_op<op::upsample_nearest2d>(),
       fast_op<op::view>(),
   };
   return ops;

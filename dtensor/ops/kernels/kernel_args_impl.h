@@ -31,6 +31,10 @@ class KernelArgs {
   const c10::OperatorHandle& op() const {
     return op_;
   }
+  /// Returns the number of arguments.
+  size_t count() const {
+    return schema_.arguments().size();
+  }
   /// Returns the stack of the call. After run_operator(), it ends with the
   /// results, and the functions that look up arguments must not be called.
   torch::jit::Stack& stack() const {

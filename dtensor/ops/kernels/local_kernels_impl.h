@@ -157,9 +157,8 @@ LocalKernelFunction ormqr_local;
 /// Adds the elements of the global diagonal that are in the local matrix.
 LocalKernelFunction trace_local;
 
-/// Computes Fourier transforms, also of an empty shard. The result is
-/// row-major, regardless of the memory order that the FFT library prefers.
-LocalKernelFunction fft_local;
+/// Returns the Fourier transform of an empty shard.
+LocalKernelFunction fft_of_empty_local;
 
 /// Splits an empty local dimension into as many empty tensors as the global
 /// split has. LibTorch would compute their number from the split size.

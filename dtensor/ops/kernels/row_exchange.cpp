@@ -4,6 +4,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -138,6 +139,17 @@ at::Tensor RowExchange::gather(const at::Tensor& held_rows) const {
   pieces[self] = rows_of(
       held_rows, dim, held[self], detail::overlap(held[self], needed[self]));
   return at::cat(pieces, dim);
+}
+
+std::pair<at::Tensor, at::Tensor> RowExchange::halos(
+    const at::Tensor& held_rows) const {
+  const at::NoGradGuard no_grad;
+  const auto pieces = send(held_rows, held, needed);
+  const auto self = static_cast<std::ptrdiff_t>(rank());
+  const auto own = pieces.begin() + self; // empty
+  return {
+      at::cat(std::vector(pieces.begin(), own + 1), dim),
+      at::cat(std::vector(own, pieces.end()), dim)};
 }
 
 at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
@@ -302,7 +314,8 @@ detail::Halo detail::make_halo(
   std::vector<Interval> needed;
   const auto dim = layout->placements()[static_cast<size_t>(mesh_dim)].dim();
   const auto size = layout->sizes()[static_cast<size_t>(dim)];
-  for (const auto& windows : rows_of_ranks(result, mesh_dim)) {
+  auto all_windows = rows_of_ranks(result, mesh_dim);
+  for (const auto& windows : all_windows) {
     reached.push_back(window.rows_of(windows));
     needed.push_back(clip(reached.back(), size));
   }
@@ -311,7 +324,9 @@ detail::Halo detail::make_halo(
   return {
       std::move(exchange),
       std::max<int64_t>(std::min<int64_t>(own.end, 0) - own.begin, 0),
-      std::max<int64_t>(own.end - std::max(own.begin, size), 0)};
+      std::max<int64_t>(own.end - std::max(own.begin, size), 0),
+      window,
+      std::move(all_windows)};
 }
 
 } // namespace dtensor

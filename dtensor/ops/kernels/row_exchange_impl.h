@@ -11,6 +11,7 @@
 #include <dtensor/layout/spec.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
@@ -44,6 +45,9 @@ struct RowExchange : torch::CustomClassHolder {
   bool communicates() const;
   /// Returns the rows that this rank needs, from the ranks that have them.
   at::Tensor gather(const at::Tensor& held_rows) const;
+  /// Returns the rows that this rank needs from the ranks before it and from
+  /// the ranks behind it. Records no gradient.
+  std::pair<at::Tensor, at::Tensor> halos(const at::Tensor& held_rows) const;
   /// Returns this rank's rows of the sum over ranks of the rows that the ranks
   /// needed. This is the adjoint of gather().
   at::Tensor sum(const at::Tensor& needed_rows) const;
@@ -92,6 +96,8 @@ struct Halo {
   RowExchangePtr rows;
   int64_t padding_before = 0;
   int64_t padding_behind = 0;
+  KernelWindow window;
+  std::vector<Interval> windows; // of each rank
 };
 
 /// Returns the halo of the windows of `result`. Ranks have shards of the rows

@@ -17,7 +17,7 @@ namespace dtensor::detail {
 /// dimensions, or a view that is a copy).
 class ShortKey {
  public:
-  static constexpr size_t kWords = 14;
+  static constexpr size_t kWords = 24;
   static constexpr bool kOfUnboxed = true;
 
   void push(uint64_t word) {

@@ -77,6 +77,12 @@ std::vector<OutputMeta> c2r_meta(const OpCall& call) {
       c10::toRealValueType(call.inputs[0].spec->dtype()));
 }
 
+// Marks calls of shards with elements. FFT libraries refuse an empty shard.
+void note_elements(const OpCall& call, Decision& decision) {
+  decision.is_plain_call =
+      detail::has_local_elements(decision.layout_of(call, 0));
+}
+
 } // namespace
 
 DTENSOR_RULES(fft) {
@@ -87,7 +93,9 @@ DTENSOR_RULES(fft) {
   for (const auto& [name, meta] : transforms) {
     rules.dim_rule(name, transform)
         .with_meta(meta)
-        .with_local_kernel(detail::boxed(detail::fft_local))
+        .with_localize(note_elements)
+        .with_local_kernel(detail::boxed(detail::fft_of_empty_local))
+        .with_traits({.result_order_varies = true})
         .as_region();
   }
 }
