@@ -177,8 +177,8 @@ void add_products(Cases& cases, const Operands& on) {
       heads);
 }
 
-// Adds operators of pictures (N, C, H, W) with a sharded batch.
-void add_pictures(Cases& cases, const Operands& on) {
+// Adds operators of images (N, C, H, W) with a sharded batch.
+void add_images(Cases& cases, const Operands& on) {
   constexpr int64_t kChannels = 2;
   const auto a = on.make({on.rows, kChannels, kSide, kSide}, Shard(0));
   const auto channels = on.make({kChannels}, Replicate());
@@ -265,7 +265,7 @@ std::vector<Case> operator_cases(int64_t world_size, bool backward) {
   add_views(cases, on);
   add_reductions(cases, on);
   add_products(cases, on);
-  add_pictures(cases, on);
+  add_images(cases, on);
   add_along_rows(cases, on);
   return cases.cases;
 }

@@ -8,8 +8,8 @@ export a listed one. With DTENSOR_UPDATE_GOLDEN=1 in the environment: writes the
 
 With --uses, for libraries that export everything because of
 DTENSOR_EXPORT_INTERNALS: fails if one uses a name that is not listed, because
-the libraries of a release would not link, or defines a name that is marked as
-exported and not listed.
+the libraries of a release would not link. Also fails if one defines a name that
+is marked as exported but not listed.
 """
 import argparse
 import difflib
@@ -27,7 +27,12 @@ PREFIX = re.compile(
     r"|TLS wrapper function) for |^(non-virtual|virtual) thunk to ")
 
 # A declaration that is marked, up to its parameters or members.
-MARKED = re.compile(r"^[^#/\n]*\bDTENSOR_(?:INTERNAL_)?API\b([^;{(]*)", re.M)
+MARKED = re.compile(
+    r"^(?:namespace (?P<opened>\S+) \{$|(?P<closed>\} // namespace)"
+    r"|[^#/\n]*\bDTENSOR_(?:INTERNAL_)?API\b(?P<declared>[^;{(]*))", re.M)
+FORWARD = re.compile(r"^namespace \S+ \{\n(?:(?:class|struct) .*;\n)+\}.*\n", re.M)
+NOT_NAMES = re.compile(
+    r"__attribute__\(\(.*?\)\)|\[\[.*?\]\]|\bfinal\b|(?<!:):(?!:).*", re.S)
 
 
 def name_of(symbol: str) -> str:
@@ -86,13 +91,17 @@ def marked() -> set[str]:
     """Names that headers mark with DTENSOR_API or DTENSOR_INTERNAL_API."""
     names = set()
     for header in (ROOT / "dtensor").rglob("*.h"):
-        text = header.read_text()
-        for match in MARKED.finditer(text):
-            scopes = re.findall(r"^namespace (\S+) {", text[:match.start()], re.M)
-            declared = re.split(r"(?<!:):(?!:)", match[1])[0]  # without base classes
-            words = [w for w in re.findall(r"\w+", declared) if w != "final"]
-            scope = "::".join(scopes[-1].split("::")[1:]) if scopes else ""
-            names.add(f"{scope}::{words[-1]}" if scope else words[-1])
+        scopes: list[str] = []
+        for match in MARKED.finditer(FORWARD.sub("", header.read_text())):
+            if match["opened"]:
+                scopes.append(match["opened"])
+            elif match["closed"]:
+                scopes.pop()
+            else:
+                # The words exclude attributes and base classes.
+                words = re.findall(r"operator\W*|\w+", NOT_NAMES.sub("", match["declared"]))
+                scope = "::".join(scopes).removeprefix("dtensor").strip(":")
+                names.add("::".join(filter(None, [scope, *words[-1:]])))
     return names
 
 

@@ -96,7 +96,6 @@ LISTED = {
             "deferred/deferred_init.cpp": "factories of a tape",
             "deferred/play.cpp": "factories of a tape",
             "deferred/tape.cpp": "factories of a tape",
-            "ops/install/fast_*.cpp": "unboxed kernels: the type of one is needed",
             "ops/path/in_backward.cpp": "the node of written views",
             "ops/install/install.cpp": "_to_copy to meta, and what set_data() begins with",
             "ops/install/kernels.cpp": "_foreach_, and _to_copy to meta",

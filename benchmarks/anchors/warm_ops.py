@@ -34,7 +34,7 @@ def operator_cases(mesh, rows, leaves):
     whole = make((SIDE, SIDE), Replicate())
     norm = [make((SIDE,), Replicate()) for _ in range(2)]
     heads = make((2, rows, 16, SIDE), Shard(1))
-    picture = make((rows, 2, SIDE, SIDE), Shard(0))
+    image = make((rows, 2, SIDE, SIDE), Shard(0))
     kernel = make((2, 2, 3, 3), Replicate())
     channels = make((2,), Replicate())
     return [
@@ -71,19 +71,19 @@ def operator_cases(mesh, rows, leaves):
         (
             "conv2d",
             lambda x, w, c: F.conv2d(x, w, c, padding=1),
-            picture,
+            image,
             kernel,
             channels,
         ),
-        ("max_pool2d", lambda x: F.max_pool2d(x, 2), picture),
+        ("max_pool2d", lambda x: F.max_pool2d(x, 2), image),
         (
             "group_norm",
             lambda x, w, c: F.group_norm(x, 2, w, c),
-            picture,
+            image,
             channels,
             channels,
         ),
-        ("upsample", lambda x: F.interpolate(x, size=2 * SIDE), picture),
+        ("upsample", lambda x: F.interpolate(x, size=2 * SIDE), image),
         ("cumsum", lambda x: x.cumsum(1), a),
         ("topk", lambda x: x.topk(2, 1)[0], a),
         ("fft", lambda x: torch.fft.rfft(x, dim=1), a),
@@ -140,9 +140,7 @@ def run_world(world_size, options):
             )
     for name, call, *operands in operator_cases(mesh, rows, True):
         d, p = zip(*operands)
-        try:
-            backward_of(call, d)()
-        except (NotImplementedError, RuntimeError):  # attention, group_norm
+        if name in ("attention", "group_norm"):  # not on CPU, or an error
             continue
         harness.run_pair(
             f"warm/{name}/grad/{world_size}",

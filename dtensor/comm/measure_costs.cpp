@@ -26,15 +26,16 @@ void wait_for(const at::Tensor& t) {
   }
 }
 
-// Returns the time of a call: the least mean of several batches. A single call
-// is short on the rank that begins last, and batches that other programs
-// interrupt, or in which memory is allocated for the first time, are long.
+// Returns the time of a call: the least mean of several batches. Other programs
+// and first allocations lengthen a batch. The barrier starts all ranks
+// together.
 template <typename Call>
-double time_of(int calls, Call call) {
+double time_of(Group& group, int calls, Call call) {
   using Clock = std::chrono::steady_clock;
   constexpr int kBatches = 6;
   double least = std::numeric_limits<double>::infinity();
   for (int batch = 0; batch < kBatches; ++batch) {
+    group.barrier();
     const auto begin = Clock::now();
     for (int i = 0; i < calls; ++i) {
       wait_for(call());
@@ -55,10 +56,11 @@ Times measure(Group& group, c10::DeviceType device) {
       at::ones({part * group.size()}, at::device(device).dtype(at::kFloat));
   return {
       time_of(
+          group,
           kSmallCalls,
           [&] { return group.all_reduce(number, ReduceOp::kSum); }),
-      time_of(kLargeCalls, [&] { return group.all_gather(shard, 0); }) +
-          time_of(kLargeCalls, [&] {
+      time_of(group, kLargeCalls, [&] { return group.all_gather(shard, 0); }) +
+          time_of(group, kLargeCalls, [&] {
             return group.reduce_scatter(full, 0, ReduceOp::kSum);
           })};
 }

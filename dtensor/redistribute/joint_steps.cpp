@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Steps over several mesh dimensions, and steps on a sharding that is not the
 // last one of its tensor dimension.
-#include <dtensor/redistribute/local_slice_impl.h>
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <dtensor/comm/group/mesh_groups_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
+#include <dtensor/redistribute/local_slice_impl.h>
 
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -34,7 +34,7 @@ struct Members {
     return ranks;
   }
 
-  // Returns the number of this rank.
+  // Returns this rank's position among the members.
   int64_t mine() const {
     int64_t number = 0;
     for (const int64_t dim : step.mesh_dims) {
@@ -72,8 +72,8 @@ struct Members {
     return box;
   }
 
-  // Returns the slice of what each member holds in `placements` in a local
-  // tensor of this rank that holds `local`.
+  // Returns, for each member, the slice of a local tensor with the indices
+  // `local` that the member holds in `placements`.
   std::vector<LocalSlice> slices(
       const IndexBox& local,
       PlacementsRef placements) const {
@@ -132,7 +132,7 @@ struct Members {
     return is_uniform ? first : ReduceOp::kSum;
   }
 
-  // Returns the divisor of the reduction reduce_op().
+  // Returns the divisor of reduce_op()'s result; 1 if none is needed.
   int64_t averaged() const {
     int64_t ranks = 1;
     for (const int64_t dim : step.mesh_dims) {
@@ -163,6 +163,10 @@ class JointStep final : public LocalStep {
   at::Tensor finish(const at::Tensor& received) const override;
 
  private:
+  // Set what all_gather and reduce_scatter need, for a rank that holds `wanted`
+  // after the step or `held` before it.
+  void prepare_all_gather(const Members& members, const IndexBox& wanted);
+  void prepare_reduce_scatter(const Members& members, const IndexBox& held);
   at::Tensor payload(const at::Tensor& local) const;
   std::vector<at::Tensor> parts_to_send(const at::Tensor& local) const;
   at::Tensor assemble(const std::vector<at::Tensor>& parts) const;
@@ -172,14 +176,14 @@ class JointStep final : public LocalStep {
   Sizes result_sizes_;
   // Slices of the local tensor that each member receives.
   std::vector<LocalSlice> sent_;
-  // The places in the result of what each member sends.
+  // Slices of the result that the members' data fill.
   std::vector<LocalSlice> received_;
   std::vector<Sizes> received_shapes_;
-  // The reduction, or the one to pad for.
+  // Reduction of the step; for kPad, of the result.
   ReduceOp reduce_op_ = ReduceOp::kSum;
   int64_t averaged_ = 1;
-  // Arguments of all_gather and reduce_scatter. They have no dimension if the
-  // members' shards do not lie one after the other, and then transfer buffers.
+  // Arguments of all_gather and reduce_scatter. The dimension is empty if the
+  // members' shards are not consecutive; the step then sends flat buffers.
   std::optional<int64_t> dim_;
   Sizes member_sizes_;
 };
@@ -208,22 +212,10 @@ JointStep::JointStep(const Members& members) : kind_(members.step.kind) {
       received_ = members.slices(wanted, step.before);
       break;
     case StepKind::kAllGather:
-      dim_ = members.dim_in_order(step.before, step.after);
-      if (dim_) {
-        member_sizes_ = members.sizes_along(*dim_, step.before);
-      } else {
-        received_ = members.slices(wanted, step.before);
-        member_sizes_ = counts_of(received_);
-      }
+      prepare_all_gather(members, wanted);
       break;
     case StepKind::kReduceScatter:
-      dim_ = members.dim_in_order(step.after, step.before);
-      if (dim_) {
-        member_sizes_ = members.sizes_along(*dim_, step.after);
-      } else {
-        sent_ = members.slices(held, step.after);
-        member_sizes_ = counts_of(sent_);
-      }
+      prepare_reduce_scatter(members, held);
       [[fallthrough]];
     case StepKind::kAllReduce:
       reduce_op_ = members.reduce_op();
@@ -234,6 +226,32 @@ JointStep::JointStep(const Members& members) : kind_(members.step.kind) {
   }
   for (const LocalSlice& slice : received_) {
     received_shapes_.push_back(slice.sizes);
+  }
+}
+
+void JointStep::prepare_all_gather(
+    const Members& members,
+    const IndexBox& wanted) {
+  const Step& step = members.step;
+  dim_ = members.dim_in_order(step.before, step.after);
+  if (dim_) {
+    member_sizes_ = members.sizes_along(*dim_, step.before);
+  } else {
+    received_ = members.slices(wanted, step.before);
+    member_sizes_ = counts_of(received_);
+  }
+}
+
+void JointStep::prepare_reduce_scatter(
+    const Members& members,
+    const IndexBox& held) {
+  const Step& step = members.step;
+  dim_ = members.dim_in_order(step.after, step.before);
+  if (dim_) {
+    member_sizes_ = members.sizes_along(*dim_, step.after);
+  } else {
+    sent_ = members.slices(held, step.after);
+    member_sizes_ = counts_of(sent_);
   }
 }
 

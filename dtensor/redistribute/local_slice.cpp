@@ -53,7 +53,7 @@ narrowed(const at::Tensor& t, int64_t dim, const Interval& interval) {
       : t.narrow(dim, interval.begin, interval.size());
 }
 
-// Copies `part`, the elements of `slice` from dimension `d` on.
+// Copies `part`, the elements of `slice` from dimension `d` on, into `local`.
 void write_dims(
     const at::Tensor& local,
     const LocalSlice& slice,

@@ -82,9 +82,10 @@ class DimSharding {
 /// Returns the element with which a shard is padded to a term of a reduction.
 double neutral_element(ReduceOp op);
 
-/// A step of a plan, prepared for this rank. Everything that depends on the
-/// layouts alone is computed when the step is prepared, because a plan is
-/// executed many times. Keeps no reference to the layouts.
+/// A step of a plan, prepared for this rank. The group, the sizes of shards,
+/// and the slices of joint steps are computed when the step is prepared,
+/// because a plan is executed many times. The mesh of the plan's layouts owns
+/// the group, so a step may run only while these layouts exist.
 class LocalStep {
  public:
   LocalStep() = default;

@@ -408,10 +408,10 @@ TEST_F(CallKey, AGeneratorDecidesNothing) {
 TEST_F(CallKey, AShortKeyIsUsableOrTheSame) {
   with_operands([](const at::Tensor& x, const at::Tensor&) {
     const auto before = KeyOf<op::cat>::short_keys;
-    const std::vector<at::Tensor> few(11, x);
+    const std::vector<at::Tensor> few(21, x);
     key<op::cat>(at::ITensorListRef(few), 0);
     EXPECT_EQ(KeyOf<op::cat>::short_keys, before + 1);
-    const std::vector<at::Tensor> many(12, x);
+    const std::vector<at::Tensor> many(22, x);
     key<op::cat>(at::ITensorListRef(many), 0);
     const std::vector<at::Tensor> plain = {x, uniform({3, 4}, 1)};
     key<op::cat>(at::ITensorListRef(plain), 0);

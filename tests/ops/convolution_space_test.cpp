@@ -3,7 +3,6 @@
 // operator, in the layout of the input. Ranks communicate only the rows that
 // windows cover beyond a shard. Operands are sums of few powers of two, so
 // results are exact.
-#include <dtensor/ops/kernels/convolution_edges_impl.h>
 #include <tests/ops/against_plain.h>
 #include <tests/ops/oracle.h>
 
@@ -285,92 +284,6 @@ TEST(ConvolutionInSpace, BesideShardedChannels) {
     expect({Replicate(), Shard(2)}, {Shard(0), Replicate()}, "S(1), S(2)");
     expect({Shard(2), Shard(1)}, {Replicate(), Shard(1)}, "S(2), P(sum)");
   });
-}
-
-// The halo of a convolution of pictures of this height on two ranks.
-detail::Halo halo_of(
-    const DeviceMesh& mesh,
-    const detail::KernelWindow& window,
-    int64_t height,
-    int64_t width) {
-  const auto input =
-      Spec::make(mesh, {Shard(2)}, {1, 2, height, width}, at::kDouble);
-  const auto result = Spec::make(
-      mesh, {Shard(2)}, {1, 2, window.count(height), width}, at::kDouble);
-  return detail::make_halo(input, 0, window, *result);
-}
-
-// A rank convolves a large shard in place and computes the edge rows again, if
-// windows begin at the same distance from its rows as on one rank.
-TEST(ConvolutionInSpace, ComputesEdgesOfLargeShardsAgain) {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto edges_of = [&](const detail::KernelWindow& window,
-                              int64_t height,
-                              int64_t width = 512) {
-      const auto edges =
-          detail::edge_rows(halo_of(mesh, window, height, width));
-      return edges ? std::pair(edges->first, edges->last)
-                   : std::pair<int64_t, int64_t>(-1, -1);
-    };
-    using Edges = std::pair<int64_t, int64_t>;
-    const bool is_first = get_rank() == 0;
-    EXPECT_EQ(
-        edges_of({3, 1, 1, 1}, 300), is_first ? Edges(0, 1) : Edges(1, 0));
-    EXPECT_EQ(
-        edges_of({5, 1, 4, 2}, 300), is_first ? Edges(0, 4) : Edges(4, 0));
-    EXPECT_EQ(
-        edges_of({3, 2, 1, 1}, 300), is_first ? Edges(0, 0) : Edges(1, 0));
-    const Edges none(-1, -1);
-    EXPECT_EQ(edges_of({3, 1, 1, 1}, 8), none) << "a small shard";
-    EXPECT_EQ(edges_of({3, 2, 1, 1}, 302), none) << "windows at odd rows";
-    EXPECT_EQ(edges_of({3, 1, 0, 1}, 300), none) << "fewer rows than windows";
-    EXPECT_EQ(edges_of({101, 1, 50, 1}, 128, 2048), none) << "mostly edges";
-    EXPECT_EQ(edges_of({1, 1, 0, 1}, 300), none) << "no row of another rank";
-  });
-}
-
-TEST(ConvolutionInSpace, OfLargeShards) {
-  struct Case {
-    std::vector<int64_t> input, weight;
-    std::vector<int64_t> stride, padding, dilation;
-    int64_t groups = 1;
-  };
-  const std::vector<Case> cases{
-      {{1, 2, 300, 512}, {2, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
-      {{1, 2, 301, 512}, {2, 2, 3, 3}, {1, 1}, {1, 0}, {1, 1}},
-      {{1, 2, 300, 512}, {2, 1, 5, 3}, {1, 2}, {4, 1}, {2, 1}, 2},
-      {{1, 2, 300, 512}, {2, 2, 3, 3}, {2, 2}, {1, 1}, {1, 1}},
-      {{2, 2, 300, 256}, {3, 2, 4, 2}, {2, 1}, {1, 1}, {1, 1}},
-      {{1, 1, 300, 512}, {1, 1, 2, 1}, {1, 1}, {0, 0}, {1, 1}},
-      {{1, 1, 400000}, {2, 1, 7}, {1}, {3}, {1}},
-      {{1, 1, 64, 64, 128}, {1, 1, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}};
-  for (const int64_t ranks : {2, 3}) {
-    run_ranks(ranks, [&] {
-      const auto mesh = init_device_mesh(at::kCPU, {ranks});
-      for (const Case& c : cases) {
-        const Convolution convolution{
-            numbers(c.input, 1),
-            numbers(c.weight, 2),
-            c.stride,
-            c.padding,
-            c.dilation,
-            c.groups};
-        expect_as_plain(convolution, mesh, {Shard(2)});
-        const at::NoGradGuard no_grad; // edges are computed again
-        const auto got = convolution.run(
-            place(convolution.input, mesh, {Shard(2)}),
-            place(convolution.weight, mesh, {Replicate()}),
-            place(convolution.bias(), mesh, {Replicate()}));
-        EXPECT_TRUE(same(
-            DTensor(got).full_tensor(),
-            convolution.run(
-                convolution.input, convolution.weight, convolution.bias())))
-            << convolution.text();
-        EXPECT_TRUE(to_local(got).is_contiguous());
-      }
-    });
-  }
 }
 
 TEST(ConvolutionInSpace, IsTwiceDifferentiable) {

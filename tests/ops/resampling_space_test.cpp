@@ -126,6 +126,39 @@ TEST(UpsamplingInSpace, GathersIfPositionsDependOnTheSize) {
   }
 }
 
+// The factor is part of a call's cache key: 2.05 gives as many rows as 2, from
+// other rows.
+TEST(UpsamplingInSpace, TellsFactorsApart) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto image = numbers({1, 2, 8, 4}, 1);
+    for (const double factor : {2.0, 2.05, 2.1}) {
+      const std::vector<double> factors{factor, factor};
+      expect_as_plain(
+          c10::str("nearest, ", factor),
+          image,
+          mesh,
+          {Shard(2)},
+          [&](const at::Tensor& x) {
+            return at::upsample_nearest2d(
+                x, at::OptionalIntArrayRef(), at::ArrayRef<double>(factors));
+          });
+      expect_as_plain(
+          c10::str("bilinear, ", factor),
+          image,
+          mesh,
+          {Shard(2)},
+          [&](const at::Tensor& x) {
+            return at::upsample_bilinear2d(
+                x,
+                at::OptionalIntArrayRef(),
+                /*align_corners=*/false,
+                at::ArrayRef<double>(factors));
+          });
+    }
+  });
+}
+
 TEST(UpsamplingInSpace, SendsTheRowsBesideAShardOnly) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Prints the plans between layouts, one per line, for tools/plan_table.py:
 //
-//   dtensor_plan_list             all pairs of layouts on several meshes
-//   dtensor_plan_list measure 2x2 50 pairs on this mesh: modelled and measured
-//                                 time, with costs from measure_costs()
-//   dtensor_plan_list sample 2x4  some pairs of each size on this mesh:
-//   modelled
-//                                 and measured time, with the default costs
+//   dtensor_plan_list              all pairs of layouts on several meshes
+//   dtensor_plan_list measure 2x2  modelled and measured time of 50 pairs on
+//                                  this mesh, with costs from measure_costs()
+//   dtensor_plan_list sample 2x4   the same of some pairs of each size, with
+//                                  the default costs
 //
 // In the last two modes, ranks are threads, or processes of dtensor-run.
 #include <dtensor/comm/measure_costs.h>
@@ -86,9 +85,8 @@ void list_plans() {
   }
 }
 
-// Returns the microseconds of one execution: of several batches, the least time
-// until all ranks of the first mesh dimension have ended the batch, per
-// execution.
+// Returns the microseconds of one execution in the fastest of several batches.
+// A batch ends when all ranks of the first mesh dimension have executed it.
 double measured(const SpecPtr& from, const SpecPtr& to, double modelled) {
   using Clock = std::chrono::steady_clock;
   constexpr int kBatches = 5;

@@ -17,6 +17,7 @@
 #include <dtensor/ops/path/decision_cache_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 
 #include <torch/library.h>
 
@@ -28,14 +29,6 @@
 namespace dtensor::detail {
 
 struct NoGuard {};
-
-/// Postprocessing of the local result of an operator before it is wrapped.
-template <class Op>
-struct LocalResult {
-  static at::Tensor finish(at::Tensor local, const SpecPtr&) {
-    return local;
-  }
-};
 
 // True if the boundaries of the first argument may be attached to the result.
 template <class Result, class First, class...>
@@ -135,8 +128,11 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       return self;
     } else if constexpr (std::is_same_v<Result, at::Tensor>) {
       const SpecPtr& spec = decision.outputs[0];
-      auto result = wrap_fast(
-          LocalResult<Op>::finish(Op::call(local_arg(args)...), spec), spec);
+      auto local = Op::call(local_arg(args)...);
+      if (C10_UNLIKELY(slot.info->traits.result_order_varies)) {
+        local = in_memory_order(std::move(local), spec->strides());
+      }
+      auto result = wrap_fast(std::move(local), spec);
       if constexpr (kIsView) {
         const auto& base = std::get<0>(std::tie(args...));
         set_offset(result, base.storage_offset() + decision.offsets[0]);

@@ -3,7 +3,6 @@
 #include <dtensor/ops/install/fast_ops_impl.h>
 
 #include <dtensor/ops/install/fast_kernel_impl.h>
-#include <dtensor/tensor/memory_order_impl.h>
 
 #include <ATen/ops/_fft_c2c_ops.h>
 #include <ATen/ops/_fft_c2r_ops.h>
@@ -55,7 +54,6 @@
 #include <ATen/ops/minimum_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul_ops.h>
-#include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_backward_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
 #include <ATen/ops/ne_ops.h>
@@ -93,22 +91,6 @@
 
 namespace dtensor::detail {
 
-/// For operators with OpTraits::result_order_varies.
-struct OrderedResult {
-  static at::Tensor finish(at::Tensor local, const SpecPtr& spec) {
-    return in_memory_order(std::move(local), spec->strides());
-  }
-};
-
-template <>
-struct LocalResult<at::_ops::scaled_dot_product_attention> : OrderedResult {};
-template <>
-struct LocalResult<at::_ops::_fft_c2c> : OrderedResult {};
-template <>
-struct LocalResult<at::_ops::_fft_c2r> : OrderedResult {};
-template <>
-struct LocalResult<at::_ops::_fft_r2c> : OrderedResult {};
-
 const std::vector<FastOp>& fast_other_ops() {
   namespace op = at::_ops;
   static const std::vector<FastOp> ops = {
@@ -138,7 +120,6 @@ const std::vector<FastOp>& fast_other_ops() {
       fast_op<op::matmul>(),
       fast_op<op::max_pool2d_with_indices>(),
       fast_op<op::mm>(),
-      fast_op<op::native_group_norm>(),
       fast_op<op::native_layer_norm>(),
       fast_op<op::native_layer_norm_backward>(),
       fast_op<op::permute>(),

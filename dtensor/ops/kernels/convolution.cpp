@@ -8,6 +8,7 @@
 #include <dtensor/ops/kernels/empty_convolution_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -239,20 +240,22 @@ void detail::convolution_local(KernelArgs& args, const Decision& decision) {
   }
   const auto& result = decision.outputs[0];
   const auto halos = halos_of(args, decision.inputs[0], result);
-  // The gradient of reached_rows() is the same exchange on all ranks.
+  const auto shard = args.tensor("input");
+  const auto weight = args.tensor("weight");
+  const bool has_elements =
+      weight.numel() > 0 && numel(result->local_sizes()) > 0;
+  // convolve_with_halos() records no gradient of the halos.
   const bool records = at::GradMode::is_enabled() &&
-      (args.tensor("input").requires_grad() ||
-       args.tensor("weight").requires_grad());
-  if (halos.size() == 1 && !records) {
+      (shard.requires_grad() || weight.requires_grad());
+  if (halos.size() == 1 && !records && has_elements && shard.numel() > 0) {
     if (const auto edges = edge_rows(halos[0])) {
-      args.returns(convolve_edges_again(args, halos[0], *edges));
+      args.returns(in_memory_order(
+          convolve_with_halos(args, halos[0], *edges), result->strides()));
       return;
     }
   }
-  const auto input = reached_rows(args.tensor("input"), halos);
-  const auto weight = args.tensor("weight");
-  if (input.numel() > 0 && weight.numel() > 0 &&
-      numel(result->local_sizes()) > 0) {
+  const auto input = reached_rows(shard, halos);
+  if (has_elements && input.numel() > 0) {
     set_input(args, input, halos);
     args.run_operator();
     return;

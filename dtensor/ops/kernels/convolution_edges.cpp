@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,7 @@ std::optional<EdgeRows> edges_of(
   const bool fits = windows.size() > 0 &&
       windows.begin * window.stride == held.begin &&
       window.count(held.size()) == windows.size();
-  // The operator adds padding only beside the first and the last rows.
+  // Only the first and the last rank may have padding.
   if (!fits || (!is_first && reached.begin < 0) ||
       (!is_last && reached.end > size)) {
     return std::nullopt;
@@ -47,7 +48,8 @@ std::optional<EdgeRows> edges_of(
     ++edges.last;
   }
   const auto kept = windows.size() - edges.last;
-  // At least half of the rows are computed once, and padding is beside no edge.
+  // At least half of the rows are computed once, and no window that is computed
+  // again covers padding.
   const bool is_apart = 2 * (edges.first + edges.last) <= windows.size() &&
       window.rows_of({0, edges.first}).end <= held.size() &&
       (edges.last == 0 || window.rows_of({kept, kept + 1}).begin >= 0);
@@ -74,7 +76,13 @@ std::optional<EdgeRows> detail::edge_rows(const Halo& halo) {
   constexpr int64_t kLargeBytes = int64_t{1} << 20; // of a rank's shard
   const auto& rows = *halo.rows;
   const auto& layout = *rows.spec;
-  const auto bytes = layout.numel() / layout.mesh().size() *
+  int64_t shards = 1;
+  for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
+    shards *= layout.placements()[static_cast<size_t>(m)].is_sharded()
+        ? layout.mesh().size(m)
+        : 1;
+  }
+  const auto bytes = layout.numel() / shards *
       static_cast<int64_t>(c10::elementSize(layout.dtype()));
   if (bytes < kLargeBytes || !rows.communicates()) {
     return std::nullopt;
@@ -94,7 +102,7 @@ std::optional<EdgeRows> detail::edge_rows(const Halo& halo) {
   return all[static_cast<size_t>(layout.mesh().get_local_rank(rows.mesh_dim))];
 }
 
-at::Tensor detail::convolve_edges_again(
+at::Tensor detail::convolve_with_halos(
     const KernelArgs& args,
     const Halo& halo,
     const EdgeRows& edges) {

@@ -6,6 +6,7 @@
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 
+#include <cstdint>
 #include <optional>
 
 namespace dtensor::detail {
@@ -17,18 +18,21 @@ struct EdgeRows {
   int64_t last = 0;
 };
 
-/// Returns this rank's edge rows, if all ranks can compute the other rows of
-/// their results from their own rows of the input: window i of a rank begins
-/// `stride * i - padding` rows behind the rank's first row, and the plain
-/// operator gives as many rows as the rank's result has. Empty as well for a
-/// small input, for which a copy of the shard takes less time than another
-/// call of the operator. The result is empty on all ranks or on none.
+/// Returns this rank's edge rows. Returns nullopt if a rank cannot compute the
+/// other rows of its result from its own rows of the input, or if the shards
+/// are small: a copy of a small shard takes less time than another call. All
+/// ranks return a value, or none does.
+///
+/// A rank can compute the other rows if its window i begins `stride * i -
+/// padding` rows behind its first row, and if the operator on its rows gives as
+/// many rows as its result has.
 std::optional<EdgeRows> edge_rows(const Halo& halo);
 
-/// Returns the convolution of the arguments: runs the operator on this rank's
-/// rows of the input, as if the rows were padded at both ends, and computes the
-/// edge rows again, from the rows that other ranks send.
-at::Tensor convolve_edges_again(
+/// Returns the convolution of the arguments: a collective call. Runs the
+/// operator on this rank's rows of the input, as if they were padded at both
+/// ends. Then computes the edge rows again, with the rows that other ranks
+/// send. Records no gradient of these rows.
+at::Tensor convolve_with_halos(
     const KernelArgs& args,
     const Halo& halo,
     const EdgeRows& edges);

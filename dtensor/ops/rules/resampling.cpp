@@ -72,6 +72,7 @@ void add_upsampling(
   rules.dim_rule(name, upsample(space, halo))
       .with_localize(note_space(space))
       .with_local_kernel(upsample_local(space, halo))
+      .scalar_values()
       .no_strided()
       .as_region();
   add_spatial(rules, name + "_backward", before_space(space, Linear::kInFirst))

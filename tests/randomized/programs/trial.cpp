@@ -195,7 +195,7 @@ void Pair::forget(const Step& step) {
   }
   auto& mine = mine_.variables();
   auto& plain = plain_.variables();
-  const auto& memory = plain.at(step.from[0]);
+  const at::Tensor memory = plain.at(step.from[0]); // which may be erased
   for (auto it = plain.begin(); it != plain.end();) {
     const auto& t = mine.at(it->first);
     const bool copied = is_dtensor(t) && detail::copied_from(t) != nullptr;
