@@ -3,8 +3,9 @@
 """Tests of tools/check_layers.py, tools/check_headers.py, tools/check_prose.py and
 tools/check_workflows.py: constructed files that they must reject, and similar ones
 that they must accept. Also tests the scripts of the documentation site in docs/site,
-and that tools/mutations.py fits the sources."""
+and that tools/mutations.py and the sanitizer's suppressions fit the sources."""
 
+import re
 import sys
 import tempfile
 import unittest
@@ -379,6 +380,19 @@ class Mutations(unittest.TestCase):
             with self.subTest(name):
                 text = (mutations.ROOT / mutation.file).read_text()
                 self.assertEqual(text.count(mutation.mend), 1)
+
+
+class Suppressions(unittest.TestCase):
+    def test_name_code_of_the_project_that_exists(self):
+        root = TOOLS.parent
+        sources = "\n".join(
+            path.read_text() for folder in ("dtensor", "tests")
+            for path in sorted((root / folder).rglob("*.[ch]*")) if path.is_file())
+        text = (root / "tests/tsan_suppressions.txt").read_text()
+        names = re.findall(r"^mutex:dtensor::(?:\w+::)*(\w+)$", text, re.M)
+        self.assertTrue(names)
+        for name in names:
+            self.assertRegex(sources, rf"\b{name}\b")
 
 
 if __name__ == "__main__":
