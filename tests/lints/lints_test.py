@@ -389,7 +389,8 @@ class Suppressions(unittest.TestCase):
             path.read_text() for folder in ("dtensor", "tests")
             for path in sorted((root / folder).rglob("*.[ch]*")) if path.is_file())
         text = (root / "tests/tsan_suppressions.txt").read_text()
-        names = re.findall(r"^mutex:dtensor::(?:\w+::)*(\w+)$", text, re.M)
+        names = re.findall(
+            r"^mutex:dtensor::(?:[a-z]\w*::)*([A-Z]\w*(?:::\w+)?)$", text, re.M)
         self.assertTrue(names)
         for name in names:
             self.assertRegex(sources, rf"\b{name}\b")
