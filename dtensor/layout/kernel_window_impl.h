@@ -61,6 +61,18 @@ inline int64_t element_for(const std::vector<int64_t>& list, size_t i) {
   return list.size() == 1 ? list[0] : list.at(i);
 }
 
+/// Returns such an argument as a list with an element for each of `space`
+/// dimensions.
+inline std::vector<int64_t> elements_for(
+    const std::vector<int64_t>& list,
+    int64_t space) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < space; ++i) {
+    all.push_back(element_for(list, static_cast<size_t>(i)));
+  }
+  return all;
+}
+
 /// Returns the rows of `range` in [0, size).
 Interval clip(Interval range, int64_t size);
 

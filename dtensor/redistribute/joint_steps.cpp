@@ -163,10 +163,14 @@ class JointStep final : public LocalStep {
   at::Tensor finish(const at::Tensor& received) const override;
 
  private:
-  // Set what all_gather and reduce_scatter need, for a rank that holds `wanted`
-  // after the step or `held` before it.
-  void prepare_all_gather(const Members& members, const IndexBox& wanted);
-  void prepare_reduce_scatter(const Members& members, const IndexBox& held);
+  // Sets the arguments of all_gather or reduce_scatter. `gathered` are the
+  // placements in which a rank holds `box`, the indices of all members. Returns
+  // the members' slices of it if the step sends flat buffers.
+  std::vector<LocalSlice> prepare_members(
+      const Members& members,
+      PlacementsRef sharded,
+      PlacementsRef gathered,
+      const IndexBox& box);
   at::Tensor payload(const at::Tensor& local) const;
   std::vector<at::Tensor> parts_to_send(const at::Tensor& local) const;
   at::Tensor assemble(const std::vector<at::Tensor>& parts) const;
@@ -212,10 +216,10 @@ JointStep::JointStep(const Members& members) : kind_(members.step.kind) {
       received_ = members.slices(wanted, step.before);
       break;
     case StepKind::kAllGather:
-      prepare_all_gather(members, wanted);
+      received_ = prepare_members(members, step.before, step.after, wanted);
       break;
     case StepKind::kReduceScatter:
-      prepare_reduce_scatter(members, held);
+      sent_ = prepare_members(members, step.after, step.before, held);
       [[fallthrough]];
     case StepKind::kAllReduce:
       reduce_op_ = members.reduce_op();
@@ -229,30 +233,19 @@ JointStep::JointStep(const Members& members) : kind_(members.step.kind) {
   }
 }
 
-void JointStep::prepare_all_gather(
+std::vector<LocalSlice> JointStep::prepare_members(
     const Members& members,
-    const IndexBox& wanted) {
-  const Step& step = members.step;
-  dim_ = members.dim_in_order(step.before, step.after);
+    PlacementsRef sharded,
+    PlacementsRef gathered,
+    const IndexBox& box) {
+  dim_ = members.dim_in_order(sharded, gathered);
   if (dim_) {
-    member_sizes_ = members.sizes_along(*dim_, step.before);
-  } else {
-    received_ = members.slices(wanted, step.before);
-    member_sizes_ = counts_of(received_);
+    member_sizes_ = members.sizes_along(*dim_, sharded);
+    return {};
   }
-}
-
-void JointStep::prepare_reduce_scatter(
-    const Members& members,
-    const IndexBox& held) {
-  const Step& step = members.step;
-  dim_ = members.dim_in_order(step.after, step.before);
-  if (dim_) {
-    member_sizes_ = members.sizes_along(*dim_, step.after);
-  } else {
-    sent_ = members.slices(held, step.after);
-    member_sizes_ = counts_of(sent_);
-  }
+  auto slices = members.slices(box, sharded);
+  member_sizes_ = counts_of(slices);
+  return slices;
 }
 
 std::vector<at::Tensor> JointStep::parts_to_send(

@@ -113,11 +113,8 @@ void set_input(
   if (halos.empty()) {
     return;
   }
-  const auto given = args.at("padding").toIntVector();
-  std::vector<int64_t> padding;
-  for (size_t i = 0; i + 2 < input.sizes().size(); ++i) {
-    padding.push_back(detail::element_for(given, i));
-  }
+  auto padding =
+      detail::elements_for(args.at("padding").toIntVector(), input.dim() - 2);
   for (const auto& halo : halos) {
     padding[static_cast<size_t>(halo.rows->dim - 2)] = 0;
   }
@@ -161,12 +158,7 @@ class TransposedInSpace {
   // Returns an argument as a list with a number for each spatial dimension.
   static std::vector<int64_t>
   per_dim(const KernelArgs& args, std::string_view name, const Spec& result) {
-    const auto given = args.at(name).toIntVector();
-    std::vector<int64_t> all;
-    for (size_t i = 0; i + 2 < result.sizes().size(); ++i) {
-      all.push_back(detail::element_for(given, i));
-    }
-    return all;
+    return detail::elements_for(args.at(name).toIntVector(), result.dim() - 2);
   }
 
   // Returns the windows that cover the rank's rows of the result. Records how

@@ -111,11 +111,8 @@ at::Tensor detail::convolve_with_halos(
   const auto& window = halo.window;
   const auto input = args.tensor("input");
   const auto [before, behind] = rows.halos(input);
-  std::vector<int64_t> padding;
-  for (int64_t i = 0; i + 2 < input.dim(); ++i) {
-    padding.push_back(
-        element_for(args.at("padding").toIntVector(), static_cast<size_t>(i)));
-  }
+  auto padding =
+      elements_for(args.at("padding").toIntVector(), input.dim() - 2);
   auto result = convolve(args, input, padding);
   padding[static_cast<size_t>(dim - 2)] = 0;
   const auto count = result.size(dim);
