@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sort, kthvalue and medians along a sharded dimension. To sort, each rank
 // sorts its shard. The ranks find the positions at which the sorted shards
-// divide into the shards of the result. Then they exchange each element once.
+// divide into the shards of the result. Then they exchange each element once,
+// in the order of their indices. A bit for each element of the sender's shard
+// says whether it was sent, which gives the receiver the indices.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/repeat_interleave.h>
@@ -23,7 +27,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace dtensor {
@@ -116,9 +119,45 @@ struct MoveAlongRoute : torch::autograd::Function<MoveAlongRoute> {
   }
 };
 
+constexpr int64_t kBits = 8; // per byte
+
+int64_t packed_size(int64_t bits) {
+  return (bits + kBits - 1) / kBits;
+}
+
+// Returns the values of the bits of a byte.
+at::Tensor bit_values(const at::Tensor& like) {
+  return at::bitwise_left_shift(
+      1, at::arange(kBits, like.options().dtype(at::kByte)));
+}
+
+// Returns the elements of a boolean vector as the bits of bytes.
+at::Tensor pack_bits(const at::Tensor& bits) {
+  auto padded = at::zeros(
+      {packed_size(bits.numel()) * kBits}, bits.options().dtype(at::kByte));
+  padded.narrow(0, 0, bits.numel()).copy_(bits);
+  return (padded.view({-1, kBits}) * bit_values(bits))
+      .sum(1, /*keepdim=*/false, at::kByte);
+}
+
+// Returns the positions of bits that are set, in ascending order.
+at::Tensor positions_of_bits(const at::Tensor& bytes) {
+  return bytes.unsqueeze(1)
+      .bitwise_and(bit_values(bytes))
+      .reshape({-1})
+      .nonzero()
+      .squeeze(1);
+}
+
 // The sort of rows along their last dimension, which the ranks of one mesh
 // dimension share.
 struct Sort {
+  // The elements that a rank sends.
+  struct Sending {
+    at::Tensor counts;             // of each row for each rank, (rows, ranks)
+    std::vector<at::Tensor> masks; // of the elements of the rows, by receiver
+  };
+
   SpecPtr spec;
   int64_t dim;
   bool descending;
@@ -127,16 +166,9 @@ struct Sort {
     return chunk(spec->sizes()[static_cast<size_t>(dim)], ranks, rank);
   }
 
-  // Returns the smallest dtype for indices of a shard.
-  at::ScalarType index_dtype(int64_t shard) const {
-    return shard <= std::numeric_limits<int16_t>::max() ? at::kShort
-        : shard <= std::numeric_limits<int32_t>::max()  ? at::kInt
-                                                        : at::kLong;
-  }
-
-  // Sets the order in which a rank sends the elements of its rows. Returns the
-  // number of elements of each row for each rank, (rows, ranks).
-  at::Tensor plan_sending(Route& route, const at::Tensor& rows) const {
+  // Sets the order in which a rank sends the elements of its rows: by
+  // receiver, then by position.
+  Sending plan_sending(Route& route, const at::Tensor& rows) const {
     auto& group = route.group();
     const auto [keys, order] =
         detail::stable_sort(detail::order_keys(rows, descending), 1);
@@ -147,23 +179,24 @@ struct Sort {
          spec->sizes()[static_cast<size_t>(dim)],
          held(0, group.size()).size()},
         group);
-    const auto num_rows = rows.size(0);
-    const auto length = rows.size(1);
-    const auto places = at::arange(length, split_at.options());
+    const auto places = at::arange(rows.size(1), split_at.options());
     const auto ends = split_at.narrow(1, 1, group.size()).contiguous();
-    const auto receiver = at::searchsorted(
+    const auto by_key = at::searchsorted(
         ends,
-        places.expand({num_rows, length}).contiguous(),
-        /*out_int32=*/false,
+        places.expand(rows.sizes()).contiguous(),
+        /*out_int32=*/true,
         /*right=*/true);
-    const auto flat =
-        order + at::arange(num_rows, split_at.options()).unsqueeze(1) * length;
-    const auto by_receiver =
-        std::get<1>(detail::stable_sort(receiver.reshape({-1}), 0));
-    route.send_order = flat.reshape({-1}).index_select(0, by_receiver);
-    auto counts = split_at.diff(1, 1);
-    route.sent = to_list(counts.sum(0));
-    return counts;
+    const auto receivers =
+        at::empty_like(by_key).scatter_(1, order, by_key).reshape({-1});
+    Sending sending{split_at.diff(1, 1), {}};
+    std::vector<at::Tensor> positions;
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      sending.masks.push_back(receivers.eq(rank));
+      positions.push_back(sending.masks.back().nonzero().squeeze(1));
+    }
+    route.send_order = at::cat(positions);
+    route.sent = to_list(sending.counts.sum(0));
+    return sending;
   }
 
   // Exchanges the numbers of elements of each row that a rank gets from each
@@ -186,8 +219,12 @@ struct Sort {
       Route& route,
       const at::Tensor& values,
       const at::Tensor& counts) const {
-    auto order = std::get<1>(
+    const auto order = std::get<1>(
         detail::stable_sort(detail::order_keys(values, descending), 0));
+    if (counts.size(1) == 1) {
+      route.receive_order = order;
+      return;
+    }
     const auto row = at::arange(counts.size(1), counts.options())
                          .repeat(counts.size(0))
                          .repeat_interleave(counts.reshape({-1}));
@@ -196,20 +233,29 @@ struct Sort {
     route.receive_order = order.index_select(0, by_row);
   }
 
-  // Returns the global index of each received element.
-  at::Tensor received_indices(const Route& route, const at::Tensor& rows)
-      const {
-    const auto ranks = static_cast<int64_t>(route.sent.size());
-    const auto options = rows.options().dtype(at::kLong);
-    const auto local = at::arange(rows.size(1), options).expand(rows.sizes());
-    const auto arrived =
-        route.send(local.to(index_dtype(held(0, ranks).size()))).to(at::kLong);
-    auto pieces = arrived.split_with_sizes(route.received);
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      auto& piece = pieces[static_cast<size_t>(rank)];
-      piece = piece + held(rank, ranks).begin;
+  // Returns the global index of each received element. `masks` are those of
+  // the sent elements.
+  at::Tensor received_indices(
+      const Route& route,
+      const std::vector<at::Tensor>& masks) const {
+    auto& group = route.group();
+    const int64_t num_rows = route.from_sizes[0];
+    std::vector<at::Tensor> sent;
+    std::vector<Sizes> shapes;
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      sent.push_back(pack_bits(masks[static_cast<size_t>(rank)]));
+      shapes.push_back(
+          {packed_size(num_rows * held(rank, group.size()).size())});
     }
-    return at::cat(pieces);
+    auto indices = group.all_to_all(sent, shapes);
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      const Interval columns = held(rank, group.size());
+      auto& part = indices[static_cast<size_t>(rank)];
+      part = positions_of_bits(part).remainder(
+                 std::max<int64_t>(columns.size(), 1)) +
+          columns.begin;
+    }
+    return at::cat(indices);
   }
 
   // Returns sorted values and their indices, and the route between the ranks.
@@ -219,12 +265,13 @@ struct Sort {
     route->spec = spec;
     route->mesh_dim = detail::mesh_dim_sharding(*spec, dim);
     route->from_sizes = rows.sizes().vec();
-    const auto counts = plan_receiving(*route, plan_sending(*route, rows));
+    const auto sending = plan_sending(*route, rows);
+    const auto counts = plan_receiving(*route, sending.counts);
     const auto& group = route->group();
     route->to_sizes = {rows.size(0), held(group.rank(), group.size()).size()};
     const auto values = route->send(rows);
     plan_order(*route, values, counts);
-    const auto indices = received_indices(*route, rows);
+    const auto indices = received_indices(*route, sending.masks);
     return {route->arrange(values), route->arrange(indices), route};
   }
 };

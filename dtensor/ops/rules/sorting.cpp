@@ -76,16 +76,16 @@ double sample_bytes(double shard, double ranks) {
 }
 
 // Returns true if sorting shards moves fewer bytes than gathering them. Ranks
-// exchange each element and its index (2, 4 or 8 bytes) once, and samples.
+// exchange each element once, a bit per element and rank, and samples.
 bool is_worth_sorting(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto ranks = static_cast<double>(input.spec->mesh().size(mesh_dim));
   const auto shard =
       static_cast<double>(largest_shard_of(input, mesh_dim, dim));
   const auto element =
       static_cast<double>(c10::elementSize(input.spec->dtype()));
-  const double index = shard < 32768 ? 2 : shard < 2147483648.0 ? 4 : 8;
+  constexpr double kBit = 1.0 / 8; // in bytes
   return sample_bytes(shard, ranks) +
-      shard * (element + index) * (ranks - 1) / ranks <
+      shard * (element / ranks + kBit) * (ranks - 1) <
       shard * element * (ranks - 1);
 }
 
