@@ -133,7 +133,12 @@ class Python(plan_table.Python):
         """
         if op in getattr(self.dispatcher, "_custom_op_handlers", {}):
             return False  # Python does not call the operator on local tensors.
-        values = ShardedValues(self.torch, shape)
+        return any(
+            self.differs(op, ShardedValues(self.torch, shape, are_zeros), args, kwargs,
+                         local_schema, outputs)
+            for are_zeros in (False, True))
+
+    def differs(self, op, values, args, kwargs, local_schema, outputs):
         full = map_specs(args, lambda tensor: values.draw(tensor))
         try:
             expected, again = ([*results_of(op(*full, **kwargs))] for _ in range(2))
@@ -147,7 +152,9 @@ class Python(plan_table.Python):
             return False
         if lists is None or not all(map(values.is_close, expected, again)):
             return False  # a random operator, or arguments of another form
-        ranks = math.prod(shape)
+        if values.are_zeros and not all(t.isfinite().all() for t in expected):
+            return False  # such as 0 / 0
+        ranks = math.prod(values.shape)
         try:
             results = [
                 [*results_of(op(*pick_rank(lists, rank), **local_kwargs))]
@@ -200,6 +207,13 @@ def stop(*_):
     raise TimeoutError
 
 
+def leave_modes():
+    """Leaves the dispatch modes in which a failed decomposition of Python stays."""
+    from torch.utils import _python_dispatch
+    while _python_dispatch._get_current_dispatch_mode_stack():
+        _python_dispatch._pop_mode()
+
+
 def choices(python, calls, verbose):
     """Yields the text of Python's layouts of each call; empty if it has none."""
     signal.signal(signal.SIGALRM, stop)
@@ -229,6 +243,7 @@ def choices(python, calls, verbose):
             continue
         finally:
             signal.alarm(0)
+            leave_modes()
         dims = len(shape.split("x"))
         texts = [layout_text(spec, dims) for spec in (*inputs, *outputs)]
         yield "|".join(texts) if len(texts) == len(ours.split("|")) else ""

@@ -13,13 +13,23 @@ class LocalTensors:
 
 
 class ShardedValues:
-    """Values of tensors, and their local tensors on a mesh."""
+    """Values of tensors, and their local tensors on a mesh.
 
-    def __init__(self, torch, shape):
+    The values are random, or zeros. Terms of partial zeros are not zeros, which shows
+    operators like any() that are not linear.
+    """
+
+    def __init__(self, torch, shape, are_zeros=False):
         self.torch = torch
         self.shape = shape
+        self.are_zeros = are_zeros
 
     def draw(self, tensor):
+        if self.are_zeros:
+            return self.torch.zeros(tensor.shape, dtype=tensor.dtype)
+        return self._random(tensor)
+
+    def _random(self, tensor):
         """Returns random values in [0, 1), sorted as boundaries must be."""
         torch = self.torch
         if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
@@ -45,7 +55,7 @@ class ShardedValues:
                 for begin in (min(rank * size, value.size(dim))
                               for rank in range(ranks))]
         elif kind == "P(sum)" and value.dtype != self.torch.bool:
-            parts = [self.draw(value) for _ in range(ranks - 1)]
+            parts = [self._random(value) for _ in range(ranks - 1)]
             parts.append(value - sum(parts))
         else:
             raise NotImplementedError(kind)
