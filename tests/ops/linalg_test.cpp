@@ -187,6 +187,13 @@ TEST(Linalg, Spectra) {
     check("pinv", {b}, [](const Tensors& t) {
       return Tensors{at::linalg_pinv(t[0], 1e-12)};
     });
+    auto more = batch; // tolerances add batch dimensions
+    more.insert(more.begin(), 2);
+    const auto tolerances = variable(more, 3);
+    check("pinv with tolerances", {b, tolerances}, [](const Tensors& t) {
+      const auto tolerance = t[1].detach().abs() * 1e-12;
+      return Tensors{at::linalg_pinv(t[0], tolerance, tolerance)};
+    });
   }
 }
 
@@ -233,6 +240,10 @@ TEST(Linalg, Systems) {
     });
     check("solve_triangular", {a, b}, [](const Tensors& t) {
       return Tensors{at::linalg_solve_triangular(t[0], t[1], true)};
+    });
+    check("solve_triangular of integers", {a, b}, [](const Tensors& t) {
+      return Tensors{
+          at::linalg_solve_triangular(t[0], t[1].round().to(at::kLong), true)};
     });
     check("solve_triangular of rows", {a, b}, [](const Tensors& t) {
       return Tensors{

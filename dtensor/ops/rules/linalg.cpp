@@ -241,11 +241,13 @@ void add_functions(RuleRegistry& rules) {
       "linalg_matrix_exp",
       {.inputs = {2}, .outputs = {2}},
       matrix_exp_meta);
-  add_batched(
-      rules,
-      "linalg_pinv.atol_rtol_tensor",
-      {.inputs = {2, 0, 0}, .outputs = {2}},
-      pinv_meta);
+  rules
+      .dim_rule(
+          "linalg_pinv.atol_rtol_tensor",
+          batched({.inputs = {2, 0, 0}, .outputs = {2}}))
+      .with_meta(pinv_meta)
+      .with_local_kernel(boxed(zeros_of_squares_if_empty))
+      .as_region();
   for (const auto* name :
        {"linalg_matrix_rank",
         "linalg_matrix_rank.tol_tensor",

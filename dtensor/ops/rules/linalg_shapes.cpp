@@ -209,13 +209,15 @@ std::vector<OutputMeta> eig_meta(const OpCall& call) {
   return metas;
 }
 
+// Tolerances broadcast with the batch, except of an empty matrix.
 std::vector<OutputMeta> pinv_meta(const OpCall& call) {
   const auto& self = checked(call, 0, 2);
   const auto sizes = self.sizes();
+  const auto batch = self.numel() == 0
+      ? batch_of(sizes, 2).vec()
+      : common_batch(call, {.inputs = {2, 0, 0}, .outputs = {2}});
   return {dense(
-      with_end(
-          batch_of(sizes, 2),
-          {size_from_end(sizes, 1), size_from_end(sizes, 2)}),
+      with_end(batch, {size_from_end(sizes, 1), size_from_end(sizes, 2)}),
       self.dtype())};
 }
 
@@ -231,7 +233,9 @@ std::vector<OutputMeta> matrix_rank_meta(const OpCall& call) {
 }
 
 std::vector<OutputMeta> solved_meta(const OpCall& call) {
-  return solved(call, 1);
+  auto result = solved(call, 1);
+  result[0].dtype = call.inputs[0].spec->dtype();
+  return result;
 }
 
 std::vector<OutputMeta> cholesky_solved_meta(const OpCall& call) {

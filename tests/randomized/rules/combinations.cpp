@@ -90,6 +90,32 @@ placements_of(const Truth& truth, int64_t ranks, size_t limit) {
   return all;
 }
 
+Placements one_dim(const Combination& combination) {
+  Placements layout;
+  for (const auto& given : combination) {
+    layout.push_back(given.empty() ? Replicate() : given[0]);
+  }
+  return layout;
+}
+
+Strategies strategies_with(
+    const Call& call,
+    const Truth& truth,
+    const OpRule& rule,
+    const Combination& combination,
+    int64_t ranks) {
+  Strategies found;
+  try {
+    found = rule.dim_rule(op_call_of(call, truth, combination, ranks), 0);
+  } catch (const c10::Error&) {
+    return {};
+  }
+  std::erase_if(found, [layout = one_dim(combination)](const Strategy& s) {
+    return s.inputs != layout;
+  });
+  return found;
+}
+
 bool keeps_layouts(
     const Call& call,
     const Truth& truth,

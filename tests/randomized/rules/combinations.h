@@ -17,6 +17,18 @@ namespace dtensor::randomized {
 std::vector<Combination>
 placements_of(const Truth& truth, int64_t ranks, size_t limit);
 
+/// Returns one placement per operand: R for an operand that stays plain.
+Placements one_dim(const Combination& combination);
+
+/// Returns the strategies that the rule lists for the call in this layout, and
+/// which have this layout. None if the rule refuses the layout.
+Strategies strategies_with(
+    const Call& call,
+    const Truth& truth,
+    const OpRule& rule,
+    const Combination& combination,
+    int64_t ranks);
+
 /// Returns true if the operator's rule runs the call in this layout without
 /// redistributing an operand. False if the rule refuses the layout.
 bool keeps_layouts(

@@ -4,6 +4,8 @@
 //
 //   dtensor_rules --samples FILE --reviewed unlisted.txt
 //   dtensor_rules --samples FILE --reviewed unlisted.txt --op mm --calls 20
+//   dtensor_rules --samples FILE --broken      breaks each strategy in turn
+#include "broken.h"
 #include "proof.h"
 
 #include "tests/randomized/harness/harness.h"
@@ -30,6 +32,7 @@ struct Options {
   std::string samples;
   std::string reviewed;
   std::vector<std::string> ops; // empty: all
+  bool broken = false;
   ProofSettings settings;
 };
 
@@ -101,19 +104,26 @@ void prove(
   }
 }
 
+// Output of a child process to discard. Operands that do not fit cause LibTorch
+// warnings.
+enum class Discard { kNothing, kWarnings, kAll };
+
 // Runs `write` in a child process, because LibTorch's operators may crash on
 // shards that do not fit. Returns the written text, up to a crash.
 std::string in_child(
     const std::function<void(std::ostream&)>& write,
-    bool verbose) {
+    Discard discard) {
   const auto path = std::filesystem::temp_directory_path() /
       ("dtensor_rules." + std::to_string(getpid()));
   std::cout.flush();
   const auto child = fork();
   TORCH_CHECK(child >= 0, "fork failed");
   if (child == 0) {
-    if (!verbose) { // operands that do not fit cause LibTorch warnings
+    if (discard != Discard::kNothing) {
       TORCH_CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
+    }
+    if (discard == Discard::kAll) {
+      TORCH_CHECK(std::freopen("/dev/null", "w", stdout) != nullptr);
     }
     std::ofstream file(path);
     try {
@@ -166,14 +176,120 @@ void add_lines(
   }
 }
 
+enum class Noticed { kYes, kNo, kNothingTried };
+
+// Tries the layout of one strategy with a broken rule.
+Noticed notices(
+    const std::string& op,
+    const std::vector<Trial>& trials,
+    ProofSettings settings,
+    const Break& change) {
+  settings.only = change.strategy.inputs;
+  const auto tally_of = [&](bool broken) {
+    std::istringstream text(in_child(
+        [&](std::ostream& out) {
+          if (broken) {
+            break_rule(op, change);
+          }
+          const auto tally = try_kept(trials, settings);
+          out << tally.equal << " " << tally.different;
+        },
+        settings.verbose ? Discard::kNothing : Discard::kAll));
+    Tally tally;
+    tally.different = 1; // after a crash
+    text >> tally.equal >> tally.different;
+    return tally;
+  };
+  return tally_of(true).different > 0 ? Noticed::kYes
+      : tally_of(false).equal > 0     ? Noticed::kNo
+                                      : Noticed::kNothingTried;
+}
+
+// Breaks the strategies of a rule one at a time. Writes one line for each that
+// the proof does not notice, and the number of the others.
+void break_strategies(
+    const std::string& op,
+    const std::vector<Call>& samples,
+    const ProofSettings& settings,
+    std::ostream& out) {
+  const auto trials = telling_trials(op, samples, settings);
+  int64_t noticed = 0;
+  for (const auto& change : breaks_of(trials, settings)) {
+    const auto seen = notices(op, trials, settings, change);
+    noticed += seen == Noticed::kYes ? 1 : 0;
+    if (seen == Noticed::kNo) {
+      out << change.text() << "\n";
+    }
+  }
+  out << noticed << "\n";
+}
+
+// Checks that the proof notices each broken strategy.
+void check_broken(
+    const std::vector<std::string>& operators,
+    std::map<std::string, std::vector<Call>>& samples,
+    const ProofSettings& settings,
+    Harness& harness) {
+  int64_t noticed = 0;
+  for (const auto& op : operators) {
+    std::istringstream lines(in_child(
+        [&](std::ostream& out) {
+          break_strategies(op, samples["aten::" + op], settings, out);
+        },
+        settings.verbose ? Discard::kNothing : Discard::kWarnings));
+    std::string line;
+    while (std::getline(lines, line) && line.find("->") != std::string::npos) {
+      std::cout << "not noticed " << op << ": " << line << std::endl;
+      ++harness.tally().different;
+    }
+    if (line.empty()) {
+      std::cout << "crashed: " << op << std::endl;
+      ++harness.tally().different;
+      continue;
+    }
+    noticed += std::stoll(line);
+  }
+  harness.tally().equal = noticed;
+  std::cout << operators.size() << " rules; " << noticed
+            << " broken strategies noticed, " << harness.tally().different
+            << " not noticed\n";
+}
+
+// Proves the rules.
+void check_rules(
+    const std::vector<std::string>& operators,
+    std::map<std::string, std::vector<Call>>& samples,
+    const Options& options,
+    Harness& harness) {
+  const Reviewed reviewed(options.reviewed);
+  Sums sums;
+  for (const auto& op : operators) {
+    const auto& calls = samples["aten::" + op];
+    const auto lines = in_child(
+        [&](std::ostream& out) { prove(op, calls, options.settings, out); },
+        harness.verbose() ? Discard::kNothing : Discard::kWarnings);
+    add_lines(op, lines, reviewed, sums);
+  }
+  std::cout << operators.size() << " rules; " << sums.tried
+            << " layouts tried on shards: " << sums.reviewed
+            << " work and are left out for a reason, " << sums.unlisted
+            << " without a reason\n";
+  harness.tally() = sums.kept;
+  harness.tally().different += sums.unlisted;
+}
+
 int run(int argc, char** argv) {
   Options options;
   Harness harness("rules", "Sharding rules, by brute force", 0);
   auto& app = harness.app();
   app.add_option("--samples", options.samples, "File of PyTorch's samples");
-  app.add_option(
-         "--reviewed", options.reviewed, "File of placements left out, and why")
-      ->required();
+  auto* reviewed = app.add_option(
+      "--reviewed", options.reviewed, "File of placements left out, and why");
+  app.add_flag(
+         "--broken",
+         options.broken,
+         "Break strategies, and check that the proof notices")
+      ->excludes(reviewed);
   app.add_option("--op", options.ops, "These operators only");
   app.add_option("--calls", options.settings.calls, "Calls of each source");
   app.add_option(
@@ -184,22 +300,12 @@ int run(int argc, char** argv) {
   if (std::filesystem::exists(options.samples)) {
     samples = calls_of(read_samples(options.samples));
   }
-  const Reviewed reviewed(options.reviewed);
-  Sums sums;
   const auto operators = operators_of(options);
-  for (const auto& op : operators) {
-    const auto& calls = samples["aten::" + op];
-    const auto lines = in_child(
-        [&](std::ostream& out) { prove(op, calls, options.settings, out); },
-        harness.verbose());
-    add_lines(op, lines, reviewed, sums);
+  if (options.broken) {
+    check_broken(operators, samples, options.settings, harness);
+  } else {
+    check_rules(operators, samples, options, harness);
   }
-  std::cout << operators.size() << " rules; " << sums.tried
-            << " layouts tried on shards: " << sums.reviewed
-            << " work and are left out for a reason, " << sums.unlisted
-            << " without a reason\n";
-  harness.tally() = sums.kept;
-  harness.tally().different += sums.unlisted;
   return harness.report();
 }
 

@@ -109,7 +109,8 @@ layouts_of(const Trial& trial, bool kept, const ProofSettings& settings) {
   const detail::OpInfo info(trial.call.op);
   auto all = placements_of(trial.truth, kRanks, settings.combinations);
   std::erase_if(all, [&](const Combination& layout) {
-    return kept !=
+    return (!settings.only.empty() && one_dim(layout) != settings.only) ||
+        kept !=
         keeps_layouts(trial.call, trial.truth, *info.rule, layout, kRanks);
   });
   return all;
@@ -173,6 +174,20 @@ Tally try_kept(
     try_layouts(trial, layouts_of(trial, true, settings), settings, tally);
   }
   return tally;
+}
+
+Strategies tried_strategies(const Trial& trial, const ProofSettings& settings) {
+  const auto& rule = *detail::OpInfo(trial.call.op).rule;
+  if (rule.runs_kernel(trial.call.arguments)) {
+    return {}; // without a strategy
+  }
+  Strategies tried;
+  for (const auto& layout : layouts_of(trial, true, settings)) {
+    std::ranges::copy(
+        strategies_with(trial.call, trial.truth, rule, layout, kRanks),
+        std::back_inserter(tried));
+  }
+  return tried;
 }
 
 Unlisted try_unlisted(

@@ -5,6 +5,8 @@
 #include "tests/randomized/harness/verdict.h"
 #include "tests/randomized/op_samples/trial.h"
 
+#include <dtensor/ops/strategy.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@ namespace dtensor::randomized {
 struct ProofSettings {
   size_t calls = 4;          // calls per operator from each source
   size_t combinations = 150; // placements of the operands per call
+  Placements only;           // if not empty: only this layout of the operands
   bool verbose = false;
 };
 
@@ -28,6 +31,9 @@ std::vector<Trial> telling_trials(
 /// rule keeps: runs the call on DTensors, with gradients, and compares with the
 /// plain operator.
 Tally try_kept(const std::vector<Trial>& trials, const ProofSettings& settings);
+
+/// Returns the strategies of the rule with which try_kept() runs the call.
+Strategies tried_strategies(const Trial& trial, const ProofSettings& settings);
 
 /// Combinations of placements that a rule does not keep.
 struct Unlisted {
