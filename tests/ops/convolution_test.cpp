@@ -165,9 +165,23 @@ TEST(Convolution, ErrorsNameTheOperands) {
         error_of([&] {
           at::conv2d(x, of({4, 3, 7, 3}));
         }),
-        "[aten::convolution] a kernel of 7 with padding 0 and stride 1 does "
-        "not fit dimension 2 of f64[2, 3, 5, 5] on (2): S(0). Use a smaller "
-        "kernel or more padding.");
+        "[aten::convolution] a kernel of 7 with padding 0, stride 1 and "
+        "dilation 1 does not fit dimension 2 of f64[2, 3, 5, 5] on (2): S(0). "
+        "Use a smaller kernel or more padding.");
+    const auto rows = place(numbers({2, 3, 5, 5}, 1), mesh, {Shard(2)});
+    EXPECT_EQ(
+        error_of([&] {
+          at::conv2d(
+              rows, of({4, 3, 3, 3}), {}, 1, at::IntArrayRef({0, 0}), -1);
+        }),
+        "[aten::convolution] a kernel of 3 with padding 0, stride 1 and "
+        "dilation -1 does not fit dimension 2 of f64[2, 3, 5, 5] on (2): S(2). "
+        "Use a smaller kernel or more padding.");
+    EXPECT_NE(
+        error_of([&] {
+          at::conv2d(rows, of({4, 3, 3, 3}), {}, 1, at::IntArrayRef({-1, -1}));
+        }).find("with padding -1"),
+        std::string::npos);
   });
 }
 

@@ -73,6 +73,11 @@ const std::vector<std::pair<const char*, UniqueFn>>& unique_functions() {
          const auto [a, b, c] = at::unique_consecutive(x, inverse, counts, -1);
          return TensorList{a, b, c};
        }},
+      {"unique_consecutive of rows",
+       [](const at::Tensor& x, bool inverse, bool counts) {
+         const auto [a, b, c] = at::unique_consecutive(x, inverse, counts, 0);
+         return TensorList{a, b, c};
+       }},
       {"unique_dim_consecutive",
        [](const at::Tensor& x, bool inverse, bool counts) {
          const auto [a, b, c] =

@@ -61,6 +61,10 @@ TEST(Linalg, Factorizations) {
       check("cholesky", {a}, [](const Tensors& t) {
         return Tensors{call_cholesky(t[0], /*upper=*/true)};
       });
+      check(
+          "cholesky of an empty vector",
+          {at::empty({0}, at::kDouble)},
+          [](const Tensors& t) { return Tensors{call_cholesky(t[0])}; });
     }
     check("inv_ex", {a}, [](const Tensors& t) {
       const auto [inverse, info] = at::linalg_inv_ex(t[0], true);

@@ -43,10 +43,17 @@ struct UniqueCall {
       : consecutive(args.name().ends_with("_consecutive")),
         inverse(args.flag("return_inverse")),
         counts(args.find("return_counts") >= 0 && args.flag("return_counts")) {
-    if (args.find("dim") >= 0 && !args.is_none("dim")) {
-      by = c10::maybe_wrap_dim(args.integer("dim"), args.tensor("self").dim());
-      inverse = counts = true; // LibTorch computes them in any case
+    if (args.find("dim") < 0 || args.is_none("dim") || takes_elements(args)) {
+      return;
     }
+    by = c10::maybe_wrap_dim(args.integer("dim"), args.tensor("self").dim());
+    inverse = counts = true; // LibTorch computes them in any case
+  }
+
+  // Returns true if the slices are elements, as LibTorch decides.
+  static bool takes_elements(const KernelArgs& args) {
+    return args.name() == "aten::unique_consecutive" &&
+        args.integer("dim") == 0 && args.tensor("self").dim() == 1;
   }
 
   // Returns the placements in which the elements of each rank are adjacent.

@@ -180,19 +180,22 @@ std::vector<OutputMeta> convolution_meta(const OpCall& call) {
   Sizes sizes{input.sizes()[0], channels.out()};
   for (size_t d = 2; d < channels.weight.size(); ++d) {
     const auto window = window_of(call, d);
-    const auto size = window.stride < 1 ? 0
+    const bool valid =
+        window.stride > 0 && window.dilation > 0 && window.padding >= 0;
+    const auto size = !valid ? 0
         : channels.transposed
         ? window.transposed_size(
               input.sizes()[d], element_for(output_padding, d - 2))
         : window.count(input.sizes()[d]);
     DTENSOR_CHECK(
         size > 0,
-        "[{}] a kernel of {} with padding {} and stride {} does not fit "
-        "dimension {} of {}. Use a smaller kernel or more padding.",
+        "[{}] a kernel of {} with padding {}, stride {} and dilation {} does "
+        "not fit dimension {} of {}. Use a smaller kernel or more padding.",
         call.name(),
         window.kernel,
         window.padding,
         window.stride,
+        window.dilation,
         d,
         input);
     sizes.push_back(size);

@@ -203,7 +203,7 @@ void add_factorizations(RuleRegistry& rules) {
     add_checked(rules, name, batched({.inputs = {2}, .outputs = {2, 1, 0}}));
   }
   rules.dim_rule("cholesky", batched({.inputs = {2}, .outputs = {2}}))
-      .with_meta(square_meta)
+      .with_meta(cholesky_meta)
       .with_local_kernel(boxed(cholesky_local))
       .as_region();
   add_batched(rules, "linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});

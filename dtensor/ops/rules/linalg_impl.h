@@ -39,6 +39,8 @@ void add_linear(
 /// Returns one column-major matrix with the shape and dtype of the (square)
 /// first input.
 std::vector<OutputMeta> square_meta(const OpCall& call);
+/// As square_meta(). An empty tensor may also have fewer dimensions.
+std::vector<OutputMeta> cholesky_meta(const OpCall& call);
 std::vector<OutputMeta> matrix_exp_meta(const OpCall& call);
 std::vector<OutputMeta> geqrf_meta(const OpCall& call);
 std::vector<OutputMeta> householder_meta(const OpCall& call);

@@ -171,6 +171,11 @@ std::vector<OutputMeta> square_meta(const OpCall& call) {
   return {column_major(self.sizes(), self.dtype())};
 }
 
+std::vector<OutputMeta> cholesky_meta(const OpCall& call) {
+  return call.inputs[0].spec->numel() == 0 ? dense_like_first(call)
+                                           : square_meta(call);
+}
+
 std::vector<OutputMeta> matrix_exp_meta(const OpCall& call) {
   return {dense_like(checked(call, 0, 2))};
 }
