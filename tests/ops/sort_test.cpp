@@ -174,10 +174,13 @@ TEST(Sort, HasSecondDerivatives) {
 
 // Each element moves once, with a bit per element of the shard for its index.
 TEST(Sort, MovesFewerBytesThanGathering) {
-  for (const auto& [ranks, share] :
-       std::vector<std::pair<int64_t, double>>{{2, 0.6}, {4, 0.36}}) {
-    run_ranks(ranks, [ranks = ranks, share = share] {
-      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+  struct Bound {
+    int64_t ranks;
+    double share; // of the bytes of gathering
+  };
+  for (const Bound bound : {Bound{2, 0.6}, Bound{4, 0.36}}) {
+    run_ranks(bound.ranks, [bound] {
+      const auto mesh = init_device_mesh(at::kCPU, {bound.ranks}, {"tp"});
       const auto d = distribute_tensor(
           drawn({1'000'000}, at::kFloat, 1), mesh, {Shard(0)}, std::nullopt);
       const CommDebugMode gathering;
@@ -186,7 +189,8 @@ TEST(Sort, MovesFewerBytesThanGathering) {
       const CommDebugMode sorting;
       at::sort(d);
       EXPECT_LE(
-          static_cast<double>(sorting.total().wire_bytes), share * gathered);
+          static_cast<double>(sorting.total().wire_bytes),
+          bound.share * gathered);
     });
   }
 }
