@@ -15,7 +15,8 @@ namespace dtensor::randomized {
 
 /// Returns the kind of a refusal, by the text of a DTensor operator's error:
 /// "no rule", "mixed plain", "in place layout", "random" or "other". Returns an
-/// empty text for an error of another library.
+/// empty text for an error of another library, and for local results that do
+/// not have the shape of their layout.
 std::string refusal_of(const std::string& error);
 
 /// Place of a worker: the next item to try, in this order.

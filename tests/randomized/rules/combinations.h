@@ -20,8 +20,8 @@ placements_of(const Truth& truth, int64_t ranks, size_t limit);
 /// Returns one placement per operand: R for an operand that stays plain.
 Placements one_dim(const Combination& combination);
 
-/// Returns the strategies that the rule lists for the call in this layout, and
-/// which have this layout. None if the rule refuses the layout.
+/// Returns the rule's strategies whose inputs have exactly this layout. None if
+/// the rule refuses the layout.
 Strategies strategies_with(
     const Call& call,
     const Truth& truth,

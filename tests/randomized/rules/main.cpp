@@ -4,8 +4,8 @@
 //
 //   dtensor_rules --samples FILE --reviewed unlisted.txt
 //   dtensor_rules --samples FILE --reviewed unlisted.txt --op mm --calls 20
-//   dtensor_rules --samples FILE --broken      breaks each strategy in turn
-#include "broken.h"
+//   dtensor_rules --samples FILE --mutate
+#include "mutation.h"
 #include "proof.h"
 
 #include "tests/randomized/harness/harness.h"
@@ -32,7 +32,7 @@ struct Options {
   std::string samples;
   std::string reviewed;
   std::vector<std::string> ops; // empty: all
-  bool broken = false;
+  bool mutate = false;
   ProofSettings settings;
 };
 
@@ -176,83 +176,102 @@ void add_lines(
   }
 }
 
-enum class Noticed { kYes, kNo, kNothingTried };
-
-// Tries the layout of one strategy with a broken rule.
-Noticed notices(
+// Tries the layout of one strategy in a child process, with a mutation if it is
+// not null. Throws if the mutation cannot be applied. A crash in a trial counts
+// as a difference.
+Tally try_strategy(
     const std::string& op,
     const std::vector<Trial>& trials,
     ProofSettings settings,
-    const Break& change) {
-  settings.only = change.strategy.inputs;
-  const auto tally_of = [&](bool broken) {
-    std::istringstream text(in_child(
-        [&](std::ostream& out) {
-          if (broken) {
-            break_rule(op, change);
-          }
-          const auto tally = try_kept(trials, settings);
-          out << tally.equal << " " << tally.different;
-        },
-        settings.verbose ? Discard::kNothing : Discard::kAll));
-    Tally tally;
-    tally.different = 1; // after a crash
-    text >> tally.equal >> tally.different;
-    return tally;
-  };
-  return tally_of(true).different > 0 ? Noticed::kYes
-      : tally_of(false).equal > 0     ? Noticed::kNo
-                                      : Noticed::kNothingTried;
+    const Strategy& strategy,
+    const Mutation* mutation) {
+  settings.only_layout = strategy.inputs;
+  std::istringstream text(in_child(
+      [&](std::ostream& out) {
+        if (mutation != nullptr) {
+          apply_mutation(op, *mutation);
+        }
+        out << "ready" << std::endl;
+        const auto tally = try_kept(trials, settings);
+        out << tally.equal << " " << tally.different;
+      },
+      settings.verbose ? Discard::kNothing : Discard::kAll));
+  std::string ready;
+  TORCH_CHECK(text >> ready, "cannot try a strategy of ", op);
+  Tally tally;
+  if (!(text >> tally.equal >> tally.different)) {
+    tally.different = 1;
+  }
+  return tally;
 }
 
-// Breaks the strategies of a rule one at a time. Writes one line for each that
-// the proof does not notice, and the number of the others.
-void break_strategies(
+// Mutations of one rule, or of all.
+struct Mutations {
+  int64_t detected = 0;
+  int64_t survived = 0;
+  int64_t untried = 0; // the rule itself refuses the calls
+};
+
+// Tries the mutations of a rule. Writes one line for each that the proof does
+// not detect, and then the numbers.
+void try_mutations(
     const std::string& op,
     const std::vector<Call>& samples,
     const ProofSettings& settings,
     std::ostream& out) {
   const auto trials = telling_trials(op, samples, settings);
-  int64_t noticed = 0;
-  for (const auto& change : breaks_of(trials, settings)) {
-    const auto seen = notices(op, trials, settings, change);
-    noticed += seen == Noticed::kYes ? 1 : 0;
-    if (seen == Noticed::kNo) {
-      out << change.text() << "\n";
+  Mutations found;
+  for (const auto& mutation : mutations_of(trials, settings)) {
+    const auto tally_with = [&](const Mutation* applied) {
+      return try_strategy(op, trials, settings, mutation.strategy, applied);
+    };
+    const auto intact = tally_with(nullptr);
+    if (intact.equal == 0 || intact.different > 0) {
+      ++found.untried;
+    } else if (tally_with(&mutation).different > 0) {
+      ++found.detected;
+    } else {
+      ++found.survived;
+      out << mutation.text() << "\n";
     }
   }
-  out << noticed << "\n";
+  out << "total " << found.detected << " " << found.survived << " "
+      << found.untried << std::endl;
 }
 
-// Checks that the proof notices each broken strategy.
-void check_broken(
+// Checks that the proof detects each mutation.
+void check_mutations(
     const std::vector<std::string>& operators,
     std::map<std::string, std::vector<Call>>& samples,
     const ProofSettings& settings,
     Harness& harness) {
-  int64_t noticed = 0;
+  Mutations sums;
   for (const auto& op : operators) {
     std::istringstream lines(in_child(
         [&](std::ostream& out) {
-          break_strategies(op, samples["aten::" + op], settings, out);
+          try_mutations(op, samples["aten::" + op], settings, out);
         },
         settings.verbose ? Discard::kNothing : Discard::kWarnings));
     std::string line;
-    while (std::getline(lines, line) && line.find("->") != std::string::npos) {
-      std::cout << "not noticed " << op << ": " << line << std::endl;
-      ++harness.tally().different;
+    while (std::getline(lines, line) && !line.starts_with("total ")) {
+      std::cout << "not detected " << op << ": " << line << std::endl;
     }
-    if (line.empty()) {
+    Mutations found;
+    std::istringstream total(line);
+    std::string word;
+    if (!(total >> word >> found.detected >> found.survived >> found.untried)) {
       std::cout << "crashed: " << op << std::endl;
-      ++harness.tally().different;
-      continue;
+      ++found.survived;
     }
-    noticed += std::stoll(line);
+    sums.detected += found.detected;
+    sums.survived += found.survived;
+    sums.untried += found.untried;
   }
-  harness.tally().equal = noticed;
-  std::cout << operators.size() << " rules; " << noticed
-            << " broken strategies noticed, " << harness.tally().different
-            << " not noticed\n";
+  std::cout << operators.size() << " rules; " << sums.detected
+            << " mutations detected, " << sums.survived << " not detected, "
+            << sums.untried << " of strategies that refuse their calls\n";
+  harness.tally().equal = sums.detected;
+  harness.tally().different = sums.survived;
 }
 
 // Proves the rules.
@@ -283,13 +302,15 @@ int run(int argc, char** argv) {
   Harness harness("rules", "Sharding rules, by brute force", 0);
   auto& app = harness.app();
   app.add_option("--samples", options.samples, "File of PyTorch's samples");
-  auto* reviewed = app.add_option(
-      "--reviewed", options.reviewed, "File of placements left out, and why");
-  app.add_flag(
-         "--broken",
-         options.broken,
-         "Break strategies, and check that the proof notices")
-      ->excludes(reviewed);
+  auto* task = app.add_option_group("task")->require_option(1);
+  task->add_option(
+      "--reviewed",
+      options.reviewed,
+      "Prove the rules. A file of placements left out, and why");
+  task->add_flag(
+      "--mutate",
+      options.mutate,
+      "Check that the proof detects a wrong placement in each strategy");
   app.add_option("--op", options.ops, "These operators only");
   app.add_option("--calls", options.settings.calls, "Calls of each source");
   app.add_option(
@@ -301,8 +322,8 @@ int run(int argc, char** argv) {
     samples = calls_of(read_samples(options.samples));
   }
   const auto operators = operators_of(options);
-  if (options.broken) {
-    check_broken(operators, samples, options.settings, harness);
+  if (options.mutate) {
+    check_mutations(operators, samples, options.settings, harness);
   } else {
     check_rules(operators, samples, options, harness);
   }

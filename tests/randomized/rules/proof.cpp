@@ -109,7 +109,8 @@ layouts_of(const Trial& trial, bool kept, const ProofSettings& settings) {
   const detail::OpInfo info(trial.call.op);
   auto all = placements_of(trial.truth, kRanks, settings.combinations);
   std::erase_if(all, [&](const Combination& layout) {
-    return (!settings.only.empty() && one_dim(layout) != settings.only) ||
+    return (!settings.only_layout.empty() &&
+            one_dim(layout) != settings.only_layout) ||
         kept !=
         keeps_layouts(trial.call, trial.truth, *info.rule, layout, kRanks);
   });

@@ -16,7 +16,7 @@ namespace dtensor::randomized {
 struct ProofSettings {
   size_t calls = 4;          // calls per operator from each source
   size_t combinations = 150; // placements of the operands per call
-  Placements only;           // if not empty: only this layout of the operands
+  Placements only_layout;    // of the operands; empty: all
   bool verbose = false;
 };
 

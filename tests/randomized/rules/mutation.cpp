@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "broken.h"
+#include "mutation.h"
 
 #include <ATen/ATen.h>
 #include <dtensor/layout/text.h>
@@ -21,14 +21,14 @@ bool has_numbers(const Trial& trial, size_t output) {
 
 } // namespace
 
-Strategy Break::broken() const {
+Strategy Mutation::mutant() const {
   Strategy changed = strategy;
   auto& placement = changed.outputs[output];
   placement = placement.is_replicate() ? Placement(Partial()) : Replicate();
   return changed;
 }
 
-std::string Break::text() const {
+std::string Mutation::text() const {
   return c10::str(
       to_string(strategy.inputs),
       " -> ",
@@ -36,33 +36,33 @@ std::string Break::text() const {
       ", result ",
       output,
       " as ",
-      to_string(broken().outputs[output]));
+      to_string(mutant().outputs[output]));
 }
 
-std::vector<Break> breaks_of(
+std::vector<Mutation> mutations_of(
     const std::vector<Trial>& trials,
     const ProofSettings& settings) {
-  std::vector<Break> breaks;
+  std::vector<Mutation> mutations;
   for (const auto& trial : trials) {
     for (const auto& strategy : tried_strategies(trial, settings)) {
       for (size_t output = 0; output < strategy.outputs.size(); ++output) {
-        const Break change{strategy, output};
+        const Mutation mutation{strategy, output};
         if (has_numbers(trial, output) &&
-            std::ranges::find(breaks, change) == breaks.end()) {
-          breaks.push_back(change);
+            std::ranges::find(mutations, mutation) == mutations.end()) {
+          mutations.push_back(mutation);
         }
       }
     }
   }
-  return breaks;
+  return mutations;
 }
 
-void break_rule(const std::string& op, const Break& change) {
+void apply_mutation(const std::string& op, const Mutation& mutation) {
   OpRule rule = *RuleRegistry::global().find(parse_operator_name(op));
-  rule.dim_rule = [right = rule.dim_rule, change](
+  rule.dim_rule = [right = rule.dim_rule, mutation](
                       const OpCall& call, int64_t mesh_dim) {
     auto strategies = right(call, mesh_dim);
-    std::ranges::replace(strategies, change.strategy, change.broken());
+    std::ranges::replace(strategies, mutation.strategy, mutation.mutant());
     return strategies;
   };
   register_sharding(op, std::move(rule));
