@@ -76,6 +76,26 @@ TEST(DropoutTest, KeepsAPartialSumAndCommunicatesNothing) {
   });
 }
 
+TEST(DropoutTest, DifferentiatesComplexNumbers) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto numbers = at::complex(uniform({40}, 1) + 1, uniform({40}, 2));
+    for (const Placement& placement : std::vector<Placement>{
+             Replicate(), Shard(0), Partial(ReduceOp::kSum)}) {
+      auto x = in_layout(numbers, mesh, {placement}).detach();
+      x.requires_grad_();
+      const auto y = at::dropout(x, 0.5, true);
+      const auto factors = at::real(full(y.detach()) / numbers);
+      const auto kept = factors.gt(1);
+      EXPECT_TRUE(at::allclose(factors, 2 * kept.to(at::kDouble)));
+      EXPECT_TRUE(kept.any().item<bool>() && !kept.all().item<bool>());
+      y.backward(distribute_tensor(
+          at::ones_like(numbers), mesh, {Replicate()}, std::nullopt));
+      EXPECT_TRUE(at::allclose(at::real(full(x.grad())), factors));
+    }
+  });
+}
+
 TEST(DropoutTest, DoesNothingOutsideTraining) {
   const auto mesh = init_device_mesh(at::kCPU, {1});
   const auto x = in_layout(uniform({4}, 1), mesh, {Replicate()});

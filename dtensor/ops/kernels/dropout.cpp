@@ -89,27 +89,33 @@ bool keeps_everything(const KernelArgs& args, const at::Tensor& input) {
   return probability(args) == 0 || !args.flag("train") || input.numel() == 0;
 }
 
-// Kernel above autograd, for calls that need a gradient.
+// Returns a DTensor of the numbers 0 and 1 / (1 - p) by which dropout
+// multiplies `t`.
+at::Tensor draw_noise(const at::Tensor& t, double p) {
+  const auto spec = detail::without_partial(*spec_of(t), t.scalar_type());
+  return detail::wrap(
+      keep_mask(*spec, p).to(t.device(), t.scalar_type()).mul_(scale_of(p)),
+      spec);
+}
+
+// Kernel above autograd, for calls that need a gradient. LibTorch does not
+// differentiate native_dropout of complex numbers.
 void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto input = args.tensor("input");
+  const auto p = probability(args);
   args.returns(
-      keeps_everything(args, input)
-          ? input
-          : std::get<0>(at::native_dropout(input, args.real("p"), true)));
+      keeps_everything(args, input) ? input
+          : input.is_complex()
+          ? input * draw_noise(input, p)
+          : std::get<0>(at::native_dropout(input, p, true)));
 }
 
 void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   auto self = args.tensor("self");
   if (!keeps_everything(args, self)) {
-    const auto p = args.real("p");
-    const auto spec =
-        detail::without_partial(*spec_of(self), self.scalar_type());
-    auto noise = keep_mask(*spec, p)
-                     .to(self.device(), self.scalar_type())
-                     .mul_(scale_of(p));
-    self.mul_(detail::wrap(std::move(noise), spec));
+    self.mul_(draw_noise(self, probability(args)));
   }
   args.returns(self);
 }
