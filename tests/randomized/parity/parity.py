@@ -10,10 +10,12 @@ counts of collectives and classes of errors. Every difference must be listed in
 differences.txt, with a reason from reasons.py. --update writes that file again.
 With --package, also runs the Python programs on this library's Python package in
 FOLDER, and compares with C++; package_differences.txt lists the differences.
-Exits with 77 without a Python that has the package.
+Exits with 77 without a Python that has the package, and with another version of it
+than differences.txt describes.
 """
 
 import argparse
+import importlib.metadata
 import json
 import math
 import os
@@ -30,6 +32,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 DIFFERENCES = HERE / "differences.txt"
 PACKAGE_DIFFERENCES = HERE / "package_differences.txt"
+
+# The version that both files describe. Other versions choose other layouts.
+DESCRIBED = "2.13"
 
 # Strides of gradients are not compared.
 IS_GRADIENT = re.compile(r"^g[abwxg]?$|^h$|\.grad$")
@@ -216,6 +221,18 @@ def compare_package(options, made, ours):
     return report(lines, options.only, PACKAGE_DIFFERENCES)
 
 
+def is_described_version():
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        print("parity: this Python has no torch")
+        return False
+    if version.startswith(DESCRIBED + "."):
+        return True
+    print(f"parity: differences.txt describes torch {DESCRIBED}, not {version}")
+    return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runner")
@@ -223,6 +240,8 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
+    if not is_described_version():
+        return 77
     everything = cases.cases()
     made = [case for case in everything
             if re.search(options.only, case["name"])]
