@@ -165,23 +165,24 @@ TEST(Convolution, ErrorsNameTheOperands) {
         error_of([&] {
           at::conv2d(x, of({4, 3, 7, 3}));
         }),
-        "[aten::convolution] a kernel of 7 with padding 0, stride 1 and "
-        "dilation 1 does not fit dimension 2 of f64[2, 3, 5, 5] on (2): S(0). "
-        "Use a smaller kernel or more padding.");
+        "[aten::convolution] a kernel of 7 with padding 0 and stride 1 does "
+        "not fit dimension 2 of f64[2, 3, 5, 5] on (2): S(0). Use a smaller "
+        "kernel or more padding.");
     const auto rows = place(numbers({2, 3, 5, 5}, 1), mesh, {Shard(2)});
+    const auto error_with = [&](int64_t padding, int64_t dilation) {
+      const std::vector<int64_t> paddings{padding, padding};
+      return error_of([&] {
+        at::conv2d(rows, of({4, 3, 3, 3}), {}, 1, paddings, dilation);
+      });
+    };
     EXPECT_EQ(
-        error_of([&] {
-          at::conv2d(
-              rows, of({4, 3, 3, 3}), {}, 1, at::IntArrayRef({0, 0}), -1);
-        }),
-        "[aten::convolution] a kernel of 3 with padding 0, stride 1 and "
-        "dilation -1 does not fit dimension 2 of f64[2, 3, 5, 5] on (2): S(2). "
-        "Use a smaller kernel or more padding.");
-    EXPECT_NE(
-        error_of([&] {
-          at::conv2d(rows, of({4, 3, 3, 3}), {}, 1, at::IntArrayRef({-1, -1}));
-        }).find("with padding -1"),
-        std::string::npos);
+        error_with(0, -1),
+        "[aten::convolution] got stride 1, dilation -1 and padding 0. Pass a "
+        "positive stride and dilation, and a padding of at least 0.");
+    EXPECT_EQ(
+        error_with(-1, 1),
+        "[aten::convolution] got stride 1, dilation 1 and padding -1. Pass a "
+        "positive stride and dilation, and a padding of at least 0.");
   });
 }
 

@@ -67,9 +67,14 @@ TEST(OnMissingRule, OperatorsWithAKernelRunReplicated) {
           numbers({5, 4}, 1),
           [](auto& t) { return at::_pdist_forward(t); }),
       unary(
-          "conv2d",
+          "avg_pool2d",
           numbers({3, 2, 4, 5}, 1),
           [](auto& t) { return at::avg_pool2d(t, 2); }),
+      {"conv2d",
+       {numbers({3, 2, 4, 5}, 1), numbers({4, 2, 3, 3}, 2)},
+       [](const TensorList& in) {
+         return TensorList{at::conv2d(in[0], in[1])};
+       }},
       {"put",
        {numbers({5, 4}, 1), numbers({2}, 2)},
        [](const TensorList& in) {

@@ -76,8 +76,34 @@ TEST(Replicated, CompositeOperatorsRunUndecomposed) {
       {"conv1d",
        {x, numbers({4, 3, 3}, 2), numbers({4}, 3)},
        [](const TensorList& in) {
-         return TensorList{at::conv1d(in[0], in[1], in[2])};
+         return TensorList{at::conv1d(in[0], in[1], in[2], 1, "same")};
        }},
+  });
+}
+
+// Convolutions and max pooling keep LibTorch's decomposition, also on
+// replicated tensors.
+TEST(Replicated, ConvolutionsAreDecomposed) {
+  const auto weight = numbers({4, 3, 3}, 2);
+  const auto convolve = [](const TensorList& in) {
+    return TensorList{at::conv1d(in[0], in[1])};
+  };
+  check_all({
+      {"batch", {numbers({2, 3, 8}, 1), weight}, convolve},
+      {"without a batch", {numbers({3, 8}, 1), weight}, convolve},
+      {"no samples", {numbers({0, 3, 8}, 1), weight}, convolve},
+      {"complex numbers",
+       {numbers({2, 3, 8}, 1), weight},
+       [](const TensorList& in) {
+         const auto turned = [](const at::Tensor& t) {
+           return at::complex(t, 2 * t);
+         };
+         return TensorList{at::real(at::conv1d(turned(in[0]), turned(in[1])))};
+       }},
+      unary(
+          "max_pool2d",
+          numbers({3, 4, 6}, 1),
+          [](auto& t) { return at::max_pool2d(t, 2); }),
   });
 }
 

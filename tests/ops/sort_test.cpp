@@ -129,6 +129,13 @@ TEST(Sort, RowsAreShardedOverTheOtherMeshDimension) {
   run_ranks(6, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 3}, {"a", "b"});
     const Placements layout{Shard(0), Shard(1)};
+    // Half of the ranks have no rows.
+    const auto row = distinct({1, 30001});
+    expect_as_plain(row, mesh, layout, 1, layout);
+    EXPECT_TRUE(at::equal(
+        full_tensor(std::get<0>(at::kthvalue(
+            distribute_tensor(row, mesh, layout, std::nullopt), 4321, 1))),
+        std::get<0>(at::kthvalue(row, 4321, 1))));
     const auto rows = distinct({2, 30001});
     expect_as_plain(rows, mesh, layout, 1, layout);
     const auto [value, index] = at::kthvalue(
@@ -144,6 +151,12 @@ TEST(Sort, HasThePlainGradients) {
   check_cases(
       {{"sort",
         {input},
+        [](const TensorList& in) {
+          return TensorList{std::get<0>(in[0].sort(0))};
+        }},
+       {"rows",
+        {distinct({9000, 1}).expand({9000, 3}) *
+         at::tensor({1.0, -2.0, 0.5}, at::kDouble)},
         [](const TensorList& in) {
           return TensorList{std::get<0>(in[0].sort(0))};
         }},
@@ -172,7 +185,8 @@ TEST(Sort, HasSecondDerivatives) {
   });
 }
 
-// Each element moves once, with a bit per element of the shard for its index.
+// Each element moves once. Its index is a bit per element of the shard and
+// receiving rank.
 TEST(Sort, MovesFewerBytesThanGathering) {
   struct Bound {
     int64_t ranks;

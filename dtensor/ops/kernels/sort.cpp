@@ -3,7 +3,8 @@
 // sorts its shard. The ranks find the positions at which the sorted shards
 // divide into the shards of the result. Then they exchange each element once,
 // in the order of their indices. A bit for each element of the sender's shard
-// says whether it was sent, which gives the receiver the indices.
+// says whether it was sent, which gives the receiver the indices. (With more
+// than 32 ranks, indices would take fewer bytes, but both are few then.)
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -119,25 +120,30 @@ struct MoveAlongRoute : torch::autograd::Function<MoveAlongRoute> {
   }
 };
 
-constexpr int64_t kBits = 8; // per byte
+constexpr int64_t kBitsPerByte = 8;
 
 int64_t packed_size(int64_t bits) {
-  return (bits + kBits - 1) / kBits;
+  return (bits + kBitsPerByte - 1) / kBitsPerByte;
 }
 
 // Returns the values of the bits of a byte.
 at::Tensor bit_values(const at::Tensor& like) {
   return at::bitwise_left_shift(
-      1, at::arange(kBits, like.options().dtype(at::kByte)));
+      1, at::arange(kBitsPerByte, like.options().dtype(at::kByte)));
 }
 
-// Returns the elements of a boolean vector as the bits of bytes.
-at::Tensor pack_bits(const at::Tensor& bits) {
-  auto padded = at::zeros(
-      {packed_size(bits.numel()) * kBits}, bits.options().dtype(at::kByte));
-  padded.narrow(0, 0, bits.numel()).copy_(bits);
-  return (padded.view({-1, kBits}) * bit_values(bits))
-      .sum(1, /*keepdim=*/false, at::kByte);
+// Returns one mask per receiver, (ranks, bytes): bit i of a mask is set if
+// element i goes to this rank.
+at::Tensor pack_masks(const at::Tensor& receivers, int64_t ranks) {
+  const int64_t count = receivers.numel();
+  const int64_t size = packed_size(count);
+  const auto bytes = at::arange(count, receivers.options().dtype(at::kLong))
+                         .floor_divide(kBitsPerByte) +
+      receivers.to(at::kLong) * size;
+  const auto values = bit_values(receivers).repeat(size).narrow(0, 0, count);
+  return at::zeros({ranks * size}, values.options())
+      .index_add(0, bytes, values)
+      .view({ranks, size});
 }
 
 // Returns the positions of bits that are set, in ascending order.
@@ -154,8 +160,8 @@ at::Tensor positions_of_bits(const at::Tensor& bytes) {
 struct Sort {
   // The elements that a rank sends.
   struct Sending {
-    at::Tensor counts;             // of each row for each rank, (rows, ranks)
-    std::vector<at::Tensor> masks; // of the elements of the rows, by receiver
+    at::Tensor counts;    // of each row for each rank, (rows, ranks)
+    at::Tensor receivers; // of each element of the flattened rows
   };
 
   SpecPtr spec;
@@ -188,15 +194,10 @@ struct Sort {
         /*right=*/true);
     const auto receivers =
         at::empty_like(by_key).scatter_(1, order, by_key).reshape({-1});
-    Sending sending{split_at.diff(1, 1), {}};
-    std::vector<at::Tensor> positions;
-    for (int64_t rank = 0; rank < group.size(); ++rank) {
-      sending.masks.push_back(receivers.eq(rank));
-      positions.push_back(sending.masks.back().nonzero().squeeze(1));
-    }
-    route.send_order = at::cat(positions);
-    route.sent = to_list(sending.counts.sum(0));
-    return sending;
+    route.send_order = std::get<1>(detail::stable_sort(receivers, 0));
+    auto counts = split_at.diff(1, 1);
+    route.sent = to_list(counts.sum(0));
+    return {counts, receivers};
   }
 
   // Exchanges the numbers of elements of each row that a rank gets from each
@@ -233,21 +234,19 @@ struct Sort {
     route.receive_order = order.index_select(0, by_row);
   }
 
-  // Returns the global index of each received element. `masks` are those of
-  // the sent elements.
-  at::Tensor received_indices(
-      const Route& route,
-      const std::vector<at::Tensor>& masks) const {
+  // Returns the global index of each received element. `receivers` are those
+  // of this rank's elements.
+  at::Tensor received_indices(const Route& route, const at::Tensor& receivers)
+      const {
     auto& group = route.group();
     const int64_t num_rows = route.from_sizes[0];
-    std::vector<at::Tensor> sent;
     std::vector<Sizes> shapes;
     for (int64_t rank = 0; rank < group.size(); ++rank) {
-      sent.push_back(pack_bits(masks[static_cast<size_t>(rank)]));
       shapes.push_back(
           {packed_size(num_rows * held(rank, group.size()).size())});
     }
-    auto indices = group.all_to_all(sent, shapes);
+    auto indices =
+        group.all_to_all(pack_masks(receivers, group.size()).unbind(0), shapes);
     for (int64_t rank = 0; rank < group.size(); ++rank) {
       const Interval columns = held(rank, group.size());
       auto& part = indices[static_cast<size_t>(rank)];
@@ -271,7 +270,7 @@ struct Sort {
     route->to_sizes = {rows.size(0), held(group.rank(), group.size()).size()};
     const auto values = route->send(rows);
     plan_order(*route, values, counts);
-    const auto indices = received_indices(*route, sending.masks);
+    const auto indices = received_indices(*route, sending.receivers);
     return {route->arrange(values), route->arrange(indices), route};
   }
 };

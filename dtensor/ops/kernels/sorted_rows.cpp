@@ -107,7 +107,7 @@ class Counter {
     if (length() == 0) {
       return {at::full_like(positions, kGreatest), none};
     }
-    const auto flat = positions.reshape({positions.size(0), -1});
+    const auto flat = positions.flatten(1);
     const auto found =
         Elements{rows_.keys, rows_.indices}.at(flat.clamp_max(length() - 1));
     const auto is_behind = positions.ge(length());

@@ -180,22 +180,26 @@ std::vector<OutputMeta> convolution_meta(const OpCall& call) {
   Sizes sizes{input.sizes()[0], channels.out()};
   for (size_t d = 2; d < channels.weight.size(); ++d) {
     const auto window = window_of(call, d);
-    const bool valid =
-        window.stride > 0 && window.dilation > 0 && window.padding >= 0;
-    const auto size = !valid ? 0
-        : channels.transposed
+    DTENSOR_CHECK(
+        window.stride > 0 && window.dilation > 0 && window.padding >= 0,
+        "[{}] got stride {}, dilation {} and padding {}. Pass a positive "
+        "stride and dilation, and a padding of at least 0.",
+        call.name(),
+        window.stride,
+        window.dilation,
+        window.padding);
+    const auto size = channels.transposed
         ? window.transposed_size(
               input.sizes()[d], element_for(output_padding, d - 2))
         : window.count(input.sizes()[d]);
     DTENSOR_CHECK(
         size > 0,
-        "[{}] a kernel of {} with padding {}, stride {} and dilation {} does "
-        "not fit dimension {} of {}. Use a smaller kernel or more padding.",
+        "[{}] a kernel of {} with padding {} and stride {} does not fit "
+        "dimension {} of {}. Use a smaller kernel or more padding.",
         call.name(),
         window.kernel,
         window.padding,
         window.stride,
-        window.dilation,
         d,
         input);
     sizes.push_back(size);

@@ -88,28 +88,24 @@ Strategies col2im(const OpCall& call, int64_t) {
   return blocks_of_channels(call, c, Shard(c, kernel_elements(call)), Shard(c));
 }
 
-// Adds strategies that shard one of the two dimensions behind the channels, in
-// units of `in` elements of the operand, which are `out` elements of the
-// result.
-Strategies with_shards_of_space(
-    Strategies all,
-    int64_t channels,
-    int64_t in,
-    int64_t out) {
-  for (const int64_t d : {channels + 1, channels + 2}) {
-    all.push_back({{Shard(d, out)}, {Shard(d, in)}});
+// Returns the strategies of an operator that moves blocks of `in` by `in`
+// elements of each channel to blocks of `out` by `out`. One of the numbers is
+// 1. Dimensions before the channels, channels, and both spatial dimensions may
+// be sharded.
+Strategies blocks_of_space(const OpCall& call, int64_t in, int64_t out) {
+  const auto c = call.inputs[0].dim() - 3;
+  auto all =
+      blocks_of_channels(call, c, Shard(c, out * out), Shard(c, in * in));
+  for (const int64_t d : {c + 1, c + 2}) {
+    if (!all.empty()) {
+      all.push_back({{Shard(d, out)}, {Shard(d, in)}});
+    }
   }
   return all;
 }
 
 Strategies pixel_shuffle(const OpCall& call, int64_t) {
-  const auto c = call.inputs[0].dim() - 3;
-  const auto factor = call.int_arg("upscale_factor");
-  return with_shards_of_space(
-      blocks_of_channels(call, c, Shard(c, factor * factor), Shard(c)),
-      c,
-      1,
-      factor);
+  return blocks_of_space(call, 1, call.int_arg("upscale_factor"));
 }
 
 // Returns the shape of an empty operand, which pixel_unshuffle returns
@@ -120,13 +116,7 @@ std::vector<OutputMeta> unchanged_if_empty(const OpCall& call) {
 }
 
 Strategies pixel_unshuffle(const OpCall& call, int64_t) {
-  const auto c = call.inputs[0].dim() - 3;
-  const auto factor = call.int_arg("downscale_factor");
-  return with_shards_of_space(
-      blocks_of_channels(call, c, Shard(c), Shard(c, factor * factor)),
-      c,
-      factor,
-      1);
+  return blocks_of_space(call, call.int_arg("downscale_factor"), 1);
 }
 
 // Returns the strategies of channel_shuffle, which permutes dimension 1.
