@@ -387,7 +387,8 @@ class Suppressions(unittest.TestCase):
         root = TOOLS.parent
         sources = "\n".join(
             path.read_text() for folder in ("dtensor", "tests")
-            for path in sorted((root / folder).rglob("*.[ch]*")) if path.is_file())
+            for path in sorted((root / folder).rglob("*"))
+            if path.suffix in (".h", ".cpp"))
         text = (root / "tests/tsan_suppressions.txt").read_text()
         names = re.findall(
             r"^mutex:dtensor::(?:[a-z]\w*::)*([A-Z]\w*(?:::\w+)?)$", text, re.M)
