@@ -139,6 +139,7 @@ class Python(plan_table.Python):
             for are_zeros in (False, True))
 
     def differs(self, op, values, args, kwargs, local_schema, outputs):
+        """Returns the result of gives_wrong_values() for some values."""
         full = map_specs(args, lambda tensor: values.draw(tensor))
         try:
             expected, again = ([*results_of(op(*full, **kwargs))] for _ in range(2))

@@ -190,13 +190,21 @@ TEST(Sort, HasSecondDerivatives) {
 TEST(Sort, MovesFewerBytesThanGathering) {
   struct Bound {
     int64_t ranks;
+    int64_t elements;
+    at::ScalarType dtype;
     double share; // of the bytes of gathering
   };
-  for (const Bound bound : {Bound{2, 0.6}, Bound{4, 0.36}}) {
+  for (const Bound bound :
+       {Bound{4, 120'000, at::kDouble, 0.5},
+        Bound{4, 1'000'000, at::kFloat, 0.36},
+        Bound{2, 1'000'000, at::kFloat, 0.6}}) {
     run_ranks(bound.ranks, [bound] {
       const auto mesh = init_device_mesh(at::kCPU, {bound.ranks}, {"tp"});
       const auto d = distribute_tensor(
-          drawn({1'000'000}, at::kFloat, 1), mesh, {Shard(0)}, std::nullopt);
+          drawn({bound.elements}, bound.dtype, 1),
+          mesh,
+          {Shard(0)},
+          std::nullopt);
       const CommDebugMode gathering;
       full_tensor(d);
       const auto gathered = static_cast<double>(gathering.total().wire_bytes);

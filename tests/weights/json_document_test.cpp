@@ -79,7 +79,10 @@ TEST(JsonDocument, HasTheValuesOfTheText) {
 TEST(JsonDocument, RefusesInvalidJson) {
   EXPECT_THAT( // nlohmann-json changed the text after the position
       refusal(""),
-      ::testing::StartsWith("invalid JSON at byte 1: "));
+      ::testing::AnyOf(
+          ::testing::StartsWith("invalid JSON at byte 1: syntax error"),
+          ::testing::StartsWith(
+              "invalid JSON at byte 1: attempting to parse an empty input")));
   EXPECT_EQ(
       refusal(R"({"a": 1)"),
       "invalid JSON at byte 8: syntax error while parsing object - unexpected "

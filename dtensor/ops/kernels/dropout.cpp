@@ -85,8 +85,11 @@ void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       detail::wrap(mask, kept_spec));
 }
 
-bool keeps_everything(const KernelArgs& args, const at::Tensor& input) {
-  return probability(args) == 0 || !args.flag("train") || input.numel() == 0;
+bool keeps_everything(
+    const KernelArgs& args,
+    const at::Tensor& input,
+    double p) {
+  return p == 0 || !args.flag("train") || input.numel() == 0;
 }
 
 // Returns a DTensor of the numbers 0 and 1 / (1 - p) by which dropout
@@ -105,7 +108,7 @@ void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto input = args.tensor("input");
   const auto p = probability(args);
   args.returns(
-      keeps_everything(args, input) ? input
+      keeps_everything(args, input, p) ? input
           : input.is_complex()
           ? input * draw_noise(input, p)
           : std::get<0>(at::native_dropout(input, p, true)));
@@ -114,8 +117,9 @@ void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   auto self = args.tensor("self");
-  if (!keeps_everything(args, self)) {
-    self.mul_(draw_noise(self, probability(args)));
+  const auto p = probability(args);
+  if (!keeps_everything(args, self, p)) {
+    self.mul_(draw_noise(self, p));
   }
   args.returns(self);
 }

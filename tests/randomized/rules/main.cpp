@@ -225,11 +225,10 @@ void try_mutations(
     const auto tally_with = [&](const Mutation* applied) {
       return try_strategy(op, trials, settings, mutation.strategy, applied);
     };
-    const auto intact = tally_with(nullptr);
-    if (intact.equal == 0 || intact.different > 0) {
-      ++found.untried;
-    } else if (tally_with(&mutation).different > 0) {
+    if (tally_with(&mutation).different > 0) {
       ++found.detected;
+    } else if (tally_with(nullptr).equal == 0) {
+      ++found.untried;
     } else {
       ++found.survived;
       out << mutation.text() << "\n";
