@@ -126,15 +126,18 @@ TEST(Unique, OfNeighboursAndSlicesIsThatOfThePlainTensor) {
 TEST(Unique, ReturnsUnwantedResultsAsThePlainOperatorDoes) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto plain = repeating({5, 4}, at::kLong);
-    const auto x = place(plain, mesh, {Shard(0)});
-    for (const auto& [name, fn] : unique_functions()) {
-      for (const bool inverse : {false, true}) {
-        const auto found = fn(x, inverse, false);
-        const auto truth = fn(plain, inverse, false);
-        for (size_t i = 0; i < truth.size(); ++i) {
-          EXPECT_TRUE(same(full_tensor(found[i]), truth[i]))
-              << name << ", result " << i;
+    const std::vector<at::Tensor> operands{
+        repeating({5, 4}, at::kLong), repeating({9}, at::kLong)};
+    for (const auto& plain : operands) {
+      const auto x = place(plain, mesh, {Shard(0)});
+      for (const auto& [name, fn] : unique_functions()) {
+        for (const bool inverse : {false, true}) {
+          const auto found = fn(x, inverse, false);
+          const auto truth = fn(plain, inverse, false);
+          for (size_t i = 0; i < truth.size(); ++i) {
+            EXPECT_TRUE(same(full_tensor(found[i]), truth[i]))
+                << name << " of " << plain.sizes() << ", result " << i;
+          }
         }
       }
     }
