@@ -7,7 +7,7 @@
 # make coverage  the lines of the library that no test reaches, by folder
 # make tsan    the tests of layout and comm under the thread sanitizer
 # make rules   each sharding rule by brute force, and mutations, in five minutes
-# make sweep   the long runs of the randomized tests in tests/randomized, about an hour
+# make sweep   the long runs of the randomized tests, about an hour
 # make matrix  the library and its tests with each LibTorch, in one table
 # make compilers  the library and a suite with each g++ and clang++, in one table
 # make lints   the lints alone, without a build

@@ -169,7 +169,7 @@ TEST(KilledSaver, LeavesTheLastCheckpoint) {
 }
 
 TEST(SlowKilledSaver, LeavesTheLastCheckpoint) {
-  kill_savers(500);
+  kill_savers(100);
 }
 
 } // namespace TEST_SOURCE

@@ -208,10 +208,11 @@ inline void compare(
   check(truth.gradients, run.gradients, "gradient");
 }
 
-/// Checks one layout per input. The gradients arrive in layouts that vary from
-/// call to call.
+/// Checks one layout per input against `truth`, the run on plain tensors. The
+/// gradients arrive in layouts that vary from call to call.
 inline void check_layouts(
     const OpCase& c,
+    const OneRun& truth,
     const DeviceMesh& mesh,
     const std::vector<Placements>& chosen,
     size_t salt,
@@ -220,7 +221,6 @@ inline void check_layouts(
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     inputs.push_back(place(c.inputs[i], mesh, chosen[i]));
   }
-  const auto truth = run_once(c, c.inputs, plain_grads);
   const auto grads = [&](const TensorList& outputs) {
     auto plain = plain_grads(outputs);
     for (size_t i = 0; i < plain.size(); ++i) {
@@ -240,29 +240,38 @@ inline void check_layouts(
   }
 }
 
-/// Checks every combination of layouts. On meshes of several dimensions, checks
-/// every `stride`-th.
+inline void check_layouts(
+    const OpCase& c,
+    const DeviceMesh& mesh,
+    const std::vector<Placements>& chosen,
+    size_t salt,
+    Failures& failures) {
+  const auto truth = run_once(c, c.inputs, plain_grads);
+  check_layouts(c, truth, mesh, chosen, salt, failures);
+}
+
+/// Checks every combination of layouts, or about 40 of more than 60.
 inline void
 check_case(const OpCase& c, const DeviceMesh& mesh, Failures& failures) {
-  std::vector<std::vector<Placements>> combinations{{}};
+  std::vector<std::vector<Placements>> options; // of each input
+  size_t count = 1;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     const bool fixed = i >= c.first_replicated;
-    const auto options = layouts(
+    options.push_back(layouts(
         fixed ? 0 : c.inputs[i].dim(),
         static_cast<size_t>(mesh.ndim()),
-        !fixed && c.inputs[i].is_floating_point());
-    std::vector<std::vector<Placements>> longer;
-    for (const auto& before : combinations) {
-      for (const auto& option : options) {
-        longer.push_back(before);
-        longer.back().push_back(option);
-      }
-    }
-    combinations = std::move(longer);
+        !fixed && c.inputs[i].is_floating_point()));
+    count *= options.back().size();
   }
-  const size_t stride = combinations.size() > 60 ? combinations.size() / 37 : 1;
-  for (size_t i = 0; i < combinations.size(); i += stride) {
-    check_layouts(c, mesh, combinations[i], i, failures);
+  const auto truth = run_once(c, c.inputs, plain_grads);
+  const size_t stride = count > 60 ? count / 37 : 1;
+  for (size_t i = 0; i < count; i += stride) {
+    std::vector<Placements> chosen(options.size());
+    size_t rest = i; // its digits select the layouts, the last input's first
+    for (size_t k = options.size(); k-- > 0; rest /= options[k].size()) {
+      chosen[k] = options[k][rest % options[k].size()];
+    }
+    check_layouts(c, truth, mesh, chosen, i, failures);
   }
 }
 

@@ -25,6 +25,11 @@ Elements elements_at(
     const auto intervals = local_intervals(
         sizes[d], static_cast<int64_t>(d), mesh_shape, placements, coordinate);
     Elements next;
+    int64_t count = 0;
+    for (const auto& interval : intervals) {
+      count += interval.end - interval.begin;
+    }
+    next.reserve(held.size() * static_cast<size_t>(count));
     for (const auto before : held) {
       for (const auto& interval : intervals) {
         for (auto i = interval.begin; i < interval.end; ++i) {
