@@ -38,6 +38,11 @@ def test_threaded_process_groups(forked, backend):
     assert forked("threaded_group.py", 1, backend) == ["correct\n"]
 
 
+@pytest.mark.parametrize("rank", ["0", "17", "63"])
+def test_fake_process_groups(forked, rank):
+    assert forked("fake_group.py", 1, rank) == ["correct\n"]
+
+
 def test_coalesced_collectives_as_with_gloo(forked):
     ours = forked("coalesced.py", 2, "dtensor")
     assert ours == forked("coalesced.py", 2, "gloo")
