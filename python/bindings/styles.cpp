@@ -54,10 +54,13 @@ const at::Tensor& tensor_in(py::handle value, const char* what) {
   return THPVariable_Unpack(value.ptr());
 }
 
-/// Redistributes without a wait for the collective.
-at::Tensor redistributed(const at::Tensor& tensor, const Placements& layout) {
+/// Redistributes. With `async_op`, does not wait for the collective.
+at::Tensor redistributed(
+    const at::Tensor& tensor,
+    const Placements& layout,
+    bool async_op) {
   RedistributeOptions options;
-  options.async_op = true;
+  options.async_op = async_op;
   return DTensor(tensor).redistribute(layout, options);
 }
 
@@ -82,7 +85,9 @@ PyObject* prepare_input(
     return THPVariable_Wrap(without_gil([&] {
       const at::Tensor placed =
           is_plain ? DTensor::from_local(input, *mesh, layout) : input;
-      return layout == desired ? placed : redistributed(placed, desired);
+      return layout == desired
+          ? placed
+          : redistributed(placed, desired, /*async_op=*/true);
     }));
   });
 }
@@ -118,8 +123,10 @@ PyObject* prepare_output(
       return py::reinterpret_borrow<py::object>(given[3]).release().ptr();
     }
     return THPVariable_Wrap(without_gil([&] {
-      const at::Tensor placed =
-          is_placed ? output : redistributed(output, layout);
+      // to_local() would wait at once.
+      const at::Tensor placed = is_placed
+          ? output
+          : redistributed(output, layout, /*async_op=*/!as_local);
       return as_local ? DTensor(placed).to_local() : placed;
     }));
   });
