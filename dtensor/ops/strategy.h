@@ -92,6 +92,9 @@ using LocalizeRule = std::function<void(const OpCall&, Decision&)>;
 /// arguments of the local call: local tensors, and the rewritten arguments.
 using LocalKernel = std::function<
     void(const c10::OperatorHandle&, const Decision&, torch::jit::Stack*)>;
+/// Returns the number of random draws of a local kernel (random/random.h).
+using DrawCount =
+    std::function<int64_t(const c10::OperatorHandle&, torch::jit::Stack*)>;
 /// Replaces the whole call: pops DTensors from the stack and pushes DTensors.
 /// Runs below autograd, or above it for a composite operator or a region.
 using DTensorKernel =
@@ -107,6 +110,7 @@ struct OpRule {
   MetaRule meta;
   LocalizeRule localize;
   LocalKernel local_kernel;
+  DrawCount draws;       // of local_kernel; ranks outside the mesh skip as many
   DTensorKernel kernel;  // instead of everything above
   CallTest kernel_takes; // the calls that `kernel` computes; empty: all
 
@@ -146,6 +150,10 @@ struct OpRule {
   }
   OpRule& with_local_kernel(LocalKernel k) {
     local_kernel = std::move(k);
+    return *this;
+  }
+  OpRule& with_draws(DrawCount d) {
+    draws = std::move(d);
     return *this;
   }
   OpRule& with_kernel(DTensorKernel k, CallTest takes) {

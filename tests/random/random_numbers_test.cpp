@@ -179,6 +179,52 @@ TEST(RandomNumbers, RanksOutsideOfTheMeshTakePart) {
   });
 }
 
+TEST(RandomNumbers, RanksOutsideOfTheMeshTakePartInDropout) {
+  manual_seed(6);
+  const auto draws = expect_alike(3, [] {
+    const auto inner = make_device_mesh(at::kCPU, {2}, {0, 1}, {"tp"});
+    const auto whole = line_of_ranks();
+    const auto replicated = [&](at::IntArrayRef sizes) -> at::Tensor {
+      return replicate_tensor(at::ones(sizes), inner);
+    };
+    Tensors drawn;
+    const auto heads = replicated({1, 2, 3, 4});
+    at::scaled_dot_product_attention(heads, heads, heads, {}, 0.5);
+    drawn.push_back(DTensor(rand({4}, whole)).to_local());
+    const Tensors weights(6, replicated({12, 3}));
+    const auto state = replicated({3, 2, 3});
+    const auto lstm = [&](double p, bool train) {
+      at::lstm(
+          replicated({5, 2, 3}),
+          {state, state},
+          weights,
+          false,
+          3,
+          p,
+          train,
+          false,
+          false);
+      drawn.push_back(DTensor(rand({4}, whole)).to_local());
+    };
+    lstm(0.5, true); // drops after two of the three layers
+    lstm(0.5, false);
+    lstm(0, true);
+    return drawn;
+  });
+  manual_seed(6);
+  const auto skipped = expect_alike(3, [] {
+    Tensors drawn;
+    for (const int64_t skip : {1, 2, 0, 0}) {
+      for (int64_t i = 0; i < skip; ++i) {
+        rand({1}, line_of_ranks());
+      }
+      drawn.push_back(DTensor(rand({4}, line_of_ranks())).to_local());
+    }
+    return drawn;
+  });
+  expect_equal(draws, skipped);
+}
+
 TEST(RandomNumbers, PlainDrawsAreTheSameOnAllRanks) {
   expect_alike(4, replicated_draws);
 }

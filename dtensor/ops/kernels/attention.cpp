@@ -109,6 +109,12 @@ at::Tensor without_dropout(const Attention& args) {
 
 } // namespace
 
+int64_t detail::attention_draws(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  return KernelArgs(op, *stack).real("dropout_p") > 0 ? 1 : 0;
+}
+
 void detail::attention_local(KernelArgs& args, const Decision& decision) {
   const Spec& output = *decision.outputs[0];
   const auto p = args.real("dropout_p");

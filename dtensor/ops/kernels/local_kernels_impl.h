@@ -20,6 +20,9 @@ LocalKernel boxed(std::function<LocalKernelFunction> kernel);
 
 /// Computes attention with dropout by global index, or without elements.
 LocalKernelFunction attention_local;
+int64_t attention_draws(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
 
 /// Looks up an embedding table that is sharded by rows.
 LocalKernelFunction embedding_local;
@@ -85,6 +88,9 @@ LocalKernelFunction batch_norm_backward_local;
 
 /// Computes recurrent layers. Dropout between them is by global index.
 LocalKernelFunction recurrent_layers_local;
+int64_t recurrent_draws(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
 
 /// Runs an operator that writes the number in its last argument. In a partial
 /// sum, one rank writes the number and the others write zero.

@@ -92,16 +92,29 @@ at::Tensor dropped(const at::Tensor& t, const Spec& spec, double p) {
   return t * (mask * (p == 1 ? 0 : 1 / (1 - p)));
 }
 
+// Returns the number of layers that dropout follows.
+int64_t dropped_layers(const KernelArgs& args) {
+  return args.real("dropout") == 0 || !args.flag("train")
+      ? 0
+      : args.integer("num_layers") - 1;
+}
+
 } // namespace
+
+int64_t detail::recurrent_draws(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  return dropped_layers(KernelArgs(op, *stack));
+}
 
 void detail::recurrent_layers_local(
     KernelArgs& args,
     const Decision& decision) {
-  const auto p = args.real("dropout");
-  if (p == 0 || !args.flag("train") || args.integer("num_layers") == 1) {
+  if (dropped_layers(args) == 0) {
     args.run_operator();
     return;
   }
+  const auto p = args.real("dropout");
   const Layers layers(args);
   auto input = args.tensor(args.find("input") >= 0 ? "input" : "data");
   std::vector<Tensors> states(args.op().schema().returns().size() - 1);

@@ -7,6 +7,7 @@
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/random/sample_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
@@ -166,6 +167,11 @@ void outside_mesh(
       info.name,
       any->mesh().get_rank(),
       any->mesh());
+  if (info.rule != nullptr && info.rule->draws) {
+    for (auto n = info.rule->draws(info.op, stack); n > 0; --n) {
+      next_draw(any->mesh());
+    }
+  }
   const auto self = (*stack)[stack->size() - info.num_args];
   torch::jit::drop(*stack, info.num_args);
   if (info.in_place) {

@@ -312,6 +312,7 @@ DTENSOR_RULES(attention) {
       .with_meta(attention_meta)
       .with_localize(note_plain_call)
       .with_local_kernel(detail::boxed(detail::attention_local))
+      .with_draws(detail::attention_draws)
       .with_traits({.result_order_varies = true})
       .scalar_values();
 }

@@ -113,6 +113,7 @@ DTENSOR_RULES(recurrent) {
       rules.dim_rule(form, layers)
           .with_meta(layers_meta)
           .with_local_kernel(detail::boxed(detail::recurrent_layers_local))
+          .with_draws(detail::recurrent_draws)
           .with_traits({.module_created_arg = "hx"});
     }
   }
