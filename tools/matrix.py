@@ -196,7 +196,8 @@ def test(version: Version, suites: list[str], jobs: int) -> None:
     version.run("test", [
         *("ctest", "--test-dir", version.folder / "build"),
         *("--label-regex", f"^({'|'.join(suites)})$"),
-        *("--parallel", str(jobs), "--output-on-failure"),
+        # One more, because some tests mostly wait for failed ranks.
+        *("--parallel", str(jobs + 1), "--output-on-failure"),
         *("--output-junit", report),
     ])
     if not report.exists():
