@@ -624,6 +624,20 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          at::one_hot(rows(mesh).to(at::kLong), 1);
        }},
+      {"one_hot with a negative number of classes",
+       [](const DeviceMesh& mesh) {
+         at::one_hot(rows(mesh).to(at::kLong), -5);
+       }},
+      {"bincount with a negative length",
+       [](const DeviceMesh& mesh) {
+         at::bincount(ones({4}, mesh, {}, {.dtype = at::kLong}), {}, -1);
+       }},
+      {"bincount with weights on another mesh",
+       [](const DeviceMesh& mesh) {
+         const auto other = make_device_mesh(at::kCPU, {2}, {1, 0});
+         at::bincount(
+             ones({4}, mesh, {}, {.dtype = at::kLong}), ones({4}, other));
+       }},
       {"one_hot of no ids",
        [](const DeviceMesh& mesh) {
          at::one_hot(zeros({0}, mesh, {}, {.dtype = at::kLong}));

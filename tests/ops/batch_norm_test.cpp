@@ -74,6 +74,37 @@ TEST(BatchNormTest, HasOptionalParameters) {
   }
 }
 
+// LibTorch computes in the dtype of the running statistics.
+TEST(BatchNormTest, RunningStatisticsMayBeOfAWiderDtype) {
+  const auto input = (at::randn({8, 3, 4, 4}) + 100).to(at::kBFloat16);
+  const auto run = [](const at::Tensor& x, const auto& make) {
+    return at::batch_norm(
+        x,
+        {},
+        {},
+        make(at::zeros({3})),
+        make(at::ones({3})),
+        true,
+        0.1,
+        1e-5,
+        false);
+  };
+  const auto truth = run(input, [](const at::Tensor& t) { return t; });
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto of = [&](const at::Tensor& t, const Placement& p) {
+      return distribute_tensor(t, mesh, {p}, std::nullopt);
+    };
+    for (const bool with_gradient : {false, true}) {
+      at::Tensor x = of(input, Shard(0));
+      x.set_requires_grad(with_gradient);
+      const auto y =
+          run(x, [&](const at::Tensor& t) { return of(t, Replicate()); });
+      EXPECT_TRUE(at::equal(DTensor(y.detach()).full_tensor(), truth));
+    }
+  });
+}
+
 TEST(BatchNormTest, OperatorsBelowReturnStatistics) {
   using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
   const auto listed = [](const Results& r) {

@@ -35,6 +35,30 @@ const char* const kAddOfColumns =
     "f64[4, 4] on (tp=2): S(1) to S(0). Redistribute before the call, or allow "
     "it there by an ExplicitRedistributionContext with enable = false.";
 
+TEST_F(ExplicitRedistribution, NamesTheOperandsThatEmbeddingBagGathers) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto ids = [&](const Placement& p) {
+      return place(at::arange(4), mesh, {p});
+    };
+    const auto offsets = place(at::zeros({1}, at::kLong), mesh, {Replicate()});
+    const auto look_up =
+        [&](const Placement& of_table, const Placement& of_ids, int64_t mode) {
+          const Scope scope;
+          at::embedding_bag(
+              matrix(mesh, of_table), ids(of_ids), offsets, false, mode);
+        };
+    constexpr int64_t kSum = 0;
+    constexpr int64_t kMax = 2;
+    look_up(Shard(0), Replicate(), kSum);
+    EXPECT_THAT(
+        error_of([&] { look_up(Shard(0), Replicate(), kMax); }),
+        ::testing::HasSubstr("argument \"weight\" from f64[4, 4]"));
+    EXPECT_THAT(
+        error_of([&] { look_up(Replicate(), Shard(0), kSum); }),
+        ::testing::HasSubstr("argument \"indices\" from i64[4]"));
+  });
+}
+
 TEST_F(ExplicitRedistribution, IsAnErrorBeforeAnythingIsSent) {
   on_ranks([](const DeviceMesh& mesh) {
     const auto rows = matrix(mesh, Shard(0));

@@ -49,6 +49,15 @@ TEST(CrossEntropyTest, SameAsPlain) {
   }
 }
 
+// 156 is -100 modulo 256, but not the ignored class.
+TEST(CrossEntropyTest, TargetsOfOneByte) {
+  expect_same_as_plain(
+      {"cross_entropy",
+       {variable({5, 200}, 1), at::full({5}, 156, at::kByte)},
+       {kAll, kTarget},
+       [](const Tensors& t) { return at::cross_entropy_loss(t[0], t[1]); }});
+}
+
 // If every target is ignored, the mean is NaN and the gradient of the logits is
 // zero.
 TEST(CrossEntropyTest, EveryTargetIgnored) {
@@ -178,6 +187,20 @@ TEST(NllLossTest, SameAsPlain) {
            }});
     }
   }
+}
+
+// The sum over both ranks, 81920, does not fit into Half.
+TEST(NllLossTest, MeanOfLargeTermsInHalf) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto rows = [&](const at::Tensor& t) {
+      return distribute_tensor(t, mesh, {Shard(0)}, std::nullopt);
+    };
+    const auto loss = at::nll_loss(
+        rows(at::full({8192, 2}, -10, at::kHalf)),
+        rows(at::zeros({8192}, at::kLong)));
+    EXPECT_EQ(DTensor(loss).full_tensor().item<float>(), 10);
+  });
 }
 
 struct Loss {

@@ -407,6 +407,34 @@ TEST(Optimizer, StatesHaveTheLayoutOfTheParameter) {
   });
 }
 
+// The layouts are equal, but the ranks have other rows.
+TEST(Optimizer, FusedStepsRefuseGradientsOnAnotherMesh) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto other = make_device_mesh(at::kCPU, {2}, {1, 0});
+    const auto parameter = place(at::ones({4}), mesh, Shard(0));
+    const auto step = [&](const DeviceMesh& of_gradient,
+                          const DeviceMesh& of_momentum) {
+      at::_fused_sgd_(
+          {parameter},
+          {place(at::ones({4}), of_gradient, Shard(0))},
+          {place(at::ones({4}), of_momentum, Shard(0))},
+          0,
+          0.5,
+          1,
+          0,
+          false,
+          false,
+          false);
+    };
+    const auto refused = ::testing::HasSubstr(
+        "[aten::_fused_sgd_] the operands live on different meshes");
+    EXPECT_THAT(error_of([&] { step(other, mesh); }), refused);
+    EXPECT_THAT(error_of([&] { step(mesh, other); }), refused);
+    step(mesh, mesh);
+  });
+}
+
 TEST(Optimizer, AScalerRefusesPlainGradientsBesideDistributedOnes) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

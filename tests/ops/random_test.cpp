@@ -295,6 +295,20 @@ TEST(RandomTest, RefusesWhatItCannotDo) {
       "[aten::bernoulli_.float] p must be a probability, got 1.5. Pass one "
       "from 0 to 1.");
   EXPECT_EQ(
+      error_of([&] { t.bernoulli_(at::full({1}, 1.5)); }),
+      "[aten::bernoulli_.Tensor] p must hold probabilities. Pass values from 0 "
+      "to 1.");
+  auto small = zeros({2}, mesh, {}, {.dtype = at::kChar});
+  EXPECT_EQ(
+      error_of([&] { small.random_(200, std::optional<int64_t>()); }),
+      "[aten::random_.from] from is 200, but the greatest value of i8 is 127. "
+      "Pass a smaller from.");
+  EXPECT_EQ(
+      error_of(
+          [&] { t.random_((int64_t{1} << 24) + 1, std::optional<int64_t>()); }),
+      "[aten::random_.from] from is 16777217, but the greatest value of f32 is "
+      "16777216. Pass a smaller from.");
+  EXPECT_EQ(
       error_of([&] { rand({2}, mesh, {Partial(ReduceOp::kSum)}); }),
       "[rand] random values cannot be Partial: f32[2] on (1): P(sum). Use "
       "Shard or Replicate.");

@@ -151,15 +151,20 @@ detail::BatchNormResult detail::normalize_batch(
     const Spec& layout) {
   const auto statistics = joint_statistics(input, layout);
   const auto eps = args.real("eps");
+  at::Tensor running_mean;
   if (args.find("running_mean") >= 0) {
+    running_mean = args.tensor("running_mean");
     const auto momentum = args.real("momentum");
-    update_running(args.tensor("running_mean"), statistics.mean, momentum);
+    update_running(running_mean, statistics.mean, momentum);
     update_running(
         args.tensor("running_var"),
         statistics.deviations / (detail::channel_count(layout) - 1),
         momentum);
   }
-  const auto& like = weight.defined() ? weight : bias.defined() ? bias : input;
+  const auto& like = weight.defined() ? weight
+      : bias.defined()                ? bias
+      : running_mean.defined()        ? running_mean
+                                      : input;
   const auto dtype = like.scalar_type();
   auto output = at::empty_like(input);
   if (input.numel() > 0) {

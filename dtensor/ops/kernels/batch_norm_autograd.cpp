@@ -6,7 +6,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/full.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <string_view>
@@ -112,23 +112,24 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
   }
 };
 
-// Returns a vector argument; if it is absent, a vector of equal numbers.
+// Returns argument `name`; if it is absent, a vector of `number`. As LibTorch
+// does, computes in the dtype of the vectors that are given, which may be wider
+// than that of the input.
 at::Tensor vector_or(
     const KernelArgs& args,
     const char* name,
     double number,
     const at::Tensor& input) {
-  auto vector = args.tensor(name);
-  if (vector.defined()) {
-    return vector;
+  auto dtype = input.scalar_type();
+  for (const auto* given : {"running_mean", "bias", "weight"}) {
+    if (args.find(given) >= 0 && args.tensor(given).defined()) {
+      dtype = args.tensor(given).scalar_type();
+    }
   }
-  const auto other =
-      args.tensor(std::string_view(name) == "weight" ? "bias" : "weight");
-  return at::ones(
-             {input.size(1)},
-             input.options().dtype(
-                 other.defined() ? other.scalar_type() : input.scalar_type())) *
-      number;
+  auto vector = args.tensor(name);
+  return vector.defined()
+      ? vector
+      : at::full({input.size(1)}, number, input.options().dtype(dtype));
 }
 
 } // namespace

@@ -52,8 +52,9 @@ Targets look_up_targets(
     const CrossEntropyPlan& plan,
     const at::Tensor& target) {
   Targets t;
-  t.ignored = target.eq(plan.ignore_index);
-  t.global = target.to(at::kLong).masked_fill(t.ignored, 0);
+  t.global = target.to(at::kLong); // ignore_index may not fit into uint8
+  t.ignored = t.global.eq(plan.ignore_index);
+  t.global = t.global.masked_fill(t.ignored, 0);
   const auto outside = t.global.lt(0).logical_or_(t.global.ge(plan.classes()));
   DTENSOR_CHECK_INDEX(
       !outside.any().item<bool>(),

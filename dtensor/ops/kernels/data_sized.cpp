@@ -59,13 +59,7 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
       check_plain_operand(op.schema(), t, arg, *first);
       return;
     }
-    DTENSOR_CHECK(
-        spec_of(t)->mesh() == first->mesh(),
-        "[{}] the operands live on different meshes: {} and {}. Bring them to "
-        "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
-        name,
-        *first,
-        *spec_of(t));
+    check_same_mesh(name, *first, *spec_of(t));
   });
   return first;
 }
@@ -299,13 +293,21 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       (!weights || (is_dtensor(*weights) && weights->sizes() == given.sizes()));
   DTENSOR_CHECK_VALUE(
       shard,
-      "[{}] needs a DTensor of one dimension, and weights of its size. Reshape "
-      "them, or distribute the plain one.",
+      "[{}] needs a 1-d DTensor and weights of its shape. Reshape them, or "
+      "distribute the plain one.",
       args.name());
+  const auto minlength = args.integer("minlength");
+  DTENSOR_CHECK_VALUE(
+      minlength >= 0,
+      "[{}] minlength must be at least 0, got {}. Pass 0 for no minimum.",
+      args.name(),
+      minlength);
+  if (weights) {
+    check_same_mesh(args.name(), *spec_of(given), *spec_of(*weights));
+  }
   const auto layout = without_partial(DTensor(given).placements());
   const DTensor self(DTensor(given).redistribute(layout));
-  const auto bins =
-      std::max(bins_for(args.name(), self), args.integer("minlength"));
+  const auto bins = std::max(bins_for(args.name(), self), minlength);
   std::optional<at::Tensor> local_weights;
   if (weights) {
     local_weights = DTensor(DTensor(*weights).redistribute(layout)).to_local();

@@ -25,6 +25,7 @@
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dtensor.h>
@@ -126,8 +127,9 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
   }
   const auto least = at::min(ids).item<int64_t>();
   const auto greatest = at::max(ids).item<int64_t>();
+  const bool inferred = num_classes == -1;
   DTENSOR_CHECK(
-      least >= 0 && (num_classes < 0 || greatest < num_classes),
+      least >= 0 && (inferred || greatest < num_classes),
       "[{}] the ids, {}, are from {} to {}, but the number of classes is {}. "
       "Pass ids of at least 0 and below that number.",
       kWhere,
@@ -135,7 +137,7 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
       least,
       greatest,
       num_classes);
-  return num_classes < 0 ? greatest + 1 : num_classes;
+  return inferred ? greatest + 1 : num_classes;
 }
 
 void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
@@ -172,9 +174,22 @@ using namespace detail;
 constexpr int64_t kMean = 1;
 constexpr int64_t kMax = 2;
 
-// Returns the gathered values of a tensor, without gradients.
-at::Tensor whole(const at::Tensor& t) {
-  return is_dtensor(t) ? DTensor(t.detach()).full_tensor() : t.detach();
+void report_gather(const char* argument, const at::Tensor& t) {
+  const auto& spec = spec_of(t);
+  before_redistributing(
+      "aten::embedding_bag",
+      argument,
+      spec,
+      replicated_placements(spec->mesh()));
+}
+
+// Returns the gathered values of an argument, without gradients.
+at::Tensor gathered_values(const char* argument, const at::Tensor& t) {
+  if (!is_dtensor(t)) {
+    return t.detach();
+  }
+  report_gather(argument, t);
+  return DTensor(t.detach()).full_tensor();
 }
 
 // Runs the plain operator on gathered operands, with its gradient.
@@ -182,10 +197,13 @@ void run_gathered(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto count = op.schema().arguments().size();
   const auto like = first_spec(last_args(*stack, count));
   auto* const args = stack->data() + (stack->size() - count);
-  map_tensors(args, count, [&](const at::Tensor& t, size_t) {
-    return is_dtensor(t) ? to_local_autograd(redistribute_autograd(
-                               t, fully_replicated_spec(*spec_of(t))))
-                         : t;
+  map_tensors(args, count, [&](const at::Tensor& t, size_t arg) {
+    if (!is_dtensor(t)) {
+      return t;
+    }
+    report_gather(op.schema().arguments()[arg].name().c_str(), t);
+    return to_local_autograd(
+        redistribute_autograd(t, fully_replicated_spec(*spec_of(t))));
   });
   op.callBoxed(stack);
   map_results(
@@ -206,7 +224,8 @@ struct Bags {
       padding = args.at(position).toInt();
       *padding += *padding < 0 ? weight.size(0) : 0;
     }
-    const auto offsets = whole(args.tensor("offsets")).to(at::kLong);
+    const auto offsets =
+        gathered_values("offsets", args.tensor("offsets")).to(at::kLong);
     num_bags = offsets.numel() - (args.flag("include_last_offset") ? 1 : 0);
     bag_of_id = at::searchsorted(
                     offsets.narrow(0, 0, num_bags),
@@ -227,7 +246,7 @@ struct Bags {
 
   // Returns the number of ids in each bag, (num_bags, 1); at least 1.
   at::Tensor sizes() const {
-    const auto all_ids = whole(ids);
+    const auto all_ids = gathered_values("indices", ids);
     const auto counted =
         padding ? at::ne(all_ids, *padding) : at::ones_like(all_ids, at::kBool);
     return at::zeros({num_bags}, all_ids.options().dtype(at::kLong))
@@ -285,7 +304,8 @@ bool adds_rows(const KernelArgs& args) {
       !args.flag("scale_grad_by_freq") && args.integer("mode") < kMax &&
       offsets.dim() == 1 && offsets.numel() > (last ? 1 : 0) &&
       (!factors.defined() || is_dtensor(factors)) &&
-      (!last || whole(offsets)[-1].item<int64_t>() == ids.numel());
+      (!last ||
+       gathered_values("offsets", offsets)[-1].item<int64_t>() == ids.numel());
 }
 
 // Runs the plain operator on a table with one column. The plain operator checks
@@ -296,8 +316,9 @@ torch::jit::Stack run_one_column(
   const at::NoGradGuard no_grad;
   auto args = given.vec();
   map_tensors(args.data(), args.size(), [&](const at::Tensor& t, size_t i) {
-    auto plain =
-        i == 0 ? at::zeros({t.size(0), 1}, local_of(t).options()) : whole(t);
+    const auto* name = op.schema().arguments()[i].name().c_str();
+    auto plain = i == 0 ? at::zeros({t.size(0), 1}, local_of(t).options())
+                        : gathered_values(name, t);
     return plain.set_requires_grad(t.requires_grad());
   });
   op.callBoxed(&args);

@@ -10,6 +10,7 @@
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -59,9 +60,12 @@ at::Tensor local_beside(
     return t;
   }
   const auto& spec = checked_spec(where, t);
+  if (t.numel() == 1 && spec->is_replicated()) {
+    return local_of(t);
+  }
+  check_same_mesh(where, *self, *spec);
   DTENSOR_CHECK(
-      spec->placements() == self->placements() ||
-          (t.numel() == 1 && spec->is_replicated()),
+      spec->placements() == self->placements(),
       "[{}] a parameter and its state differ in layout: {} and {}. Make the "
       "state with zeros_like(parameter).",
       where,
@@ -80,7 +84,7 @@ struct MovedGradient {
 // Gradients of an operator that are not in the required layout.
 class Gradients {
  public:
-  // Returns the local gradient in the layout of its parameter.
+  // Returns the local gradient in the layout `wanted`.
   at::Tensor
   local(const std::string& where, const at::Tensor& t, PlacementsRef wanted) {
     const auto& spec = spec_of(t);
@@ -145,10 +149,14 @@ void step(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       const bool is_gradients = op.schema().arguments()[arg].name() == "grads";
       auto list = value.toTensorVector();
       for (size_t i = 0; i < list.size(); ++i) {
-        if (specs[i] != nullptr) {
-          list[i] = is_gradients && is_dtensor(list[i])
-              ? gradients.local(where, list[i], specs[i]->placements())
-              : local_beside(where, list[i], specs[i]);
+        if (specs[i] == nullptr) {
+          continue;
+        }
+        if (is_gradients && is_dtensor(list[i])) {
+          check_same_mesh(where, *specs[i], *spec_of(list[i]));
+          list[i] = gradients.local(where, list[i], specs[i]->placements());
+        } else {
+          list[i] = local_beside(where, list[i], specs[i]);
         }
       }
       value = std::move(list);

@@ -2,6 +2,7 @@
 // Losses: means over a sharded batch, and losses of complete samples.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/_ctc_loss.h>
@@ -106,13 +107,16 @@ void detail::nll_local(KernelArgs& args, const Decision& decision) {
   args.run_operator();
   const auto total_weight = torch::jit::pop(args.stack()).toTensor();
   const auto sum = torch::jit::pop(args.stack()).toTensor();
-  auto sums = at::stack({sum, total_weight});
+  // A sum over ranks may overflow in a 16-bit type, its mean does not.
+  const auto dtype = sum.scalar_type();
+  auto sums = at::stack({sum, total_weight}).to(at::toOpMathType(dtype));
   for (int64_t m = 0; m < self.mesh().ndim(); ++m) {
     if (self.placements()[static_cast<size_t>(m)].is_sharded()) {
       sums = get_group(self.mesh(), m).all_reduce(sums, ReduceOp::kSum);
     }
   }
-  torch::jit::push(args.stack(), sums[0] / sums[1], sums[1]);
+  torch::jit::push(
+      args.stack(), (sums[0] / sums[1]).to(dtype), sums[1].to(dtype));
 }
 
 namespace {

@@ -134,10 +134,18 @@ void check_probabilities(const KernelArgs& args) {
       *spec_of(self));
 }
 
+void check_are_probabilities(const KernelArgs& args, const at::Tensor& local) {
+  DTENSOR_CHECK_VALUE(
+      local.ge(0).logical_and_(local.le(1)).all().item<bool>(),
+      "[{}] p must hold probabilities. Pass values from 0 to 1.",
+      args.name());
+}
+
 // Returns the local probabilities, of shape and layout `like`.
 at::Tensor
 local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
   if (!is_dtensor(p)) {
+    check_are_probabilities(args, p);
     return p.expand(like.local_sizes());
   }
   if (p.sizes() != like.sizes()) {
@@ -148,10 +156,7 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
       "aten::bernoulli", "p", spec, like.placements());
   auto local = redistribute_local(
       local_of(p), spec, spec->with_placements(like.placements()));
-  DTENSOR_CHECK_VALUE(
-      local.ge(0).logical_and_(local.le(1)).all().item<bool>(),
-      "[{}] p must hold probabilities. Pass values from 0 to 1.",
-      args.name());
+  check_are_probabilities(args, local);
   return local;
 }
 

@@ -60,10 +60,17 @@ Range range_of(const KernelArgs& args, int64_t from, int64_t to) {
 }
 
 // Returns the range [from, greatest value of the dtype], both included.
-Range range_from(int64_t from, at::ScalarType dtype) {
-  return {
+Range range_from(const KernelArgs& args, int64_t from, at::ScalarType dtype) {
+  const auto last = largest(dtype);
+  DTENSOR_CHECK_VALUE(
+      from <= last,
+      "[{}] from is {}, but the greatest value of {} is {}. Pass a smaller "
+      "from.",
+      args.name(),
       from,
-      static_cast<uint64_t>(largest(dtype)) - static_cast<uint64_t>(from) + 1};
+      short_name(dtype),
+      last);
+  return {from, static_cast<uint64_t>(last) - static_cast<uint64_t>(from) + 1};
 }
 
 void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
@@ -92,7 +99,7 @@ void fill_integers(KernelArgs& args, const Range& range) {
 
 void random_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
-  fill_integers(args, range_from(0, args.tensor("self").scalar_type()));
+  fill_integers(args, range_from(args, 0, args.tensor("self").scalar_type()));
 }
 
 void random_to_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -105,8 +112,9 @@ void random_from_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto from = args.integer("from");
   fill_integers(
       args,
-      args.is_none("to") ? range_from(from, args.tensor("self").scalar_type())
-                         : range_of(args, from, args.integer("to")));
+      args.is_none("to")
+          ? range_from(args, from, args.tensor("self").scalar_type())
+          : range_of(args, from, args.integer("to")));
 }
 
 // Kernel of randint_like(self, high) and (self, low, high).

@@ -48,13 +48,7 @@ SpecPtr check_parameters(const KernelArgs& args, const Names& names) {
       continue;
     }
     detail::check_owner(args, *spec_of(t));
-    DTENSOR_CHECK(
-        spec_of(t)->mesh() == first->mesh(),
-        "[{}] the operands live on different meshes: {} and {}. Bring them to "
-        "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
-        args.name(),
-        *first,
-        *spec_of(t));
+    detail::check_same_mesh(args.name(), *first, *spec_of(t));
   }
   return first;
 }

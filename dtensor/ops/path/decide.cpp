@@ -70,13 +70,7 @@ std::vector<OpInput> collect_inputs(
     input.arg = static_cast<int>(arg);
     input.item = item;
     check_owned_by_this_rank(info.name, *input.spec);
-    DTENSOR_CHECK(
-        input.spec->mesh() == first.mesh(),
-        "[{}] the operands live on different meshes: {} and {}. Bring them to "
-        "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
-        info.name,
-        first,
-        *input.spec);
+    check_same_mesh(info.name, first, *input.spec);
     inputs.push_back(std::move(input));
   });
   return inputs;

@@ -121,6 +121,7 @@ Strategies selection_rule(const OpCall& call, int64_t mesh_dim) {
   const auto element =
       static_cast<double>(c10::elementSize(input.spec->dtype()));
   if (k >= 1 && k <= size && sorts_shards(input, mesh_dim, dim) &&
+      input.spec->dtype() != at::kBool &&
       sample_bytes(shard, ranks) < shard * element * (ranks - 1)) {
     strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
   }

@@ -195,6 +195,19 @@ void check_plain_operand(
       advice(schema, plain, arg, beside));
 }
 
+void check_same_mesh(
+    std::string_view name,
+    const Spec& first,
+    const Spec& other) {
+  DTENSOR_CHECK(
+      other.mesh() == first.mesh(),
+      "[{}] the operands live on different meshes: {} and {}. Bring them to "
+      "one mesh: from_local(x.full_tensor(), mesh) replicates x on a mesh.",
+      name,
+      first,
+      other);
+}
+
 bool may_split_plain() {
   const auto* scope = current_decomposition();
   return (scope != nullptr && scope->may_replicate_all()) || in_backward() ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks and conversions of plain tensors beside DTensors.
+// Checks of operands, and conversions of plain tensors beside DTensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +8,8 @@
 #include <dtensor/ops/op_call.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/strategy.h>
+
+#include <string_view>
 
 namespace dtensor::detail {
 
@@ -20,6 +22,12 @@ void check_plain_operand(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside);
+
+/// Throws if two operands of the operator `name` are on different meshes.
+void check_same_mesh(
+    std::string_view name,
+    const Spec& first,
+    const Spec& other);
 
 /// Returns true if a plain tensor may become a term of a sum over ranks: in an
 /// implicit_replication() scope, and in a gradient formula.
