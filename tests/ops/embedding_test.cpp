@@ -114,8 +114,8 @@ TEST(EmbeddingTest, RefusesIndicesThatNoRankHas) {
       } catch (const c10::IndexError& e) {
         EXPECT_STREQ(
             e.what_without_backtrace(),
-            "[aten::embedding] index out of range: the table has 7 rows. Look "
-            "up indices from 0 to 6.");
+            "[aten::embedding] index out of range: the table has 7 rows. "
+            "Pass indices of at least 0 and below that number.");
       }
     }
   });

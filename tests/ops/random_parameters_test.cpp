@@ -288,14 +288,16 @@ TEST(RandomParametersTest, RefuseWhatTheyCannotDo) {
       "Replicate first.");
   EXPECT_EQ(
       error_of([&] { at::normal(t, t - 1); }),
-      "[aten::normal.Tensor_Tensor] needs std >= 0, got a lesser element. "
-      "Change it.");
+      "[aten::normal.Tensor_Tensor] needs std >= 0, but an element is "
+      "negative or NaN. Clamp std.");
   EXPECT_EQ(
       error_of([&] { at::normal(t, -1.0); }),
-      "[aten::normal.Tensor_float] needs std >= 0, got -1. Change it.");
+      "[aten::normal.Tensor_float] needs std >= 0, got -1. Pass such a "
+      "number.");
   EXPECT_EQ(
       error_of([&] { at::poisson(t - 1); }),
-      "[aten::poisson] needs rates >= 0, got another number. Change it.");
+      "[aten::poisson] needs rates >= 0, but an element is negative or NaN. "
+      "Clamp the rates.");
   EXPECT_EQ(
       error_of([&] { at::poisson(whole); }),
       "[aten::poisson] needs floating-point parameters, got self of i64. "
@@ -308,7 +310,7 @@ TEST(RandomParametersTest, RefuseWhatTheyCannotDo) {
   EXPECT_EQ(
       error_of([&] { at::rrelu_with_noise(t, noise, 0.5, 0.1, true); }),
       "[aten::rrelu_with_noise] needs finite lower <= upper, got 0.5 and 0.1. "
-      "Change one of them.");
+      "Pass finite bounds in this order.");
   EXPECT_EQ(
       error_of([&] { at::normal(t, at::ones({2})).sum(); }).substr(0, 86),
       "[aten::normal.Tensor_Tensor] got mixed plain tensor and DTensor: "

@@ -288,8 +288,8 @@ TEST(RandomTest, RefusesWhatItCannotDo) {
       "Python.");
   EXPECT_EQ(
       error_of([&] { t.normal_(0, -1); }),
-      "[aten::normal_] needs std >= 0, got mean = 0 and std = -1. Change one "
-      "of them.");
+      "[aten::normal_] needs std >= 0, got mean = 0 and std = -1. Pass values "
+      "in this range.");
   EXPECT_EQ(
       error_of([&] { t.bernoulli_(1.5); }),
       "[aten::bernoulli_.float] p must be a probability, got 1.5. Pass one "

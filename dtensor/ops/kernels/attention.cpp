@@ -36,7 +36,8 @@ struct Attention {
     }
   }
 
-  std::tuple<at::Tensor, at::Tensor> by_steps(const at::Tensor& values) const {
+  std::tuple<at::Tensor, at::Tensor> compute_unfused(
+      const at::Tensor& values) const {
     return at::_scaled_dot_product_attention_math(
         query, key, values, mask, 0, causal, std::nullopt, scale, grouped);
   }
@@ -54,10 +55,12 @@ std::vector<int64_t> heads_here(const Spec& spec) {
   return detail::indices_in(local_intervals(spec, spec.dim() - 3));
 }
 
-// Returns, for each query head of this rank, its head of the keys or values
-// `held`.
-at::Tensor
-for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
+// Selects from `held`, the local heads of keys or values in `layout`, the head
+// that each local query head uses.
+at::Tensor heads_of_queries(
+    const at::Tensor& held,
+    const Spec& layout,
+    const Spec& output) {
   const auto all = output.sizes()[static_cast<size_t>(output.dim() - 3)];
   const auto kept = layout.sizes()[static_cast<size_t>(layout.dim() - 3)];
   const auto here = heads_here(layout);
@@ -76,8 +79,8 @@ for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
 // values.
 at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
   auto value = args.value;
-  auto weights = std::get<1>(
-      args.by_steps(value.narrow(-1, 0, std::min<int64_t>(1, value.size(-1)))));
+  auto weights = std::get<1>(args.compute_unfused(
+      value.narrow(-1, 0, std::min<int64_t>(1, value.size(-1)))));
   Sizes sizes(output.sizes().begin(), output.sizes().end());
   sizes.back() = weights.size(-1);
   const auto spec = Spec::make(
@@ -95,7 +98,7 @@ at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
 // without elements.
 at::Tensor without_dropout(const Attention& args) {
   return args.query.numel() == 0 || args.key.numel() == 0
-      ? std::get<0>(args.by_steps(args.value))
+      ? std::get<0>(args.compute_unfused(args.value))
       : at::scaled_dot_product_attention(
             args.query,
             args.key,
@@ -122,8 +125,8 @@ void detail::attention_local(KernelArgs& args, const Decision& decision) {
   const auto& key = decision.inputs[1];
   const auto& value = decision.inputs[2];
   if (local.grouped && key != nullptr && value != nullptr) {
-    local.key = for_each_query(local.key, *key, output);
-    local.value = for_each_query(local.value, *value, output);
+    local.key = heads_of_queries(local.key, *key, output);
+    local.value = heads_of_queries(local.value, *value, output);
     local.grouped = false;
   }
   if (local.query.dim() > 2 && local.query.size(-3) == 0) {

@@ -186,7 +186,7 @@ namespace {
 
 // --- gradients ---------------------------------------------------------------
 
-// Returns the gradients of a normalization by constants.
+// Returns the gradients for a constant mean and variance.
 BatchNormGradients gradients_of_constants(
     const at::Tensor& grad,
     const at::Tensor& input,
@@ -213,7 +213,7 @@ BatchNormGradients gradients_of_constants(
 
 } // namespace
 
-// Adds the dependence of the statistics on the input.
+// Subtracts the gradient that flows through the statistics.
 detail::BatchNormGradients detail::batch_norm_gradients(
     const at::Tensor& grad,
     const at::Tensor& input,

@@ -23,9 +23,9 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input);
 /// Returns a vector of one number per channel in the shape of `input`.
 at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input);
 
-/// Combines the moments of the samples of several ranks. Dimension 0 of `all`
-/// is the rank. Dimension 1 of `all`, and the first dimension of the result,
-/// have the number of elements, the mean, and the sum of squared deviations.
+/// Combines the moments of several ranks. `all` is (ranks, 3, ...): the number
+/// of elements, the mean, and the sum of squared deviations of each rank. The
+/// result is (3, ...): the same numbers of all ranks.
 at::Tensor combined_moments(const at::Tensor& all);
 
 /// Local output and joint statistics, in double precision.

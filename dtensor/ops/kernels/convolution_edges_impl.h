@@ -18,12 +18,11 @@ struct EdgeRows {
   int64_t last = 0;
 };
 
-/// Returns this rank's edge rows. Returns nullopt if a rank cannot compute the
-/// other rows of its result from its own rows of the input, or if the shards
-/// are small: a copy of a small shard takes less time than another call. All
-/// ranks return a value, or none does.
+/// Returns this rank's edge rows. Returns nullopt on all ranks if a rank cannot
+/// compute its remaining rows from its own input, or if shards are so small
+/// that copying them is cheaper than another call.
 ///
-/// A rank can compute the other rows if its window i begins `stride * i -
+/// A rank can compute its remaining rows if its window i begins `stride * i -
 /// padding` rows behind its first row, and if the operator on its rows gives as
 /// many rows as its result has.
 std::optional<EdgeRows> edge_rows(const Halo& halo);
@@ -31,7 +30,7 @@ std::optional<EdgeRows> edge_rows(const Halo& halo);
 /// Returns the convolution of the arguments: a collective call. Runs the
 /// operator on this rank's rows of the input, as if they were padded at both
 /// ends. Then computes the edge rows again, with the rows that other ranks
-/// send. Records no gradient of these rows.
+/// send. Records no gradient of the received rows.
 at::Tensor convolve_with_halos(
     const KernelArgs& args,
     const Halo& halo,

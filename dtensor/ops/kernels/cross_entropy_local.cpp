@@ -111,7 +111,7 @@ at::Tensor sample_weight(
   return w.masked_fill(t.ignored, 0);
 }
 
-// Sums over the ranks that hold other samples.
+// Sums `t` over the mesh dimensions that shard samples.
 at::Tensor sum_over_batch(const CrossEntropyPlan& plan, at::Tensor t) {
   for (int64_t m = 0; m < plan.logits->mesh().ndim(); ++m) {
     const auto& p = plan.logits->placements()[static_cast<size_t>(m)];
@@ -194,8 +194,8 @@ at::Tensor coefficient_of(
     const Targets& t) {
   const auto coefficient =
       plan.reduction == at::Reduction::Mean ? grad / total : grad;
-  // A product with zero would be wrong, because a mean over no samples is not
-  // finite.
+  // If all samples are ignored, grad / total is not finite, and 0 times it is
+  // NaN.
   return at::where(t.ignored, 0, coefficient);
 }
 
@@ -296,7 +296,9 @@ at::Tensor cross_entropy_backward(
   const auto t = look_up_targets(plan, target);
   const auto coefficient =
       coefficient_of(plan, grad.to(x.scalar_type()), total, t);
-  // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient
+  // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient; s:
+  // label_smoothing, C: number of classes, w: class weights, W: their sum, w_t:
+  // weight of the target, p: softmax
   const auto hard =
       sample_weight(t, weight, coefficient) * (1 - plan.label_smoothing);
   auto of_softmax = hard;

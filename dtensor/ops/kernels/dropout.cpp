@@ -32,8 +32,7 @@ double probability(const KernelArgs& args) {
   const auto p = args.real("p");
   DTENSOR_CHECK_VALUE(
       p >= 0 && p <= 1,
-      "[{}] dropout probability has to be between 0 and 1, but got {}. Pass a "
-      "probability.",
+      "[{}] p must be between 0 and 1, got {}. Pass a probability.",
       args.name(),
       p);
   return p;

@@ -43,11 +43,10 @@ void check_in_range(
   const auto outside = indices.lt(0).logical_or_(indices.ge(rows));
   DTENSOR_CHECK_INDEX(
       !outside.any().item<bool>(),
-      "[{}] index out of range: the table has {}. Look up indices from 0 to "
-      "{}.",
+      "[{}] index out of range: the table has {}. Pass indices of at least 0 "
+      "and below that number.",
       args.op().schema().name(),
-      detail::pluralize(rows, "row"),
-      rows - 1);
+      detail::pluralize(rows, "row"));
 }
 
 // Looks up rows. LibTorch's second derivative of an embedding fails if no row
@@ -255,8 +254,8 @@ struct Bags {
         .unsqueeze(1);
   }
 
-  // Returns zeros for the bags. They are a partial sum on mesh dimensions where
-  // ranks have terms of the rows, or some of the rows.
+  // Returns zeros in the shape of the result: Partial where `rows` is Partial
+  // or sharded by ids, replicated elsewhere.
   at::Tensor zeros_beside(const at::Tensor& rows) const {
     auto layout = spec_of(rows)->placements();
     Placements sums(layout.begin(), layout.end());

@@ -219,8 +219,8 @@ void detail::look_up_local(KernelArgs& args, const Decision& decision) {
   auto result = args.stack().back().toTensor().masked_fill(is_elsewhere, 0);
   if (shard.self.size(shard.dim) == 0 && shard.self.requires_grad() &&
       args.op().schema().name() == "aten::gather") {
-    // The backward pass fails if self was written meanwhile, like on other
-    // ranks.
+    // Saves self for the backward pass, so that a write to it in between fails
+    // on this rank as on the others.
     const auto nothing = shard.index.narrow(shard.dim, 0, 0);
     result = result + shard.self.gather(shard.dim, nothing).sum();
   }

@@ -9,11 +9,11 @@
 
 namespace dtensor::detail {
 
-/// Converts local indices to global ones; `held` lists the global indices that
-/// the rank holds.
+/// Converts local indices to global indices; `held` lists the global indices
+/// that the rank holds.
 at::Tensor to_global_indices(const at::Tensor& local, const Intervals& held);
 
-/// Converts global indices to local ones; -1 for indices of other ranks.
+/// Converts global indices to local indices; -1 for indices of other ranks.
 at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held);
 
 /// Returns `values`, the elements at the global `indices` along `dim` of a

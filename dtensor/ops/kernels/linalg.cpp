@@ -149,7 +149,7 @@ void detail::check_errors_local(KernelArgs& args, const Decision& decision) {
 // Runs cholesky as linalg_cholesky_ex, which returns the info.
 void detail::cholesky_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
-  if (decision.outputs[0]->numel() == 0) { // also if it is not square
+  if (decision.outputs[0]->numel() == 0) { // may be non-square
     args.returns(self * self);             // the gradient formula takes `self`
     return;
   }

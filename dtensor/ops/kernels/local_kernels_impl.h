@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local kernels that rules refer to: a rank's computations that the operator
-// itself cannot do. Rules are pure and use only these
-// declarations.
+// Local kernels that rules name. Each replaces the operator on local tensors
+// where the operator alone would be wrong or would fail. Rules are pure and use
+// only these declarations.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -18,7 +18,8 @@ using LocalKernelFunction = void(KernelArgs&, const Decision&);
 /// Returns the kernel in the form of rules, which takes operator and stack.
 LocalKernel boxed(std::function<LocalKernelFunction> kernel);
 
-/// Computes attention with dropout by global index, or without elements.
+/// Computes attention with dropout by global index, of empty shards, or with
+/// key heads that serve query heads of other ranks.
 LocalKernelFunction attention_local;
 int64_t attention_draws(
     const c10::OperatorHandle& op,
@@ -71,7 +72,7 @@ LocalKernelFunction constant_pad_local;
 /// Runs the operator, or returns zeros if its first operand is empty. Used for
 /// operators that LibTorch refuses to run without samples or channels.
 LocalKernelFunction zeros_if_empty;
-/// A variant for operators whose gradient formula also takes that operand.
+/// As zeros_if_empty(), for operators whose gradient depends on that operand.
 LocalKernelFunction zeros_of_squares_if_empty;
 
 /// Dimensions over which a normalization computes joint statistics.
@@ -101,7 +102,7 @@ LocalKernelFunction write_number_once;
 LocalKernelFunction greatest_local;
 LocalKernelFunction least_local;
 
-/// Computes the least and the greatest element, with these identities, too.
+/// Computes aminmax. An empty shard gives the identities of min and max.
 LocalKernelFunction aminmax_local;
 /// Computes variances, standard deviations and their means over sharded
 /// dimensions. Ranks gather the number, mean and squared distances of each

@@ -224,7 +224,7 @@ std::vector<at::Tensor> without_samples(
     const KernelArgs& args,
     const Decision& decision) {
   const auto log_probs = args.tensor("log_probs");
-  const auto zeros = log_probs.sum(); // depends on log_probs, as elsewhere
+  const auto zeros = log_probs.sum(); // depends on log_probs, as on other ranks
   std::vector<at::Tensor> results;
   for (const auto& output : decision.outputs) {
     results.push_back(zeros.expand(output->local_sizes())

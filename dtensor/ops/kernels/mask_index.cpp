@@ -100,7 +100,8 @@ MaskedLayout masked_layout(const Spec& self, const Mask& by) {
       layout.self[m] = p;
       layout.result[m] = p.with_dim(p.dim() - removed);
     } else if (p.is_partial()) {
-      layout.self[m] = layout.result[m] = p; // terms are only picked
+      layout.self[m] = layout.result[m] =
+          p; // selection commutes with the reduction
     }
   }
   return layout;
@@ -181,17 +182,17 @@ at::Tensor detail::select_on_shards(
     const char* mask_name,
     int64_t begin) {
   const Mask by{mask, begin};
-  const auto whole = spec_of(self);
-  const auto layout = masked_layout(*whole, by);
-  const auto part = masked_operand(op, self, "self", layout.self);
+  const auto self_spec = spec_of(self);
+  const auto layout = masked_layout(*self_spec, by);
+  const auto local_self = masked_operand(op, self, "self", layout.self);
   auto selected = at::index(
-      part,
+      local_self,
       indices_from(begin, 1, masked_operand(op, mask, mask_name, layout.mask)));
   std::vector<Interval> has{{0, selected.size(begin)}};
   if (const auto m = layout.selecting) {
-    has = ranges_of_ranks(get_group(whole->mesh(), *m), selected, begin);
+    has = ranges_of_ranks(get_group(self_spec->mesh(), *m), selected, begin);
   }
-  const auto spec = result_spec(*whole, by, has.back().end, layout.result);
+  const auto spec = result_spec(*self_spec, by, has.back().end, layout.result);
   if (const auto m = layout.selecting) {
     selected = even_shard(selected, std::move(has), spec, *m);
   }

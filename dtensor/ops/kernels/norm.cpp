@@ -191,8 +191,9 @@ void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   DTENSOR_CHECK(
       at::isFloatingType(self.scalar_type()) ||
           at::isComplexType(self.scalar_type()),
-      "[aten::linalg_vector_norm] the norm of a tensor of {} is not defined. "
-      "Cast it to a floating-point dtype.",
+      "[{}] the norm of a tensor of {} is not defined. Cast it to a "
+      "floating-point dtype.",
+      op.schema().name(),
       self.scalar_type());
   const auto norm = norm_from_args(self, order, dim, keepdim, dtype);
   check_defined(op.schema().name(), self, norm);

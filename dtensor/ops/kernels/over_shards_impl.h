@@ -11,8 +11,8 @@
 
 namespace dtensor::detail {
 
-/// Returns the greatest elements along `dim`, which the result keeps with size
-/// 1: -inf if there are no elements.
+/// Returns the maximum along `dim`, which is kept with size 1. The maximum of
+/// no elements is -inf.
 inline at::Tensor greatest_along(const at::Tensor& t, int64_t dim) {
   if (t.size(dim) > 0) {
     return t.amax(dim, /*keepdim=*/true);

@@ -63,7 +63,7 @@ DTensorKernel real2(
     const auto b = args.real(second);
     DTENSOR_CHECK_VALUE(
         valid(a, b),
-        "[{}] {}, got {} = {} and {} = {}. Change one of them.",
+        "[{}] {}, got {} = {} and {} = {}. Pass values in this range.",
         args.name(),
         needs,
         first,
@@ -152,8 +152,7 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
     p = p.expand(like.sizes());
   }
   const auto& spec = spec_of(p);
-  detail::before_redistributing(
-      "aten::bernoulli", "p", spec, like.placements());
+  detail::before_redistributing(args.name(), "p", spec, like.placements());
   auto local = redistribute_local(
       local_of(p), spec, spec->with_placements(like.placements()));
   check_are_probabilities(args, local);

@@ -51,7 +51,8 @@ inline void check_owner(const KernelArgs& args, const Spec& spec) {
   }
 }
 
-inline bool has_shard(const Spec& spec) {
+/// Returns true if this rank is in the mesh.
+inline bool is_in_mesh(const Spec& spec) {
   return spec.mesh().contains_this_rank();
 }
 
@@ -65,7 +66,7 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   check_owner(args, *spec);
   refuse_partial(args, *spec);
   const auto draw = next_draw(spec->mesh());
-  if (has_shard(*spec) && !self.is_meta()) {
+  if (is_in_mesh(*spec) && !self.is_meta()) {
     local_of(self).copy_(sample(*spec, draw));
   }
   args.returns(self);
@@ -82,7 +83,7 @@ inline SpecPtr without_partial(const Spec& spec, at::ScalarType dtype) {
 
 inline at::Tensor empty_local(const Spec& spec, at::Device device) {
   return at::empty(
-      has_shard(spec) ? spec.local_sizes() : SizesRef{0},
+      is_in_mesh(spec) ? spec.local_sizes() : SizesRef{0},
       at::TensorOptions(spec.dtype()).device(device));
 }
 
@@ -98,7 +99,7 @@ void new_like(
   check_owner(args, *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
   const auto draw = next_draw(spec->mesh());
-  auto local = has_shard(*spec) && !like.is_meta()
+  auto local = is_in_mesh(*spec) && !like.is_meta()
       ? sample(*spec, draw).to(local_of(like).device(), dtype)
       : empty_local(*spec, like.device());
   args.returns(wrap(std::move(local), spec));

@@ -149,7 +149,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       *spec);
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), replicated, sizes, at::kLong);
-  if (!detail::has_shard(*spec) || self.is_meta()) {
+  if (!detail::is_in_mesh(*spec) || self.is_meta()) {
     auto local = detail::empty_local(*result, self.device());
     args.returns(detail::wrap(std::move(local), result));
     return;

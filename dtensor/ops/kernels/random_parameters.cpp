@@ -100,22 +100,22 @@ at::Tensor local_parameter(const at::Tensor& t, const Spec& spec) {
   if (!is_dtensor(t) && t.numel() == 1) {
     return t.reshape({}).expand(spec.local_sizes());
   }
-  const auto whole = is_dtensor(t) ? t : t.expand(spec.sizes());
+  const auto global = is_dtensor(t) ? t : t.expand(spec.sizes());
   const auto from =
-      is_dtensor(t) ? spec_of(t) : detail::replicated_spec(spec, whole);
+      is_dtensor(t) ? spec_of(t) : detail::replicated_spec(spec, global);
   return redistribute_local(
-      is_dtensor(t) ? local_of(t) : whole,
+      is_dtensor(t) ? local_of(t) : global,
       from,
       from->with_placements(spec.placements()));
 }
 
-// Returns the layout of the result. Shards of the last dimension become whole
-// if `whole_rows`.
+// Returns the layout of the result. If `unshards_last_dim`, no mesh dimension
+// shards the last dimension.
 SpecPtr result_spec(
     const Tensors& parameters,
     const Spec& first,
     at::ScalarType dtype,
-    bool whole_rows) {
+    bool unshards_last_dim) {
   Sizes sizes;
   for (const auto& t : parameters) {
     const auto broadcast = at::infer_size(sizes, t.sizes());
@@ -123,7 +123,8 @@ SpecPtr result_spec(
   }
   auto placements = placements_for(parameters, first, sizes);
   for (auto& p : placements) {
-    if (whole_rows && p.is_sharded(static_cast<int64_t>(sizes.size()) - 1)) {
+    if (unshards_last_dim &&
+        p.is_sharded(static_cast<int64_t>(sizes.size()) - 1)) {
       p = Replicate();
     }
   }
@@ -138,14 +139,14 @@ void draw_from(
     const Names& names,
     at::ScalarType dtype,
     const Sample& sample,
-    bool whole_rows = false) {
+    bool unshards_last_dim = false) {
   detail::refuse_generator(args);
   const auto first = check_parameters(args, names);
   Tensors parameters;
   for (const auto* name : names) {
     parameters.push_back(args.tensor(name));
   }
-  const auto spec = result_spec(parameters, *first, dtype, whole_rows);
+  const auto spec = result_spec(parameters, *first, dtype, unshards_last_dim);
   for (size_t i = 0; i < names.size(); ++i) {
     auto& t = parameters[i];
     if (is_dtensor(t)) {
@@ -156,7 +157,7 @@ void draw_from(
   }
   const auto draw = detail::next_draw(spec->mesh());
   const bool no_data = parameters[0].is_meta() || parameters.back().is_meta();
-  if (!detail::has_shard(*spec) || no_data) {
+  if (!detail::is_in_mesh(*spec) || no_data) {
     const auto device = no_data ? at::Device(at::kMeta)
                                 : at::Device(spec->mesh().device_type());
     args.returns(detail::wrap(detail::empty_local(*spec, device), spec));
@@ -178,7 +179,7 @@ using SampleOfSelf = at::Tensor (*)(
     const at::Tensor& parameter);
 
 // Makes the kernel of a distribution with the parameter self.
-DTensorKernel of_self(SampleOfSelf sample, bool whole_rows = false) {
+DTensorKernel of_self(SampleOfSelf sample, bool unshards_last_dim = false) {
   return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     KernelArgs args(op, *stack);
     check_floating(args, {"self"});
@@ -189,7 +190,7 @@ DTensorKernel of_self(SampleOfSelf sample, bool whole_rows = false) {
         [&](const Spec& spec, Draw draw, const Tensors& p) {
           return sample(args, spec, draw, p[0]);
         },
-        whole_rows);
+        unshards_last_dim);
   };
 }
 
@@ -197,13 +198,16 @@ DTensorKernel of_self(SampleOfSelf sample, bool whole_rows = false) {
 
 void check_deviation(const KernelArgs& args, double std) {
   DTENSOR_CHECK_VALUE(
-      std >= 0, "[{}] needs std >= 0, got {}. Change it.", args.name(), std);
+      std >= 0,
+      "[{}] needs std >= 0, got {}. Pass such a number.",
+      args.name(),
+      std);
 }
 
 void check_deviations(const KernelArgs& args, const at::Tensor& local) {
   DTENSOR_CHECK_VALUE(
       local.ge(0).all().item<bool>(),
-      "[{}] needs std >= 0, got a lesser element. Change it.",
+      "[{}] needs std >= 0, but an element is negative or NaN. Clamp std.",
       args.name());
 }
 
@@ -261,7 +265,8 @@ at::Tensor poisson(
     const at::Tensor& rate) {
   DTENSOR_CHECK_VALUE(
       rate.ge(0).all().item<bool>(),
-      "[{}] needs rates >= 0, got another number. Change it.",
+      "[{}] needs rates >= 0, but an element is negative or NaN. Clamp the "
+      "rates.",
       args.name());
   return detail::sample_poisson(spec, spec.dtype(), draw, rate);
 }
@@ -323,7 +328,8 @@ DTENSOR_RULES(random_parameters) {
   rules.kernel("poisson", of_self(poisson)).with_traits(zeros);
   rules.kernel("binomial", binomial);
   rules.kernel("_standard_gamma", of_self(gamma));
-  rules.kernel("_sample_dirichlet", of_self(dirichlet, /*whole_rows=*/true));
+  rules.kernel(
+      "_sample_dirichlet", of_self(dirichlet, /*unshards_last_dim=*/true));
   for (const char* name : {"_standard_gamma_grad", "_dirichlet_grad"}) {
     rules.dim_rule(name, detail::pointwise_rule())
         .with_meta(detail::pointwise_meta);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RowExchange: gives each rank of a mesh dimension the rows that it needs of a
-// tensor dimension that the mesh dimension shards: its own rows, and the halo
-// beside them.
+// RowExchange: an exchange of rows along a sharded tensor dimension. Each rank
+// gets the rows that it needs: its own, and the halo beside them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

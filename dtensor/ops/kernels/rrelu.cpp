@@ -33,7 +33,8 @@ void check_arguments(const KernelArgs& args, double lower, double upper) {
       short_name(dtype));
   DTENSOR_CHECK_VALUE(
       lower <= upper && std::isfinite(upper - lower),
-      "[{}] needs finite lower <= upper, got {} and {}. Change one of them.",
+      "[{}] needs finite lower <= upper, got {} and {}. Pass finite bounds in "
+      "this order.",
       args.name(),
       lower,
       upper);
@@ -62,7 +63,7 @@ with_random_slopes(const KernelArgs& args, double lower, double upper) {
   const auto spec = detail::without_partial(*from, self.scalar_type());
   detail::before_redistributing(args.name(), "self", from, spec->placements());
   const auto draw = detail::next_draw(spec->mesh());
-  if (!detail::has_shard(*spec) || self.is_meta()) {
+  if (!detail::is_in_mesh(*spec) || self.is_meta()) {
     const auto nothing = [&] {
       return detail::wrap(detail::empty_local(*spec, self.device()), spec);
     };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Scans along a sharded dimension. Each rank scans its shard, and gathers the
 // totals of all shards: their last scanned slices. The totals of the preceding
-// shards are combined with each local element. (A logcumsumexp needs the totals
-// first, and scans the shard behind them.) All ranks record the same autograd
-// graph beyond their local scans, so that gradients communicate alike.
+// shards are combined with each local element. (logcumsumexp instead prepends
+// the total of the preceding shards, and scans once.) All ranks record the same
+// autograd graph beyond their local scans, so that gradients communicate alike.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>

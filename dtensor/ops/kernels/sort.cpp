@@ -4,7 +4,7 @@
 // divide into the shards of the result. Then they exchange each element once,
 // in the order of their indices. A bit for each element of the sender's shard
 // says whether it was sent, which gives the receiver the indices. (With more
-// than 32 ranks, indices would take fewer bytes, but both are few then.)
+// than 32 ranks, indices would take fewer bytes, but both are small then.)
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -70,7 +70,7 @@ struct Route : torch::CustomClassHolder {
   Group& group() const {
     return get_group(spec->mesh(), mesh_dim);
   }
-  // Returns the received elements, before `receive_order`.
+  // Returns the received elements in the order of arrival.
   at::Tensor send(const at::Tensor& rows) const {
     return exchange(
         group(),

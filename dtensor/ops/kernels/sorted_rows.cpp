@@ -134,8 +134,9 @@ class Counter {
 // same traffic.
 int64_t sample_count(const SortedRows& rows, int64_t ranks) {
   const auto product =
-      static_cast<double>(rows.shard * std::max<int64_t>(ranks - 1, 1));
-  return std::clamp<int64_t>(std::llround(std::sqrt(product)), 1, rows.shard);
+      static_cast<double>(rows.largest_shard * std::max<int64_t>(ranks - 1, 1));
+  return std::clamp<int64_t>(
+      std::llround(std::sqrt(product)), 1, rows.largest_shard);
 }
 
 // Returns the elements at the global positions `wanted`, (rows or 1, count).
@@ -156,7 +157,7 @@ Elements elements_at(
   const auto sample =
       at::searchsorted(global, targets, /*out_int32=*/false, /*right=*/true) -
       1;
-  const auto width = (rows.shard + count - 1) / count + 1;
+  const auto width = (rows.largest_shard + count - 1) / count + 1;
   const auto window = local.gather(1, sample).unsqueeze(-1) +
       at::arange(width, wanted.options());
   const auto near = counter.at(window).gathered(group).sorted();
@@ -185,9 +186,10 @@ at::Tensor detail::split_positions(const SortedRows& rows, Group& group) {
   const auto options = rows.keys.options();
   const auto num_rows = rows.keys.size(0);
   // Chunks at the end may be empty.
-  const auto inner = (rows.size + rows.shard - 1) / rows.shard - 1;
+  const auto inner =
+      (rows.size + rows.largest_shard - 1) / rows.largest_shard - 1;
   const auto wanted =
-      at::arange(1, inner + 1, options).unsqueeze(0) * rows.shard;
+      at::arange(1, inner + 1, options).unsqueeze(0) * rows.largest_shard;
   std::vector<at::Tensor> positions{at::zeros({num_rows, 1}, options)};
   if (inner > 0) {
     positions.push_back(

@@ -39,16 +39,16 @@ inline int64_t mesh_dim_sharding(const Spec& spec, int64_t dim) {
 /// Rows of this rank, (rows, local size). Ranks hold consecutive ranges of the
 /// global index, in rank order.
 struct SortedRows {
-  at::Tensor keys;    // sorted
-  at::Tensor indices; // global; ascending where keys are equal
-  int64_t size = 0;   // global size
-  int64_t shard = 0;  // largest local size of any rank
+  at::Tensor keys;           // sorted
+  at::Tensor indices;        // global; ascending where keys are equal
+  int64_t size = 0;          // global size
+  int64_t largest_shard = 0; // largest local size of any rank
 };
 
-/// Returns where the global sort of each row divides this rank's elements,
-/// (rows, local size): for the global positions 0, chunk, 2 * chunk, ..., the
-/// number of this rank's elements in front of the position. The result is
-/// (rows, ranks + 1), from 0 to the local size. `chunk` is SortedRows::shard.
+/// Returns the positions at which this rank's sorted rows divide into the
+/// shards of the global sort. Entry (row, r) is the number of local elements
+/// that sort before the global position r * rows.largest_shard. The result is
+/// (rows, ranks + 1), from 0 to the local size.
 /// Ranks exchange samples, and few elements around each position: about the
 /// square root of the number of elements.
 at::Tensor split_positions(const SortedRows& rows, Group& group);

@@ -53,7 +53,7 @@ std::vector<at::Tensor> indices_by_dim(const c10::IValue& indices) {
 }
 
 // Throws LibTorch's error, on all ranks, if indices of a tensor of these sizes
-// are out of range. Devices report such indices themselves, later.
+// are out of range. On other devices than the CPU, the kernel reports them.
 void check_range(const std::vector<at::Tensor>& indices, SizesRef sizes) {
   std::vector<at::Tensor> given;
   std::vector<int64_t> indexed_sizes;
@@ -89,7 +89,7 @@ struct IndexedShards {
   const Spec& layout;
   at::Tensor self;
   std::vector<at::Tensor> indices; // 0 for elements of other ranks
-  at::Tensor elsewhere;            // true for these; broadcasts to the indices
+  at::Tensor elsewhere;            // true where another rank has the element
 
   IndexedShards(const KernelArgs& args, const Spec& of_self)
       : layout(of_self),

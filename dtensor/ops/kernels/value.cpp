@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators whose results are values, which must be equal on all ranks because
-// programs branch on them. Also a property of the local tensor.
+// programs branch on them. Also is_pinned().
 #include <dtensor/ops/kernels/replicated_argument_impl.h>
 
 #include <dtensor/error.h>

@@ -135,7 +135,7 @@ int64_t extent(SizesRef sizes, SizesRef strides) {
   return last + 1;
 }
 
-bool is_what_it_was(const Strided& to) {
+bool changes_nothing(const Strided& to) {
   return to.self.sizes() == to.sizes && to.self.strides() == to.strides &&
       to.begin() == 0;
 }
@@ -148,7 +148,7 @@ bool is_sharded(const Spec& spec) {
 
 // Returns true if this rank's memory is laid out like that of the plain tensor,
 // or like a partial term of it.
-bool has_its_memory(const at::Tensor& self) {
+bool has_plain_memory_layout(const at::Tensor& self) {
   const auto& spec = *spec_of(self);
   return !is_sharded(spec) &&
       (!spec.mesh().contains_this_rank() ||
@@ -199,10 +199,10 @@ Part copy_of(const at::Tensor& self) {
 // Returns a view of this rank's memory if it is laid out like that of the plain
 // tensor, else a view of a copy.
 Part view_of(const Strided& to) {
-  if (is_what_it_was(to)) {
+  if (changes_nothing(to)) {
     return {local_of(to.self).alias(), spec_of(to.self)};
   }
-  const bool in_place = has_its_memory(to.self);
+  const bool in_place = has_plain_memory_layout(to.self);
   if (!in_place && !stays_in_self(to)) {
     refuse_strided(
         to,
@@ -241,7 +241,7 @@ void as_strided_in_place_kernel(
     const c10::OperatorHandle& /*op*/,
     torch::jit::Stack* stack) {
   const auto to = pop_strided(stack);
-  if (!is_what_it_was(to) && !has_its_memory(to.self)) {
+  if (!changes_nothing(to) && !has_plain_memory_layout(to.self)) {
     refuse_strided(to, ". Use as_strided, which returns another tensor.");
   }
   auto [local, spec] = view_of(to);

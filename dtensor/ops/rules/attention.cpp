@@ -191,8 +191,8 @@ Strategy by_features(const OpCall& call) {
   return s;
 }
 
-// Returns true if, with the placements on `mesh_dim`, a rank holds keys and
-// values of query heads that it does not hold.
+// Returns true if `on_mesh_dim`, the placement of each operand on one mesh
+// dimension, shards the query heads but not the heads of keys or values.
 bool has_more_keys(
     const OpCall& call,
     const std::function<Placement(size_t)>& on_mesh_dim) {

@@ -191,8 +191,8 @@ scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
   Strategies strategies;
   for (size_t d = 0; d < map.size(); ++d) {
     if (map[d] >= 0) {
-      const auto global_sizes = Shard(static_cast<int64_t>(d));
-      strategies.push_back({{global_sizes}, {global_sizes, Shard(map[d])}});
+      const Placement sharding = Shard(static_cast<int64_t>(d));
+      strategies.push_back({{sharding}, {sharding, Shard(map[d])}});
     }
   }
   add_common_partial(call, mesh_dim, strategies);
