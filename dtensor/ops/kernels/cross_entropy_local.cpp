@@ -279,6 +279,8 @@ CrossEntropyState cross_entropy_forward(
   return state;
 }
 
+// In the formula below, s is label_smoothing, C the number of classes, w the
+// class weights, W their sum, w_t the weight of the target, and p the softmax.
 at::Tensor cross_entropy_backward(
     const CrossEntropyPlan& plan,
     const at::Tensor& grad,
@@ -296,9 +298,7 @@ at::Tensor cross_entropy_backward(
   const auto t = look_up_targets(plan, target);
   const auto coefficient =
       coefficient_of(plan, grad.to(x.scalar_type()), total, t);
-  // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient; s:
-  // label_smoothing, C: number of classes, w: class weights, W: their sum, w_t:
-  // weight of the target, p: softmax
+  // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient
   const auto hard =
       sample_weight(t, weight, coefficient) * (1 - plan.label_smoothing);
   auto of_softmax = hard;
