@@ -100,8 +100,8 @@ MaskedLayout masked_layout(const Spec& self, const Mask& by) {
       layout.self[m] = p;
       layout.result[m] = p.with_dim(p.dim() - removed);
     } else if (p.is_partial()) {
-      layout.self[m] = layout.result[m] =
-          p; // selection commutes with the reduction
+      // Selection commutes with the reduction.
+      layout.self[m] = layout.result[m] = p;
     }
   }
   return layout;
