@@ -74,9 +74,12 @@ TEST(BatchNormTest, HasOptionalParameters) {
   }
 }
 
-// LibTorch computes in the dtype of the running statistics.
+// LibTorch computes in the dtype of the running statistics. With means in
+// BFloat16, results would differ by 0.05. The tolerance is about one rounding.
 TEST(BatchNormTest, RunningStatisticsMayBeOfAWiderDtype) {
-  const auto input = (at::randn({8, 3, 4, 4}) + 100).to(at::kBFloat16);
+  auto generator = at::detail::createCPUGenerator(1);
+  const auto input =
+      (at::randn({8, 3, 4, 4}, generator) + 100).to(at::kBFloat16);
   const auto run = [](const at::Tensor& x, const auto& make) {
     return at::batch_norm(
         x,
@@ -100,7 +103,9 @@ TEST(BatchNormTest, RunningStatisticsMayBeOfAWiderDtype) {
       x.set_requires_grad(with_gradient);
       const auto y =
           run(x, [&](const at::Tensor& t) { return of(t, Replicate()); });
-      EXPECT_TRUE(at::equal(DTensor(y.detach()).full_tensor(), truth));
+      const auto full = DTensor(y.detach()).full_tensor();
+      EXPECT_EQ(full.scalar_type(), at::kBFloat16);
+      EXPECT_TRUE(at::allclose(full, truth, 0.01, 0.01));
     }
   });
 }

@@ -143,6 +143,17 @@ void update_running(
 
 } // namespace
 
+at::ScalarType detail::vector_dtype(
+    const KernelArgs& args,
+    const at::Tensor& input) {
+  for (const auto* name : {"weight", "bias", "running_mean"}) {
+    if (args.find(name) >= 0 && args.tensor(name).defined()) {
+      return args.tensor(name).scalar_type();
+    }
+  }
+  return input.scalar_type();
+}
+
 detail::BatchNormResult detail::normalize_batch(
     const KernelArgs& args,
     const at::Tensor& input,
@@ -151,21 +162,15 @@ detail::BatchNormResult detail::normalize_batch(
     const Spec& layout) {
   const auto statistics = joint_statistics(input, layout);
   const auto eps = args.real("eps");
-  at::Tensor running_mean;
   if (args.find("running_mean") >= 0) {
-    running_mean = args.tensor("running_mean");
     const auto momentum = args.real("momentum");
-    update_running(running_mean, statistics.mean, momentum);
+    update_running(args.tensor("running_mean"), statistics.mean, momentum);
     update_running(
         args.tensor("running_var"),
         statistics.deviations / (detail::channel_count(layout) - 1),
         momentum);
   }
-  const auto& like = weight.defined() ? weight
-      : bias.defined()                ? bias
-      : running_mean.defined()        ? running_mean
-                                      : input;
-  const auto dtype = like.scalar_type();
+  const auto dtype = vector_dtype(args, input);
   auto output = at::empty_like(input);
   if (input.numel() > 0) {
     output = std::get<0>(at::native_batch_norm(

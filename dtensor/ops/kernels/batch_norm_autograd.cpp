@@ -112,24 +112,19 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
   }
 };
 
-// Returns argument `name`; if it is absent, a vector of `number`. As LibTorch
-// does, computes in the dtype of the vectors that are given, which may be wider
-// than that of the input.
+// Returns argument `name`; if it is absent, a vector of `number`.
 at::Tensor vector_or(
     const KernelArgs& args,
     const char* name,
     double number,
     const at::Tensor& input) {
-  auto dtype = input.scalar_type();
-  for (const auto* given : {"running_mean", "bias", "weight"}) {
-    if (args.find(given) >= 0 && args.tensor(given).defined()) {
-      dtype = args.tensor(given).scalar_type();
-    }
-  }
   auto vector = args.tensor(name);
   return vector.defined()
       ? vector
-      : at::full({input.size(1)}, number, input.options().dtype(dtype));
+      : at::full(
+            {input.size(1)},
+            number,
+            input.options().dtype(detail::vector_dtype(args, input)));
 }
 
 } // namespace

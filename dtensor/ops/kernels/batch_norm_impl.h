@@ -34,6 +34,9 @@ struct BatchNormResult {
   at::Tensor mean;
   at::Tensor inverse_std;
 };
+/// Returns the dtype of the vectors among the arguments, in which LibTorch
+/// computes: that of weight, bias or running mean, else that of the input.
+at::ScalarType vector_dtype(const KernelArgs& args, const at::Tensor& input);
 /// Computes a training step of a local input in a layout that shares channels,
 /// and updates the running statistics among the arguments.
 BatchNormResult normalize_batch(
