@@ -24,8 +24,8 @@ void cast_operands(
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const bool is_read = !is_written(schema.arguments()[i]);
     map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
-      const bool casts = is_read && !has_unsharded[index++];
-      return casts ? cast_operand(t, dtype) : t;
+      const bool unsharded = has_unsharded[index++];
+      return is_read && !unsharded ? cast_operand(t, dtype) : t;
     });
   }
 }
