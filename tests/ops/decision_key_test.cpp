@@ -38,5 +38,30 @@ TEST(DecisionKey, NumbersOfEveryKind) {
   });
 }
 
+// Sets the default dtype of floating-point results while it exists.
+struct DefaultDtype {
+  explicit DefaultDtype(at::ScalarType dtype) {
+    c10::set_default_dtype(at::scalarTypeToTypeMeta(dtype));
+  }
+  ~DefaultDtype() {
+    c10::set_default_dtype(at::scalarTypeToTypeMeta(at::kFloat));
+  }
+};
+
+TEST(DecisionKey, DefaultDtype) {
+  const auto plain = at::arange(1, 5);
+  run_ranks(1, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {1});
+    const auto x = distribute_tensor(plain, mesh, {Shard(0)});
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kFloat}) {
+      const DefaultDtype scope(dtype);
+      for (const auto& y : {x * 0.5, x / 2, x.sin(), at::softmax(x * 1.0, 0)}) {
+        EXPECT_EQ(y.scalar_type(), dtype);
+      }
+      EXPECT_TRUE(close(full(x * 0.1), plain * 0.1));
+    }
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor::testing

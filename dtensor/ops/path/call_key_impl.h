@@ -21,6 +21,7 @@
 #include <ATen/core/IListRef.h>
 #include <ATen/core/IListRef_inl.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/Scalar.h>
 #include <c10/core/SymIntArrayRef.h>
 #include <c10/util/OptionalArrayRef.h>
@@ -174,16 +175,15 @@ void add_to_key(Key& key, c10::OptionalArrayRef<T> list, bool matters) {
   }
 }
 
-/// Adds the facts besides the arguments that a decision may depend on. For
-/// example, a rule may check if a gradient formula makes the call.
+/// Adds the default dtype, and for some rules if a gradient formula calls.
 template <class Key>
 void add_caller_to_key(Key& key, const OpInfo& info) {
-  if (info.used_in_backward) {
-    key.push(in_backward());
-    if (info.rule->depends_on_view_gradients) {
-      key.push(in_view_backward());
-    }
-  }
+  const bool backward = info.used_in_backward && in_backward();
+  const bool of_view = info.used_in_backward &&
+      info.rule->depends_on_view_gradients && in_view_backward();
+  key.push(
+      (static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 2) |
+      (static_cast<uint64_t>(backward) << 1) | static_cast<uint64_t>(of_view));
 }
 
 /// Adds a boxed argument; `fixed_size` is true for bool[3] and similar types.
