@@ -161,4 +161,11 @@ at::Tensor redistribute_autograd(
   return result;
 }
 
+at::Tensor replicated_on_mesh(const Spec& like, const at::Tensor& plain) {
+  const auto local = like.mesh().contains_this_rank()
+      ? plain
+      : plain.reshape({-1}).narrow(0, 0, 0);
+  return from_local_autograd(local, replicated_spec(like, plain));
+}
+
 } // namespace dtensor::detail

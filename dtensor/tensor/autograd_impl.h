@@ -64,4 +64,8 @@ at::Tensor empty_on_other_ranks(at::TensorList inputs, const SpecPtr& spec);
 /// Returns the replicated layout of `plain` on the mesh of `like`.
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& plain);
 
+/// Returns `plain` as a replicated DTensor on the mesh of `like`. The gradient
+/// of `plain` is the sum of what the ranks contribute to it.
+at::Tensor replicated_on_mesh(const Spec& like, const at::Tensor& plain);
+
 } // namespace dtensor::detail

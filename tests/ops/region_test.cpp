@@ -39,6 +39,33 @@ TEST(RegionTest, IsTheNodeOfItsOperator) {
   });
 }
 
+// A plain bias of one element counts as replicated. Every rank's local call
+// gives one term of its gradient.
+TEST(RegionTest, SumsTheGradientOfAPlainNumber) {
+  const auto plain_x = variable({5, 4}, 1);
+  const auto plain_w = variable({1, 4}, 2);
+  const auto plain_b = variable({1}, 3);
+  const auto truth =
+      grad({at::linear(plain_x, plain_w, plain_b).sum()}, {plain_b});
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const bool all_learn : {false, true}) {
+      for (const auto& [of_x, of_w] : std::vector<std::array<Placement, 2>>{
+               {Shard(0), Replicate()},
+               {Replicate(), Replicate()},
+               {Shard(1), Shard(1)}}) {
+        const auto x = leaf(plain_x, mesh, of_x).requires_grad_(all_learn);
+        const auto w = leaf(plain_w, mesh, of_w).requires_grad_(all_learn);
+        const auto b = plain_b.detach().clone().requires_grad_(true);
+        at::linear(x, w, b).sum().backward();
+        ASSERT_TRUE(b.grad().defined());
+        EXPECT_TRUE(close(full(b.grad()), truth[0]));
+        EXPECT_EQ(w.grad().defined(), all_learn);
+      }
+    }
+  });
+}
+
 TEST(RegionTest, UnequalShardsMakeSeveralRegions) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

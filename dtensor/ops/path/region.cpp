@@ -10,6 +10,7 @@
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -64,6 +65,16 @@ Conversions conversions_of(
   return inputs;
 }
 
+// Turns plain tensors of one element that require a gradient into DTensors,
+// because each rank's local call gives only its own term of the gradient.
+void replicate_recorded(c10::IValue* args, size_t num_args) {
+  const auto like = first_spec(c10::ArrayRef<c10::IValue>(args, num_args));
+  map_tensors(args, num_args, [&](const at::Tensor& t, size_t) -> at::Tensor {
+    const bool is_recorded = !is_dtensor(t) && t.numel() == 1 && records(t);
+    return is_recorded ? replicated_on_mesh(*like, t) : t;
+  });
+}
+
 void run_region(
     const OpInfo& info,
     const Decision& decision,
@@ -109,6 +120,8 @@ void region_in_boundary(
     info.rule->kernel(info.op, stack);
     return;
   }
+  replicate_recorded(
+      stack->data() + (stack->size() - info.num_args), info.num_args);
   const auto decision = decide(info, *stack);
   if (boundary == nullptr && uses_native_autograd(info, *decision, args)) {
     info.stock->callBoxed(info.op, keys, stack);

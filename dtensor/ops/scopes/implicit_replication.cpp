@@ -57,13 +57,6 @@ bool counts_as_replicated(const at::Tensor& t) {
       (t.numel() != 1 || records(t));
 }
 
-at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
-  const auto part = like.mesh().contains_this_rank()
-      ? plain
-      : plain.reshape({-1}).narrow(0, 0, 0);
-  return from_local_autograd(part, replicated_spec(like, plain));
-}
-
 // Returns true for an operand that has a source of its unsharded value. The
 // operator then gets the unsharded value, and computes on this rank's plain
 // tensors.
@@ -86,7 +79,7 @@ void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
       continue;
     }
     map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
-      return counts_as_replicated(t) ? replicated_on(*like, t) : t;
+      return counts_as_replicated(t) ? replicated_on_mesh(*like, t) : t;
     });
   }
 }
