@@ -75,7 +75,7 @@ ROOMS = {
 UNFIT = {
     "dtensor/ops/rules/": re.compile(
         r"\b(Dispatcher|callBoxed|\w*autograd\w*|at::(?!(?:IntArrayRef|are_expandable|infer_size|"
-        r"isComplexType|isFloatingType|isIntegralType)\b)\w+(?=\s*\())"
+        r"is_expandable_to|isComplexType|isFloatingType|isIntegralType)\b)\w+(?=\s*\())"
     ),
     # The library's internals.
     "dtensor/contrib/": re.compile(r"\b(detail::|namespace detail)"),

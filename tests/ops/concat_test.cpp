@@ -41,6 +41,7 @@ TEST(Concat, SplitsTensors) {
   check_cases({
       apart("split", [](auto& t) { return t.split(2, 1); }),
       apart("split 0", [](auto& t) { return t.split(2, 0); }),
+      apart("one split", [](auto& t) { return t.split(INT64_MAX, 0); }),
       apart(
           "sizes",
           [](auto& t) {

@@ -94,14 +94,8 @@ void check_mask(const OpCall& call, const Sizes& output) {
   auto scores = output;
   const auto k = call.inputs[1].sizes();
   scores.back() = k[k.size() - 2];
-  bool fits = mask->sizes().size() <= scores.size();
-  for (size_t i = 0; fits && i < mask->sizes().size(); ++i) {
-    const auto size = mask->sizes()[i];
-    fits =
-        size == 1 || size == scores[scores.size() - mask->sizes().size() + i];
-  }
   DTENSOR_CHECK(
-      fits,
+      at::is_expandable_to(mask->sizes(), scores),
       "[{}] attn_mask, {}, cannot be expanded to the scores, of shape {}. Pass "
       "a mask that broadcasts to that shape.",
       call.name(),

@@ -11,6 +11,8 @@
 #include <dtensor/ops/rules/blocks_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
+#include <algorithm>
+
 namespace dtensor {
 namespace {
 
@@ -148,7 +150,9 @@ void localize_split(const OpCall& call, Decision& decision) {
   const bool is_one = call.has_arg("split_size");
   const auto index = call.arg_index(is_one ? "split_size" : "split_sizes");
   if (is_one) {
-    const auto size = call.int_arg("split_size") * local / dim_size;
+    // A larger size also gives one result, and could overflow.
+    const auto split_size = std::min(call.int_arg("split_size"), dim_size);
+    const auto size = split_size * local / dim_size;
     decision.is_plain_call = size > 0;
     decision.args.emplace_back(index, size);
     return;
@@ -193,18 +197,8 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Marks calls that the operator itself can run.
 void note_padded_rows(const OpCall& call, Decision& decision) {
-  const auto& self = decision.layout_of(call, 0);
-  const auto map = pad_map(call);
-  decision.is_plain_call = true;
-  for (size_t d = 0; d < map.size(); ++d) {
-    decision.is_plain_call &=
-        map[d] >= 0 || !self.is_sharded(static_cast<int64_t>(d));
-  }
-  if (!decision.is_plain_call) {
-    detail::keep_layout(call, decision, 0);
-  }
+  detail::note_moved_rows(call, decision, pad_map(call));
 }
 
 } // namespace

@@ -8,9 +8,11 @@
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -26,18 +28,7 @@ bool keeps_shape(const OpCall& call) {
 
 // Returns true if `input` broadcasts to the shape of `self`.
 bool fits(const OpInput& input, const OpInput& self) {
-  const auto sizes = self.sizes();
-  const auto own = input.sizes();
-  if (own.size() > sizes.size()) {
-    return false;
-  }
-  const auto shift = sizes.size() - own.size();
-  for (size_t d = 0; d < own.size(); ++d) {
-    if (own[d] != sizes[d + shift] && own[d] != 1) {
-      return false;
-    }
-  }
-  return true;
+  return at::is_expandable_to(input.sizes(), self.sizes());
 }
 
 // Returns true if all operands broadcast to the shape of `self`.
@@ -67,20 +58,11 @@ Strategies elementwise(const OpCall& call, int64_t) {
 }
 
 Sizes broadcast_sizes(const OpCall& call) {
-  Sizes sizes;
+  std::vector<int64_t> sizes;
   for (const auto& input : call.inputs) {
-    const auto own = input.sizes();
-    if (own.size() > sizes.size()) {
-      sizes.insert(sizes.begin(), own.size() - sizes.size(), 1);
-    }
-    const auto shift = sizes.size() - own.size();
-    for (size_t d = 0; d < own.size(); ++d) {
-      if (sizes[d + shift] == 1) {
-        sizes[d + shift] = own[d];
-      }
-    }
+    sizes = at::infer_size(sizes, input.sizes());
   }
-  return sizes;
+  return {sizes.begin(), sizes.end()};
 }
 
 // Returns the dtype of a loss, from the meta kernel because each loss promotes

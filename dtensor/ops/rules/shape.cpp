@@ -160,18 +160,8 @@ Strategies roll_rule(const OpCall& call, int64_t mesh_dim) {
       : moved_rows(call, mesh_dim);
 }
 
-// Marks calls that the operator itself can run.
-void note_moved_rows(const OpCall& call, Decision& decision) {
-  const auto& self = decision.layout_of(call, 0);
-  const auto map = without_dims(call, "dims");
-  decision.is_plain_call = true;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    decision.is_plain_call &=
-        map[static_cast<size_t>(d)] >= 0 || !self.is_sharded(d);
-  }
-  if (!decision.is_plain_call) {
-    detail::keep_layout(call, decision, 0);
-  }
+void note_rolled_rows(const OpCall& call, Decision& decision) {
+  detail::note_moved_rows(call, decision, without_dims(call, "dims"));
 }
 
 // Returns the map of unfold; the windows are a new last dimension.
@@ -230,11 +220,11 @@ DTENSOR_RULES(shape) {
       .with_traits({.gradient_from_sizes_only = true});
   rules.dim_rule("flip", moved_rows)
       .with_meta(like_first_input)
-      .with_localize(note_moved_rows)
+      .with_localize(note_rolled_rows)
       .with_local_kernel(detail::boxed(detail::flip_local));
   rules.dim_rule("roll", roll_rule)
       .with_meta(like_first_input)
-      .with_localize(note_moved_rows)
+      .with_localize(note_rolled_rows)
       .with_local_kernel(detail::boxed(detail::roll_local));
   rules.dim_rule("unfold", mapped(unfold_map));
   rules.dim_rule("diagonal", mapped(diagonal_map));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/strategy.h>
 
 #include <algorithm>
@@ -64,6 +65,21 @@ inline void note_sharded_dim(const OpCall& call, Decision& decision) {
   const auto& spec = decision.layout_of(call, 0);
   decision.is_plain_call =
       spec.dim() == 0 || !spec.is_sharded(call.dim_arg("dim", spec.dim()));
+  if (!decision.is_plain_call) {
+    keep_layout(call, decision, 0);
+  }
+}
+
+/// Like note_sharded_dim(), for several dimensions: those with a negative entry
+/// in `map`.
+inline void
+note_moved_rows(const OpCall& call, Decision& decision, const DimMap& map) {
+  const auto& spec = decision.layout_of(call, 0);
+  decision.is_plain_call = true;
+  for (size_t d = 0; d < map.size(); ++d) {
+    decision.is_plain_call &=
+        map[d] >= 0 || !spec.is_sharded(static_cast<int64_t>(d));
+  }
   if (!decision.is_plain_call) {
     keep_layout(call, decision, 0);
   }
