@@ -15,6 +15,10 @@ constexpr bool torch_since(int minor) {
 /// True if LibTorch has a gradient formula for aminmax.
 constexpr bool kAminmaxHasGradient = torch_since(12);
 constexpr bool kNextafterHasGradient = torch_since(13);
+/// True if LibTorch's gradient of a trace has ones on the main diagonal alone.
+/// Before 2.12, that of a matrix with more rows than columns has more.
+constexpr bool kTraceHasGradientOfTallMatrices = torch_since(12);
+constexpr bool kHasUpsampleLanczos = torch_since(12);
 /// True if LibTorch has aten::cholesky, which linalg_cholesky replaces.
 constexpr bool kHasCholesky = !torch_since(14);
 

@@ -311,6 +311,9 @@ TEST(Linalg, CrossProducts) {
 TEST(Linalg, Traces) {
   for (const auto& sizes : std::vector<std::vector<int64_t>>{
            {5, 5}, {3, 7}, {7, 2}, {1, 4}, {0, 3}}) {
+    if (sizes[0] > sizes[1] && !kTraceHasGradientOfTallMatrices) {
+      continue;
+    }
     check("trace", {variable(sizes, 1)}, [](const Tensors& t) {
       return Tensors{at::trace(t[0])};
     });
