@@ -612,7 +612,6 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/shard_parameter.cpp
   dtensor/data_parallel/shard_parameter_impl.h
   dtensor/data_parallel/shared_buffers.cpp
-  dtensor/data_parallel/unique_parameters_impl.h
   dtensor/data_parallel/unit.cpp
   dtensor/data_parallel/unit_impl.h
   dtensor/data_parallel/unit_parameters.cpp

@@ -51,8 +51,8 @@ class DTENSOR_API FSDPModule {
   void reshard();
 
   /// With false, the next backward passes accumulate unreduced gradients
-  /// locally. The first pass after a call with true reduces their sum. For
-  /// gradient accumulation.
+  /// locally. The first pass after a call with true reduces their sum, also for
+  /// parameters that were frozen in between. For gradient accumulation.
   void set_requires_gradient_sync(bool requires_sync, bool recurse = true);
   /// Like set_requires_gradient_sync, for the all-reduce of HSDP only.
   void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
@@ -82,12 +82,13 @@ class DTENSOR_API FSDPModule {
   /// 2.15.
   void set_manual_backward_finalization(bool enabled);
   /// Ends the backward passes of a step: waits for reductions, and frees the
-  /// parameters that still are unsharded. If sync is required now, also reduces
-  /// gradients that accumulated without sync. With `async_op`, does not wait
-  /// for the reductions: call wait() of the result before the next step. All
-  /// ranks must call this function. Throws RuntimeError on a nested unit,
-  /// without set_manual_backward_finalization(true), and while an earlier
-  /// result was not waited for. Python: since 2.15.
+  /// parameters that still are unsharded. Also reduces gradients that
+  /// accumulated without sync (or all-reduce) if it is required now. With
+  /// `async_op`, does not wait for the reductions: call wait() of the result
+  /// before the next step. All ranks must call this function. Throws
+  /// RuntimeError on a nested unit, without
+  /// set_manual_backward_finalization(true), and while an earlier result was
+  /// not waited for. Python: since 2.15.
   GradientReductionHandle finalize_backward(bool async_op = false);
 
  private:

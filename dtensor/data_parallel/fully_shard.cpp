@@ -4,12 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
-#include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/data_parallel/unit_source_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/state/named_parameters_impl.h>
 #include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
@@ -82,11 +82,13 @@ detail::NamedParameters parameters_for(
     const torch::nn::Module& module,
     const FullyShardOptions& options) {
   const auto& ignored = options.ignored_params;
-  return detail::unique_parameters(module, [&](const at::Tensor& parameter) {
-    return detail::unit_of(parameter) == nullptr &&
-        std::ranges::none_of(
-               ignored, [&](const auto& t) { return t.is_same(parameter); });
+  auto found = detail::unique_parameters(module);
+  std::erase_if(found, [&](const auto& item) {
+    return detail::unit_of(item.second) != nullptr ||
+        std::ranges::any_of(
+               ignored, [&](const auto& t) { return t.is_same(item.second); });
   });
+  return found;
 }
 
 void check_dtypes(

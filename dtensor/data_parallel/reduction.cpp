@@ -6,6 +6,8 @@
 #include <c10/core/ScalarType.h>
 #include <dtensor/tensor/wrap_impl.h>
 
+#include <algorithm>
+
 namespace dtensor::detail {
 namespace {
 
@@ -56,18 +58,55 @@ std::vector<LocalGradient> in_wider_dtype(
 
 } // namespace
 
+bool Reduction::has_unreduced(size_t number) const {
+  return (number < unreduced_gradients_.size() &&
+          unreduced_gradients_[number].has_value()) ||
+      std::ranges::binary_search(shard_reduced_numbers_, number);
+}
+
 // Adds the gradients of earlier, unreduced passes. A parameter's gradients are
 // either Partial in all passes of a model or in no pass.
-void Reduction::add_unreduced(std::vector<LocalGradient>& locals) {
-  const auto kept = std::exchange(unreduced_gradients_, {});
-  for (size_t i = 0; i < kept.size(); ++i) {
+void Reduction::add_unreduced(
+    const std::vector<ReducedParameter>& parameters,
+    std::vector<LocalGradient>& locals) {
+  const auto all = std::exchange(unreduced_gradients_, {});
+  for (size_t i = 0; i < parameters.size() && !all.empty(); ++i) {
+    const auto kept = all[parameters[i].number].value_or(LocalGradient());
     auto& local = locals[i];
     if (!local.value.defined()) {
-      local = kept[i];
-    } else if (kept[i].value.defined()) {
+      local = kept;
+    } else if (kept.value.defined()) {
       TORCH_INTERNAL_ASSERT(
-          local.is_partial_sum_term == kept[i].is_partial_sum_term);
-      local.value = kept[i].value.add(local.value);
+          local.is_partial_sum_term == kept.is_partial_sum_term);
+      local.value = kept.value.add(local.value);
+    }
+  }
+}
+
+// Adds `shard_reduced_` to this rank's section of the buffer. Offsets differ if
+// parameters were unfrozen since.
+void Reduction::add_shard_reduced(
+    const at::Tensor& part,
+    const std::vector<ReducedParameter>& parameters,
+    const FlatLayout& layout) const {
+  if (shard_reduced_numbers_.size() == parameters.size()) {
+    part.add_(shard_reduced_);
+    return;
+  }
+  const auto rank = static_cast<size_t>(shard_->rank());
+  const auto add = [&](int64_t to, int64_t from, int64_t count) {
+    part.narrow(0, to, count).add_(shard_reduced_.narrow(0, from, count));
+  };
+  int64_t header = 0;
+  auto from = 2 * static_cast<int64_t>(shard_reduced_numbers_.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (std::ranges::binary_search(
+            shard_reduced_numbers_, parameters[i].number)) {
+      add(2 * static_cast<int64_t>(i), header, 2);
+      const auto count = numel(layout.tensor(i).shard_sizes(rank));
+      add(layout.begin_in_rank(i, rank), from, count);
+      header += 2;
+      from += count;
     }
   }
 }
@@ -103,7 +142,10 @@ at::Tensor Reduction::pack(
 // On the CPU the all-reduce is synchronous: no computation overlaps with it,
 // and a collective in flight would hold its memory until the slowest rank has
 // read it.
-PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
+PendingPtr Reduction::sum(
+    at::Tensor packed,
+    const std::vector<ReducedParameter>& parameters,
+    const FlatLayout& layout) {
   const auto op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
   if (repeat_ == nullptr && device_ != c10::kCPU) {
     return shard_->reduce_scatter_async(
@@ -114,12 +156,16 @@ PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   if (repeat_ == nullptr) {
     return ready(std::move(part));
   }
-  if (const auto earlier = std::exchange(shard_reduced_, at::Tensor());
-      earlier.defined()) {
-    part = part.add(earlier);
+  if (shard_reduced_.defined()) {
+    add_shard_reduced(part, parameters, layout);
+    shard_reduced_ = at::Tensor();
+    shard_reduced_numbers_.clear();
   }
   if (!requires_all_reduce_) {
     shard_reduced_ = std::move(part);
+    for (const auto& parameter : parameters) {
+      shard_reduced_numbers_.push_back(parameter.number);
+    }
     return nullptr;
   }
   return repeat_->all_reduce_async(std::move(part), op);
@@ -167,16 +213,20 @@ std::pair<variable_list, PendingPtr> Reduction::run(
         local_gradient(gradients[number], layout->unsharded, dtype));
     shards.push_back(layout->sharded);
   }
-  add_unreduced(locals);
+  add_unreduced(parameters, locals);
   if (!requires_sync_) {
-    unreduced_gradients_ = in_wider_dtype(std::move(locals), dtype);
+    locals = in_wider_dtype(std::move(locals), dtype);
+    unreduced_gradients_.resize(gradients.size());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      unreduced_gradients_[parameters[i].number] = std::move(locals[i]);
+    }
     return {std::move(results), nullptr};
   }
   const FlatLayout layout(
       shards,
       static_cast<size_t>(shard_->size()),
       2 * static_cast<int64_t>(shards.size()));
-  auto sums = sum(pack(layout, locals, dtype), layout);
+  auto sums = sum(pack(layout, locals, dtype), parameters, layout);
   for (size_t i = 0; i < parameters.size() && sums != nullptr; ++i) {
     results[parameters[i].number] =
         result(parameters[i], locals[i], sums, layout, i);

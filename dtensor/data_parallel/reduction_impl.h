@@ -42,9 +42,11 @@ class Reduction {
         device_(device),
         parts_device_(parts_device) {}
 
-  /// Reduces gradients of the unit's parameters (by index) in `dtype`. Returns
+  /// Reduces `gradients`, indexed by parameter of the unit, in `dtype`. Returns
   /// the reduced gradients and the collective in flight, or undefined tensors
-  /// and null if the reduction is deferred. Every rank must call this function.
+  /// and null if the reduction is deferred. `parameters` is in ascending order,
+  /// and includes every parameter of has_unreduced(number). Every rank must
+  /// call this function.
   std::pair<torch::autograd::variable_list, PendingPtr> run(
       const std::vector<ReducedParameter>& parameters,
       const torch::autograd::variable_list& gradients,
@@ -59,8 +61,13 @@ class Reduction {
   /// True if the next call of run() reduces gradients of earlier backward
   /// passes.
   bool has_unreduced() const {
-    return requires_sync_ && !unreduced_gradients_.empty();
+    return requires_sync_ &&
+        (!unreduced_gradients_.empty() ||
+         (requires_all_reduce_ && shard_reduced_.defined()));
   }
+  /// True if earlier backward passes left a gradient of parameter `number`
+  /// unreduced. The parameter may be frozen by now.
+  bool has_unreduced(size_t number) const;
 
   /// Setters of FSDPModule.
   void set_requires_gradient_sync(bool requires_sync) {
@@ -74,12 +81,21 @@ class Reduction {
   }
 
  private:
-  void add_unreduced(std::vector<LocalGradient>& locals);
+  void add_unreduced(
+      const std::vector<ReducedParameter>& parameters,
+      std::vector<LocalGradient>& locals);
+  void add_shard_reduced(
+      const at::Tensor& part,
+      const std::vector<ReducedParameter>& parameters,
+      const FlatLayout& layout) const;
   at::Tensor pack(
       const FlatLayout& layout,
       const std::vector<LocalGradient>& locals,
       at::ScalarType dtype) const;
-  PendingPtr sum(at::Tensor packed, const FlatLayout& layout);
+  PendingPtr sum(
+      at::Tensor packed,
+      const std::vector<ReducedParameter>& parameters,
+      const FlatLayout& layout);
   at::Tensor result(
       const ReducedParameter& parameter,
       LocalGradient local,
@@ -94,9 +110,13 @@ class Reduction {
   bool requires_sync_ = true;
   bool requires_all_reduce_ = true;
   std::optional<double> divide_factor_;
-  std::vector<LocalGradient>
-      unreduced_gradients_;  // from earlier backward passes
-  at::Tensor shard_reduced_; // reduced over `shard_` only
+  // Gradients from earlier backward passes, by number of the parameter.
+  // Nullopt: the parameter was frozen in all of them.
+  std::vector<std::optional<LocalGradient>> unreduced_gradients_;
+  // This rank's section of a buffer reduced over `shard_` only, and the numbers
+  // of its parameters.
+  at::Tensor shard_reduced_;
+  std::vector<size_t> shard_reduced_numbers_;
 };
 
 } // namespace dtensor::detail

@@ -11,11 +11,10 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/data_parallel/replication_impl.h>
-#include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/state/named_parameters_impl.h>
 #include <dtensor/parallel/training/shared_ranks_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -30,8 +29,6 @@
 namespace dtensor {
 namespace detail {
 namespace {
-
-constexpr const char* kReplicate = "replicate";
 
 struct TakeGradient final : HookBefore {
   TakeGradient(std::shared_ptr<Replication> r, size_t i)
@@ -52,8 +49,10 @@ struct TakeGradient final : HookBefore {
 };
 
 TakeGradient* hook_of(const at::Tensor& parameter) {
-  return dynamic_cast<TakeGradient*>(
-      torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
+  return meta == nullptr
+      ? nullptr
+      : dynamic_cast<TakeGradient*>(meta->post_acc_grad_hooks_.get());
 }
 
 SpecPtr spec_if_distributed(const at::Tensor& t) {
@@ -67,28 +66,56 @@ at::Tensor detached_shard(const at::Tensor& parameter) {
 
 } // namespace
 
-// Fills buckets from the last parameter to the first, as backward passes
-// usually do.
 Replication::Replication(
     GroupPtr group,
-    const std::vector<at::Tensor>& parameters,
+    const NamedParameters& parameters,
     int64_t bucket_bytes,
     std::optional<at::ScalarType> reduce_dtype)
     : group_(std::move(group)),
+      bucket_bytes_(bucket_bytes),
       reduce_dtype_(reduce_dtype) {
-  for (const auto& parameter : parameters) {
-    parameters_.emplace_back(parameter);
+  for (const auto& [name, parameter] : parameters) {
+    parameters_.emplace_back(name, parameter);
   }
+}
+
+at::Tensor Replication::Parameter::tensor() const {
+  auto impl = weak.lock();
+  DTENSOR_CHECK(
+      impl != nullptr,
+      "[{}] parameter \"{}\" was destroyed. Replace modules and parameters "
+      "before replicate().",
+      kReplicate,
+      name);
+  return at::Tensor(std::move(impl));
+}
+
+// Fills buckets from the last parameter to the first, as backward passes
+// usually do. Parameters stay in buckets when they are frozen.
+void Replication::fill_buckets() {
+  bool has_new = false;
+  for (auto& parameter : parameters_) {
+    const bool learns = parameter.tensor().requires_grad();
+    has_new |= learns && !parameter.learns;
+    parameter.learns |= learns;
+  }
+  if (!has_new) {
+    return;
+  }
+  buckets_.clear();
   int64_t bytes = 0;
   auto dtype = at::ScalarType::Undefined;
-  for (size_t i = parameters.size(); i-- > 0;) {
-    const auto& parameter = parameters[i];
-    const auto mine = static_cast<int64_t>(detached_shard(parameter).nbytes());
-    if (buckets_.empty() || bytes + mine > bucket_bytes ||
-        parameter.scalar_type() != dtype) {
+  for (size_t i = parameters_.size(); i-- > 0;) {
+    if (!parameters_[i].learns) {
+      continue;
+    }
+    const auto part = detached_shard(parameters_[i].tensor());
+    const auto mine = static_cast<int64_t>(part.nbytes());
+    if (buckets_.empty() || bytes + mine > bucket_bytes_ ||
+        part.scalar_type() != dtype) {
       buckets_.emplace_back();
       bytes = 0;
-      dtype = parameter.scalar_type();
+      dtype = part.scalar_type();
     }
     bytes += mine;
     parameters_[i].bucket = buckets_.size() - 1;
@@ -105,17 +132,23 @@ bool Replication::is_inside() const {
 
 // Begins a pass unless one is running. The callback of the graph task owns
 // `alive`, so `alive_` expires when the pass ends, normally or by an error.
+// After an error, drops the gradients that zero_grad() cannot reach.
 void Replication::begin_pass() {
   if (!alive_.expired()) {
     return;
   }
+  fill_buckets();
   pass_ = torch::autograd::get_current_graph_task_id();
   const auto alive = std::make_shared<int>(pass_);
   alive_ = alive;
   next_ = 0;
   for (auto& parameter : parameters_) {
     parameter.is_counted = false;
+    if (!is_finished_) {
+      parameter.waiting = {};
+    }
   }
+  is_finished_ = false;
   for (auto& bucket : buckets_) {
     bucket.missing = static_cast<int64_t>(bucket.parameters.size());
     bucket.averages = nullptr;
@@ -129,25 +162,13 @@ void Replication::begin_pass() {
       });
 }
 
-void Replication::share_buffers(SharedBuffers buffers) {
-  buffers.share();
-  shared_buffers_ = std::move(buffers);
-}
-
-void Replication::begin_forward() {
-  if (shared_buffers_ && requires_sync_ && buffers_may_differ_) {
-    shared_buffers_->share();
-  }
-  buffers_may_differ_ = true;
-}
-
 at::ScalarType Replication::dtype_of_sum(at::ScalarType dtype) const {
   return reduce_dtype_ ? c10::promoteTypes(dtype, *reduce_dtype_) : dtype;
 }
 
 // Adds the parameter's gradient to the gradients of earlier, unaveraged passes.
 LocalGradient Replication::gradient_of(const Parameter& parameter) const {
-  const at::Tensor tensor(parameter.tensor.lock());
+  const auto tensor = parameter.tensor();
   const auto dtype = dtype_of_sum(tensor.scalar_type());
   auto local =
       local_gradient(tensor.grad(), spec_if_distributed(tensor), dtype);
@@ -167,7 +188,7 @@ LocalGradient Replication::gradient_of(const Parameter& parameter) const {
 // Moves `.grad` to `waiting` if sums have a wider dtype. In bfloat16, a sum
 // would stop growing at about 256 times the size of its terms.
 void Replication::accumulate_in_wider_dtype(Parameter& parameter) const {
-  const at::Tensor tensor(parameter.tensor.lock());
+  const auto tensor = parameter.tensor();
   const auto dtype = dtype_of_sum(tensor.scalar_type());
   if (dtype == tensor.scalar_type() || !tensor.grad().defined()) {
     return;
@@ -179,6 +200,7 @@ void Replication::accumulate_in_wider_dtype(Parameter& parameter) const {
 }
 
 bool Replication::take_gradient(size_t i) {
+  begin_pass();
   auto& parameter = parameters_[i];
   parameter.is_changed = true;
   accumulate_in_wider_dtype(parameter);
@@ -186,7 +208,6 @@ bool Replication::take_gradient(size_t i) {
     return false;
   }
   const c10::NoGradGuard no_grad;
-  begin_pass();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       parameter.bucket >= next_,
       "[{}] a parameter of shape {} got another gradient from a nested "
@@ -194,7 +215,7 @@ bool Replication::take_gradient(size_t i) {
       "average_gradients for modules that recompute activations with shared "
       "parameters.",
       kReplicate,
-      at::Tensor(parameter.tensor.lock()).sizes());
+      parameter.tensor().sizes());
   if (!parameter.is_counted && !is_inside()) { // a nested pass may add more
     parameter.is_counted = true;
     --buckets_[parameter.bucket].missing;
@@ -218,7 +239,7 @@ void Replication::send(Bucket& bucket) {
   std::vector<at::Tensor> values(1);
   for (const auto i : bucket.parameters) {
     const auto& parameter = parameters_[i];
-    const auto part = detached_shard(at::Tensor(parameter.tensor.lock()));
+    const auto part = detached_shard(parameter.tensor());
     const auto options = part.options().dtype(dtype_of_sum(part.scalar_type()));
     const auto [value, is_partial_sum_term] = gradient_of(parameter);
     values.push_back(
@@ -232,6 +253,10 @@ void Replication::send(Bucket& bucket) {
 }
 
 void Replication::finish() {
+  if (!requires_sync_) {
+    end_pass();
+    return;
+  }
   const c10::NoGradGuard no_grad;
   for (; next_ < buckets_.size(); ++next_) {
     send(buckets_[next_]);
@@ -239,7 +264,7 @@ void Replication::finish() {
   for (const auto& bucket : buckets_) {
     receive(bucket);
   }
-  alive_.reset();
+  end_pass();
   if (shared_buffers_) {
     shared_buffers_->share();
     buffers_may_differ_ = false;
@@ -253,7 +278,7 @@ void Replication::receive(const Bucket& bucket) {
   auto begin = 2 * count;
   for (int64_t k = 0; k < count; ++k) {
     auto& parameter = parameters_[bucket.parameters[static_cast<size_t>(k)]];
-    const at::Tensor tensor(parameter.tensor.lock());
+    const auto tensor = parameter.tensor();
     const auto part = detached_shard(tensor);
     const auto mine = averages.narrow(0, begin, part.numel());
     begin += part.numel();
@@ -282,16 +307,23 @@ void Replication::receive(const Bucket& bucket) {
 
 namespace {
 
-std::vector<at::Tensor> parameters_of(
+// Returns the parameters to average, now or once they are unfrozen. Frozen
+// parameters may be distributed over ranks of `mesh`, or replicated already.
+detail::NamedParameters parameters_of(
     const torch::nn::Module& module,
     const DeviceMesh& mesh) {
-  std::vector<at::Tensor> found;
-  const auto learns = [](const at::Tensor& t) { return t.requires_grad(); };
-  for (const auto& [name, parameter] :
-       detail::unique_parameters(module, learns)) {
+  detail::NamedParameters found;
+  for (const auto& [name, parameter] : detail::unique_parameters(module)) {
     const auto spec = detail::spec_if_distributed(parameter);
+    const bool shares =
+        spec != nullptr && detail::share_others(spec->mesh(), mesh);
+    const bool is_replicated = detail::hook_of(parameter) != nullptr;
+    if (!torch::autograd::isDifferentiableType(parameter.scalar_type()) ||
+        (!parameter.requires_grad() && (shares || is_replicated))) {
+      continue;
+    }
     DTENSOR_CHECK_VALUE(
-        spec == nullptr || !detail::share_others(spec->mesh(), mesh),
+        !shares,
         "[{}] parameter \"{}\" is {}, distributed over ranks of {}. Pass the "
         "mesh dimension over which models are replicated.",
         detail::kReplicate,
@@ -299,12 +331,12 @@ std::vector<at::Tensor> parameters_of(
         *spec,
         mesh);
     DTENSOR_CHECK_VALUE(
-        detail::hook_of(parameter) == nullptr,
+        !is_replicated,
         "[{}] parameter \"{}\" is replicated already. Call replicate() once "
         "for a module.",
         detail::kReplicate,
         name);
-    found.push_back(parameter);
+    found.emplace_back(name, parameter);
   }
   return found;
 }
@@ -318,27 +350,6 @@ ReplicatedModule::ReplicatedModule(
 void ReplicatedModule::set_requires_gradient_sync(bool requires_sync) {
   replication_->set_requires_gradient_sync(requires_sync);
 }
-
-namespace {
-
-// Broadcasts buffers before the forward pass of a module that is declared with
-// DTENSOR_MODULE.
-void share_before_forward(
-    torch::nn::Module& module,
-    const std::weak_ptr<detail::Replication>& replication) {
-  auto* hooks = dynamic_cast<ModuleHooks*>(&module);
-  if (hooks == nullptr) {
-    return;
-  }
-  hooks->add_forward_pre_hook([replication](const std::vector<at::Tensor*>&) {
-    const auto alive = replication.lock();
-    if (alive != nullptr && c10::GradMode::is_enabled()) {
-      alive->begin_forward();
-    }
-  });
-}
-
-} // namespace
 
 ReplicatedModule replicate(
     torch::nn::Module& module,
@@ -359,13 +370,12 @@ ReplicatedModule replicate(
       options.bucket_cap_bytes,
       options.reduce_dtype);
   if (options.broadcast_buffers) {
-    replication->share_buffers({get_all_groups(mesh), module});
-    share_before_forward(module, replication);
+    replication->share_buffers(mesh, module);
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto hook = std::make_unique<detail::TakeGradient>(replication, i);
     auto& place =
-        torch::autograd::impl::materialize_autograd_meta(parameters[i])
+        torch::autograd::impl::materialize_autograd_meta(parameters[i].second)
             ->post_acc_grad_hooks_;
     hook->next = std::move(place);
     place = std::move(hook);

@@ -34,7 +34,8 @@ struct ReplicateOptions {
   int64_t bucket_cap_bytes = 25 << 20;
   /// Dtype in which gradients are averaged, unless their own dtype is wider.
   /// Unaveraged gradients of several backward passes are accumulated in it too;
-  /// `.grad` is undefined meanwhile. Default: the dtype of the gradient.
+  /// `.grad` is undefined meanwhile, and zero_grad() does not clear them. They
+  /// are dropped if a backward pass fails. Default: the dtype of the gradient.
   /// Python: MixedPrecisionPolicy.reduce_dtype of replicate.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// Broadcasts the module's buffers (such as batch norm statistics) from rank
@@ -68,21 +69,25 @@ class DTENSOR_API ReplicatedModule {
 /// in every later backward pass. `mesh` must be 1-D, and parameters must have
 /// the same values on its ranks. DTensor parameters (from parallelize_module)
 /// keep their layout. A rank that has not used a parameter contributes zeros. A
-/// parameter that no rank has used gets no gradient. torch::autograd::grad is
+/// parameter that no rank has used gets no gradient. A frozen parameter takes
+/// part once it requires grad, on all ranks at once. torch::autograd::grad is
 /// unaffected. Throws ValueError for a mesh of several dimensions, a mesh with
-/// ranks that a parameter is already distributed over, and a module that is
-/// already replicated. Call replicate() after everything that distributes
-/// parameters.
+/// ranks that a parameter or the shards of a buffer are distributed over, and a
+/// module that is already replicated. Call replicate() after everything that
+/// distributes or replaces parameters: backward passes throw RuntimeError after
+/// a parameter was destroyed.
 DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
     const ReplicateOptions& options = {});
 
 /// Broadcasts the buffers of `module` from the first rank of `mesh` (default:
-/// the current mesh). Every rank of the mesh must call this function. A
-/// replicated module broadcasts its buffers itself. With fully_shard, call this
-/// function before saving a checkpoint of a model with batch norms, whose
-/// buffers differ because each rank has different data.
+/// the current mesh). Every rank of the mesh must call this function. DTensor
+/// buffers keep their layout. Throws ValueError for a DTensor whose local
+/// shards differ between ranks of the mesh. A replicated module broadcasts its
+/// buffers itself. With fully_shard, call this function before saving a
+/// checkpoint of a model with batch norms, whose buffers differ because each
+/// rank has different data.
 /// Python: DistributedDataParallel does this before each forward.
 DTENSOR_API void broadcast_buffers(
     const torch::nn::Module& module,

@@ -14,26 +14,36 @@
 #include <c10/util/intrusive_ptr.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/data_parallel/local_gradient_impl.h>
+#include <dtensor/layout/mesh.h>
+#include <dtensor/parallel/state/named_parameters_impl.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
+
+inline constexpr const char* kReplicate = "replicate";
 
 // SharedBuffers: buffers of a module that are broadcast from rank 0.
 
 class SharedBuffers {
  public:
   /// Takes the current buffers of `module`, as weak references: freed buffers
-  /// are skipped.
-  SharedBuffers(std::vector<GroupPtr> groups, const torch::nn::Module& module);
+  /// are skipped. `where` begins error messages and must outlive the object.
+  SharedBuffers(
+      const char* where,
+      const DeviceMesh& mesh,
+      const torch::nn::Module& module);
 
-  /// Broadcasts all values from the first rank of the groups: one broadcast per
-  /// group, dtype and device. Every rank must call this function. A buffer that
-  /// already has these values is not written.
+  /// Broadcasts all values from the first rank of the mesh: one broadcast per
+  /// mesh dimension, dtype and device. Every rank must call this function. A
+  /// buffer that already has these values is not written. Throws ValueError for
+  /// a DTensor whose local shards differ between ranks of the mesh.
   void share() const;
 
   bool empty() const {
@@ -41,22 +51,37 @@ class SharedBuffers {
   }
 
  private:
-  std::vector<GroupPtr> groups_;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> buffers_;
+  struct Buffer {
+    Buffer(std::string n, const at::Tensor& t)
+        : name(std::move(n)),
+          tensor(t.getIntrusivePtr()) {}
+
+    std::string name;
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  };
+
+  void check_layout(const std::string& name, const at::Tensor& buffer) const;
+
+  const char* where_;
+  DeviceMesh mesh_;
+  std::vector<GroupPtr> groups_; // one per mesh dimension
+  std::vector<Buffer> buffers_;
 };
 
 class Replication : public std::enable_shared_from_this<Replication> {
  public:
+  /// Averages gradients over `group`. Frozen `parameters` take part as soon as
+  /// they require grad.
   Replication(
       GroupPtr group,
-      const std::vector<at::Tensor>& parameters,
+      const NamedParameters& parameters,
       int64_t bucket_bytes,
       std::optional<at::ScalarType> reduce_dtype);
 
-  /// Broadcasts `buffers` from the first rank now and after each averaging.
-  void share_buffers(SharedBuffers buffers);
-  /// Starts a forward pass of the module that records gradients.
-  void begin_forward();
+  /// Broadcasts the module's buffers from the first rank of `mesh` now and
+  /// after each averaging. If the module is declared with DTENSOR_MODULE, also
+  /// broadcasts before forward passes that record gradients.
+  void share_buffers(const DeviceMesh& mesh, torch::nn::Module& module);
 
   /// Takes the gradient of parameter `i` in this pass. Returns true if the
   /// gradient becomes an average at the end of the pass.
@@ -70,9 +95,15 @@ class Replication : public std::enable_shared_from_this<Replication> {
   // Parameter of the model. The parameter owns the Replication through the hook
   // on its gradient.
   struct Parameter {
-    explicit Parameter(const at::Tensor& t) : tensor(t.getIntrusivePtr()) {}
+    Parameter(std::string n, const at::Tensor& t)
+        : name(std::move(n)),
+          weak(t.getIntrusivePtr()) {}
+    /// Throws RuntimeError if the parameter was destroyed.
+    at::Tensor tensor() const;
 
-    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    std::string name;
+    c10::weak_intrusive_ptr<c10::TensorImpl> weak;
+    bool learns = false; // has required grad, so that it is in a bucket
     size_t bucket = 0;
     bool is_counted = false; // no longer in Bucket::missing
     bool is_changed = false; // has a gradient newer than its last average
@@ -84,19 +115,26 @@ class Replication : public std::enable_shared_from_this<Replication> {
     PendingPtr averages;
   };
 
+  void begin_forward();
   bool is_inside() const;
   void begin_pass();
+  void fill_buckets();
   at::ScalarType dtype_of_sum(at::ScalarType dtype) const;
   void accumulate_in_wider_dtype(Parameter& parameter) const;
   LocalGradient gradient_of(const Parameter& parameter) const;
   void send_complete();
   void send(Bucket& bucket);
   void finish();
+  void end_pass() {
+    alive_.reset();
+    is_finished_ = true;
+  }
   void receive(const Bucket& bucket);
 
   GroupPtr group_;
   std::vector<Parameter> parameters_;
   std::vector<Bucket> buckets_;
+  int64_t bucket_bytes_;
   std::optional<at::ScalarType> reduce_dtype_;
   std::optional<SharedBuffers> shared_buffers_;
   bool buffers_may_differ_ = false;
@@ -106,6 +144,7 @@ class Replication : public std::enable_shared_from_this<Replication> {
   // that lives until the pass ends, normally or by an error.
   int pass_ = -1;
   std::weak_ptr<void> alive_;
+  bool is_finished_ = true; // false during a pass, and after one that failed
 };
 
 } // namespace dtensor::detail

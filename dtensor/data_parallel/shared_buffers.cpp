@@ -9,9 +9,13 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/data_parallel/replicate.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/hook_list.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace dtensor {
@@ -21,6 +25,39 @@ namespace {
 // Returns the local tensor of a buffer.
 at::Tensor local_of_buffer(const at::Tensor& buffer) {
   return is_dtensor(buffer) ? local_of(buffer) : buffer;
+}
+
+// Returns the position of a rank along the mesh dimensions that do not
+// replicate the tensor, and 0 along other dimensions. Ranks in one position
+// hold the same values. Nullopt: outside the mesh.
+std::optional<std::vector<int64_t>> shard_position(
+    const Spec& spec,
+    int64_t rank) {
+  const auto& ranks = spec.mesh().ranks();
+  const auto found = std::ranges::find(ranks, rank);
+  if (found == ranks.end()) {
+    return std::nullopt;
+  }
+  auto position = spec.mesh().coordinate_of(found - ranks.begin());
+  for (size_t m = 0; m < position.size(); ++m) {
+    if (spec.placements()[m].is_replicate()) {
+      position[m] = 0;
+    }
+  }
+  return position;
+}
+
+// Returns true if the ranks of `group` in the mesh hold the same shard. Other
+// ranks have tensors on other meshes.
+bool have_same_shard(const Spec& spec, const Group& group) {
+  std::optional<std::vector<int64_t>> first;
+  return std::ranges::all_of(group.ranks(), [&](int64_t rank) {
+    const auto position = shard_position(spec, rank);
+    if (!first) {
+      first = position;
+    }
+    return !position || position == first;
+  });
 }
 
 bool can_be_sent(const at::Tensor& local) {
@@ -60,23 +97,47 @@ void broadcast_bucket(Group& group, const std::vector<at::Tensor>& bucket) {
 } // namespace
 
 SharedBuffers::SharedBuffers(
-    std::vector<GroupPtr> groups,
+    const char* where,
+    const DeviceMesh& mesh,
     const torch::nn::Module& module)
-    : groups_(std::move(groups)) {
-  for (const auto& buffer : module.buffers()) {
-    if (buffer.defined()) {
-      buffers_.emplace_back(buffer.getIntrusivePtr());
+    : where_(where),
+      mesh_(mesh),
+      groups_(get_all_groups(mesh)) {
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) {
+      buffers_.emplace_back(item.key(), item.value());
     }
   }
+}
+
+void SharedBuffers::check_layout(
+    const std::string& name,
+    const at::Tensor& buffer) const {
+  if (!is_dtensor(buffer)) {
+    return;
+  }
+  const auto& spec = *spec_of(buffer);
+  DTENSOR_CHECK_VALUE(
+      std::ranges::all_of(
+          groups_,
+          [&](const auto& group) { return have_same_shard(spec, *group); }),
+      "[{}] buffer \"{}\" is {}, distributed over ranks of {}. Pass the mesh "
+      "dimension along which buffers are replicated.",
+      where_,
+      name,
+      spec,
+      mesh_);
 }
 
 void SharedBuffers::share() const {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope("buffers");
   std::vector<at::Tensor> locals;
-  for (const auto& weak : buffers_) {
+  for (const auto& [name, weak] : buffers_) {
     if (auto impl = weak.lock()) {
-      const auto local = local_of_buffer(at::Tensor(std::move(impl)));
+      const at::Tensor buffer(std::move(impl));
+      check_layout(name, buffer);
+      const auto local = local_of_buffer(buffer);
       if (can_be_sent(local)) {
         locals.push_back(local);
       }
@@ -92,15 +153,39 @@ void SharedBuffers::share() const {
   }
 }
 
+void Replication::share_buffers(
+    const DeviceMesh& mesh,
+    torch::nn::Module& module) {
+  shared_buffers_.emplace(kReplicate, mesh, module);
+  shared_buffers_->share();
+  auto* hooks = dynamic_cast<ModuleHooks*>(&module);
+  if (hooks == nullptr) {
+    return;
+  }
+  hooks->add_forward_pre_hook(
+      [weak = weak_from_this()](const std::vector<at::Tensor*>&) {
+        const auto alive = weak.lock();
+        if (alive != nullptr && c10::GradMode::is_enabled()) {
+          alive->begin_forward();
+        }
+      });
+}
+
+void Replication::begin_forward() {
+  if (shared_buffers_ && requires_sync_ && buffers_may_differ_) {
+    shared_buffers_->share();
+  }
+  buffers_may_differ_ = true;
+}
+
 } // namespace detail
 
 void broadcast_buffers(
     const torch::nn::Module& module,
-    const DeviceMesh& mesh) {
-  detail::SharedBuffers(
-      get_all_groups(detail::mesh_or_current(mesh, "broadcast_buffers")),
-      module)
-      .share();
+    const DeviceMesh& given) {
+  constexpr const char* kWhere = "broadcast_buffers";
+  const auto mesh = detail::mesh_or_current(given, kWhere);
+  detail::SharedBuffers(kWhere, mesh, module).share();
 }
 
 } // namespace dtensor

@@ -15,6 +15,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -70,6 +71,20 @@ struct GatherBeforeBackward final : torch::autograd::FunctionPreHook {
   std::shared_ptr<Gathering> gathering;
   size_t parameter;
 };
+
+// Moves results of parameters that were frozen after an unreduced pass to their
+// `.grad`, because autograd accumulates nothing in frozen parameters.
+void take_frozen(
+    const std::vector<at::Tensor>& parameters,
+    variable_list& results) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (results[i].defined() && !parameters[i].requires_grad()) {
+      auto& grad = parameters[i].mutable_grad();
+      auto result = std::exchange(results[i], at::Tensor());
+      grad = grad.defined() ? grad.add(result) : std::move(result);
+    }
+  }
+}
 
 } // namespace
 
@@ -297,17 +312,6 @@ void Unit::check_reduces(const variable_list& gradients, bool keeps_none)
       name_);
 }
 
-std::vector<ReducedParameter> Unit::reduced_parameters() const {
-  const auto all = parameters();
-  std::vector<ReducedParameter> targets;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].requires_grad()) {
-      targets.push_back({i, &parameters_[i].layout});
-    }
-  }
-  return targets;
-}
-
 variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   schedule_->end_backward();
   awaits_gradients_ = false;
@@ -321,6 +325,7 @@ variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   auto [results, under_way] =
       reduction_->run(reduced_parameters(), gradients, reduce_dtype());
   schedule_->follow(std::move(under_way));
+  take_frozen(parameters(), results);
   return results;
 }
 
@@ -337,6 +342,7 @@ void Unit::reduce_unreduced() {
         variable_list(parameters_.size()),
         reduce_dtype());
     schedule_->follow(std::move(under_way));
+    take_frozen(parameters(), sums);
     return sums;
   }();
   // The nodes that accumulate gradients of backward() take the results.

@@ -49,6 +49,19 @@ std::vector<at::Tensor> Unit::parameters() const {
   return all;
 }
 
+// Returns the parameters that require grad, and parameters that did in earlier,
+// unreduced passes.
+std::vector<ReducedParameter> Unit::reduced_parameters() const {
+  const auto all = parameters();
+  std::vector<ReducedParameter> targets;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].requires_grad() || reduction_->has_unreduced(i)) {
+      targets.push_back({i, &parameters_[i].layout});
+    }
+  }
+  return targets;
+}
+
 ParameterState Unit::state(size_t i) const {
   ++states_read_;
   const auto tensor = parameter(i);

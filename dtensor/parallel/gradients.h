@@ -39,7 +39,8 @@ DTENSOR_API void average_gradients(
 /// parameters are sharded over. `norm_type` must be positive; infinity is the
 /// maximum norm.
 /// With `error_if_nonfinite`, throws RuntimeError if the norm is NaN or
-/// infinite. Throws ValueError if norm_type is not positive.
+/// infinite. Throws ValueError if norm_type is not positive, and on a rank
+/// outside the mesh of a gradient, if the rank has other gradients.
 /// Python: torch.nn.utils.clip_grad_norm_.
 DTENSOR_API double clip_grad_norm_(
     at::TensorList parameters,

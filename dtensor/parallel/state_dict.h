@@ -47,6 +47,7 @@ struct StateDictOptions {
   /// Requires that the loaded dictionary has exactly the names of the model.
   bool strict = true;
   /// Loads the (full) dictionary of rank 0; other ranks pass an empty one.
+  /// Throws ValueError on all ranks if rank 0 lacks the full values of a tensor.
   bool broadcast_from_rank0 = false;
 };
 
@@ -85,7 +86,7 @@ DTENSOR_API StateDict get_optimizer_state_dict(
 /// Loads a dictionary of get_optimizer_state_dict(). Each tensor gets the
 /// layout of its parameter; vectors over all parameters are replicated. Options
 /// replace those of the parameter's group. Options that `state` lacks are
-/// unchanged.
+/// unchanged. If strict, a parameter has its complete state or none.
 /// Throws the errors of the functions above, and ValueError if `state` has
 /// different options for parameters of one group. On an error nothing changes.
 DTENSOR_API void set_optimizer_state_dict(

@@ -161,5 +161,90 @@ TEST(Accumulation, OfReplicasAddsToEarlierAverages) {
   });
 }
 
+// Runs two backward passes on a plain module and on a unit. The first weight
+// learns in one of them only.
+template <class SetSync>
+void expect_gradients_of_frozen(
+    const DeviceMesh& mesh,
+    bool first_learns,
+    const SetSync& set_sync) {
+  const auto x = uniform({12, 6}, 3);
+  auto plain = filled(Mlp(6, 10));
+  auto mine = filled(Mlp(6, 10));
+  auto unit = fully_shard(*mine, {.mesh = mesh});
+  const auto rows = 12 / mesh.size();
+  for (const bool is_last : {false, true}) {
+    set_sync(unit, is_last);
+    for (auto* each : {&plain, &mine}) {
+      (*each)->w1->weight.set_requires_grad(is_last != first_learns);
+    }
+    plain(x).square().mean().backward();
+    mine(x.narrow(0, rows * mesh.get_rank(), rows)).square().mean().backward();
+  }
+  expect_same_gradients(*mine, *plain, first_learns ? "first" : "last");
+}
+
+TEST(Accumulation, OfUnitsAllowsFreezingBetweenPasses) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const bool first_learns : {false, true}) {
+      run_ranks(ranks, [&] {
+        expect_gradients_of_frozen(
+            init_device_mesh(at::kCPU, {ranks}, {"dp"}),
+            first_learns,
+            [](FSDPModule& unit, bool syncs) {
+              unit.set_requires_gradient_sync(syncs);
+            });
+      });
+    }
+  }
+}
+
+TEST(Accumulation, OfRepeatedUnitsAllowsFreezingBetweenPasses) {
+  for (const bool first_learns : {false, true}) {
+    run_ranks(4, [&] {
+      expect_gradients_of_frozen(
+          init_device_mesh(at::kCPU, {2, 2}, {"dr", "dp"}),
+          first_learns,
+          [](FSDPModule& unit, bool syncs) {
+            unit.set_requires_all_reduce(syncs);
+          });
+    });
+  }
+}
+
+// zero_grad() cannot clear gradients that accumulate in another dtype.
+TEST(Accumulation, OfReplicasDropsGradientsOfAFailedPass) {
+  const auto x = uniform({12, 6}, 3);
+  auto plain = filled(Mlp(6, 10));
+  plain(x).square().mean().backward();
+  for (const bool syncs : {false, true}) {
+    run_ranks(2, [&](int64_t rank) {
+      const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+      auto mine = filled(Mlp(6, 10));
+      mine->to(at::kFloat);
+      auto replicas = replicate(*mine, mesh, {.reduce_dtype = at::kDouble});
+      const auto rows = x.narrow(0, 6 * rank, 6).to(at::kFloat);
+      const auto hidden = mine->w1(rows);
+      hidden.register_hook([](const at::Tensor& grad) {
+        TORCH_CHECK(false, "a failure after the second Linear");
+        return grad;
+      });
+      const auto loss = mine->w2(torch::gelu(hidden)).square().mean();
+      replicas.set_requires_gradient_sync(syncs);
+      EXPECT_NE(error_of([&] { loss.backward(); }), "");
+      replicas.set_requires_gradient_sync(true);
+      mine->zero_grad();
+      mine(rows).square().mean().backward();
+      for (const auto& item : mine->named_parameters()) {
+        expect_close(
+            item.value().grad(),
+            plain->named_parameters()[item.key()].grad(),
+            item.key(),
+            1e-5);
+      }
+    });
+  }
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -153,5 +153,41 @@ TEST(BroadcastBuffers, SendsTheFirstRanksBuffersToAMesh) {
   });
 }
 
+// Returns a module whose only buffer is distributed.
+torch::nn::Module with_table(const at::Tensor& table) {
+  torch::nn::Module module("Table");
+  module.register_buffer("table", table);
+  return module;
+}
+
+TEST(BroadcastBuffers, KeepsShardsOfDTensors) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    const auto whole = uniform({4}, 5);
+    const auto mine = whole + mesh.get_local_rank("dp");
+    const auto one = DTensor::from_local(
+        part(mine, mesh["tp"], Shard(0)), mesh["tp"], {Shard(0)});
+    const auto both = DTensor::from_local(
+        part(mine, mesh["tp"], Shard(0)), mesh, {Replicate(), Shard(0)});
+    for (const auto& table : {one, both}) {
+      const auto module = with_table(table);
+      broadcast_buffers(module, mesh["dp"]);
+      expect_close(module.buffers()[0], whole, "broadcast over dp", 0);
+    }
+    auto module = with_table(one);
+    EXPECT_EQ(
+        error_of([&] { broadcast_buffers(module, mesh); }),
+        "[broadcast_buffers] buffer \"table\" is f64[4] on (tp=2): S(0), "
+        "distributed over ranks of (dp=2, tp=2). Pass the mesh dimension along "
+        "which buffers are replicated.");
+    EXPECT_EQ(
+        error_of([&] { replicate(module, mesh["tp"]); }),
+        "[replicate] buffer \"table\" is f64[4] on (tp=2): S(0), distributed "
+        "over ranks of (tp=2). Pass the mesh dimension along which buffers are "
+        "replicated.");
+    expect_close(module.buffers()[0], whole, "unchanged", 0);
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

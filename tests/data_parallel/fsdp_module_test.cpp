@@ -104,6 +104,45 @@ TEST(ManualFinalization, ReducesWhatAccumulated) {
   });
 }
 
+TEST(ManualFinalization, ReducesWhatAccumulatedInReplicas) {
+  run_ranks(4, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dr", "dp"});
+    const auto x = uniform({8, 6}, 3);
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    auto unit = shard_mlp(mlp, mesh);
+    unit.set_manual_backward_finalization(true);
+    unit.set_requires_all_reduce(false);
+    mlp(x.narrow(0, 2 * rank, 2)).square().mean().backward();
+    unit.finalize_backward();
+    EXPECT_FALSE(mlp->w1->weight.grad().defined());
+    unit.set_requires_all_reduce(true);
+    unit.finalize_backward();
+    plain(x).square().mean().backward();
+    expect_same_gradients(*mlp, *plain, "reduced over replicas");
+  });
+}
+
+// Frozen parameters keep the gradients of earlier passes, as in a plain module.
+TEST(ManualFinalization, ReducesGradientsOfFrozenParameters) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto unit = shard_mlp(mlp, mesh);
+    unit.set_manual_backward_finalization(true);
+    unit.set_requires_gradient_sync(false);
+    mlp(input_of(mesh, 0)).square().mean().backward();
+    mlp->w1->weight.set_requires_grad(false);
+    for (auto& parameter : mlp->w2->parameters()) {
+      parameter.set_requires_grad(false);
+    }
+    unit.set_requires_gradient_sync(true);
+    unit.finalize_backward();
+    auto plain = make_mlp();
+    backward_plain(plain, mesh, 1);
+    expect_same_gradients(*mlp, *plain, "frozen");
+  });
+}
+
 TEST(ManualFinalization, ChecksTheOrderOfCalls) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     auto mlp = make_mlp();

@@ -191,5 +191,59 @@ TEST(Replicate, DetectsUsedParameters) {
   });
 }
 
+// Parameters that are frozen at the call take part once they learn.
+TEST(Replicate, AveragesUnfrozenParameters) {
+  const auto x = uniform({12, 6}, 3);
+  for (const int64_t bucket_bytes : {1, 1 << 20}) {
+    run_ranks(2, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+      auto mlp = make_mlp();
+      auto plain = make_mlp();
+      mlp->w1->weight.set_requires_grad(false);
+      plain->w1->weight.set_requires_grad(false);
+      replicate(*mlp, mesh, {.bucket_cap_bytes = bucket_bytes});
+      for (int64_t pass = 0; pass < 2; ++pass) {
+        const CommDebugMode comm;
+        mlp(my_rows(x, mesh)).square().mean().backward();
+        EXPECT_EQ(comm.get_total_counts(), bucket_bytes == 1 ? 3 + pass : 1);
+        plain(x).square().mean().backward();
+        expect_same_gradients(*mlp, *plain, c10::str("pass ", pass));
+        mlp->w1->weight.set_requires_grad(true);
+        plain->w1->weight.set_requires_grad(true);
+      }
+    });
+  }
+}
+
+// Frozen parameters may be distributed over the replicas.
+TEST(Replicate, SkipsFrozenParametersOfTheSameRanks) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mlp = make_mlp();
+    parallelize_module(*mlp->w1, mesh, ColwiseParallel());
+    for (auto& parameter : mlp->w1->parameters()) {
+      parameter.set_requires_grad(false);
+    }
+    replicate(*mlp, mesh);
+    mlp->w2(uniform({4, 10}, 1)).sum().backward();
+    EXPECT_TRUE(mlp->w2->weight.grad().defined());
+  });
+}
+
+TEST(Replicate, NamesParametersThatWereDestroyed) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mlp = make_mlp();
+    replicate(*mlp, mesh);
+    mlp->w1 = mlp->replace_module("w1", filled(torch::nn::Linear(6, 10)));
+    EXPECT_EQ(
+        error_of([&] {
+          mlp(uniform({4, 6}, 1)).sum().backward();
+        }),
+        "[replicate] parameter \"w1.weight\" was destroyed. Replace modules "
+        "and parameters before replicate().");
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

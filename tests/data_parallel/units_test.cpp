@@ -352,6 +352,31 @@ TEST(FullyShardUnits, ComputeInOtherDtypes) {
   });
 }
 
+// Adds the product of its weight and a float32 input to a bfloat16 sum.
+struct AddProductImpl : torch::nn::Module {
+  AddProductImpl() {
+    weight = register_parameter("weight", uniform({4, 4}, 1).to(at::kFloat));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const torch::NoGradGuard no_grad;
+    return at::zeros({4, 4}, at::kBFloat16).addmm_(weight, x);
+  }
+  at::Tensor weight;
+};
+TORCH_MODULE(AddProduct);
+
+TEST(FullyShardUnits, CastOperandsBesideAWrittenOne) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    AddProduct module;
+    const auto x = uniform({4, 4}, 2).to(at::kFloat);
+    const auto expected =
+        at::mm(module->weight.to(at::kBFloat16), x.to(at::kBFloat16));
+    fully_shard(
+        *module, {.mesh = mesh, .mp_policy = {.param_dtype = at::kBFloat16}});
+    EXPECT_TRUE(at::equal(module(x), expected));
+  });
+}
+
 TEST(FullyShardUnits, CastWhatTheyReturnBetweenHooks) {
   on_ranks(2, [](const DeviceMesh& mesh) {
     Patches patches;

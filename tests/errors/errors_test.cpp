@@ -1174,6 +1174,26 @@ const std::map<std::string, Provocation>& provocations() {
          parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
          replicate(mlp, mesh);
        }},
+      {"a replicated module without one of its parameters",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         replicate(mlp, mesh);
+         mlp.up = mlp.replace_module("up", torch::nn::Linear(4, 4));
+         mlp.down(at::ones({2, 4})).sum().backward();
+       }},
+      {"a sharded buffer broadcast",
+       [](const DeviceMesh& mesh) {
+         torch::nn::Module module("Table");
+         module.register_buffer("table", rows(mesh));
+         broadcast_buffers(module, mesh);
+       }},
+      {"a state dict of shards broadcast",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         StateDict state;
+         state.insert("up.weight", rows(mesh));
+         set_model_state_dict(mlp, state, {.broadcast_from_rank0 = true});
+       }},
       {"a context on a mesh of two dimensions",
        [](const DeviceMesh&) {
          open_context(init_device_mesh(at::kCPU, {1, 2}, {"dp", "cp"}), {}, {});
@@ -1706,6 +1726,21 @@ void provoke_processes(std::map<std::string, std::string>& texts) {
       joining({.rank = 0, .world_size = 2});
 }
 
+std::string norm_on_other_ranks() {
+  std::string text;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = make_device_mesh(at::kCPU, {1}, {0}, {"tp"});
+    auto sharded = distribute_tensor(at::ones({2}), mesh, {Shard(0)});
+    auto plain = at::ones({2});
+    sharded.mutable_grad() = sharded.clone();
+    plain.mutable_grad() = plain.clone();
+    if (rank == 1) {
+      text = error_text([&] { clip_grad_norm_({plain, sharded}, 1); });
+    }
+  });
+  return text;
+}
+
 std::map<std::string, std::string> provoke_all() {
   std::map<std::string, std::string> texts;
   for (const auto& [title, provoke] : provocations()) {
@@ -1717,6 +1752,7 @@ std::map<std::string, std::string> provoke_all() {
   texts["an exception in one rank"] = exception_in_one_rank();
   texts["run_ranks inside a rank"] =
       error_text([] { run_ranks(1, [] { run_ranks(2, [] {}); }); });
+  texts["a norm of gradients on other ranks"] = norm_on_other_ranks();
   texts["no ranks"] = error_text([] { run_ranks(0, [] {}); });
   texts["too many ranks"] = error_text([] { run_ranks(1'000'000'000, [] {}); });
   texts["Ranks that failed before"] = ranks_that_failed();

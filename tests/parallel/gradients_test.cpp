@@ -123,6 +123,33 @@ TEST(ClipGradNorm, EqualsThePlainNormInEveryLayout) {
   });
 }
 
+// A rank outside a gradient's mesh would scale its other gradients by another
+// norm.
+TEST(ClipGradNormErrors, NameGradientsOnOtherRanks) {
+  run_ranks(3, [](int64_t rank) {
+    const auto mesh = make_device_mesh(at::kCPU, {2}, {0, 2}, {"tp"});
+    const auto whole = uniform({4, 3}, 3);
+    auto sharded = distribute_tensor(whole, mesh, {Shard(0)}).requires_grad_();
+    sharded.mutable_grad() = distribute_tensor(whole, mesh, {Shard(0)});
+    auto plain = whole.clone().requires_grad_();
+    plain.mutable_grad() = whole.clone();
+    const std::vector<at::Tensor> alone = {sharded};
+    const std::vector<at::Tensor> both = {plain, sharded};
+    if (rank == 1) {
+      EXPECT_EQ(clip_grad_norm_(alone, 1), 0);
+      EXPECT_EQ(
+          error_of([&] { clip_grad_norm_(both, 1); }),
+          "[clip_grad_norm_] a gradient is f64[4, 3] on (tp=2): S(0), on a "
+          "mesh without rank 1, which has other gradients, so norms would "
+          "differ between ranks. Clip the parameters of each mesh separately.");
+    } else {
+      const auto norm = whole.norm().item<double>();
+      EXPECT_NEAR(clip_grad_norm_(alone, 1e6), norm, 1e-12);
+      EXPECT_NEAR(clip_grad_norm_(both, 1e6), std::sqrt(2) * norm, 1e-12);
+    }
+  });
+}
+
 TEST(ClipGradNormErrors, NameTheInvalidArgument) {
   auto x = at::ones({2}).requires_grad_();
   x.mutable_grad() = at::full({2}, std::nan(""));

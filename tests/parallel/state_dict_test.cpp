@@ -101,6 +101,30 @@ TEST(ModelStateDict, OfRankZeroAlone) {
   });
 }
 
+TEST(ModelStateDict, FailsOnAllRanksWithoutValuesOfRankZero) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto mlp = parallel(mesh);
+    auto shards = get_model_state_dict(*mlp);
+    const auto whole = get_model_state_dict(*mlp, {.full_state_dict = true});
+    shards["w1.bias"] = at::Tensor();
+    shards["w2.weight"] = whole["w2.weight"];
+    EXPECT_EQ(
+        error_of([&] {
+          set_model_state_dict(
+              *mlp,
+              rank == 0 ? shards : StateDict(),
+              {.broadcast_from_rank0 = true});
+        }),
+        "[set_model_state_dict] rank 0 lacks values to broadcast: w1.weight is "
+        "f64[7, 6] on (tp=2): S(0), w1.bias is undefined. Pass a state dict "
+        "made with full_state_dict = true.");
+    set_model_state_dict(
+        *mlp, rank == 0 ? whole : StateDict(), {.broadcast_from_rank0 = true});
+    expect_same_parameters(*mlp, *filled(Mlp(6, 7)));
+  });
+}
+
 TEST(ModelStateDict, LeavesOutFrozenParameters) {
   Mlp mlp(2, 2);
   mlp->w1->weight.set_requires_grad(false);
@@ -313,10 +337,36 @@ TEST(OptimizerStateDict, NamesOptionsOfAGroupThatDiffer) {
   odd.insert("state.w2.weight.step", at::zeros({2}, at::kLong));
   EXPECT_EQ(
       error_of([&] { set_optimizer_state_dict(*mlp, adam, odd); }),
-      "[set_optimizer_state_dict] of another shape: "
+      "[set_optimizer_state_dict] missing: state.w2.weight.exp_avg, "
+      "state.w2.weight.exp_avg_sq; of another shape: "
       "param_groups.w1.weight.betas is f32[3] for f64[2], "
       "state.w2.weight.step is i64[2] for i64[]. Pass a state dict of the "
       "same architecture, or strict = false to allow different names.");
+}
+
+// A parameter has either its complete state or none.
+TEST(OptimizerStateDict, NeedsCompleteStateOfAParameter) {
+  auto mlp = filled(Mlp(6, 7));
+  torch::optim::Adam adam(mlp->parameters(), 0.1);
+  mlp(uniform({4, 6}, 3)).square().mean().backward();
+  adam.step();
+  auto state = get_optimizer_state_dict(*mlp, adam);
+  for (const auto* field : {"step", "exp_avg", "exp_avg_sq"}) {
+    state.erase("state.w2.bias." + std::string(field));
+  }
+  auto some = state;
+  some.erase("state.w1.bias.step");
+  some.erase("state.w2.weight.exp_avg");
+  torch::optim::Adam other(mlp->parameters(), 0.1);
+  EXPECT_EQ(
+      error_of([&] { set_optimizer_state_dict(*mlp, other, some); }),
+      "[set_optimizer_state_dict] missing: state.w1.bias.step, "
+      "state.w2.weight.exp_avg. Pass a state dict of the same architecture, or "
+      "strict = false to allow different names.");
+  EXPECT_TRUE(other.state().empty());
+  set_optimizer_state_dict(*mlp, other, some, {.strict = false});
+  set_optimizer_state_dict(*mlp, other, state);
+  EXPECT_EQ(other.state().size(), 3U);
 }
 
 // LBFGS treats all parameters as one vector.

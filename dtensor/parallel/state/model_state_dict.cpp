@@ -91,8 +91,9 @@ void set_model_state_dict(
     const StateDictOptions& options) {
   constexpr const char* kWhere = "set_model_state_dict";
   detail::check_options(options, kWhere);
-  const auto state =
-      options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
+  const auto state = options.broadcast_from_rank0
+      ? detail::broadcast_state(given, kWhere)
+      : given;
   auto model =
       detail::tensors_of(kWhere, module, !options.ignore_frozen_params);
   check_fits(model, state, options, kWhere);

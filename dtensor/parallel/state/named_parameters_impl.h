@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names of an optimizer's parameters in a module.
+// Parameters of a module by name, and the names of an optimizer's parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +11,32 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 namespace dtensor::detail {
 
+using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 using ParameterNames = std::unordered_map<const void*, std::string>;
+
+/// Returns the parameters of a module with their full names, in the order of
+/// module.parameters(). A shared parameter appears once, under its first name.
+inline NamedParameters unique_parameters(const torch::nn::Module& module) {
+  NamedParameters found;
+  std::unordered_set<const void*> known;
+  for (const auto& item : module.named_parameters()) {
+    if (known.insert(item.value().unsafeGetTensorImpl()).second) {
+      found.emplace_back(item.key(), item.value());
+    }
+  }
+  return found;
+}
 
 /// Returns the first name of each parameter.
 inline ParameterNames names_of(const torch::nn::Module& module) {
   ParameterNames names;
-  for (const auto& item : module.named_parameters()) {
-    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  for (const auto& [name, parameter] : unique_parameters(module)) {
+    names.emplace(parameter.unsafeGetTensorImpl(), name);
   }
   return names;
 }

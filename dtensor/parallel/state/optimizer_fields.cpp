@@ -12,6 +12,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
+#include <array>
 #include <type_traits>
 
 namespace dtensor::detail {
@@ -187,6 +189,17 @@ class Known final : public KnownOptimizer {
 };
 
 } // namespace
+
+bool is_optional_state(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kOptional = {
+      "max_exp_avg_sq",
+      "momentum_buffer",
+      "grad_avg",
+      "d",
+      "H_diag",
+      "prev_flat_grad"};
+  return std::ranges::find(kOptional, name) != kOptional.end();
+}
 
 at::Tensor number_tensor(const StateNumber& number) {
   if (auto* const* integer = std::get_if<int64_t*>(&number)) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -27,6 +28,10 @@ struct StateFields {
   /// Lists of equal length.
   std::vector<std::pair<const char*, std::deque<at::Tensor>*>> lists = {};
 };
+
+/// True for the name of a tensor that optimizers make only with some options or
+/// at some steps. Saved state has every other tensor and number.
+bool is_optional_state(std::string_view name);
 
 /// Returns the number as stored in a state dictionary: a 0-dim tensor.
 at::Tensor number_tensor(const StateNumber& number);

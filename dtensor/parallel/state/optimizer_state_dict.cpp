@@ -64,10 +64,15 @@ struct ReadOption {
 /// Reads the values of parameters from a dictionary, and collects problems.
 class Reader {
  public:
-  Reader(const KnownOptimizer& kind, const StateDict& state, bool takes)
+  Reader(
+      const KnownOptimizer& kind,
+      const StateDict& state,
+      bool takes,
+      bool strict)
       : kind_(kind),
         state_(state),
-        takes_(takes) {}
+        takes_(takes),
+        strict_(strict) {}
 
   /// Returns null if the dictionary has no state of this parameter.
   std::unique_ptr<OptimizerParamState> read(
@@ -88,6 +93,9 @@ class Reader {
       }
     }
     is_there |= read_numbers(name, fields);
+    if (is_there) {
+      check_complete(name, fields);
+    }
     return is_there ? std::move(made) : nullptr;
   }
 
@@ -109,6 +117,9 @@ class Reader {
       }
     }
     read_lists(name, fields, parameter, elements);
+    if (is_there) {
+      check_complete(name, fields);
+    }
     return is_there ? std::move(made) : nullptr;
   }
 
@@ -150,9 +161,9 @@ class Reader {
     return all;
   }
 
-  void check(bool strict, const char* where) {
+  void check(const char* where) {
     for (const auto& item : state_) {
-      if (strict && known_.count(item.key()) == 0) {
+      if (strict_ && known_.count(item.key()) == 0) {
         problems_.is_unexpected(item.key());
       }
     }
@@ -166,6 +177,25 @@ class Reader {
   }
 
  private:
+  // Reports required fields of the parameter's state that are missing.
+  void check_complete(
+      const std::string& name,
+      const detail::StateFields& fields) {
+    const auto check = [&](const char* field) {
+      const auto key = state_key(name, field);
+      if (strict_ && !detail::is_optional_state(field) &&
+          known_.count(key) == 0) {
+        problems_.is_missing(key);
+      }
+    };
+    for (const auto& item : fields.tensors) {
+      check(item.first);
+    }
+    for (const auto& item : fields.numbers) {
+      check(item.first);
+    }
+  }
+
   bool read_numbers(
       const std::string& name,
       const detail::StateFields& fields) {
@@ -242,7 +272,8 @@ class Reader {
 
   const KnownOptimizer& kind_;
   const StateDict& state_;
-  bool takes_; // keep tensors instead of copies
+  bool takes_;  // keep tensors instead of copies
+  bool strict_; // require complete state, and no unknown names
   std::unordered_set<std::string> known_;
   std::map<std::pair<const void*, std::string_view>, ReadOption> options_;
   std::vector<std::string> differing_;
@@ -327,9 +358,10 @@ std::function<void()> detail::prepare_optimizer_state_dict(
   detail::check_options(options, kWhere);
   const c10::NoGradGuard no_grad;
   const auto kind = detail::known_optimizer(optimizer, kWhere);
-  const auto state =
-      options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
-  Reader reader(*kind, state, takes);
+  const auto state = options.broadcast_from_rank0
+      ? detail::broadcast_state(given, kWhere)
+      : given;
+  Reader reader(*kind, state, takes, options.strict);
   // std::function must be copyable
   const auto read = std::make_shared<ReadStates>();
   const auto read_parameter = [&](const std::string& name,
@@ -343,7 +375,7 @@ std::function<void()> detail::prepare_optimizer_state_dict(
     read->emplace_back(parameter.unsafeGetTensorImpl(), std::move(made));
   };
   detail::for_each_parameter(module, optimizer, kWhere, read_parameter);
-  reader.check(options.strict, kWhere);
+  reader.check(kWhere);
   return [&optimizer, read, read_options = reader.take_options()] {
     set_states(optimizer, *read);
     for (const auto& option : read_options) {

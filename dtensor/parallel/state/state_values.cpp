@@ -28,15 +28,38 @@ GroupPtr world_group() {
   return new_group(ranks, "state");
 }
 
-std::string names_and_shapes(const StateDict& state) {
-  auto all = nlohmann::json::array();
-  for (const auto& item : state) {
-    all.push_back(
-        {item.key(),
-         static_cast<int>(item.value().scalar_type()),
-         item.value().sizes().vec()});
+// True if this rank alone can read all values.
+bool has_full_value(const at::Tensor& value) {
+  if (!value.defined() || value.is_meta() || value.layout() != at::kStrided) {
+    return false;
   }
-  return all.dump();
+  if (!is_dtensor(value)) {
+    return true;
+  }
+  const auto& spec = DTensor(value).spec();
+  return spec->mesh().contains_this_rank() &&
+      (spec->is_replicated() || spec->mesh().size() == 1);
+}
+
+// Returns names, dtypes and shapes as a JSON array, or a JSON string that lists
+// tensors without full values.
+std::string describe_state(const StateDict& state) {
+  auto all = nlohmann::json::array();
+  std::vector<std::string> unusable;
+  for (const auto& [name, value] : state.pairs()) {
+    if (has_full_value(value)) {
+      all.push_back(
+          {name, static_cast<int>(value.scalar_type()), value.sizes().vec()});
+    } else {
+      unusable.push_back(name + " is " + state_text(value));
+    }
+  }
+  if (unusable.empty()) {
+    return all.dump();
+  }
+  std::string text;
+  add_names(text, "", unusable);
+  return nlohmann::json(text).dump();
 }
 
 } // namespace
@@ -117,19 +140,27 @@ std::string state_text(const at::Tensor& value) {
                            : shape_text(value.scalar_type(), value.sizes());
 }
 
-// Broadcasts names, dtypes and shapes as JSON, then each tensor.
-StateDict broadcast_state(const StateDict& state) {
+// Broadcasts the description of the dictionary, then each tensor. An error on
+// rank 0 must reach the other ranks, which would wait for the tensors.
+StateDict broadcast_state(const StateDict& state, const char* where) {
   const c10::NoGradGuard no_grad;
   const auto group = world_group();
   const bool is_root = group->rank() == 0;
   const auto text = group->all_gather_strings(
-      is_root ? names_and_shapes(state) : std::string())[0];
+      is_root ? describe_state(state) : std::string())[0];
+  const auto items = nlohmann::json::parse(text);
+  DTENSOR_CHECK_VALUE(
+      !items.is_string(),
+      "[{}] rank 0 lacks values to broadcast: {}. Pass a state dict made with "
+      "full_state_dict = true.",
+      where,
+      items.get<std::string>());
   StateDict result;
-  for (const auto& item : nlohmann::json::parse(text)) {
+  for (const auto& item : items) {
     const auto name = item[0].get<std::string>();
     const auto dtype = static_cast<at::ScalarType>(item[1].get<int>());
     const auto value = is_root
-        ? full_tensor(state[name]).contiguous()
+        ? full_tensor(state[name]).to(at::kCPU).contiguous()
         : at::empty(item[2].get<std::vector<int64_t>>(), dtype);
     result.insert(name, group->broadcast(value, 0));
   }

@@ -58,8 +58,10 @@ DTENSOR_INTERNAL_API std::function<void()> prepare_optimizer_state_dict(
 /// Returns "f32[4, 2]", or the layout of a DTensor.
 DTENSOR_INTERNAL_API std::string state_text(const at::Tensor& value);
 
-/// Broadcasts the dictionary of rank 0.
-StateDict broadcast_state(const StateDict& state);
+/// Broadcasts the dictionary of rank 0. Every rank must call this function.
+/// Throws ValueError on all ranks if rank 0 lacks the full values of a tensor.
+/// `where` begins the message.
+StateDict broadcast_state(const StateDict& state, const char* where);
 
 /// Appends "<what><names>" to a list of problems, unless `names` is empty.
 DTENSOR_INTERNAL_API void add_names(

@@ -3,11 +3,10 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/state/module_members_impl.h>
+#include <dtensor/parallel/state/named_parameters_impl.h>
 #include <dtensor/parallel/state/state_values_impl.h>
 
 #include <torch/nn/module.h>
-
-#include <unordered_set>
 
 namespace dtensor {
 namespace {
@@ -103,11 +102,8 @@ void tie_parameter(
 
 std::vector<at::Tensor> unique_parameters(const torch::nn::Module& module) {
   std::vector<at::Tensor> found;
-  std::unordered_set<const void*> known;
-  for (auto& parameter : module.parameters()) {
-    if (known.insert(parameter.unsafeGetTensorImpl()).second) {
-      found.push_back(std::move(parameter));
-    }
+  for (auto& [name, parameter] : detail::unique_parameters(module)) {
+    found.push_back(std::move(parameter));
   }
   return found;
 }

@@ -8,6 +8,7 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>
@@ -21,6 +22,8 @@
 
 namespace dtensor {
 namespace {
+
+constexpr const char* kClipGradNorm = "clip_grad_norm_";
 
 // Accumulates sums of |x|^p, or the maximum of |x|. Both can be combined over
 // shards.
@@ -88,6 +91,25 @@ Bucket& bucket_of(
   }
   buckets.push_back({mesh, std::move(dims)});
   return buckets.back();
+}
+
+// Checks that this rank is in the meshes of all gradients, or of none. The
+// ranks of a mesh add its gradients to their norm, which would differ from that
+// of this rank.
+void check_meshes(const std::vector<at::Tensor>& grads) {
+  const auto outside = std::ranges::find_if(grads, detail::is_outside_mesh);
+  if (outside == grads.end() ||
+      std::ranges::all_of(grads, detail::is_outside_mesh)) {
+    return;
+  }
+  const auto& spec = *detail::spec_of(*outside);
+  DTENSOR_THROW_VALUE(
+      "[{}] a gradient is {}, on a mesh without rank {}, which has other "
+      "gradients, so norms would differ between ranks. Clip the parameters of "
+      "each mesh separately.",
+      kClipGradNorm,
+      spec,
+      spec.mesh().get_rank());
 }
 
 // Reduces Partial gradients first, because a norm is not linear.
@@ -171,22 +193,22 @@ double clip_grad_norm_(
     double max_norm,
     double norm_type,
     bool error_if_nonfinite) {
-  constexpr const char* kWhere = "clip_grad_norm_";
   DTENSOR_CHECK_VALUE(
       norm_type > 0,
       "[{}] invalid norm_type: {}. Use a positive number, or infinity for the "
       "largest magnitude.",
-      kWhere,
+      kClipGradNorm,
       norm_type);
   const c10::NoGradGuard no_grad;
   const detail::ModuleScope scope("gradients", /*backward=*/true);
   const auto grads = gradients_of(parameters);
+  check_meshes(grads);
   const double total = norm_of_all(grads, Norm(norm_type));
   DTENSOR_CHECK(
       !error_if_nonfinite || std::isfinite(total),
       "[{}] the norm of the gradients is {}. Look for gradients that are not "
       "finite, or pass error_if_nonfinite = false.",
-      kWhere,
+      kClipGradNorm,
       total);
   if (C10_UNLIKELY(detail::replicas_observed())) {
     notify_norm(grads, total);
