@@ -64,9 +64,11 @@ struct BoundaryOptions {
 /// the operators, and with them the argument that is the input: kLinear
 /// (matmul, addmm, linear), kEmbedding, kNorm (layer_norm, rms_norm). The first
 /// parameter must be the weight. The parameters must be DTensors already, or
-/// become DTensors by the same plan.
-/// Throws ValueError without parameters, and RuntimeError if the module already
-/// has a boundary or is tied to a module with a different boundary.
+/// become DTensors by the same plan. Outside of a plan, call
+/// set_parameter_placement() first.
+/// Throws ValueError without parameters, and RuntimeError if a parameter is
+/// plain, or if the module already has a boundary or is tied to a module with a
+/// different boundary.
 DTENSOR_API void attach_boundary(
     const StyleTarget& target,
     at::TensorList parameters,

@@ -8,6 +8,7 @@
 #include <dtensor/api.h>
 #include <dtensor/comm/observer.h>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,46 +22,59 @@
 namespace dtensor {
 namespace detail {
 
-/// True for at::Tensor and DTensor.
 template <class T>
-inline constexpr bool is_any_tensor =
-    std::is_base_of_v<at::Tensor, std::decay_t<T>>;
+inline constexpr bool is_tuple = false;
+template <class... Items>
+inline constexpr bool is_tuple<std::tuple<Items...>> = true;
 
+/// Adds pointers to the tensors in `value` to `found`.
 template <class T>
-requires is_any_tensor<T>
-void collect_tensors(std::vector<at::Tensor*>& found, T& t) {
-  found.push_back(&t);
-}
-inline void collect_tensors(
-    std::vector<at::Tensor*>& found,
-    std::vector<at::Tensor>& list) {
-  for (auto& t : list) {
-    found.push_back(&t);
+void collect_tensors(std::vector<at::Tensor*>& found, T& value) {
+  if constexpr (std::is_base_of_v<at::Tensor, T>) { // or DTensor
+    found.push_back(&value);
+  } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
+    for (auto& t : value) {
+      found.push_back(&t);
+    }
+  } else if constexpr (is_tuple<T>) {
+    std::apply(
+        [&](auto&... item) { (collect_tensors(found, item), ...); }, value);
   }
 }
-template <class... Items>
-void collect_tensors(
-    std::vector<at::Tensor*>& found,
-    std::tuple<Items...>& items);
-template <class Other>
-void collect_tensors(std::vector<at::Tensor*>&, Other&) {}
-template <class... Items>
-void collect_tensors(
-    std::vector<at::Tensor*>& found,
-    std::tuple<Items...>& items) {
-  std::apply(
-      [&](auto&... item) { (collect_tensors(found, item), ...); }, items);
-}
 
-/// Type that holds an argument while hooks run. A copy, so that hooks never
-/// change the caller's tensors. A non-const reference stays a reference,
-/// because forward may write to the argument.
+/// Type that holds an argument while hooks run. A tensor is copied, so that
+/// hooks never change the caller's tensors. Any other non-const reference stays
+/// a reference, because forward may write to the argument.
 template <class Arg>
 using HeldArg = std::conditional_t<
     std::is_lvalue_reference_v<Arg> &&
-        !std::is_const_v<std::remove_reference_t<Arg>> && !is_any_tensor<Arg>,
+        !std::is_const_v<std::remove_reference_t<Arg>> &&
+        !std::is_convertible_v<Arg, at::Tensor&>,
     Arg,
     std::decay_t<Arg>>;
+
+/// Returns the tensor variable that `arg` refers to; null for other arguments,
+/// and for tensors that are const or temporary.
+template <class Arg>
+at::Tensor* tensor_variable(Arg&& arg) {
+  if constexpr (std::is_convertible_v<Arg&&, at::Tensor&>) {
+    return &arg;
+  } else {
+    return nullptr;
+  }
+}
+
+/// Assigns a tensor that forward rebinds to the caller's variable.
+struct Rebinding {
+  at::Tensor* caller; // null: forward cannot rebind the caller's variable
+  at::Tensor* held;
+  at::Tensor before = caller == nullptr ? at::Tensor() : *held;
+  ~Rebinding() {
+    if (caller != nullptr && !held->is_same(before)) {
+      *caller = *held;
+    }
+  }
+};
 
 } // namespace detail
 
@@ -78,19 +92,13 @@ class DTENSOR_API ModuleHooks {
 
   /// Adds a hook that runs before forward with its tensor arguments. Hooks run
   /// in the order of addition.
-  void add_forward_pre_hook(Hook hook) {
-    before_.push_back(std::move(hook));
-  }
+  void add_forward_pre_hook(Hook hook);
   /// Adds a hook that runs after forward with its tensor results. Hooks run in
   /// the order of addition.
-  void add_forward_hook(Hook hook) {
-    after_.push_back(std::move(hook));
-  }
+  void add_forward_hook(Hook hook);
   /// Adds a scope that opens before the first forward pre-hook and closes after
   /// the last forward hook.
-  void add_forward_scope(Scope scope) {
-    scopes_.push_back(std::move(scope));
-  }
+  void add_forward_scope(Scope scope);
   /// Full name of the module, to which operators in its forward are attributed
   /// (comm/observer.h). Empty if not set.
   std::string_view module_name() const {
@@ -109,10 +117,7 @@ class DTENSOR_API ModuleHooks {
   void record_style(
       const std::string& style,
       const std::string& module_name,
-      const std::string& layouts = "") {
-    name_ = detail::keep_module_name(module_name);
-    styles_.emplace(style, layouts);
-  }
+      const std::string& layouts = "");
 
  protected:
   /// Returns true if any hook is registered.
@@ -132,24 +137,37 @@ class DTENSOR_API ModuleHooks {
   /// and adds the name to errors.
   template <class Result, class... Args, class Forward>
   Result run_hooked(const Forward& forward, Args... args) const {
+    static_assert(
+        !std::is_reference_v<Result>,
+        "forward returns a reference, which hooks cannot replace. Return a "
+        "value.");
     if (!has_hooks() && name_.empty()) {
       return forward(std::forward<Args>(args)...);
     }
     try {
       const detail::ModuleScope scope(name_);
-      std::vector<std::shared_ptr<void>> opened;
-      for (const auto& open : scopes_) {
-        opened.push_back(open());
+      if (!has_hooks()) {
+        return forward(std::forward<Args>(args)...);
       }
+      const auto opened = open_scopes();
       std::tuple<detail::HeldArg<Args>...> held(std::forward<Args>(args)...);
       run(before_, held);
-      auto result = std::apply(
-          [&](auto&... arg) -> Result {
-            return forward(std::forward<Args>(arg)...);
-          },
-          held);
-      run(after_, result);
-      return result;
+      const auto call = [&](auto&... arg) -> Result {
+        [[maybe_unused]] const std::array<detail::Rebinding, sizeof...(Args)>
+            rebindings{detail::Rebinding{
+                detail::tensor_variable(std::forward<Args>(args)),
+                detail::tensor_variable(arg)}...};
+        return forward(std::forward<Args>(arg)...);
+      };
+      if constexpr (std::is_void_v<Result>) {
+        std::apply(call, held);
+        std::tuple<> none;
+        run(after_, none);
+      } else {
+        auto result = std::apply(call, held);
+        run(after_, result);
+        return result;
+      }
     } catch (c10::Error& error) {
       name_module_in(error);
       throw;
@@ -158,6 +176,7 @@ class DTENSOR_API ModuleHooks {
 
  private:
   void name_module_in(c10::Error& error) const;
+  std::vector<std::shared_ptr<void>> open_scopes() const;
 
   template <class Values>
   static void run(const std::vector<Hook>& hooks, Values& values) {

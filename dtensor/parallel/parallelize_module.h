@@ -56,9 +56,9 @@ struct ParallelizeOptions {
   /// all ranks. nullopt: every rank shards its own values, without
   /// communication.
   std::optional<int64_t> src_data_rank = 0;
-  /// Keeps outputs of Linear, Embedding and norm modules as DTensors, even if
-  /// their style has use_local_output. For models that compute on global
-  /// shapes.
+  /// Keeps outputs of Linear, Embedding and norm modules, and of modules with
+  /// the style SequenceParallel, as DTensors, even if their style has
+  /// use_local_output. For models that compute on global shapes.
   bool keep_dtensors = false;
   /// The full mesh. `mesh` must be one of its named dimensions. Parameters and
   /// activations are DTensors on all of it. Styles shard along `mesh` only. On

@@ -24,7 +24,8 @@ struct SequenceParallelOptions {
 /// are summed over the ranks once per backward pass. Supports
 /// torch::nn::LayerNorm with a weight, any module declared with DTENSOR_MODULE
 /// (dtensor::hooked::Dropout), and, with fused_norm, a custom module.
-/// Throws NotImplementedError for any other module.
+/// Throws NotImplementedError for any other module. Forward of a module with
+/// hooks throws TypeError if an output is a plain tensor.
 /// Python: torch.distributed.tensor.parallel.SequenceParallel.
 class DTENSOR_API SequenceParallel : public ParallelStyle {
  public:

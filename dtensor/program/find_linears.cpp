@@ -26,6 +26,18 @@ using c10::IValue;
 
 constexpr const char* kLinear = "aten::linear";
 
+std::optional<Slot> slot_of(const Operand& operand) {
+  const auto* value = std::get_if<ValueOperand>(&operand);
+  return value == nullptr ? std::nullopt : std::optional(value->slot);
+}
+
+// Returns the slot of the first result, if any.
+std::optional<Slot> output_of(const GraphNode& node) {
+  return node.results.empty() || node.results[0].slots.empty()
+      ? std::nullopt
+      : node.results[0].slots[0];
+}
+
 class Decomposed {
  public:
   explicit Decomposed(Graph& graph)
@@ -43,13 +55,7 @@ class Decomposed {
           std::holds_alternative<BeginAutocast>(node.call)) {
         open.push_back(i + 1);
       }
-      for (const auto& result : node.results) {
-        for (const auto& slot : result.slots) {
-          if (slot) {
-            maker_[*slot] = i;
-          }
-        }
-      }
+      visit_results(node, [&](Slot slot) { maker_[slot] = i; });
     }
   }
 
@@ -93,11 +99,6 @@ class Decomposed {
                       ValueOperand{*weight},
                       adds ? node.args[0] : Operand(IValue())})
                 : std::nullopt;
-  }
-
-  static std::optional<Slot> slot_of(const Operand& operand) {
-    const auto* value = std::get_if<ValueOperand>(&operand);
-    return value == nullptr ? std::nullopt : std::optional(value->slot);
   }
 
   static bool is_one(const Operand& operand) {
@@ -150,9 +151,7 @@ class Decomposed {
   // True if a view has the same matrices: the last two sizes are unchanged.
   bool keeps_matrix(const GraphNode& node) const {
     const auto from = slot_of(node.args[0]);
-    const auto to = node.results.empty() || node.results[0].slots.empty()
-        ? std::nullopt
-        : node.results[0].slots[0];
+    const auto to = output_of(node);
     if (!from || !to) {
       return false;
     }
@@ -243,11 +242,9 @@ namespace {
 
 using NamedWeights = std::vector<std::pair<std::string, at::Tensor>>;
 
+// Returns the slot of an argument, if the call has the argument.
 std::optional<Slot> slot_of(const GraphNode& node, size_t arg) {
-  const auto* value = arg < node.args.size()
-      ? std::get_if<ValueOperand>(&node.args[arg])
-      : nullptr;
-  return value == nullptr ? std::nullopt : std::optional(value->slot);
+  return arg < node.args.size() ? slot_of(node.args[arg]) : std::nullopt;
 }
 
 // Returns the names and weights of all modules of type Impl.
@@ -316,12 +313,6 @@ class ProductFinder {
     if (!name.empty()) {
       products[index] = {index, name, given, *input, *output};
     }
-  }
-
-  static std::optional<Slot> output_of(const GraphNode& node) {
-    return node.results.empty() || node.results[0].slots.empty()
-        ? std::nullopt
-        : node.results[0].slots[0];
   }
 
   at::Tensor parameter_at(Slot slot) const {

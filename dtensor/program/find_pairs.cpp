@@ -38,13 +38,7 @@ class Search {
       for (const auto& arg : node.args) {
         visit_slots(arg, [&](Slot s) { users_[s].push_back(i); });
       }
-      for (const auto& result : node.results) {
-        for (const auto& slot : result.slots) {
-          if (slot) {
-            maker_[*slot] = i;
-          }
-        }
-      }
+      visit_results(node, [&](Slot slot) { maker_[slot] = i; });
     }
     for (const auto& output : graph_.outputs) {
       visit_slots(output, [&](Slot s) { in_outputs_[s] = true; });

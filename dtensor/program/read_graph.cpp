@@ -212,13 +212,7 @@ void find_uses(Graph& graph) {
         node->last_uses.push_back(slot);
       }
     };
-    for (const auto& result : node->results) {
-      for (const auto& slot : result.slots) {
-        if (slot) {
-          use(*slot);
-        }
-      }
-    }
+    visit_results(*node, use);
     for (const auto& arg : node->args) {
       visit_slots(arg, use);
     }

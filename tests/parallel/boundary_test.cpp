@@ -134,6 +134,51 @@ TEST(AttachBoundary, OfAModuleThatHasAStyleIsRefusedAndChangesNothing) {
   });
 }
 
+TEST(AttachBoundary, OfAPlainParameterIsRefusedAndChangesNothing) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    torch::nn::Sequential both(without_bias(4, 4), without_bias(4, 6));
+    const Wrong attach([](const StyleTarget& target) {
+      auto& linear = *target.module.as<torch::nn::Linear>();
+      attach_boundary(target, {linear.weight}, BoundaryKind::kLinear, {});
+    });
+    const auto refused = [](const std::string& module) {
+      return "[attach_boundary] a parameter of " + module +
+          " is plain: f64[6, 4]. Call set_parameter_placement() for the "
+          "parameter first.";
+    };
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(
+              *both, mesh, {{"0", ColwiseParallel()}, {"1", attach}});
+        }),
+        refused("module \"1\""));
+    EXPECT_EQ(
+        error_of([&] { parallelize_module(*both->ptr(1), mesh, attach); }),
+        refused("the root module"));
+    for (const auto& parameter : both->parameters()) {
+      EXPECT_FALSE(is_dtensor(parameter));
+    }
+  });
+}
+
+// In a plan, the parameter may become a DTensor later.
+TEST(AttachBoundary, MayPrecedeThePlacementInAPlan) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    torch::nn::Sequential model(without_bias(4, 6));
+    const auto x = uniform({3, 4}, 5);
+    const auto truth = model->forward(x).detach();
+    const Wrong attach_first([](const StyleTarget& target) {
+      auto& linear = *target.module.as<torch::nn::Linear>();
+      attach_boundary(target, {linear.weight}, BoundaryKind::kLinear, {});
+      set_parameter_placement(target, linear.weight, Shard(0), "weight");
+    });
+    parallelize_module(*model, mesh, {{"0", attach_first}});
+    expect_close(model->forward(x), truth, "output");
+  });
+}
+
 TEST(AttachBoundary, AnOutputFnReturnsADTensor) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -201,6 +246,31 @@ TEST(StyledModule, CommunicatesOnlyRequestedGradients) {
     EXPECT_TRUE(is_dtensor(grads[0]));
     torch::autograd::grad({y}, {x});
     EXPECT_EQ(mode.get_total_counts(), 1);
+  });
+}
+
+// A rank's shard of the bias has one element, which broadcasts to any shape.
+TEST(StyledModule, AddsItsBiasOnlyToTensorsOfItsFeatures) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto columns = filled(torch::nn::Linear(4, 2));
+    const auto bias = columns->bias.detach().clone();
+    parallelize_module(*columns, mesh, ColwiseParallel());
+    const c10::NoGradGuard no_grad;
+    auto other = uniform({3, 2, 5}, 1);
+    const auto before = other.clone();
+    EXPECT_EQ(
+        error_of([&] { other.add_(columns->bias); }),
+        "[boundary] the bias of the root module is f64[1] on this rank, but is "
+        "added to a plain tensor that is f64[3, 2, 5]. Add the bias to the "
+        "output of the module, or add its full_tensor().");
+    auto number = at::zeros({}, at::kDouble);
+    EXPECT_NE(error_of([&] { number.add_(columns->bias); }), "");
+    EXPECT_TRUE(at::equal(other, before));
+    auto output = uniform({3, 2, 1}, 1);
+    const auto truth = output + part(bias, mesh, Shard(0));
+    output.add_(columns->bias);
+    expect_close(output, truth, "output");
   });
 }
 

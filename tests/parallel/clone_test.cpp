@@ -121,6 +121,29 @@ TEST(CloneTest, OfAModuleWithHooks) {
   });
 }
 
+// Each rank has made a clone with hooks of its own.
+TEST(CloneTest, AnotherRanksCloneDoesNotGetThisRanksHooks) {
+  std::shared_ptr<torch::nn::Module> copies[2];
+  std::string text;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    Net net;
+    net->twice->add_forward_hook(
+        [rank](const auto& outputs) { *outputs[0] = *outputs[0] + rank; });
+    copies[rank] = net->clone();
+    get_group(mesh).barrier();
+    if (rank == 1) {
+      auto& twice = std::dynamic_pointer_cast<NetImpl>(copies[0])->twice;
+      text = error_of([&] { twice->forward(at::ones({2})); });
+    }
+    get_group(mesh).barrier();
+  });
+  EXPECT_EQ(
+      text,
+      "[clone] a module with hooks was cloned on another rank. Clone the "
+      "module on the rank that calls the clone.");
+}
+
 TEST(CloneTest, WithoutHooksNothingChanges) {
   Net copy(std::dynamic_pointer_cast<NetImpl>(filled(Net())->clone()));
   auto plain = filled(Net());

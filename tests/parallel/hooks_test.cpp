@@ -67,6 +67,114 @@ TEST(HooksTest, ConstForwardStaysConst) {
   EXPECT_TRUE(at::equal(constant->forward(at::ones({2})), at::ones({2}) * 2));
 }
 
+// Module that appends to a cache: rebinds an argument, and adds to another.
+struct AppendImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, at::Tensor& all, at::Tensor& sum) {
+    all = torch::cat({all, x});
+    sum.add_(x);
+    return x * 2;
+  }
+};
+DTENSOR_MODULE(Append);
+
+struct WithAppendImpl : torch::nn::Module {
+  Append append = register_module("append", Append());
+  torch::nn::Linear w1 = register_module("w1", torch::nn::Linear(2, 2));
+};
+
+void expect_appends(Append& module) {
+  const auto x = uniform({2, 2}, 1);
+  const auto first = uniform({1, 2}, 2);
+  auto all = first;
+  auto sum = at::zeros({2, 2}, at::kDouble);
+  const auto same_sum = sum;
+  EXPECT_TRUE(at::equal(module->forward(x, all, sum), x * 2));
+  EXPECT_TRUE(at::equal(all, torch::cat({first, x})));
+  EXPECT_TRUE(sum.is_same(same_sum));
+  EXPECT_TRUE(at::equal(sum, x));
+}
+
+TEST(HooksTest, ForwardMayRebindAReference) {
+  Append with_hook;
+  with_hook->add_forward_pre_hook([](const auto&) {});
+  expect_appends(with_hook);
+  // A plan names all modules that have hooks.
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    WithAppendImpl model;
+    parallelize_module(model, mesh, {{"w1", ColwiseParallel()}});
+    EXPECT_EQ(model.append->module_name(), "append");
+    expect_appends(model.append);
+  });
+}
+
+TEST(HooksTest, AReplacedArgumentStaysWithTheCaller) {
+  Append module;
+  const auto other = uniform({2, 2}, 3);
+  module->add_forward_pre_hook(
+      [&](const auto& inputs) { *inputs[2] = other.clone(); });
+  const auto x = uniform({2, 2}, 1);
+  auto all = x;
+  auto sum = at::zeros({2, 2}, at::kDouble);
+  const auto same_sum = sum;
+  module->forward(x, all, sum);
+  EXPECT_TRUE(sum.is_same(same_sum)); // forward added to the hook's tensor
+  EXPECT_TRUE(at::equal(sum, at::zeros({2, 2}, at::kDouble)));
+}
+
+struct CountImpl : torch::nn::Module {
+  void forward(const at::Tensor& x) {
+    seen = x;
+  }
+  at::Tensor seen;
+};
+DTENSOR_MODULE(Count);
+
+TEST(HooksTest, ForwardMayReturnNothing) {
+  Count module;
+  size_t outputs = 1;
+  module->add_forward_pre_hook(
+      [](const auto& inputs) { *inputs[0] = *inputs[0] * 3; });
+  module->add_forward_hook(
+      [&](const auto& tensors) { outputs = tensors.size(); });
+  const auto x = uniform({2, 2}, 1);
+  module->forward(x);
+  EXPECT_TRUE(at::equal(module->seen, x * 3));
+  EXPECT_EQ(outputs, 0);
+}
+
+TEST(PrepareModuleTest, UsesTheRootMesh) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    Mix mix;
+    parallelize_module(
+        *mix,
+        mesh["tp"],
+        PrepareModuleInputOutput(
+            {.input_layouts = {Shard(1), std::nullopt},
+             .desired_input_layouts = {Replicate(), std::nullopt},
+             .output_layouts = {Replicate(), std::nullopt},
+             .desired_output_layouts = {Shard(1), std::nullopt},
+             .use_local_output = false}),
+        {.keep_dtensors = true, .root_mesh = mesh});
+    const auto layouts = [](const at::Tensor& t) {
+      return Placements(DTensor(t).placements());
+    };
+    const auto whole = uniform({4, 2}, 3);
+    std::vector<int64_t> log;
+    const auto x = distribute_tensor(whole, mesh, {Shard(0), Shard(1)});
+    const auto y = std::get<0>(mix->forward(x, 3, whole, log));
+    EXPECT_EQ(layouts(mix->seen[0]), (Placements{Shard(0), Replicate()}));
+    EXPECT_EQ(layouts(y), (Placements{Shard(0), Shard(1)}));
+    expect_close(y, whole * 3, "of a DTensor");
+    // A plain input is replicated along the other dimension.
+    const auto local = part(whole, mesh["tp"], Shard(1));
+    const auto z = std::get<0>(mix->forward(local, 3, whole, log));
+    EXPECT_EQ(layouts(z), (Placements{Replicate(), Shard(1)}));
+    expect_close(z, whole * 3, "of a plain tensor");
+  });
+}
+
 TEST(PrepareModuleTest, InputsAndOutputsChangeLayout) {
   on_two_ranks([](const DeviceMesh& mesh) {
     Mix mix;
@@ -324,6 +432,23 @@ TEST(DistributeModuleTest, ReplicatesWhatPartitionLeaves) {
     EXPECT_EQ(
         DTensor(linear.weight.grad()).placements(),
         DTensor(linear.weight).placements());
+  });
+}
+
+TEST(DistributeParameterTest, ThatThrowsChangesNothing) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto linear = filled(torch::nn::Linear(4, 4));
+    auto& weight = linear->weight;
+    const auto expect_throws = [&](const Placement& placement) {
+      const auto gradient = weight.grad();
+      EXPECT_THROW(distribute_parameter(weight, mesh, {placement}), c10::Error);
+      EXPECT_FALSE(is_dtensor(weight));
+      EXPECT_TRUE(weight.grad().is_same(gradient));
+    };
+    weight.mutable_grad() = uniform({4, 4}, 7);
+    expect_throws(Shard(2));
+    weight.mutable_grad() = uniform({4, 4}, 7).to_sparse();
+    expect_throws(Shard(0));
   });
 }
 

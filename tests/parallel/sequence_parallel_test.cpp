@@ -161,5 +161,70 @@ TEST(SequenceParallelTest, ANormOfPlainOperatorsWithHooksIsThePlainOne) {
   expect_like_plain([] { return filled(HookedWrittenOut()); });
 }
 
+struct OptionalResultImpl : torch::nn::Module {
+  std::tuple<at::Tensor, at::Tensor> forward(at::Tensor x) {
+    return {x * 2, at::Tensor()};
+  }
+};
+DTENSOR_MODULE(OptionalResult);
+
+struct PlainResultImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor&) {
+    return torch::zeros({2, 3}, torch::kDouble);
+  }
+};
+DTENSOR_MODULE(PlainResult);
+
+TEST(SequenceParallelTest, UndefinedTensorsPassThrough) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    OptionalResult module;
+    parallelize_module(*module, mesh, SequenceParallel());
+    const auto whole = uniform({2, 4, 6}, 3);
+    const auto [y, none] = module->forward(part(whole, mesh, Shard(1)));
+    EXPECT_EQ(layout_of(y), Shard(1));
+    expect_close(y, whole * 2, "output");
+    EXPECT_FALSE(none.defined());
+  });
+}
+
+TEST(SequenceParallelTest, APlainOutputIsRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    for (const bool local : {false, true}) {
+      PlainResult module;
+      torch::nn::Sequential model(module);
+      parallelize_module(
+          *model, mesh, {{"0", SequenceParallel({.use_local_output = local})}});
+      EXPECT_THAT(
+          [&] {
+            module->forward(uniform({2, 4, 6}, 3));
+          },
+          ::testing::ThrowsMessage<c10::TypeError>(::testing::HasSubstr(
+              "[SequenceParallel] module \"0\" returned a plain tensor: "
+              "f64[2, 3]. Compute the output from the input, which is a "
+              "DTensor, or convert the output with from_local().")));
+    }
+  });
+}
+
+TEST(SequenceParallelTest, KeepsDTensorsOfModulesWithHooks) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    hooked::Dropout dropout(0.5);
+    dropout->eval();
+    parallelize_module(
+        *dropout,
+        mesh,
+        SequenceParallel({.use_local_output = true}),
+        {.keep_dtensors = true});
+    const auto whole = uniform({2, 4, 6}, 3);
+    const auto y = dropout(part(whole, mesh, Shard(1)));
+    ASSERT_TRUE(is_dtensor(y));
+    EXPECT_EQ(layout_of(y), Shard(1));
+    expect_close(y, whole, "output");
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -3,6 +3,7 @@
 // changed only the member.
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/gradients.h>
+#include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/tie_weights.h>
 #include <tests/parallel/modules.h>
@@ -88,6 +89,55 @@ TEST(TieWeights, TrainsAsOneWeight) {
       EXPECT_FALSE(moments.contains("state.head.weight.exp_avg"));
     });
   }
+}
+
+// Modules that are tied after styling need the same style.
+TEST(TieWeights, AfterStylingChecksStylesOfAllKinds) {
+  namespace nn = torch::nn;
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto expect = [&](const auto& make,
+                            const auto& style,
+                            const auto& other,
+                            const at::Tensor& x) {
+      for (const bool is_same : {true, false}) {
+        auto first = filled(make());
+        auto second = filled(make());
+        nn::Sequential model(first, second);
+        parallelize_module(
+            *model, mesh, {{"0", style}, {"1", is_same ? style : other}});
+        tie_weights(*first, *second);
+        EXPECT_EQ(
+            error_of([&] { first->forward(x); }),
+            is_same ? ""
+                    : "[boundary] module \"0\" was tied to module \"1\", "
+                      "which is styled differently. Give both the same style.")
+            << first->name();
+      }
+    };
+    const auto expect_of_product = [&](const auto& make, const at::Tensor& x) {
+      expect(
+          make,
+          ColwiseParallel(),
+          ColwiseParallel({.output_layouts = Replicate()}),
+          x);
+    };
+    expect_of_product([] { return nn::Linear(4, 4); }, uniform({2, 4}, 1));
+    expect_of_product(
+        [] { return nn::Conv1d(4, 4, 3); }, uniform({2, 4, 5}, 1));
+    expect_of_product(
+        [] { return nn::ConvTranspose1d(4, 4, 3); }, uniform({2, 4, 5}, 1));
+    expect_of_product(
+        [] { return nn::ConvTranspose2d(4, 4, 3); }, uniform({2, 4, 5, 5}, 1));
+    expect_of_product(
+        [] { return nn::ConvTranspose3d(4, 4, 3); },
+        uniform({2, 4, 3, 3, 3}, 1));
+    expect(
+        [] { return nn::LayerNorm(nn::LayerNormOptions({6})); },
+        SequenceParallel(),
+        SequenceParallel({.sequence_dim = 0}),
+        uniform({2, 4, 6}, 1));
+  });
 }
 
 TEST(TieWeights, OfModulesThatAreNotAlike) {

@@ -16,7 +16,9 @@
 
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
+#include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -25,6 +27,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -81,6 +84,24 @@ void replace(const at::Tensor& output, const at::Tensor& fresh) {
   }
 }
 
+// Checks that `output` ends in the sizes of the local bias. Otherwise a local
+// bias of one element would be added to all features.
+void check_bias_fits(
+    const at::Tensor& bias,
+    const at::Tensor& output,
+    std::string_view module) {
+  const auto extra = output.dim() - bias.dim();
+  DTENSOR_CHECK_VALUE(
+      extra >= 0 &&
+          output.sizes().slice(static_cast<size_t>(extra)) == bias.sizes(),
+      "[boundary] the bias of {} is {} on this rank, but is added to a plain "
+      "tensor that is {}. Add the bias to the output of the module, or add its "
+      "full_tensor().",
+      describe_module(module),
+      shape_text(bias.scalar_type(), bias.sizes()),
+      shape_text(output.scalar_type(), output.sizes()));
+}
+
 } // namespace
 
 void Boundary::expect_bias(const at::Tensor& bias) const {
@@ -135,7 +156,11 @@ bool Boundary::add_bias(
     return false;
   }
   const ModuleScope scope(module_name_);
-  output.add_(local_bias(bias, output), alpha);
+  const auto local = local_bias(bias, output);
+  if (where().mesh.contains_this_rank()) {
+    check_bias_fits(local, output, module_name_);
+  }
+  output.add_(local, alpha);
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <utility>
 #include <vector>
@@ -45,13 +46,22 @@ const at::Tensor* weight_in(torch::nn::Module& module) {
 }
 
 const at::Tensor* weight_of(torch::nn::Module& module, BoundaryKind kind) {
-  return kind == BoundaryKind::kLinear
-      ? weight_in<
-            torch::nn::Linear,
-            torch::nn::Conv1d,
-            torch::nn::Conv2d,
-            torch::nn::Conv3d>(module)
-      : weight_in<torch::nn::Embedding>(module);
+  switch (kind) {
+    case BoundaryKind::kLinear:
+      return weight_in<
+          torch::nn::Linear,
+          torch::nn::Conv1d,
+          torch::nn::Conv2d,
+          torch::nn::Conv3d,
+          torch::nn::ConvTranspose1d,
+          torch::nn::ConvTranspose2d,
+          torch::nn::ConvTranspose3d>(module);
+    case BoundaryKind::kEmbedding:
+      return weight_in<torch::nn::Embedding>(module);
+    case BoundaryKind::kNorm:
+      return weight_in<torch::nn::LayerNorm>(module);
+  }
+  return nullptr;
 }
 
 // Throws if modules that were tied after styling have different styles.

@@ -36,15 +36,17 @@ void distribute_parameter(
   const c10::NoGradGuard no_grad;
   const detail::ModuleClaim claim("distribute_parameter", parameter);
   detail::check_not_replicated(parameter, "distribute_parameter");
-  const bool requires_grad = parameter.requires_grad();
-  auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
-  turn_into(
-      parameter,
-      distribute_tensor(parameter.detach(), mesh, placements, src_data_rank));
-  parameter.set_requires_grad(requires_grad);
+  // Functions that may throw come before the first change.
+  const auto value =
+      distribute_tensor(parameter.detach(), mesh, placements, src_data_rank);
+  auto gradient = parameter.mutable_grad();
   if (gradient.defined() && !is_dtensor(gradient)) {
     gradient = distribute_tensor(gradient, mesh, placements, std::nullopt);
   }
+  const bool requires_grad = parameter.requires_grad();
+  parameter.mutable_grad() = at::Tensor();
+  turn_into(parameter, value);
+  parameter.set_requires_grad(requires_grad);
   parameter.mutable_grad() = std::move(gradient);
   detail::keep_gradient_in_layout(parameter);
 }

@@ -211,7 +211,22 @@ void PlanChanges::complete_biases() {
   }
 }
 
+// Checks that each parameter with a boundary is a DTensor or becomes a DTensor.
+void PlanChanges::check_boundaries() const {
+  for (const auto& change : parameters_) {
+    const auto& boundary = change.boundaries->get_any(BoundaryKind::kLinear);
+    const auto& t = change.tensor;
+    DTENSOR_CHECK(
+        boundary == nullptr || change.spec != nullptr || is_dtensor(t),
+        "[attach_boundary] a parameter of {} is plain: {}. Call "
+        "set_parameter_placement() for the parameter first.",
+        describe_module(boundary->module_name()),
+        t.defined() ? shape_text(t.scalar_type(), t.sizes()) : "undefined");
+  }
+}
+
 void PlanChanges::carry_out() {
+  check_boundaries();
   complete_biases();
   for (auto& [parameter, spec, src_data_rank, boundaries] : parameters_) {
     if (spec != nullptr) {

@@ -62,7 +62,9 @@ class PlanChanges {
       const StyleTarget& target,
       const InputLayouts& layouts);
 
-  /// Carries out all changes. Communicates to distribute parameters.
+  /// Carries out all changes. Communicates to distribute parameters. Throws
+  /// RuntimeError, and changes nothing, if a parameter with a boundary is plain
+  /// and no style distributes it.
   void carry_out();
 
  private:
@@ -96,6 +98,7 @@ class PlanChanges {
       const StyleTarget& target,
       const BoundaryLayouts& layouts);
   void complete_biases();
+  void check_boundaries() const;
 
   std::vector<Parameter> parameters_;
   std::unordered_map<const void*, size_t> places_; // of parameters

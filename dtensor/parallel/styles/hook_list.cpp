@@ -1,33 +1,65 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/hook_list.h>
 
+#include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/boundary/boundaries_impl.h>
 
 #include <c10/util/StringUtil.h>
 
+#include <atomic>
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dtensor {
 namespace {
 
 constexpr std::string_view kLeft = "dtensor_hooks_";
 
-struct StashedHooks {
-  std::map<std::string, ModuleHooks> all;
-  uint64_t next = 0;
-};
-
-detail::RankLocal<StashedHooks> left_hooks;
+detail::RankLocal<std::map<std::string, ModuleHooks>> left_hooks; // by name
 
 } // namespace
 
+void ModuleHooks::add_forward_pre_hook(Hook hook) {
+  before_.push_back(std::move(hook));
+}
+
+void ModuleHooks::add_forward_hook(Hook hook) {
+  after_.push_back(std::move(hook));
+}
+
+void ModuleHooks::add_forward_scope(Scope scope) {
+  scopes_.push_back(std::move(scope));
+}
+
+void ModuleHooks::record_style(
+    const std::string& style,
+    const std::string& module_name,
+    const std::string& layouts) {
+  name_ = detail::keep_module_name(module_name);
+  styles_.emplace(style, layouts);
+}
+
+std::vector<std::shared_ptr<void>> ModuleHooks::open_scopes() const {
+  std::vector<std::shared_ptr<void>> opened;
+  for (const auto& open : scopes_) {
+    opened.push_back(open());
+  }
+  return opened;
+}
+
 std::string ModuleHooks::stash_hooks() const {
-  auto& left = left_hooks.get();
-  auto name = c10::str(kLeft, left.next++);
-  left.all.emplace(name, *this);
+  // One counter for all ranks, so that no rank has hooks under the name of
+  // another rank's clone.
+  static std::atomic<uint64_t> next{0};
+  auto name = c10::str(kLeft, next++);
+  left_hooks.get().emplace(name, *this);
   return name;
 }
 
@@ -46,7 +78,7 @@ bool ModuleHooks::restore_hooks(const std::string& name) {
   if (!name.starts_with(kLeft)) {
     return false;
   }
-  auto left = left_hooks.get().all.extract(name);
+  auto left = left_hooks.get().extract(name);
   if (!has_hooks()) {
     DTENSOR_CHECK(
         !left.empty(),

@@ -73,7 +73,8 @@ std::vector<std::optional<detail::Converter>> converters(
     if (now[i]) {
       const detail::InputLayouts layouts{
           .plain = *now[i], .desired = *desired[i]};
-      made[i].emplace(target.mesh, layouts, siblings_of(layouts));
+      made[i].emplace(
+          detail::style_mesh(target), layouts, siblings_of(layouts));
     }
   }
   return made;

@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
 #include <dtensor/parallel/styles/style_target_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/normalization.h>
 
@@ -21,33 +22,52 @@ void replicate_parameters(
   }
 }
 
+// Hook after forward: brings the outputs to their layout.
+ModuleHooks::Hook after_forward(
+    const StyleTarget& target,
+    const BoundaryLayouts& layouts) {
+  return [layouts,
+          where = detail::style_mesh(target),
+          use_local = layouts.use_local_output && !target.keep_dtensors,
+          module = detail::describe_module(target)](const auto& outputs) {
+    for (auto* t : outputs) {
+      if (!t->defined()) {
+        continue;
+      }
+      DTENSOR_CHECK_TYPE(
+          is_dtensor(*t),
+          "[SequenceParallel] {} returned a plain tensor: {}. Compute the "
+          "output from the input, which is a DTensor, or convert the output "
+          "with from_local().",
+          module,
+          shape_text(t->scalar_type(), t->sizes()));
+      *t = detail::to_output_layout(*t, where, layouts.output, use_local);
+    }
+  };
+}
+
 void hook(
     detail::PlanChanges& changes,
     const StyleTarget& target,
     ModuleHooks& hooks,
     const BoundaryLayouts& layouts) {
-  const auto where = detail::style_mesh(target);
   changes.hook(
       target,
       hooks,
       "SequenceParallel",
       "input and output " + to_string(layouts.input.desired),
       [converter = detail::Converter(
-           where, layouts.input, changes.siblings_of(target, layouts.input))](
-          const auto& inputs) {
-        if (!inputs.empty()) {
+           detail::style_mesh(target),
+           layouts.input,
+           changes.siblings_of(target, layouts.input))](const auto& inputs) {
+        if (!inputs.empty() && inputs[0]->defined()) {
           if (C10_UNLIKELY(detail::replicas_observed())) {
             converter.notify(detail::ReplicaKind::kInput, *inputs[0]);
           }
           *inputs[0] = converter.convert(*inputs[0]);
         }
       },
-      [layouts, where](const auto& outputs) {
-        for (auto* t : outputs) {
-          *t = detail::to_output_layout(
-              *t, where, layouts.output, layouts.use_local_output);
-        }
-      });
+      after_forward(target, layouts));
 }
 
 void ride(
