@@ -21,33 +21,33 @@ namespace jit = torch::jit;
 using c10::IValue;
 using Names = std::set<std::string_view>;
 
-// Allowed functions that only TorchScript has. Functions outside this list
+// Allowed functions that only TorchScript has (dim, get_device, is_contiguous,
+// numel and storage_offset until LibTorch 2.11). Functions outside this list
 // print, warn, save files, draw seeds, start processes, or run for a time that
 // an argument determines.
 constexpr std::string_view kScriptAten =
-    "Bool Complex ComplexImplicit Delete Float FloatImplicit Int "
-    "IntImplicit ScalarImplicit Size __and__ __contains__ __derive_index "
-    "__getitem__ __interpolate __is__ __isnot__ __lshift__ __not__ __or__ "
-    "__range_length __round_to_zero_floordiv __rshift__ __upsample "
-    "__upsample_bilinear __upsample_nearest __xor__ _get_tracing_state "
-    "_grad_sum_to_size _infer_size _list_to_tensor _ncf_unsqueeze _ncf_view "
-    "_no_grad_fill_ _no_grad_normal_ _no_grad_uniform_ _no_grad_zero_ "
-    "_pack_sequence _set_item _size_if_not_equal _tensor_to_list "
-    "_unsafe_index _unsafe_index_put _unwrap_optional acos acosh add add_ "
-    "all angle any append as_tensor asin asinh atan atan2 atanh "
-    "broadcast_shapes ceil clear copy copy_ copysign cos cosh count cpu "
-    "cuda degrees dequantize device dict div divmod einsum element_size "
-    "endswith eq erf erfc exp expm1 extend fabs find floor floordiv fmod "
-    "format frexp gamma gcd ge get get_autocast_dtype gt has_torch_function "
-    "index index_put index_put_ insert is_autocast_cpu_enabled "
-    "is_autocast_enabled is_grad_enabled is_non_overlapping_and_dense "
-    "is_scripting is_strides_like_format isfinite isinf isnan items join "
-    "keys ldexp le len lgamma list log log10 log1p lower lstrip lt mH mT "
-    "mathremainder matrix_H modf mul mul_ ne neg numpy_T polar pop popitem "
-    "pow radians remainder remove replace reverse round rstrip select "
-    "setdefault sin sinh size slice sort sorted split sqrt startswith str "
-    "stride strip sub sum sym_size sym_stride tan tanh tensor to update "
-    "upper values";
+    "Bool Complex ComplexImplicit Delete Float FloatImplicit Int IntImplicit "
+    "ScalarImplicit Size __and__ __contains__ __derive_index __getitem__ "
+    "__interpolate __is__ __isnot__ __lshift__ __not__ __or__ __range_length "
+    "__round_to_zero_floordiv __rshift__ __upsample __upsample_bilinear "
+    "__upsample_nearest __xor__ _get_tracing_state _grad_sum_to_size "
+    "_infer_size _list_to_tensor _ncf_unsqueeze _ncf_view _no_grad_fill_ "
+    "_no_grad_normal_ _no_grad_uniform_ _no_grad_zero_ _pack_sequence "
+    "_set_item _size_if_not_equal _tensor_to_list _unsafe_index "
+    "_unsafe_index_put _unwrap_optional acos acosh add add_ all angle any "
+    "append as_tensor asin asinh atan atan2 atanh broadcast_shapes ceil clear "
+    "copy copy_ copysign cos cosh count cpu cuda degrees dequantize device "
+    "dict dim div divmod einsum element_size endswith eq erf erfc exp expm1 "
+    "extend fabs find floor floordiv fmod format frexp gamma gcd ge get "
+    "get_autocast_dtype get_device gt has_torch_function index index_put "
+    "index_put_ insert is_autocast_cpu_enabled is_autocast_enabled "
+    "is_contiguous is_grad_enabled is_non_overlapping_and_dense is_scripting "
+    "is_strides_like_format isfinite isinf isnan items join keys ldexp le len "
+    "lgamma list log log10 log1p lower lstrip lt mH mT mathremainder matrix_H "
+    "modf mul mul_ ne neg numel numpy_T polar pop popitem pow radians "
+    "remainder remove replace reverse round rstrip select setdefault sin sinh "
+    "size slice sort sorted split sqrt startswith storage_offset str stride "
+    "strip sub sum sym_size sym_stride tan tanh tensor to update upper values";
 constexpr std::string_view kScriptPrim =
     "AutogradAdd BroadcastSizes ChunkSizes ConstantChunk EnumName EnumValue "
     "IfThenElse ModuleContainerIndex NumToTensor StringIndex TupleIndex "
