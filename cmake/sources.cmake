@@ -55,6 +55,7 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/c10d_group.h
   dtensor/comm/collective.h
   dtensor/comm/collective_timeout.h
+  dtensor/comm/default_world.h
   dtensor/comm/group.h
   dtensor/comm/group_backend.h
   dtensor/comm/in_flight.h

@@ -15,6 +15,7 @@
 #include <dtensor/comm/c10d_group.h>
 #include <dtensor/comm/collective.h>
 #include <dtensor/comm/collective_timeout.h>
+#include <dtensor/comm/default_world.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/in_flight.h>

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
+#include <dtensor/comm/default_world.h>
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
@@ -152,10 +153,6 @@ std::shared_ptr<World> world_worked_for() {
   return world == nullptr ? nullptr : world->shared_from_this();
 }
 
-void set_default_world(World* world) {
-  default_world = world;
-}
-
 RankState& state_of(World& world) {
   RankState* state = world.state_.load();
   if (state == nullptr) {
@@ -168,6 +165,10 @@ RankState& state_of(World& world) {
 }
 
 } // namespace detail
+
+void set_default_world(World* world) {
+  detail::default_world = world;
+}
 
 World::~World() {
   delete state_.load();

@@ -30,8 +30,4 @@ inline bool has_peers_in_process() {
 /// if there is no such rank.
 std::shared_ptr<World> world_worked_for();
 
-/// Sets the world that threads outside of ranks work for; null for none.
-/// `world` must live at least until the next call.
-void set_default_world(World* world);
-
 } // namespace dtensor::detail

@@ -27,6 +27,9 @@ struct PythonNames {
   py::object unit_strided_shard;
   /// The only value of `replicate`.
   py::object replicate_value;
+  /// plain_placement(object) -> Placement of one of the classes above, for an
+  /// object of a subclass. Raises TypeError for other objects.
+  py::object plain_placement;
   /// engine_mesh(DeviceMesh) -> Mesh
   py::object engine_mesh;
   /// current_mesh(None) -> DeviceMesh of the innermost `with device_mesh:`
@@ -61,9 +64,11 @@ struct Mesh {
 /// Returns the engine's mesh of PyTorch's DeviceMesh, for this rank; None is
 /// the current mesh.
 const DeviceMesh& to_mesh(py::handle device_mesh);
-/// Returns PyTorch's DeviceMesh of a mesh that to_mesh() returned.
+/// Returns PyTorch's DeviceMesh of a mesh that to_mesh() returned. Of equal
+/// DeviceMeshes, which share a mesh, this is the latest argument of to_mesh().
 py::object to_python(const DeviceMesh& mesh);
-/// Returns PyTorch's DTensorSpec of a spec; the same object for equal specs.
+/// Returns PyTorch's DTensorSpec of a spec; the same object for equal specs,
+/// while to_python() returns the same DeviceMesh.
 py::object to_python(const SpecPtr& spec);
 /// Drops the Python objects of this rank's meshes and specs, once its world
 /// ends.

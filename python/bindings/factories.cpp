@@ -10,6 +10,7 @@
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/factories.h>
 #include <pybind11/complex.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <vector>
@@ -69,6 +70,23 @@ void bind_factory(py::module_& module, const char* name, Factory factory) {
       });
 }
 
+/// Returns the Python number of a NumPy integer or of a tensor without
+/// dimensions, and all other values unchanged.
+py::object to_number(py::handle value) {
+  if (THPVariable_Check(value.ptr())) {
+    const bool is_number = THPVariable_Unpack(value.ptr()).dim() == 0;
+    return is_number ? value.attr("item")()
+                     : py::reinterpret_borrow<py::object>(value);
+  }
+  if (PyIndex_Check(value.ptr()) && !PyLong_Check(value.ptr())) {
+    if (PyObject* const integer = PyNumber_Index(value.ptr())) {
+      return py::reinterpret_steal<py::object>(integer);
+    }
+    PyErr_Clear();
+  }
+  return py::reinterpret_borrow<py::object>(value);
+}
+
 at::Scalar to_scalar(py::handle value) {
   if (PyBool_Check(value.ptr())) {
     return value.cast<bool>();
@@ -90,7 +108,7 @@ at::Tensor make_full(
     py::handle dtype,
     py::handle requires_grad) {
   const FactoryArguments given("full", size, dtype, requires_grad);
-  const at::Scalar value = to_scalar(fill_value);
+  const at::Scalar value = to_scalar(to_number(fill_value));
   const DeviceMesh& mesh = to_mesh(device_mesh);
   const auto layout = to_placements(placements);
   return without_gil(

@@ -26,6 +26,7 @@ std::unordered_map<const void*, PythonMesh>& python_meshes() {
 struct PythonSpec {
   py::object object;
   const World* world;
+  py::object device_mesh;
 };
 /// DTensorSpecs by Spec::id(), which is never reused for a later spec.
 std::unordered_map<uint64_t, PythonSpec>& python_specs() {
@@ -35,6 +36,18 @@ std::unordered_map<uint64_t, PythonSpec>& python_specs() {
 /// Tables of specs are emptied beyond this size, so that a program with ever
 /// new shapes does not grow.
 constexpr size_t kMaxSpecs = 4096;
+
+/// Makes `device_mesh` the Python object of a mesh, in place of another
+/// DeviceMesh of the same ranks. The two may have different root meshes, which
+/// fully_shard compares.
+void keep_latest(const DeviceMesh& mesh, py::handle device_mesh) {
+  PythonMesh& kept = python_meshes()[mesh.identity()];
+  if (!kept.object.is(device_mesh)) {
+    const auto replaced = std::exchange(
+        kept,
+        {py::reinterpret_borrow<py::object>(device_mesh), &current_world()});
+  }
+}
 
 const Mesh* kept_mesh(py::handle device_mesh) {
   static auto* const name = new py::object(interned("_dt_mesh"));
@@ -55,15 +68,13 @@ const DeviceMesh& to_mesh(py::handle device_mesh) {
   }
   const Mesh* const kept = kept_mesh(device_mesh);
   if (kept != nullptr && kept->world == &current_world()) {
+    keep_latest(kept->mesh, device_mesh);
     return kept->mesh;
   }
   const py::object made = python_names().engine_mesh(device_mesh);
   // engine_mesh() keeps the result for the rank, so the result outlives `made`.
   const auto& mesh = made.cast<const Mesh&>().mesh;
-  python_meshes().try_emplace(
-      mesh.identity(),
-      PythonMesh{
-          py::reinterpret_borrow<py::object>(device_mesh), &current_world()});
+  keep_latest(mesh, device_mesh);
   return mesh;
 }
 
@@ -78,23 +89,25 @@ py::object to_python(const DeviceMesh& mesh) {
 
 py::object to_python(const SpecPtr& spec) {
   auto& specs = python_specs();
+  const py::object device_mesh = to_python(spec->mesh());
   const auto found = specs.find(spec->id());
-  if (found != specs.end()) {
+  if (found != specs.end() && found->second.device_mesh.is(device_mesh)) {
     return found->second.object;
   }
   if (specs.size() >= kMaxSpecs) {
     const auto dropped = std::exchange(specs, {});
   }
   py::object made = python_names().make_spec(
-      to_python(spec->mesh()),
+      device_mesh,
       to_python(spec->placements()),
       py::cast(
           std::vector<int64_t>(spec->sizes().begin(), spec->sizes().end())),
       py::cast(
           std::vector<int64_t>(spec->strides().begin(), spec->strides().end())),
       py::cast(spec->dtype()));
-  return specs.emplace(spec->id(), PythonSpec{made, &current_world()})
-      .first->second.object;
+  const auto replaced = std::exchange(
+      specs[spec->id()], PythonSpec{made, &current_world(), device_mesh});
+  return made;
 }
 
 void forget_world(const World& world) {

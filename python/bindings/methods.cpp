@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Methods and attributes of distributed tensors, as attributes of torch.Tensor.
-// For plain tensors, the getters raise AttributeError.
+// Methods of distributed tensors, as attributes of torch.Tensor. Plain tensors
+// do not have them and raise AttributeError.
 #include "parts.h"
 
 #include "arguments.h"
 #include "calls.h"
 #include "convert.h"
+#include "distributed.h"
 #include "method_descriptors.h"
 #include "without_gil.h"
 
-#include <dtensor/error.h>
-#include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -19,23 +18,6 @@ namespace {
 
 using OptionalSizes = std::optional<std::vector<int64_t>>;
 using OptionalDtype = std::optional<at::ScalarType>;
-
-const at::Tensor* as_dtensor(PyObject* self) {
-  if (!THPVariable_Check(self)) {
-    return nullptr;
-  }
-  const at::Tensor& tensor = THPVariable_Unpack(self);
-  return is_dtensor(tensor) ? &tensor : nullptr;
-}
-
-const at::Tensor& distributed(PyObject* self, const char* name) {
-  const at::Tensor* const tensor = as_dtensor(self);
-  if (tensor == nullptr) {
-    throw py::attribute_error(
-        std::string("'Tensor' object has no attribute '") + name + "'");
-  }
-  return *tensor;
-}
 
 bool to_bool(const char* function, const char* name, py::handle value) {
   return !value.is_none() && cast_argument<bool>(function, name, kBool, value);
@@ -64,14 +46,18 @@ std::optional<Placements> grad_placements(
   return to_optional_placements(arguments[0]);
 }
 
-/// Returns the local tensor. Only to wait for an asynchronous redistribution,
-/// releases the GIL and turns LibTorch's warnings into Python's. Otherwise no
-/// operator runs, so no wait and no warning is possible.
-at::Tensor local_of(
-    const DTensor& tensor,
-    const std::optional<Placements>& grad_placements = std::nullopt) {
-  const auto get = [&] { return tensor.to_local(grad_placements); };
-  return is_pending(tensor) ? without_gil(get) : get();
+/// Returns true for an nn.Parameter, or an object of a class derived from it.
+bool is_parameter(PyObject* self) {
+  auto* const parameter = reinterpret_cast<PyTypeObject*>(ParameterClass);
+  return Py_TYPE(self) != reinterpret_cast<PyTypeObject*>(THPVariableClass) &&
+      PyType_IsSubtype(Py_TYPE(self), parameter) != 0;
+}
+
+/// Makes isinstance(local, nn.Parameter) true for the local tensor of a
+/// parameter, as PyTorch does.
+void mark_parameter(py::handle local) {
+  static auto* const name = new py::object(interned("_is_param"));
+  py::setattr(local, *name, py::bool_(true));
 }
 
 PyObject* to_local(
@@ -83,7 +69,12 @@ PyObject* to_local(
   return guarded([&] {
     const DTensor tensor(distributed(self, signature.function));
     const auto layout = grad_placements(signature, given, count, keywords);
-    return THPVariable_Wrap(local_of(tensor, layout));
+    auto local = py::reinterpret_steal<py::object>(
+        THPVariable_Wrap(local_of(tensor, layout)));
+    if (local && is_parameter(self)) {
+      mark_parameter(local);
+    }
+    return local.release().ptr();
   });
 }
 
@@ -116,6 +107,12 @@ void check_reachable(PlacementsRef from, PlacementsRef to) {
   }
 }
 
+/// Returns a new tensor in place of the given one, as PyTorch does for a layout
+/// that does not change.
+at::Tensor distinct_from(const at::Tensor& given, at::Tensor result) {
+  return result.is_same(given) ? given.detach() : result;
+}
+
 at::Tensor redistributed(const DTensor& tensor, const Arguments<5>& arguments) {
   TORCH_CHECK(
       !arguments[1].is_none(),
@@ -132,11 +129,14 @@ at::Tensor redistributed(const DTensor& tensor, const Arguments<5>& arguments) {
     options.backward_dtype = to_dtype("backward_dtype", arguments[4]);
   }
   if (arguments[0].is_none()) {
-    return without_gil([&] { return tensor.redistribute(layout, options); });
+    return without_gil([&] {
+      return distinct_from(tensor, tensor.redistribute(layout, options));
+    });
   }
   const DeviceMesh& mesh = to_mesh(arguments[0]);
-  return without_gil(
-      [&] { return tensor.redistribute(mesh, layout, options); });
+  return without_gil([&] {
+    return distinct_from(tensor, tensor.redistribute(mesh, layout, options));
+  });
 }
 
 PyObject* redistribute(
@@ -236,103 +236,7 @@ PyObject* from_local(
   });
 }
 
-// --- attributes --------------------------------------------------------------
-
-PyObject* get_placements(PyObject* self, void*) {
-  return guarded([&] {
-    const DTensor tensor(distributed(self, "placements"));
-    return to_python(tensor.placements()).release().ptr();
-  });
-}
-
-PyObject* get_device_mesh(PyObject* self, void*) {
-  return guarded([&] {
-    const DTensor tensor(distributed(self, "device_mesh"));
-    return to_python(tensor.device_mesh()).release().ptr();
-  });
-}
-
-PyObject* get_spec(PyObject* self, void*) {
-  return guarded([&] {
-    const DTensor tensor(distributed(self, "_spec"));
-    return to_python(tensor.spec()).release().ptr();
-  });
-}
-
-/// Returns the local tensor without a gradient.
-at::Tensor detached_local(const DTensor& tensor) {
-  const at::NoGradGuard no_grad;
-  return local_of(tensor);
-}
-
-bool are_same_view(const at::Tensor& a, const at::Tensor& b) {
-  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
-      a.sizes() == b.sizes() && a.strides() == b.strides() &&
-      a.dtype() == b.dtype() && a.requires_grad() == b.requires_grad();
-}
-
-/// Returns the object that the last access returned, if the program still holds
-/// this object and it still is the local tensor.
-PyObject* get_local_tensor(PyObject* self, void*) {
-  static auto* const name = new py::object(interned("_dt_local"));
-  return guarded([&] {
-    const at::Tensor local =
-        detached_local(DTensor(distributed(self, "_local_tensor")));
-    const auto attributes =
-        py::reinterpret_steal<py::dict>(PyObject_GenericGetDict(self, nullptr));
-    PyObject* const reference = PyDict_GetItem(attributes.ptr(), name->ptr());
-    if (reference != nullptr) {
-      const py::object last = py::reinterpret_borrow<py::object>(reference)();
-      if (THPVariable_Check(last.ptr()) &&
-          are_same_view(THPVariable_Unpack(last.ptr()), local)) {
-        return last.inc_ref().ptr();
-      }
-    }
-    py::object made = py::cast(local);
-    attributes[*name] = py::weakref(made);
-    return made.release().ptr();
-  });
-}
-
-const at::Tensor& new_local(PyObject* value, const at::Tensor& local) {
-  if (value == nullptr || !THPVariable_Check(value)) {
-    throw py::type_error(
-        "[_local_tensor] expected a torch.Tensor. Assign the local tensor of "
-        "this rank.");
-  }
-  const at::Tensor& given = THPVariable_Unpack(value);
-  DTENSOR_CHECK_VALUE(
-      !is_dtensor(given),
-      "[_local_tensor] expected a plain tensor, got a DTensor. Assign its "
-      "to_local().");
-  DTENSOR_CHECK_VALUE(
-      given.sizes() == local.sizes() && given.dtype() == local.dtype(),
-      "[_local_tensor] expected a {} tensor of sizes {}, got a {} tensor of "
-      "sizes {}. Assign a tensor like the local tensor, or call from_local().",
-      c10::toString(local.scalar_type()),
-      local.sizes(),
-      c10::toString(given.scalar_type()),
-      given.sizes());
-  return given;
-}
-
-/// Sets the local tensor. `x._local_tensor += y` of PyTorch's fully_shard
-/// assigns the existing local tensor again.
-int set_local_tensor(PyObject* self, PyObject* value, void*) {
-  PyObject* const done = guarded([&] {
-    const at::NoGradGuard no_grad;
-    const DTensor tensor(distributed(self, "_local_tensor"));
-    const at::Tensor local = local_of(tensor);
-    const at::Tensor& given = new_local(value, local);
-    if (!are_same_view(given.detach(), local.detach())) {
-      const at::Tensor other = DTensor(given.detach(), tensor.spec(), false);
-      THPVariable_Unpack(self).set_data(other);
-    }
-    return Py_NewRef(Py_None);
-  });
-  Py_XDECREF(done);
-  return done == nullptr ? -1 : 0;
-}
+// --- descriptors -------------------------------------------------------------
 
 constexpr const char* kRedistributeDoc =
     "redistribute(device_mesh=None, placements=None, *, async_op=False, "
@@ -352,20 +256,8 @@ PyMethodDef methods[] = {
     fast_method("redistribute", &redistribute, kRedistributeDoc),
     fast_method("from_local", &from_local, kFromLocalDoc)};
 
-PyGetSetDef attributes[] = {
-    {"placements", &get_placements, nullptr, "Layout of a DTensor.", nullptr},
-    {"device_mesh", &get_device_mesh, nullptr, "Mesh of a DTensor.", nullptr},
-    {"_spec", &get_spec, nullptr, nullptr, nullptr},
-    {"_local_tensor", &get_local_tensor, &set_local_tensor, nullptr, nullptr}};
-
-/// Installs the attributes in the class torch.Tensor.
-void add_attributes(py::handle tensor_class) {
-  auto* const tensor_type = reinterpret_cast<PyTypeObject*>(tensor_class.ptr());
-  for (PyGetSetDef& attribute : attributes) {
-    const auto descriptor = py::reinterpret_steal<py::object>(
-        PyDescr_NewGetSet(tensor_type, &attribute));
-    py::setattr(tensor_class, attribute.name, descriptor);
-  }
+/// Installs the methods in the class torch.Tensor.
+void add_methods(py::handle tensor_class) {
   const auto check = [](PyObject* self, const char* name) {
     distributed(self, name);
   };
@@ -382,7 +274,7 @@ void add_attributes(py::handle tensor_class) {
 void bind_methods(py::module_& module) {
   module.attr("from_local") = py::reinterpret_steal<py::object>(
       PyCFunction_New(&methods[kFromLocal], nullptr));
-  module.def("add_attributes", &add_attributes);
+  module.def("add_methods", &add_methods);
 }
 
 } // namespace dtensor::python

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, module) {
   dtensor::python::bind_worlds(module);
   dtensor::python::bind_tensors(module);
   dtensor::python::bind_methods(module);
+  dtensor::python::bind_attributes(module);
   dtensor::python::bind_indexing(module);
   dtensor::python::bind_factories(module);
   dtensor::python::bind_scopes(module);

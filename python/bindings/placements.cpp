@@ -88,10 +88,7 @@ Placement to_placement(py::handle placement) {
         placement.attr(*split_factor).cast<int64_t>(),
         placement.attr(*unit).cast<int64_t>());
   }
-  throw py::type_error(
-      "[placements] expected Shard, Replicate or Partial, got " +
-      py::repr(placement).cast<std::string>() +
-      ". Pass one placement for each mesh dimension.");
+  return to_placement(names.plain_placement(placement));
 }
 
 Placements to_placements(py::handle placements) {

@@ -15,41 +15,87 @@
 namespace dtensor::python {
 namespace {
 
+bool is_default(const c10::Argument& parameter, const c10::IValue& value) {
+  const auto& value_by_default = parameter.default_value();
+  return value_by_default.has_value() && *value_by_default == value;
+}
+
+/// Returns true for a parameter of this type, or an optional of this type.
+bool has_type(const c10::Argument& parameter, c10::TypeKind kind) {
+  const auto& type = parameter.real_type();
+  const auto optional = type->cast<c10::OptionalType>();
+  return (optional ? optional->getElementType() : type)->kind() == kind;
+}
+
+/// Converts an argument without tensors. LibTorch keeps enumerations such as
+/// dtypes as integers.
+py::object convert_plain(
+    const c10::Argument& parameter,
+    const c10::IValue& value) {
+  if (value.isInt()) {
+    if (has_type(parameter, c10::TypeKind::ScalarTypeType)) {
+      return py::cast(static_cast<at::ScalarType>(value.toInt()));
+    }
+    if (has_type(parameter, c10::TypeKind::LayoutType)) {
+      return py::cast(static_cast<at::Layout>(value.toInt()));
+    }
+    if (has_type(parameter, c10::TypeKind::MemoryFormatType)) {
+      return py::cast(static_cast<at::MemoryFormat>(value.toInt()));
+    }
+  }
+  return torch::jit::toPyObject(value);
+}
+
 /// Arguments of a call in the form for the Python rule: DTensorSpecs in place
-/// of tensors.
+/// of tensors. As in PyTorch, positional arguments at the end and keyword
+/// arguments are left out if they equal the default.
 class RuleArguments {
  public:
   explicit RuleArguments(const OpCall& call) : call_(call) {
-    const auto& arguments = call.schema.arguments();
+    const auto& parameters = call.schema.arguments();
+    size_t given = 0; // positional arguments that are passed
     for (size_t i = 0; i < call.args.size(); ++i) {
-      if (arguments[i].kwarg_only()) {
-        keywords[arguments[i].name().c_str()] = convert(call.args[i]);
-      } else {
-        positional.append(convert(call.args[i]));
+      const bool is_passed = !is_default(parameters[i], call.args[i]);
+      py::object value = convert(parameters[i], call.args[i]);
+      if (!parameters[i].kwarg_only()) {
+        positional.append(std::move(value));
+        given = is_passed ? i + 1 : given;
+      } else if (is_passed) {
+        keywords[parameters[i].name().c_str()] = std::move(value);
       }
     }
+    positional = py::list(positional[py::slice(0, given, 1)]);
   }
 
   py::list positional;
   py::dict keywords;
 
  private:
-  py::object next_spec() {
-    return to_python(call_.inputs[next_input_++].spec);
+  /// Returns None for an undefined tensor, or a None in a list.
+  py::object convert_tensor(const c10::IValue& value) {
+    const bool is_input = value.isTensor() && value.toTensor().defined();
+    return is_input ? to_python(call_.inputs[next_input_++].spec) : py::none();
   }
 
-  py::object convert(const c10::IValue& value) {
+  /// Returns a tuple, or a list if any tensor is left out, as PyTorch does.
+  py::object convert_tensors(const c10::IValue& values) {
+    py::list specs;
+    bool has_none = false;
+    for (const c10::IValue& value : values.toListRef()) {
+      specs.append(convert_tensor(value));
+      has_none = has_none || specs[specs.size() - 1].is_none();
+    }
+    return has_none || specs.empty() ? py::object(specs) : py::tuple(specs);
+  }
+
+  py::object convert(const c10::Argument& parameter, const c10::IValue& value) {
     if (value.isTensor()) {
-      return value.toTensor().defined() ? next_spec() : py::none();
+      return convert_tensor(value);
     }
-    if (value.isTensorList()) {
-      py::list specs;
-      for (size_t i = 0; i < value.toTensorVector().size(); ++i) {
-        specs.append(next_spec());
-      }
-      return specs;
+    if (value.isTensorList() || value.isOptionalTensorList()) {
+      return convert_tensors(value);
     }
-    return torch::jit::toPyObject(value);
+    return convert_plain(parameter, value);
   }
 
   const OpCall& call_;

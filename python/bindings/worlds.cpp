@@ -11,6 +11,7 @@
 
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/default_world.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
 #include <pybind11/chrono.h>
@@ -19,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <atomic>
 
 namespace dtensor::python {
 namespace {
@@ -59,6 +61,21 @@ class TorchWorld final : public World {
  public:
   TorchWorld(int64_t rank, int64_t size)
       : World(rank, size, "torch.distributed") {}
+  ~TorchWorld() override {
+    leave_threads();
+  }
+
+  /// Makes all threads of the process that are no ranks work for this world.
+  void enter_threads() {
+    set_default_world(this);
+    worked_for_ = this;
+  }
+  void leave_threads() {
+    const TorchWorld* expected = this;
+    if (worked_for_.compare_exchange_strong(expected, nullptr)) {
+      set_default_world(nullptr);
+    }
+  }
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override {
@@ -66,6 +83,10 @@ class TorchWorld final : public World {
     const py::object process_group = python_names().new_group(members.ranks);
     return backend_over(process_group, std::move(members), c10::kCPU);
   }
+
+ private:
+  /// The world that such threads work for.
+  static inline std::atomic<const TorchWorld*> worked_for_{nullptr};
 };
 
 /// Makes the calling thread a rank of a world, until leave().
@@ -148,7 +169,9 @@ void bind_worlds(py::module_& module) {
   py::class_<Mesh>(module, "Mesh");
   py::class_<TorchWorld, std::shared_ptr<TorchWorld>>(module, "TorchWorld")
       .def(py::init<int64_t, int64_t>(), py::arg("rank"), py::arg("size"))
+      .def("enter_threads", &TorchWorld::enter_threads)
       .def("end", [](TorchWorld& world) {
+        world.leave_threads();
         forget_world(world);
         without_gil([&] { world.end(); });
       });
@@ -184,6 +207,7 @@ void bind_names(py::module_& module) {
     names.unit_shard = given["UnitShard"];
     names.unit_strided_shard = given["UnitStridedShard"];
     names.replicate_value = names.replicate();
+    names.plain_placement = given["plain_placement"];
     names.engine_mesh = given["engine_mesh"];
     names.current_mesh = given["current_mesh"];
     names.new_group = given["new_group"];

@@ -108,6 +108,7 @@ def _install() -> None:
 
     from dtensor import (
         batched_gradients,
+        checkpoints,
         dispatcher,
         indexing,
         limits,
@@ -135,6 +136,7 @@ def _install() -> None:
     process_groups.install()
     placements.install()
     tensor_methods.install()
+    checkpoints.install()
     indexing.install()
     limits.install()
     styles.install()

@@ -12,6 +12,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dtensor import _C
 
+_ROTATE_METHODS = ("allgather", "alltoall", "ulysses")
+
 
 def _load_balance() -> bool | None:
     """Returns False if PyTorch's option turns the default off."""
@@ -125,8 +127,16 @@ def set_rotate_method(rotate_method: str) -> None:
         rotate_method: "allgather" (the default), "alltoall", or "ulysses", which
             exchanges heads and exists only here.
 
+    Raises:
+        NotImplementedError: for another text.
+
     Example::
 
         >>> set_rotate_method("alltoall")
     """
+    if isinstance(rotate_method, str) and rotate_method not in _ROTATE_METHODS:
+        raise NotImplementedError(
+            f"[set_rotate_method] no rotate_method {rotate_method!r}. Pass one of "
+            f"{', '.join(_ROTATE_METHODS)}."
+        )
     _C.set_rotate_method(rotate_method)

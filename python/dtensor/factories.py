@@ -25,12 +25,26 @@ def _check_layout(layout: torch.layout, where: str) -> None:
         )
 
 
-def _arguments(size: tuple, device_mesh: Any, *others: Any) -> tuple:
+def _checked_mesh(where: str, device_mesh: Any, placements: Any) -> DeviceMesh:
+    """Returns the mesh. Refuses a wrong number of placements."""
+    mesh = current_mesh(device_mesh)
+    count = len(placements) if isinstance(placements, (list, tuple)) else 0
+    if count not in (0, mesh.ndim):
+        raise AssertionError(
+            f"[{where}] mesh dimension does not match the length of placements: "
+            f"{mesh.ndim} and {count}. Pass one placement for each mesh dimension."
+        )
+    return mesh
+
+
+def _arguments(
+    where: str, size: tuple, device_mesh: Any, placements: Any, *others: Any
+) -> tuple:
     """Returns the arguments of the engine's function. The sizes may be given
     as one list or tuple."""
     if len(size) == 1 and isinstance(size[0], Sequence):
         size = size[0]
-    return size, current_mesh(device_mesh), *others
+    return size, _checked_mesh(where, device_mesh, placements), placements, *others
 
 
 def zeros(
@@ -55,7 +69,8 @@ def zeros(
         placements: one for each mesh dimension; by default Replicate.
 
     Raises:
-        AssertionError: if ``layout`` is not ``torch.strided``.
+        AssertionError: if ``layout`` is not ``torch.strided``, or if the number of
+            placements is not that of mesh dimensions.
 
     Example::
 
@@ -64,7 +79,7 @@ def zeros(
     """
     _check_layout(layout, "zeros")
     return _C.zeros(
-        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+        *_arguments("zeros", size, device_mesh, placements, dtype, requires_grad)
     )
 
 
@@ -90,7 +105,8 @@ def ones(
         placements: one for each mesh dimension; by default Replicate.
 
     Raises:
-        AssertionError: if ``layout`` is not ``torch.strided``.
+        AssertionError: if ``layout`` is not ``torch.strided``, or if the number of
+            placements is not that of mesh dimensions.
 
     Example::
 
@@ -99,7 +115,7 @@ def ones(
     """
     _check_layout(layout, "ones")
     return _C.ones(
-        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+        *_arguments("ones", size, device_mesh, placements, dtype, requires_grad)
     )
 
 
@@ -125,7 +141,8 @@ def empty(
         placements: one for each mesh dimension; by default Replicate.
 
     Raises:
-        AssertionError: if ``layout`` is not ``torch.strided``.
+        AssertionError: if ``layout`` is not ``torch.strided``, or if the number of
+            placements is not that of mesh dimensions.
 
     Example::
 
@@ -134,7 +151,7 @@ def empty(
     """
     _check_layout(layout, "empty")
     return _C.empty(
-        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+        *_arguments("empty", size, device_mesh, placements, dtype, requires_grad)
     )
 
 
@@ -161,7 +178,8 @@ def rand(
         placements: one for each mesh dimension; by default Replicate.
 
     Raises:
-        AssertionError: if ``layout`` is not ``torch.strided``.
+        AssertionError: if ``layout`` is not ``torch.strided``, or if the number of
+            placements is not that of mesh dimensions.
 
     Example::
 
@@ -170,7 +188,7 @@ def rand(
     """
     _check_layout(layout, "rand")
     return _C.rand(
-        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+        *_arguments("rand", size, device_mesh, placements, dtype, requires_grad)
     )
 
 
@@ -197,7 +215,8 @@ def randn(
         placements: one for each mesh dimension; by default Replicate.
 
     Raises:
-        AssertionError: if ``layout`` is not ``torch.strided``.
+        AssertionError: if ``layout`` is not ``torch.strided``, or if the number of
+            placements is not that of mesh dimensions.
 
     Example::
 
@@ -206,7 +225,7 @@ def randn(
     """
     _check_layout(layout, "randn")
     return _C.randn(
-        *_arguments(size, device_mesh, placements, dtype, requires_grad)
+        *_arguments("randn", size, device_mesh, placements, dtype, requires_grad)
     )
 
 
@@ -235,7 +254,8 @@ def full(
         placements: one for each mesh dimension; by default Replicate.
 
     Raises:
-        AssertionError: if ``layout`` is not ``torch.strided``.
+        AssertionError: if ``layout`` is not ``torch.strided``, or if the number of
+            placements is not that of mesh dimensions.
 
     Example::
 
@@ -246,7 +266,7 @@ def full(
     return _C.full(
         size if isinstance(size, Sequence) else (size,),
         fill_value,
-        current_mesh(device_mesh),
+        _checked_mesh("full", device_mesh, placements),
         placements,
         dtype,
         requires_grad,

@@ -9,10 +9,13 @@ this package load each other's files.
 from __future__ import annotations
 
 import functools
+import pickle
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.multiprocessing import reductions
 
 from dtensor import _C
 
@@ -20,8 +23,13 @@ from dtensor import _C
 _INTERNAL = ("_dt_local",)
 
 
+def own_attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """Returns the attributes that the program gave to a DTensor."""
+    return {k: v for k, v in tensor.__dict__.items() if k not in _INTERNAL}
+
+
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
-    kept = {k: v for k, v in tensor.__dict__.items() if k not in _INTERNAL}
+    kept = own_attributes(tensor)
     if isinstance(tensor, torch.nn.Parameter):
         kept["_is_param"] = True  # marks a parameter of PyTorch's DTensor
     return kept
@@ -95,6 +103,19 @@ def _rebuild(wrapper: tuple, state: tuple) -> torch.Tensor:
     return tensor
 
 
+def _pass_between_processes() -> None:
+    """Lets queues and pipes of torch.multiprocessing pass DTensors. The local
+    tensor passes in shared memory, as a plain tensor does."""
+
+    def reduce_tensor(tensor: torch.Tensor) -> tuple:
+        if _C.is_dtensor(tensor):
+            return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return reductions.reduce_tensor(tensor)
+
+    for owner in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(owner, reduce_tensor)
+
+
 def install(theirs: type, ours: type) -> None:
     """Makes files with DTensors load as this package's. ``theirs`` is PyTorch's
     class, which torch.load(weights_only=True) finds under the common name."""
@@ -110,3 +131,4 @@ def install(theirs: type, ours: type) -> None:
 
     torch._tensor._rebuild_from_type_v2 = _rebuild_from_type_v2
     unpickler._get_allowed_globals.cache_clear()  # this module has the plain function
+    _pass_between_processes()

@@ -181,6 +181,53 @@ def _strided_shard(dim: int, split_factor: int, unit: int) -> _StridedShard:
     return _StridedShard(dim, split_factor=split_factor, unit=unit)
 
 
+#: Classes of the engine's placements, derived classes before their bases, and
+#: functions that copy an object of a subclass.
+_COPIES = {
+    _StridedShard: lambda p: _strided_shard(p.dim, p.split_factor, p.unit),
+    Shard: lambda p: Shard(p.dim, p.unit),
+    placement_types._StridedShard: lambda p: placement_types._StridedShard(
+        p.dim, split_factor=p.split_factor
+    ),
+    placement_types.Shard: lambda p: placement_types.Shard(p.dim),
+    placement_types.Replicate: lambda p: placement_types.Replicate(),
+    placement_types.Partial: lambda p: placement_types.Partial(p.reduce_op),
+}
+
+
+def _methods(cls: type) -> dict[str, Any]:
+    """Returns the functions of a class, except special ones such as ``__repr__``."""
+    named = {n: getattr(cls, n) for n in dir(cls) if not n.startswith("__")}
+    return {n: getattr(v, "__func__", v) for n, v in named.items() if callable(v)}
+
+
+def _replaced_methods(cls: type, base: type) -> list[str]:
+    """Returns the names of the methods of ``base`` that the subclass replaces."""
+    methods = _methods(cls)
+    return [n for n, v in _methods(base).items() if methods.get(n) is not v]
+
+
+def plain_placement(placement: Any) -> Any:
+    """Returns the placement that an object of a subclass stands for. The engine
+    calls no methods of placements, so the subclass may not replace them."""
+    cls = type(placement)
+    for base, copy in _COPIES.items():
+        if not isinstance(placement, base):
+            continue
+        replaced = _replaced_methods(cls, base)
+        if replaced:
+            raise TypeError(
+                f"[placements] the class {cls.__name__} replaces methods of "
+                f"{base.__name__}, which are not called: {', '.join(replaced)}. "
+                f"Pass a {base.__name__}, or run on PyTorch's own DTensor."
+            )
+        return copy(placement)
+    raise TypeError(
+        "[placements] expected Shard, Replicate or Partial, got "
+        f"{placement!r}. Pass one placement for each mesh dimension."
+    )
+
+
 def install() -> None:
     """Lets PyTorch's DTensorSpec and files have placements with a unit."""
     from torch.distributed.tensor._dtensor_spec import DTensorSpec

@@ -145,10 +145,11 @@ def register_sharding(op: Any) -> Callable[[Callable], Callable]:
 
     Returns:
         A decorator. The decorated function gets the arguments of the operator,
-        with a DTensorSpec in place of each tensor. It returns a list of pairs: the
-        placements of the results, and those of the arguments (None for arguments
-        that are not tensors). The list is cached for each combination of layouts
-        and shapes.
+        with a DTensorSpec in place of each tensor. Positional arguments at the end
+        and keyword arguments are left out if they equal the defaults. The function
+        returns a list of pairs: the placements of the results, and those of the
+        arguments (None for arguments that are not tensors). The list is cached for
+        each combination of layouts and shapes.
 
     Example::
 

@@ -88,6 +88,12 @@ class DTensor(torch.Tensor, metaclass=_DTensorMeta):
 
     __slots__ = ()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        raise TypeError(
+            f"[DTensor] the class cannot be a base class: {cls.__name__}. Objects of "
+            "DTensors have the type torch.Tensor: keep a DTensor in an attribute."
+        )
+
     if TYPE_CHECKING:
 
         @staticmethod

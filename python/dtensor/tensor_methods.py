@@ -2,7 +2,8 @@
 """Methods of distributed tensors, put on torch.Tensor and nn.Parameter.
 
 Plain tensors keep their behaviour: a method or attribute that only DTensors
-have raises AttributeError for them, so hasattr() is right.
+have raises AttributeError for them, so hasattr() is right. A program may still give
+them attributes of these names.
 """
 
 from __future__ import annotations
@@ -62,6 +63,17 @@ def _repr(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
     return text
 
 
+def _format(self: torch.Tensor, format_spec: str) -> str:
+    """Returns the repr. PyTorch formats the number of a plain tensor without
+    dimensions; the number of a DTensor would need communication."""
+    if format_spec:
+        raise TypeError(
+            f"[format] a DTensor has no format: {format_spec!r}. Format "
+            "x.full_tensor(), or leave out the format."
+        )
+    return repr(self)
+
+
 def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
     if id(self) in memo:
         return memo[id(self)]
@@ -115,6 +127,7 @@ def install() -> None:
     }
     for name, function in only_distributed.items():
         setattr(torch.Tensor, name, _OnlyDistributed(function, name))
+    _C.add_methods(torch.Tensor)
     _C.add_attributes(torch.Tensor)
     # Parameter first, because it may inherit a method that torch.Tensor gets.
     for owner in (torch.nn.Parameter, torch.Tensor):
@@ -126,4 +139,6 @@ def install() -> None:
             _replace_for_dtensors(owner, name, function)
     for name in ("new", "new_tensor"):
         _replace_for_dtensors(torch.Tensor, name, _plain_of_same_type(name))
+    _replace_for_dtensors(torch.Tensor, "__format__", _format)
+    _replace_for_dtensors(torch.Tensor, "is_shared", lambda self: False)
     torch.serialization.add_safe_globals([rebuild])

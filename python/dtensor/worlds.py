@@ -104,7 +104,10 @@ def _make_world(group: Any) -> World:
     if backend != "torch":
         _C.join_world(backend, store, rank, size, _timeout_of(group))
         return World(group, None)
-    return World(group, _C.TorchWorld(rank, size))
+    world = _C.TorchWorld(rank, size)
+    if not _are_threads():
+        world.enter_threads()
+    return World(group, world)
 
 
 def in_rank_thread() -> bool:
@@ -284,6 +287,7 @@ def install() -> None:
             "StridedShard": placement_types._StridedShard,
             "UnitShard": placements.Shard,
             "UnitStridedShard": placements._StridedShard,
+            "plain_placement": placements.plain_placement,
             "engine_mesh": engine_mesh,
             "current_mesh": current_mesh,
             "new_group": new_group,

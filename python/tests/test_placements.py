@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import (
     DTensor,
+    Partial,
     Replicate,
     Shard,
     distribute_tensor,
     zeros,
 )
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from torch.distributed.tensor.placement_types import _StridedShard
+from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
 
 HEADS, FEATURES = 5, 3
 
@@ -187,3 +188,73 @@ def test_strided_shards_of_units():
         assert torch.equal(y.to_local(), x.to_local())
 
     dtensor.run_world(2, check)
+
+
+class Named(Shard):
+    """A subclass that shards as its base does."""
+
+    def __repr__(self):
+        return "Named"
+
+
+class Heads(dtensor.Shard):
+    pass
+
+
+class Blocks(_StridedShard):
+    pass
+
+
+class Whole(Replicate):
+    pass
+
+
+class Sum(Partial):
+    pass
+
+
+class Interleaved(Shard):
+    def _split_tensor(self, tensor, num_chunks, **options):
+        raise NotImplementedError
+
+
+class Weighted(Partial):
+    def _reduce_value(self, tensor, mesh, mesh_dim):
+        raise NotImplementedError
+
+
+def test_subclasses_stand_for_their_base():
+    def check():
+        mesh = mesh_of_all()
+        full = torch.arange(20.0).view(10, 2)
+        for derived, base in (
+            (Named(0), Shard(0)),
+            (Heads(0, 4), dtensor.Shard(0, 4)),
+            (Blocks(0, split_factor=2), _StridedShard(0, split_factor=2)),
+            (Whole(), Replicate()),
+        ):
+            x = distribute_tensor(full, mesh, [derived])
+            y = distribute_tensor(full, mesh, [base])
+            assert x.placements == y.placements
+            assert type(x.placements[0]) is type(y.placements[0])
+            assert torch.equal(x.to_local(), y.to_local())
+        x = DTensor.from_local(full, mesh, [Sum("avg")])
+        assert x.placements == (Partial("avg"),)
+
+    dtensor.run_world(2, check)
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        (Interleaved(0), "Interleaved replaces methods of Shard.*: _split_tensor"),
+        (Weighted(), "Weighted replaces methods of Partial.*: _reduce_value"),
+        (_MaskPartial(offset_shape=(4,), offset_dim=0), "_MaskPartial replaces"),
+    ],
+)
+def test_subclasses_with_methods_of_their_own_are_refused(placement, words):
+    def check():
+        with pytest.raises(TypeError, match=words):
+            DTensor.from_local(torch.ones(4), mesh_of_all(), [placement])
+
+    dtensor.run_world(1, check)

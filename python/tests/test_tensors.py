@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ from torch.distributed.tensor import (
     randn,
     zeros,
 )
+from torch.distributed.tensor.experimental._attention import set_rotate_method
 
 import dtensor
 
@@ -183,8 +185,6 @@ def test_local_tensors_can_be_replaced(run):
                 x._local_tensor = wrong
         with pytest.raises(TypeError, match="expected a torch.Tensor"):
             x._local_tensor = 3
-        with pytest.raises(AttributeError):
-            torch.ones(2)._local_tensor = torch.ones(2)
 
     run(check)
 
@@ -272,7 +272,8 @@ def test_factories(run):
         for make, plain in ((zeros, torch.zeros), (ones, torch.ones)):
             x = make(7, 5, device_mesh=mesh, placements=[Shard(0)])
             assert torch.equal(x.full_tensor(), plain(7, 5))
-        for value in (2, 1.5, True, 1 + 2j):
+        numbers = (2, 1.5, True, 1 + 2j, np.int64(3), np.int32(3), np.float32(2.5))
+        for value in (*numbers, torch.tensor(3), torch.tensor(True)):
             x = full((7, 5), value, device_mesh=mesh, placements=[Shard(1)])
             expected = torch.full((7, 5), value)
             assert x.dtype == expected.dtype
@@ -319,6 +320,22 @@ def test_random_numbers_follow_torch_manual_seed(run):
         (RuntimeError, lambda x: x.data_ptr()),
         (NotImplementedError, lambda x: torch.ops.aten._pdist_forward(x)),
         (TypeError, lambda x: distribute_tensor(x, "mesh")),
+        *(
+            (
+                AssertionError,
+                lambda x, make=make: make(
+                    7, device_mesh=x.device_mesh, placements=[Shard(0)] * 2
+                ),
+            )
+            for make in (zeros, ones, empty, rand, randn)
+        ),
+        (
+            AssertionError,
+            lambda x: full(
+                (7,), 1, device_mesh=x.device_mesh, placements=[Shard(0)] * 2
+            ),
+        ),
+        (NotImplementedError, lambda x: set_rotate_method("x")),
     ],
 )
 def test_errors_have_the_types_of_python(error, call):

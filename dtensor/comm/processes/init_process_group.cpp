@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/init_process_group.h>
 
+#include <dtensor/comm/default_world.h>
 #include <dtensor/comm/processes/process_world_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/comm/rank/fork_count_impl.h>
@@ -46,14 +47,14 @@ void forget(Session& mine) {
   static std::vector<std::shared_ptr<detail::ProcessWorld>>* const kept =
       new std::vector<std::shared_ptr<detail::ProcessWorld>>;
   kept->push_back(std::exchange(mine.world, nullptr));
-  detail::set_default_world(nullptr);
+  set_default_world(nullptr);
   mine.scope.reset();
 }
 
 // Ends this process's role as a rank.
 void end(Session& mine) {
   mine.world->end();
-  detail::set_default_world(nullptr);
+  set_default_world(nullptr);
   mine.scope.reset();
 }
 
@@ -100,7 +101,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   env.session = detail::next_session();
   auto world = std::make_shared<detail::ProcessWorld>(env, options);
   mine.scope.emplace(world);
-  detail::set_default_world(world.get());
+  set_default_world(world.get());
   mine.thread = std::this_thread::get_id();
   mine.forks = detail::fork_count();
   mine.world = std::move(world);

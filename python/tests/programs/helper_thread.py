@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Waits in an operator that PyTorch calls with the GIL, while rank 1 waits for
-another thread of rank 0."""
+another thread of rank 0. Then computes in another thread."""
 
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
@@ -33,5 +34,10 @@ rows = x[1:4]
 assert torch.equal(rows.full_tensor(), full[1:4])
 if dist.get_rank() == 0:
     thread.join()
+
+# A thread that makes no mesh computes and communicates for the rank of the process.
+with ThreadPoolExecutor(1) as executor:
+    double = executor.submit(lambda: (x * 2).full_tensor()).result()
+assert torch.equal(double, 2 * full)
 dist.destroy_process_group()
 sys.stdout.write("correct\n")

@@ -69,16 +69,20 @@ def assert_same(plain, model):
 
 
 def check_checkpoint(plain, model):
-    """Saves and loads in a folder of rank 0."""
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder, src=0)
-    state = {"model": model.state_dict()}
-    checkpoint.save(state, checkpoint_id=folder[0])
-    with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
-    checkpoint.load(state, checkpoint_id=folder[0])
-    assert_same(plain, model)
+    """Saves and loads in folders of rank 0. The asynchronous save writes the values
+    of its call."""
+    for save in (checkpoint.save, checkpoint.async_save):
+        folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(folder, src=0)
+        state = {"model": model.state_dict()}
+        saved = save(state, checkpoint_id=folder[0])
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+        if save is checkpoint.async_save:
+            saved.result()
+        checkpoint.load(state, checkpoint_id=folder[0])
+        assert_same(plain, model)
 
 
 # One world per process: PyTorch's groups leave addresses in the launcher's store,
