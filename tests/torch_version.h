@@ -19,6 +19,8 @@ constexpr bool kNextafterHasGradient = torch_since(13);
 /// Before 2.12, that of a matrix with more rows than columns has more.
 constexpr bool kTraceHasGradientOfTallMatrices = torch_since(12);
 constexpr bool kHasUpsampleLanczos = torch_since(12);
+/// True if reflection_pad3d refuses an empty padding, which it reads before.
+constexpr bool kReflectionPad3dChecksPadding = torch_since(12);
 /// True if LibTorch has aten::cholesky, which linalg_cholesky replaces.
 constexpr bool kHasCholesky = !torch_since(14);
 
