@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace dtensor {
 
@@ -79,6 +80,19 @@ Options limited() {
   Options options;
   options.timeout = CollectiveTimeout::in_effect(options.timeout);
   return options;
+}
+
+// Returns the tag as c10d takes it.
+int checked_tag(std::string_view where, int64_t tag, const std::string& label) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  DTENSOR_CHECK_VALUE(
+      tag >= 0 && tag <= kMost,
+      "[{}] invalid tag {} on \"{}\". Use one from 0 to {}.",
+      where,
+      tag,
+      label,
+      kMost);
+  return static_cast<int>(tag);
 }
 
 class C10dTransfer : public Transfer {
@@ -325,7 +339,9 @@ InFlight C10dGroup::begin_send(const Collective& c) {
   Tensors buffers{as_bytes(c.input().to(needs().device))};
   return {
       message(backend_->send(
-          buffers, static_cast<int>(c.root), static_cast<int>(c.tag))),
+          buffers,
+          static_cast<int>(c.root),
+          checked_tag("send", c.tag, label()))),
       [] { return CollectiveResult(); }};
 }
 
@@ -335,7 +351,9 @@ InFlight C10dGroup::begin_recv(const Collective& c) {
   Tensors buffers{as_bytes(result)};
   return {
       message(backend_->recv(
-          buffers, static_cast<int>(c.root), static_cast<int>(c.tag))),
+          buffers,
+          static_cast<int>(c.root),
+          checked_tag("recv", c.tag, label()))),
       [=, device = c.like.device()] { return result.to(device); }};
 }
 

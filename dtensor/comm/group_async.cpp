@@ -56,6 +56,8 @@ void check_counts(
       detail::pluralize(ranks, "rank"),
       sent,
       received);
+  check_not_negative("all_to_all_async", group.label(), sent);
+  check_not_negative("all_to_all_async", group.label(), received);
   DTENSOR_CHECK_VALUE(
       input.is_contiguous(),
       "[all_to_all_async] `input`, {}{}, is not contiguous. Pass a contiguous "
@@ -66,6 +68,7 @@ void check_counts(
 
 // Returns `result` as a completed Pending, copied to `out` if `out` is defined.
 PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out) {
+  const PlainTensors guard;
   return ready(out.defined() ? out.copy_(result) : result);
 }
 
@@ -110,8 +113,8 @@ Group::all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes) {
   check_owned_by_this_rank("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
   check_shard_size("all_gather_async", *this, input, wrapped, sizes);
-  return gather_async(
-      std::move(input), wrapped, c10::sum_integers(sizes), sizes);
+  const int64_t total = sizes.empty() ? -1 : c10::sum_integers(sizes);
+  return gather_async(std::move(input), wrapped, total, sizes);
 }
 
 PendingPtr Group::gather_async(

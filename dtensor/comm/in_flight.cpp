@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/in_flight.h>
 
+#include <dtensor/comm/group/backend_call_impl.h>
+
 namespace dtensor {
 namespace {
 
@@ -9,7 +11,9 @@ class PendingCollective final : public Pending {
   explicit PendingCollective(InFlight collective)
       : collective_(std::move(collective)) {}
 
+  // The wait completes the call after its BackendCall has ended.
   at::Tensor wait() override {
+    const detail::PlainTensors guard;
     return collective_.wait().tensor;
   }
 

@@ -167,7 +167,7 @@ RankState& state_of(World& world) {
 } // namespace detail
 
 void set_default_world(World* world) {
-  detail::default_world = world;
+  default_world = world;
 }
 
 World::~World() {

@@ -170,6 +170,22 @@ TEST(C10dGroup, ReducesUnsharedTensorsInPlace) {
   });
 }
 
+// c10d passes tags as int.
+TEST(C10dGroup, RefusesATagThatIsNoInt) {
+  on_two("mine", at::kCPU, [](Group& group, Named&) {
+    const auto x = torch::ones(2);
+    const int64_t peer = 1 - get_rank();
+    EXPECT_EQ(
+        error_of<c10::ValueError>(
+            [&] { group.send(x, peer, int64_t{1} << 32); }),
+        "[send] invalid tag 4294967296 on \"tp\". Use one from 0 to "
+        "2147483647.");
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { group.recv(x, peer, -1); }),
+        "[recv] invalid tag -1 on \"tp\". Use one from 0 to 2147483647.");
+  });
+}
+
 TEST(C10dGroup, RefusesATensorOfAnotherDevice) {
   on_two("nccl", at::kMeta, [](Group& group, Named&) {
     const auto error = [](const auto& fn) {

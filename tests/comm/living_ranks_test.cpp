@@ -128,6 +128,31 @@ TEST(LivingRanks, EndWithARunThatFails) {
       "function that the ranks run, and return only plain tensors from it.");
 }
 
+TEST(LivingRanks, CommunicateAfterADeadlockThatTheyCaught) {
+  Ranks ranks(2);
+  std::vector<GroupPtr> groups(2);
+  ranks.run([&](int64_t rank) {
+    GroupPtr& group = groups[static_cast<size_t>(rank)];
+    group = new_group({0, 1}, "tp");
+    EXPECT_THAT(
+        error_of([&] { group->recv(torch::ones({2}), 1 - rank); }),
+        ::testing::StartsWith("[deadlock] every rank waits for another: "));
+  });
+  ranks.run([&](int64_t rank) {
+    Group& group = *groups[static_cast<size_t>(rank)];
+    for (const int64_t numel : {2, 50'000}) {
+      const auto sum = group.all_reduce(torch::ones({numel}), ReduceOp::kSum);
+      EXPECT_TRUE(sum.equal(torch::full({numel}, 2.0F)));
+    }
+    if (rank == 0) { // the receiver waits
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      group.send(torch::ones({2}), 1);
+    } else {
+      EXPECT_TRUE(group.recv(torch::zeros({2}), 0).equal(torch::ones({2})));
+    }
+  });
+}
+
 TEST(LivingRanks, RunOneFunctionAtATime) {
   Ranks ranks(2);
   std::promise<void> begun;

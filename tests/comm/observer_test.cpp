@@ -117,6 +117,15 @@ TEST(Observer, HearsAsynchronousCollectivesAsTheSynchronousOnes) {
   EXPECT_EQ(sync.first.size(), 4);
 }
 
+// The result's size is unknown when the rank enters the collective, so it is
+// estimated as if all shards were equal.
+TEST(Observer, HearsAnAsynchronousAllGatherWithoutSizes) {
+  const auto unsized = heard(
+      [](Group& g) { g.all_gather_async(torch::ones({2}), 0, SizesRef()); });
+  EXPECT_EQ(
+      unsized, heard([](Group& g) { g.all_gather(torch::ones({2}), 0); }));
+}
+
 TEST(Observer, ReportsSendersAndReceivers) {
   const at::Tensor x = torch::ones({4}); // 16 bytes
   EXPECT_EQ(

@@ -142,10 +142,11 @@ InFlight Decomposition::run() {
   }
 }
 
-// The collective may overwrite the input of an asynchronous all_reduce.
+// An asynchronous all_reduce may overwrite its input and return it as the
+// result. An input that the collective owns therefore loses its history.
 InFlight Decomposition::as_it_is() {
-  if (c_.kind == CollectiveKind::kAllReduce && may_change()) {
-    c_.inputs[0] = input().clone();
+  if (c_.kind == CollectiveKind::kAllReduce && c_.is_async) {
+    c_.inputs[0] = may_change() ? input().clone() : input().detach();
   }
   return begin_(std::move(c_));
 }

@@ -8,6 +8,8 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/torch_internals.h>
 
+#include <algorithm>
+
 namespace dtensor::detail {
 
 void check_defined(std::string_view where, const at::Tensor& tensor) {
@@ -126,6 +128,18 @@ void check_total_size(
 
 } // namespace
 
+void check_not_negative(
+    std::string_view where,
+    std::string_view label,
+    SizesRef sizes) {
+  DTENSOR_CHECK_VALUE(
+      std::ranges::all_of(sizes, [](int64_t size) { return size >= 0; }),
+      "[{}] negative sizes on \"{}\": {}. Pass 0 for a rank without elements.",
+      where,
+      label,
+      sizes);
+}
+
 void check_shard_size(
     std::string_view where,
     const Group& group,
@@ -136,6 +150,7 @@ void check_shard_size(
     return;
   }
   check_one_for_each(where, group, sizes.size(), "size");
+  check_not_negative(where, group.label(), sizes);
   const int64_t mine = sizes[static_cast<size_t>(group.rank())];
   DTENSOR_CHECK_VALUE(
       input.size(dim) == mine,
@@ -157,6 +172,7 @@ void check_total(
     return;
   }
   check_one_for_each(where, group, sizes.size(), "size");
+  check_not_negative(where, group.label(), sizes);
   check_total_size(
       where, group.label(), dim, c10::sum_integers(sizes), input.size(dim));
 }

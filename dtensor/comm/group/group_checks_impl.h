@@ -30,10 +30,15 @@ void check_reducible(std::string_view where, at::ScalarType dtype, ReduceOp op);
 /// range.
 int64_t wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim);
 
-/// Throws ValueError unless `sizes` is empty or has one size per rank.
-/// check_shard_size() requires this rank's size to be that of `input` along
-/// `dim`. check_total() requires the sum of the sizes to be the size of `input`
-/// along `dim`.
+/// Throws ValueError if a size is negative.
+void check_not_negative(
+    std::string_view where,
+    std::string_view label,
+    SizesRef sizes);
+/// Throws ValueError unless `sizes` is empty or has one size per rank, none of
+/// which is negative. check_shard_size() requires this rank's size to be that
+/// of `input` along `dim`. check_total() requires the sum of the sizes to be
+/// the size of `input` along `dim`.
 void check_shard_size(
     std::string_view where,
     const Group& group,

@@ -13,10 +13,17 @@ int64_t bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
-// Returns the bytes of the result of an all_gather.
-int64_t gathered_bytes(const Collective& c, const at::Tensor& gathered) {
+// Returns the bytes of the result of an all_gather. Estimates them from this
+// rank's shard if the total size is unknown.
+int64_t gathered_bytes(
+    const Group& group,
+    const Collective& c,
+    const at::Tensor& gathered) {
   if (gathered.defined()) {
     return bytes(gathered);
+  }
+  if (c.gathered_size < 0) {
+    return bytes(c.input()) * group.size();
   }
   Sizes sizes(c.input().sizes());
   sizes[static_cast<size_t>(c.dim)] = c.gathered_size;
@@ -52,7 +59,7 @@ double sent_bytes(
     case CollectiveKind::kScatter:
       return in_ring(c.input_bytes());
     case CollectiveKind::kAllGather:
-      return in_ring(gathered_bytes(c, gathered));
+      return in_ring(gathered_bytes(group, c, gathered));
     case CollectiveKind::kAllToAll:
       return static_cast<double>(c.input_bytes() - kept_bytes(group, c));
     case CollectiveKind::kGather:

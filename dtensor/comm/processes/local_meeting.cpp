@@ -136,12 +136,15 @@ class PortServer {
         : c10::str(size_ - 1 - static_cast<int64_t>(served_.size()));
   }
 
+  // Returns false at the deadline. The clock is checked too, because poll()
+  // returns at once if a visitor cannot be accepted (no descriptors left).
   bool wait(Deadline deadline) const {
     std::vector<pollfd> polled = {{door_.get(), POLLIN, 0}};
     for (const Visitor& visitor : visitors_) {
       polled.push_back({visitor.connection.get(), POLLIN, 0});
     }
-    return poll(polled.data(), polled.size(), milliseconds_to(deadline)) != 0;
+    return poll(polled.data(), polled.size(), milliseconds_to(deadline)) != 0 &&
+        std::chrono::steady_clock::now() < deadline;
   }
 
   void accept_visitor() {

@@ -25,6 +25,14 @@ SignalUsers& signal_users() {
   return *all;
 }
 
+using Handler = void (*)(int);
+
+Handler handler_of(int signal) {
+  struct sigaction now {};
+  sigaction(signal, nullptr, &now);
+  return now.sa_handler;
+}
+
 void ignore_signals() {
   SignalUsers& all = signal_users();
   const std::lock_guard lock(all.mutex);
@@ -32,9 +40,7 @@ void ignore_signals() {
     return;
   }
   for (Ignored& one : all.signals) {
-    struct sigaction now {};
-    sigaction(one.signal, nullptr, &now);
-    one.is_ours = now.sa_handler == SIG_DFL;
+    one.is_ours = handler_of(one.signal) == SIG_DFL;
     if (one.is_ours) {
       std::signal(one.signal, SIG_IGN);
     }
@@ -54,7 +60,8 @@ IgnoreWriteSignals::~IgnoreWriteSignals() {
     return;
   }
   for (const Ignored& one : all.signals) {
-    if (one.is_ours) {
+    // The program may have installed its own handler meanwhile.
+    if (one.is_ours && handler_of(one.signal) == SIG_IGN) {
       std::signal(one.signal, SIG_DFL);
     }
   }

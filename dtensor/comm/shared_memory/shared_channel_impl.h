@@ -118,6 +118,11 @@ class SharedChannel {
   void sleep_until_woken(
       c10::function_ref<bool()> ready,
       Clock::time_point until);
+  void make_progress() const {
+    if (progress_callback_) {
+      progress_callback_();
+    }
+  }
   void ring(uint32_t members);
   /// Returns the reason why the missing members will not arrive; "" if they
   /// still may.

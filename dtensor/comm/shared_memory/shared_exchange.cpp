@@ -206,12 +206,12 @@ at::Tensor SharedBackend::shard_dim_alltoall(const Collective& c) {
   const Sizes chunks = chunk_sizes(input.size(c.shard_dim), size());
   return collective(c.kind, [&] {
     const Sizes sizes = known_sizes(c);
-    const Sizes shape = resized(
-        resized(input.sizes(), c.dim, c10::sum_integers(sizes)),
-        c.shard_dim,
-        chunks[static_cast<size_t>(rank())]);
+    const Sizes whole = resized(input.sizes(), c.dim, c10::sum_integers(sizes));
+    const Sizes shape =
+        resized(whole, c.shard_dim, chunks[static_cast<size_t>(rank())]);
     SharedSignature signature = sign(c.kind, input.scalar_type(), sizes);
     signature.dim = static_cast<uint8_t>(c.dim);
+    signature.sizes_hash ^= sign(c.kind, input.scalar_type(), whole).sizes_hash;
     // Offset by 1, because root is 0 in an all_to_all, which has no dimension.
     signature.root = static_cast<int32_t>(c.shard_dim) + 1;
     at::Tensor out = empty_result(shape, input.options());

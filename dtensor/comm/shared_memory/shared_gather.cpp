@@ -42,6 +42,7 @@ at::Tensor SharedBackend::all_gather(const Collective& c) {
         shown.defined() ? shown : empty_result(sizes, input.options());
     SharedSignature signature = sign(c.kind, input.scalar_type(), known);
     signature.dim = static_cast<uint8_t>(c.dim);
+    signature.sizes_hash ^= sign(c.kind, input.scalar_type(), sizes).sizes_hash;
     signature.numel = out.numel();
     const Targets targets = split_rows<std::byte>(out, c.dim, known);
     if (!is_long ||

@@ -26,6 +26,9 @@ namespace dtensor::detail {
 
 /// Maximum number of bytes that a notice itself carries.
 constexpr int64_t kNoticeBytes = 4096;
+/// Alignment of each member's slice of a block in a reduction, so that no cache
+/// line has two writers.
+constexpr int64_t kSliceAlignment = 64;
 /// Capacity of a ring: bytes in flight from one member to another.
 constexpr int64_t kMailBytes = 128 << 10;
 /// Size of each member's arena. Only touched pages take memory.

@@ -77,7 +77,8 @@ void SharedMail::put(int64_t to, const void* data, int64_t bytes) {
 }
 
 at::Tensor SharedMail::recv(int64_t from, int64_t tag) {
-  auto& arrived = arrived_[{from, tag}];
+  const Address address{from, tag};
+  auto& arrived = arrived_[address];
   channel_.wait(
       [&] {
         take_in();
@@ -86,6 +87,9 @@ at::Tensor SharedMail::recv(int64_t from, int64_t tag) {
       [&](int64_t member) { return member == from; });
   at::Tensor message = std::move(arrived.front());
   arrived.pop_front();
+  if (arrived.empty()) {
+    arrived_.erase(address);
+  }
   return message;
 }
 

@@ -187,6 +187,15 @@ void check_options(
       kSharedMemory,
       options.block_bytes,
       kNoticeBytes);
+  DTENSOR_CHECK_VALUE(
+      options.block_bytes / size >= kSliceAlignment,
+      "[{}] block_bytes is {}, and \"{}\" has {} ranks. Pass at least {} bytes "
+      "for each rank.",
+      kSharedMemory,
+      options.block_bytes,
+      members.label,
+      size,
+      kSliceAlignment);
 }
 
 } // namespace
@@ -206,7 +215,11 @@ GroupBackendPtr shared_memory_backend(
       segment, members, options.block_bytes, options.timeout);
   const auto forget = c10::make_scope_exit([&] {
     if (makes) {
-      store->deleteKey(kStoreKey);
+      try {
+        store->deleteKey(kStoreKey);
+      } catch (const std::exception&) {
+        // The store may be lost, and is not needed any more.
+      }
     }
   });
   channel->arrive();

@@ -20,8 +20,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr int64_t kAligned = 64; // no cache line has two writers
-
 // A tensor of `bytes` bytes as blocks, each with one slice per member.
 struct Blocks {
   int64_t bytes;
@@ -39,8 +37,8 @@ struct Blocks {
     const int64_t begin = block * lane * members;
     const int64_t rest = std::min(bytes - begin, lane * members);
     const int64_t even = (rest + members - 1) / members;
-    const int64_t share =
-        std::min((even + kAligned - 1) / kAligned * kAligned, lane);
+    const int64_t share = std::min(
+        (even + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment, lane);
     return {
         begin + std::min(rest, member * share),
         begin + std::min(rest, (member + 1) * share)};
@@ -73,7 +71,7 @@ class BlockedAllReduce {
             static_cast<int64_t>(input.nbytes()),
             channel.size(),
             channel.bytes(SharedChannel::Buffer::kBlock) / channel.size() /
-                kAligned * kAligned} {}
+                kSliceAlignment * kSliceAlignment} {}
 
   int64_t blocks() const {
     return blocks_.count();

@@ -65,9 +65,7 @@ void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
   const auto deadline = Clock::now() + timeout;
   auto next_look = Clock::now() + kLookAfter;
   while (true) {
-    if (progress_callback_) {
-      progress_callback_();
-    }
+    make_progress();
     if (ready()) {
       return;
     }
@@ -97,8 +95,10 @@ void SharedChannel::sleep_until_woken(
   head.sleepers.fetch_add(1);
   const uint32_t seen = head.bell.load();
   // The fence pairs with the fence in ring(): either this member sees the
-  // condition fulfilled, or the waker sees this member in `sleepers`.
+  // condition fulfilled, or the waker sees this member in `sleepers`. Messages,
+  // which `ready` may not depend on, arrive in the same way.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  make_progress();
   if (!ready() && head.state.load() == SharedHead::kIntact) {
     futex_wait(head.bell, seen, bit_of(rank()), until);
   }

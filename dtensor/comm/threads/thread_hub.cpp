@@ -216,6 +216,10 @@ void ThreadHub::wake_all() {
 
 void ThreadHub::begin_run() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (failures_ == 0) { // the ranks caught the deadlock, if there was one
+    deadlock_.clear();
+    stop_ = false;
+  }
   for (Rank& rank : ranks_) {
     rank.status = Rank::Status::kRunning;
     rank.peer_had_returned = false;

@@ -125,8 +125,8 @@ class ThreadHub {
       const std::atomic<int64_t>& sleepers);
 
   /// Marks all ranks as running a new function, after all ranks have ended the
-  /// last one. Channels that an error closed stay closed, even if the rank
-  /// caught the error.
+  /// last one. Forgets a deadlock whose error all ranks caught. Channels that
+  /// an error closed stay closed, even if the rank caught the error.
   void begin_run();
   /// Records the end of a rank's function. A failure ends all waiting ranks.
   void rank_returned(int64_t rank);

@@ -130,5 +130,30 @@ CONTRACT_CASE(ErrorsDescribeTheCounts, Needs::kNothing) {
           ", 3], is not contiguous. Pass a contiguous tensor."));
 }
 
+CONTRACT_CASE(ErrorsNameNegativeSizes, Needs::kNothing) {
+  const at::Tensor x = full({3}, 1);
+  Sizes sizes(static_cast<size_t>(group.size()), 0);
+  sizes.front() = 4;
+  sizes.back() = -1;
+  const auto expect_error = [&](const char* where, const auto& fn) {
+    EXPECT_EQ(
+        error_of<c10::ValueError>(fn),
+        c10::str(
+            "[",
+            where,
+            "] negative sizes on \"",
+            group.label(),
+            "\": ",
+            SizesRef(sizes),
+            ". Pass 0 for a rank without elements."));
+  };
+  expect_error(
+      "all_to_all_async", [&] { group.all_to_all_async(x, sizes, sizes); });
+  expect_error("reduce_scatter", [&] {
+    group.reduce_scatter(x, 0, ReduceOp::kSum, sizes);
+  });
+  expect_error("all_gather", [&] { group.all_gather(x, 0, sizes); });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

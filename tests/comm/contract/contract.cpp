@@ -135,6 +135,8 @@ void expect_all_gather(
   const auto moved = group.all_gather_async(input.clone(), dim, total);
   const auto copied = group.all_gather_async(input, dim, total);
   const auto sized = group.all_gather_async(input, dim, sizes);
+  const auto unsized = group.all_gather_async(input, dim, SizesRef());
+  expect_pending(unsized, expected, input);
   expect_pending(sized, expected, input);
   expect_pending(copied, expected, input);
   expect_pending(moved, expected);

@@ -93,6 +93,29 @@ CONTRACT_CASE(ResultsHaveNoHistory, Needs::kPeers) {
   EXPECT_FALSE(pending->wait().requires_grad());
 }
 
+// A backend may return an input that is moved in.
+CONTRACT_CASE(MovedInputsLeaveNoHistory, Needs::kPeers) {
+  const at::Tensor x = full({4, 2}, 1).requires_grad_();
+  const auto n = static_cast<double>(group.size());
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+    const at::Tensor got = group.all_reduce_async(x * 2, op)->wait();
+    EXPECT_FALSE(got.requires_grad()) << to_string(op);
+    expect_equal(got, full({4, 2}, op == ReduceOp::kSum ? 2 * n : 2));
+  }
+}
+
+CONTRACT_CASE(OutMayRequireGrad, Needs::kPeers) {
+  const at::Tensor x = full({4, 2}, 1);
+  const at::Tensor out = full({4, 2}, 0).requires_grad_();
+  const auto sum = group.all_reduce_async(x, ReduceOp::kSum, out);
+  EXPECT_TRUE(sum->wait().is_alias_of(out));
+  expect_equal(out, full({4, 2}, static_cast<double>(group.size())));
+  const GroupPtr alone = new_group({get_rank()}, "alone");
+  alone->all_reduce_async(x, ReduceOp::kSum, out)->wait();
+  expect_equal(out, x);
+  EXPECT_TRUE(out.is_leaf() && out.requires_grad());
+}
+
 CONTRACT_CASE(InferenceMode, Needs::kPeers) {
   const c10::InferenceMode inference;
   const auto terms = inputs(group, {4});
