@@ -25,7 +25,7 @@ Outcome Attempt::run() {
   while (processes_.running() || !decided()) {
     step();
   }
-  output_.finish();
+  job_.output.finish();
   return *all_;
 }
 
@@ -36,13 +36,14 @@ void Attempt::start(int local) {
   start.arguments = options.command;
   start.environment = environment_of(options, job_.facts, number_, local);
   start.signal_mask = job_.signals.mask_before();
+  start.on_broken_pipe = job_.signals.on_broken_pipe_before();
   if (options.bind && !job_.cores.cpus.empty()) {
     start.cpus = job_.cores.cpus[static_cast<size_t>(local)];
   }
   if (options.prefix) {
     const int rank = options.node * options.ranks + local;
-    start.out = output_.add(rank, STDOUT_FILENO);
-    start.err = output_.add(rank, STDERR_FILENO);
+    start.out = job_.output.add(rank, STDOUT_FILENO);
+    start.err = job_.output.add(rank, STDERR_FILENO);
   }
   processes_.start(local, start);
 }
@@ -56,9 +57,9 @@ void Attempt::step() {
   if (job_.nodes != nullptr) {
     polled.push_back({job_.nodes->news(), POLLIN, 0});
   }
-  output_.append_to(polled);
+  job_.output.append_to(polled);
   ::poll(polled.data(), polled.size(), timeout());
-  output_.pump();
+  job_.output.pump();
   handle_signals();
   reap();
   if (!decided()) {

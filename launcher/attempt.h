@@ -23,6 +23,7 @@ struct Job {
   const Options& options;
   Guard& guard;
   Signals& signals;
+  Output& output;
   Nodes* nodes; // nullptr if there is one node
   CoreShares cores;
   JobFacts facts;
@@ -57,7 +58,6 @@ class Attempt {
   const Job& job_;
   const int number_;
   Processes processes_;
-  Output output_;
   std::optional<Outcome> mine_;
   std::optional<Outcome> all_;
   std::optional<Clock::time_point> kill_at_;

@@ -5,7 +5,9 @@
 //   dtensor-run -n 4 --nnodes 2 --node-rank 0 --rdzv HOST:PORT PROGRAM ...
 //
 // See docs/guides/launching.md.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <cstdio>
 #include <random>
@@ -67,14 +69,47 @@ int run_attempts(const Job& job) {
     const bool again = outcome.again && attempt < most;
     const auto restart =
         again ? fmt::format(" Restart {} of {}.", attempt + 1, most) : "";
-    fmt::print(stderr, "[dtensor-run] {}{}\n", outcome.text, restart);
+    job.output.print(
+        STDERR_FILENO,
+        fmt::format("[dtensor-run] {}{}\n", outcome.text, restart));
     if (!again) {
       return outcome.code;
     }
   }
 }
 
+// Opens /dev/null as each closed standard stream. Otherwise another file would
+// take its number and get the output of the ranks.
+void open_standard_streams() {
+  Fd fd;
+  do {
+    fd.release();
+    fd = Fd(::open("/dev/null", O_RDWR));
+  } while (fd.get() >= 0 && fd.get() <= STDERR_FILENO);
+}
+
+// Waits until the output is read, or until a signal. If a signal has ended the
+// job, also gives up once the reader stalls. Returns the signal, or 0.
+int wait_for_reader(Output& output, Signals& signals) {
+  constexpr int kStalled = 1000; // ms
+  const int timeout = signals.received() ? kStalled : -1;
+  while (output.pending()) {
+    std::vector<pollfd> polled = {{signals.fd(), POLLIN, 0}};
+    output.append_to(polled);
+    const int events = ::poll(polled.data(), polled.size(), timeout);
+    output.pump();
+    if (const auto received = signals.take(); !received.empty()) {
+      return received.front();
+    }
+    if (events == 0) {
+      break;
+    }
+  }
+  return 0;
+}
+
 int run(const Options& options) {
+  open_standard_streams();
   Guard guard; // must precede all threads, because it forks
   const auto store = options.node == 0
       ? Store::serve(options.host, options.port)
@@ -86,6 +121,7 @@ int run(const Options& options) {
   // A signal before this point simply ends the launcher, because no ranks are
   // running yet.
   Signals signals;
+  Output output;
   std::optional<Nodes> nodes;
   if (options.nodes > 1) {
     nodes.emplace(
@@ -99,10 +135,14 @@ int run(const Options& options) {
       options,
       guard,
       signals,
+      output,
       nodes ? &*nodes : nullptr,
       cores,
       {key, store->host(), store->port(), cores.threads}};
-  return run_attempts(job);
+  const int code = run_attempts(job);
+  nodes.reset(); // the other nodes need not wait for the reader
+  const int signal = wait_for_reader(output, signals);
+  return code == 0 && signal != 0 ? 128 + signal : code;
 }
 
 } // namespace

@@ -154,6 +154,8 @@ void Nodes::Shared::publish(int of, const Outcome& outcome) {
   }
 }
 
+// A death that is found after the end of an attempt decides the next attempt,
+// because set_once() does not change an outcome.
 void Nodes::Shared::look_for_dead(int of) {
   const auto now = Clock::now();
   for (size_t other = 1; other < beats.size(); ++other) {
@@ -161,7 +163,7 @@ void Nodes::Shared::look_for_dead(int of) {
     const auto count = store->add(fmt::format("beat/{}", other), 0);
     if (count != beat.count) {
       beat = {count, now};
-    } else if (count > 0 && now - beat.since > timeout && !beat.dead) {
+    } else if (count > 0 && now - beat.since > timeout) {
       beat.dead = true;
       const auto who = fmt::format("the launcher of node {}", other);
       store->set_once(key(of), encode(silent(who)));

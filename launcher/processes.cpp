@@ -65,6 +65,7 @@ void redirect(int fd, int target) {
   redirect(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
   redirect(prepared.start.out.get(), STDOUT_FILENO);
   redirect(prepared.start.err.get(), STDERR_FILENO);
+  std::signal(SIGPIPE, prepared.start.on_broken_pipe);
   sigprocmask(SIG_SETMASK, &prepared.start.signal_mask, nullptr);
   ::execve(
       prepared.start.program.c_str(),

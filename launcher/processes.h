@@ -21,7 +21,8 @@ struct RankStart {
   std::vector<std::string> environment; // name=value
   std::vector<int> cpus;                // empty: all CPUs
   sigset_t signal_mask = {};
-  Fd out; // empty: the launcher's own
+  sighandler_t on_broken_pipe = SIG_DFL; // or SIG_IGN, for SIGPIPE
+  Fd out;                                // empty: the launcher's own
   Fd err;
 };
 

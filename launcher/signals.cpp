@@ -5,7 +5,7 @@
 
 namespace launcher {
 
-Signals::Signals() {
+Signals::Signals() : on_broken_pipe_before_(std::signal(SIGPIPE, SIG_IGN)) {
   // An inherited SIG_IGN would prevent SIGCHLD, and the children could not be
   // waited for.
   std::signal(SIGCHLD, SIG_DFL);
@@ -27,6 +27,7 @@ Signals::Signals() {
 
 Signals::~Signals() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  std::signal(SIGPIPE, on_broken_pipe_before_);
 }
 
 std::vector<int> Signals::take() {
@@ -37,6 +38,7 @@ std::vector<int> Signals::take() {
       signals.push_back(static_cast<int>(info.ssi_signo));
     }
   }
+  received_ = received_ || !signals.empty();
   return signals;
 }
 

@@ -10,7 +10,8 @@
 namespace launcher {
 
 // Blocks SIGCHLD in this thread and the threads that it starts. Does the same
-// for SIGINT, SIGTERM and SIGHUP unless they are ignored (nohup).
+// for SIGINT, SIGTERM and SIGHUP unless they are ignored (nohup). Ignores
+// SIGPIPE, so that a write to a closed pipe returns an error.
 class Signals {
  public:
   Signals();
@@ -23,14 +24,24 @@ class Signals {
   }
   // Returns the signals received since the last call, without SIGCHLD.
   std::vector<int> take();
+  // Returns true if take() has ever returned a signal.
+  bool received() const {
+    return received_;
+  }
   // Returns the signal mask from before, which the ranks inherit.
   const sigset_t& mask_before() const {
     return before_;
   }
+  // Returns the action for SIGPIPE from before, which the ranks inherit.
+  sighandler_t on_broken_pipe_before() const {
+    return on_broken_pipe_before_;
+  }
 
  private:
   sigset_t before_ = {};
+  sighandler_t on_broken_pipe_before_;
   Fd fd_;
+  bool received_ = false;
 };
 
 // Blocks all signals while an instance lives. Other threads are created under

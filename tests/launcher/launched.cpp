@@ -81,8 +81,13 @@ void Launched::signal(int signal) const {
   ::kill(pid_, signal);
 }
 
+void Launched::read_output(bool enabled) {
+  reads_output_ = enabled;
+}
+
 bool Launched::read_some() {
-  pollfd polled[] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
+  const int out = reads_output_ ? out_fd_ : -1;
+  pollfd polled[] = {{out, POLLIN, 0}, {err_fd_, POLLIN, 0}};
   ::poll(polled, 2, 100);
   if (polled[0].revents != 0) {
     read_from(out_fd_, out_);
@@ -90,13 +95,21 @@ bool Launched::read_some() {
   if (polled[1].revents != 0) {
     read_from(err_fd_, err_);
   }
-  return out_fd_ >= 0 || err_fd_ >= 0;
+  return (reads_output_ && out_fd_ >= 0) || err_fd_ >= 0;
 }
 
 void Launched::wait_for(const std::string& text) {
+  wait_for(text, out_);
+}
+
+void Launched::wait_for_error(const std::string& text) {
+  wait_for(text, err_);
+}
+
+void Launched::wait_for(const std::string& text, const std::string& stream) {
   const auto deadline = Clock::now() + kPatience;
   bool open = true;
-  while (out_.find(text) == std::string::npos) {
+  while (stream.find(text) == std::string::npos) {
     ASSERT_TRUE(open && Clock::now() < deadline)
         << "no \"" << text << "\" in \"" << out_ << "\", errors: " << err_;
     open = read_some();

@@ -27,8 +27,12 @@ class Launched {
   Launched& operator=(const Launched&) = delete;
 
   void signal(int signal) const;
+  // Stops or resumes reading the output (not the errors).
+  void read_output(bool enabled);
   // Waits until the output contains `text`.
   void wait_for(const std::string& text);
+  // Waits until the errors contain `text`.
+  void wait_for_error(const std::string& text);
   // Waits for the end. Returns the exit status as a shell reports it.
   int finish();
 
@@ -45,12 +49,14 @@ class Launched {
 
  private:
   // Reads the output that arrives within a short time. Returns false at the end
-  // of both streams.
+  // of all streams that are read.
   bool read_some();
+  void wait_for(const std::string& text, const std::string& stream);
 
   pid_t pid_ = -1;
   int out_fd_ = -1;
   int err_fd_ = -1;
+  bool reads_output_ = true;
   std::string out_;
   std::string err_;
 };

@@ -145,6 +145,31 @@ TEST_F(Nodes, EndWithALauncherThatIsKilled) {
   expect_nothing_left(first);
 }
 
+// The launcher of node 1 is found dead while the ranks of node 0 end slowly, so
+// the outcome of this attempt is already decided.
+TEST_F(Nodes, EndAfterARestartWithoutALauncher) {
+  const std::string script =
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && trap 'sleep 4; exit' TERM;"
+      " echo pid $$; sleep 1000 & wait";
+  const std::vector<std::string> options = {
+      "--node-timeout", "2", "--max-restarts", "1"};
+  Launched first(on_node(0, script, options));
+  Launched second(on_node(1, script, options));
+  wait_until_up(first, 0);
+  wait_until_up(second, 1);
+  ::kill(std::stoi(first.values("[0] pid ").at(0)), SIGKILL);
+  second.signal(SIGKILL);
+  EXPECT_EQ(first.finish(), 1);
+  EXPECT_EQ(
+      first.err(),
+      "[dtensor-run] rank 0 on " + host_name() +
+          " was killed by signal 9 (Killed). The other ranks were terminated. "
+          "Restart 1 of 1.\n"
+          "[dtensor-run] the launcher of node 1 stopped responding. The ranks "
+          "were terminated.\n");
+  EXPECT_TRUE(all_gone(first.values("pid "))) << first.out();
+}
+
 TEST_F(Nodes, RefuseAnotherOfTheSameRank) {
   Launched first(on_node(0, kForever));
   Launched second(on_node(1, kForever));

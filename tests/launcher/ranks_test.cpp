@@ -115,6 +115,25 @@ TEST(Ranks, HoldNoDescriptorOfTheLauncher) {
           "[0] " + without.lines().at(0), "[1] " + without.lines().at(0)));
 }
 
+// The launcher itself blocks some signals and ignores SIGPIPE.
+TEST(Ranks, InheritTheSignalsOfTheLauncher) {
+  // The masks of the first 28 signals, because glibc uses some higher ones.
+  const std::string masks =
+      "grep -E 'Sig(Blk|Ign)' /proc/self/status | grep -oE '.{7}$'";
+  for (const std::string before : {"", "trap '' PIPE; "}) {
+    Launched with(
+        {"-c", before + "exec " DTENSOR_RUN " -n 1 sh -c \"$0\"", masks}, "sh");
+    EXPECT_EQ(with.finish(), 0);
+    Launched without({"-c", before + masks}, "sh");
+    EXPECT_EQ(without.finish(), 0);
+    EXPECT_THAT(without.lines(), testing::SizeIs(2));
+    EXPECT_THAT(
+        with.lines(),
+        ElementsAre(
+            "[0] " + without.lines().at(0), "[0] " + without.lines().at(1)));
+  }
+}
+
 TEST(Ranks, ShareTheCores) {
   const auto own = own_cpus();
   const auto ranks = static_cast<int>(std::min<size_t>(own.size(), 4));
