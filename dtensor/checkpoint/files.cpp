@@ -122,13 +122,24 @@ std::string read_small_file(const std::string& path, std::string& why_not) {
   return why_not.empty() ? text : "";
 }
 
-void sync_folder(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool is_synced = folder >= 0 && ::fsync(folder) == 0;
-  if (folder >= 0) {
-    ::close(folder);
+OpenFolder::OpenFolder(const std::string& path)
+    : file_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (file_ < 0) {
+    throw_errno("cannot open the folder", path);
   }
-  if (!is_synced) {
+}
+
+OpenFolder::~OpenFolder() {
+  ::close(file_);
+}
+
+bool OpenFolder::sync() const {
+  return ::fsync(file_) == 0;
+}
+
+void sync_folder(const std::string& path) {
+  const OpenFolder folder(path);
+  if (!folder.sync()) {
     throw_errno("cannot write the folder", path);
   }
 }

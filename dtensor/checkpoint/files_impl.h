@@ -51,6 +51,23 @@ std::string read_small_file(const std::string& path);
 /// unreadable.
 std::string read_small_file(const std::string& path, std::string& why_not);
 
+/// Folder whose entries can be made durable on disk.
+class OpenFolder {
+ public:
+  /// Throws RuntimeError if the folder cannot be opened.
+  explicit OpenFolder(const std::string& path);
+  ~OpenFolder();
+  OpenFolder(const OpenFolder&) = delete;
+  OpenFolder& operator=(const OpenFolder&) = delete;
+
+  /// Makes the folder's entries durable. Returns false and sets errno on
+  /// failure.
+  bool sync() const;
+
+ private:
+  int file_;
+};
+
 /// Makes the folder's entries durable on disk.
 void sync_folder(const std::string& path);
 

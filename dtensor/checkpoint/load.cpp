@@ -8,6 +8,7 @@
 #include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
+#include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -121,6 +122,7 @@ class Loading {
 
   void finish(std::optional<detail::PartReader>& reader) {
     for (const auto& target : targets_) {
+      const detail::WriteScope writes(target.tensor);
       if (target.is_own) {
         reader->read(target.name, target.value);
       } else if (target.tensor.is_meta()) {
@@ -283,6 +285,9 @@ class Loading {
       extra_ = opened_.manifest->extra;
     }
     for (const auto& weight : with_prefix(kExtraPrefix)) {
+      if (opened_.manifest && !opened_.is_non_model_state(weight.name)) {
+        continue; // a weight of the saved model
+      }
       const auto key =
           weight.name.substr(std::string_view(kExtraPrefix).size());
       const auto given = state_.extra->find(key);

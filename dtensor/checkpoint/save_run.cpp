@@ -15,6 +15,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -120,12 +121,13 @@ SaveRun::SaveRun(SaveTask task)
 // A failed save is removed here and not by the thread. After finish(), all
 // ranks have stopped writing; an earlier removal would make their writes fail
 // with a misleading error. If finish() was not called, files that other ranks
-// still write are left for the next save to remove.
+// still write are left for the next save to remove. After the rename, the
+// temporary folder is the replaced checkpoint and is kept.
 SaveRun::~SaveRun() {
   if (thread_.joinable()) {
     thread_.join();
   }
-  if (task_.rank == 0 && !is_committed_) {
+  if (task_.rank == 0 && !is_renamed_) {
     remove_folder(task_.folder);
   }
 }
@@ -148,11 +150,8 @@ void SaveRun::run() {
       error =
           error_in([&] { step == kCommit ? commit() : write_with_note(step); });
     }
-    if (step == kCommit) {
-      is_committed_ = error == nullptr;
-      if (is_committed_) {
-        task_.lock.reset();
-      }
+    if (step == kCommit && error == nullptr) {
+      task_.lock.reset();
     }
     error == nullptr ? done_[step].set_value()
                      : done_[step].set_exception(error);
@@ -272,13 +271,34 @@ void SaveRun::commit() {
   if (task_.overwrite) {
     check_may_be_replaced(task_.path); // it may have changed since begin
   }
+  rename_into_place();
+}
+
+// Opens the parent folder before the rename. Without the permission to read it,
+// the save fails before anything has changed.
+void SaveRun::rename_into_place() {
+  const auto above = fs::path(task_.folder).parent_path().string();
+  const auto parent = above.empty() ? "." : above;
+  const OpenFolder folder(parent);
   // The lock protects the replaced folder until it is removed.
   const FolderLock before(task_.path);
-  const bool is_there_still =
+  const bool is_exchanged =
       rename_folder(task_.folder, task_.path, task_.overwrite);
-  const auto parent = fs::path(task_.folder).parent_path();
-  sync_folder(parent.empty() ? "." : parent.string());
-  if (is_there_still) {
+  is_renamed_ = true;
+  if (!folder.sync()) {
+    const std::string why = std::strerror(errno);
+    DTENSOR_THROW(
+        "[{}] cannot write the folder {}: {}. {} has the new checkpoint, but a "
+        "power failure may undo the rename{}. Save again with overwrite = true "
+        "once this is corrected.",
+        kSaveCheckpoint,
+        parent,
+        why,
+        task_.path,
+        is_exchanged ? "; " + task_.folder + " has the earlier checkpoint"
+                     : "");
+  }
+  if (is_exchanged) {
     remove_checkpoint(task_.folder);
   }
 }

@@ -113,6 +113,7 @@ class SaveRun {
   FileNotes write_full();
   void write_with_note(Step step);
   void commit();
+  void rename_into_place();
   FileNotes notes_of_all(Step step);
   void check_may_come(int64_t rank, std::chrono::steady_clock::time_point end)
       const;
@@ -120,7 +121,7 @@ class SaveRun {
   SaveTask task_;
   /// True if the thread must stop waiting for other ranks.
   std::atomic<bool> is_given_up_{false};
-  bool is_committed_ = false; // written by the thread
+  bool is_renamed_ = false; // written by the thread
   std::array<std::promise<void>, kSteps> done_;
   std::thread thread_;
 };

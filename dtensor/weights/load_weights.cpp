@@ -323,6 +323,13 @@ void detail::check_can_be_filled(
           : " is sparse");
 }
 
+detail::WriteScope::WriteScope(const at::Tensor& target) {
+  if (target.is_inference() ||
+      (is_dtensor(target) && local_of(target).is_inference())) {
+    mode_.emplace();
+  }
+}
+
 void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,
@@ -334,6 +341,7 @@ void load_weights(
   const c10::NoGradGuard no_grad;
   check_doubles(all, file);
   for (const auto& task : tasks) {
+    const detail::WriteScope writes(task.target);
     load(task, file);
     task.target.unsafeGetTensorImpl()->bump_version();
   }

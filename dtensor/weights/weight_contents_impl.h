@@ -3,6 +3,7 @@
 // uses them.
 #pragma once
 
+#include <c10/core/InferenceMode.h>
 #include <dtensor/weights/json_document_impl.h>
 #include <dtensor/weights/mapped_file_impl.h>
 #include <dtensor/weights/weight_file.h>
@@ -125,6 +126,16 @@ void check_can_be_filled(
     const std::string& name,
     const at::Tensor& target,
     const char* where);
+
+/// Scope of writes to `target`. LibTorch allows writes to inference tensors
+/// only in inference mode.
+class WriteScope {
+ public:
+  explicit WriteScope(const at::Tensor& target);
+
+ private:
+  std::optional<c10::InferenceMode> mode_;
+};
 
 /// Returns the name of the tensor `name` in `file`: its own name, or the name
 /// that the metadata gives for a shared tensor in the form of Python's

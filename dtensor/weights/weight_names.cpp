@@ -119,6 +119,11 @@ std::string architecture_of(const WeightFile& file) {
   return name == nullptr ? std::string() : *name;
 }
 
+// Returns true for the weight and the bias of a module.
+bool is_of_module(const std::string& name, const std::string& module) {
+  return name.ends_with(module + ".weight") || name.ends_with(module + ".bias");
+}
+
 } // namespace
 
 WeightNames gguf_names(const WeightFile& file) {
@@ -145,9 +150,10 @@ WeightNames gguf_names(const WeightFile& file) {
     if (is_tied && source.name == "output.weight") {
       source.name = "token_embd.weight";
     }
-    if (is_llama && source.name.ends_with(".attn_q.weight")) {
+    // llama.cpp reorders the rows of both weights and biases.
+    if (is_llama && is_of_module(source.name, ".attn_q")) {
       source.interleaved_heads = heads;
-    } else if (is_llama && source.name.ends_with(".attn_k.weight")) {
+    } else if (is_llama && is_of_module(source.name, ".attn_k")) {
       source.interleaved_heads = key_heads;
     }
     return source;

@@ -86,6 +86,30 @@ TEST(Checkpoint, DistinguishesItsNamesFromNamesOfTheModel) {
   EXPECT_EQ(optimizer.state().size(), 8);
 }
 
+// A weight of a submodule `extra` is not a tensor of `extra`.
+TEST(Checkpoint, DoesNotTakeAWeightForAnExtraTensor) {
+  struct Odd : torch::nn::Module {
+    Odd() {
+      register_module("extra", torch::nn::Linear(3, 2));
+    }
+  };
+  const Folder folder;
+  Odd model;
+  CheckpointExtra extra = {{"step", 1}};
+  save_checkpoint(folder / "one", {.model = &model, .extra = &extra});
+  CheckpointExtra loaded;
+  load_checkpoint(folder / "one", {.extra = &loaded});
+  EXPECT_EQ(loaded.size(), 1);
+  EXPECT_EQ(std::get<int64_t>(loaded.at("step")), 1);
+  torch::nn::Module other;
+  EXPECT_EQ(
+      error_of([&] {
+        load_checkpoint(folder / "one", {.model = &other, .extra = &loaded});
+      }),
+      "[load_checkpoint] not in the model: extra.bias, extra.weight. Load it "
+      "into a matching model, or load what matches with strict = false.");
+}
+
 // All other names are allowed.
 TEST(Checkpoint, TakesAnyName) {
   const Folder folder;

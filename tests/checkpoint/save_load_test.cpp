@@ -239,6 +239,38 @@ TEST(Checkpoint, HasNumbersTextsAndTensorsBeside) {
   });
 }
 
+// LibTorch allows writes to inference tensors only in inference mode.
+TEST(Checkpoint, IsLoadedIntoInferenceTensors) {
+  const Folder folder;
+  const auto path = folder / "one";
+  const auto state_of = [](const at::Tensor& value, at::ScalarType other) {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    StateDict state;
+    state.insert(
+        "cut", distribute_tensor(value, mesh, {Shard(0)}, std::nullopt));
+    state.insert("other", value.to(other));
+    state.insert("plain", value.clone());
+    return state;
+  };
+  run_ranks(2, [&] {
+    const auto truth = at::arange(5, at::kFloat);
+    auto state = state_of(truth, at::kFloat);
+    save_checkpoint(path, {.tensors = &state});
+    StateDict loaded;
+    {
+      const c10::InferenceMode mode;
+      loaded = state_of(at::zeros({5}, at::kFloat), at::kDouble);
+    }
+    load_checkpoint(path, {.tensors = &loaded});
+    const c10::InferenceMode mode;
+    for (const auto& item : loaded) {
+      EXPECT_TRUE(item.value().is_inference()) << item.key();
+      EXPECT_TRUE(at::equal(full(item.value()).to(at::kFloat), truth))
+          << item.key();
+    }
+  });
+}
+
 // Each element is written once, and replicas write about equally many bytes.
 TEST(Checkpoint, HasEveryElementOnce) {
   const Folder folder;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rank 0 of a save in which the other rank behaves incorrectly.
+// Rank 0 of a save in which the other rank or the file system fails.
+#include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/save_run_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/weights/weight_file.h>
@@ -8,12 +9,39 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <thread>
+
+namespace {
+
+// Number of folders that are synced before one fails; -1: none fails.
+std::atomic<int> folders_before_failure{-1};
+
+} // namespace
+
+// Replaces the C library's function in this program.
+extern "C" int fsync(int file) {
+  struct stat about {};
+  if (folders_before_failure >= 0 && ::fstat(file, &about) == 0 &&
+      S_ISDIR(about.st_mode) && folders_before_failure-- == 0) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -76,6 +104,95 @@ TEST(SaveRun, FailsIfItsFolderIsRemoved) {
       error_of([&] { run.finish(*group); }),
       "[save_checkpoint] " + (folder / "one") + " was not saved: " + gone +
           " was removed during the save. Save it again.");
+}
+
+void save(const std::string& path, double value) {
+  StateDict state;
+  state.insert("w", at::full({3}, value));
+  save_checkpoint(path, {.tensors = &state}, {.overwrite = true});
+}
+
+double load(const std::string& path) {
+  StateDict state;
+  state.insert("w", at::zeros({3}));
+  load_checkpoint(path, {.tensors = &state});
+  return state["w"].mean().item<double>();
+}
+
+// Files of this thread, and of threads that it starts, are accessed with the
+// permissions of another user, if this process may do so.
+class OtherUser {
+ public:
+  OtherUser() : before_(::setfsuid(65534)) {}
+  ~OtherUser() {
+    ::setfsuid(static_cast<uid_t>(before_));
+  }
+  OtherUser(const OtherUser&) = delete;
+  OtherUser& operator=(const OtherUser&) = delete;
+
+ private:
+  int before_;
+};
+
+// A folder in which entries can be renamed, but which cannot be opened.
+TEST(SaveRun, ChangesNothingInAFolderThatCannotBeOpened) {
+  const Folder folder;
+  const auto path = folder / "one";
+  const auto parent = fs::path(path).parent_path().string();
+  fs::permissions(parent, fs::perms::all);
+  std::string error;
+  {
+    const OtherUser user;
+    std::error_code unreachable;
+    if (!fs::exists(parent, unreachable)) {
+      GTEST_SKIP() << "other users cannot reach the temporary folder";
+    }
+    save(path, 1);
+  }
+  constexpr auto kReads =
+      fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read;
+  fs::permissions(parent, kReads, fs::perm_options::remove);
+  {
+    const OtherUser user;
+    std::error_code unreadable;
+    const fs::directory_iterator entries(parent, unreadable);
+    if (!unreadable) {
+      GTEST_SKIP() << "this user may open any folder";
+    }
+    error = error_of([&] { save(path, 2); });
+  }
+  fs::permissions(parent, fs::perms::all);
+  EXPECT_EQ(
+      error,
+      "[save_checkpoint] cannot open the folder " + parent +
+          ": Permission denied. Save again once this is corrected; earlier "
+          "checkpoints are unchanged.");
+  EXPECT_EQ(load(path), 1);
+  EXPECT_FALSE(fs::exists(folder / ".one.saving"));
+}
+
+// The new checkpoint has its name, and the earlier one still exists.
+TEST(SaveRun, KeepsTheOldCheckpointIfTheRenameIsNotDurable) {
+  const Folder folder;
+  const auto path = folder / "one";
+  const auto before = folder / ".one.saving";
+  save(path, 1);
+  folders_before_failure = 1; // the first is that of the new checkpoint
+  EXPECT_EQ(
+      error_of([&] { save(path, 2); }),
+      "[save_checkpoint] cannot write the folder " +
+          fs::path(path).parent_path().string() + ": Input/output error. " +
+          path +
+          " has the new checkpoint, but a power failure may undo the rename; " +
+          before +
+          " has the earlier checkpoint. Save again with overwrite = true once "
+          "this is corrected.");
+  EXPECT_EQ(folders_before_failure, -1);
+  EXPECT_EQ(load(path), 2);
+  EXPECT_EQ(load(before), 1);
+  save(path, 3);
+  EXPECT_EQ(load(path), 3);
+  EXPECT_FALSE(fs::exists(before));
 }
 
 std::map<std::string, std::string> bytes_in(const std::string& folder) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files.h"
+#include "gguf_files.h"
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -193,6 +194,31 @@ TEST(LoadWeights, ReordersInterleavedHalves) {
   });
 }
 
+// LibTorch allows writes to inference tensors only in inference mode.
+TEST(LoadWeights, FillsInferenceTensors) {
+  const Folder folder;
+  const auto truth = at::arange(6, at::kFloat).view({2, 3});
+  const auto path = folder.write(
+      "model.safetensors",
+      safetensors_of(
+          {{"same", truth}, {"other", truth}, {"transposed", truth.t()}}));
+  torch::nn::Module model;
+  {
+    const c10::InferenceMode mode;
+    model.register_buffer("same", at::zeros({2, 3}, at::kFloat));
+    model.register_buffer("other", at::zeros({2, 3}, at::kDouble));
+    model.register_buffer("transposed", at::zeros({2, 3}, at::kFloat));
+  }
+  load_weights(
+      model, *open_weights(path), {.names = [](const std::string& name) {
+        return WeightSource{.name = name, .transposed = name == "transposed"};
+      }});
+  for (const auto& item : model.named_buffers()) {
+    EXPECT_TRUE(item.value().is_inference()) << item.key();
+    EXPECT_TRUE(at::equal(item.value().to(at::kFloat), truth)) << item.key();
+  }
+}
+
 TEST(LoadWeightsErrors, ListAllNamesAndChangeNothing) {
   const Folder folder;
   const auto path = folder.write(
@@ -244,6 +270,49 @@ TEST(WeightNamesTest, OfGgufMatchItsLibrary) {
   EXPECT_EQ(llama(layer + "q_proj.weight").interleaved_heads, 4);
   EXPECT_EQ(llama(layer + "k_proj.weight").interleaved_heads, 2);
   EXPECT_EQ(llama(layer + "v_proj.weight").interleaved_heads, 0);
+}
+
+// llama.cpp reorders the rows of queries and keys, and the elements of their
+// biases.
+TEST(WeightNamesTest, OfLlamaInGgufReorderBiases) {
+  const Folder folder;
+  const auto data_of = [](const std::vector<float>& values) {
+    std::string data;
+    for (const auto value : values) {
+      data += bytes_of(value);
+    }
+    data.resize(32); // the alignment
+    return data;
+  };
+  const auto path = folder.write(
+      "llama.gguf",
+      gguf_of(
+          {{pair_of("general.architecture", kText, text_of("llama")),
+            pair_of(
+                "llama.attention.head_count", kUint32, bytes_of(uint32_t{1})),
+            pair_of(
+                "llama.attention.head_count_kv",
+                kUint32,
+                bytes_of(uint32_t{2}))},
+           {tensor_of("blk.0.attn_q.bias", 4, kF32, 0),
+            tensor_of("blk.0.attn_k.bias", 8, kF32, 32),
+            tensor_of("blk.0.attn_v.bias", 4, kF32, 64)}}) +
+          data_of({0, 2, 1, 3}) + data_of({0, 2, 1, 3, 4, 6, 5, 7}) +
+          data_of({0, 1, 2, 3}));
+  torch::nn::Module model;
+  model.register_buffer("q_proj", at::zeros({4}));
+  model.register_buffer("k_proj", at::zeros({8}));
+  model.register_buffer("v_proj", at::zeros({4}));
+  const auto file = open_weights(path);
+  const auto rename = gguf_names(*file);
+  load_weights(model, *file, {.names = [&](const std::string& name) {
+                 return rename("model.layers.0.self_attn." + name + ".bias");
+               }});
+  for (const auto& item : model.named_buffers()) {
+    EXPECT_TRUE(
+        at::equal(item.value(), at::arange(item.value().numel(), at::kFloat)))
+        << item.key();
+  }
 }
 
 TEST(WeightNamesTest, OfConv1d) {
