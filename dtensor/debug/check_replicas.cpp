@@ -143,7 +143,7 @@ class ReplicaChecker final : public ReplicaObserver {
       batches.add_along(
           event.mesh,
           event.placements,
-          counted({role_of(event.kind), name, local, last_digest_.of(local)}));
+          counted({role_of(event.kind), name, local, last_digest_.of(t)}));
     }
     if (event.style_dim >= 0) {
       const auto& styled = note_style(event);

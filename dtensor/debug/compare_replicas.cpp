@@ -11,6 +11,7 @@
 #include <dtensor/debug/digest_avx2_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
 #include <array>
@@ -49,12 +50,17 @@ uint64_t digest_of(const at::Tensor& t) {
 }
 
 uint64_t LastDigest::of(const at::Tensor& tensor) {
-  const bool is_same = tensor.is_same(tensor_) && !tensor.is_inference() &&
-      tensor._version() == version_;
+  const auto& local = is_dtensor(tensor) ? local_of(tensor) : tensor;
+  const bool is_same = local.is_same(local_) &&
+      tensor_.lock().get() == tensor.unsafeGetTensorImpl() &&
+      !tensor.is_inference() && !local.is_inference() &&
+      version_of(tensor) == version_ && version_of(local) == local_version_;
   if (!is_same) {
-    tensor_ = tensor;
-    version_ = tensor.is_inference() ? 0 : tensor._version();
-    digest_ = digest_of(tensor);
+    tensor_ = WeakTensor(tensor.getIntrusivePtr());
+    local_ = local;
+    version_ = version_of(tensor);
+    local_version_ = version_of(local);
+    digest_ = digest_of(local);
   }
   return digest_;
 }
@@ -191,11 +197,12 @@ at::Tensor as_doubles(const at::Tensor& t) {
 
 struct Differences {
   std::vector<double> by_rank; // largest distance to the first rank's elements
-  double magnitude = 0;        // largest magnitude of the first rank's elements
+  double magnitude = 0; // largest finite magnitude of the first rank's elements
 };
 
-// Compares tensors of equal shape with those of the first rank. All ranks of
-// the group must call this function.
+// Compares tensors of equal shape with those of the first rank. Equal
+// infinities and two NaN do not differ. All ranks of the group must call this
+// function.
 Differences
 differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   const auto mine = tensor.detach()
@@ -204,10 +211,16 @@ differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
                         .to(mesh.device_type())
                         .contiguous();
   const auto first = as_doubles(group.broadcast(mine, 0));
+  const auto own = as_doubles(mine);
+  const auto is_equal =
+      own.eq(first).logical_or(own.isnan().logical_and(first.isnan()));
   const auto distance =
-      at::sub(as_doubles(mine), first).abs().max().item<double>();
+      at::sub(own, first).abs().masked_fill(is_equal, 0).max().item<double>();
   Differences result;
-  result.magnitude = first.abs().max().item<double>();
+  result.magnitude = first.abs()
+                         .masked_fill(first.isfinite().logical_not(), 0)
+                         .max()
+                         .item<double>();
   std::string bytes(sizeof(distance), '\0');
   std::memcpy(bytes.data(), &distance, sizeof(distance));
   for (const auto& text : group.all_gather_strings(bytes)) {
@@ -292,7 +305,7 @@ class Difference {
         shape,
         rank_list(ranks),
         ranks.size() == 1 ? "differs" : "differ",
-        largest,
+        std::abs(largest), // also of a NaN, whose sign means nothing
         group_.ranks()[0]);
   }
 

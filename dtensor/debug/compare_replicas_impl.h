@@ -79,20 +79,27 @@ inline uint64_t digest_text(std::string_view text) {
 uint64_t digest_of(const at::Tensor& t);
 
 /// Digest of the last tensor, for the projections of an attention, which have a
-/// common input. Keeps this tensor alive, so that no other tensor takes its
+/// common input. Keeps its values alive, so that no other tensor takes their
 /// place in memory.
 class LastDigest {
  public:
-  /// Returns digest_of(tensor). Reads no memory if `tensor` is the last tensor
-  /// and has not been written since.
+  /// Returns digest_of(tensor), or of the local tensor of a DTensor. Reads no
+  /// memory if `tensor` is the last tensor and has not been written since.
+  /// Always reads inference tensors, which do not count writes.
   uint64_t of(const at::Tensor& tensor);
   void forget() {
-    tensor_.reset();
+    local_.reset();
   }
 
  private:
-  at::Tensor tensor_;
-  int64_t version_ = 0;
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+
+  // Weak, because a DTensor keeps its autograd graph alive.
+  WeakTensor tensor_{c10::intrusive_ptr<c10::TensorImpl>()};
+  at::Tensor local_; // `tensor_` itself if it is plain
+  // A write to a DTensor counts in its own version only.
+  uint32_t version_ = 0;
+  uint32_t local_version_ = 0;
   uint64_t digest_ = 0;
 };
 

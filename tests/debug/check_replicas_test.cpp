@@ -340,6 +340,32 @@ TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
       });
 }
 
+// A write to a DTensor does not change the version of its local tensor.
+TEST(CheckReplicas, FindsAWriteBetweenAnOutputAndAnInput) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
+      "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
+      "that of rank 0. Pass the same input on these ranks, or set the style's "
+      "input_layouts to its actual layout.",
+      [](const DeviceMesh& mesh) {
+        auto mlp = filled(Mlp(kWidth, 8));
+        parallelize_module(
+            *mlp,
+            mesh,
+            {{"w1", ColwiseParallel()},
+             {"w2",
+              RowwiseParallel(
+                  {.input_layouts = Replicate(), .use_local_output = false})}});
+        CheckReplicas check(*mlp, mesh);
+        const torch::NoGradGuard no_grad;
+        const auto y = mlp->w2(uniform({3, 8}, 1));
+        auto local = DTensor(y).to_local();
+        local.add_(static_cast<double>(get_rank()));
+        mlp->w1(y);
+      });
+}
+
 TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {
   expect_on_ranks(
       kRanks,
@@ -441,6 +467,37 @@ TEST(CheckReplicas, ComparesWithATolerance) {
     }
     CheckReplicas check(*mlp, mesh, {.tolerance = 1e-7});
     EXPECT_NE(error_of([&] { mlp(x); }), "");
+  });
+}
+
+// Equal infinities and NaN do not differ, and an infinity does not enlarge the
+// tolerance of other elements.
+TEST(CheckReplicas, ComparesFiniteElementsWithATolerance) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    const auto inf = std::numeric_limits<double>::infinity();
+    const auto nan = std::numeric_limits<double>::quiet_NaN();
+    const auto rank = static_cast<double>(get_rank());
+    auto mlp = filled(Mlp(kWidth, 8));
+    CheckReplicas check(*mlp, mesh, {.tolerance = 1e-6});
+    const auto error_with = [&](double last) {
+      return error_of([&] {
+        check.compare(
+            at::tensor({inf, -inf, nan, 2.0, last}, at::kDouble), mesh, "x");
+      });
+    };
+    const auto differs_by = [](const std::string& distance) {
+      return "[CheckReplicas] \"x\" differs between the ranks of mesh "
+             "dimension "
+             "\"tp\": the f64[5] of rank 1 differs by up to " +
+          distance +
+          " from that of rank 0. Compute the tensor in the same way on these "
+          "ranks.";
+    };
+    EXPECT_EQ(error_with(2 + 1e-6 * rank), "");
+    EXPECT_EQ(error_with(2 + rank), differs_by("1"));
+    EXPECT_EQ(error_with(rank == 0 ? 2 : inf), differs_by("inf"));
+    EXPECT_EQ(error_with(rank == 0 ? 2 : nan), differs_by("nan"));
   });
 }
 

@@ -314,5 +314,45 @@ TEST(RandomTest, RefusesWhatItCannotDo) {
       "Shard or Replicate.");
 }
 
+// Plain tensors refuse the same bounds.
+TEST(RandomTest, RefusesBoundsThatTheDtypeCannotHold) {
+  struct Case {
+    at::ScalarType dtype;
+    double from;
+    double to;
+    bool is_valid;
+  };
+  const auto mesh = init_device_mesh(at::kCPU, {1});
+  const auto inf = std::numeric_limits<double>::infinity();
+  const double most = std::numeric_limits<float>::max();
+  for (const auto& c : std::vector<Case>{
+           {at::kFloat, -3e38, 3e38, false},
+           {at::kFloat, 0, 1e39, false},
+           {at::kFloat, -inf, 0, false},
+           {at::kFloat, 0, std::nan(""), false},
+           {at::kFloat, 2, 1, false},
+           {at::kFloat, 0, most, true},
+           {at::kHalf, 0, 1e5, false},
+           {at::kHalf, -65504, 65504, false},
+           {at::kHalf, -65504, 0, true},
+           {at::kBFloat16, 0, 3.4e38, false},
+           {at::kDouble, -1e308, 1e308, false},
+           {at::kDouble, -3e38, 3e38, true}}) {
+    const auto plain = at::zeros({8}, c.dtype);
+    for (const auto& t : {plain, at::Tensor(zeros({8}, mesh, {}, {c.dtype}))}) {
+      const auto error = error_of([&] { t.uniform_(c.from, c.to); });
+      EXPECT_EQ(error == "nothing was thrown", c.is_valid)
+          << c.dtype << " " << c.from << " " << c.to << ": " << error;
+      EXPECT_TRUE(full(t).isfinite().all().item<bool>());
+    }
+  }
+  auto half = zeros({2}, mesh, {}, {.dtype = at::kHalf});
+  EXPECT_EQ(
+      error_of([&] { half.uniform_(0, 1e5); }),
+      "[aten::uniform_] needs from <= to, and from, to and to - from in the "
+      "range of f16 (up to 65504), got from = 0 and to = 100000. Pass values "
+      "in this range.");
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

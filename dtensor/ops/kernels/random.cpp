@@ -11,7 +11,7 @@
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 
-#include <cmath>
+#include <limits>
 
 namespace dtensor {
 namespace {
@@ -96,6 +96,42 @@ DTensorKernel real1(
       return sampler(spec, spec.dtype(), draw, a);
     });
   };
+}
+
+// --- Uniform -------------------------------------------------------------
+
+double greatest_real(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return std::numeric_limits<c10::Half>::max();
+    case at::kBFloat16:
+      return std::numeric_limits<c10::BFloat16>::max();
+    case at::kDouble:
+      return std::numeric_limits<double>::max();
+    default:
+      return std::numeric_limits<float>::max();
+  }
+}
+
+void uniform_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  check_floating(args);
+  const auto dtype = args.tensor("self").scalar_type();
+  const auto most = greatest_real(dtype);
+  const auto from = args.real("from");
+  const auto to = args.real("to");
+  DTENSOR_CHECK_VALUE(
+      -most <= from && from <= to && to <= most && to - from <= most,
+      "[{}] needs from <= to, and from, to and to - from in the range of {} "
+      "(up to {}), got from = {} and to = {}. Pass values in this range.",
+      args.name(),
+      short_name(dtype),
+      most,
+      from,
+      to);
+  fill_self(args, [&](const Spec& spec, Draw draw) {
+    return detail::sample_uniform(spec, dtype, draw, from, to);
+  });
 }
 
 // --- Bernoulli -----------------------------------------------------------
@@ -226,9 +262,6 @@ bool valid_std(double, double std) {
 bool valid_log_std(double, double std) {
   return std > 0;
 }
-bool valid_interval(double from, double to) {
-  return from <= to && std::isfinite(to - from);
-}
 bool valid_rate(double lambda) {
   return lambda > 0;
 }
@@ -239,14 +272,7 @@ bool valid_geometric(double p) {
 } // namespace
 
 DTENSOR_RULES(random) {
-  rules.kernel(
-      "uniform_",
-      real2(
-          "from",
-          "to",
-          detail::sample_uniform,
-          valid_interval,
-          "needs finite from <= to"));
+  rules.kernel("uniform_", uniform_);
   rules.kernel(
       "normal_",
       real2("mean", "std", detail::sample_normal, valid_std, "needs std >= 0"));
