@@ -128,20 +128,33 @@ TEST(InitProcessGroup, AloneIsAWorldOfOne) {
   destroy_process_group();
 }
 
+using Handler = void (*)(int);
+
+Handler handler_of(int signal) {
+  struct sigaction now {};
+  sigaction(signal, nullptr, &now);
+  return now.sa_handler;
+}
+
 // Python ignores these signals in every program.
 TEST(InitProcessGroup, IgnoresSignalsOfWritesWhileItIsARank) {
-  const auto handler = [](int signal) {
-    struct sigaction now {};
-    sigaction(signal, nullptr, &now);
-    return now.sa_handler;
-  };
   for (const int signal : {SIGPIPE, SIGXFSZ}) {
-    EXPECT_EQ(handler(signal), SIG_DFL);
+    EXPECT_EQ(handler_of(signal), SIG_DFL);
     init_process_group({.rank = 0, .world_size = 1});
-    EXPECT_EQ(handler(signal), SIG_IGN);
+    EXPECT_EQ(handler_of(signal), SIG_IGN);
     destroy_process_group();
-    EXPECT_EQ(handler(signal), SIG_DFL);
+    EXPECT_EQ(handler_of(signal), SIG_DFL);
   }
+}
+
+TEST(InitProcessGroup, KeepsASignalHandlerThatTheProgramInstalledMeanwhile) {
+  const Handler handler = [](int) {};
+  init_process_group({.rank = 0, .world_size = 1});
+  std::signal(SIGPIPE, handler);
+  destroy_process_group();
+  EXPECT_EQ(handler_of(SIGPIPE), handler);
+  EXPECT_EQ(handler_of(SIGXFSZ), SIG_DFL);
+  std::signal(SIGPIPE, SIG_DFL);
 }
 
 TEST(InitProcessGroup, RejectsInconsistentArguments) {

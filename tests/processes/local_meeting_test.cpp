@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -208,6 +209,28 @@ TEST(LocalMeeting, AtATakenNameIsNamed) {
       "[init_process_group] rank 0 cannot listen at the local name \"" + name +
           "\": Address already in use. Stop the job that uses the name, or set "
           "MASTER_ADDR and MASTER_PORT.");
+}
+
+// A process without free descriptors cannot accept a rank.
+TEST(LocalMeeting, WithoutDescriptorsEndsInTime) {
+  const auto name = local_name("descriptors");
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(static_cast<unsigned>(kSlack.count()));
+    const int next = dup(STDERR_FILENO); // the lowest free descriptor
+    close(next);
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = static_cast<rlim_t>(next) + 1; // for the socket alone
+    setrlimit(RLIMIT_NOFILE, &limit);
+    const auto text = test_text::error_of(
+        [&] { detail::hand_out_port(name, 4711, 2, soon()); });
+    _exit(text.find("did not join in time") < text.size() ? 0 : 1);
+  }
+  EXPECT_THAT(
+      error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
+      HasSubstr("rank 0 was not found on this host in time"));
+  EXPECT_EQ(status_of(child), 0);
 }
 
 TEST(LocalMeeting, IsNotHeldByVisitorsThatSayNothing) {
