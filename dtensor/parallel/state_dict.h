@@ -47,7 +47,7 @@ struct StateDictOptions {
   /// Requires that the loaded dictionary has exactly the names of the model.
   bool strict = true;
   /// Loads the (full) dictionary of rank 0; other ranks pass an empty one.
-  /// Throws ValueError on all ranks if rank 0 lacks the full values of a tensor.
+  /// Throws ValueError on all ranks if rank 0 lacks the full value of a tensor.
   bool broadcast_from_rank0 = false;
 };
 
