@@ -175,6 +175,34 @@ TEST(PrepareModuleTest, UsesTheRootMesh) {
   });
 }
 
+// A plain output would count as replicated along the other dimension.
+TEST(PrepareModuleTest, KeepsTheLayoutOnOtherDimensions) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    Mix mix;
+    parallelize_module(
+        *mix,
+        mesh["tp"],
+        PrepareModuleInput(
+            {.input_layouts = {Replicate(), std::nullopt},
+             .desired_input_layouts = {Replicate(), std::nullopt},
+             .use_local_output = true}),
+        {.keep_dtensors = true, .root_mesh = mesh});
+    const auto whole = uniform({4, 2}, 3);
+    std::vector<int64_t> log;
+    const auto x = distribute_tensor(whole, mesh, {Shard(0), Replicate()});
+    EXPECT_THAT(
+        error_of([&] { mix->forward(x, 3, whole, log); }),
+        ::testing::StartsWith(
+            "[PrepareModuleInput] a tensor of the root module is f64[4, 2] on "
+            "(dp=2, tp=2): S(0) R, and its local tensor would lose the layout "
+            "on other mesh dimensions than that of the style."));
+    const auto y = distribute_tensor(whole, mesh, {Replicate(), Replicate()});
+    mix->forward(y, 3, whole, log);
+    expect_close(mix->seen[0], whole, "replicated");
+  });
+}
+
 TEST(PrepareModuleTest, InputsAndOutputsChangeLayout) {
   on_two_ranks([](const DeviceMesh& mesh) {
     Mix mix;

@@ -83,6 +83,28 @@ std::vector<std::optional<detail::Converter>> converters(
 constexpr auto kInput = detail::ReplicaKind::kInput;
 constexpr auto kOutput = detail::ReplicaKind::kOutput;
 
+// Returns the local tensor. Styles take plain tensors as replicated on all mesh
+// dimensions but their own, so no other dimension may distribute the tensor.
+at::Tensor to_local(
+    const Change& change,
+    const detail::StyleMesh& where,
+    const at::Tensor& distributed) {
+  const auto& spec = *detail::spec_of(distributed);
+  DTENSOR_CHECK_VALUE(
+      where.alone(spec.placements()[static_cast<size_t>(where.dim)]) ==
+          Placements(spec.placements()),
+      "[{}] a tensor of {} is {}, and its local tensor would lose the layout "
+      "on "
+      "other mesh dimensions than that of the style. Keep a DTensor: pass "
+      "use_local_output = false (use_local_input for inputs of "
+      "PrepareModuleInputOutput).",
+      change.style,
+      change.module,
+      spec);
+  detail::record_local_tensor(spec);
+  return detail::to_local_autograd(distributed);
+}
+
 void change_layouts(
     const Change& change,
     detail::ReplicaKind kind,
@@ -103,11 +125,9 @@ void change_layouts(
         converter->notify(kind, *tensors[i]);
       }
       const auto placed = converter->convert(*tensors[i]);
-      if (change.use_local) {
-        detail::record_local_tensor(*detail::spec_of(placed));
-      }
-      *tensors[i] =
-          change.use_local ? detail::to_local_autograd(placed) : placed;
+      *tensors[i] = change.use_local
+          ? to_local(change, converter->where(), placed)
+          : placed;
     }
   }
 }
