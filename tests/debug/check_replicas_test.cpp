@@ -323,47 +323,41 @@ TEST(CheckReplicas, FindsAGradientThatOneRankChanged) {
   });
 }
 
+constexpr const char* kInputOfW1Differs =
+    "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
+    "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
+    "that of rank 0. Pass the same input on these ranks, or set the style's "
+    "input_layouts to its actual layout.";
+
 TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
-  expect_on_ranks(
-      kRanks,
-      "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
-      "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
-      "that of rank 0. Pass the same input on these ranks, or set the style's "
-      "input_layouts to its actual layout.",
-      [](const DeviceMesh& mesh) {
-        auto mlp = filled(Mlp(kWidth, 8));
-        parallelize_module(*mlp, mesh, mlp_plan());
-        const auto x = distribute_tensor(uniform({3, kWidth}, 1), mesh);
-        add_to_local(x, static_cast<double>(get_rank()));
-        CheckReplicas check(*mlp, mesh);
-        mlp(x);
-      });
+  expect_on_ranks(kRanks, kInputOfW1Differs, [](const DeviceMesh& mesh) {
+    auto mlp = filled(Mlp(kWidth, 8));
+    parallelize_module(*mlp, mesh, mlp_plan());
+    const auto x = distribute_tensor(uniform({3, kWidth}, 1), mesh);
+    add_to_local(x, static_cast<double>(get_rank()));
+    CheckReplicas check(*mlp, mesh);
+    mlp(x);
+  });
 }
 
 // A write to a DTensor does not change the version of its local tensor.
 TEST(CheckReplicas, FindsAWriteBetweenAnOutputAndAnInput) {
-  expect_on_ranks(
-      kRanks,
-      "[CheckReplicas] the input of module \"w1\" differs between the ranks of "
-      "mesh dimension \"tp\": the f64[3, 4] of rank 1 differs by up to 1 from "
-      "that of rank 0. Pass the same input on these ranks, or set the style's "
-      "input_layouts to its actual layout.",
-      [](const DeviceMesh& mesh) {
-        auto mlp = filled(Mlp(kWidth, 8));
-        parallelize_module(
-            *mlp,
-            mesh,
-            {{"w1", ColwiseParallel()},
-             {"w2",
-              RowwiseParallel(
-                  {.input_layouts = Replicate(), .use_local_output = false})}});
-        CheckReplicas check(*mlp, mesh);
-        const torch::NoGradGuard no_grad;
-        const auto y = mlp->w2(uniform({3, 8}, 1));
-        auto local = DTensor(y).to_local();
-        local.add_(static_cast<double>(get_rank()));
-        mlp->w1(y);
-      });
+  expect_on_ranks(kRanks, kInputOfW1Differs, [](const DeviceMesh& mesh) {
+    auto mlp = filled(Mlp(kWidth, 8));
+    parallelize_module(
+        *mlp,
+        mesh,
+        {{"w1", ColwiseParallel()},
+         {"w2",
+          RowwiseParallel(
+              {.input_layouts = Replicate(), .use_local_output = false})}});
+    CheckReplicas check(*mlp, mesh);
+    const torch::NoGradGuard no_grad;
+    const auto y = mlp->w2(uniform({3, 8}, 1));
+    auto local = DTensor(y).to_local();
+    local.add_(static_cast<double>(get_rank()));
+    mlp->w1(y);
+  });
 }
 
 TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {

@@ -65,13 +65,20 @@ Conversions conversions_of(
   return inputs;
 }
 
+bool is_recorded_number(const at::Tensor& t) {
+  return !is_dtensor(t) && t.numel() == 1 && records(t);
+}
+
 // Turns plain tensors of one element that require a gradient into DTensors,
 // because each rank's local call gives only its own term of the gradient.
 void replicate_recorded(c10::IValue* args, size_t num_args) {
-  const auto like = first_spec(c10::ArrayRef<c10::IValue>(args, num_args));
+  const c10::ArrayRef<c10::IValue> all(args, num_args);
+  if (C10_LIKELY(!any_tensor(all, is_recorded_number))) {
+    return;
+  }
+  const auto like = first_spec(all);
   map_tensors(args, num_args, [&](const at::Tensor& t, size_t) -> at::Tensor {
-    const bool is_recorded = !is_dtensor(t) && t.numel() == 1 && records(t);
-    return is_recorded ? replicated_on_mesh(*like, t) : t;
+    return is_recorded_number(t) ? replicated_on_mesh(*like, t) : t;
   });
 }
 
