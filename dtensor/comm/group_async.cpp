@@ -44,6 +44,8 @@ void check_counts(
     SizesRef received) {
   const auto ranks = static_cast<size_t>(group.size());
   const auto me = static_cast<size_t>(group.rank());
+  check_sizes("all_to_all_async", group.label(), sent);
+  check_sizes("all_to_all_async", group.label(), received);
   DTENSOR_CHECK_VALUE(
       sent.size() == ranks && received.size() == ranks &&
           c10::sum_integers(sent) == input.numel() && sent[me] == received[me],
@@ -56,8 +58,6 @@ void check_counts(
       detail::pluralize(ranks, "rank"),
       sent,
       received);
-  check_not_negative("all_to_all_async", group.label(), sent);
-  check_not_negative("all_to_all_async", group.label(), received);
   DTENSOR_CHECK_VALUE(
       input.is_contiguous(),
       "[all_to_all_async] `input`, {}{}, is not contiguous. Pass a contiguous "

@@ -94,6 +94,9 @@ two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
 
 namespace {
 
+// The sum over fewer than 2^15 ranks does not overflow.
+constexpr int64_t kMostElements = int64_t{1} << 48;
+
 void check_one_for_each(
     std::string_view where,
     const Group& group,
@@ -128,13 +131,21 @@ void check_total_size(
 
 } // namespace
 
-void check_not_negative(
+void check_sizes(
     std::string_view where,
     std::string_view label,
     SizesRef sizes) {
   DTENSOR_CHECK_VALUE(
       std::ranges::all_of(sizes, [](int64_t size) { return size >= 0; }),
       "[{}] negative sizes on \"{}\": {}. Pass 0 for a rank without elements.",
+      where,
+      label,
+      sizes);
+  DTENSOR_CHECK_VALUE(
+      std::ranges::all_of(
+          sizes, [](int64_t size) { return size <= kMostElements; }),
+      "[{}] sizes above 2^48 on \"{}\": {}. Pass each rank's number of "
+      "elements.",
       where,
       label,
       sizes);
@@ -150,7 +161,7 @@ void check_shard_size(
     return;
   }
   check_one_for_each(where, group, sizes.size(), "size");
-  check_not_negative(where, group.label(), sizes);
+  check_sizes(where, group.label(), sizes);
   const int64_t mine = sizes[static_cast<size_t>(group.rank())];
   DTENSOR_CHECK_VALUE(
       input.size(dim) == mine,
@@ -172,7 +183,7 @@ void check_total(
     return;
   }
   check_one_for_each(where, group, sizes.size(), "size");
-  check_not_negative(where, group.label(), sizes);
+  check_sizes(where, group.label(), sizes);
   check_total_size(
       where, group.label(), dim, c10::sum_integers(sizes), input.size(dim));
 }
@@ -209,12 +220,6 @@ void check_shapes(
       inputs[me].sizes(),
       at::IntArrayRef(shapes[me]));
 }
-
-namespace {
-
-constexpr int64_t kMostElements = int64_t{1} << 48;
-
-} // namespace
 
 void check_remote_shape(
     const GroupMembers& members,

@@ -30,8 +30,8 @@ void check_reducible(std::string_view where, at::ScalarType dtype, ReduceOp op);
 /// range.
 int64_t wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim);
 
-/// Throws ValueError if a size is negative.
-void check_not_negative(
+/// Throws ValueError if a size is negative, or if their sum could overflow.
+void check_sizes(
     std::string_view where,
     std::string_view label,
     SizesRef sizes);

@@ -130,29 +130,38 @@ CONTRACT_CASE(ErrorsDescribeTheCounts, Needs::kNothing) {
           ", 3], is not contiguous. Pass a contiguous tensor."));
 }
 
-CONTRACT_CASE(ErrorsNameNegativeSizes, Needs::kNothing) {
+CONTRACT_CASE(ErrorsNameInvalidSizes, Needs::kNothing) {
   const at::Tensor x = full({3}, 1);
   Sizes sizes(static_cast<size_t>(group.size()), 0);
+  const auto expect_error = [&](std::string_view before,
+                                std::string_view after) {
+    const auto expect = [&](const char* where, const auto& fn) {
+      EXPECT_EQ(
+          error_of<c10::ValueError>(fn),
+          c10::str(
+              "[",
+              where,
+              "] ",
+              before,
+              " on \"",
+              group.label(),
+              "\": ",
+              SizesRef(sizes),
+              after));
+    };
+    expect(
+        "all_to_all_async", [&] { group.all_to_all_async(x, sizes, sizes); });
+    expect("reduce_scatter", [&] {
+      group.reduce_scatter(x, 0, ReduceOp::kSum, sizes);
+    });
+    expect("all_gather", [&] { group.all_gather(x, 0, sizes); });
+  };
   sizes.front() = 4;
   sizes.back() = -1;
-  const auto expect_error = [&](const char* where, const auto& fn) {
-    EXPECT_EQ(
-        error_of<c10::ValueError>(fn),
-        c10::str(
-            "[",
-            where,
-            "] negative sizes on \"",
-            group.label(),
-            "\": ",
-            SizesRef(sizes),
-            ". Pass 0 for a rank without elements."));
-  };
-  expect_error(
-      "all_to_all_async", [&] { group.all_to_all_async(x, sizes, sizes); });
-  expect_error("reduce_scatter", [&] {
-    group.reduce_scatter(x, 0, ReduceOp::kSum, sizes);
-  });
-  expect_error("all_gather", [&] { group.all_gather(x, 0, sizes); });
+  expect_error("negative sizes", ". Pass 0 for a rank without elements.");
+  // Their sum overflows to the size of x.
+  sizes.assign(sizes.size(), std::numeric_limits<int64_t>::max());
+  expect_error("sizes above 2^48", ". Pass each rank's number of elements.");
 }
 
 } // namespace TEST_SOURCE
