@@ -497,6 +497,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/scopes/implicit_replication.cpp
   dtensor/ops/scopes/on_missing_rule.cpp
   dtensor/ops/scopes/on_missing_rule_impl.h
+  dtensor/ops/scopes/other_formats.cpp
   dtensor/ops/scopes/plain_operand.cpp
   dtensor/ops/scopes/plain_operand_impl.h
   dtensor/ops/scopes/replicated.cpp
@@ -517,6 +518,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/variants/view_result_impl.h
   dtensor/ops/variants/write_through.cpp
   dtensor/ops/variants/write_through_impl.h
+  dtensor/ops/without_modes_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 #include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/without_modes_impl.h>
 
 #include <exception>
 #include <string_view>
@@ -84,6 +85,7 @@ bool is_not_implemented(const std::exception& error) {
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call) {
+  const WithoutModes without_modes;
   if (info.rule != nullptr && info.rule->meta) {
     auto outputs = info.rule->meta(call);
     if (!outputs.empty()) {

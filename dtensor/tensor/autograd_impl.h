@@ -61,7 +61,8 @@ DTENSOR_INTERNAL_API at::Tensor redistribute_autograd(
 /// gradient flows back.
 at::Tensor empty_on_other_ranks(at::TensorList inputs, const SpecPtr& spec);
 
-/// Returns the replicated layout of `plain` on the mesh of `like`.
+/// Returns the replicated layout of `plain` on the mesh of `like`. Throws
+/// NotImplementedError if `plain` is not dense.
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& plain);
 
 /// Returns `plain` as a replicated DTensor on the mesh of `like`. The gradient

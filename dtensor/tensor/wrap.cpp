@@ -10,6 +10,8 @@
 
 #include <c10/core/Contiguity.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/Layout.h>
+#include <c10/util/StringUtil.h>
 
 #include <atomic>
 #include <mutex>
@@ -178,6 +180,25 @@ at::Tensor wrap(at::Tensor local, SpecPtr spec) {
 at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like) {
   return at::Tensor(c10::make_intrusive<DTensorImpl>(
       std::move(local), std::move(spec), like));
+}
+
+std::string describe_format(const at::Tensor& t) {
+  return t.is_nested()   ? "nested tensor"
+      : t.is_quantized() ? "quantized tensor"
+                         : c10::str("tensor of layout ", t.layout());
+}
+
+void check_result_format(const std::string& name, const at::Tensor& result) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      has_dense_format(result),
+      "[{}] returns a {}, which DTensors do not support. Call it on the local "
+      "tensors{}.",
+      name,
+      describe_format(result),
+      result.is_nested()
+          ? ", or create TransformerEncoder with enable_nested_tensor = False "
+            "(Python)"
+          : "");
 }
 
 void DTensorMeta::fetch() {

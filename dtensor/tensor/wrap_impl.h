@@ -9,6 +9,8 @@
 #include <dtensor/layout/spec.h>
 #include <dtensor/tensor/dtensor.h>
 
+#include <string>
+
 namespace dtensor::detail {
 
 /// Returns a DTensor of `spec` with local tensor `local` (shape
@@ -18,6 +20,20 @@ DTENSOR_INTERNAL_API at::Tensor wrap(at::Tensor local, SpecPtr spec);
 /// Like wrap() above, for a local tensor in flight, on the device of `like`.
 DTENSOR_INTERNAL_API at::Tensor
 wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
+
+/// Returns true if `t` is dense: neither sparse, Mkldnn, quantized nor nested.
+/// DTensors support only dense local tensors.
+inline bool has_dense_format(const at::Tensor& t) {
+  return t.layout() == at::kStrided && !t.is_quantized() && !t.is_nested();
+}
+
+/// Describes a tensor that is not dense, for errors: "nested tensor",
+/// "quantized tensor", "tensor of layout Sparse".
+std::string describe_format(const at::Tensor& t);
+
+/// Throws NotImplementedError if `result`, a local result of the operator
+/// `name`, is not dense.
+void check_result_format(const std::string& name, const at::Tensor& result);
 
 /// Replaces local tensor and spec of `self`. Used by in-place operators that
 /// change the shape.

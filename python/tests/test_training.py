@@ -3,6 +3,7 @@
 model on plain tensors."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch.distributed.tensor import (
     DTensor,
     Replicate,
     Shard,
+    distribute_module,
     distribute_tensor,
     rand,
 )
@@ -28,6 +30,11 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import (
+    checkpoint,
+    create_selective_checkpoint_contexts,
 )
 
 import dtensor
@@ -306,3 +313,94 @@ def test_clipping_and_steps_of_plain_parameters_beside_dtensors(run, options):
         assert_same_parameters(model, plain)
 
     run(function)
+
+
+@pytest.mark.parametrize("layout", [Replicate(), Shard(0)])
+def test_selective_checkpoints(run, layout):
+    """The recomputation calls the same operators as the forward, although the
+    first call with each shape also infers the shape of its results."""
+
+    def f(x, a, b):
+        u = x @ a
+        return torch.sin(x @ b) + u
+
+    only_mm = functools.partial(
+        create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]
+    )
+
+    def check():
+        mesh = mesh_of_all()
+        generator = torch.Generator().manual_seed(0)
+        plain = [torch.randn(6, 6, generator=generator) for _ in range(2)]
+        for rows in (8, 8, 5, 5):
+            x = torch.linspace(-1, 1, rows * 6).view(rows, 6)
+            sharded = [
+                distribute_tensor(t, mesh, [Replicate()]).requires_grad_()
+                for t in plain
+            ]
+            leaves = [t.clone().requires_grad_() for t in plain]
+            result = checkpoint(
+                f,
+                distribute_tensor(x, mesh, [layout]),
+                *sharded,
+                use_reentrant=False,
+                context_fn=only_mm,
+            )
+            result.sum().backward()
+            f(x, *leaves).sum().backward()
+            for got, want in zip(sharded, leaves):
+                torch.testing.assert_close(got.grad.full_tensor(), want.grad)
+
+    run(check)
+
+
+def test_selective_checkpoints_of_styled_modules(run):
+    only_addmm = functools.partial(
+        create_selective_checkpoint_contexts, [torch.ops.aten.addmm.default]
+    )
+
+    def check():
+        for rows in (4, 3):
+            model, plain = parallel_mlp(), MLP()
+            checkpoint(
+                model, INPUT[:rows], use_reentrant=False, context_fn=only_addmm
+            ).sum().backward()
+            plain(INPUT[:rows]).sum().backward()
+            for p, q in zip(model.parameters(), plain.parameters()):
+                torch.testing.assert_close(p.grad.full_tensor(), q.grad)
+
+    run(check)
+
+
+class CallsSeen(TorchDispatchMode):
+    """Records the operators and the devices of their results."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        device = result.device.type if isinstance(result, torch.Tensor) else ""
+        self.calls.append((str(function), device))
+        return result
+
+
+def test_dispatch_modes_see_the_same_calls_each_time(run):
+    def calls(model, x):
+        with CallsSeen() as mode:
+            y = model(x)
+            z = torch.softmax(y @ y.t(), -1)
+            z[:, z.sum(0) > 0].sum().backward()
+        return mode.calls
+
+    def check():
+        mesh = mesh_of_all()
+        x = distribute_tensor(INPUT, mesh, [Replicate()])
+        model = nn.Linear(8, 6)
+        distribute_module(model, mesh)
+        first, second = calls(model, x), calls(model, x)
+        assert first == second
+        assert {device for _, device in first} <= {"cpu", ""}
+
+    run(check)

@@ -115,6 +115,75 @@ TEST(PlainOperand, IsRefusedBesideAShardAndWithAGradient) {
   });
 }
 
+std::string format_error(
+    const std::string& op,
+    const std::string& argument,
+    const std::string& format,
+    const std::string& layout = "R") {
+  return "[aten::" + op + "] got mixed plain tensor and DTensor: argument \"" +
+      argument + "\" is a plain " + format +
+      " next to f64[5, 5] on (2): " + layout +
+      ", and DTensors do not support this format. Convert it to a dense tensor "
+      "and distribute it with distribute_tensor, or call the operator on local "
+      "tensors (to_local()).";
+}
+
+void expect_sparse_is_refused(
+    const at::Tensor& x,
+    const at::Tensor& sparse,
+    const std::string& layout) {
+  const auto format = c10::str("tensor of layout ", sparse.layout());
+  const auto text = [&](const char* op, const char* argument) {
+    return format_error(op, argument, format, layout);
+  };
+  EXPECT_EQ(error_of([&] { sparse + x; }), text("add.Tensor", "self"));
+  EXPECT_EQ(error_of([&] { x + sparse; }), text("add.Tensor", "other"));
+  EXPECT_EQ(error_of([&] { sparse* x; }), text("mul.Tensor", "self"));
+  EXPECT_EQ(error_of([&] { x* sparse; }), text("mul.Tensor", "other"));
+  EXPECT_EQ(error_of([&] { x.clone().copy_(sparse); }), text("copy_", "src"));
+  EXPECT_EQ(error_of([&] { at::matmul(sparse, x); }), text("matmul", "self"));
+  EXPECT_EQ(error_of([&] { at::addmm(x, sparse, x); }), text("addmm", "mat1"));
+  const std::string product = error_of([&] { at::_sparse_mm(sparse, x); });
+  EXPECT_NE(product.find("is a plain " + format), product.npos) << product;
+}
+
+// LibTorch has kernels of addition for all formats, which a fallback would not
+// precede.
+TEST(PlainOperand, IsRefusedIfItIsSparse) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto eye = at::eye(5, at::kDouble);
+    for (const auto& p : Placements{Replicate(), Shard(0)}) {
+      const auto x = place(numbers({5, 5}, 1), mesh, {p});
+      for (const auto& sparse : {eye.to_sparse(), eye.to_sparse_csr()}) {
+        expect_sparse_is_refused(x, sparse, to_string(p));
+        expect_sparse_is_refused(leaf(x), sparse, to_string(p));
+        const torch::NoGradGuard no_grad;
+        expect_sparse_is_refused(x, sparse, to_string(p));
+        const auto scope = implicit_replication();
+        expect_sparse_is_refused(x, sparse, to_string(p));
+      }
+    }
+  });
+}
+
+TEST(PlainOperand, IsRefusedIfItIsNestedOrQuantized) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(numbers({5, 5}, 1), mesh, {Replicate()});
+    const auto nested =
+        at::_nested_tensor_from_tensor_list({at::ones({5, 5}, at::kDouble)});
+    EXPECT_EQ(
+        error_of([&] { nested + x; }),
+        format_error("add.Tensor", "self", "nested tensor"));
+    const auto quantized =
+        at::quantize_per_tensor(at::ones({5, 5}), 0.1, 0, at::kQUInt8);
+    EXPECT_EQ(
+        error_of([&] { at::matmul(x, quantized); }),
+        format_error("matmul", "other", "quantized tensor"));
+  });
+}
+
 TEST(PlainOperand, ATensorWithoutElementsIsEqualOnAllRanks) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

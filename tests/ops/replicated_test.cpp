@@ -307,6 +307,53 @@ TEST(Replicated, ShardsKeepTheDecomposition) {
   });
 }
 
+TEST(Replicated, RefusesResultsThatAreNotDense) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x =
+        place(numbers({4, 3}, 1), mesh, {Replicate()}).to(at::kFloat);
+    const auto error = [](const auto& fn) {
+      return error_of<c10::NotImplementedError>(fn);
+    };
+    const std::string begin = "[DTensor] an operator takes or returns a ";
+    const std::string end =
+        ", which DTensors do not support. Call it on the local tensors";
+    EXPECT_EQ(
+        error([&] { x.to_sparse(); }),
+        "[aten::to_sparse] returns a tensor of layout Sparse" + end + ".");
+    EXPECT_EQ(
+        error([&] { x._to_sparse(); }),
+        begin + "tensor of layout Sparse" + end + ".");
+    EXPECT_EQ(
+        error([&] { at::quantize_per_tensor(x, 0.1, 0, at::kQUInt8); }),
+        begin + "quantized tensor" + end + ".");
+    if (at::hasMKLDNN()) {
+      EXPECT_EQ(
+          error([&] { x.to_mkldnn(); }),
+          begin + "tensor of layout Mkldnn" + end + ".");
+    }
+  });
+}
+
+TEST(Replicated, RefusesNestedResults) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(numbers({2, 5, 3}, 1), mesh, {Replicate()});
+    const auto mask = place(at::ones({2, 5}, at::kBool), mesh, {Replicate()});
+    const std::string text =
+        "[DTensor] an operator takes or returns a nested tensor, which "
+        "DTensors "
+        "do not support. Call it on the local tensors, or create "
+        "TransformerEncoder with enable_nested_tensor = False (Python).";
+    EXPECT_EQ(error_of([&] { at::_nested_tensor_from_mask(x, mask); }), text);
+    EXPECT_EQ(
+        error_of([&] {
+          at::_nested_tensor_from_tensor_list({x[0], x[1]});
+        }),
+        text);
+  });
+}
+
 TEST(Replicated, APlainOperandIsStillAnError) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -17,6 +17,7 @@
 #include <dtensor/ops/kernels/selected_rows_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/ops/without_modes_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -141,6 +142,7 @@ SpecPtr result_spec(
     const Mask& by,
     int64_t count,
     PlacementsRef placements) {
+  const WithoutModes without_modes;
   const auto options = at::TensorOptions().device(at::kMeta);
   const auto result = at::index(
       at::empty_strided(

@@ -171,6 +171,7 @@ void check_plain_operand(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
+  check_plain_format(schema, plain, arg, beside);
   if (const auto* scope = current_decomposition();
       scope != nullptr && !means_same(plain)) {
     if (!scope->may_replicate()) {

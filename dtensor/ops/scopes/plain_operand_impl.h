@@ -13,10 +13,18 @@
 
 namespace dtensor::detail {
 
+/// Throws for a plain tensor that is sparse, Mkldnn, quantized or nested. The
+/// tensor is argument `arg` of the operator, and `beside` is the spec of a
+/// DTensor among the other arguments.
+void check_plain_format(
+    const c10::FunctionSchema& schema,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside);
+
 /// Throws for a plain tensor that may differ between ranks, namely one of
-/// several elements, unless implicit_replication is on. The tensor is argument
-/// `arg` of the operator, and `beside` is the spec of a DTensor among the other
-/// arguments.
+/// several elements, unless implicit_replication is on. Also throws what
+/// check_plain_format() throws, for the same arguments.
 void check_plain_operand(
     const c10::FunctionSchema& schema,
     const at::Tensor& plain,

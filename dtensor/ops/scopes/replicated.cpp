@@ -7,7 +7,6 @@
 #include <ATen/ops/equal.h>
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/decomposition_impl.h>
@@ -114,12 +113,7 @@ void place_plain_results(
 
 at::Tensor
 wrap_result(const OpInfo& info, const Spec& like, const at::Tensor& result) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      result.layout() == at::kStrided,
-      "[{}] returns a tensor of layout {}, which DTensors do not support. Call "
-      "it on the local tensors.",
-      info.name,
-      result.layout());
+  check_result_format(info.name, result);
   return from_local_autograd(result, replicated_spec(like, result));
 }
 

@@ -11,6 +11,8 @@
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/variants/write_through_impl.h>
+#include <dtensor/ops/without_modes_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -166,6 +168,7 @@ void ask_for_dtype(
     const torch::jit::Stack& arguments,
     const std::vector<at::Tensor>& outs,
     const std::vector<at::Tensor>& results) {
+  const WithoutModes without_modes;
   torch::jit::Stack stack(arguments);
   map_tensors(stack.data(), stack.size(), [](const at::Tensor& t, size_t) {
     return meta_of_operand(t);
