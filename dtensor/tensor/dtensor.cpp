@@ -7,6 +7,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
@@ -107,6 +108,32 @@ at::Tensor DTensor::full_tensor(
       .to_local(grad_placements);
 }
 
+namespace {
+
+// Returns the layout of a redistributed tensor. A copy of an expanded tensor
+// has memory for each element.
+SpecPtr redistributed_spec(
+    const SpecPtr& from,
+    PlacementsRef placements,
+    at::ScalarType dtype) {
+  const auto to =
+      from->with_placements(placements, "redistribute")->with_dtype(dtype);
+  bool expanded = false;
+  for (size_t d = 0; d < from->strides().size(); ++d) {
+    expanded |= from->strides()[d] == 0 && from->sizes()[d] > 1;
+  }
+  const bool copies = expanded &&
+      (dtype != from->dtype() ||
+       !plan(from->with_dtype(dtype), to)->steps.empty());
+  return copies ? to->with_tensor(
+                      to->placements(),
+                      from->sizes(),
+                      dense_strides(from->sizes(), from->strides()))
+                : to;
+}
+
+} // namespace
+
 at::Tensor DTensor::redistribute(
     PlacementsRef placements,
     const RedistributeOptions& options) const& {
@@ -119,9 +146,7 @@ at::Tensor DTensor::redistribute(
   const SpecPtr from = checked_meta(*this).spec;
   const auto dtype = options.forward_dtype.value_or(from->dtype());
   const bool stays = from->placements() == placements && from->dtype() == dtype;
-  const SpecPtr to = stays
-      ? from
-      : from->with_placements(placements, "redistribute")->with_dtype(dtype);
+  const SpecPtr to = stays ? from : redistributed_spec(from, placements, dtype);
   if (to == from) { // otherwise planning checks it
     detail::check_owned_by_this_rank("redistribute", *to);
   }

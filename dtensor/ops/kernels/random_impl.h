@@ -8,6 +8,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -100,7 +101,9 @@ void new_like(
   const auto spec = without_partial(*spec_of(like), dtype);
   const auto draw = next_draw(spec->mesh());
   auto local = is_in_mesh(*spec) && !like.is_meta()
-      ? sample(*spec, draw).to(local_of(like).device(), dtype)
+      ? in_memory_order(
+            sample(*spec, draw).to(local_of(like).device(), dtype),
+            spec->strides())
       : empty_local(*spec, like.device());
   args.returns(wrap(std::move(local), spec));
 }

@@ -115,6 +115,24 @@ at::Tensor placed_plain(
   return placed;
 }
 
+namespace {
+
+// Returns true if the order of the local result may differ from that of the
+// global result. LibTorch orders a result by its operands, and skips expanded
+// dimensions. A redistributed operand is not expanded any more.
+bool may_reorder(const OpInfo& info, const Decision& decision) {
+  const auto was_expanded = [](const SpecPtr& redistributed) {
+    return redistributed != nullptr &&
+        std::ranges::count(redistributed->strides(), 0) > 0;
+  };
+  return decision.redistributes && !info.is_view && !info.in_place &&
+      !decision.shapes_from_results && decision.outputs.size() == 1 &&
+      decision.outputs[0] != nullptr &&
+      std::ranges::any_of(decision.inputs, was_expanded);
+}
+
+} // namespace
+
 void call_local(
     const OpInfo& info,
     const Decision& decision,
@@ -130,7 +148,8 @@ void call_local(
     } else {
       info.op.callBoxed(stack);
     }
-    if (info.traits.result_order_varies) {
+    if (info.traits.result_order_varies ||
+        (may_reorder(info, decision) && stack->back().isTensor())) {
       stack->back() = in_memory_order(
           std::move(stack->back()).toTensor(),
           output_spec(decision, 0)->strides());

@@ -160,6 +160,43 @@ Strategies roll_rule(const OpCall& call, int64_t mesh_dim) {
       : moved_rows(call, mesh_dim);
 }
 
+// Returns true if LibTorch's roll keeps the strides of channels-last tensors:
+// it concatenates slices, and an empty slice has no memory format.
+bool keeps_channels_last(const OpCall& call) {
+  const auto& self = call.inputs[0];
+  const auto shifts = call.ints_arg("shifts");
+  const auto dims = call.ints_arg("dims");
+  if (dims.empty() || dims.size() != shifts.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const auto dim = c10::maybe_wrap_dim(dims[i], self.dim());
+    if (shifts[i] % self.spec->sizes()[static_cast<size_t>(dim)] == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The result of roll is contiguous or channels-last.
+std::vector<OutputMeta> roll_meta(const OpCall& call) {
+  auto out = like_first_input(call);
+  const at::IntArrayRef sizes = out[0].sizes;
+  const at::IntArrayRef strides = out[0].strides;
+  if (call.inputs[0].spec->numel() == 0) {
+    return out;
+  }
+  const bool keeps = keeps_channels_last(call);
+  if (keeps && c10::is_channels_last_strides_2d(sizes, strides)) {
+    out[0].strides = Sizes(SizesRef(c10::get_channels_last_strides_2d(sizes)));
+  } else if (keeps && c10::is_channels_last_strides_3d(sizes, strides)) {
+    out[0].strides = Sizes(SizesRef(c10::get_channels_last_strides_3d(sizes)));
+  } else {
+    out[0].strides = dtensor::contiguous_strides(out[0].sizes);
+  }
+  return out;
+}
+
 void note_rolled_rows(const OpCall& call, Decision& decision) {
   detail::note_moved_rows(call, decision, without_dims(call, "dims"));
 }
@@ -223,7 +260,7 @@ DTENSOR_RULES(shape) {
       .with_localize(note_rolled_rows)
       .with_local_kernel(detail::boxed(detail::flip_local));
   rules.dim_rule("roll", roll_rule)
-      .with_meta(like_first_input)
+      .with_meta(roll_meta)
       .with_localize(note_rolled_rows)
       .with_local_kernel(detail::boxed(detail::roll_local));
   rules.dim_rule("unfold", mapped(unfold_map));
