@@ -190,6 +190,30 @@ TEST(EmptyShards, SecondDerivativesOfScans) {
   }
 }
 
+TEST(EmptyShards, SecondDerivativesOfAttention) {
+  const auto x = variable({2, 4, 2}, 7);
+  const auto heads = variable({2, 4, 3}, 8);
+  for (const bool causal : {false, true}) {
+    const auto attend = [&](const Tensors& t) {
+      return at::scaled_dot_product_attention(
+          t.front(), t.at(t.size() / 2), t.back(), {}, 0, causal);
+    };
+    check({"one operand", {x}, {{Shard(0), Shard(2)}}, attend});
+    check(
+        {"two operands",
+         {heads, variable({2, 4, 3}, 9)},
+         {{Shard(0), Replicate()}, {Replicate(), Shard(0)}},
+         attend});
+    check(
+        {"features of values",
+         {heads, variable({2, 4, 3}, 9), x},
+         {{Replicate(), Shard(0)},
+          {Replicate(), Shard(0)},
+          {Shard(2), Shard(0)}},
+         attend});
+  }
+}
+
 TEST(EmptyShards, DerivativesOfComplexPadding) {
   const auto x = at::complex(uniform({2, 2, 4}, 1), uniform({2, 2, 4}, 2))
                      .requires_grad_(true);

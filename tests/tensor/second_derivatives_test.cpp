@@ -224,38 +224,145 @@ TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
   }
 }
 
-// LibTorch's fused attention has a gradient without a derivative formula.
-TEST_F(SecondDerivatives, OfFusedAttentionAreAnErrorAsOfPlainTensors) {
-  const Program attention = [](const Tensors& t) {
-    return at::scaled_dot_product_attention(t[0], t[0], t[0]);
+// Some ranks have no class.
+TEST_F(SecondDerivatives, OfCrossEntropyWithOneClass) {
+  const Program loss = [](const Tensors& t) {
+    const auto plain = at::zeros({t[0].size(0)}, at::kLong);
+    if (!is_dtensor(t[0])) {
+      return at::cross_entropy_loss(t[0], plain, {}, at::Reduction::Sum);
+    }
+    const auto mesh = DTensor(t[0]).device_mesh();
+    const at::Tensor target = distribute_tensor(
+        plain,
+        mesh,
+        Placements(static_cast<size_t>(mesh.ndim()), Replicate()),
+        std::nullopt);
+    const LossParallel parallel;
+    return at::cross_entropy_loss(t[0], target, {}, at::Reduction::Sum);
   };
-  const auto error = [&](const at::Tensor& t) -> std::string {
+  for (const int64_t samples : {1, 2, 4}) {
+    const Tensors logits = {some({samples, 1})};
+    expect_as_plain(loss, logits, {{Shard(1)}});
+    expect_as_plain(loss, logits, {{Replicate(), Shard(1)}});
+    expect_as_plain(loss, logits, {{Shard(0), Shard(1)}});
+  }
+}
+
+TEST_F(SecondDerivatives, OfMaskedElements) {
+  const Program scattered = [](const Tensors& t) {
+    return t[0].masked_scatter(t[0].detach() > 0, t[1]);
+  };
+  const Program in_place = [](const Tensors& t) {
+    return t[0].clone().masked_scatter_(t[0].detach() > 0, t[1]);
+  };
+  const Program selected = [](const Tensors& t) {
+    return t[0].masked_select(t[0].detach() > 0) * t[1][0];
+  };
+  const Tensors full = {some({5, 4}), some({24}, 0.7)};
+  for (const auto& program : {scattered, in_place, selected}) {
+    expect_as_plain(program, full, {{Replicate()}, {Replicate()}});
+    expect_as_plain(program, full, {{Shard(0)}, {Replicate()}});
+    expect_as_plain(program, full, {{Shard(1)}, {Shard(0)}});
+    expect_as_plain(program, full, {{Partial()}, {Partial()}});
+    expect_as_plain(
+        program, full, {{Shard(0), Shard(1)}, {Replicate(), Shard(0)}});
+  }
+}
+
+// Operators of LibTorch whose gradient has no derivative formula.
+class MissingDerivatives : public SecondDerivatives {
+ protected:
+  static std::string error(const Program& program, const at::Tensor& t) {
     try {
-      twice(attention, {t});
+      twice(program, {t});
     } catch (const std::exception& e) {
       const std::string text = e.what();
       return text.substr(0, text.find('\n'));
     }
     return "nothing was thrown";
-  };
-  const auto full = some({6, 3, 4, 2});
-  const std::string op =
-      "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
-  EXPECT_EQ(
-      error(full.detach().requires_grad_()),
-      "derivative for " + op + " is not implemented");
-  for (const auto& layout : {Replicate(), Shard(0), Shard(1), Partial()}) {
-    on_meshes({{2}, {3}}, [&](const DeviceMesh& mesh) {
-      EXPECT_EQ(
-          error(placed(full, mesh, {layout}, true)),
-          "[" + op +
-              "] LibTorch has no derivative for this operator, so the "
-              "gradients that it computes cannot be differentiated again. "
-              "Choose a kernel that has one (for attention, disable flash "
-              "attention: at::globalContext().setSDPUseFlash(false) in C++, "
-              "torch.backends.cuda.enable_flash_sdp(False) in Python), or call "
-              "backward() without create_graph.");
-    });
+  }
+  // Expects the error of the plain operator `op`, on all ranks.
+  static void expect_error(
+      const Program& program,
+      const at::Tensor& full,
+      const std::string& op,
+      const std::vector<Placement>& layouts,
+      const std::vector<std::vector<int64_t>>& meshes) {
+    EXPECT_EQ(
+        error(program, full.detach().requires_grad_()),
+        "derivative for " + op + " is not implemented");
+    for (const auto& layout : layouts) {
+      on_meshes(meshes, [&](const DeviceMesh& mesh) {
+        EXPECT_EQ(
+            error(program, placed(full, mesh, {layout}, true)),
+            "[" + op +
+                "] LibTorch has no derivative for this operator, so the "
+                "gradients that it computes cannot be differentiated again. "
+                "Choose a kernel that has one (for attention, disable flash "
+                "attention: at::globalContext().setSDPUseFlash(false) in C++, "
+                "torch.backends.cuda.enable_flash_sdp(False) in Python), or "
+                "call backward() without create_graph.");
+      });
+    }
+  }
+};
+
+// Some ranks of the larger meshes have no batch or no head.
+TEST_F(MissingDerivatives, OfFusedAttention) {
+  for (const bool causal : {false, true}) {
+    const Program attention = [=](const Tensors& t) {
+      return at::scaled_dot_product_attention(t[0], t[0], t[0], {}, 0, causal);
+    };
+    const std::string op =
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+    expect_error(
+        attention,
+        some({6, 3, 4, 2}),
+        op,
+        {Replicate(), Shard(0), Shard(1), Partial()},
+        {{2}, {3}, {4}});
+    expect_error(
+        attention, some({2, 4, 6, 6}), op, {Shard(0), Shard(1)}, {{3}});
+  }
+}
+
+TEST_F(MissingDerivatives, OfMarginLosses) {
+  for (const auto reduction :
+       {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
+    const auto with_target = [=](at::IntArrayRef sizes, const auto& loss) {
+      const auto plain = at::zeros(sizes, at::kLong);
+      return [=](const Tensors& t) -> at::Tensor {
+        const at::Tensor target = is_dtensor(t[0])
+            ? at::Tensor(distribute_tensor(
+                  plain,
+                  DTensor(t[0]).device_mesh(),
+                  {Replicate()},
+                  std::nullopt))
+            : plain;
+        return loss(t[0], target, reduction);
+      };
+    };
+    const std::vector<Placement> layouts = {Replicate(), Shard(0)};
+    expect_error(
+        with_target(
+            {5},
+            [](const at::Tensor& x, const at::Tensor& target, int64_t r) {
+              return at::multi_margin_loss(x, target, 1, 1, {}, r);
+            }),
+        some({5, 3}),
+        "aten::multi_margin_loss_backward",
+        layouts,
+        {{2}, {4}});
+    expect_error(
+        with_target(
+            {5, 3},
+            [](const at::Tensor& x, const at::Tensor& target, int64_t r) {
+              return at::multilabel_margin_loss(x, target, r);
+            }),
+        some({5, 3}),
+        "aten::multilabel_margin_loss_backward",
+        layouts,
+        {{2}, {4}});
   }
 }
 

@@ -2,21 +2,28 @@
 // Attention cases that the plain operator cannot compute on local shards:
 // dropout of the weights by global index (random/random.h), no elements, and
 // keys and values of query heads that this rank does not hold.
+//
+// The gradients of a rank without elements must depend on the same tensors as
+// those of other ranks, or have no derivative if those have none. Such a rank
+// therefore calls the same kernel, on operands that are padded with zeros.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace dtensor {
@@ -38,8 +45,34 @@ struct Attention {
 
   std::tuple<at::Tensor, at::Tensor> compute_unfused(
       const at::Tensor& values) const {
+    // The plain operator divides by the number of heads.
+    const bool has_heads = query.dim() <= 2 || query.size(-3) != 0;
     return at::_scaled_dot_product_attention_math(
-        query, key, values, mask, 0, causal, std::nullopt, scale, grouped);
+        query,
+        key,
+        values,
+        mask,
+        0,
+        causal,
+        std::nullopt,
+        scale,
+        grouped && has_heads);
+  }
+
+  // Computes the attention. The fused kernels reject tensors without elements.
+  at::Tensor compute() const {
+    return has_elements()
+        ? at::scaled_dot_product_attention(
+              query, key, value, mask, 0, causal, scale, grouped)
+        : std::get<0>(compute_unfused(value));
+  }
+
+  bool has_elements() const {
+    return query.numel() != 0 && key.numel() != 0 && value.numel() != 0;
+  }
+  bool has_gradient() const {
+    return detail::records(query) || detail::records(key) ||
+        detail::records(value) || (mask && detail::records(*mask));
   }
 
   at::Tensor query;
@@ -94,20 +127,46 @@ at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
   return weights.matmul(value);
 }
 
-// Computes the attention without dropout. The fused kernels reject tensors
-// without elements.
-at::Tensor without_dropout(const Attention& args) {
-  return args.query.numel() == 0 || args.key.numel() == 0
-      ? std::get<0>(args.compute_unfused(args.value))
-      : at::scaled_dot_product_attention(
-            args.query,
-            args.key,
-            args.value,
-            args.mask,
-            0,
-            args.causal,
-            args.scale,
-            args.grouped);
+// Gives the empty dimensions of `t` the size that they have in `full`, an
+// output. The sequence is never sharded, nor are the features of queries, keys
+// and masks.
+at::Tensor
+padded_operand(const at::Tensor& t, const Sizes& full, bool pads_features) {
+  // The widths before and after each dimension, from the last.
+  std::vector<int64_t> widths;
+  for (int64_t d = -1; d >= -t.dim(); --d) {
+    const bool may_be_sharded = d < -2 || (d == -1 && pads_features);
+    widths.push_back(0);
+    widths.push_back(
+        may_be_sharded && t.size(d) == 0
+            ? full[static_cast<size_t>(static_cast<int64_t>(full.size()) + d)]
+            : 0);
+  }
+  // A mask that is false everywhere would give NaN.
+  return at::constant_pad_nd(t, widths, t.scalar_type() == at::kBool ? 1 : 0);
+}
+
+// Computes the attention without dropout. Without elements, the operands are
+// padded to the shape of the first rank, whose shard is not empty.
+at::Tensor without_dropout(Attention args, const Spec& output) {
+  if (args.has_elements() || !args.has_gradient()) {
+    return args.compute();
+  }
+  const auto shape = output.mesh().shape();
+  const auto full = local_sizes(
+      output.sizes(), shape, output.placements(), Sizes(shape.size(), 0));
+  args.query = padded_operand(args.query, full, /*pads_features=*/false);
+  args.key = padded_operand(args.key, full, /*pads_features=*/false);
+  args.value = padded_operand(args.value, full, /*pads_features=*/true);
+  if (args.mask) {
+    args.mask = padded_operand(*args.mask, full, /*pads_features=*/false);
+  }
+  auto result = args.compute();
+  for (int64_t d = 0; d < output.dim(); ++d) {
+    const auto held = output.local_sizes()[static_cast<size_t>(d)];
+    result = held == result.size(d) ? result : result.narrow(d, 0, held);
+  }
+  return result;
 }
 
 } // namespace
@@ -129,10 +188,9 @@ void detail::attention_local(KernelArgs& args, const Decision& decision) {
     local.value = heads_of_queries(local.value, *value, output);
     local.grouped = false;
   }
-  if (local.query.dim() > 2 && local.query.size(-3) == 0) {
-    local.grouped = false; // the plain operator divides by the number of heads
-  }
-  args.returns(p > 0 ? with_dropout(local, output, p) : without_dropout(local));
+  args.returns(
+      p > 0 ? with_dropout(local, output, p)
+            : without_dropout(std::move(local), output));
 }
 
 } // namespace dtensor

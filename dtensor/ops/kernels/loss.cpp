@@ -279,6 +279,31 @@ void ctc_gradient_of_tensors(
       args.flag("zero_infinity")));
 }
 
+// Adds a sample of zeros.
+at::Tensor with_sample(const at::Tensor& t) {
+  std::vector<int64_t> widths(static_cast<size_t>(2 * t.dim()), 0);
+  widths.back() = 1;
+  return at::constant_pad_nd(t, widths);
+}
+
+// Computes the loss of one sample, and drops it. The gradient is then computed
+// by the same operator as on other ranks, so that it has a derivative if theirs
+// has one. (Of no samples LibTorch would leave the sum uninitialized.)
+void margin_loss_without_samples(KernelArgs& args, const Decision& decision) {
+  args.set("self", with_sample(args.tensor("self")));
+  args.set("target", with_sample(args.tensor("target")));
+  args.set("reduction", int64_t{at::Reduction::None});
+  args.run_operator();
+  for (size_t i = 0; i < decision.outputs.size(); ++i) {
+    auto& result = torch::jit::peek(args.stack(), i, decision.outputs.size());
+    result = result.toTensor().narrow(0, 0, 0);
+  }
+  auto& loss = torch::jit::peek(args.stack(), 0, decision.outputs.size());
+  if (decision.outputs[0]->dim() == 0) {
+    loss = loss.toTensor().sum();
+  }
+}
+
 } // namespace
 
 void detail::margin_loss_local(KernelArgs& args, const Decision& decision) {
@@ -288,15 +313,8 @@ void detail::margin_loss_local(KernelArgs& args, const Decision& decision) {
     args.run_operator();
     return;
   }
-  if (self.size(0) == 0) { // LibTorch would leave the sum uninitialized
-    const auto loss = self.sum(
-        decision.outputs[0]->dim() == 0 ? at::IntArrayRef({0, 1})
-                                        : at::IntArrayRef({1}));
-    if (decision.outputs.size() == 1) {
-      args.returns(loss);
-    } else {
-      args.returns(loss, at::zeros_like(self));
-    }
+  if (self.size(0) == 0) {
+    margin_loss_without_samples(args, decision);
     return;
   }
   const auto divisor = sum_for_mean(args, spec);
