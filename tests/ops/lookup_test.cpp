@@ -119,5 +119,31 @@ TEST(Lookup, GatedLinearUnits) {
   });
 }
 
+// The formula of the second gradient creates plain ones.
+TEST(Lookup, GatedLinearUnitsDifferentiateTwice) {
+  const auto twice = [](const at::Tensor& x, int64_t dim) {
+    const auto loss = at::glu(x, dim).pow(2).sum();
+    const auto grad = torch::autograd::grad({loss}, {x}, {}, {}, true)[0];
+    return torch::autograd::grad({grad.pow(2).sum()}, {x})[0];
+  };
+  const std::vector<std::vector<int64_t>> all_sizes = {
+      {6, 4}, {2, 4}, {4, 2, 6}, {0, 4}};
+  for (const auto& sizes : all_sizes) {
+    for (const int64_t dim : {0, -1}) {
+      const auto x = variable(sizes, 1);
+      const auto truth = twice(x, dim);
+      run_ranks(3, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {3});
+        for (const auto& p : Placements{Replicate(), Shard(0), Shard(1)}) {
+          auto mine = place(x.detach(), mesh, p);
+          mine.set_requires_grad(true);
+          EXPECT_TRUE(close(full(twice(mine, dim)), truth))
+              << p << " " << dim << " " << at::IntArrayRef(sizes);
+        }
+      });
+    }
+  }
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

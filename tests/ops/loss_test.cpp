@@ -117,6 +117,40 @@ TEST(CrossEntropyTest, OtherShapes) {
   }
 }
 
+// Operators do not shard a batch of fewer samples than ranks, so its loss stays
+// an average over ranks.
+TEST(CrossEntropyTest, AveragedProbabilities) {
+  const auto loss_of = [](const at::Tensor& logits,
+                          const at::Tensor& target,
+                          int64_t reduction) {
+    return at::cross_entropy_loss(logits, target, {}, reduction);
+  };
+  for (const int64_t batch : {1, 2, 7}) {
+    const auto target = uniform({batch, 5}, 2);
+    for (const auto reduction : kReductions) {
+      auto plain = variable({batch, 5}, 1);
+      const auto truth = loss_of(plain, target, reduction);
+      truth.sum().backward();
+      run_ranks(3, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {3});
+        const auto averaged = place(target, mesh, Partial(ReduceOp::kAvg));
+        for (const auto& p : Placements{Replicate(), Shard(0), Shard(1)}) {
+          SCOPED_TRACE(c10::str(p, " ", batch, " ", reduction));
+          auto x = place(plain.detach(), mesh, p);
+          x.set_requires_grad(true);
+          const auto loss = loss_of(x, averaged, reduction);
+          EXPECT_EQ(
+              DTensor(loss).placements()[0].is_partial(),
+              p == Shard(0) && reduction == at::Reduction::Sum);
+          EXPECT_TRUE(close(full(loss), truth));
+          loss.sum().backward();
+          EXPECT_TRUE(close(full(x.grad()), plain.grad()));
+        }
+      });
+    }
+  }
+}
+
 TEST(CrossEntropyTest, DifferentiatesTwice) {
   const auto x = variable({5, 4}, 1);
   const auto target = classes({5}, 4, 1);

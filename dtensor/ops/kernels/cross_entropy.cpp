@@ -178,8 +178,12 @@ at::Tensor local_probabilities(
   const auto shifted = logits.to(log_sum.scalar_type()) -
       wrap(log_sum, per_sample).unsqueeze(plan.class_dim);
   const auto exponentials = shifted.exp();
-  return to_local_autograd(
-      exponentials / exponentials.sum(plan.class_dim, /*keepdim=*/true));
+  const auto probabilities =
+      exponentials / exponentials.sum(plan.class_dim, /*keepdim=*/true);
+  // With a single class, the division chooses another layout.
+  return to_local_autograd(redistribute_autograd(
+      probabilities,
+      spec_of(probabilities)->with_placements(spec.placements())));
 }
 
 // Arguments without gradients, passed as one argument: apply() accepts no

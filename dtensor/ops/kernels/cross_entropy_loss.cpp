@@ -60,22 +60,25 @@ at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
 
 // Redistributes the loss as for class indices: batch dimensions of the
 // unreduced loss stay sharded, a sum over a sharded batch is Partial, and any
-// other loss is replicated.
+// other loss is replicated. A sum of a Partial target keeps the target's
+// reduction, such as Partial(avg), because the operators above do not shard a
+// batch with fewer samples than ranks.
 at::Tensor placed_loss(
     const at::Tensor& loss,
     const Spec& logits,
     int64_t class_dim,
     int64_t reduction) {
-  Placements placements;
-  for (const auto& p : logits.placements()) {
+  Placements placements(spec_of(loss)->placements());
+  for (size_t m = 0; m < placements.size(); ++m) {
+    const auto& p = logits.placements()[m];
     const bool shards_batch = p.is_sharded() && !p.is_sharded(class_dim);
-    placements.push_back(
-        !shards_batch || reduction == at::Reduction::Mean
-            ? Placement(Replicate())
-            : reduction == at::Reduction::Sum
-            ? Placement(Partial(ReduceOp::kSum))
-            : p.dim() > class_dim ? p.with_dim(p.dim() - 1)
-                                  : p);
+    if (!shards_batch || reduction == at::Reduction::Mean) {
+      placements[m] = Replicate();
+    } else if (reduction == at::Reduction::None) {
+      placements[m] = p.dim() > class_dim ? p.with_dim(p.dim() - 1) : p;
+    } else if (!placements[m].is_partial()) {
+      placements[m] = Partial(ReduceOp::kSum);
+    }
   }
   return detail::redistribute_autograd(
       loss, spec_of(loss)->with_placements(placements));

@@ -148,6 +148,11 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(wrap(std::move(local), std::move(spec)));
 }
 
+// Returns `t` as a DTensor; a plain tensor is replicated.
+at::Tensor to_dtensor(const at::Tensor& t, const Spec& like) {
+  return is_dtensor(t) ? t : from_local_autograd(t, replicated_spec(like, t));
+}
+
 // Kernel of masked_select, which is x[mask] of the broadcast operands.
 void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
@@ -156,12 +161,8 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (mask.scalar_type() != at::kBool) {
     return call_on_replicated(op, stack); // throws
   }
-  const auto distributed = [&](const at::Tensor& t) {
-    return is_dtensor(t) ? t
-                         : from_local_autograd(t, replicated_spec(*spec, t));
-  };
   auto operands = at::broadcast_tensors(
-      {distributed(args.tensor("self")), distributed(mask)});
+      {to_dtensor(args.tensor("self"), *spec), to_dtensor(mask, *spec)});
   if (operands[0].dim() == 0) {
     operands = {operands[0].unsqueeze(0), operands[1].unsqueeze(0)};
   }
@@ -239,24 +240,23 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // Kernel of the gradient of source: the elements of grad_output where the mask
-// is true, and zeros for unneeded source elements.
+// is true, and zeros for unneeded source elements. It consists of operators
+// with derivatives, because LibTorch's derivative scatters into plain zeros.
 void masked_scatter_backward(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
-  const auto grad = args.tensor("grad_output");
-  const auto mask = args.tensor("mask");
-  if (!is_dtensor(grad) || !is_dtensor(mask)) {
-    return call_on_replicated(op, stack);
-  }
+  const auto spec = common_spec(op, *stack);
+  const auto taken = to_dtensor(args.tensor("grad_output"), *spec)
+                         .masked_select(to_dtensor(args.tensor("mask"), *spec));
+  const auto to = fully_replicated_spec(*spec_of(taken));
+  before_redistributing(
+      op.schema().name(), "grad_output", spec_of(taken), to->placements());
   const auto sizes = args.at("sizes").toIntVector();
-  const auto taken =
-      replicated_argument(op, grad.masked_select(mask), "grad_output");
-  const auto result =
-      at::constant_pad_nd(
-          taken, {0, c10::multiply_integers(sizes) - taken.numel()})
-          .view(sizes);
-  args.returns(wrap(result, replicated_spec(*spec_of(grad), result)));
+  args.returns(at::constant_pad_nd(
+                   redistribute_autograd(taken, to),
+                   {0, c10::multiply_integers(sizes) - taken.numel()})
+                   .view(sizes));
 }
 
 // Returns the layout of the counts, which are summed over shards.
@@ -330,7 +330,7 @@ DTENSOR_RULES(data_sized) {
   rules.kernel("nonzero", nonzero);
   rules.kernel("masked_select", masked_select).as_region();
   rules.kernel("masked_scatter", masked_scatter);
-  rules.kernel("masked_scatter_backward", masked_scatter_backward);
+  rules.kernel("masked_scatter_backward", masked_scatter_backward).as_region();
 }
 
 } // namespace dtensor

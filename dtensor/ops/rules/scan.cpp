@@ -143,8 +143,10 @@ DTENSOR_RULES(scan) {
   const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
   rules.dim_rule("glu", unsharded_dim_rule);
+  // The formula of its gradient calls it with plain ones.
   rules.dim_rule("glu_backward", along_dim_rule({0}))
-      .with_meta(dense_like_second);
+      .with_meta(dense_like_second)
+      .depends_on_backward();
   const auto add_softmax =
       [&](const char* name, const DimRule& rule, LocalKernelFunction& kernel) {
         return &rules.dim_rule(name, rule)
