@@ -81,10 +81,31 @@ TEST(OutsideMesh, ValuesAreErrorsThatSaySo) {
       EXPECT_EQ(says_so, !inside) << text;
     };
     EXPECT_TRUE(at::equal(x, x));
-    EXPECT_EQ(at::equal(x, x + 1), !inside);
+    EXPECT_FALSE(at::equal(x, x.t()));
+    check([&] { at::equal(x, x + 1); });
+    check([&] { at::equal(x, x * 1); });
     check([&] { at::allclose(x, x); });
     check([&] { x.sum().item<double>(); });
     check([&] { at::nonzero(x); });
+  });
+}
+
+TEST(OutsideMesh, EqualityOfOtherTensorsIsAnError) {
+  run([](const DeviceMesh& mesh, bool inside) {
+    const auto x = distribute_tensor(numbers({4, 6}, 1), mesh, {Shard(0)});
+    const auto y = x + 1;
+    const auto z = x.clone();
+    if (inside) {
+      EXPECT_FALSE(at::equal(x, y));
+      EXPECT_TRUE(at::equal(x, z));
+      return;
+    }
+    for (const auto& other : {y, z}) {
+      EXPECT_EQ(
+          error_of([&] { at::equal(x, other); }),
+          "[aten::equal] has no value on rank 1, which is outside the mesh "
+          "(tp=2). Call it on ranks of the mesh only.");
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
@@ -45,12 +46,13 @@ void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto other = torch::jit::pop(*stack).toTensor();
   const auto self = torch::jit::pop(*stack).toTensor();
-  // Values of meta tensors are unknown, so a meta tensor is equal only to
-  // itself. Attention modules compare a tensor with itself.
-  const bool same_without_data = self.is_meta() && self.is_same(other);
-  // A rank outside the mesh has no elements that differ.
+  // Values of meta tensors are unknown, and so are values on a rank outside the
+  // mesh. Such a tensor is equal only to itself. Attention modules compare a
+  // tensor with itself.
+  const bool same_without_data =
+      self.is_same(other) && (self.is_meta() || is_outside_mesh(self));
   stack->emplace_back(
-      same_without_data || is_outside_mesh(self) || is_outside_mesh(other) ||
+      same_without_data ||
       (self.sizes() == other.sizes() &&
        at::_local_scalar_dense(full_value(op, at::eq(self, other).all()))
            .toBool()));
