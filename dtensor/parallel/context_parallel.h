@@ -56,7 +56,8 @@ struct ContextParallelOptions {
   /// sequence and its mirror image from the back. If false, buffers are sharded
   /// as by torch.chunk. Default: true if there are buffers and the method is
   /// not kUlysses. Without buffers, this option states the order in which
-  /// tensors are already sharded.
+  /// tensors are already sharded; the default is then that of the enclosing
+  /// scope on the same ranks, or false.
   std::optional<bool> load_balance = std::nullopt;
 };
 
@@ -90,7 +91,8 @@ struct ContextParallelOptions {
 /// Throws IndexError for a dimension that a buffer does not have, and
 /// RuntimeError on a rank outside of the mesh. Attention throws
 /// NotImplementedError for attn_mask and dropout, and ValueError for shards
-/// with the wrong length.
+/// with the wrong length. The fused layers _native_multi_head_attention and
+/// _transformer_encoder_layer_fwd throw NotImplementedError for plain tensors.
 ///
 /// Python: torch.distributed.tensor.experimental.context_parallel. In Python
 /// the sequence length must be divisible by twice the number of ranks, and load
@@ -123,10 +125,10 @@ class DTENSOR_API ContextParallel {
 DTENSOR_API void set_rotate_method(std::string_view rotate_method);
 
 /// Returns the full tensors of local shards, in sequence order. Each buffers[i]
-/// must be sharded along seq_dims[i] like the buffers of this rank's latest
-/// scope on `mesh`, even if that scope has ended. Without such a scope, the
-/// shards must be those of torch.chunk. Takes one all-gather per buffer. Not
-/// differentiable.
+/// must be sharded along seq_dims[i] like the buffers of this rank's innermost
+/// open scope on `mesh`, or of the latest scope if all have ended. Without such
+/// a scope, the shards must be those of torch.chunk. Takes one all-gather per
+/// buffer. Not differentiable.
 /// Throws ValueError for lists of different lengths and for sizes that no scope
 /// produces, and TypeError for a DTensor (use full_tensor()).
 /// Python: torch.distributed.tensor.experimental.context_parallel_unshard.

@@ -86,7 +86,8 @@ def context_parallel_unshard(
 
     Corresponds to ``context_parallel_unshard`` in
     ``torch.distributed.tensor.experimental._attention``. The order is that of the
-    rank's latest :func:`context_parallel`.
+    rank's innermost open :func:`context_parallel` on the ranks of ``mesh``, or of the
+    latest one if all have ended.
 
     Args:
         mesh: mesh of the context.

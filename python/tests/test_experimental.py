@@ -229,6 +229,58 @@ def test_context_parallel(run, length, is_causal):
     run(check)
 
 
+def test_context_parallel_inside_another(run):
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import (
+        context_parallel_unshard,
+    )
+
+    def check():
+        mesh = mesh_of_all()
+        tokens = torch.arange(6.0)
+        with context_parallel(mesh, buffers=[tokens], buffer_seq_dims=[0]):
+            shard = tokens.clone()
+            with context_parallel(mesh, buffers=[], buffer_seq_dims=[]):
+                (inside,) = context_parallel_unshard(mesh, [shard], [0])
+            (after,) = context_parallel_unshard(mesh, [shard], [0])
+        assert torch.equal(inside, tokens) and torch.equal(after, tokens)
+
+    run(check)
+
+
+def test_context_parallel_refuses_the_fast_path_of_modules():
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import (
+        context_parallel_unshard,
+    )
+
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    module = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    full = torch.linspace(-1, 1, 2 * 8 * 8).view(2, 8, 8).sin()
+
+    def attention(x):
+        return module(x, x, x, need_weights=False)[0]
+
+    @torch.no_grad()
+    def check(function):
+        mesh = mesh_of_all()
+        x = full.clone()
+        with context_parallel(mesh, buffers=[x], buffer_seq_dims=[1]):
+            return context_parallel_unshard(mesh, [function(x)], [1])[0]
+
+    for function in (attention, layer):
+        with pytest.raises(NotImplementedError, match=r"set_fastpath_enabled\(False\)"):
+            dtensor.run_world(2, check, function)
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            results = dtensor.run_world(2, check, function)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+        for result in results:
+            torch.testing.assert_close(result, function(full))
+
+
 def test_fully_shard_of_torch(run):
     from torch.distributed.fsdp import fully_shard
 

@@ -809,6 +809,34 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"a sparse result",
        [](const DeviceMesh& mesh) { rows(mesh, Replicate()).to_sparse(); }},
+      {"a quantized result",
+       [](const DeviceMesh& mesh) {
+         at::quantize_per_tensor(rows(mesh, Replicate()), 0.1, 0, at::kQUInt8);
+       }},
+      {"a nested result",
+       [](const DeviceMesh& mesh) {
+         at::_nested_tensor_from_tensor_list({rows(mesh, Replicate())});
+       }},
+      {"a sparse operand",
+       [](const DeviceMesh& mesh) { rows(mesh) + at::ones({4, 6}).to_sparse(); }},
+      {"a sparse tensor made of DTensors",
+       [](const DeviceMesh& mesh) {
+         at::_sparse_coo_tensor_with_dims_and_tensors(
+             1,
+             0,
+             {9},
+             distribute_tensor(at::arange(3).view({1, 3}), mesh),
+             distribute_tensor(at::ones({3}), mesh),
+             at::TensorOptions().layout(at::kSparse));
+       }},
+      {"a sparse local tensor",
+       [](const DeviceMesh& mesh) {
+         DTensor::from_local(at::ones({4, 6}).to_sparse(), mesh);
+       }},
+      {"a sparse tensor to distribute",
+       [](const DeviceMesh& mesh) {
+         distribute_tensor(at::ones({4, 6}).to_sparse(), mesh);
+       }},
       {"a tensor_split at positions that are not integers",
        [](const DeviceMesh& mesh) {
          rows(mesh).tensor_split(rows(mesh, Replicate()));
@@ -1255,6 +1283,14 @@ const std::map<std::string, Provocation>& provocations() {
       {"a local shard of another length in a context",
        [](const DeviceMesh& mesh) {
          attend_in_scope(mesh, at::ones({1, 1, 3, 4}));
+       }},
+      {"a fused attention layer in a context",
+       [](const DeviceMesh& mesh) {
+         const auto scope = context_parallel(mesh);
+         const auto x = at::ones({1, 2, 4});
+         const auto w = at::ones({4, 4});
+         at::_native_multi_head_attention(
+             x, x, x, 4, 2, at::ones({12, 4}), at::ones({12}), w, w[0]);
        }},
       {"second derivatives of attention in a context",
        [](const DeviceMesh& mesh) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attention over a sharded sequence equals plain attention: forward and
 // backward, for plain shards and DTensors, with every method and any length.
+#include <tests/error_of.h>
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {
@@ -152,6 +153,81 @@ TEST_P(ContextParallelRanks, TakesAnyBatch) {
       }
     }
   });
+}
+
+// Layers of LibTorch that compute attention by themselves.
+at::Tensor fused_attention(const at::Tensor& x) {
+  return std::get<0>(at::_native_multi_head_attention(
+      x,
+      x,
+      x,
+      4,
+      2,
+      uniform({12, 4}, 2),
+      uniform({12}, 3),
+      uniform({4, 4}, 4),
+      uniform({4}, 5),
+      {},
+      /*need_weights=*/false));
+}
+
+at::Tensor fused_encoder_layer(const at::Tensor& x) {
+  const auto row = uniform({4}, 5);
+  const auto square = uniform({4, 4}, 4);
+  return at::_transformer_encoder_layer_fwd(
+      x,
+      4,
+      2,
+      uniform({12, 4}, 2),
+      uniform({12}, 3),
+      square,
+      row,
+      /*use_gelu=*/false,
+      /*norm_first=*/false,
+      1e-5,
+      row,
+      row,
+      row,
+      row,
+      square,
+      row,
+      square,
+      row);
+}
+
+// Returns the error of a layer in a scope of this many ranks.
+std::string error_in_scope(
+    at::Tensor (*layer)(const at::Tensor&),
+    int64_t ranks) {
+  const auto x = uniform({1, 6, 4}, 1);
+  const auto truth = layer(x);
+  std::string text;
+  on_cp(ranks, [&](const DeviceMesh& mesh) {
+    EXPECT_TRUE(layer(x).equal(truth)); // outside
+    const auto scope = context_parallel(mesh);
+    const auto mine =
+        test_text::error_of([&] { EXPECT_TRUE(layer(x).equal(truth)); });
+    if (mesh.get_local_rank() == 0) {
+      text = mine;
+    }
+  });
+  return text;
+}
+
+TEST(ContextParallel, RefusesFusedLayers) {
+  EXPECT_EQ(error_in_scope(fused_attention, 1), "nothing was thrown");
+  EXPECT_EQ(error_in_scope(fused_encoder_layer, 1), "nothing was thrown");
+  const std::string reason =
+      " is not supported for a sharded sequence: it would attend to the tokens "
+      "of this rank only. In Python, call "
+      "torch.backends.mha.set_fastpath_enabled(False) first; in C++, call "
+      "scaled_dot_product_attention.";
+  EXPECT_EQ(
+      error_in_scope(fused_attention, 2),
+      "[context_parallel] aten::_native_multi_head_attention" + reason);
+  EXPECT_EQ(
+      error_in_scope(fused_encoder_layer, 2),
+      "[context_parallel] aten::_transformer_encoder_layer_fwd" + reason);
 }
 
 } // namespace TEST_SOURCE

@@ -182,6 +182,55 @@ TEST(ContextScope, UnshardsByTheScopeThatWasLast) {
   });
 }
 
+// While a scope is open, tensors are sharded like its buffers, also after an
+// inner scope on the same ranks.
+TEST(ContextScope, UnshardsByTheScopeThatIsOpen) {
+  on_cp(2, [](const DeviceMesh& mesh) {
+    const auto full = torch::arange(6);
+    for (const bool balanced : {true, false}) {
+      auto tokens = torch::arange(6);
+      at::Tensor shard;
+      const auto is_full = [&] {
+        return context_parallel_unshard(mesh, {shard}, {0})[0].equal(full);
+      };
+      {
+        const auto outer = context_parallel(
+            mesh,
+            {.buffers = {tokens},
+             .buffer_seq_dims = {0},
+             .load_balance = balanced});
+        shard = tokens.clone();
+        {
+          const auto inner = context_parallel(mesh);
+          EXPECT_TRUE(is_full());
+        }
+        EXPECT_TRUE(is_full());
+        {
+          const auto inner =
+              context_parallel(mesh, {.load_balance = !balanced});
+          EXPECT_FALSE(is_full());
+        }
+        EXPECT_TRUE(is_full());
+      }
+      EXPECT_TRUE(is_full());
+    }
+  });
+}
+
+// An inner scope without buffers keeps the order of the outer scope's tokens.
+TEST(ContextScope, AttendsInTheOrderOfTheOuterScope) {
+  on_cp(2, [](const DeviceMesh& mesh) {
+    auto q = uniform({1, 2, 6, 4}, 1);
+    const auto truth = at::scaled_dot_product_attention(q, q, q, {}, 0, true);
+    const auto outer =
+        context_parallel(mesh, {.buffers = {q}, .buffer_seq_dims = {2}});
+    const auto inner = context_parallel(mesh);
+    const auto out = at::scaled_dot_product_attention(q, q, q, {}, 0, true);
+    expect_close(
+        context_parallel_unshard(mesh, {out}, {2})[0], truth, "nested");
+  });
+}
+
 TEST(ContextScope, UsesTheSetRotateMethod) {
   on_cp(2, [](const DeviceMesh& mesh) {
     const auto q = uniform({1, 2, 3, 4}, 1);

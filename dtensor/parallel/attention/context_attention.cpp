@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernel of scaled_dot_product_attention under the dispatch key that every rank
-// includes, above autograd. Outside of scopes it redispatches the call.
+// Kernels of scaled_dot_product_attention, and of layers that contain
+// attention, under the dispatch key that every rank includes, above autograd.
+// Outside of scopes they redispatch the call.
 #include <dtensor/parallel/attention/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -207,9 +208,36 @@ at::Tensor attention_kernel(
       grouped);
 }
 
+// Kernel of LibTorch's fused layers, whose attention has an operator of its own
+// that would see the tokens of this rank only.
+void fused_layer_kernel(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto* scope = current_context();
+  const auto& input =
+      torch::jit::peek(*stack, 0, op.schema().arguments().size()).toTensor();
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      scope == nullptr || scope->mesh.size() == 1 || is_dtensor(input),
+      "[{}] {} is not supported for a sharded sequence: it would attend to the "
+      "tokens of this rank only. In Python, call "
+      "torch.backends.mha.set_fastpath_enabled(False) first; in C++, call "
+      "scaled_dot_product_attention.",
+      kContext,
+      op.schema().name());
+  op.redispatchBoxed(
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRankKey),
+      stack);
+}
+
 static_assert(kRankKey == c10::DispatchKey::DeferredInit);
 TORCH_LIBRARY_IMPL(aten, DeferredInit, m) {
   m.impl("scaled_dot_product_attention", &attention_kernel);
+  for (const char* name :
+       {"_native_multi_head_attention", "_transformer_encoder_layer_fwd"}) {
+    m.impl(
+        name, torch::CppFunction::makeFromBoxedFunction<&fused_layer_kernel>());
+  }
 }
 
 } // namespace

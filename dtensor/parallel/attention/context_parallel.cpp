@@ -26,8 +26,8 @@ struct ContextState {
   std::vector<const ContextScope*> open;
   RotateMethod method = RotateMethod::kAllGather;
   int64_t outside = 0;
-  // Maps the ranks of a mesh to true if the latest scope on these ranks was
-  // balanced.
+  // Maps the ranks of a mesh to true if the innermost open scope on these ranks
+  // is balanced, or else the latest one was.
   std::map<std::vector<int64_t>, bool> balanced;
 };
 
@@ -98,14 +98,34 @@ std::optional<int64_t> length_of(const ContextParallelOptions& options) {
   return length;
 }
 
-bool is_balanced(const ContextParallelOptions& options, RotateMethod method) {
+// Returns the innermost open scope of this rank on the ranks of `mesh`, or
+// null.
+const ContextScope* open_scope_on(const DeviceMesh& mesh) {
+  const auto& open = context_state.get().open;
+  const auto found =
+      std::find_if(open.rbegin(), open.rend(), [&](const ContextScope* scope) {
+        return scope->mesh.ranks() == mesh.ranks();
+      });
+  return found == open.rend() ? nullptr : *found;
+}
+
+// Inside an outer scope on the same ranks, a scope without buffers keeps the
+// order of the outer scope's tokens.
+bool is_balanced(
+    const DeviceMesh& mesh,
+    const ContextParallelOptions& options,
+    RotateMethod method) {
   const bool exchanges = method == RotateMethod::kUlysses;
   DTENSOR_CHECK_VALUE(
       !exchanges || !options.load_balance.value_or(false),
       "[context_parallel] load_balance is not supported with ulysses: every "
       "rank has all tokens of its heads. Leave it out, or use another "
       "rotate_method.");
-  return options.load_balance.value_or(!exchanges && !options.buffers.empty());
+  if (options.load_balance || exchanges) {
+    return options.load_balance.value_or(false);
+  }
+  const auto* outer = open_scope_on(mesh);
+  return !options.buffers.empty() || (outer != nullptr && outer->balanced);
 }
 
 // Replaces buffers by their shards. Computes all shards first, so that an error
@@ -195,7 +215,7 @@ ContextParallel::ContextParallel(
   scope_ = std::make_shared<detail::ContextScope>(detail::ContextScope{
       .mesh = mesh,
       .method = method,
-      .balanced = detail::is_balanced(options, method),
+      .balanced = detail::is_balanced(mesh, options, method),
       .length = detail::length_of(options)});
   detail::shard_buffers(*scope_, options);
   state.open.push_back(scope_.get());
@@ -205,7 +225,11 @@ ContextParallel::ContextParallel(
 
 ContextParallel::~ContextParallel() {
   detail::watch_attention(was_watched_);
-  std::erase(detail::context_state.get().open, scope_.get());
+  auto& state = detail::context_state.get();
+  std::erase(state.open, scope_.get());
+  if (const auto* outer = detail::open_scope_on(scope_->mesh)) {
+    state.balanced[outer->mesh.ranks()] = outer->balanced;
+  }
   const c10::NoGradGuard no_grad;
   for (const auto& [tensor, unsharded] : scope_->buffers) {
     tensor.set_data(unsharded);

@@ -41,7 +41,8 @@ class OutsideContext {
   OutsideContext& operator=(const OutsideContext&) = delete;
 };
 
-/// True if the latest scope of this rank on these ranks is, or was, balanced.
+/// True if this rank's innermost open scope on these ranks is balanced. Without
+/// an open scope: if the latest scope was balanced.
 bool was_balanced(const DeviceMesh& mesh);
 
 /// Throws ValueError unless `mesh` is 1-D, and RuntimeError on a rank outside
