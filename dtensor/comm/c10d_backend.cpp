@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
@@ -19,9 +20,6 @@ class CompletedWork final : public c10d::Work {
         outputs_(std::move(outputs)) {}
 
   bool isCompleted() override {
-    return true;
-  }
-  bool isSuccess() const override {
     return true;
   }
   bool wait(std::chrono::milliseconds /*timeout*/) override {
@@ -81,6 +79,20 @@ const T& only(const char* where, const std::vector<T>& list) {
   return list.front();
 }
 
+// Returns the elements of all tensors in order.
+at::Tensor joined(const Tensors& tensors) {
+  Tensors parts;
+  for (const at::Tensor& tensor : tensors) {
+    DTENSOR_CHECK_TYPE(
+        tensor.scalar_type() == tensors[0].scalar_type(),
+        "[allreduce] the tensors differ in dtype: {} and {}. Pass one dtype.",
+        short_name(tensors[0].scalar_type()),
+        short_name(tensor.scalar_type()));
+    parts.push_back(flat(tensor));
+  }
+  return parts.size() > 1 ? at::cat(parts) : only("allreduce", parts);
+}
+
 void check_numel(const char* where, const at::Tensor& out, int64_t numel) {
   DTENSOR_CHECK_VALUE(
       out.numel() == numel,
@@ -128,9 +140,7 @@ Tensors parts_of(
       "ranks. Pass split sizes.",
       tensor.size(0),
       parts);
-  const int64_t part = tensor.size(0) / parts;
-  return tensor.split_with_sizes(
-      std::vector<int64_t>(static_cast<size_t>(parts), part), 0);
+  return tensor.chunk(parts, 0);
 }
 
 // Calls `f` with each output and its input.
@@ -162,11 +172,13 @@ class BackendOfGroup final : public c10d::Backend {
     return "dtensor";
   }
 
+  // DistributedDataParallel's join() passes a tensor's elements one by one.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts)
       override {
     const at::NoGradGuard no_grad;
-    const at::Tensor& tensor = only("allreduce", tensors);
-    tensor.copy_(group_->all_reduce(tensor, reduce_op(opts.reduceOp)));
+    const at::Tensor sum =
+        group_->all_reduce(joined(tensors), reduce_op(opts.reduceOp));
+    unflatten_into("allreduce", tensors, sum);
     return done(c10d::OpType::ALLREDUCE, tensors);
   }
 

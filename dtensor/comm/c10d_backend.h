@@ -20,10 +20,12 @@ namespace dtensor {
 
 /// Makes a backend that runs the collectives of `group`. Collectives have
 /// completed on return, so waiting on their Work returns at once. Shapes may
-/// differ between ranks where c10d allows it.
+/// differ between ranks where c10d allows it. allreduce() reduces several
+/// tensors of one dtype as one buffer.
 /// The collectives throw ValueError if a list's length does not fit the group,
-/// and NotImplementedError for PREMUL_SUM. Operations of c10d::Backend that a
-/// Group lacks throw c10d's own error.
+/// TypeError for several dtypes in allreduce(), and NotImplementedError for
+/// PREMUL_SUM. Operations of c10d::Backend that a Group lacks throw c10d's own
+/// error.
 /// Python: torch.distributed.ProcessGroup.
 DTENSOR_API c10::intrusive_ptr<c10d::Backend> c10d_backend(GroupPtr group);
 

@@ -50,6 +50,22 @@ TEST(C10dBackend, AllReducesInPlace) {
   });
 }
 
+// The ranks pass the elements of one tensor as one tensor or as several.
+TEST(C10dBackend, AllReducesSeveralTensorsAsOne) {
+  on_three([](c10d::Backend& backend, int64_t rank) {
+    at::Tensor elements = torch::arange(4) + rank;
+    Tensors tensors = rank == 1
+        ? elements.unbind()
+        : Tensors{rank == 2 ? elements.view({2, 2}) : elements};
+    backend.allreduce(tensors)->wait();
+    EXPECT_TRUE(elements.equal(torch::arange(4) * 3 + 3)) << elements;
+    at::Tensor number = torch::ones({1});
+    Tensors one = {rank == 0 ? number : number[0]};
+    backend.allreduce(one)->wait();
+    EXPECT_EQ(number.item<double>(), 3);
+  });
+}
+
 TEST(C10dBackend, Gathers) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     Tensors mine = {row(static_cast<double>(rank))};
@@ -172,9 +188,19 @@ TEST(C10dBackend, ChecksItsLists) {
   const auto backend = c10d_backend(new_group({0}, "tp"));
   Tensors two = {row(1), row(2)};
   EXPECT_EQ(
-      test::error_of<c10::ValueError>([&] { backend->allreduce(two); }),
-      "[allreduce] takes one tensor or list per rank: got 2. Call it once for "
+      test::error_of<c10::ValueError>([&] { backend->broadcast(two); }),
+      "[broadcast] takes one tensor or list per rank: got 2. Call it once for "
       "each.");
+  Tensors none;
+  EXPECT_EQ(
+      test::error_of<c10::ValueError>([&] { backend->allreduce(none); }),
+      "[allreduce] takes one tensor or list per rank: got 0. Call it once for "
+      "each.");
+  Tensors dtypes = {row(1), torch::ones({2}, at::kInt)};
+  EXPECT_EQ(
+      test::error_of<c10::TypeError>([&] { backend->allreduce(dtypes); }),
+      "[allreduce] the tensors differ in dtype: f32 and i32. Pass one "
+      "dtype.");
   Lists lists = {two};
   Tensors one = {row(1)};
   EXPECT_EQ(
