@@ -7,10 +7,13 @@
 #include "convert.h"
 #include "without_gil.h"
 
+#include <dtensor/error.h>
 #include <dtensor/ops/op_call.h>
 #include <dtensor/ops/register_sharding.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
 
 namespace dtensor::python {
 namespace {
@@ -102,6 +105,25 @@ class RuleArguments {
   size_t next_input_ = 0;
 };
 
+bool is_strategy(py::handle choice) {
+  return PySequence_Check(choice.ptr()) != 0 && py::len(choice) == 2 &&
+      py::isinstance<py::iterable>(choice[py::int_(0)]) &&
+      py::isinstance<py::iterable>(choice[py::int_(1)]);
+}
+
+/// Throws TypeError unless the rule's result is a list of pairs of placements.
+py::list checked_choices(const OpCall& call, const py::object& result) {
+  const bool is_list = py::isinstance<py::iterable>(result);
+  const py::list choices = is_list ? py::list(result) : py::list();
+  DTENSOR_CHECK_TYPE(
+      is_list && std::all_of(choices.begin(), choices.end(), is_strategy),
+      "[{}] its rule returned {}. Return a list of pairs: the placements of "
+      "the results, and those of the arguments.",
+      call.name(),
+      py::repr(is_list ? choices : result).cast<std::string>());
+  return choices;
+}
+
 /// Placements of tensors among the entries; entries of other arguments are
 /// None.
 Placements placements_of_tensors(py::handle entries) {
@@ -117,7 +139,8 @@ Placements placements_of_tensors(py::handle entries) {
 Strategies call_python_rule(py::handle rule, const OpCall& call) {
   const py::gil_scoped_acquire gil;
   const RuleArguments arguments(call);
-  const py::object choices = rule(*arguments.positional, **arguments.keywords);
+  const py::list choices =
+      checked_choices(call, rule(*arguments.positional, **arguments.keywords));
   Strategies strategies;
   for (py::handle choice : choices) {
     const auto pair = py::reinterpret_borrow<py::sequence>(choice);

@@ -7,6 +7,7 @@
 #include "convert.h"
 #include "without_gil.h"
 
+#include <dtensor/error.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -54,6 +55,20 @@ const at::Tensor& tensor_in(py::handle value, const char* what) {
   return THPVariable_Unpack(value.ptr());
 }
 
+/// Throws for a tensor that wraps another one for a transform of torch.func: it
+/// has no layout, even if the wrapped tensor is a DTensor.
+void check_not_transformed(const at::Tensor& tensor, const char* what) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet wrappers(
+      {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper});
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !tensor.key_set().has_any(wrappers),
+      "[parallelize_module] transforms of torch.func, such as grad and vmap, "
+      "are not supported for styled modules: {} belongs to a transform. Use "
+      "torch.autograd.grad, or call the module outside of the transform.",
+      what);
+}
+
 /// Redistributes. With `async_op`, does not wait for the collective.
 at::Tensor redistributed(
     const at::Tensor& tensor,
@@ -76,6 +91,9 @@ PyObject* prepare_input(
     const py::object first = inputs[0];
     const at::Tensor& input = tensor_in(first, "an input");
     const bool is_plain = !is_dtensor(input);
+    if (is_plain) {
+      check_not_transformed(input, "an input");
+    }
     const Placements layout = layout_of_style(given[0]);
     const Placements desired = layout_of_style(given[1]);
     if (!is_plain && layout == desired) {
@@ -116,6 +134,7 @@ PyObject* prepare_output(
   return guarded([&] {
     check_count("prepare_output", count, keywords);
     const at::Tensor& output = tensor_in(given[3], "an output");
+    check_not_transformed(output, "an output");
     const Placements layout = layout_of_style(given[0]);
     const bool as_local = py::handle(given[1]).cast<bool>();
     const bool is_placed = has_layout(DTensor(output), layout);

@@ -37,8 +37,9 @@ def main() -> None:
     if arguments == ["--cmake-prefix-path"]:
         print(cmake_prefix_path())
         return
-    import dtensor.as_torch  # noqa: F401
+    from dtensor import spawned
 
+    spawned.import_first()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path.insert(0, os.getcwd())

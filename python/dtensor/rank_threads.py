@@ -64,6 +64,15 @@ def _cached_properties_without_lock() -> Iterator[None]:
         functools.cached_property.__get__ = locked  # type: ignore[method-assign]
 
 
+class _Caller(threading.local):
+    """Whether this thread runs the function of a run_world()."""
+
+    is_rank: bool = False
+
+
+_caller = _Caller()
+
+
 class _Results:
     """Results of the ranks, and the first exception."""
 
@@ -145,18 +154,30 @@ def run_world(
     import dtensor.as_torch  # noqa: F401
 
     ranks = _checked_ranks(ranks, function)
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        dist.init_process_group("dtensor")
-        try:
-            return [function(*args)]
-        finally:
-            dist.destroy_process_group()
+    if _caller.is_rank:
+        raise RuntimeError(
+            f"[run_world] rank {dist.get_rank()} of {dist.get_world_size()} calls "
+            "run_world(), but is already a rank of one. Call the function "
+            "directly, or call run_world() after the outer one has returned."
+        )
     if dist.is_initialized():
         raise RuntimeError(
             "[run_world] this process is a rank of torch.distributed already. "
             "Call run_world() instead of init_process_group()."
         )
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return [_run_launched(function, args)]
     return _run_threads(ranks, function, args)
+
+
+def _run_launched(function: Callable[..., Any], args: tuple) -> Any:
+    dist.init_process_group("dtensor")
+    _caller.is_rank = True
+    try:
+        return function(*args)
+    finally:
+        _caller.is_rank = False
+        dist.destroy_process_group()
 
 
 def _run_threads(ranks: int, function: Callable[..., Any], args: tuple) -> list:
@@ -167,6 +188,7 @@ def _run_threads(ranks: int, function: Callable[..., Any], args: tuple) -> list:
 
     def run_rank(rank: int) -> None:
         worlds.set_rank_thread(True)
+        _caller.is_rank = True
         try:
             dist.init_process_group(
                 "dtensor", store=store, rank=rank, world_size=ranks

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PROGRAMS
+from conftest import PROGRAMS, free_port
 from dtensor.__main__ import main
 
 
@@ -78,6 +78,17 @@ def test_files_of_pytorch_and_for_pytorch(forked, torchrun, tmp_path):
     assert output == "correct\n" * 2
 
 
+# Rank 0 has one batch, with gradients 1, and rank 1 has three, with gradients 3.
+# Each gradient is half of the sum: 1 - 4 / 2 - 3 / 2 - 3 / 2 = -4.
+@pytest.mark.parametrize(
+    "parameters, weights",
+    [("one", [[-4.0] * 3]), ("two", [[-4.0] * 3, [[1.0] * 2] * 2])],
+)
+def test_ranks_with_different_numbers_of_batches(forked, parameters, weights):
+    texts = forked("joining.py", 2, "dtensor", parameters)
+    assert texts == [f"{weights}\n"] * 2
+
+
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])
 def test_a_failing_rank_ends_the_others(forked, backend):
     texts = forked("failing.py", 2, backend, codes=[1, 1])
@@ -96,6 +107,13 @@ def test_long_training_keeps_its_memory_and_can_be_interrupted(forked, backend):
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])
 def test_processes_that_a_rank_forks(torchrun, backend):
     assert torchrun("forking.py", backend).splitlines() == ["correct"] * 2
+
+
+def test_ranks_that_a_program_spawns():
+    program = [str(PROGRAMS / "spawning.py"), str(free_port())]
+    command = [sys.executable, "-m", "dtensor", *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "correct\n", done.stderr
 
 
 def test_command_line(monkeypatch, capsys):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import free_port
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -128,8 +129,33 @@ def test_the_process_is_as_before():
 
 
 def test_inside_a_rank_is_an_error():
-    with pytest.raises(RuntimeError, match="already"):
-        dtensor.run_world(2, lambda: dtensor.run_world(2, gather))
+    with pytest.raises(RuntimeError) as caught:
+        dtensor.run_world(1, lambda: dtensor.run_world(2, gather))
+    assert str(caught.value) == (
+        "[run_world] rank 0 of 1 calls run_world(), but is already a rank of one. "
+        "Call the function directly, or call run_world() after the outer one has "
+        "returned."
+    )
+
+
+def test_inside_a_rank_of_a_launcher_is_an_error(monkeypatch):
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": free_port()}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(RuntimeError, match="rank 0 of 1 calls run_world"):
+        dtensor.run_world(1, lambda: dtensor.run_world(1, gather))
+    assert dtensor.run_world(1, dist.get_world_size) == [1]
+
+
+def test_inside_a_process_group_is_an_error():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with pytest.raises(RuntimeError) as caught:
+        dtensor.run_world(2, gather)
+    dist.destroy_process_group()
+    assert str(caught.value) == (
+        "[run_world] this process is a rank of torch.distributed already. Call "
+        "run_world() instead of init_process_group()."
+    )
 
 
 def test_the_program_of_the_guide(capsys):

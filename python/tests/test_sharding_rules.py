@@ -61,6 +61,22 @@ def record(count):
     return rule
 
 
+#: Results of rules that are errors, by the name of the operator.
+REFUSED = {
+    "none": None,
+    "number": 1,
+    "one": [([Shard(0)],)],
+    "three": [([Shard(0)],) * 3],
+    "flat": [(Shard(0), Shard(0))],
+    "mixed": [([Shard(0)], [Shard(0)]), [Shard(0)]],
+}
+for name, result in REFUSED.items():
+    LIBRARY.define(f"{name}(Tensor x) -> Tensor")
+    LIBRARY.impl(name, add_one, "CompositeExplicitAutograd")
+    register_sharding(getattr(torch.ops.dtensor_rules, name).default)(
+        lambda x, result=result: result
+    )
+
 register_sharding(torch.ops.dtensor_rules.options.default)(record(1))
 register_sharding(torch.ops.dtensor_rules.pick.default)(record(3))
 register_sharding(torch.ops.dtensor_rules.total.default)(record(2))
@@ -112,3 +128,18 @@ def test_rules_get_the_arguments_of_pytorch(call, args, options):
 
     dtensor.run_world(1, check)
     assert latest == {"args": args, "options": options}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_rules_that_return_no_pairs_are_errors(name):
+    def check():
+        mesh = init_device_mesh("cpu", (1,))
+        x = distribute_tensor(torch.ones(4), mesh, [S])
+        with pytest.raises(TypeError) as caught:
+            getattr(torch.ops.dtensor_rules, name)(x)
+        return str(caught.value)
+
+    assert dtensor.run_world(1, check) == [
+        f"[dtensor_rules::{name}] its rule returned {REFUSED[name]!r}. Return a list "
+        "of pairs: the placements of the results, and those of the arguments."
+    ]

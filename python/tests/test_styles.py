@@ -105,6 +105,49 @@ def test_inputs_that_are_no_tensors_are_errors():
     dtensor.run_world(1, check)
 
 
+STYLES = pytest.mark.parametrize("style", [ColwiseParallel, RowwiseParallel])
+
+
+@STYLES
+@pytest.mark.parametrize(
+    "what, call",
+    [
+        ("an input", lambda m: torch.func.grad(lambda x: m(x).sum())(X)),
+        ("an input", lambda m: torch.func.vmap(m)(X)),
+        ("an input", lambda m: torch.func.jvp(m, (X,), (X,))),
+        (
+            "an output",
+            lambda m: torch.func.grad(
+                lambda p: torch.func.functional_call(m, p, (X,)).sum()
+            )(dict(m.named_parameters())),
+        ),
+    ],
+)
+def test_transforms_of_torch_func_are_errors(style, what, call):
+    def check():
+        _, model = linear(style())
+        with pytest.raises(NotImplementedError) as caught:
+            call(model)
+        return str(caught.value)
+
+    assert dtensor.run_world(1, check) == [
+        "[parallelize_module] transforms of torch.func, such as grad and vmap, are "
+        f"not supported for styled modules: {what} belongs to a transform. Use "
+        "torch.autograd.grad, or call the module outside of the transform."
+    ]
+
+
+@STYLES
+def test_a_module_whose_tensors_a_transform_does_not_change(style):
+    def check():
+        plain, model = linear(style(output_layouts=Replicate()))
+        factors = torch.arange(3.0)
+        results = torch.func.vmap(lambda a: a * model(X).sum())(factors)
+        torch.testing.assert_close(results, factors * plain(X).sum())
+
+    dtensor.run_world(1, check)
+
+
 @pytest.mark.parametrize("name", ["to_local", "full_tensor", "redistribute"])
 def test_plain_tensors_do_not_have_the_methods(name):
     assert not hasattr(X, name)
