@@ -35,6 +35,9 @@ SEED ?= $(shell shuf --input-range 1-99999 --head-count 1)
 PERTURB ?= 85 255
 # One more than JOBS, because some tests mostly wait for failed ranks.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
+# Threads that poll, such as those of Gloo and OpenMP (OMP_WAIT_POLICY in the
+# presets), must not take the cores from the other tests.
+CTEST_BATCH = $(if $(shell command -v chrt),chrt --batch 0) ctest
 DOCS = build/docs/venv/bin
 LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS
@@ -60,7 +63,7 @@ clang:
 test tsan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
-	ctest --preset $(subst test,dev,$@) --parallel $(TEST_JOBS)
+	$(CTEST_BATCH) --preset $(subst test,dev,$@) --parallel $(TEST_JOBS)
 
 # The programs of `make test`, with a library that the sanitizers check.
 asan: setup
@@ -68,7 +71,7 @@ asan: setup
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --parallel $(JOBS) || exit; \
 	done
-	ctest --preset asan --parallel $(TEST_JOBS) $(CTEST)
+	$(CTEST_BATCH) --preset asan --parallel $(TEST_JOBS) $(CTEST)
 
 # A seed, because the ranks of a suite must run its tests in the same order.
 shuffled: setup
@@ -77,7 +80,7 @@ shuffled: setup
 	@seed=$(SEED); for byte in $(PERTURB); do \
 	  echo "make shuffled SEED=$$seed PERTURB=$$byte"; \
 	  MALLOC_PERTURB_=$$byte GTEST_SHUFFLE=1 GTEST_RANDOM_SEED=$$seed \
-	    ctest --preset dev --parallel $(TEST_JOBS) --schedule-random || exit 1; \
+	    $(CTEST_BATCH) --preset dev --parallel $(TEST_JOBS) --schedule-random || exit 1; \
 	done
 
 # Uses the library of `make asan`, which is instrumented for libFuzzer.
@@ -91,7 +94,7 @@ coverage: setup
 	cmake --preset coverage
 	cmake --build --preset coverage --parallel $(JOBS)
 	rm -rf build/coverage/profiles
-	ctest --preset coverage --parallel $(TEST_JOBS)
+	$(CTEST_BATCH) --preset coverage --parallel $(TEST_JOBS)
 	tools/coverage.py --build build/coverage
 
 # Checks the sources with the compile commands of `make asan`.

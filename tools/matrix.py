@@ -90,10 +90,14 @@ class Version:
 
     def environment(self) -> dict:
         """Returns the environment without variables that select another
-        LibTorch."""
+        LibTorch. OpenMP threads wait without polling, because tests run in
+        parallel."""
         others = ("CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "PYTHONPATH")
         kept = {k: v for k, v in os.environ.items() if k not in others}
-        return kept | {"GTEST_OUTPUT": f"json:{self.folder}/results/"}
+        return kept | {
+            "GTEST_OUTPUT": f"json:{self.folder}/results/",
+            "OMP_WAIT_POLICY": "passive",
+        }
 
     def torch(self) -> Path | None:
         """Returns the folder of the torch package, if it is installed."""

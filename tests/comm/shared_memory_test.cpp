@@ -33,10 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
     Contract,
     on_backend(
         Needs::kPeers,
-        {processes(2, kShared),
-         processes(3, kShared),
-         processes(4, kShared),
-         processes(8, kShared)}),
+        {processes(2, kShared), processes(3, kShared), processes(4, kShared)}),
     name_of);
 INSTANTIATE_TEST_SUITE_P(
     CheckedSharedMemory,

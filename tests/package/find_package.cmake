@@ -19,7 +19,7 @@ endif()
 write_readme_program(${work}/hello.cpp ${dtensor_source})
 run(${CMAKE_COMMAND} -G ${generator}
   -S ${CMAKE_CURRENT_LIST_DIR}/installed -B ${work}/build
-  -D program=${work}/hello.cpp
+  -D program=${work}/hello.cpp -D CMAKE_CXX_COMPILER=${compiler}
   -D CMAKE_PREFIX_PATH=${work}/prefix -D Torch_DIR=${torch})
 run(${CMAKE_COMMAND} --build ${work}/build)
 foreach(name hello scale_rows lora modules)
