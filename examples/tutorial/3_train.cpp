@@ -68,6 +68,7 @@ void print_cost(Model& model) {
 // [/cost]
 
 int main(int argc, char** argv) {
+  tutorial::ranks_of(argc, argv); // ends a call with wrong arguments now
   // [alone]
   auto plain = make_model();
   const auto alone = train(plain);
