@@ -20,7 +20,7 @@ constexpr bool kNextafterHasGradient = torch_since(13);
 constexpr bool kTraceHasGradientOfTallMatrices = torch_since(12);
 constexpr bool kHasUpsampleLanczos = torch_since(12);
 /// True if reflection_pad3d refuses an empty padding, which it reads before.
-constexpr bool kReflectionPad3dChecksPadding = torch_since(12);
+constexpr bool kReflectionPad3dChecksPadding = torch_since(13);
 /// True if LibTorch has aten::cholesky, which linalg_cholesky replaces.
 constexpr bool kHasCholesky = !torch_since(14);
 
