@@ -57,7 +57,8 @@ struct ContextParallelOptions {
   /// as by torch.chunk. Default: true if there are buffers and the method is
   /// not kUlysses. Without buffers, this option states the order in which
   /// tensors are already sharded; the default is then that of the enclosing
-  /// scope on the same ranks, or false.
+  /// scope on the same ranks, or false. kUlysses needs an enclosing scope that
+  /// does not balance.
   std::optional<bool> load_balance = std::nullopt;
 };
 

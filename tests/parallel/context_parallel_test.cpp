@@ -214,6 +214,33 @@ std::string error_in_scope(
   return text;
 }
 
+TEST(ContextParallel, AcceptsFusedLayersOfDTensors) {
+  const auto x = uniform({1, 6, 4}, 1);
+  on_cp(2, [&](const DeviceMesh& mesh) {
+    const auto on_mesh = [&](const at::Tensor& t) {
+      return distribute_tensor(t, mesh, {Replicate()});
+    };
+    const auto layer = [&](const auto& place) {
+      return std::get<0>(at::_native_multi_head_attention(
+          place(x),
+          place(x),
+          place(x),
+          4,
+          2,
+          place(uniform({12, 4}, 2)),
+          place(uniform({12}, 3)),
+          place(uniform({4, 4}, 4)),
+          place(uniform({4}, 5)),
+          {},
+          /*need_weights=*/false));
+    };
+    const auto truth = layer([](const at::Tensor& t) { return t; });
+    const auto scope = context_parallel(mesh);
+    const c10::NoGradGuard no_grad;
+    EXPECT_TRUE(full_tensor(layer(on_mesh)).allclose(truth));
+  });
+}
+
 TEST(ContextParallel, RefusesFusedLayers) {
   EXPECT_EQ(error_in_scope(fused_attention, 1), "nothing was thrown");
   EXPECT_EQ(error_in_scope(fused_encoder_layer, 1), "nothing was thrown");

@@ -217,6 +217,29 @@ TEST(ContextScope, UnshardsByTheScopeThatIsOpen) {
   });
 }
 
+TEST(ContextScope, UlyssesNeedsTheOrderOfTheOuterScope) {
+  on_cp(2, [](const DeviceMesh& mesh) {
+    for (const bool balanced : {true, false}) {
+      auto tokens = torch::arange(6);
+      const auto outer = context_parallel(
+          mesh,
+          {.buffers = {tokens},
+           .buffer_seq_dims = {0},
+           .load_balance = balanced});
+      EXPECT_EQ(
+          error_of([&] {
+            const auto inner = context_parallel(
+                mesh, {.rotate_method = RotateMethod::kUlysses});
+          }),
+          balanced
+              ? "[context_parallel] ulysses needs tokens in their order, but "
+                "the enclosing scope balances them. Pass load_balance = false "
+                "to the enclosing scope, or use another rotate_method."
+              : "nothing was thrown");
+    }
+  });
+}
+
 // An inner scope without buffers keeps the order of the outer scope's tokens.
 TEST(ContextScope, AttendsInTheOrderOfTheOuterScope) {
   on_cp(2, [](const DeviceMesh& mesh) {

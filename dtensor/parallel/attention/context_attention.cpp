@@ -225,6 +225,7 @@ void fused_layer_kernel(
       "scaled_dot_product_attention.",
       kContext,
       op.schema().name());
+  const OutsideContext outside; // calls inside are for local tensors
   op.redispatchBoxed(
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRankKey),
       stack);

@@ -26,8 +26,8 @@ struct ContextState {
   std::vector<const ContextScope*> open;
   RotateMethod method = RotateMethod::kAllGather;
   int64_t outside = 0;
-  // Maps the ranks of a mesh to true if the innermost open scope on these ranks
-  // is balanced, or else the latest one was.
+  // Maps the ranks of a mesh to true if the scope on them that ended last was
+  // balanced.
   std::map<std::vector<int64_t>, bool> balanced;
 };
 
@@ -109,8 +109,8 @@ const ContextScope* open_scope_on(const DeviceMesh& mesh) {
   return found == open.rend() ? nullptr : *found;
 }
 
-// Inside an outer scope on the same ranks, a scope without buffers keeps the
-// order of the outer scope's tokens.
+// Returns true if the scope's tokens are in balanced order. A scope without
+// buffers keeps the order of the outer scope on the same ranks.
 bool is_balanced(
     const DeviceMesh& mesh,
     const ContextParallelOptions& options,
@@ -121,11 +121,16 @@ bool is_balanced(
       "[context_parallel] load_balance is not supported with ulysses: every "
       "rank has all tokens of its heads. Leave it out, or use another "
       "rotate_method.");
-  if (options.load_balance || exchanges) {
-    return options.load_balance.value_or(false);
-  }
   const auto* outer = open_scope_on(mesh);
-  return !options.buffers.empty() || (outer != nullptr && outer->balanced);
+  const bool keeps_balance =
+      options.buffers.empty() && outer != nullptr && outer->balanced;
+  DTENSOR_CHECK_VALUE(
+      !exchanges || !keeps_balance,
+      "[context_parallel] ulysses needs tokens in their order, but the "
+      "enclosing scope balances them. Pass load_balance = false to the "
+      "enclosing scope, or use another rotate_method.");
+  return options.load_balance.value_or(
+      !exchanges && (!options.buffers.empty() || keeps_balance));
 }
 
 // Replaces buffers by their shards. Computes all shards first, so that an error
@@ -197,6 +202,9 @@ int64_t seq_dim(
 }
 
 bool was_balanced(const DeviceMesh& mesh) {
+  if (const auto* open = open_scope_on(mesh)) {
+    return open->balanced;
+  }
   const auto& known = context_state.get().balanced;
   const auto found = known.find(mesh.ranks());
   return found != known.end() && found->second;
@@ -219,7 +227,6 @@ ContextParallel::ContextParallel(
       .length = detail::length_of(options)});
   detail::shard_buffers(*scope_, options);
   state.open.push_back(scope_.get());
-  state.balanced[mesh.ranks()] = scope_->balanced;
   was_watched_ = detail::watch_attention(true);
 }
 
@@ -227,9 +234,7 @@ ContextParallel::~ContextParallel() {
   detail::watch_attention(was_watched_);
   auto& state = detail::context_state.get();
   std::erase(state.open, scope_.get());
-  if (const auto* outer = detail::open_scope_on(scope_->mesh)) {
-    state.balanced[outer->mesh.ranks()] = outer->balanced;
-  }
+  state.balanced[scope_->mesh.ranks()] = scope_->balanced;
   const c10::NoGradGuard no_grad;
   for (const auto& [tensor, unsharded] : scope_->buffers) {
     tensor.set_data(unsharded);
