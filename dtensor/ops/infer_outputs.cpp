@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
+#include <dtensor/error.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/without_modes_impl.h>
 
@@ -80,11 +81,27 @@ bool is_not_implemented(const std::exception& error) {
        std::string_view(error.what()).starts_with("NotImplementedError"));
 }
 
+// Throws for an argument that asks for a sparse result.
+void check_requested_layout(const OpInfo& info, const OpCall& call) {
+  const auto index = call.schema.argumentIndexWithName("layout");
+  if (!index || call.args[static_cast<size_t>(*index)].isNone()) {
+    return;
+  }
+  const auto layout = call.args[static_cast<size_t>(*index)].toLayout();
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      layout == at::kStrided,
+      "[{}] the result would have layout {}, which DTensors do not support. "
+      "Leave out the argument \"layout\".",
+      info.name,
+      layout);
+}
+
 } // namespace
 
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call) {
+  check_requested_layout(info, call);
   const WithoutModes without_modes;
   if (info.rule != nullptr && info.rule->meta) {
     auto outputs = info.rule->meta(call);

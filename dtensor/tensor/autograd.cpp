@@ -2,7 +2,6 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -69,14 +68,9 @@ struct GivenGradientStep : ToLocalStep {
 } // namespace
 
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& plain) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      has_dense_format(plain),
-      "[DTensor] an operator takes or returns a {}, which DTensors do not "
-      "support. Call it on the local tensors{}.",
-      describe_format(plain),
-      plain.is_nested() ? ", or create TransformerEncoder with "
-                          "enable_nested_tensor = False (Python)"
-                        : "");
+  if (!has_dense_format(plain)) {
+    refuse_format("DTensor", "an operator takes or returns", plain);
+  }
   return Spec::make(
       like.mesh(),
       replicated_placements(like.mesh()),

@@ -178,12 +178,7 @@ at::Tensor distribute_tensor(
   if (is_dtensor(tensor)) {
     return check_layout(tensor, mesh, layout);
   }
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      detail::has_dense_format(tensor),
-      "[{}] expected a dense tensor, got a {}. Convert it to a dense tensor "
-      "first.",
-      kDistributeTensor,
-      detail::describe_format(tensor));
+  detail::check_dense(kDistributeTensor, tensor);
   at::Tensor full = tensor;
   if (!tensor.is_meta() && tensor.device().type() != mesh.device_type()) {
     full = tensor.to(mesh.device_type());

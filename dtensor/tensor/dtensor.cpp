@@ -47,6 +47,7 @@ DTensor::DTensor(
   DTENSOR_CHECK_VALUE(
       spec != nullptr, "[{}] the spec is null. Use Spec::make.", kWhere);
   detail::check_owned_by_this_rank(kWhere, *spec);
+  detail::check_dense(kWhere, local);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local) && local.scalar_type() == spec->dtype(),
       "[{}] the local tensor is {}, but the spec is {}. Pass a plain tensor of "

@@ -193,12 +193,7 @@ at::Tensor detail::from_local_lazy(
       "[{}] the local tensor is a DTensor already. Use redistribute() to "
       "change its layout.",
       kFromLocal);
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      has_dense_format(local),
-      "[{}] expected a dense local tensor, got a {}. Convert it to a dense "
-      "tensor first.",
-      kFromLocal,
-      describe_format(local));
+  check_dense(kFromLocal, local);
   const auto layout = stated_layout(local, mesh, placements, options);
   const auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);

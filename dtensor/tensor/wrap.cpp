@@ -188,17 +188,28 @@ std::string describe_format(const at::Tensor& t) {
                          : c10::str("tensor of layout ", t.layout());
 }
 
-void check_result_format(const std::string& name, const at::Tensor& result) {
+void check_dense(const char* where, const at::Tensor& t) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
-      has_dense_format(result),
-      "[{}] returns a {}, which DTensors do not support. Call it on the local "
+      has_dense_format(t),
+      "[{}] expected a dense tensor, got a {}. Convert it to a dense tensor "
+      "first.",
+      where,
+      describe_format(t));
+}
+
+void refuse_format(
+    const std::string& where,
+    const char* what,
+    const at::Tensor& t) {
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] {} a {}, which DTensors do not support. Call it on the local "
       "tensors{}.",
-      name,
-      describe_format(result),
-      result.is_nested()
-          ? ", or create TransformerEncoder with enable_nested_tensor = False "
-            "(Python)"
-          : "");
+      where,
+      what,
+      describe_format(t),
+      t.is_nested() ? ", or create TransformerEncoder with "
+                      "enable_nested_tensor = False (Python)"
+                    : "");
 }
 
 void DTensorMeta::fetch() {

@@ -31,9 +31,13 @@ inline bool has_dense_format(const at::Tensor& t) {
 /// "quantized tensor", "tensor of layout Sparse".
 std::string describe_format(const at::Tensor& t);
 
-/// Throws NotImplementedError if `result`, a local result of the operator
-/// `name`, is not dense.
-void check_result_format(const std::string& name, const at::Tensor& result);
+/// Throws NotImplementedError unless `t` is dense.
+void check_dense(const char* where, const at::Tensor& t);
+
+/// Throws NotImplementedError for `t`, which is not dense. `what` is "returns",
+/// for example.
+[[noreturn]] void
+refuse_format(const std::string& where, const char* what, const at::Tensor& t);
 
 /// Replaces local tensor and spec of `self`. Used by in-place operators that
 /// change the shape.
