@@ -117,7 +117,7 @@ py::list checked_choices(const OpCall& call, const py::object& result) {
   const py::list choices = is_list ? py::list(result) : py::list();
   DTENSOR_CHECK_TYPE(
       is_list && std::all_of(choices.begin(), choices.end(), is_strategy),
-      "[{}] its rule returned {}. Return a list of pairs: the placements of "
+      "[{}] the rule returned {}. Return a list of pairs: the placements of "
       "the results, and those of the arguments.",
       call.name(),
       py::repr(is_list ? choices : result).cast<std::string>());

@@ -65,8 +65,9 @@ def _cached_properties_without_lock() -> Iterator[None]:
 
 
 class _Caller(threading.local):
-    """Whether this thread runs the function of a run_world()."""
+    """The state of a thread."""
 
+    # True while the thread runs the function of run_world().
     is_rank: bool = False
 
 
@@ -157,8 +158,8 @@ def run_world(
     if _caller.is_rank:
         raise RuntimeError(
             f"[run_world] rank {dist.get_rank()} of {dist.get_world_size()} calls "
-            "run_world(), but is already a rank of one. Call the function "
-            "directly, or call run_world() after the outer one has returned."
+            "run_world() inside run_world(). Call the function directly, or call "
+            "run_world() after the outer one has returned."
         )
     if dist.is_initialized():
         raise RuntimeError(

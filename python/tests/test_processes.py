@@ -86,7 +86,8 @@ def test_files_of_pytorch_and_for_pytorch(forked, torchrun, tmp_path):
 )
 def test_ranks_with_different_numbers_of_batches(forked, parameters, weights):
     texts = forked("joining.py", 2, "dtensor", parameters)
-    assert texts == [f"{weights}\n"] * 2
+    # LibTorch warns about parameters before.
+    assert [text.splitlines()[-1] for text in texts] == [str(weights)] * 2
 
 
 @pytest.mark.parametrize("backend", ["gloo", "dtensor"])

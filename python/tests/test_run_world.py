@@ -132,9 +132,8 @@ def test_inside_a_rank_is_an_error():
     with pytest.raises(RuntimeError) as caught:
         dtensor.run_world(1, lambda: dtensor.run_world(2, gather))
     assert str(caught.value) == (
-        "[run_world] rank 0 of 1 calls run_world(), but is already a rank of one. "
-        "Call the function directly, or call run_world() after the outer one has "
-        "returned."
+        "[run_world] rank 0 of 1 calls run_world() inside run_world(). Call the "
+        "function directly, or call run_world() after the outer one has returned."
     )
 
 

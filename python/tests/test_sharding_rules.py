@@ -140,6 +140,6 @@ def test_rules_that_return_no_pairs_are_errors(name):
         return str(caught.value)
 
     assert dtensor.run_world(1, check) == [
-        f"[dtensor_rules::{name}] its rule returned {REFUSED[name]!r}. Return a list "
+        f"[dtensor_rules::{name}] the rule returned {REFUSED[name]!r}. Return a list "
         "of pairs: the placements of the results, and those of the arguments."
     ]
