@@ -37,7 +37,7 @@ PERTURB ?= 85 255
 TEST_JOBS = $(shell expr $(JOBS) + 1)
 # Threads that poll, such as those of Gloo and OpenMP (OMP_WAIT_POLICY in the
 # presets), must not take the cores from the other tests.
-CTEST_BATCH = $(if $(shell command -v chrt),chrt --batch 0) ctest
+CTEST_BATCH = $(shell chrt --batch 0 true 2>/dev/null && echo chrt --batch 0) ctest
 DOCS = build/docs/venv/bin
 LIBRARIES = dtensor_core dtensor dtensor_testing dtensor_legacy_tp dtensor_torchscript
 export DEMO_STEPS

@@ -97,8 +97,8 @@ TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
   const GroupPtr group = world();
   const char* wanted = std::getenv("DTENSOR_SOAK");
   const int64_t rounds = wanted != nullptr ? std::atoll(wanted)
-      : size() <= 3                           ? 500
-                                              : 100;
+      : size() <= 3                        ? 500
+                                           : 100;
   int64_t memory = 0;
   int64_t files = 0;
   for (int64_t i = 0; i < rounds; ++i) {
