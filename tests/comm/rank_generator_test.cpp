@@ -288,17 +288,22 @@ const std::set<std::string> kCounted = {
     "aten::randint_like",
     "aten::randn_like"};
 
+// context_parallel, an optional module, intercepts attention. CheckReplicas
+// intercepts the operator with which a backward pass begins.
+const std::set<std::string> kInterceptedByOthers = {
+    "aten::_native_multi_head_attention",
+    "aten::_transformer_encoder_layer_fwd",
+    "aten::ones_like",
+    "aten::scaled_dot_product_attention"};
+
 TEST(RankGenerator, CoversEveryOperatorThatTakesAGenerator) {
   run_ranks(1, [] {});
   auto& dispatcher = c10::Dispatcher::singleton();
   int64_t covered = 0;
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    // context_parallel, an optional module, intercepts attention. CheckReplicas
-    // intercepts the operator with which a backward pass begins.
     if (!op || name.name.rfind("aten::", 0) != 0 ||
-        name.name == "aten::scaled_dot_product_attention" ||
-        name.name == "aten::ones_like") {
+        kInterceptedByOthers.count(name.name) == 1) {
       continue;
     }
     const bool takes_one =

@@ -69,11 +69,19 @@ TEST(MemoryOrder, OfRolledRows) {
       "empty", numbers({0, 6}, 1).t(), [](auto& t) { return t.roll(1, 0); });
 }
 
+TEST(MemoryOrder, OfAScalarCannotBeRolled) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(numbers({}, 1), mesh, {Replicate()});
+    EXPECT_THROW(x.roll(1, 0), c10::IndexError);
+  });
+}
+
 TEST(MemoryOrder, OfResultsOfExpandedOperands) {
   const auto x = numbers({4, 6}, 1);
   const auto ones = at::ones({1}, at::kDouble);
   // The expanded operand is redistributed to the layout of the other.
-  expect_order("first", x.t(), [&](auto& t) {
+  expect_order("expanded plus transposed", x.t(), [&](auto& t) {
     const auto plain = ones.expand({6, 4});
     if (!is_dtensor(t)) {
       return plain + t;

@@ -180,7 +180,7 @@ at::Tensor local_probabilities(
   const auto exponentials = shifted.exp();
   const auto probabilities =
       exponentials / exponentials.sum(plan.class_dim, /*keepdim=*/true);
-  // With a single class, the division chooses another layout.
+  // The division chooses another layout if there is a single class.
   return to_local_autograd(redistribute_autograd(
       probabilities,
       spec_of(probabilities)->with_placements(spec.placements())));

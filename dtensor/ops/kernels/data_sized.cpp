@@ -150,7 +150,7 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Returns `t` as a DTensor; a plain tensor is replicated.
 at::Tensor to_dtensor(const at::Tensor& t, const Spec& like) {
-  return is_dtensor(t) ? t : from_local_autograd(t, replicated_spec(like, t));
+  return is_dtensor(t) ? t : replicated_on_mesh(like, t);
 }
 
 // Kernel of masked_select, which is x[mask] of the broadcast operands.

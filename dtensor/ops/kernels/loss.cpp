@@ -288,7 +288,7 @@ at::Tensor with_sample(const at::Tensor& t) {
 
 // Computes the loss of one sample, and drops it. The gradient is then computed
 // by the same operator as on other ranks, so that it has a derivative if theirs
-// has one. (Of no samples LibTorch would leave the sum uninitialized.)
+// has one. LibTorch leaves the sum of no samples uninitialized.
 void margin_loss_without_samples(KernelArgs& args, const Decision& decision) {
   args.set("self", with_sample(args.tensor("self")));
   args.set("target", with_sample(args.tensor("target")));

@@ -143,7 +143,7 @@ DTENSOR_RULES(scan) {
   const auto unsharded_dim_rule = along_dim_rule();
   rules.dim_rule("renorm", renorm_rule);
   rules.dim_rule("glu", unsharded_dim_rule);
-  // The formula of its gradient calls it with plain ones.
+  // LibTorch's formula of the second derivative passes plain ones.
   rules.dim_rule("glu_backward", along_dim_rule({0}))
       .with_meta(dense_like_second)
       .depends_on_backward();

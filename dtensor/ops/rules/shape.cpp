@@ -170,7 +170,8 @@ bool keeps_channels_last(const OpCall& call) {
     return false;
   }
   for (size_t i = 0; i < dims.size(); ++i) {
-    const auto dim = c10::maybe_wrap_dim(dims[i], self.dim());
+    const auto dim =
+        c10::maybe_wrap_dim(dims[i], self.dim(), /*wrap_scalar=*/false);
     if (shifts[i] % self.spec->sizes()[static_cast<size_t>(dim)] == 0) {
       return false;
     }
