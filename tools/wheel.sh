@@ -26,9 +26,9 @@ packages=$("$out/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path
 echo "$site" >"$packages/torch.pth"
 
 cd "$out" # not in the sources
-GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1 venv/bin/python -m torch.distributed.run \
+OMP_NUM_THREADS=1 venv/bin/python -m torch.distributed.run \
   --standalone --nproc-per-node 2 -m dtensor \
-  ../../python/tests/programs/processes.py gloo
+  ../../python/tests/programs/processes.py dtensor ""
 venv/bin/python - <<'PYTHON'
 from importlib.metadata import requires
 
