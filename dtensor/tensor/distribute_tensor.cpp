@@ -83,12 +83,9 @@ at::Tensor from_root(
 // Returns dense strides in the memory order of the tensor; row-major for a
 // tensor that overlaps itself and has no memory order.
 Sizes order_in_memory(const at::Tensor& tensor) {
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
-      return dtensor::contiguous_strides(tensor.sizes());
-    }
-  }
-  return dense_strides(tensor.sizes(), tensor.strides());
+  return detail::is_expanded(tensor.sizes(), tensor.strides())
+      ? dtensor::contiguous_strides(tensor.sizes())
+      : dense_strides(tensor.sizes(), tensor.strides());
 }
 
 at::Tensor keep_first_term(const at::Tensor& local, const SpecPtr& spec) {

@@ -11,6 +11,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -119,11 +120,7 @@ SpecPtr redistributed_spec(
     at::ScalarType dtype) {
   const auto to =
       from->with_placements(placements, "redistribute")->with_dtype(dtype);
-  bool expanded = false;
-  for (size_t d = 0; d < from->strides().size(); ++d) {
-    expanded |= from->strides()[d] == 0 && from->sizes()[d] > 1;
-  }
-  const bool copies = expanded &&
+  const bool copies = detail::is_expanded(from->sizes(), from->strides()) &&
       (dtype != from->dtype() ||
        !plan(from->with_dtype(dtype), to)->steps.empty());
   return copies ? to->with_tensor(

@@ -11,6 +11,16 @@
 
 namespace dtensor::detail {
 
+/// Returns true if elements along a dimension share memory.
+inline bool is_expanded(SizesRef sizes, SizesRef strides) {
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (strides[d] == 0 && sizes[d] > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// Returns `local` with its dimensions in the memory order of `strides`, the
 /// strides of the global tensor. Copies if the order differs. The memory order
 /// must not depend on the kernel that computed `local`, because ranks with
