@@ -1,6 +1,7 @@
 # dtensor_test(<layer> [EACH] <sources>...): the test program of one layer. ctest
-# runs it suite by suite, or, with EACH, test by test, for tests that mostly wait.
-# Presets without DTENSOR_TEST_EACH run all suites in one process.
+# runs it in one process, and each suite named Slow in its own; with EACH, each
+# test in its own, for tests that mostly wait. Presets without DTENSOR_TEST_EACH
+# run all tests of a layer in one process.
 #
 # dtensor_test_program(<target> <sources>...): a test program with its own main.
 #
