@@ -222,6 +222,7 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
   say_if(traits.gradient_makes_plain, "plain tensors in the gradient", notes);
   say_if(traits.gradient_from_sizes_only, "gradient of sizes", notes);
   say_if(traits.accepts_plain_source, "takes plain tensors", notes);
+  say_if(traits.writes_expanded, "writes expanded tensors", notes);
   say_if(traits.keeps_boundary, "carries a style", notes);
   say_if(traits.boundary_follows_rows, "carries a style of rows", notes);
   say_if(traits.adds_bias, "adds a styled bias", notes);

@@ -56,6 +56,9 @@ struct OpTraits {
   /// provided that they are equal on all ranks. LibTorch's own functions make
   /// such calls.
   bool accepts_plain_source = false;
+  /// True if LibTorch lets the operator write to an expanded tensor, whose
+  /// elements share memory.
+  bool writes_expanded = false;
   /// True if the result stands for the parameter that the operator is applied
   /// to. A boundary of the parameter then also applies to the result.
   bool keeps_boundary = false;

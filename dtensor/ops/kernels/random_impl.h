@@ -7,6 +7,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -66,6 +67,7 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   const auto spec = spec_of(self);
   check_owner(args, *spec);
   refuse_partial(args, *spec);
+  check_not_expanded(args.name(), *spec);
   const auto draw = next_draw(spec->mesh());
   if (is_in_mesh(*spec) && !self.is_meta()) {
     local_of(self).copy_(sample(*spec, draw));

@@ -16,6 +16,7 @@
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/moves_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
@@ -207,11 +208,14 @@ bool all_shards_are_equal(const OpCall& call, const Decision& decision) {
   return equal;
 }
 
-// Throws if LibTorch would resize self.
-void check_fits_in_place(const OpInfo& info, const OpCall& call) {
+// Throws if LibTorch would resize self, or refuse to write to it.
+void check_self_in_place(const OpInfo& info, const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
+  if (!info.traits.writes_expanded) {
+    check_not_expanded(info.name, self);
+  }
   DTENSOR_CHECK(
-      SizesRef(call.outputs[0].sizes) == self.sizes(),
+      call.outputs.empty() || SizesRef(call.outputs[0].sizes) == self.sizes(),
       "[{}] self, {}, cannot take a result of shape {} in place. Use the "
       "out-of-place operator.",
       info.name,
@@ -252,6 +256,15 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
 
 } // namespace
 
+void check_not_expanded(const std::string& name, const Spec& self) {
+  DTENSOR_CHECK(
+      self.numel() == 0 || !is_expanded(self.sizes(), self.strides()),
+      "[{}] self, {}, is expanded, so elements share memory. Write to a "
+      "clone() of it.",
+      name,
+      self);
+}
+
 std::shared_ptr<const Decision> decide_uncached(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,
@@ -277,9 +290,7 @@ std::shared_ptr<const Decision> decide_uncached(
   Constraints constraints;
   if (info.in_place && !info.inplace_view) {
     constraints.written_input = 0;
-    if (!call.outputs.empty()) {
-      check_fits_in_place(info, call);
-    }
+    check_self_in_place(info, call);
   }
   auto decision = std::make_shared<Decision>(
       propagate(call, *info.rule, constraints, choices));

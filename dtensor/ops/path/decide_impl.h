@@ -9,6 +9,7 @@
 #include <dtensor/ops/propagate.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace dtensor::detail {
@@ -28,5 +29,9 @@ DTENSOR_INTERNAL_API std::shared_ptr<const Decision> decide_uncached(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,
     std::vector<Choice>* choices = nullptr);
+
+/// Throws if `self`, which operator `name` would write, is expanded. LibTorch
+/// refuses such writes only on ranks with elements.
+void check_not_expanded(const std::string& name, const Spec& self);
 
 } // namespace dtensor::detail

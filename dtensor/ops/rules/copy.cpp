@@ -51,8 +51,12 @@ DTENSOR_RULES(copy) {
   rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
       .with_local_kernel(boxed(write_number_once));
   rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));
-  rules.traits("fill_.Tensor", {.accepts_plain_source = true});
+  rules.traits(
+      "fill_.Tensor", {.accepts_plain_source = true, .writes_expanded = true});
   rules.dim_rule("zero", pointwise_rule({all_ops(), {{0}}}));
+  for (const auto* name : {"fill_.Scalar", "zero_"}) {
+    rules.traits(name, {.writes_expanded = true});
+  }
 }
 
 namespace {

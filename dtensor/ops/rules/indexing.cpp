@@ -191,7 +191,14 @@ DTENSOR_RULES(indexing) {
   // torch::nn::utils::rnn and torch::nn::init write plain tensors with these
   // operators.
   rules.traits("scatter_.src", {.accepts_plain_source = true});
-  rules.traits("index_put_", {.accepts_plain_source = true});
+  rules.traits(
+      "index_put_", {.accepts_plain_source = true, .writes_expanded = true});
+  for (const auto* name :
+       {"_index_put_impl_",
+        "index_fill_.int_Scalar",
+        "index_fill_.int_Tensor"}) {
+    rules.traits(name, {.writes_expanded = true});
+  }
   writes(rules.dim_rule("scatter_add", scatter_add_rule));
   writes(rules.dim_rule("index_add", index_add_rule)).depends_on_backward();
   writes(rules.dim_rule("index_copy", index_write_rule));

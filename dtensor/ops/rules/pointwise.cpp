@@ -186,6 +186,9 @@ DTENSOR_RULES(pointwise) {
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
       .with_local_kernel(boxed(write_number_once));
+  for (const auto* name : {"masked_fill_.Scalar", "masked_fill_.Tensor"}) {
+    rules.traits(name, {.writes_expanded = true});
+  }
 }
 
 namespace {

@@ -58,11 +58,6 @@ CopiedFromPtr copy_of_copy(
   return copied;
 }
 
-bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() ==
-      b.storage().unsafeGetStorageImpl();
-}
-
 } // namespace
 
 ViewPlace ViewBase::place_of(
@@ -95,8 +90,7 @@ void ViewBase::finish(const at::Tensor& view, const ViewPlace& place) const {
              facts != nullptr && facts->writes.enabled()) {
     view_facts_of(view).writes = facts->writes;
   }
-  const bool shares =
-      share_memory(meta_of(view).local(), meta_of(base_).local());
+  const bool shares = share_memory(view, base_);
   const auto* copied = copied_from(base_);
   if (copied != nullptr && shares) {
     view_facts_of(view).copied_from = meta_of(base_).view_facts->copied_from;
