@@ -9,6 +9,7 @@
 #include <ATen/ops/_ctc_loss_backward.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/new_zeros.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -219,12 +220,11 @@ at::Tensor reduced_loss(KernelArgs& args, int64_t samples) {
   return (loss / divisors).sum() / static_cast<double>(samples);
 }
 
-// Returns the results of ctc_loss, _ctc_loss or its gradient for no samples.
+// Returns zeros, which depend on log_probs, for no samples or meta tensors.
 std::vector<at::Tensor> without_samples(
     const KernelArgs& args,
     const Decision& decision) {
-  const auto log_probs = args.tensor("log_probs");
-  const auto zeros = log_probs.sum(); // depends on log_probs, as on other ranks
+  const auto zeros = args.tensor("log_probs").sum();
   std::vector<at::Tensor> results;
   for (const auto& output : decision.outputs) {
     results.push_back(zeros.expand(output->local_sizes())
@@ -280,8 +280,8 @@ void ctc_gradient_of_tensors(
 }
 
 // Adds a sample of zeros.
-at::Tensor with_sample(const at::Tensor& t) {
-  std::vector<int64_t> widths(static_cast<size_t>(2 * t.dim()), 0);
+at::Tensor with_sample(const at::Tensor& t, int64_t dim = 0) {
+  std::vector<int64_t> widths(static_cast<size_t>(2 * (t.dim() - dim)), 0);
   widths.back() = 1;
   return at::constant_pad_nd(t, widths);
 }
@@ -289,19 +289,35 @@ at::Tensor with_sample(const at::Tensor& t) {
 // Computes the loss of one sample, and drops it. The gradient is then computed
 // by the same operator as on other ranks, so that it has a derivative if theirs
 // has one. LibTorch leaves the sum of no samples uninitialized.
-void margin_loss_without_samples(KernelArgs& args, const Decision& decision) {
-  args.set("self", with_sample(args.tensor("self")));
-  args.set("target", with_sample(args.tensor("target")));
+void run_and_drop_sample(KernelArgs& args, const Decision& decision) {
   args.set("reduction", int64_t{at::Reduction::None});
   args.run_operator();
   for (size_t i = 0; i < decision.outputs.size(); ++i) {
     auto& result = torch::jit::peek(args.stack(), i, decision.outputs.size());
-    result = result.toTensor().narrow(0, 0, 0);
+    const auto none = result.toTensor().narrow(0, 0, 0);
+    result = decision.outputs[i]->dim() == 0 ? none.sum() : none;
   }
-  auto& loss = torch::jit::peek(args.stack(), 0, decision.outputs.size());
-  if (decision.outputs[0]->dim() == 0) {
-    loss = loss.toTensor().sum();
-  }
+}
+
+void margin_loss_without_samples(KernelArgs& args, const Decision& decision) {
+  args.set("self", with_sample(args.tensor("self")));
+  args.set("target", with_sample(args.tensor("target")));
+  run_and_drop_sample(args, decision);
+}
+
+// The sample has no labels. LibTorch refuses targets without elements.
+void ctc_loss_without_samples(KernelArgs& args, const Decision& decision) {
+  const auto log_probs = args.tensor("log_probs");
+  const bool in_tensors = args.at("input_lengths").isTensor();
+  const auto length = [&](int64_t n) {
+    return in_tensors ? c10::IValue(at::tensor({n}))
+                      : c10::IValue(std::vector<int64_t>{n});
+  };
+  args.set("input_lengths", length(log_probs.size(0)));
+  args.set("target_lengths", length(0));
+  args.set("log_probs", with_sample(log_probs, 1));
+  args.set("targets", args.tensor("targets").new_zeros({1, 1}));
+  run_and_drop_sample(args, decision);
 }
 
 } // namespace
@@ -352,15 +368,20 @@ void detail::ctc_loss_local(KernelArgs& args, const Decision& decision) {
     return;
   }
   const auto intervals = local_intervals(spec, 1);
-  if (args.tensor("log_probs").is_meta() || intervals.empty() ||
-      intervals[0].size() == 0) {
+  const bool is_meta = args.tensor("log_probs").is_meta();
+  const bool is_empty = intervals.empty() || intervals[0].size() == 0;
+  const bool has_reduction = args.find("reduction") >= 0;
+  if (has_reduction && is_empty && !is_meta) {
+    return ctc_loss_without_samples(args, decision);
+  }
+  if (is_meta || is_empty) {
     auto results = without_samples(args, decision);
     args.returns();
     args.stack().insert(args.stack().end(), results.begin(), results.end());
     return;
   }
   narrow_to(args, intervals[0]);
-  if (args.find("reduction") >= 0) {
+  if (has_reduction) {
     args.stack().push_back(reduced_loss(args, spec.sizes()[1]));
     return;
   }
