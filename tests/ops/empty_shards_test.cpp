@@ -116,6 +116,21 @@ TEST(EmptyShards, SecondDerivativesOfConvolutions) {
   check({"no bias", {x, weight}, {inputs, weights}, [](const Tensors& t) {
            return at::conv2d(t[0], t[1], {}, 1, 1);
          }});
+  check(
+      {"transposed with bias",
+       {x, weight, bias},
+       {inputs, weights, biases},
+       [](const Tensors& t) {
+         return at::conv_transpose2d(t[0], t[1], t[2], 1, 1);
+       }});
+  // 4 rows on 3 ranks
+  check(
+      {"transposed with few rows",
+       {variable({2, 2, 2, 5}, 4), weight, bias},
+       {{Shard(2)}, {Replicate()}, {Replicate()}},
+       [](const Tensors& t) {
+         return at::conv_transpose2d(t[0], t[1], t[2]);
+       }});
   // Some operands are constant.
   check(
       {"constant weight",

@@ -220,7 +220,7 @@ void transposed_in_space(KernelArgs& args, const Decision& decision) {
   args.set("input", input);
   auto output = convolution.run(args);
   args.stack().emplace_back(
-      bias.defined() ? detail::with_bias(output, bias) : output);
+      bias.defined() ? detail::with_bias(output, bias, input, weight) : output);
 }
 
 } // namespace

@@ -38,6 +38,43 @@ at::Tensor empty_product(const at::Tensor& a, const at::Tensor& b) {
   return a.narrow(0, 0, 0).sum() * b.narrow(0, 0, 0).sum();
 }
 
+at::Tensor sum_with_bias(const at::Tensor& output, const at::Tensor& bias) {
+  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
+  shape[1] = bias.numel();
+  return output + bias.view(shape);
+}
+
+// Sums over all dimensions but the channels.
+at::Tensor gradient_of_bias(const at::Tensor& grad_output) {
+  std::vector<int64_t> dims(static_cast<size_t>(grad_output.dim()));
+  std::iota(dims.begin(), dims.end(), 0);
+  dims.erase(dims.begin() + 1);
+  return grad_output.sum(dims);
+}
+
+// Adds a bias. LibTorch computes all gradients of a convolution in one
+// operator, so that the gradient of the bias depends on the input and the
+// weight.
+struct AddedBias : torch::autograd::Function<AddedBias> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& output,
+      const at::Tensor& bias,
+      const at::Tensor& input,
+      const at::Tensor& weight) {
+    ctx->save_for_backward({input, weight});
+    return sum_with_bias(output, bias);
+  }
+  static variable_list backward(
+      AutogradContext* ctx,
+      const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto gradient = AlsoDependsOn::apply(
+        gradient_of_bias(grads[0]), grads[0], saved[0], saved[1]);
+    return {grads[0], gradient, at::Tensor(), at::Tensor()};
+  }
+};
+
 // A convolution without elements: zeros, plus the bias.
 struct EmptyConvolution : torch::autograd::Function<EmptyConvolution> {
   static at::Tensor forward(
@@ -47,7 +84,7 @@ struct EmptyConvolution : torch::autograd::Function<EmptyConvolution> {
       const std::optional<at::Tensor>& bias,
       const at::Tensor& zeros) {
     ctx->save_for_backward({input, weight, bias.value_or(at::Tensor())});
-    return bias ? detail::with_bias(zeros, *bias) : zeros.clone();
+    return bias ? sum_with_bias(zeros, *bias) : zeros.clone();
   }
   static variable_list backward(
       AutogradContext* ctx,
@@ -62,10 +99,13 @@ struct EmptyConvolution : torch::autograd::Function<EmptyConvolution> {
 
 } // namespace
 
-at::Tensor detail::with_bias(const at::Tensor& output, const at::Tensor& bias) {
-  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
-  shape[1] = bias.numel();
-  return output + bias.view(shape);
+at::Tensor detail::with_bias(
+    const at::Tensor& output,
+    const at::Tensor& bias,
+    const at::Tensor& input,
+    const at::Tensor& weight) {
+  return bias.requires_grad() ? AddedBias::apply(output, bias, input, weight)
+                              : sum_with_bias(output, bias);
 }
 
 std::vector<at::Tensor> detail::empty_convolution_gradients(
@@ -78,10 +118,7 @@ std::vector<at::Tensor> detail::empty_convolution_gradients(
       at::zeros_like(weight) + empty_product(grad_output, input),
       at::Tensor()};
   if (bias.defined()) {
-    std::vector<int64_t> dims(static_cast<size_t>(grad_output.dim()));
-    std::iota(dims.begin(), dims.end(), 0);
-    dims.erase(dims.begin() + 1);
-    result[2] = grad_output.sum(dims);
+    result[2] = gradient_of_bias(grad_output);
   }
   for (auto& gradient : result) {
     if (gradient.defined()) {

@@ -10,8 +10,13 @@
 
 namespace dtensor::detail {
 
-/// Adds `bias`, one number for each channel, to an output (N, C, space...).
-at::Tensor with_bias(const at::Tensor& output, const at::Tensor& bias);
+/// Adds `bias`, one number for each channel, to `output` (N, C, space...) of
+/// `input` and `weight`.
+at::Tensor with_bias(
+    const at::Tensor& output,
+    const at::Tensor& bias,
+    const at::Tensor& input,
+    const at::Tensor& weight);
 
 /// Returns `zeros`, which has the shape of the result, plus the bias, which may
 /// be undefined.
