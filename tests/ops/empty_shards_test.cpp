@@ -246,6 +246,11 @@ TEST(EmptyShards, SecondDerivativesOfDeterminants) {
   check({"det", {x}, {{Shard(0)}}, [](const Tensors& t) {
            return at::linalg_det(t[0]);
          }});
+  check(
+      {"det of one element",
+       {variable({2, 1, 1}, 6)},
+       {{Shard(0)}},
+       [](const Tensors& t) { return at::linalg_det(t[0]); }});
   check({"slogdet", {x}, {{Shard(0)}}, [](const Tensors& t) {
            return std::get<1>(at::linalg_slogdet(t[0]));
          }});

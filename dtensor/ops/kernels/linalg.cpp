@@ -13,15 +13,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_linalg_check_errors.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/diagonal.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <ATen/ops/linalg_inv.h>
 #include <ATen/ops/norm.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -128,6 +129,18 @@ void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
+// Adds one identity matrix to batches without matrices.
+at::Tensor with_matrix(const at::Tensor& matrices) {
+  std::vector<int64_t> widths(static_cast<size_t>(2 * matrices.dim()), 0);
+  for (int64_t d = 0; d < matrices.dim() - 2; ++d) {
+    // constant_pad_nd starts at the last dimension.
+    const auto place = static_cast<size_t>(2 * (matrices.dim() - 1 - d));
+    widths[place + 1] = matrices.size(d) == 0 ? 1 : 0;
+  }
+  return at::constant_pad_nd(matrices, widths) +
+      at::eye(matrices.size(-1), matrices.options());
+}
+
 // Returns the first global index of this rank along `dim`.
 int64_t first_index(const Spec& spec, int64_t dim) {
   const auto held = local_intervals(spec, dim);
@@ -159,18 +172,23 @@ void detail::cholesky_local(KernelArgs& args, const Decision& decision) {
   args.returns(factor);
 }
 
+// Without matrices, computes the determinant of an identity matrix, and drops
+// it, so that the gradient depends on the matrices if that of other ranks does.
 void detail::determinant_local(KernelArgs& args, const Decision& decision) {
   const auto matrices = args.at(0).toTensor();
   if (matrices.numel() > 0 || decision.outputs[1]->numel() == 0) {
     args.run_operator();
     return;
   }
-  const auto& pivots = decision.outputs[2];
-  args.returns(
-      (matrices * matrices).sum(at::IntArrayRef{-2, -1}),
-      matrices.detach().clone(),
-      at::zeros(
-          pivots->local_sizes(), matrices.options().dtype(pivots->dtype())));
+  args.set("A", with_matrix(matrices));
+  args.run_operator();
+  for (size_t i = 0; i < decision.outputs.size(); ++i) {
+    auto& result = torch::jit::peek(args.stack(), i, decision.outputs.size());
+    const auto held = decision.outputs[i]->local_sizes();
+    for (int64_t d = 0; d < matrices.dim() - 2; ++d) {
+      result = result.toTensor().narrow(d, 0, held[static_cast<size_t>(d)]);
+    }
+  }
 }
 
 void detail::householder_local(KernelArgs& args, const Decision& decision) {
