@@ -257,5 +257,43 @@ TEST(ContextParallel, RefusesFusedLayers) {
       "[context_parallel] aten::_transformer_encoder_layer_fwd" + reason);
 }
 
+// Returns whether autograd records the gradient of the operand at `position`,
+// if only this operand requires a gradient.
+bool records_gradient(
+    const AttentionCase& c,
+    std::vector<at::Tensor> operands,
+    size_t position) {
+  operands[position].requires_grad_();
+  const auto out = attend(c, operands[0], operands[1], operands[2]);
+  return torch::autograd::grad(
+             {out.sum()}, {operands[position]}, {}, true, true)[0]
+      .requires_grad();
+}
+
+// The last of 3 ranks has no query head. If its gradient were a constant, only
+// this rank would continue after a second backward pass.
+TEST(ContextParallel, RanksWithoutHeadsRecordTheirGradients) {
+  for (const int64_t key_heads : {2, 1}) {
+    const AttentionCase c{.tokens = 6, .heads = 2, .key_heads = key_heads};
+    const auto all = inputs_of(c);
+    for (size_t position = 0; position < 3; ++position) {
+      const auto expected = records_gradient(
+          c, {all[0].clone(), all[1].clone(), all[2].clone()}, position);
+      run_ranks(3, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {3});
+        const auto part = [&](size_t i) -> at::Tensor {
+          return distribute_tensor(all[i], mesh, {Shard(2)}, std::nullopt);
+        };
+        const auto scope =
+            context_parallel(mesh, {.rotate_method = RotateMethod::kUlysses});
+        EXPECT_EQ(
+            records_gradient(c, {part(0), part(1), part(2)}, position),
+            expected)
+            << position;
+      });
+    }
+  }
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

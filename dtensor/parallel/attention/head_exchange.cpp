@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -158,6 +159,33 @@ at::Tensor full_attention(
       query, key, value, {}, 0, call.causal, call.scale, grouped);
 }
 
+// Adds heads of zeros.
+at::Tensor with_heads(const at::Tensor& t, int64_t heads) {
+  return at::constant_pad_nd(t, {0, 0, 0, 0, 0, heads});
+}
+
+// Computes the attention of this rank's heads. A rank without heads computes it
+// for zeros, as many as the first rank has heads, so that its gradients depend
+// on the same tensors as those of other ranks, or have no derivative either.
+at::Tensor attention_of_heads(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const RingCall& call,
+    int64_t query_heads,
+    int64_t key_heads) {
+  const bool has_gradient = records(query) || records(key) || records(value);
+  if (query.size(kHeads) > 0 || !has_gradient) {
+    return full_attention(query, key, value, call);
+  }
+  const auto result = full_attention(
+      with_heads(query, query_heads),
+      with_heads(key, key_heads),
+      with_heads(value, key_heads),
+      call);
+  return result.narrow(kHeads, 0, 0);
+}
+
 // Selects the key head of each query head in `queries`, from all key heads.
 at::Tensor for_queries(const at::Tensor& held, Interval queries, int64_t each) {
   std::vector<int64_t> heads;
@@ -205,7 +233,9 @@ at::Tensor ulysses_attention(
   const auto q = exchanged(query, call.ranks, queries, heads);
   const auto k = arrived(key);
   const auto v = arrived(value);
-  return exchanged(full_attention(q, k, v, call), call.ranks, heads, queries);
+  const auto result = attention_of_heads(
+      q, k, v, call, heads.sizes[0], (gathers ? heads : key_heads).sizes[0]);
+  return exchanged(result, call.ranks, heads, queries);
 }
 
 } // namespace dtensor::detail
