@@ -384,9 +384,9 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
       "[DTensor] local tensor f32[4, 3]" + end);
   EXPECT_EQ(
       error_by(without_result()),
-      "[DTensor] the rule of an operator gives no layout for result 0. If you "
-      "registered a local kernel, return the results that its MetaRule "
-      "describes; otherwise, please report this.");
+      "[aten::relu] its rule gives no layout for result 0. If you registered a "
+      "local kernel, return the results that its MetaRule describes; "
+      "otherwise, please report this.");
 }
 
 TEST(RegisterSharding, OfRulesThatReadMissingArguments) {

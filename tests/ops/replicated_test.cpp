@@ -315,12 +315,12 @@ TEST(Replicated, RefusesResultsThatAreNotDense) {
     const auto error = [](const auto& fn) {
       return error_of<c10::NotImplementedError>(fn);
     };
-    const std::string begin = "[DTensor] an operator takes or returns a ";
+    const std::string begin = " returns a tensor of layout ";
     const std::string end =
         ", which DTensors do not support. Call it on the local tensors";
     EXPECT_EQ(
         error([&] { x._to_sparse(); }),
-        begin + "tensor of layout Sparse" + end + ".");
+        "[aten::_to_sparse]" + begin + "Sparse" + end + ".");
     EXPECT_EQ(
         error([&] { at::zeros_like(x, at::TensorOptions(at::kSparse)); }),
         "[aten::zeros_like] the result would have layout Sparse, which "
@@ -329,7 +329,7 @@ TEST(Replicated, RefusesResultsThatAreNotDense) {
     if (at::hasMKLDNN()) {
       EXPECT_EQ(
           error([&] { x.to_mkldnn(); }),
-          begin + "tensor of layout Mkldnn" + end + ".");
+          "[aten::to_mkldnn]" + begin + "Mkldnn" + end + ".");
     }
   });
 }
@@ -340,9 +340,8 @@ TEST(Replicated, RefusesNestedResults) {
     const auto x = place(numbers({2, 5, 3}, 1), mesh, {Replicate()});
     const auto mask = place(at::ones({2, 5}, at::kBool), mesh, {Replicate()});
     const std::string text =
-        "[DTensor] an operator takes or returns a nested tensor, which "
-        "DTensors "
-        "do not support. Call it on the local tensors, or create "
+        "[aten::_nested_tensor_from_mask] returns a nested tensor, which "
+        "DTensors do not support. Call it on the local tensors, or create "
         "TransformerEncoder with enable_nested_tensor = False (Python).";
     EXPECT_EQ(error_of([&] { at::_nested_tensor_from_mask(x, mask); }), text);
   });

@@ -196,8 +196,7 @@ void run(
       copy_back(decision, local, first.written());
       return first.written();
     }
-    auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
-                                             : output_spec(decision, i);
+    auto spec = result_spec(info, decision, *any, local, i);
     return is_first
         ? first.rewritten(std::move(local), std::move(spec))
         : first.result(std::move(local), std::move(spec), decision, i);

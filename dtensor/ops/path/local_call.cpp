@@ -131,6 +131,18 @@ bool may_reorder(const OpInfo& info, const Decision& decision) {
       std::ranges::any_of(decision.inputs, was_expanded);
 }
 
+const SpecPtr&
+output_spec(const OpInfo& info, const Decision& decision, size_t index) {
+  DTENSOR_CHECK_VALUE(
+      index < decision.outputs.size() && decision.outputs[index] != nullptr,
+      "[{}] its rule gives no layout for result {}. If you "
+      "registered a local kernel, return the results that its MetaRule "
+      "describes; otherwise, please report this.",
+      info.name,
+      index);
+  return decision.outputs[index];
+}
+
 } // namespace
 
 void call_local(
@@ -152,7 +164,7 @@ void call_local(
         (may_reorder(info, decision) && stack->back().isTensor())) {
       stack->back() = in_memory_order(
           std::move(stack->back()).toTensor(),
-          output_spec(decision, 0)->strides());
+          output_spec(info, decision, 0)->strides());
     }
   } catch (const c10::NotImplementedError&) {
     if (!no_data || decision.shapes_from_results) {
@@ -163,14 +175,19 @@ void call_local(
   }
 }
 
-const SpecPtr& output_spec(const Decision& decision, size_t index) {
-  DTENSOR_CHECK_VALUE(
-      index < decision.outputs.size() && decision.outputs[index] != nullptr,
-      "[DTensor] the rule of an operator gives no layout for result {}. If you "
-      "registered a local kernel, return the results that its MetaRule "
-      "describes; otherwise, please report this.",
-      index);
-  return decision.outputs[index];
+SpecPtr result_spec(
+    const OpInfo& info,
+    const Decision& decision,
+    const Spec& any,
+    const at::Tensor& local,
+    size_t index) {
+  if (!decision.shapes_from_results) {
+    return output_spec(info, decision, index);
+  }
+  if (!has_dense_format(local)) {
+    refuse_format(info.name, "returns", local);
+  }
+  return replicated_spec(any, local);
 }
 
 void outside_mesh(

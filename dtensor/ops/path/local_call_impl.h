@@ -43,7 +43,14 @@ void call_local(
     const Decision& decision,
     torch::jit::Stack* stack);
 
-const SpecPtr& output_spec(const Decision& decision, size_t index);
+/// Returns the layout of result `index`, whose local tensor is `local`. `any`
+/// is the spec of an operand or result.
+SpecPtr result_spec(
+    const OpInfo& info,
+    const Decision& decision,
+    const Spec& any,
+    const at::Tensor& local,
+    size_t index);
 
 /// Handles a call on a rank outside the mesh, which computes nothing. Above
 /// autograd, `inputs` are the tensors that require gradients.

@@ -104,8 +104,7 @@ void run_region(
   const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
       decision.has_equal_shards && !calls_kernel(info, decision);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
-    const auto made = decision.shapes_from_results ? replicated_spec(any, t)
-                                                   : output_spec(decision, i);
+    const auto made = result_spec(info, decision, any, t, i);
     return region.convert_result(t, made, exit_of(boundary, made), may_fuse);
   });
 }
