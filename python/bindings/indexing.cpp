@@ -57,45 +57,39 @@ py::object key_for(PyObject* self, PyObject* key) {
   return py::handle(distributed_key)(py::handle(self), py::handle(key));
 }
 
-void check_count(const char* function, Py_ssize_t count, Py_ssize_t expected) {
-  if (count != expected) {
-    throw py::type_error(
-        std::string(function) + "() takes " + std::to_string(expected) +
-        " arguments, got " + std::to_string(count) + ".");
-  }
-}
-
-PyObject* get_item(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+PyObject* get_item(PyObject* self, PyObject* given) {
   return guarded([&] {
-    check_count("__getitem__", count, 1);
-    const py::object key = key_for(self, given[0]);
+    const py::object key = key_for(self, given);
     return inherited->mp_subscript(self, key.ptr());
   });
 }
 
-PyObject* set_item(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return guarded([&]() -> PyObject* {
-    check_count("__setitem__", count, 2);
-    const py::object key = key_for(self, given[0]);
-    const int failed = inherited->mp_ass_subscript(self, key.ptr(), given[1]);
-    return failed != 0 ? nullptr : Py_NewRef(Py_None);
-  });
+/// Deletes the item if `value` is null, which PyTorch refuses.
+int set_item(PyObject* self, PyObject* given, PyObject* value) {
+  const auto done =
+      py::reinterpret_steal<py::object>(guarded([&]() -> PyObject* {
+        const py::object key = key_for(self, given);
+        const int failed = inherited->mp_ass_subscript(self, key.ptr(), value);
+        return failed != 0 ? nullptr : Py_NewRef(Py_None);
+      }));
+  return done ? 0 : -1;
 }
 
-PyMethodDef method(
-    const char* name,
-    PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t),
-    const char* doc) {
-  return {
-      name,
-      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)),
-      METH_FASTCALL,
-      doc};
+/// Puts `function` in the place of the class's own method `name`. The new
+/// method belongs to the same slot of the type. A function of another kind
+/// would also fill the slot of sequences, and torch.tensor([x[0], x[1]]) would
+/// take the length of tensors without dimensions.
+template <class Function>
+void replace_method(PyTypeObject* type, const char* name, Function function) {
+  const py::object own =
+      py::getattr(reinterpret_cast<PyObject*>(type->tp_base), name);
+  TORCH_INTERNAL_ASSERT(Py_IS_TYPE(own.ptr(), &PyWrapperDescr_Type), name);
+  const auto replacement = py::reinterpret_steal<py::object>(PyDescr_NewWrapper(
+      type,
+      reinterpret_cast<PyWrapperDescrObject*>(own.ptr())->d_base,
+      reinterpret_cast<void*>(function)));
+  py::setattr(reinterpret_cast<PyObject*>(type), name, replacement);
 }
-
-PyMethodDef index_methods[] = {
-    method("__getitem__", &get_item, "Return self[key]."),
-    method("__setitem__", &set_item, "Set self[key] to value.")};
 
 /// Installs the functions in the class torch.Tensor. They live as long as the
 /// process.
@@ -103,11 +97,9 @@ void add_indexing(py::handle tensor_class, const py::object& convert_key) {
   auto* const type = reinterpret_cast<PyTypeObject*>(tensor_class.ptr());
   inherited = type->tp_base->tp_as_mapping;
   distributed_key = convert_key.inc_ref().ptr();
-  for (PyMethodDef& method : index_methods) {
-    const auto descriptor =
-        py::reinterpret_steal<py::object>(PyDescr_NewMethod(type, &method));
-    py::setattr(tensor_class, method.ml_name, descriptor);
-  }
+  replace_method(type, "__getitem__", &get_item);
+  replace_method(type, "__setitem__", &set_item);
+  replace_method(type, "__delitem__", &set_item);
 }
 
 } // namespace

@@ -186,6 +186,7 @@ def test_plain_tensors_keep_the_indexing_of_pytorch():
     parameter = torch.nn.Parameter(FULL)
     assert torch.equal(parameter[1:, [2]], FULL[1:, [2]])
     assert torch.Tensor.__getitem__(x, 0) is not None
+    assert x.__getitem__(1).tolist() == FULL[1].tolist()
     assert len({torch.Tensor.__getitem__, torch.Tensor.__setitem__}) == 2
     with pytest.raises(TypeError, match="deleting"):
         del x[0]
@@ -193,3 +194,23 @@ def test_plain_tensors_keep_the_indexing_of_pytorch():
         torch.Tensor.__getitem__(x)
     with pytest.raises(TypeError):
         torch.Tensor.__setitem__(x, 0)
+
+
+def test_plain_tensors_are_numbers_in_lists():
+    x = torch.arange(3.0)
+    assert torch.equal(torch.tensor([x[0], x[1]]), x[:2])
+    assert torch.equal(torch.tensor([[x[1]], [x[2]]]), x[1:].view(2, 1))
+    parameter = torch.nn.Parameter(x[2], requires_grad=False)
+    assert torch.equal(torch.tensor([parameter]), x[2:])
+
+
+@pytest.mark.parametrize("layout", [[Shard(0)], [Replicate()]])
+def test_dtensors_without_dimensions_are_numbers_in_lists(run, layout):
+    def check():
+        x = distribute_tensor(torch.arange(4.0), mesh_of_all(), layout)
+        assert torch.equal(torch.tensor([x[0], x[3]]), torch.tensor([0.0, 3.0]))
+        assert torch.equal(torch.tensor([[x[1]], [2]]), torch.tensor([[1.0], [2.0]]))
+        with pytest.raises(ValueError, match="only one element"):
+            torch.tensor([x])
+
+    run(check)
