@@ -84,7 +84,8 @@ def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
         )
     local, *layout = _state(self)
     with torch.no_grad():
-        result = rebuild(local.clone(), *layout)
+        # The memo keeps memory shared that the tensors of a list share.
+        result = rebuild(copy.deepcopy(local, memo), *layout)
     memo[id(self)] = result
     if self.grad is not None:
         result.grad = copy.deepcopy(self.grad, memo)

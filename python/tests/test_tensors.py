@@ -245,6 +245,20 @@ def test_saved_and_copied(run, weights_only):
     run(check)
 
 
+@pytest.mark.parametrize("layout", [[Shard(0)], [Shard(1)], [Replicate()]])
+def test_copies_share_memory_as_their_originals(run, layout):
+    def check():
+        x = distribute_tensor(FULL, mesh_of_all(), layout)
+        copied, rows, turned = copy.deepcopy([x, x[:], x.t()])
+        copied.add_(1)
+        assert torch.equal(rows.full_tensor(), FULL + 1)
+        assert torch.equal(turned.full_tensor(), FULL.t() + 1)
+        assert turned.stride() == x.t().stride()
+        assert torch.equal(x.full_tensor(), FULL)
+
+    run(check)
+
+
 def test_files_need_a_rank_and_the_default_shard_order():
     file = io.BytesIO()
 
