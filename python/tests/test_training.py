@@ -31,6 +31,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import (
     checkpoint,
@@ -406,3 +407,24 @@ def test_dispatch_modes_see_the_same_calls_each_time(run):
         assert {device for _, device in first} <= {"cpu", ""}
 
     run(check)
+
+
+def test_ddp_of_a_parallel_model_needs_a_mesh():
+    def check():
+        mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+        model = parallelize_module(MLP(), mesh["tp"], {"net1": ColwiseParallel()})
+        with pytest.raises(TypeError) as error:
+            DistributedDataParallel(model)
+        assert str(error.value) == (
+            '[DistributedDataParallel] "net1.weight" is a DTensor, and no device_mesh '
+            "is given. Pass the mesh of the ranks that share the batch, such as "
+            'device_mesh=mesh["dp"].'
+        )
+        DistributedDataParallel(model, device_mesh=mesh["dp"])
+        other = parallelize_module(MLP(), mesh["tp"], {"net1": ColwiseParallel()})
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            other, ["net1.weight", "net1.bias"]
+        )
+        DistributedDataParallel(other)
+
+    dtensor.run_world(2, check)
