@@ -92,6 +92,41 @@ TEST(MemoryOrder, OfResultsOfExpandedOperands) {
   });
 }
 
+// LibTorch has no meta kernel of these operators.
+TEST(MemoryOrder, OfResultsWithoutMetaKernel) {
+  const auto x = numbers({4, 6}, 1);
+  const std::vector<std::pair<std::string, Fn>> all = {
+      {"log_sigmoid", [](auto& t) { return at::log_sigmoid(t); }},
+      {"frexp", [](auto& t) { return std::get<0>(at::frexp(t)); }},
+      {"mvlgamma", [](auto& t) { return (t.abs() + 1).mvlgamma(2); }},
+      {"prelu", [](auto& t) { return at::_prelu_kernel(t, t * 0); }},
+      {"masked_scatter",
+       [](auto& t) { return t.masked_scatter(t > 0, t.abs()); }}};
+  const std::vector<Fn> views = {
+      [](auto& t) { return t; },
+      [](auto& t) { return t.t(); },
+      [](auto& t) { return t.slice(1, 1, 4); },
+      [](auto& t) {
+        return t.slice(1, 2, 3).expand({4, 3});
+      }};
+  run_ranks(3, [&](int64_t) {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& layout : layouts(2, 1, false)) {
+      for (const auto& [name, fn] : all) {
+        for (size_t i = 0; i < views.size(); ++i) {
+          const auto want = fn(views[i](x));
+          const DTensor got(fn(views[i](place(x, mesh, layout))));
+          const auto where =
+              c10::str(name, " of view ", i, ", ", to_string(*got.spec()));
+          EXPECT_EQ(got.strides(), want.strides()) << where;
+          EXPECT_TRUE(have_one_order(got.strides(), got.to_local())) << where;
+          EXPECT_TRUE(at::allclose(got.full_tensor(), want)) << where;
+        }
+      }
+    }
+  });
+}
+
 TEST(MemoryOrder, OfDrawsLikeATensor) {
   run_ranks(3, [](int64_t) {
     const auto mesh = init_device_mesh(at::kCPU, {3});

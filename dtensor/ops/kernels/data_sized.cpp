@@ -219,9 +219,11 @@ at::Tensor scattered_rows(const KernelArgs& args) {
       replicated_argument(op, source, "source")
           .reshape({-1})
           .narrow(0, own.begin, own.size()));
+  const auto made = from->with_tensor(
+      from->placements(), from->sizes(), contiguous_strides(from->sizes()));
   const auto to =
-      from->with_placements(without_partial(spec_of(self)->placements()));
-  return wrap(redistribute_local(result, from, to), to);
+      made->with_placements(without_partial(spec_of(self)->placements()));
+  return wrap(redistribute_local(result, made, to), to);
 }
 
 void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

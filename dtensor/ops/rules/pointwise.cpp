@@ -7,6 +7,7 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarType.h>
@@ -196,12 +197,10 @@ namespace {
 // Pointwise operators for which LibTorch has no meta kernel in C++, and
 // operators that are only partly pointwise.
 
+// Returns a dense result in the memory order of `input`.
 OutputMeta like(const OpInput& input, at::ScalarType dtype) {
-  return {
-      Sizes(input.sizes().begin(), input.sizes().end()),
-      Sizes(input.spec->strides().begin(), input.spec->strides().end()),
-      dtype,
-      true};
+  const Sizes sizes(input.sizes().begin(), input.sizes().end());
+  return {sizes, dense_strides(sizes, input.spec->strides()), dtype};
 }
 
 // Returns `count` results like input number `input`.
@@ -212,12 +211,18 @@ MetaRule results_like(size_t input, size_t count) {
   };
 }
 
-std::vector<OutputMeta> floating_like_self(const OpCall& call) {
-  const auto& self = call.inputs[0];
-  const auto dtype = self.spec->dtype();
-  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
-  return {
-      like(self, integral ? c10::get_default_dtype_as_scalartype() : dtype)};
+// Returns the row-major results of log_sigmoid_forward.
+std::vector<OutputMeta> log_sigmoid_meta(const OpCall& call) {
+  return std::vector<OutputMeta>(2, detail::dense_like(*call.inputs[0].spec));
+}
+
+// Returns the row-major result of mvlgamma.
+std::vector<OutputMeta> mvlgamma_meta(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  const bool integral = at::isIntegralType(self.dtype(), /*includeBool=*/true);
+  return {detail::dense(
+      self.sizes(),
+      integral ? c10::get_default_dtype_as_scalartype() : self.dtype())};
 }
 
 std::vector<OutputMeta> mantissa_and_exponent(const OpCall& call) {
@@ -236,7 +241,7 @@ DTENSOR_RULES(pointwise_special) {
   rules.dim_rule("frexp.Tensor", pointwise_rule())
       .with_meta(mantissa_and_exponent);
   rules.dim_rule("log_sigmoid_forward", pointwise_rule())
-      .with_meta(results_like(0, 2));
+      .with_meta(log_sigmoid_meta);
   rules.dim_rule("log_sigmoid_backward", pointwise_rule(linear))
       .with_meta(results_like(0, 1));
   rules.dim_rule("_prelu_kernel", pointwise_rule())
@@ -246,7 +251,7 @@ DTENSOR_RULES(pointwise_special) {
   // mvlgamma creates a plain range internally, which only works with local
   // tensors.
   rules.dim_rule("mvlgamma", pointwise_rule())
-      .with_meta(floating_like_self)
+      .with_meta(mvlgamma_meta)
       .as_region();
   rules.dim_rule("mvlgamma_", pointwise_rule())
       .with_meta(results_like(0, 1))
