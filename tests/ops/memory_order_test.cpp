@@ -158,6 +158,22 @@ TEST(MemoryOrder, OfRedistributedExpandedTensors) {
   });
 }
 
+TEST(MemoryOrder, OfTheGradientOfCrossEntropy) {
+  run_ranks(2, [](int64_t) {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto target =
+        distribute_tensor(at::zeros({4}, at::kLong), mesh, {Replicate()});
+    auto column = place(numbers({4, 1}, 1), mesh, {Shard(0)});
+    const auto logits = column.expand({4, 3}).detach().requires_grad_();
+    auto gradient = torch::autograd::grad(
+        {at::cross_entropy_loss(logits, target)}, {logits})[0];
+    EXPECT_EQ(gradient.strides(), at::IntArrayRef({3, 1}));
+    EXPECT_TRUE(
+        have_one_order(gradient.strides(), DTensor(gradient).to_local()));
+    gradient.mul_(2);
+  });
+}
+
 // The gradient of a sum is expanded, and the square passes its order on.
 TEST(MemoryOrder, OfGradientsBehindViews) {
   const auto square = [](const at::Tensor& x) {

@@ -8,6 +8,7 @@
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -231,7 +232,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
             c10::GradMode::is_enabled()
                 ? local_probabilities(plan, saved[0], log_sum)
                 : at::Tensor()),
-        plan.logits);
+        gradient_spec(*plan.logits, plan.logits->placements()));
     return result;
   }
 };
