@@ -23,7 +23,8 @@ namespace dtensor {
 /// with probabilities, too, ranks communicate only a few numbers per sample.
 /// Scopes nest. With class indices, cross_entropy throws ValueError if two mesh
 /// dimensions shard the classes, or if the target is plain and the batch is
-/// sharded. Python: torch.distributed.tensor.parallel.loss_parallel.
+/// sharded. nll_loss also takes plain targets and weights in the scope. Python:
+/// torch.distributed.tensor.parallel.loss_parallel.
 class DTENSOR_API LossParallel {
  public:
   LossParallel();

@@ -208,7 +208,7 @@ void add_kernels(Table& table) {
   table["squeeze"] = table["squeeze.dim"] = {floats({4, 1}), 1};
   table["squeeze"].pop_back();
   table["addbmm_"] = {x, batch, floats({2, 8, 6})};
-  table["cross_entropy_loss"] = {x, indices({4})};
+  table["cross_entropy_loss"] = table["nll_loss_nd"] = {x, indices({4})};
   table["dropout"] = table["dropout_"] = {x, 0.5, true};
   table["native_dropout"] = {x, 0.5, true};
   table["_local_scalar_dense"] = {floats({1})};

@@ -185,6 +185,36 @@ TEST(LossParallelTest, APlainTargetOutsideNamesLossParallel) {
 }
 
 // Class 2 is the ignored one.
+TEST(LossParallelTest, NegativeLogLikelihoodTakesPlainTargetsAndWeights) {
+  const auto logits = uniform({4, 6}, 1);
+  const auto target = classes({4}, 6, 2);
+  const auto weight = uniform({6}, 3);
+  for (const auto reduction : kReductions) {
+    const auto loss = [&](const Tensors& t) {
+      const auto guard = loss_parallel();
+      return at::nll_loss_nd(
+          at::log_softmax(t[0], 1), target, weight, reduction);
+    };
+    const auto plain = with_gradient(loss, {logits});
+    run_ranks(2, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2});
+      for (const auto& p :
+           {Placement(Shard(0)), Placement(Shard(1)), Placement(Replicate())}) {
+        const auto mine = with_gradient(loss, {in_layout(logits, mesh, {p})});
+        for (size_t i = 0; i < plain.size(); ++i) {
+          EXPECT_TRUE(at::allclose(full_tensor(mine[i]), plain[i])) << i;
+        }
+      }
+      const at::Tensor scores = in_layout(logits, mesh, {Shard(0)});
+      EXPECT_NE(
+          error_of([&] {
+            at::nll_loss_nd(scores, target);
+          }).find("got mixed plain tensor and DTensor"),
+          std::string::npos);
+    });
+  }
+}
+
 TEST(LossParallelTest, EveryTargetIgnored) {
   const Placement r = Replicate();
   expect_exact(

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // cross_entropy of DTensors. Class indices use cross_entropy_impl.h;
-// probabilities use DTensor operators.
+// probabilities use DTensor operators. Also nll_loss in a loss_parallel scope.
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -149,10 +150,27 @@ void cross_entropy(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   args.returns(detail::cross_entropy(logits, target, options));
 }
 
+// Kernel of nll_loss_nd, which LibTorch decomposes. In a loss_parallel scope,
+// plain targets and weights count as replicated, as in cross_entropy.
+void nll_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  detail::KernelArgs args(op, *stack);
+  const auto scores = args.tensor("self");
+  if (is_dtensor(scores) && detail::loss_parallel_depth() > 0) {
+    for (const auto* name : {"target", "weight"}) {
+      if (const auto t = args.tensor(name); t.defined()) {
+        args.set(name, as_distributed(name, t, *spec_of(scores)));
+      }
+    }
+  }
+  detail::native_kernel(op, /*above_autograd=*/true)
+      .callBoxed(op, c10::DispatchKeySet(), stack);
+}
+
 } // namespace
 
 DTENSOR_RULES(cross_entropy) {
   rules.kernel("cross_entropy_loss", cross_entropy);
+  rules.kernel("nll_loss_nd", nll_loss);
 }
 
 } // namespace dtensor

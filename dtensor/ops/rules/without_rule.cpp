@@ -202,7 +202,6 @@ constexpr const char* kShort[] = {
     "max_pool2d",
     "max_pool3d",
     "nll_loss",
-    "nll_loss_nd",
     "outer",
     "relu6",
     "selu",
