@@ -92,8 +92,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/backend/per_device_backend_impl.h
   dtensor/comm/backend/reduce.cpp
   dtensor/comm/backend/reduce_impl.h
-  dtensor/comm/backend/reduce_loops.cpp
-  dtensor/comm/backend/reduce_loops_impl.h
   dtensor/comm/backends.cpp
   dtensor/comm/buffer_backend.cpp
   dtensor/comm/c10d_backend.cpp
@@ -105,7 +103,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group/backend_call_impl.h
   dtensor/comm/group/group_checks.cpp
   dtensor/comm/group/group_checks_impl.h
-  dtensor/comm/group/group_events.cpp
   dtensor/comm/group/mesh_groups.cpp
   dtensor/comm/group/mesh_groups_impl.h
   dtensor/comm/group/owner.cpp
@@ -197,7 +194,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/shared_memory/shared_reduce.cpp
   dtensor/comm/shared_memory/shared_segment.cpp
   dtensor/comm/shared_memory/shared_segment_impl.h
-  dtensor/comm/shared_memory/shared_waits.cpp
   dtensor/comm/threads/all_gather.cpp
   dtensor/comm/threads/all_reduce.cpp
   dtensor/comm/threads/all_to_all.cpp

@@ -10,8 +10,13 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
-#include <dtensor/comm/backend/reduce_loops_impl.h>
+#include <c10/macros/Macros.h>
+#include <c10/util/BFloat16.h>
 #include <dtensor/comm/group/backend_call_impl.h>
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
 
 namespace dtensor::detail {
 namespace {
@@ -57,6 +62,165 @@ void combine(
   }
 }
 
+// Integers wrap around, as in tensor operators.
+struct Sum {
+  template <typename T>
+  static T of(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+// The result is NaN if either operand is NaN.
+struct Min {
+  template <typename T>
+  static T of(T a, T b) {
+    return a != a || a < b ? a : b;
+  }
+};
+
+struct Max {
+  template <typename T>
+  static T of(T a, T b) {
+    return a != a || a > b ? a : b;
+  }
+};
+
+// Works in blocks of constant length, which the compiler vectorizes.
+template <typename Op, typename T>
+void combine(const T* a, const T* b, T* out, int64_t count) {
+  constexpr int64_t kBlock = 32;
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    T block[kBlock];
+    for (int64_t j = 0; j < kBlock; ++j) {
+      block[j] = Op::of(a[i + j], b[i + j]);
+    }
+    std::copy(block, block + kBlock, out + i);
+  }
+  for (; i < count; ++i) {
+    out[i] = Op::of(a[i], b[i]);
+  }
+}
+
+template <typename T>
+void divide(T* values, int64_t count, size_t by) {
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] /= static_cast<T>(by);
+  }
+}
+
+// Works in blocks, so that the output stays in the cache until it is complete.
+template <typename T, typename Op>
+void reduce(
+    c10::ArrayRef<const void*> inputs,
+    T* out,
+    int64_t count,
+    bool average) {
+  constexpr int64_t kPiece = 2048;
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t length = std::min(kPiece, count - begin);
+    const auto* a = static_cast<const T*>(inputs[0]) + begin;
+    for (size_t i = 1; i < inputs.size(); ++i) {
+      const auto* b = static_cast<const T*>(inputs[i]) + begin;
+      combine<Op>(a, b, out + begin, length);
+      a = out + begin;
+    }
+    if constexpr (std::is_floating_point_v<T>) {
+      if (average) {
+        divide(out + begin, length, inputs.size());
+      }
+    }
+  }
+}
+
+// Conversion of bf16 by its bits: branch-free, so the compiler vectorizes it.
+float widened(c10::BFloat16 value) {
+  return std::bit_cast<float>(uint32_t{value.x} << 16);
+}
+
+c10::BFloat16 rounded(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t nearest = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const uint32_t result = value != value ? 0x7fc0 : nearest;
+  return {static_cast<uint16_t>(result), c10::BFloat16::from_bits()};
+}
+
+template <typename Op>
+C10_ALWAYS_INLINE void reduce_block(
+    c10::ArrayRef<const void*> inputs,
+    c10::BFloat16* out,
+    int64_t begin,
+    int64_t length,
+    bool average) {
+  float wide[64];
+  const auto* first = static_cast<const c10::BFloat16*>(inputs[0]) + begin;
+  for (int64_t j = 0; j < length; ++j) {
+    wide[j] = widened(first[j]);
+  }
+  for (const void* input : inputs.slice(1)) {
+    const auto* next = static_cast<const c10::BFloat16*>(input) + begin;
+    for (int64_t j = 0; j < length; ++j) {
+      wide[j] = Op::of(wide[j], widened(next[j]));
+    }
+  }
+  if (average) {
+    divide(wide, length, inputs.size());
+  }
+  for (int64_t j = 0; j < length; ++j) {
+    out[begin + j] = rounded(wide[j]);
+  }
+}
+
+// Accumulates in f32 and rounds once.
+template <typename Op>
+void reduce_bf16(
+    c10::ArrayRef<const void*> inputs,
+    c10::BFloat16* out,
+    int64_t count,
+    bool average) {
+  constexpr int64_t kBlock = 64;
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    reduce_block<Op>(inputs, out, i, kBlock, average);
+  }
+  reduce_block<Op>(inputs, out, i, count - i, average);
+}
+
+template <typename T, typename Op>
+void reduce_any(
+    c10::ArrayRef<const void*> inputs,
+    T* out,
+    int64_t count,
+    bool average) {
+  if constexpr (std::is_same_v<T, c10::BFloat16>) {
+    reduce_bf16<Op>(inputs, out, count, average);
+  } else {
+    reduce<T, Op>(inputs, out, count, average);
+  }
+}
+
+template <typename T>
+void reduce_as(
+    ReduceOp op,
+    c10::ArrayRef<const void*> inputs,
+    void* out,
+    int64_t count) {
+  T* const to = static_cast<T*>(out);
+  switch (op) {
+    case ReduceOp::kMin:
+      return reduce_any<T, Min>(inputs, to, count, false);
+    case ReduceOp::kMax:
+      return reduce_any<T, Max>(inputs, to, count, false);
+    default:
+      return reduce_any<T, Sum>(inputs, to, count, op == ReduceOp::kAvg);
+  }
+}
+
 } // namespace
 
 void reduce_into(
@@ -87,6 +251,34 @@ void reduce_into(
   }
   if (wide) {
     out.copy_(sum);
+  }
+}
+
+bool has_loop(at::ScalarType dtype, ReduceOp op) {
+  const bool known = op == ReduceOp::kSum || op == ReduceOp::kAvg ||
+      op == ReduceOp::kMin || op == ReduceOp::kMax;
+  return known &&
+      (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kInt ||
+       dtype == at::kLong || dtype == at::kBFloat16);
+}
+
+void reduce_loop(
+    at::ScalarType dtype,
+    ReduceOp op,
+    c10::ArrayRef<const void*> inputs,
+    void* out,
+    int64_t count) noexcept {
+  switch (dtype) {
+    case at::kFloat:
+      return reduce_as<float>(op, inputs, out, count);
+    case at::kDouble:
+      return reduce_as<double>(op, inputs, out, count);
+    case at::kBFloat16:
+      return reduce_as<c10::BFloat16>(op, inputs, out, count);
+    case at::kInt:
+      return reduce_as<int32_t>(op, inputs, out, count);
+    default:
+      return reduce_as<int64_t>(op, inputs, out, count);
   }
 }
 

@@ -15,6 +15,20 @@ void reduce_into(
     c10::ArrayRef<at::Tensor> inputs,
     ReduceOp op);
 
+/// Returns true if reduce_loop supports this reduction: f32, f64, bf16, i32 and
+/// i64, with sum, avg, min and max.
+bool has_loop(at::ScalarType dtype, ReduceOp op);
+
+/// Reduces `count` elements of at least two inputs in one pass, combined from
+/// left to right. `out` overlaps none of the inputs. The result is bitwise
+/// equal to that of reduce_into.
+void reduce_loop(
+    at::ScalarType dtype,
+    ReduceOp op,
+    c10::ArrayRef<const void*> inputs,
+    void* out,
+    int64_t count) noexcept;
+
 /// Returns true if reduce_loop is faster than reduce_into for inputs of
 /// `bytes`.
 bool prefers_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes);

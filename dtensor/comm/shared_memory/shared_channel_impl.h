@@ -113,6 +113,9 @@ class SharedChannel {
   using Clock = std::chrono::steady_clock;
   using Missing = c10::function_ref<bool(int64_t)>;
 
+  /// Returns once no member is missing.
+  template <typename IsMissing>
+  void wait_for_all(const IsMissing& missing);
   bool has_core_per_member() const;
   void sleep(c10::function_ref<bool()> ready, Missing missing);
   void sleep_until_woken(

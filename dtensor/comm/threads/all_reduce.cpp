@@ -6,7 +6,6 @@
 
 #include <ATen/Parallel.h>
 #include <dtensor/comm/backend/reduce_impl.h>
-#include <dtensor/comm/backend/reduce_loops_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <algorithm>

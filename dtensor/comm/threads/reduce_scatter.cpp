@@ -3,7 +3,6 @@
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/backend/reduce_impl.h>
-#include <dtensor/comm/backend/reduce_loops_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 namespace dtensor::detail {
