@@ -82,14 +82,10 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/backend/decompose.cpp
   dtensor/comm/backend/decompose_impl.h
   dtensor/comm/backend/fake_backend.cpp
-  dtensor/comm/backend/fake_backend_impl.h
-  dtensor/comm/backend/gloo_threads.cpp
-  dtensor/comm/backend/gloo_threads_impl.h
   dtensor/comm/backend/message_of_impl.h
   dtensor/comm/backend/packed_call.cpp
   dtensor/comm/backend/packed_call_impl.h
   dtensor/comm/backend/per_device_backend.cpp
-  dtensor/comm/backend/per_device_backend_impl.h
   dtensor/comm/backend/reduce.cpp
   dtensor/comm/backend/reduce_impl.h
   dtensor/comm/backends.cpp
@@ -120,6 +116,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/observer.cpp
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
+  dtensor/comm/processes/built_in_backends_impl.h
   dtensor/comm/processes/connections.cpp
   dtensor/comm/processes/connections_impl.h
   dtensor/comm/processes/descriptor_impl.h
@@ -128,13 +125,10 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h
   dtensor/comm/processes/gloo.cpp
-  dtensor/comm/processes/gloo_impl.h
   dtensor/comm/processes/gpu_claim.cpp
-  dtensor/comm/processes/gpu_claim_impl.h
   dtensor/comm/processes/greeting.cpp
   dtensor/comm/processes/greeting_impl.h
   dtensor/comm/processes/hierarchical.cpp
-  dtensor/comm/processes/hierarchical_impl.h
   dtensor/comm/processes/init_process_group.cpp
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h
@@ -145,8 +139,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/membership.cpp
   dtensor/comm/processes/membership_impl.h
   dtensor/comm/processes/mpi.cpp
-  dtensor/comm/processes/mpi_impl.h
-  dtensor/comm/processes/nccl_impl.h
   dtensor/comm/processes/open_store.cpp
   dtensor/comm/processes/open_store_impl.h
   dtensor/comm/processes/peers.cpp

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/backends.h>
 
-#include <dtensor/comm/backend/fake_backend_impl.h>
-#include <dtensor/comm/processes/gloo_impl.h>
-#include <dtensor/comm/processes/hierarchical_impl.h>
-#include <dtensor/comm/processes/mpi_impl.h>
-#include <dtensor/comm/processes/nccl_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/shared_memory/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/testing/fake_world.h>
 
-#include <dtensor/comm/backend/fake_backend_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The contract of groups on the backends whose ranks can be threads of a test.
-#include <dtensor/comm/backend/fake_backend_impl.h>
-#include <dtensor/comm/backend/per_device_backend_impl.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <tests/comm/contract/suite.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A group that supports two device types: the CPU, over a store of bytes, and
 // the meta device, which stands for a GPU here and communicates nothing.
-#include <dtensor/comm/backend/fake_backend_impl.h>
-#include <dtensor/comm/backend/per_device_backend_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -2,8 +2,7 @@
 // Names of backends, and errors of backends that are not available.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
-#include <dtensor/comm/processes/gpu_claim_impl.h>
-#include <dtensor/comm/processes/nccl_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
 #include <tests/gpu.h>

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <dtensor/comm/backends.h>
-#include <dtensor/comm/processes/hierarchical_impl.h>
-#include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/run_world.h>
 
 #include <string>

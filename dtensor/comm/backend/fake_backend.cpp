@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/backend/fake_backend_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/comm/backend/assumed_shapes_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>

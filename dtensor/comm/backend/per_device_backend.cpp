@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/backend/per_device_backend_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/comm/backend/decompose_impl.h>
 #include <dtensor/error.h>

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/backend_choice_impl.h>
 
-#include <dtensor/comm/backend/per_device_backend_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
-#include <dtensor/comm/processes/mpi_impl.h>
-#include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 

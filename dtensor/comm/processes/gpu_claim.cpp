@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/gpu_claim_impl.h>
+// Check that no two ranks use the same GPU. NCCL requires a GPU per rank, but
+// its errors for a shared GPU are unclear.
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/error.h>
 

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/hierarchical_impl.h>
+// The hierarchical backend. Member (h, l) is the l-th member on host h. There
+// are two kinds of groups: all members on one host (same h), and all members
+// with the same l, one per host. A reduction is reduce-scattered within the
+// host, reduced across hosts, and gathered within the host again. Each member
+// thus sends only its slice over the network, and every byte crosses the
+// network once.
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/comm/buffer_backend.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>

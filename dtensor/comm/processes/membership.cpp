@@ -3,7 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
-#include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 

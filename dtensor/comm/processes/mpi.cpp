@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/comm/mpi_module.h>
 #include <dtensor/comm/processes/where_impl.h>

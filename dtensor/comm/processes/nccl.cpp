@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/nccl_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/comm/c10d_group.h>
-#include <dtensor/comm/processes/gpu_claim_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/cuda/CUDAContext.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/nccl_impl.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 
 namespace dtensor::detail {
 
