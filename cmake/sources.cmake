@@ -153,7 +153,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/session_impl.h
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
-  dtensor/comm/processes/where_impl.h
   dtensor/comm/processes/within_deadline_impl.h
   dtensor/comm/processes/write_signals.cpp
   dtensor/comm/processes/write_signals_impl.h

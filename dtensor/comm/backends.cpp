@@ -111,18 +111,17 @@ bool RendezvousInfo::is_on_one_host() const {
 }
 
 void register_backend(const std::string& name, MakeBackend make) {
-  constexpr const char* kWhere = "register_backend";
   DTENSOR_CHECK_VALUE(
       !name.empty() && name.find_first_of(",:") == std::string::npos,
-      "[{}] invalid backend name: \"{}\". Use a name without commas or colons.",
-      kWhere,
+      "[register_backend] invalid backend name: \"{}\". Use a name without "
+      "commas or colons.",
       name);
   auto& all = backends();
   const std::lock_guard lock(all.mutex);
   DTENSOR_CHECK_VALUE(
       all.by_name.emplace(name, std::move(make)).second,
-      "[{}] backend \"{}\" is already registered. Use another name.",
-      kWhere,
+      "[register_backend] backend \"{}\" is already registered. Use another "
+      "name.",
       name);
 }
 

@@ -361,13 +361,12 @@ InFlight C10dGroup::begin_recv(const Collective& c) {
 
 GroupBackendPtr
 c10d_group(BackendPtr backend, GroupMembers members, c10::Device device) {
-  constexpr const char* kWhere = "c10d_group";
   const auto size = static_cast<int64_t>(members.ranks.size());
   DTENSOR_CHECK_VALUE(
       backend->getSize() == size && backend->getRank() == members.rank,
-      "[{}] the backend has rank {} of {}, but the group member has rank {} of "
-      "{} in \"{}\". Make the backend for the group's members, in their order.",
-      kWhere,
+      "[c10d_group] the backend has rank {} of {}, but the group member has "
+      "rank {} of {} in \"{}\". Make the backend for the group's members, in "
+      "their order.",
       backend->getRank(),
       backend->getSize(),
       members.rank,

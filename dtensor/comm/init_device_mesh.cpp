@@ -19,17 +19,15 @@ void check_group(
     const Group* group,
     const std::vector<int64_t>& expected,
     const std::string& dim) {
-  constexpr const char* kWhere = "from_group";
   DTENSOR_CHECK_VALUE(
       group != nullptr,
-      "[{}] the group for mesh dim {} is null. Pass a group from new_group().",
-      kWhere,
+      "[from_group] the group for mesh dim {} is null. Pass a group from "
+      "new_group().",
       dim);
   DTENSOR_CHECK_VALUE(
       group->ranks() == expected,
-      "[{}] the group for mesh dim {} has ranks {}, but the mesh has {}. Pass "
-      "a group of these ranks, in this order.",
-      kWhere,
+      "[from_group] the group for mesh dim {} has ranks {}, but the mesh has "
+      "{}. Pass a group of these ranks, in this order.",
       dim,
       SizesRef(group->ranks()),
       SizesRef(expected));

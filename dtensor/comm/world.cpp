@@ -111,24 +111,20 @@ int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
 
 // Throws unless this thread may become the rank of `world`.
 void check_may_enter(const World& world) {
-  constexpr const char* kWhere = "WorldScope";
   DTENSOR_CHECK_VALUE(
       world.rank() >= 0 && world.rank() < world.size(),
-      "[{}] no rank {} in a world of {}. Use ranks from 0 to the world size "
-      "minus 1.",
-      kWhere,
+      "[WorldScope] no rank {} in a world of {}. Use ranks from 0 to the world "
+      "size minus 1.",
       world.rank(),
       world.size());
   DTENSOR_CHECK(
       !world.has_ended(),
-      "[{}] this {} has ended. Make a new world.",
-      kWhere,
+      "[WorldScope] this {} has ended. Make a new world.",
       world.name());
   DTENSOR_CHECK(
       !detail::is_rank() || detail::this_thread.world == &world,
-      "[{}] this thread is rank {} of another world. Ranks cannot be nested: "
-      "use a thread for each.",
-      kWhere,
+      "[WorldScope] this thread is rank {} of another world. Ranks cannot be "
+      "nested: use a thread for each.",
       get_rank());
 }
 

@@ -24,8 +24,6 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Layouts = std::vector<Placements>; // one per operand
 
-constexpr const char* kWhere = "expect_same_as_plain";
-
 Placements placements_of(const at::Tensor& t) {
   Placements all{Replicate()};
   for (int64_t dim = 0; dim < t.dim(); ++dim) {
@@ -193,8 +191,7 @@ class Trial {
         in_layouts(mesh, layouts);
       } catch (const c10::Error& error) {
         DTENSOR_THROW(
-            "[{}] on a mesh of {} in {}: {}",
-            kWhere,
+            "[expect_same_as_plain] on a mesh of {} in {}: {}",
             c10::Join("x", shape),
             text_of(layouts),
             error.what_without_backtrace());
@@ -261,9 +258,8 @@ void expect_same_as_plain(
   DTENSOR_CHECK_VALUE(
       options.placements.empty() ||
           options.placements.size() == operands.size(),
-      "[{}] got placements for {}, but there are {}. Pass placements for each "
-      "operand, or for none.",
-      kWhere,
+      "[expect_same_as_plain] got placements for {}, but there are {}. Pass "
+      "placements for each operand, or for none.",
       detail::pluralize(options.placements.size(), "operand"),
       operands.size());
   const Trial trial(fn, operands, options);

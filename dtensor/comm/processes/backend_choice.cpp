@@ -3,7 +3,6 @@
 
 #include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -39,21 +38,19 @@ std::optional<c10::DeviceType> only_device(const std::string& name) {
 void check_name(const std::string& name, const std::string& text) {
   DTENSOR_CHECK_VALUE(
       !name.empty(),
-      "[{}] a backend name is missing in {}. Write \"gloo\", or "
-      "\"cpu:gloo,cuda:nccl\".",
-      kInitProcessGroup,
+      "[init_process_group] a backend name is missing in {}. Write \"gloo\", "
+      "or \"cpu:gloo,cuda:nccl\".",
       quoted(text));
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
-      "[{}] unknown backend {}. Use one of: {}.",
-      kInitProcessGroup,
+      "[init_process_group] unknown backend {}. Use one of: {}.",
       quoted(name),
       backend_names());
   DTENSOR_CHECK_VALUE(
       name != kNccl || has_nccl(),
-      "[{}] {} is not available: dtensor was built with a LibTorch without "
-      "NCCL. Build it with a LibTorch for CUDA, or use \"gloo\".",
-      kInitProcessGroup,
+      "[init_process_group] {} is not available: dtensor was built with a "
+      "LibTorch without NCCL. Build it with a LibTorch for CUDA, or use "
+      "\"gloo\".",
       quoted(text));
 }
 
@@ -62,8 +59,8 @@ c10::DeviceType device_named(const std::string& name, const std::string& text) {
     return c10::Device(name).type();
   } catch (const c10::Error&) {
     DTENSOR_THROW_VALUE(
-        "[{}] unknown device type {} in {}. Write \"cpu:gloo,cuda:nccl\".",
-        kInitProcessGroup,
+        "[init_process_group] unknown device type {} in {}. Write "
+        "\"cpu:gloo,cuda:nccl\".",
         quoted(name),
         quoted(text));
   }
@@ -76,8 +73,8 @@ std::string best_for(c10::DeviceType device) {
   }
   DTENSOR_CHECK_VALUE(
       device == c10::kCUDA && torch_has_cuda(),
-      "[{}] \"auto\" has no backend for {}{}. Specify one: \"{}:...\".",
-      kInitProcessGroup,
+      "[init_process_group] \"auto\" has no backend for {}{}. Specify one: "
+      "\"{}:...\".",
       lower(device),
       device == c10::kCUDA ? ", as this LibTorch is built for the CPU" : "",
       lower(device));
@@ -89,8 +86,8 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const size_t colon = item.find(':');
   DTENSOR_CHECK_VALUE(
       colon != std::string::npos,
-      "[{}] {} in {} has no device type. Write \"cpu:gloo,cuda:nccl\".",
-      kInitProcessGroup,
+      "[init_process_group] {} in {} has no device type. Write "
+      "\"cpu:gloo,cuda:nccl\".",
       quoted(item),
       quoted(text));
   const auto device = device_named(item.substr(0, colon), text);
@@ -99,8 +96,8 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const auto only = only_device(name);
   DTENSOR_CHECK_VALUE(
       !only || *only == device,
-      "[{}] {} supports only {} tensors: {}. Specify another backend for {}.",
-      kInitProcessGroup,
+      "[init_process_group] {} supports only {} tensors: {}. Specify another "
+      "backend for {}.",
       quoted(name),
       lower(only.value_or(device)),
       quoted(text),
@@ -119,8 +116,7 @@ ChosenBackends parse_list(const std::string& text) {
             chosen.begin(),
             chosen.end(),
             [&](const auto& known) { return known.device == next.device; }),
-        "[{}] {} has two backends in {}. Specify one.",
-        kInitProcessGroup,
+        "[init_process_group] {} has two backends in {}. Specify one.",
         lower(*next.device),
         quoted(text));
     chosen.push_back(std::move(next));
@@ -131,9 +127,8 @@ ChosenBackends parse_list(const std::string& text) {
               chosen.begin(),
               chosen.end(),
               [](const auto& one) { return one.name == kFake; }),
-      "[{}] {} combines the fake backend with others. Use \"fake\" alone: it "
-      "supports tensors on every device.",
-      kInitProcessGroup,
+      "[init_process_group] {} combines the fake backend with others. Use "
+      "\"fake\" alone: it supports tensors on every device.",
       quoted(text));
   return chosen;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/greeting_impl.h>
 
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/version.h>
 
@@ -72,10 +71,9 @@ Peer check_greeting(
     std::getline(my_lines, my_line);
     DTENSOR_CHECK(
         their_line == my_line,
-        "[{}] process claiming rank {} belongs to another job or version: "
-        "\"{}\", expected \"{}\". Start all ranks of one job with the same "
-        "version of dtensor, and no other job at its address.",
-        kInitProcessGroup,
+        "[init_process_group] process claiming rank {} belongs to another job "
+        "or version: \"{}\", expected \"{}\". Start all ranks of one job with "
+        "the same version of dtensor, and no other job at its address.",
         rank,
         printable(their_line.substr(0, 80)),
         my_line);
@@ -86,9 +84,8 @@ Peer check_greeting(
   their_lines >> peer.process.pid >> peer.process.started;
   DTENSOR_CHECK(
       !their_lines.fail() && peer.process.pid > 0 && !peer.host.empty(),
-      "[{}] cannot read the first message of rank {}. Start all ranks of one "
-      "job, and no other job at its address.",
-      kInitProcessGroup,
+      "[init_process_group] cannot read the first message of rank {}. Start "
+      "all ranks of one job, and no other job at its address.",
       rank);
   peer.host_name = printable(peer.host_name);
   return peer;
@@ -105,9 +102,8 @@ std::pair<std::string, int> parse_address(const std::string& address) {
   }
   DTENSOR_CHECK_VALUE(
       !host.empty(),
-      "[{}] no host and port in {}. Write tcp://host:port, with a port from 1 "
-      "to {}.",
-      kInitProcessGroup,
+      "[init_process_group] no host and port in {}. Write tcp://host:port, "
+      "with a port from 1 to {}.",
       quoted("tcp://" + address),
       kLastPort);
   return {host, *port};
@@ -138,16 +134,16 @@ std::string note_refusal(std::string_view why) {
 int parse_note(std::string_view bytes) {
   DTENSOR_CHECK(
       !bytes.starts_with(kRefusal),
-      "[{}] rank 0 of this host rejected this rank: {}. Start each rank once.",
-      kInitProcessGroup,
+      "[init_process_group] rank 0 of this host rejected this rank: {}. Start "
+      "each rank once.",
       printable(bytes.substr(1)));
   const auto port =
       bytes.starts_with(kNote) ? parse_port(bytes.substr(1)) : std::nullopt;
   DTENSOR_CHECK(
       port.has_value(),
-      "[{}] rank 0 of this host sent an invalid store port: \"{}\". Start the "
-      "same program on all ranks, or set MASTER_ADDR and MASTER_PORT.",
-      kInitProcessGroup,
+      "[init_process_group] rank 0 of this host sent an invalid store port: "
+      "\"{}\". Start the same program on all ranks, or set MASTER_ADDR and "
+      "MASTER_PORT.",
       printable(bytes.substr(0, 40)));
   return *port;
 }

@@ -80,23 +80,21 @@ void detail::abandon_process_group(const std::string& why) {
 }
 
 void init_process_group(const ProcessGroupOptions& options) {
-  constexpr const char* kWhere = "init_process_group";
   auto& mine = session();
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.world == nullptr && !detail::is_rank(),
-      "[{}] this process is {}. Call it once, outside of run_ranks, and call "
-      "destroy_process_group before the next call.",
-      kWhere,
+      "[init_process_group] this process is {}. Call it once, outside of "
+      "run_ranks, and call destroy_process_group before the next call.",
       is_parents(mine)            ? "forked from a rank"
           : mine.world != nullptr ? "already a rank"
                                   : "running ranks");
   auto env = detail::read_rank_identity(options);
   DTENSOR_CHECK_VALUE(
       env.ranks_per_process <= 1,
-      "[{}] DTENSOR_RANKS_PER_PROCESS is {}, but this process is one rank. Use "
-      "run_world, whose ranks are threads of each process, or unset it.",
-      kWhere,
+      "[init_process_group] DTENSOR_RANKS_PER_PROCESS is {}, but this process "
+      "is one rank. Use run_world, whose ranks are threads of each process, or "
+      "unset it.",
       env.ranks_per_process);
   env.session = detail::next_session();
   auto world = std::make_shared<detail::ProcessWorld>(env, options);

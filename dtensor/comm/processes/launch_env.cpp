@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/launch_env_impl.h>
 
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/comm/rank/most_ranks_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/shortened_impl.h>
@@ -96,9 +95,8 @@ class Variables {
     DTENSOR_CHECK_VALUE(
         wrong == std::errc() && rest == end && result >= range.first &&
             result <= range.last,
-        "[{}] {} is not a number from {} to {}: {}. Start the program with a "
-        "launcher, or set it to a number in this range.",
-        kInitProcessGroup,
+        "[init_process_group] {} is not a number from {} to {}: {}. Start the "
+        "program with a launcher, or set it to a number in this range.",
         name,
         range.first,
         range.last,
@@ -121,9 +119,8 @@ void check_rank_is_set(const Variables& variables) {
         std::strcmp(launcher.mark, launcher.rank) == 0; // false for Slurm
     DTENSOR_CHECK_VALUE(
         !marks_itself || !variables.has(launcher.size),
-        "[{}] {} is {} and {} is not set. Set both, start the program with a "
-        "launcher, or unset {} to run one rank.",
-        kInitProcessGroup,
+        "[init_process_group] {} is {} and {} is not set. Set both, start the "
+        "program with a launcher, or unset {} to run one rank.",
         launcher.size,
         quoted(variables.text(launcher.size)),
         launcher.rank,
@@ -137,9 +134,8 @@ void read_who(
     LaunchEnv& env) {
   DTENSOR_CHECK_VALUE(
       variables.has(launcher.size),
-      "[{}] {} is set and {} is not. Set both, or start the program with a "
-      "launcher.",
-      kInitProcessGroup,
+      "[init_process_group] {} is set and {} is not. Set both, or start the "
+      "program with a launcher.",
       launcher.rank,
       launcher.size);
   env.launcher = launcher.name;
@@ -147,8 +143,8 @@ void read_who(
   env.size = variables.number(launcher.size, {1, kMostRanks});
   DTENSOR_CHECK_VALUE(
       env.rank < env.size,
-      "[{}] {} is {} and {} is {}. Ranks range from 0 to the size minus 1.",
-      kInitProcessGroup,
+      "[init_process_group] {} is {} and {} is {}. Ranks range from 0 to the "
+      "size minus 1.",
       launcher.rank,
       env.rank,
       launcher.size,
@@ -191,9 +187,8 @@ void read_launcher(const Variables& variables, LaunchEnv& env) {
     env.local_size_text = local_size_text(variables, launcher);
     DTENSOR_CHECK_VALUE(
         env.local_size <= env.size,
-        "[{}] {} is {} and {} is {}. A host cannot have more ranks than the "
-        "world.",
-        kInitProcessGroup,
+        "[init_process_group] {} is {} and {} is {}. A host cannot have more "
+        "ranks than the world.",
         launcher.local_size,
         env.local_size,
         launcher.size,
@@ -212,9 +207,8 @@ void read_place(const Variables& variables, LaunchEnv& env) {
   const int64_t port = variables.number("MASTER_PORT", {1, kLastPort}, 0);
   DTENSOR_CHECK_VALUE(
       env.master_addr.empty() == (port == 0),
-      "[{}] MASTER_ADDR is {} and MASTER_PORT {}. Set both, to where rank 0 "
-      "can listen, or neither.",
-      kInitProcessGroup,
+      "[init_process_group] MASTER_ADDR is {} and MASTER_PORT {}. Set both, to "
+      "where rank 0 can listen, or neither.",
       quoted(env.master_addr),
       port);
   env.master_port = static_cast<int>(port);
@@ -236,9 +230,8 @@ std::string quoted(const std::string& value) {
 void check_world_size(int64_t ranks) {
   DTENSOR_CHECK_VALUE(
       ranks <= kMostRanks,
-      "[{}] the world has {} ranks, more than the maximum of {}. Start fewer "
-      "ranks.",
-      kInitProcessGroup,
+      "[init_process_group] the world has {} ranks, more than the maximum of "
+      "{}. Start fewer ranks.",
       ranks,
       kMostRanks);
 }

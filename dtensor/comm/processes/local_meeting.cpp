@@ -3,7 +3,6 @@
 
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <poll.h>
@@ -93,9 +92,9 @@ class PortServer {
     DTENSOR_CHECK(
         bind(door_.get(), address.get(), address.length) == 0 &&
             listen(door_.get(), SOMAXCONN) == 0,
-        "[{}] rank 0 cannot listen at the local name \"{}\": {}. Stop the job "
-        "that uses the name, or set MASTER_ADDR and MASTER_PORT.",
-        kInitProcessGroup,
+        "[init_process_group] rank 0 cannot listen at the local name \"{}\": "
+        "{}. Stop the job that uses the name, or set MASTER_ADDR and "
+        "MASTER_PORT.",
         name,
         std::strerror(errno));
   }
@@ -104,10 +103,9 @@ class PortServer {
     while (static_cast<int64_t>(served_.size()) < size_ - 1) {
       DTENSOR_CHECK(
           wait(deadline),
-          "[{}] {} of {} ranks of this host did not join in time. Check that "
-          "they are running; if they were started separately, set MASTER_ADDR "
-          "and MASTER_PORT.",
-          kInitProcessGroup,
+          "[init_process_group] {} of {} ranks of this host did not join in "
+          "time. Check that they are running; if they were started separately, "
+          "set MASTER_ADDR and MASTER_PORT.",
           missing_text(),
           size_);
       read_visitors();
@@ -279,10 +277,9 @@ int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
     std::this_thread::sleep_for(kKnockAgain);
   } while (std::chrono::steady_clock::now() < deadline);
   DTENSOR_THROW(
-      "[{}] rank 0 was not found on this host in time: {}. Check that it is "
-      "running; if ranks were started separately or on several hosts, set "
-      "MASTER_ADDR and MASTER_PORT.",
-      kInitProcessGroup,
+      "[init_process_group] rank 0 was not found on this host in time: {}. "
+      "Check that it is running; if ranks were started separately or on "
+      "several hosts, set MASTER_ADDR and MASTER_PORT.",
       obstacle.text);
   return 0;
 }

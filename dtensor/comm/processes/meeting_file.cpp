@@ -3,7 +3,6 @@
 
 #include <dtensor/comm/processes/descriptor_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <fcntl.h>
@@ -40,16 +39,14 @@ class FileLock {
     while (flock(file_, kind | LOCK_NB) != 0) {
       DTENSOR_CHECK(
           errno == EINTR || errno == EWOULDBLOCK,
-          "[{}] the file {} cannot be locked: {}. Use a file system with "
-          "locks, or another init_method.",
-          kInitProcessGroup,
+          "[init_process_group] the file {} cannot be locked: {}. Use a file "
+          "system with locks, or another init_method.",
           quoted(path),
           std::strerror(errno));
       DTENSOR_CHECK(
           std::chrono::steady_clock::now() < deadline,
-          "[{}] another process has locked the file {}. Stop that process, or "
-          "give the job another file.",
-          kInitProcessGroup,
+          "[init_process_group] another process has locked the file {}. Stop "
+          "that process, or give the job another file.",
           quoted(path));
       std::this_thread::sleep_for(kLockAgain);
     }
@@ -67,16 +64,14 @@ class FileLock {
 void check_folder(const std::string& path) {
   DTENSOR_CHECK_VALUE(
       !path.empty() && !fs::path(path).filename().empty(),
-      "[{}] {} names no file. Use \"file:///path\".",
-      kInitProcessGroup,
+      "[init_process_group] {} names no file. Use \"file:///path\".",
       quoted("file://" + path));
   const fs::path folder = fs::path(path).parent_path();
   std::error_code wrong;
   DTENSOR_CHECK_VALUE(
       fs::is_directory(folder.empty() ? "." : folder, wrong),
-      "[{}] folder {} of {} does not exist. Create it, or use a file in "
-      "another folder.",
-      kInitProcessGroup,
+      "[init_process_group] folder {} of {} does not exist. Create it, or use "
+      "a file in another folder.",
       quoted(folder.string()),
       quoted("file://" + path));
 }
@@ -107,9 +102,8 @@ void check_content(const Descriptor& file, const std::string& path) {
       : invalid_store_file_reason(content);
   DTENSOR_CHECK_VALUE(
       objection.empty(),
-      "[{}] the file {} is not a FileStore file: {}. Use a file that does not "
-      "exist yet.",
-      kInitProcessGroup,
+      "[init_process_group] the file {} is not a FileStore file: {}. Use a "
+      "file that does not exist yet.",
       quoted(path),
       objection);
 }
@@ -157,14 +151,13 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
   const bool exists = stat(path.c_str(), &status) == 0;
   DTENSOR_CHECK_VALUE(
       exists || !fs::is_symlink(fs::path(path)),
-      "[{}] {} is a link to a file that does not exist. Use the name of the "
-      "file.",
-      kInitProcessGroup,
+      "[init_process_group] {} is a link to a file that does not exist. Use "
+      "the name of the file.",
       quoted(path));
   DTENSOR_CHECK_VALUE(
       !exists || S_ISREG(status.st_mode),
-      "[{}] {} is not a regular file. Use a file that does not exist yet.",
-      kInitProcessGroup,
+      "[init_process_group] {} is not a regular file. Use a file that does not "
+      "exist yet.",
       quoted(path));
   // O_NONBLOCK: if a FIFO has replaced the file in the meantime, open() would
   // otherwise block.
@@ -172,9 +165,8 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
       exists ? ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1);
   DTENSOR_CHECK_VALUE(
       exists ? file.get() >= 0 : can_make(path),
-      "[{}] the file {} cannot be opened: {}. Use a file that all ranks can "
-      "write.",
-      kInitProcessGroup,
+      "[init_process_group] the file {} cannot be opened: {}. Use a file that "
+      "all ranks can write.",
       quoted(path),
       std::strerror(errno));
   if (exists) {

@@ -2,7 +2,6 @@
 #include <dtensor/comm/processes/built_in_backends_impl.h>
 
 #include <dtensor/comm/mpi_module.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <dlfcn.h>
@@ -38,10 +37,9 @@ std::string implementation_for(std::string_view name) {
     }
   }
   DTENSOR_THROW(
-      "[{}] this process was not started by an MPI launcher: "
+      "[mpi] this process was not started by an MPI launcher: "
       "OMPI_COMM_WORLD_RANK, PMI_RANK and PMIX_RANK are not set. Start it with "
-      "mpirun, set the backend to \"openmpi\" or \"mpich\", or use \"gloo\".",
-      kMpi);
+      "mpirun, set the backend to \"openmpi\" or \"mpich\", or use \"gloo\".");
 }
 
 // Returns the folder that contains this library.
@@ -58,9 +56,8 @@ Entry entry_of(const std::string& implementation) {
   const fs::path file = folder / ("libdtensor_" + implementation + ".so");
   DTENSOR_CHECK(
       fs::exists(file),
-      "[{}] dtensor was built without {}: there is no {} in {}. Install its "
+      "[mpi] dtensor was built without {}: there is no {} in {}. Install its "
       "development package (lib{}-dev) and rebuild dtensor, or use \"gloo\".",
-      kMpi,
       implementation,
       file.filename().string(),
       folder.string(),
@@ -71,9 +68,8 @@ Entry entry_of(const std::string& implementation) {
   const char* const why = module == nullptr ? dlerror() : "";
   DTENSOR_CHECK(
       module != nullptr,
-      "[{}] {} cannot be loaded: {}. Install the MPI that dtensor was built "
+      "[mpi] {} cannot be loaded: {}. Install the MPI that dtensor was built "
       "with, or use \"gloo\".",
-      kMpi,
       file.string(),
       why);
   return reinterpret_cast<Entry>(dlsym(module, "dtensor_mpi_module"));
@@ -110,9 +106,8 @@ void load_mpi(std::string_view name) {
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.module == nullptr || mine.implementation == wanted,
-      "[{}] this process already uses {} and cannot use {} too. Use one of "
+      "[mpi] this process already uses {} and cannot use {} too. Use one of "
       "them.",
-      kMpi,
       mine.implementation,
       wanted);
   if (mine.module == nullptr) {
@@ -135,9 +130,8 @@ GroupBackendPtr make_mpi(GroupMembers members, const RendezvousInfo& place) {
   const MpiModule* const module = module_or_null();
   DTENSOR_CHECK(
       module != nullptr,
-      "[{}] MPI is not initialized in this process, and all ranks must "
-      "initialize it together. Pass backend \"mpi\" to init_process_group.",
-      kMpi);
+      "[mpi] MPI is not initialized in this process, and all ranks must "
+      "initialize it together. Pass backend \"mpi\" to init_process_group.");
   return module->make(std::move(members), place);
 }
 

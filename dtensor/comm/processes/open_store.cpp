@@ -5,7 +5,6 @@
 #include <dtensor/comm/processes/greeting_impl.h>
 #include <dtensor/comm/processes/local_meeting_impl.h>
 #include <dtensor/comm/processes/meeting_file_impl.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -53,10 +52,9 @@ void check_is_store(const std::string& host, int port, Deadline deadline) {
       answer.data(), static_cast<size_t>(std::max<ssize_t>(count, 0)));
   DTENSOR_CHECK(
       begins_store_answer(bytes),
-      "[{}] the service at {}:{} is not the store of a job: it answers {}. Set "
-      "MASTER_ADDR and MASTER_PORT to an address of rank 0's host and a free "
-      "port.",
-      kInitProcessGroup,
+      "[init_process_group] the service at {}:{} is not the store of a job: it "
+      "answers {}. Set MASTER_ADDR and MASTER_PORT to an address of rank 0's "
+      "host and a free port.",
       host,
       port,
       foreign_answer_text(bytes));
@@ -78,9 +76,8 @@ StorePtr reach(const std::string& host, int port, Deadline deadline) {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {
     DTENSOR_THROW(
-        "[{}] the store at {}:{} does not answer: {} Check that MASTER_ADDR "
-        "and MASTER_PORT are those of this job.",
-        kInitProcessGroup,
+        "[init_process_group] the store at {}:{} does not answer: {} Check "
+        "that MASTER_ADDR and MASTER_PORT are those of this job.",
         host,
         port,
         message_of(error));
@@ -95,9 +92,8 @@ StorePtr at_address(
   constexpr size_t kLongestHost = 255; // of a name in the DNS
   DTENSOR_CHECK_VALUE(
       host.size() <= kLongestHost,
-      "[{}] the host name {} has {} bytes, more than the maximum of {}. Set "
-      "MASTER_ADDR to the name or address of rank 0's host.",
-      kInitProcessGroup,
+      "[init_process_group] the host name {} has {} bytes, more than the "
+      "maximum of {}. Set MASTER_ADDR to the name or address of rank 0's host.",
       quoted(host),
       host.size(),
       kLongestHost);
@@ -140,15 +136,13 @@ StorePtr by_variables(const LaunchEnv& env, Deadline deadline) {
   }
   DTENSOR_CHECK_VALUE(
       !env.launcher_has_store,
-      "[{}] TORCHELASTIC_USE_AGENT_STORE is True, but the address of the "
-      "launcher's store is not set. Set MASTER_ADDR and MASTER_PORT, or unset "
-      "it.",
-      kInitProcessGroup);
+      "[init_process_group] TORCHELASTIC_USE_AGENT_STORE is True, but the "
+      "address of the launcher's store is not set. Set MASTER_ADDR and "
+      "MASTER_PORT, or unset it.");
   DTENSOR_CHECK_VALUE(
       env.local_size == env.size,
-      "[{}] no rendezvous address for {} ranks: {}. Set MASTER_ADDR and "
-      "MASTER_PORT, or use an init_method.",
-      kInitProcessGroup,
+      "[init_process_group] no rendezvous address for {} ranks: {}. Set "
+      "MASTER_ADDR and MASTER_PORT, or use an init_method.",
       env.size,
       env.launcher.empty()
           ? "the program was not started by a launcher"
@@ -167,9 +161,8 @@ by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
   }
   DTENSOR_CHECK_VALUE(
       method.empty() || method == "env://",
-      "[{}] unknown init_method: {}. Use \"env://\", \"tcp://host:port\" or "
-      "\"file:///path\".",
-      kInitProcessGroup,
+      "[init_process_group] unknown init_method: {}. Use \"env://\", "
+      "\"tcp://host:port\" or \"file:///path\".",
       quoted(method));
   return by_variables(env, deadline);
 }
@@ -186,9 +179,8 @@ StorePtr found(
       });
   DTENSOR_CHECK(
       store.has_value(),
-      "[{}] {} did not answer within {} s. Check that the process that listens "
-      "there is the store of this job.",
-      kInitProcessGroup,
+      "[init_process_group] {} did not answer within {} s. Check that the "
+      "process that listens there is the store of this job.",
       store_text(env, options),
       static_cast<double>(options.timeout.count()) / 1000.0);
   return *std::move(store);

@@ -4,7 +4,6 @@
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/error.h>
 
@@ -79,9 +78,9 @@ void claim_rank(
     const Peer& me) {
   DTENSOR_CHECK(
       store.add(c10::str("seat/", env.rank), 1) == 1,
-      "[{}] rank {} is already registered by {}. Start each rank once, and "
-      "give each job its own address, or its own file that does not exist yet.",
-      kInitProcessGroup,
+      "[init_process_group] rank {} is already registered by {}. Start each "
+      "rank once, and give each job its own address, or its own file that does "
+      "not exist yet.",
       env.rank,
       describe_rank_owner(store, env.rank, mine, me));
 }
@@ -110,9 +109,9 @@ MissingRanks missing_ranks(c10d::Store& store, int64_t size) {
     }
   } catch (const std::exception&) {
     DTENSOR_THROW(
-        "[{}] the store cannot be reached any more: the process that hosted "
-        "it, rank 0 or the launcher, has ended. Check its output.",
-        kInitProcessGroup);
+        "[init_process_group] the store cannot be reached any more: the "
+        "process that hosted it, rank 0 or the launcher, has ended. Check its "
+        "output.");
   }
   return missing;
 }
@@ -129,9 +128,8 @@ void throw_missing(
     std::this_thread::sleep_for(kForOthers);
   }
   DTENSOR_THROW(
-      "[{}] {}{} of {} did not join within {} s. Check that they are running "
-      "and can reach rank 0's host.",
-      kInitProcessGroup,
+      "[init_process_group] {}{} of {} did not join within {} s. Check that "
+      "they are running and can reach rank 0's host.",
       missing.first.empty() ? "some ranks" : rank_list(missing.first),
       missing.all ? "" : " and perhaps more",
       env.size,
@@ -178,9 +176,8 @@ std::vector<Peer> greet_in_time(
       });
   DTENSOR_CHECK(
       peers.has_value(),
-      "[{}] {} no longer answers. Check that the process that hosts it, rank 0 "
-      "or the launcher, is running.",
-      kInitProcessGroup,
+      "[init_process_group] {} no longer answers. Check that the process that "
+      "hosts it, rank 0 or the launcher, is running.",
       store_text(env, options));
   return *std::move(peers);
 }
@@ -214,9 +211,8 @@ LaunchEnv read_with(const ProcessGroupOptions& options) {
 ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options) {
   DTENSOR_CHECK_VALUE(
       options.timeout.count() > 0,
-      "[{}] the timeout must be positive: {} ms. Leave it out for the default "
-      "of 30 minutes.",
-      kInitProcessGroup,
+      "[init_process_group] the timeout must be positive: {} ms. Leave it out "
+      "for the default of 30 minutes.",
       options.timeout.count());
   options.timeout = std::min(options.timeout, kLongestTimeout);
   return options;
@@ -229,9 +225,8 @@ LaunchEnv read_rank_identity(const ProcessGroupOptions& options) {
   env.size = options.world_size.value_or(env.size);
   DTENSOR_CHECK_VALUE(
       env.rank >= 0 && env.rank < env.size,
-      "[{}] no rank {} in a world of {}. Pass both rank and world_size, or "
-      "neither.",
-      kInitProcessGroup,
+      "[init_process_group] no rank {} in a world of {}. Pass both rank and "
+      "world_size, or neither.",
       env.rank,
       env.size);
   check_world_size(env.size);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/sockets_impl.h>
 
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <netdb.h>
@@ -37,9 +36,8 @@ Addresses resolve(const std::string& host, int port) {
   auto [found, wrong] = look_up(host, port);
   DTENSOR_CHECK(
       wrong == 0,
-      "[{}] cannot resolve host \"{}\": {}. Set MASTER_ADDR to the name or "
-      "address of rank 0's host.",
-      kInitProcessGroup,
+      "[init_process_group] cannot resolve host \"{}\": {}. Set MASTER_ADDR to "
+      "the name or address of rank 0's host.",
       host,
       gai_strerror(wrong));
   return std::move(found);
@@ -106,9 +104,8 @@ Descriptor listen_at(const std::string& host, int port) {
     wrong = errno;
   }
   DTENSOR_THROW(
-      "[{}] rank 0 cannot listen at {}:{}: {}. Set MASTER_ADDR to an address "
-      "of rank 0's host and MASTER_PORT to a free port.",
-      kInitProcessGroup,
+      "[init_process_group] rank 0 cannot listen at {}:{}: {}. Set MASTER_ADDR "
+      "to an address of rank 0's host and MASTER_PORT to a free port.",
       host,
       port,
       std::strerror(wrong));
@@ -124,10 +121,9 @@ await_listener(const std::string& host, int port, Deadline deadline) {
   while (!has_listener(made, host, port, deadline, wrong)) {
     DTENSOR_CHECK(
         std::chrono::steady_clock::now() < deadline,
-        "[{}] the store at {}:{} cannot be reached: {}. Check that the process "
-        "that hosts it, rank 0 or the launcher, is running, and that "
-        "MASTER_ADDR and MASTER_PORT are those of this job.",
-        kInitProcessGroup,
+        "[init_process_group] the store at {}:{} cannot be reached: {}. Check "
+        "that the process that hosts it, rank 0 or the launcher, is running, "
+        "and that MASTER_ADDR and MASTER_PORT are those of this job.",
         host,
         port,
         wrong);

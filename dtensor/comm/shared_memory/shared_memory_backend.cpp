@@ -8,7 +8,6 @@
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/message_of_impl.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/comm/shared_memory/shared_backend_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/version.h>
@@ -63,9 +62,8 @@ Address from_bytes(const std::vector<uint8_t>& bytes) {
       address.key[1];
   DTENSOR_CHECK(
       !words.fail() && address.pid > 0 && address.descriptor >= 0,
-      "[{}] expected the segment's address in the store, got \"{}\". Give each "
-      "group its own keys.",
-      kSharedMemory,
+      "[shared_memory_backend] expected the segment's address in the store, "
+      "got \"{}\". Give each group its own keys.",
       text.substr(0, 40));
   return address;
 }
@@ -122,22 +120,19 @@ SharedSegment make_segment(
 void check_identity(const SharedIdentity& theirs, const SharedIdentity& mine) {
   DTENSOR_CHECK(
       theirs.magic == mine.magic && theirs.key == mine.key,
-      "[{}] the memory belongs to another group: its key differs. Give each "
-      "group of each job its own keys in the store.",
-      kSharedMemory);
+      "[shared_memory_backend] the memory belongs to another group: its key "
+      "differs. Give each group of each job its own keys in the store.");
   DTENSOR_CHECK(
       theirs.version == mine.version,
-      "[{}] rank 0 of the group has version {} of this library, but this rank "
-      "has {}. Run the same program on all ranks.",
-      kSharedMemory,
+      "[shared_memory_backend] rank 0 of the group has version {} of this "
+      "library, but this rank has {}. Run the same program on all ranks.",
       theirs.version,
       mine.version);
   DTENSOR_CHECK(
       theirs == mine,
-      "[{}] rank 0 of the group has {} members and blocks of {} bytes, but "
-      "this rank has {} and {}, or other options. Make the group with the same "
-      "options on all ranks.",
-      kSharedMemory,
+      "[shared_memory_backend] rank 0 of the group has {} members and blocks "
+      "of {} bytes, but this rank has {} and {}, or other options. Make the "
+      "group with the same options on all ranks.",
       theirs.members,
       theirs.block_bytes,
       mine.members,
@@ -153,9 +148,9 @@ SharedSegment open_segment(
     store.wait({kStoreKey}, options.timeout);
   } catch (const std::exception& error) {
     DTENSOR_THROW(
-        "[{}] timed out after {} ms waiting for rank {} to make the memory of "
-        "\"{}\": {}. Make the group on every rank, or raise the timeout.",
-        kSharedMemory,
+        "[shared_memory_backend] timed out after {} ms waiting for rank {} to "
+        "make the memory of \"{}\": {}. Make the group on every rank, or raise "
+        "the timeout.",
         options.timeout.count(),
         members.ranks.front(),
         members.label,
@@ -175,23 +170,21 @@ void check_options(
   const auto size = static_cast<int64_t>(members.ranks.size());
   DTENSOR_CHECK_VALUE(
       size <= kMostMembers,
-      "[{}] \"{}\" has {} ranks, and at most {} can share memory. Use another "
-      "backend for it.",
-      kSharedMemory,
+      "[shared_memory_backend] \"{}\" has {} ranks, and at most {} can share "
+      "memory. Use another backend for it.",
       members.label,
       size,
       kMostMembers);
   DTENSOR_CHECK_VALUE(
       options.block_bytes > 0 && options.block_bytes % kNoticeBytes == 0,
-      "[{}] block_bytes is {}. Pass a positive multiple of {}.",
-      kSharedMemory,
+      "[shared_memory_backend] block_bytes is {}. Pass a positive multiple of "
+      "{}.",
       options.block_bytes,
       kNoticeBytes);
   DTENSOR_CHECK_VALUE(
       options.block_bytes / size >= kSliceAlignment,
-      "[{}] block_bytes is {}, and \"{}\" has {} ranks. Pass at least {} bytes "
-      "for each rank.",
-      kSharedMemory,
+      "[shared_memory_backend] block_bytes is {}, and \"{}\" has {} ranks. "
+      "Pass at least {} bytes for each rank.",
       options.block_bytes,
       members.label,
       size,

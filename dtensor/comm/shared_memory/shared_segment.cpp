@@ -2,7 +2,6 @@
 #include <dtensor/comm/shared_memory/shared_segment_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <fcntl.h>
@@ -75,9 +74,8 @@ SharedSegment SharedSegment::create(size_t bytes) {
       memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
   DTENSOR_CHECK(
       bytes <= file_size_limit(),
-      "[{}] cannot make {} bytes of shared memory: the file size limit is {}. "
-      "Raise that limit (ulimit -f), or use another backend.",
-      kSharedMemory,
+      "[shared_memory_backend] cannot make {} bytes of shared memory: the file "
+      "size limit is {}. Raise that limit (ulimit -f), or use another backend.",
       bytes,
       file_size_limit());
   const int descriptor = result.descriptor();
@@ -87,9 +85,8 @@ SharedSegment SharedSegment::create(size_t bytes) {
       fcntl(descriptor, F_ADD_SEALS, kSeals) == 0;
   DTENSOR_CHECK(
       made,
-      "[{}] cannot make {} bytes of shared memory: {}. Raise the limits of "
-      "this process, or use another backend.",
-      kSharedMemory,
+      "[shared_memory_backend] cannot make {} bytes of shared memory: {}. "
+      "Raise the limits of this process, or use another backend.",
       bytes,
       last_error());
   result.map();
@@ -103,19 +100,17 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
   SharedSegment result(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes);
   DTENSOR_CHECK(
       result.descriptor() >= 0,
-      "[{}] cannot open the memory of process {}, {}: {}. Run ranks that share "
-      "memory as processes of one user that see each other in /proc, or use "
-      "another backend.",
-      kSharedMemory,
+      "[shared_memory_backend] cannot open the memory of process {}, {}: {}. "
+      "Run ranks that share memory as processes of one user that see each "
+      "other in /proc, or use another backend.",
       pid,
       path,
       last_error());
   const std::string why = objection(result.descriptor(), bytes);
   DTENSOR_CHECK(
       why.empty(),
-      "[{}] the segment of process {} at {} is not the memory of this group: "
-      "{}. Run the same program on all ranks.",
-      kSharedMemory,
+      "[shared_memory_backend] the segment of process {} at {} is not the "
+      "memory of this group: {}. Run the same program on all ranks.",
       pid,
       path,
       why);
@@ -129,9 +124,8 @@ void SharedSegment::map() {
       mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
   DTENSOR_CHECK(
       address != MAP_FAILED,
-      "[{}] cannot map {} bytes of shared memory: {}. Raise the limits of this "
-      "process, or use another backend.",
-      kSharedMemory,
+      "[shared_memory_backend] cannot map {} bytes of shared memory: {}. Raise "
+      "the limits of this process, or use another backend.",
       size_,
       last_error());
   data_ = static_cast<std::byte*>(address);
