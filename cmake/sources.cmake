@@ -117,8 +117,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
   dtensor/comm/processes/built_in_backends_impl.h
-  dtensor/comm/processes/connections.cpp
-  dtensor/comm/processes/connections_impl.h
   dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/failure_reporting_backend.cpp
   dtensor/comm/processes/failure_reporting_backend_impl.h
@@ -133,9 +131,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h
   dtensor/comm/processes/local_meeting.cpp
-  dtensor/comm/processes/local_meeting_impl.h
   dtensor/comm/processes/meeting_file.cpp
-  dtensor/comm/processes/meeting_file_impl.h
   dtensor/comm/processes/membership.cpp
   dtensor/comm/processes/membership_impl.h
   dtensor/comm/processes/mpi.cpp
@@ -145,21 +141,13 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_id.cpp
   dtensor/comm/processes/process_id_impl.h
-  dtensor/comm/processes/process_world_impl.h
-  dtensor/comm/processes/record_folder.cpp
-  dtensor/comm/processes/record_folder_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
-  dtensor/comm/processes/session_impl.h
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
-  dtensor/comm/processes/within_deadline_impl.h
   dtensor/comm/processes/write_signals.cpp
   dtensor/comm/processes/write_signals_impl.h
   dtensor/comm/rank/draw_kernels.cpp
-  dtensor/comm/rank/fork_count.cpp
-  dtensor/comm/rank/fork_count_impl.h
-  dtensor/comm/rank/most_ranks_impl.h
   dtensor/comm/rank/plain_draws.cpp
   dtensor/comm/rank/plain_draws_impl.h
   dtensor/comm/rank/rank_local.cpp
@@ -195,9 +183,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/combine.cpp
   dtensor/comm/threads/combine_impl.h
   dtensor/comm/threads/exit_guard.cpp
-  dtensor/comm/threads/exit_guard_impl.h
   dtensor/comm/threads/failure_report.cpp
-  dtensor/comm/threads/failure_report_impl.h
   dtensor/comm/threads/rank_threads.cpp
   dtensor/comm/threads/rank_threads_impl.h
   dtensor/comm/threads/ranks.cpp

@@ -158,7 +158,7 @@ MUTATIONS = {
     ),
     # A flight record is a new file, and replaces a link.
     "links-of-records": Mutation(
-        "dtensor/comm/processes/record_folder.cpp",
+        "dtensor/comm/processes/flight_record.cpp",
         "unlinkat(folder_.get(), name.c_str(), 0);\n"
         "  const Descriptor file(openat(\n"
         "      folder_.get(),\n"

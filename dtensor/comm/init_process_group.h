@@ -81,4 +81,16 @@ DTENSOR_API bool is_initialized();
 /// Python: torch.distributed.get_node_local_rank.
 DTENSOR_API int64_t get_node_local_rank();
 
+namespace detail {
+
+/// destroy_process_group() for a rank that has failed: publishes the reason and
+/// does not wait for other ranks.
+void abandon_process_group(const std::string& why);
+
+/// Returns the number of earlier process groups of this process. Stores outlive
+/// a process group, so their keys contain this number.
+int64_t next_session();
+
+} // namespace detail
+
 } // namespace dtensor

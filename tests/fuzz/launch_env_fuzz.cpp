@@ -2,7 +2,6 @@
 // Reads any launch variables, given as lines of NAME=VALUE. Expects a valid
 // rank of a valid world, or a ValueError.
 #include <dtensor/comm/processes/launch_env_impl.h>
-#include <dtensor/comm/rank/most_ranks_impl.h>
 
 #include <map>
 #include <sstream>

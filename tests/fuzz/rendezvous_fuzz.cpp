@@ -2,8 +2,8 @@
 // Parses any bytes as a message from another process during rendezvous. The
 // first byte selects the kind of message; the rest is the message.
 #include <dtensor/comm/backend/packed_call_impl.h>
-#include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
+#include <dtensor/comm/processes/sockets_impl.h>
 
 #include <algorithm>
 #include <functional>

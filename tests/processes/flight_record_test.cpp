@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Location of flight records when other users have created entries in the
 // temporary directory before.
-#include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/flight_record_impl.h>
+#include <dtensor/comm/processes/sockets_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tests/warnings_of.h>

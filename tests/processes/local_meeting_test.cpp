@@ -2,7 +2,7 @@
 // Rendezvous of ranks of one host by a local name. Also errors if the name
 // belongs to another process, or if the process with this name is silent or
 // sends garbage.
-#include <dtensor/comm/processes/local_meeting_impl.h>
+#include <dtensor/comm/processes/open_store_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Admission of ranks to a world, and the time that the others wait for them.
 #include <dtensor/comm/init_process_group.h>
-#include <dtensor/comm/processes/meeting_file_impl.h>
+#include <dtensor/comm/processes/open_store_impl.h>
 #include <dtensor/version.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,6 @@
 #include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/processes/membership_impl.h>
-#include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/comm/threads/rank_threads_impl.h>
 #include <dtensor/comm/threads/thread_backend_impl.h>
 #include <dtensor/comm/world.h>

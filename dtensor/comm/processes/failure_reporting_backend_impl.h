@@ -6,7 +6,7 @@
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/processes/flight_record_impl.h>
 #include <dtensor/comm/processes/peers_impl.h>
-#include <dtensor/comm/rank/fork_count_impl.h>
+#include <dtensor/comm/processes/process_id_impl.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,9 +2,7 @@
 #include <dtensor/comm/init_process_group.h>
 
 #include <dtensor/comm/default_world.h>
-#include <dtensor/comm/processes/process_world_impl.h>
-#include <dtensor/comm/processes/session_impl.h>
-#include <dtensor/comm/rank/fork_count_impl.h>
+#include <dtensor/comm/processes/membership_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 
@@ -18,11 +16,45 @@
 namespace dtensor {
 namespace {
 
+// A world of processes, as seen from one rank.
+class ProcessWorld final : public World {
+ public:
+  ProcessWorld(const detail::LaunchEnv& env, const ProcessGroupOptions& options)
+      : World(env.rank, env.size, "process group"),
+        membership_(env, options) {}
+
+  detail::Membership& membership() {
+    return membership_;
+  }
+  int64_t node_local_rank() const override {
+    return membership_.local_rank();
+  }
+  LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const override {
+    return membership_.link_cost(ranks, device, backend);
+  }
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    return membership_.backend(members);
+  }
+  GroupBackendPtr make_chosen_backend(
+      GroupMembers members,
+      const std::string& backend) override {
+    return membership_.backend(members, backend);
+  }
+
+ private:
+  detail::Membership membership_;
+};
+
 // This process's state as a rank, and the thread that called
 // init_process_group().
 struct Session {
   std::mutex mutex;
-  std::shared_ptr<detail::ProcessWorld> world;
+  std::shared_ptr<ProcessWorld> world;
   std::optional<WorldScope> scope;
   std::thread::id thread;
   int64_t forks = 0; // fork_count() at the start
@@ -44,8 +76,8 @@ bool is_parents(const Session& mine) {
 // Drops the session inherited from the parent without destroying it, because
 // its connections and threads belong to the parent.
 void forget(Session& mine) {
-  static std::vector<std::shared_ptr<detail::ProcessWorld>>* const kept =
-      new std::vector<std::shared_ptr<detail::ProcessWorld>>;
+  static std::vector<std::shared_ptr<ProcessWorld>>* const kept =
+      new std::vector<std::shared_ptr<ProcessWorld>>;
   kept->push_back(std::exchange(mine.world, nullptr));
   set_default_world(nullptr);
   mine.scope.reset();
@@ -97,7 +129,7 @@ void init_process_group(const ProcessGroupOptions& options) {
       "unset it.",
       env.ranks_per_process);
   env.session = detail::next_session();
-  auto world = std::make_shared<detail::ProcessWorld>(env, options);
+  auto world = std::make_shared<ProcessWorld>(env, options);
   mine.scope.emplace(world);
   set_default_world(world.get());
   mine.thread = std::this_thread::get_id();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/launch_env_impl.h>
 
-#include <dtensor/comm/rank/most_ranks_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/shortened_impl.h>
 

@@ -9,6 +9,13 @@
 
 namespace dtensor::detail {
 
+// Limits for variables and options. A number above its limit is an error
+// instead of an attempt to allocate.
+
+/// Maximum number of ranks in a world of processes.
+inline constexpr int64_t kMostRanks = int64_t{1} << 20;
+/// Maximum number of threads of one process that are ranks.
+inline constexpr int64_t kMostThreadRanks = 4096;
 inline constexpr int64_t kLastPort = 65535;
 
 struct LaunchEnv {

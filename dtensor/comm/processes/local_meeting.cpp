@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/local_meeting_impl.h>
+#include <dtensor/comm/processes/open_store_impl.h>
 
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>

@@ -3,9 +3,6 @@
 
 #include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
-#include <dtensor/comm/processes/local_meeting_impl.h>
-#include <dtensor/comm/processes/meeting_file_impl.h>
-#include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>

@@ -3,10 +3,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/call_impl.h>
-#include <dtensor/comm/processes/connections_impl.h>
-#include <dtensor/comm/processes/meeting_file_impl.h>
 #include <dtensor/comm/processes/open_store_impl.h>
-#include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/format_text.h>
 
 #include <algorithm>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/process_id_impl.h>
 
+#include <pthread.h>
 #include <unistd.h>
+#include <atomic>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -39,6 +41,12 @@ Stat stat_of(int64_t pid) {
   return stat;
 }
 
+std::atomic<int64_t> forks{0};
+
+void count_fork() {
+  forks.fetch_add(1, std::memory_order_relaxed);
+}
+
 } // namespace
 
 ProcessId this_process() {
@@ -50,6 +58,12 @@ bool has_ended(const ProcessId& process) {
   const Stat stat = stat_of(process.pid);
   return stat.state == 'X' || stat.state == 'Z' ||
       stat.started != process.started;
+}
+
+int64_t fork_count() {
+  static const int counting = pthread_atfork(nullptr, nullptr, count_fork);
+  static_cast<void>(counting);
+  return forks.load(std::memory_order_relaxed);
 }
 
 } // namespace dtensor::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Identification of a rank's process on this host, and a check that the process
-// still runs.
+// Identification of a rank's process on this host, and checks that the process
+// still runs and was not forked.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,11 @@ ProcessId this_process();
 
 /// Returns true if the process has ended, even if its parent has not reaped it.
 bool has_ended(const ProcessId& process);
+
+/// Returns the number of forks since the process that called fork_count()
+/// first: 0 there, and larger in its descendants. A child has none of its
+/// parent's threads and connections. Objects that need threads or connections
+/// compare the count with its value at their construction.
+int64_t fork_count();
 
 } // namespace dtensor::detail

@@ -4,7 +4,6 @@
 #include <dtensor/comm/backend/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
-#include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/error.h>
 
 #include <unistd.h>

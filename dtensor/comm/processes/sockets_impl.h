@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Socket helpers for the rendezvous.
+// Socket helpers for the rendezvous and for failure reports.
 #pragma once
 
 #include <dtensor/comm/processes/descriptor_impl.h>
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace dtensor::detail {
 
@@ -25,5 +26,13 @@ int milliseconds_to(Deadline deadline);
 
 /// Returns true if `socket` has one of poll()'s `events` by the deadline.
 bool is_ready(const Descriptor& socket, int16_t events, Deadline deadline);
+
+/// Returns true if `table`, in the format of /proc/net/tcp or tcp6, lists an
+/// open connection from another host to local port `port`.
+bool lists_remote_connection(std::string_view table, int port);
+
+/// Returns true if another host is connected to local port `port`. A process's
+/// connections close when it ends.
+bool has_remote_connections(int port);
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/threads/exit_guard_impl.h>
+#include <dtensor/comm/threads/rank_threads_impl.h>
 
 #include <unistd.h>
 

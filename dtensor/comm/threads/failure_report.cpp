@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/threads/failure_report_impl.h>
+// Combines the failures of many ranks into one error.
+#include <dtensor/comm/threads/rank_threads_impl.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/call_impl.h>
-#include <dtensor/comm/threads/thread_hub_impl.h>
 #include <dtensor/format_text.h>
 
 #include <algorithm>

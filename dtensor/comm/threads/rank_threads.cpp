@@ -5,10 +5,9 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
-#include <dtensor/comm/rank/fork_count_impl.h>
-#include <dtensor/comm/rank/most_ranks_impl.h>
+#include <dtensor/comm/processes/launch_env_impl.h>
+#include <dtensor/comm/processes/process_id_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/comm/threads/exit_guard_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 

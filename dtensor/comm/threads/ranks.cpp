@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/ranks.h>
 
-#include <dtensor/comm/threads/exit_guard_impl.h>
 #include <dtensor/comm/threads/rank_threads_impl.h>
 #include <dtensor/comm/threads/thread_backend_impl.h>
 #include <dtensor/comm/world.h>

@@ -3,7 +3,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/rank/fork_count_impl.h>
+#include <dtensor/comm/processes/process_id_impl.h>
 #include <dtensor/comm/spin.h>
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/error.h>
