@@ -173,22 +173,19 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/shared_memory/shared_reduce.cpp
   dtensor/comm/shared_memory/shared_segment.cpp
   dtensor/comm/shared_memory/shared_segment_impl.h
-  dtensor/comm/threads/all_gather.cpp
-  dtensor/comm/threads/all_reduce.cpp
-  dtensor/comm/threads/all_to_all.cpp
   dtensor/comm/threads/async_meeting.cpp
   dtensor/comm/threads/async_meeting_impl.h
   dtensor/comm/threads/channel.cpp
   dtensor/comm/threads/channel_impl.h
   dtensor/comm/threads/combine.cpp
   dtensor/comm/threads/combine_impl.h
+  dtensor/comm/threads/exchanges.cpp
   dtensor/comm/threads/exit_guard.cpp
   dtensor/comm/threads/failure_report.cpp
   dtensor/comm/threads/rank_threads.cpp
   dtensor/comm/threads/rank_threads_impl.h
   dtensor/comm/threads/ranks.cpp
-  dtensor/comm/threads/reduce_scatter.cpp
-  dtensor/comm/threads/rooted.cpp
+  dtensor/comm/threads/reductions.cpp
   dtensor/comm/threads/small.cpp
   dtensor/comm/threads/small_impl.h
   dtensor/comm/threads/thread_async.cpp

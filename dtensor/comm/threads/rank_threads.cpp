@@ -198,18 +198,18 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
     at::autocast::set_autocast_cache_enabled(false);
     const RankGeneratorScope generator(rank.generator);
     launch.fn(number);
-    hub_->rank_returned(number);
+    hub_->end_rank(number, /*has_failed=*/false);
   } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
     rank.failure.error = std::make_exception_ptr(c10::Error(
         {__func__, __FILE__, uint32_t{__LINE__}},
         "the thread of this rank was terminated by pthread_exit. Return from "
         "the function instead."));
-    hub_->rank_failed(number);
+    hub_->end_rank(number, /*has_failed=*/true);
     throw; // must be rethrown
   } catch (...) {
     rank.failure.error = std::current_exception();
     rank.failure.place = hub_->place(number, rank.failure.error);
-    hub_->rank_failed(number);
+    hub_->end_rank(number, /*has_failed=*/true);
   }
 }
 

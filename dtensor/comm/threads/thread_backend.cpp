@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Point-to-point messages, barriers and strings.
+// Point-to-point messages, barriers, strings, and collectives with a root.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/group/group_checks_impl.h>
@@ -50,6 +50,55 @@ InFlight ThreadBackend::submit(Collective&& c) {
   TORCH_INTERNAL_ASSERT(false, "unknown collective");
 }
 
+at::Tensor ThreadBackend::broadcast(Collective& c) {
+  const at::Tensor& input = c.input();
+  const auto root = static_cast<size_t>(c.root);
+  Signature signature = sign(CollectiveKind::kBroadcast, input);
+  signature.root = static_cast<uint16_t>(c.root);
+  const bool gives = rank() == c.root;
+  auto small = try_fast_path(
+      signature,
+      gives ? c10::ArrayRef<at::Tensor>(input) : c10::ArrayRef<at::Tensor>(),
+      input.sizes(),
+      [&](Published members, const at::Tensor& out) {
+        if (out.nbytes() > 0) {
+          std::memcpy(out.data_ptr(), members[root], out.nbytes());
+        }
+      });
+  if (small) {
+    return *std::move(small);
+  }
+  const PlainTensors guard;
+  const at::Device device = input.device();
+  Call call(std::move(c));
+  if (gives) { // only the root's contents are read
+    call.inputs[0] = call.input().contiguous();
+  }
+  return meet(call, [&] {
+    at::Tensor out = copy_to(device, channel_->call(call.root).input());
+    finish_device_work(out);
+    return out;
+  });
+}
+
+at::Tensor ThreadBackend::scatter(Collective& c) {
+  return meet_plain(c, [&](const Call& call) {
+    const auto& parts = channel_->call(call.root).inputs;
+    at::Tensor out =
+        copy_to(call.example().device(), parts[static_cast<size_t>(rank())]);
+    finish_device_work(out);
+    return out;
+  });
+}
+
+ThreadBackend::Tensors ThreadBackend::gather(Collective& c) {
+  return meet_plain(c, [&](const Call& call) {
+    return rank() == call.root
+        ? copies_of_inputs(call.input().device(), channel_->calls())
+        : Tensors();
+  });
+}
+
 // Sends a copy, so the sender does not wait for the receiver.
 void ThreadBackend::send(const Collective& c) {
   const PlainTensors guard;
@@ -82,10 +131,9 @@ void ThreadBackend::barrier() {
 }
 
 ThreadBackend::Tensors ThreadBackend::all_gather_strings(Collective& c) {
-  const PlainTensors guard;
-  Call call(std::move(c));
-  return meet(
-      call, [&] { return copies_of_inputs(at::kCPU, channel_->calls()); });
+  return meet_plain(c, [&](const Call&) {
+    return copies_of_inputs(at::kCPU, channel_->calls());
+  });
 }
 
 void ThreadBackend::assume(const Spec& spec) {

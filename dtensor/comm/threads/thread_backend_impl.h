@@ -2,8 +2,9 @@
 // ThreadBackend: a group of ranks that are threads of this process. Collectives
 // read the peers' tensors in place; see channel_impl.h for the protocol.
 //
-// Each collective has a file of its own (all_reduce.cpp, ...), with its fast
-// path for small tensors and its general path.
+// Each collective has a fast path for small tensors and a general path.
+// Families of collectives have their own source files (reductions.cpp,
+// exchanges.cpp).
 #pragma once
 
 #include <dtensor/comm/group_backend.h>
@@ -42,6 +43,9 @@ class ThreadBackend final : public GroupBackend {
   /// Runs `body` between arrival and departure, once all calls agree.
   template <typename Body>
   auto meet(Call& call, const Body& body);
+  /// Publishes contiguous inputs, and runs `body(call)` as meet() does.
+  template <typename Body>
+  auto meet_plain(Collective& c, const Body& body);
   /// Runs `body`, and records `name` as the place of any error that `body`
   /// throws.
   template <typename Body>

@@ -228,21 +228,14 @@ void ThreadHub::begin_run() {
   }
 }
 
-void ThreadHub::rank_returned(int64_t rank) {
-  end_rank(rank, Rank::Status::kReturned);
-}
-
-void ThreadHub::rank_failed(int64_t rank) {
-  end_rank(rank, Rank::Status::kFailed);
-}
-
-void ThreadHub::end_rank(int64_t rank, Rank::Status status) {
+void ThreadHub::end_rank(int64_t rank, bool has_failed) {
   if (fork_count() != forks_) {
     return; // another rank may have held the mutex when this child was forked
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  at(rank).status = status;
-  if (status == Rank::Status::kFailed) {
+  at(rank).status =
+      has_failed ? Rank::Status::kFailed : Rank::Status::kReturned;
+  if (has_failed) {
     ++failures_;
     own_failures_ += at(rank).peer_had_returned ? 0 : 1;
     stop_ = true;

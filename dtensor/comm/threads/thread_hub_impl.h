@@ -129,8 +129,7 @@ class ThreadHub {
   /// an error closed stay closed, even if the rank caught the error.
   void begin_run();
   /// Records the end of a rank's function. A failure ends all waiting ranks.
-  void rank_returned(int64_t rank);
-  void rank_failed(int64_t rank);
+  void end_rank(int64_t rank, bool has_failed);
 
   /// set_place() records the collective that threw `failure` on this rank;
   /// place() returns it, or an empty text for other errors. Both are called by
@@ -163,7 +162,6 @@ class ThreadHub {
   Rank& at(int64_t rank) {
     return ranks_[static_cast<size_t>(rank)];
   }
-  void end_rank(int64_t rank, Rank::Status status);
   void wake_all();
   // The functions below require mutex_.
   void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);

@@ -13,11 +13,6 @@
 
 namespace dtensor::detail {
 
-// Returns the tensor that peers read: a contiguous one, also on an accelerator.
-inline at::Tensor published(const at::Tensor& tensor) {
-  return tensor.contiguous();
-}
-
 inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
   at::Tensor out =
       empty_result(tensor.sizes(), tensor.options().device(device));
@@ -87,6 +82,17 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
     departure.agreed = true;
     return body();
   });
+}
+
+// Peers read contiguous tensors, also on an accelerator.
+template <typename Body>
+auto ThreadBackend::meet_plain(Collective& c, const Body& body) {
+  const PlainTensors guard;
+  Call call(std::move(c));
+  for (at::Tensor& input : call.inputs) {
+    input = input.contiguous();
+  }
+  return meet(call, [&] { return body(call); });
 }
 
 template <typename Make, typename Combine>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// all_to_all for threads: every rank copies its shards from the inputs of all
-// ranks.
+// all_gather and all_to_all for threads: every rank copies its shards from the
+// inputs of all ranks.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/ops/cat.h>
@@ -11,6 +11,24 @@
 
 namespace dtensor::detail {
 namespace {
+
+void gather_small(
+    const Signature& signature,
+    Published members,
+    const at::Tensor& out) {
+  const Strips strips(signature);
+  const int64_t bytes = strips.size * strips.elements * strips.item;
+  auto* to = static_cast<std::byte*>(out.data_ptr());
+  if (bytes == 0) {
+    return;
+  }
+  for (int64_t row = 0; row < strips.outer; ++row) {
+    for (const void* data : members) {
+      std::memcpy(to, advance(data, row * bytes), static_cast<size_t>(bytes));
+      to += bytes;
+    }
+  }
+}
 
 // Stands in for a dimension, because the inputs already are one tensor per
 // member.
@@ -70,6 +88,30 @@ std::vector<at::Tensor> tensors_sent_to(const Calls& calls, int64_t member) {
 
 } // namespace
 
+at::Tensor gathered(const Calls& calls, int64_t member) {
+  const Call& mine = call_of(calls, member);
+  return concatenated(mine, inputs_on(mine.input().device(), calls), mine.dim);
+}
+
+at::Tensor ThreadBackend::all_gather(Collective& c) {
+  const at::Tensor& input = c.input();
+  Signature signature = are_all(c.sizes, input.size(c.dim))
+      ? sign(CollectiveKind::kAllGather, input)
+      : Signature(); // a signature holds only one size
+  signature.dim = static_cast<uint8_t>(c.dim);
+  at::DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(c.dim)] *= size();
+  auto small = try_fast_path(
+      signature, input, sizes, [&](Published members, const at::Tensor& out) {
+        gather_small(signature, members, out);
+      });
+  if (small) {
+    return *std::move(small);
+  }
+  return meet_plain(
+      c, [&](const Call&) { return gathered(channel_->calls(), rank()); });
+}
+
 at::Tensor exchanged(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
   return concatenated(
@@ -97,10 +139,8 @@ at::Tensor ThreadBackend::shard_dim_alltoall(Collective& c) {
   if (small) {
     return *std::move(small);
   }
-  const PlainTensors guard;
-  Call call(std::move(c));
-  call.inputs[0] = published(call.inputs[0]);
-  return meet(call, [&] { return exchanged(channel_->calls(), rank()); });
+  return meet_plain(
+      c, [&](const Call&) { return exchanged(channel_->calls(), rank()); });
 }
 
 std::optional<ThreadBackend::Tensors> ThreadBackend::exchange_small_parts(
@@ -129,13 +169,8 @@ ThreadBackend::Tensors ThreadBackend::all_to_all(Collective& c) {
   if (auto small = exchange_small_parts(c)) {
     return *std::move(small);
   }
-  const PlainTensors guard;
-  Call call(std::move(c));
-  for (at::Tensor& input : call.inputs) {
-    input = published(input);
-  }
-  const at::Device device = call.input().device();
-  return meet(call, [&] {
+  return meet_plain(c, [&](const Call& call) {
+    const at::Device device = call.input().device();
     Tensors result;
     for (int64_t member = 0; member < size(); ++member) {
       const auto& theirs = channel_->call(member).inputs;
