@@ -92,7 +92,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/buffer_backend.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
-  dtensor/comm/c10d_group_impl.h
   dtensor/comm/collective_timeout.cpp
   dtensor/comm/group.cpp
   dtensor/comm/group/backend_call.cpp
