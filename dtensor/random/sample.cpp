@@ -96,68 +96,61 @@ int digits_of(at::ScalarType dtype) {
   }
 }
 
-at::Tensor local_tensor(const Spec& spec, at::ScalarType dtype) {
-  return at::empty(spec.local_sizes(), at::TensorOptions(dtype));
-}
-
-at::Tensor finish(const Spec& spec, const at::Tensor& t, at::ScalarType dtype) {
-  return t.to(
-      at::TensorOptions().dtype(dtype).device(spec.mesh().device_type()));
+// Returns a local tensor of `dtype` whose elements `fill` computes as T.
+template <class T, class Fill>
+at::Tensor filled(const Spec& spec, at::ScalarType dtype, const Fill& fill) {
+  auto result =
+      at::empty(spec.local_sizes(), c10::CppTypeToScalarType<T>::value);
+  fill(result.template mutable_data_ptr<T>());
+  return result.to(at::TensorOptions(dtype).device(spec.mesh().device_type()));
 }
 
 // Computes each element from one word: out[local] = sample(word, local).
 template <class T, class Word, class Sample>
 at::Tensor
-fill(const Spec& spec, at::ScalarType buffer, Draw draw, const Sample& sample) {
-  auto result = local_tensor(spec, buffer);
-  T* const out = result.mutable_data_ptr<T>();
-  Words<Word> words(draw);
-  for_each_run(spec, [&](int64_t global, int64_t local, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      out[local + i] = sample(words.at(global + i), local + i);
-    }
+fill(const Spec& spec, at::ScalarType dtype, Draw draw, const Sample& sample) {
+  return filled<T>(spec, dtype, [&](T* out) {
+    Words<Word> words(draw);
+    for_each_run(spec, [&](int64_t global, int64_t local, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        out[local + i] = sample(words.at(global + i), local + i);
+      }
+    });
   });
-  return result;
 }
 
 // Fills with normals by Box-Muller: elements 2k and 2k + 1 are the coordinates
 // of one point.
 template <class T, class Word, class Map>
-at::Tensor fill_normal(
-    const Spec& spec,
-    at::ScalarType buffer,
-    Draw draw,
-    const Map& map) {
+at::Tensor
+fill_normal(const Spec& spec, at::ScalarType dtype, Draw draw, const Map& map) {
   constexpr double kTwoPi = 6.283185307179586;
-  auto result = local_tensor(spec, buffer);
-  T* const out = result.mutable_data_ptr<T>();
-  Words<Word> words(draw);
-  for_each_run(spec, [&](int64_t global, int64_t local, int64_t count) {
-    const auto end = global + count;
-    for (auto even = global - global % 2; even < end; even += 2) {
-      const auto radius =
-          static_cast<T>(std::sqrt(-2 * std::log(open_unit(words.at(even)))));
-      const auto angle = static_cast<T>(kTwoPi * open_unit(words.at(even + 1)));
-      if (even >= global) {
-        out[local + even - global] = map(radius * std::cos(angle));
+  return filled<T>(spec, dtype, [&](T* out) {
+    Words<Word> words(draw);
+    for_each_run(spec, [&](int64_t global, int64_t local, int64_t count) {
+      const auto end = global + count;
+      for (auto even = global - global % 2; even < end; even += 2) {
+        const auto radius =
+            static_cast<T>(std::sqrt(-2 * std::log(open_unit(words.at(even)))));
+        const auto angle =
+            static_cast<T>(kTwoPi * open_unit(words.at(even + 1)));
+        if (even >= global) {
+          out[local + even - global] = map(radius * std::cos(angle));
+        }
+        if (even + 1 < end) {
+          out[local + even + 1 - global] = map(radius * std::sin(angle));
+        }
       }
-      if (even + 1 < end) {
-        out[local + even + 1 - global] = map(radius * std::sin(angle));
-      }
-    }
+    });
   });
-  return result;
 }
 
 template <class Map>
 at::Tensor
 map_normal(const Spec& spec, at::ScalarType dtype, Draw draw, const Map& map) {
-  return finish(
-      spec,
-      dtype == at::kDouble
-          ? fill_normal<double, uint64_t>(spec, at::kDouble, draw, map)
-          : fill_normal<float, uint32_t>(spec, at::kFloat, draw, map),
-      dtype);
+  return dtype == at::kDouble
+      ? fill_normal<double, uint64_t>(spec, dtype, draw, map)
+      : fill_normal<float, uint32_t>(spec, dtype, draw, map);
 }
 
 // Applies `map` to a number in (0, 1) per element.
@@ -169,32 +162,25 @@ at::Tensor map_open_unit(
     const Map& map) {
   const auto sample = [&](auto word, int64_t) { return map(open_unit(word)); };
   if (dtype == at::kDouble || c10::isIntegralType(dtype, true)) {
-    return finish(
-        spec, fill<double, uint64_t>(spec, at::kDouble, draw, sample), dtype);
+    return fill<double, uint64_t>(spec, dtype, draw, sample);
   }
-  return finish(
-      spec,
-      fill<float, uint32_t>(
-          spec,
-          at::kFloat,
-          draw,
-          [&](uint32_t word, int64_t i) {
-            return static_cast<float>(sample(word, i));
-          }),
-      dtype);
+  return fill<float, uint32_t>(
+      spec, dtype, draw, [&](uint32_t word, int64_t i) {
+        return static_cast<float>(sample(word, i));
+      });
 }
 
 template <class T, class Word>
 at::Tensor fill_uniform(
     const Spec& spec,
-    at::ScalarType buffer,
+    at::ScalarType dtype,
     Draw draw,
     int digits,
     double from,
     double to) {
   const auto low = static_cast<T>(from);
   const auto high = static_cast<T>(to);
-  return fill<T, Word>(spec, buffer, draw, [&](Word word, int64_t) {
+  return fill<T, Word>(spec, dtype, draw, [&](Word word, int64_t) {
     const T value = unit(word, digits) * (high - low) + low;
     return value < high ? value : low; // rounding may yield `to`
   });
@@ -216,11 +202,7 @@ void for_each_run(
   }
   int64_t local = 0;
   const auto walk = [&](auto& self, size_t d, int64_t global) -> void {
-    if (d + 1 >= inner || inner == 0) {
-      if (inner == 0) {
-        visit(0, 0, run_unit);
-        return;
-      }
+    if (d + 1 == inner) {
       for (const auto& run : held[d]) {
         const auto count = run.size() * run_unit;
         visit((global * sizes[d] + run.begin) * run_unit, local, count);
@@ -234,7 +216,11 @@ void for_each_run(
       }
     }
   };
-  walk(walk, 0, 0);
+  if (inner == 0) {
+    visit(0, 0, run_unit);
+  } else {
+    walk(walk, 0, 0);
+  }
 }
 
 at::Tensor sample_uniform(
@@ -243,17 +229,10 @@ at::Tensor sample_uniform(
     Draw draw,
     double from,
     double to) {
-  if (dtype == at::kDouble) {
-    return finish(
-        spec,
-        fill_uniform<double, uint64_t>(spec, dtype, draw, 53, from, to),
-        dtype);
-  }
-  return finish(
-      spec,
-      fill_uniform<float, uint32_t>(
-          spec, at::kFloat, draw, digits_of(dtype), from, to),
-      dtype);
+  return dtype == at::kDouble
+      ? fill_uniform<double, uint64_t>(spec, dtype, draw, 53, from, to)
+      : fill_uniform<float, uint32_t>(
+            spec, dtype, draw, digits_of(dtype), from, to);
 }
 
 at::Tensor sample_normal(
@@ -310,14 +289,10 @@ sample_geometric(const Spec& spec, at::ScalarType dtype, Draw draw, double p) {
 
 at::Tensor sample_bernoulli(const Spec& spec, Draw draw, double p) {
   const auto threshold = p * kTwoTo32;
-  return finish(
-      spec,
-      fill<bool, uint32_t>(
-          spec,
-          at::kBool,
-          draw,
-          [&](uint32_t word, int64_t) { return word < threshold; }),
-      at::kBool);
+  return fill<bool, uint32_t>(
+      spec, at::kBool, draw, [&](uint32_t word, int64_t) {
+        return word < threshold;
+      });
 }
 
 at::Tensor sample_bernoulli(const Spec& spec, Draw draw, const at::Tensor& p) {
@@ -325,31 +300,19 @@ at::Tensor sample_bernoulli(const Spec& spec, Draw draw, const at::Tensor& p) {
       p.to(at::TensorOptions().dtype(at::kDouble).device(at::kCPU))
           .contiguous();
   const auto* const values = probabilities.const_data_ptr<double>();
-  return finish(
-      spec,
-      fill<bool, uint32_t>(
-          spec,
-          at::kBool,
-          draw,
-          [&](uint32_t word, int64_t i) {
-            return word < values[i] * kTwoTo32;
-          }),
-      at::kBool);
+  return fill<bool, uint32_t>(
+      spec, at::kBool, draw, [&](uint32_t word, int64_t i) {
+        return word < values[i] * kTwoTo32;
+      });
 }
 
 at::Tensor
 sample_integers(const Spec& spec, Draw draw, int64_t from, uint64_t range) {
-  return finish(
-      spec,
-      fill<int64_t, uint64_t>(
-          spec,
-          at::kLong,
-          draw,
-          [&](uint64_t word, int64_t) {
-            const auto offset = range == 0 ? word : word % range;
-            return static_cast<int64_t>(static_cast<uint64_t>(from) + offset);
-          }),
-      at::kLong);
+  return fill<int64_t, uint64_t>(
+      spec, at::kLong, draw, [&](uint64_t word, int64_t) {
+        const auto offset = range == 0 ? word : word % range;
+        return static_cast<int64_t>(static_cast<uint64_t>(from) + offset);
+      });
 }
 
 } // namespace dtensor::detail
