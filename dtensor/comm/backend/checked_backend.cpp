@@ -134,24 +134,14 @@ class CheckedBackend final : public BackendLayer {
   }
 
   void compare(const Call& call) {
-    std::vector<RemoteCall> remote_calls;
-    const auto texts =
+    const auto packed =
         strings_of(inner()
                        .submit(
                            {.kind = CollectiveKind::kAllGatherStrings,
                             .inputs = string_tensor(pack(call))})
                        .wait()
                        .tensors);
-    for (size_t member = 0; member < texts.size(); ++member) {
-      remote_calls.push_back(
-          unpack(texts[member], members().ranks[member], size()));
-    }
-    Calls calls;
-    for (RemoteCall& theirs : remote_calls) {
-      theirs.call.assumed = &theirs.assumed;
-      calls.push_back(&theirs.call);
-    }
-    check_agreement(calls, members().ranks, label());
+    check_packed_calls(packed, members());
   }
 
   AssumedShapes assumed_;

@@ -18,29 +18,23 @@ namespace {
 /// Writes numbers, and sequences prefixed with their length.
 class Packer {
  public:
-  void number(int64_t value) {
+  void put(int64_t value) {
     text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
-  void text(std::string_view value) {
-    number(static_cast<int64_t>(value.size()));
+  template <typename Number>
+  requires std::is_enum_v<Number> || std::is_unsigned_v<Number>
+  void put(Number value) {
+    put(static_cast<int64_t>(value));
+  }
+  void put(std::string_view value) {
+    put(value.size());
     text_.append(value);
   }
-  void sizes(SizesRef values) {
-    number(static_cast<int64_t>(values.size()));
-    for (const int64_t value : values) {
-      number(value);
-    }
-  }
-  template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void put(Enum value) {
-    number(static_cast<int64_t>(value));
-  }
-  void put(int64_t value) {
-    number(value);
-  }
   void put(SizesRef values) {
-    sizes(values);
+    put(values.size());
+    for (const int64_t value : values) {
+      put(value);
+    }
   }
   void put_common_fields(const Collective& collective) {
     std::apply(
@@ -48,9 +42,21 @@ class Packer {
         common_fields(collective));
   }
   /// Writes -1 as the dtype of an undefined tensor.
-  void tensor(const at::Tensor& value) {
-    number(value.defined() ? static_cast<int64_t>(value.scalar_type()) : -1);
-    sizes(value.defined() ? SizesRef(value.sizes()) : SizesRef());
+  void put(const at::Tensor& value) {
+    put(value.defined() ? static_cast<int64_t>(value.scalar_type()) : -1);
+    put(value.defined() ? SizesRef(value.sizes()) : SizesRef());
+  }
+  void put(const AssumedShapes& assumed) {
+    put(assumed.hash());
+    put(assumed.count());
+    put(assumed.first().size());
+    for (const AssumedShape& shape : assumed.first()) {
+      put(shape.sizes);
+      put(shape.local_sizes);
+      put(to_string(PlacementsRef(shape.placements)));
+      put(shape.dtype);
+      put(shape.module);
+    }
   }
   std::string done() {
     return std::move(text_);
@@ -156,19 +162,6 @@ class Unpacker {
   int64_t rank_;
 };
 
-void pack_assumed(Packer& to, const AssumedShapes& assumed) {
-  to.number(static_cast<int64_t>(assumed.hash()));
-  to.number(static_cast<int64_t>(assumed.count()));
-  to.number(static_cast<int64_t>(assumed.first().size()));
-  for (const AssumedShape& shape : assumed.first()) {
-    to.sizes(shape.sizes);
-    to.sizes(shape.local_sizes);
-    to.text(to_string(PlacementsRef(shape.placements)));
-    to.number(static_cast<int64_t>(shape.dtype));
-    to.text(shape.module);
-  }
-}
-
 AssumedShapes unpack_assumed(Unpacker& from) {
   const auto hash = static_cast<uint64_t>(from.number());
   const auto count = static_cast<uint64_t>(from.number());
@@ -197,18 +190,18 @@ void pack_common_properties(Packer& to, const Call& call) {
     return;
   }
   const at::Tensor& input = call.input();
-  to.number(static_cast<int64_t>(input.scalar_type()));
+  to.put(input.scalar_type());
   const bool gathers = call.kind == CollectiveKind::kAllGather ||
       (call.kind == CollectiveKind::kAllToAll && call.shard_dim >= 0);
   if (gathers) {
     Sizes beside(input.sizes());
     beside[static_cast<size_t>(call.dim)] = 0;
-    to.sizes(beside);
+    to.put(beside);
   } else if (
       call.kind == CollectiveKind::kAllReduce ||
       call.kind == CollectiveKind::kReduceScatter ||
       call.kind == CollectiveKind::kBroadcast) {
-    to.sizes(input.sizes());
+    to.put(input.sizes());
   }
 }
 
@@ -253,18 +246,18 @@ bool has_what_it_needs(const Call& call, int64_t members) {
 std::string pack(const Call& call) {
   Packer to;
   to.put_common_fields(call);
-  to.number(static_cast<int64_t>(call.inputs.size()));
+  to.put(call.inputs.size());
   for (const at::Tensor& input : call.inputs) {
-    to.tensor(input);
+    to.put(input);
   }
-  to.tensor(call.like);
-  to.number(static_cast<int64_t>(call.shapes.size()));
+  to.put(call.like);
+  to.put(call.shapes.size());
   for (const Sizes& shape : call.shapes) {
-    to.sizes(shape);
+    to.put(shape);
   }
-  to.number(device_of(call));
-  to.text(call.purpose);
-  pack_assumed(to, call.assumed ? *call.assumed : AssumedShapes());
+  to.put(device_of(call));
+  to.put(call.purpose);
+  to.put(call.assumed ? *call.assumed : AssumedShapes());
   return to.done();
 }
 
@@ -291,15 +284,31 @@ RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
   return remote;
 }
 
+void check_packed_calls(
+    const std::vector<std::string>& packed,
+    const GroupMembers& members) {
+  const auto size = static_cast<int64_t>(packed.size());
+  std::vector<RemoteCall> remote_calls;
+  for (size_t member = 0; member < packed.size(); ++member) {
+    remote_calls.push_back(unpack(packed[member], members.ranks[member], size));
+  }
+  Calls calls;
+  for (RemoteCall& theirs : remote_calls) {
+    theirs.call.assumed = &theirs.assumed;
+    calls.push_back(&theirs.call);
+  }
+  check_agreement(calls, members.ranks, members.label);
+}
+
 int64_t fingerprint(const Call& call) {
   Packer to;
   to.put_common_fields(call);
-  to.number(device_of(call));
-  to.number(call.shapes.empty() ? 0 : 1);
-  to.text(call.purpose);
+  to.put(device_of(call));
+  to.put(int64_t{!call.shapes.empty()});
+  to.put(call.purpose);
   pack_common_properties(to, call);
-  to.number(call.assumed ? static_cast<int64_t>(call.assumed->hash()) : 0);
-  to.number(call.assumed ? static_cast<int64_t>(call.assumed->count()) : 0);
+  to.put(call.assumed ? call.assumed->hash() : 0);
+  to.put(call.assumed ? call.assumed->count() : 0);
   return static_cast<int64_t>(std::hash<std::string>()(to.done()));
 }
 

@@ -4,8 +4,10 @@
 
 #include <dtensor/comm/backend/assumed_shapes_impl.h>
 #include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/group_backend.h>
 
 #include <string>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -23,6 +25,12 @@ std::string pack(const Call& call);
 /// Otherwise the caller must set `call.assumed` to the address of `assumed` in
 /// the RemoteCall, once the RemoteCall is stored at its final address.
 RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members);
+
+/// Throws ValueError unless these calls, packed by the members in order, form
+/// one collective.
+void check_packed_calls(
+    const std::vector<std::string>& packed,
+    const GroupMembers& members);
 
 /// Returns a hash of the call, for comparison between ranks. The hash does not
 /// cover the sizes sent to each member: see has_more_to_compare().

@@ -94,42 +94,47 @@ LaunchEnv env_of(LaunchEnv process, const LocalRanks& here, int64_t rank) {
   return process;
 }
 
-// Drops the rank's groups and membership, so that ranks waiting for it notice.
-void abandon(HybridRank& world, const std::string& why, bool is_cause) {
-  Membership* const mine = world.membership();
-  if (mine != nullptr) {
-    world.end();
-    mine->abandon(why, is_cause);
+// Calls `fn`. If it throws, calls abandon(why, is_cause) and rethrows.
+// `is_cause` is false if another rank's failure ended this rank.
+template <typename Fn, typename Abandon>
+void call_or_abandon(const Fn& fn, const Abandon& abandon) {
+  try {
+    fn();
+  } catch (const RankEnded& error) {
+    abandon(error.what(), /*is_cause=*/false);
+    throw;
+  } catch (const std::exception& error) {
+    abandon(message_of(error), /*is_cause=*/true);
+    throw;
+  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
+    abandon("its thread was terminated by pthread_exit", /*is_cause=*/true);
+    throw;
+  } catch (...) {
+    abandon("an exception not derived from std::exception", /*is_cause=*/true);
+    throw;
   }
 }
 
-// Body of each rank's thread.
+// Runs `fn` in a rank's thread.
 void run_rank(
     HybridRank& world,
     const LaunchEnv& env,
     const std::function<void()>& fn,
     const ProcessGroupOptions& options) {
-  try {
+  const auto join_and_run = [&] {
     world.join(env, options);
     fn();
     world.membership()->leave();
-  } catch (const RankEnded& error) {
-    abandon(world, error.what(), /*is_cause=*/false);
-    throw;
-  } catch (const std::exception& error) {
-    abandon(world, message_of(error), /*is_cause=*/true);
-    throw;
-  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
-    abandon(
-        world, "its thread was terminated by pthread_exit", /*is_cause=*/true);
-    throw;
-  } catch (...) {
-    abandon(
-        world,
-        "an exception not derived from std::exception",
-        /*is_cause=*/true);
-    throw;
-  }
+  };
+  // Drops the rank's groups and membership, so that ranks waiting for it
+  // notice.
+  const auto abandon = [&](const std::string& why, bool is_cause) {
+    if (Membership* const mine = world.membership()) {
+      world.end();
+      mine->abandon(why, is_cause);
+    }
+  };
+  call_or_abandon(join_and_run, abandon);
 }
 
 // Runs `fn` on `here` threads of this process. The threads of all of the
@@ -180,19 +185,9 @@ void run_processes(
     const std::function<void()>& fn,
     const ProcessGroupOptions& options) {
   init_process_group(options);
-  try {
-    fn();
-  } catch (const std::exception& error) {
-    detail::abandon_process_group(detail::message_of(error));
-    throw;
-  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
-    detail::abandon_process_group("its thread was terminated by pthread_exit");
-    throw;
-  } catch (...) {
-    detail::abandon_process_group(
-        "an exception not derived from std::exception");
-    throw;
-  }
+  detail::call_or_abandon(fn, [](const std::string& why, bool /*is_cause*/) {
+    detail::abandon_process_group(why);
+  });
   destroy_process_group();
 }
 

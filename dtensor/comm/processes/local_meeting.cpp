@@ -212,30 +212,25 @@ class PortServer {
   std::map<int64_t, pid_t> served_; // by rank
 };
 
-// Reason why a rank has not received the port so far.
-struct Obstacle {
-  std::string text;
-};
-
 // Connects to a process of this user that listens at `address`. Returns nullopt
 // and sets `obstacle` if there is no such process.
 std::optional<Descriptor> connect_to(
     const LocalAddress& address,
-    Obstacle& obstacle) {
+    std::string& obstacle) {
   Descriptor connection = local_socket();
   // connect() fails with EAGAIN if the backlog is full.
   if (connect(connection.get(), address.get(), address.length) != 0) {
-    obstacle.text = errno == EAGAIN ? "its socket accepts no more connections"
-                                    : "no process listens at its local name";
+    obstacle = errno == EAGAIN ? "its socket accepts no more connections"
+                               : "no process listens at its local name";
     return std::nullopt;
   }
   const ucred who = peer_of(connection);
   if (who.uid != geteuid()) {
-    obstacle.text = detail::format_text(
+    obstacle = detail::format_text(
         "process {} of user {} uses its local name", who.pid, who.uid);
     return std::nullopt;
   }
-  obstacle.text = detail::format_text(
+  obstacle = detail::format_text(
       "process {} listens at its local name but does not answer", who.pid);
   return connection;
 }
@@ -266,7 +261,7 @@ void hand_out_port(
 
 int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
   const LocalAddress address = abstract_address(name);
-  Obstacle obstacle;
+  std::string obstacle; // reason why the port has not been received so far
   do {
     if (const auto desk = connect_to(address, obstacle)) {
       const std::string text = ask(*desk, rank, deadline);
@@ -280,7 +275,7 @@ int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
       "[init_process_group] rank 0 was not found on this host in time: {}. "
       "Check that it is running; if ranks were started separately or on "
       "several hosts, set MASTER_ADDR and MASTER_PORT.",
-      obstacle.text);
+      obstacle);
   return 0;
 }
 

@@ -132,20 +132,10 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 void SharedBackend::disagree(const Collective& c) {
   const Call call = call_with_tensors(c);
   channel_->next();
-  std::vector<RemoteCall> remote_calls;
-  const auto texts = gather_texts(pack(call));
-  for (size_t member = 0; member < texts.size(); ++member) {
-    if (!texts[member].empty()) {
-      remote_calls.push_back(
-          unpack(texts[member], members().ranks[member], size()));
-    }
-  }
-  Calls calls;
-  for (const RemoteCall& theirs : remote_calls) {
-    calls.push_back(&theirs.call);
-  }
-  if (calls.size() == members().ranks.size()) {
-    check_agreement(calls, members().ranks, label());
+  const auto packed = gather_texts(pack(call));
+  if (std::ranges::none_of(
+          packed, [](const std::string& text) { return text.empty(); })) {
+    check_packed_calls(packed, members());
   }
   DTENSOR_THROW_VALUE(
       "[{}] ranks of \"{}\" disagree: their sizes are too long to print. Call "
@@ -199,23 +189,16 @@ at::Tensor SharedBackend::broadcast(const Collective& c) {
   });
 }
 
+// A shape with more dimensions than an envelope holds arrives one-dimensional.
 at::Tensor SharedBackend::recv(const Collective& c) {
+  const at::Tensor& like = c.like;
   at::Tensor message =
       collective(c.kind, [&] { return mail_.recv(c.root, c.tag); });
-  check_message(message, c.like, c.root);
-  return message.view(c.like.sizes());
-}
-
-// Checks a received message against `like`. A shape with more dimensions than
-// an envelope holds arrives one-dimensional.
-void SharedBackend::check_message(
-    const at::Tensor& message,
-    const at::Tensor& like,
-    int64_t from) const {
   const bool same_shape = message.sizes() == like.sizes() ||
       (like.dim() > kEnvelopeDims && message.dim() == 1 &&
        message.numel() == like.numel());
-  check_received(members(), from, like, message, same_shape);
+  check_received(members(), c.root, like, message, same_shape);
+  return message.view(like.sizes());
 }
 
 } // namespace dtensor::detail

@@ -69,11 +69,6 @@ class SharedBackend final : public GroupBackend {
   std::vector<std::string> gather_texts(const std::string& mine);
   [[noreturn]] void disagree(const Collective& c);
 
-  void check_message(
-      const at::Tensor& message,
-      const at::Tensor& like,
-      int64_t from) const;
-
   /// Returns the size in bytes of the slice of `buffer` that is reserved for
   /// each of the other members.
   int64_t lane(Buffer buffer) const;
