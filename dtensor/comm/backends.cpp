@@ -65,32 +65,23 @@ GroupBackendPtr make_in_levels(
       std::move(members), place, within, between_hosts);
 }
 
-GroupBackendPtr make_hierarchical(
-    GroupMembers members,
-    const RendezvousInfo& place) {
-  return make_in_levels(std::move(members), place, detail::make_gloo);
-}
-
-GroupBackendPtr make_hierarchical_mpi(
-    GroupMembers members,
-    const RendezvousInfo& place) {
-  return make_in_levels(std::move(members), place, detail::make_mpi);
-}
-
-GroupBackendPtr make_fake(
-    GroupMembers members,
-    const RendezvousInfo& /*place*/) {
-  return detail::fake_backend(std::move(members));
+MakeBackend hierarchical(const MakeBackend& between_hosts) {
+  return [between_hosts](GroupMembers members, const RendezvousInfo& place) {
+    return make_in_levels(std::move(members), place, between_hosts);
+  };
 }
 
 struct Backends {
   std::mutex mutex;
   std::map<std::string, MakeBackend> by_name{
-      {"auto", make_hierarchical},
-      {"fake", make_fake},
+      {"auto", hierarchical(detail::make_gloo)},
+      {"fake",
+       [](GroupMembers members, const RendezvousInfo& /*place*/) {
+         return detail::fake_backend(std::move(members));
+       }},
       {"gloo", detail::make_gloo},
-      {"hierarchical", make_hierarchical},
-      {"hierarchical-mpi", make_hierarchical_mpi},
+      {"hierarchical", hierarchical(detail::make_gloo)},
+      {"hierarchical-mpi", hierarchical(detail::make_mpi)},
       {"mpi", detail::make_mpi},
       {"mpich", detail::make_mpi},
       {"nccl", detail::make_nccl},

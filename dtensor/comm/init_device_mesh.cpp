@@ -41,13 +41,12 @@ void check_world(
   for (int64_t rank : ranks) {
     DTENSOR_CHECK_VALUE(
         rank >= 0 && rank < world_size,
-        "[{}] a mesh of shape ({}) needs rank {}, but the world has {}{}. "
+        "[{}] a mesh of shape ({}) needs rank {}, but the world has {}. "
         "Start more ranks or make the mesh smaller.",
         where,
         c10::Join(", ", shape),
         rank,
-        world_size,
-        world_size == 1 ? " rank" : " ranks");
+        detail::pluralize(world_size, "rank"));
   }
 }
 

@@ -27,15 +27,8 @@ bool same_meta(const at::Tensor& a, const at::Tensor& b) {
 
 // Returns true if sizes agree in every dimension except `dim`.
 bool same_beside(const at::Tensor& a, const at::Tensor& b, int64_t dim) {
-  if (a.scalar_type() != b.scalar_type() || a.dim() != b.dim()) {
-    return false;
-  }
-  for (int64_t d = 0; d < a.dim(); ++d) {
-    if (d != dim && a.size(d) != b.size(d)) {
-      return false;
-    }
-  }
-  return true;
+  return a.scalar_type() == b.scalar_type() && a.dim() == b.dim() &&
+      resized(a.sizes(), dim, 0) == resized(b.sizes(), dim, 0);
 }
 
 bool scatter_fits(const Call& root, const Call& mine, size_t member) {
@@ -86,10 +79,9 @@ bool all_get_their_parts(const Calls& calls) {
 }
 
 bool all_fit(const Calls& calls) {
-  for (size_t member = 1; member < calls.size(); ++member) {
-    if (!fits(*calls[0], *calls[member])) {
-      return false;
-    }
+  if (!std::ranges::all_of(
+          calls, [&](const Call* call) { return fits(*calls[0], *call); })) {
+    return false;
   }
   if (calls[0]->kind == CollectiveKind::kAllToAll) {
     return all_get_their_parts(calls);
@@ -242,19 +234,23 @@ void check_agreement(
   }
 }
 
+void add_text(RankTexts& texts, const std::string& text, int64_t rank) {
+  const auto known =
+      std::ranges::find(texts, text, &RankTexts::value_type::first);
+  if (known != texts.end()) {
+    known->second.push_back(rank);
+  } else {
+    texts.push_back({text, {rank}});
+  }
+}
+
 std::string group_ranks_by_text(
     const std::vector<std::string>& texts,
     const std::vector<int64_t>& ranks,
     const std::string& verb) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
+  RankTexts said;
   for (size_t member = 0; member < texts.size(); ++member) {
-    const auto known = std::ranges::find_if(
-        said, [&](auto& entry) { return entry.first == texts[member]; });
-    if (known != said.end()) {
-      known->second.push_back(ranks[member]);
-    } else {
-      said.push_back({texts[member], {ranks[member]}});
-    }
+    add_text(said, texts[member], ranks[member]);
   }
   std::vector<std::string> parts;
   for (const auto& [text, who] : said) {

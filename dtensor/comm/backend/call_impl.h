@@ -49,6 +49,10 @@ void check_agreement(
     const std::vector<int64_t>& ranks,
     const std::string& label);
 
+/// Texts of ranks: each text once, with the ranks that have it.
+using RankTexts = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+void add_text(RankTexts& texts, const std::string& text, int64_t rank);
+
 /// Returns "rank 0 calls X; ranks 1, 2 call Y" for the verb "call". `texts` has
 /// one entry per member. Ranks with equal texts are listed together, in order
 /// of the first.

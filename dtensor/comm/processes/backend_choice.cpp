@@ -112,9 +112,8 @@ ChosenBackends parse_list(const std::string& text) {
        rest = rest.substr(end + 1), end = rest.find(',')) {
     ChosenBackend next = parse_item(rest.substr(0, end), text);
     DTENSOR_CHECK_VALUE(
-        std::none_of(
-            chosen.begin(),
-            chosen.end(),
+        std::ranges::none_of(
+            chosen,
             [&](const auto& known) { return known.device == next.device; }),
         "[init_process_group] {} has two backends in {}. Specify one.",
         lower(*next.device),
@@ -123,10 +122,8 @@ ChosenBackends parse_list(const std::string& text) {
   }
   DTENSOR_CHECK_VALUE(
       are_fake(chosen) ||
-          std::none_of(
-              chosen.begin(),
-              chosen.end(),
-              [](const auto& one) { return one.name == kFake; }),
+          std::ranges::none_of(
+              chosen, [](const auto& one) { return one.name == kFake; }),
       "[init_process_group] {} combines the fake backend with others. Use "
       "\"fake\" alone: it supports tensors on every device.",
       quoted(text));
@@ -155,9 +152,8 @@ ChosenBackends choose_backends(const std::string& given) {
 }
 
 bool are_fake(const ChosenBackends& chosen) {
-  return std::all_of(chosen.begin(), chosen.end(), [](const auto& one) {
-    return one.name == kFake;
-  });
+  return std::ranges::all_of(
+      chosen, [](const auto& one) { return one.name == kFake; });
 }
 
 // The numbers are rounded from docs/performance.md and benchmarks of typical
@@ -173,7 +169,7 @@ LinkCost typical_cost(
   const auto carries = [&](const ChosenBackend& one) {
     return !one.device || one.device == device;
   };
-  const auto found = std::find_if(chosen.begin(), chosen.end(), carries);
+  const auto found = std::ranges::find_if(chosen, carries);
   const std::string name = found == chosen.end() ? "" : found->name;
   if (name == kNccl) {
     return kGpuCost;

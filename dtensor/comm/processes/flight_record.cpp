@@ -42,9 +42,8 @@ double seconds_since_epoch(TimePoint time) {
 
 // Replaces the characters that are not allowed in file names.
 std::string file_name(std::string text) {
-  std::replace_if(
-      text.begin(),
-      text.end(),
+  std::ranges::replace_if(
+      text,
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; },
       '_');
   return text;

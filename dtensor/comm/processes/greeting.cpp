@@ -24,11 +24,8 @@ constexpr std::string_view kPingNumber = "\n\r\n\xD7";
 // Makes text from another process safe to quote in an error.
 std::string printable(std::string_view text) {
   std::string result(text);
-  std::replace_if(
-      result.begin(),
-      result.end(),
-      [](unsigned char c) { return std::iscntrl(c) != 0; },
-      '?');
+  std::ranges::replace_if(
+      result, [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
   return result;
 }
 

@@ -227,7 +227,7 @@ class Hierarchical final : public BufferBackend {
   std::pair<int64_t, int64_t> host_and_index_of(int64_t position) const {
     for (size_t l = 0; l < columns_.size(); ++l) {
       const auto& column = columns_[l];
-      const auto found = std::find(column.begin(), column.end(), position);
+      const auto found = std::ranges::find(column, position);
       if (found != column.end()) {
         return {found - column.begin(), static_cast<int64_t>(l)};
       }
@@ -282,7 +282,7 @@ GroupBackendPtr make_subgroup_backend(
 bool is_regular(const RendezvousInfo& place) {
   const auto hosts = by_host(place.hosts);
   return hosts.front().size() > 1 && hosts.size() > 1 &&
-      std::all_of(hosts.begin(), hosts.end(), [&](const Positions& host) {
+      std::ranges::all_of(hosts, [&](const Positions& host) {
            return host.size() == hosts.front().size();
          });
 }
@@ -295,10 +295,10 @@ GroupBackendPtr hierarchical_backend(
   const auto hosts = by_host(place.hosts);
   auto columns = by_place(hosts);
   const auto holds_me = [&](const Positions& positions) {
-    return std::count(positions.begin(), positions.end(), members.rank) > 0;
+    return std::ranges::count(positions, members.rank) > 0;
   };
-  const auto host = std::find_if(hosts.begin(), hosts.end(), holds_me);
-  const auto column = std::find_if(columns.begin(), columns.end(), holds_me);
+  const auto host = std::ranges::find_if(hosts, holds_me);
+  const auto column = std::ranges::find_if(columns, holds_me);
   auto inner = make_subgroup_backend(
       members, place, *host, c10::str("host ", host - hosts.begin()), within);
   auto outer = make_subgroup_backend(

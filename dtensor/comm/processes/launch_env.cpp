@@ -62,11 +62,8 @@ std::string one_line(std::string job) {
     const size_t hash = std::hash<std::string>()(job);
     job = c10::str(job.substr(0, kMost / 2), "-", hash);
   }
-  std::replace_if(
-      job.begin(),
-      job.end(),
-      [](unsigned char c) { return std::iscntrl(c) != 0; },
-      '_');
+  std::ranges::replace_if(
+      job, [](unsigned char c) { return std::iscntrl(c) != 0; }, '_');
   return job;
 }
 

@@ -90,10 +90,9 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
 }
 
 void Membership::leave() {
-  if (following_.peers->store_ptr() == nullptr) {
-    return;
+  if (following_.peers->store_ptr() != nullptr) {
+    following_.peers->leave(timeout_);
   }
-  following_.peers->leave(timeout_);
 }
 
 void Membership::disconnect() {
@@ -141,10 +140,9 @@ LinkCost Membership::link_cost(
     return {};
   }
   const auto& host = following_.peers->host(ranks.front());
-  const bool is_on_one_host =
-      std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
-        return following_.peers->host(rank) == host;
-      });
+  const bool is_on_one_host = std::ranges::all_of(ranks, [&](int64_t rank) {
+    return following_.peers->host(rank) == host;
+  });
   return typical_cost(
       backend.empty() ? chosen_ : choose_backends(backend),
       device,

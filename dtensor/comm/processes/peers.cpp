@@ -213,7 +213,7 @@ void Peers::await_failure_reports() const {
     return runs(rank) && !has_left(rank);
   };
   const auto is_awaited = [&](const std::vector<int64_t>& ranks) {
-    return std::any_of(ranks.begin(), ranks.end(), lives);
+    return std::ranges::any_of(ranks, lives);
   };
   while (is_awaited(silent(world_group)) &&
          std::chrono::steady_clock::now() < deadline) {

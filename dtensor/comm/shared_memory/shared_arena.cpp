@@ -2,7 +2,6 @@
 #include <dtensor/comm/shared_memory/shared_arena_impl.h>
 
 #include <c10/core/Allocator.h>
-#include <c10/util/safe_numerics.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>
 
 #include <algorithm>
@@ -23,10 +22,8 @@ SharedArena::SharedArena(
 
 at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   constexpr int64_t kPageBytes = 4096;
-  uint64_t needed = 0;
-  if (c10::safe_multiplies_u64(sizes, &needed) ||
-      c10::mul_overflows(needed, uint64_t{c10::elementSize(dtype)}, &needed) ||
-      needed > static_cast<uint64_t>(bytes_)) {
+  const size_t needed = bytes_of(sizes, c10::elementSize(dtype));
+  if (needed > static_cast<size_t>(bytes_)) {
     return {};
   }
   const auto bytes =

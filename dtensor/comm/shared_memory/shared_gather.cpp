@@ -7,7 +7,6 @@
 #include <dtensor/comm/group/group_checks_impl.h>
 
 #include <c10/util/accumulate.h>
-#include <c10/util/safe_numerics.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/shared_memory/shared_arena_impl.h>
 
@@ -16,14 +15,6 @@ namespace {
 
 // Size from which one copy less is worth one more stage.
 constexpr int64_t kLongBytes = 64 << 10;
-
-// Returns true if the sizes have at least `least` elements; false if their
-// product overflows.
-bool has_elements(SizesRef sizes, int64_t least) {
-  uint64_t numel = 0;
-  return !c10::safe_multiplies_u64(sizes, &numel) &&
-      numel >= static_cast<uint64_t>(least);
-}
 
 } // namespace
 
@@ -34,8 +25,8 @@ at::Tensor SharedBackend::all_gather(const Collective& c) {
     const int64_t total = c10::sum_integers(known);
     check_gathered_size(c, label(), total);
     const Sizes sizes = resized(input.sizes(), c.dim, total);
-    const bool is_long =
-        has_elements(sizes, kLongBytes * size() / input.element_size());
+    const bool is_long = bytes_of(sizes, input.dtype().itemsize()) >=
+        static_cast<size_t>(kLongBytes * size());
     const at::Tensor shown =
         is_long ? results_->empty(sizes, input.scalar_type()) : at::Tensor();
     at::Tensor out =

@@ -46,18 +46,6 @@ bool is_named_in(const std::string& place, const std::string& text) {
       text.rfind("[deadlock]", 0) == 0 || text.find("disagree: ") < text.size();
 }
 
-using Texts = std::vector<std::pair<std::string, std::vector<int64_t>>>;
-
-void add(Texts& texts, const std::string& text, int64_t rank) {
-  for (auto& [known, ranks] : texts) {
-    if (known == text) {
-      ranks.push_back(rank);
-      return;
-    }
-  }
-  texts.push_back({text, {rank}});
-}
-
 // Returns `text` with the collectives in which these ranks failed, unless
 // `text` names them.
 std::string with_places(
@@ -80,12 +68,12 @@ std::string with_places(
 
 // Returns the errors that ranks caught and that therefore did not end these
 // ranks.
-Texts caught_texts(const std::vector<RankFailure>& failures) {
-  Texts caught;
+RankTexts caught_texts(const std::vector<RankFailure>& failures) {
+  RankTexts caught;
   for (const RankFailure& failure : failures) {
     const bool failed = failure.error && !error_of(failure).by_peers;
     if (!failed && !failure.caught.empty()) {
-      add(caught, failure.caught, failure.rank);
+      add_text(caught, failure.caught, failure.rank);
     }
   }
   return caught;
@@ -93,9 +81,9 @@ Texts caught_texts(const std::vector<RankFailure>& failures) {
 
 // Error texts of all ranks, each text once.
 struct Report {
-  Texts own;
-  Texts ended;
-  Texts caught;
+  RankTexts own;
+  RankTexts ended;
+  RankTexts caught;
   size_t failed = 0;
   /// Type of all own errors, if their types are equal.
   std::type_index type = typeid(void);
@@ -108,7 +96,8 @@ Report report_of(const std::vector<RankFailure>& failures) {
       continue;
     }
     const RankError error = error_of(failure);
-    add(error.by_peers ? report.ended : report.own, error.text, failure.rank);
+    add_text(
+        error.by_peers ? report.ended : report.own, error.text, failure.rank);
     if (!error.by_peers) {
       const bool alike = report.failed == 0 || report.type == error.type;
       report.type = alike ? error.type : typeid(void);

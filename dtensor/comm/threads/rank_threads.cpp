@@ -223,10 +223,9 @@ void RankThreads::begin(const char* where) {
   const std::lock_guard<std::mutex> lock(mutex_);
   DTENSOR_CHECK(
       !failed_,
-      "[{}] an earlier function failed, which terminated {}{}. Make new Ranks.",
+      "[{}] an earlier function failed, which terminated {}. Make new Ranks.",
       where,
-      size(),
-      size() == 1 ? " rank" : " ranks");
+      pluralize(size(), "rank"));
   DTENSOR_CHECK(
       !running_,
       "[{}] another thread's function is running on these ranks. Wait for it, "

@@ -5,21 +5,17 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace dtensor::detail {
 namespace {
 
 bool fits(at::IntArrayRef sizes) {
-  if (sizes.size() > Signature().sizes.size()) {
-    return false;
-  }
-  for (const int64_t size : sizes) {
-    if (size > std::numeric_limits<uint16_t>::max()) {
-      return false;
-    }
-  }
-  return true;
+  return sizes.size() <= Signature().sizes.size() &&
+      std::ranges::all_of(sizes, [](int64_t size) {
+           return size <= std::numeric_limits<uint16_t>::max();
+         });
 }
 
 } // namespace

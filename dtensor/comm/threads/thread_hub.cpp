@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/threads/thread_hub_impl.h>
 
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/process_id_impl.h>
@@ -60,15 +61,11 @@ void ThreadHub::wait(Wait& wait) {
   // is ready, or the rank that makes the wait ready finds this sleeper.
   wait.sleepers().fetch_add(1);
   at(wait.rank()).wait = &wait;
-  try {
-    sleep(wait, lock);
-  } catch (...) {
+  const auto awake = c10::make_scope_exit([&] {
     at(wait.rank()).wait = nullptr;
     wait.sleepers().fetch_sub(1);
-    throw;
-  }
-  at(wait.rank()).wait = nullptr;
-  wait.sleepers().fetch_sub(1);
+  });
+  sleep(wait, lock);
 }
 
 void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
