@@ -2,9 +2,7 @@
 #include <dtensor/comm/c10d_group.h>
 
 #include <dtensor/comm/backend/call_impl.h>
-#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/transport_backend.h>

@@ -8,7 +8,7 @@
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/observer.h>
-#include <dtensor/comm/world_impl.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 

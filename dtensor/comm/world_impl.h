@@ -2,7 +2,6 @@
 // Internal functions about the rank of a thread.
 #pragma once
 
-#include <dtensor/api.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/world.h>
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <dtensor/api.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <string>

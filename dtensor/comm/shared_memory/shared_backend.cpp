@@ -9,7 +9,6 @@
 #include <dtensor/comm/backend/packed_call_impl.h>
 #include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/text.h>
 
 #include <algorithm>
 
