@@ -10,173 +10,96 @@ constexpr int64_t kClosed = int64_t{1} << 62;
 
 } // namespace
 
-/// Waits until every member has posted the round, or until a member posts a
-/// notice that is not small. In the latter case all members must call arrive().
-class NoticeWait : public Wait {
- public:
-  NoticeWait(
-      Channel& channel,
-      int64_t member,
-      std::string_view name,
-      const std::string& label,
-      int64_t round)
-      : Wait(
-            channel.ranks_[static_cast<size_t>(member)],
-            name,
-            label,
-            channel.sleepers_),
-        channel_(channel),
-        member_(static_cast<size_t>(member)),
-        round_(round) {}
-
-  bool ready() const override {
-    bool complete = true;
-    for (const Channel::Seat& seat : channel_.seats_) {
-      const Notice& notice = Channel::notice(seat, round_);
-      if (notice.round.load() != round_) {
-        complete = false;
-      } else if (notice.signature.small == 0) {
-        return true;
-      }
-    }
-    return complete;
-  }
-
-  std::vector<int64_t> missing() const override {
-    return channel_.ranks_without([&](size_t i) {
-      const Notice& notice = Channel::notice(channel_.seats_[i], round_);
-      return i == member_ || notice.round.load() == round_;
-    });
-  }
-
-  // Peers may still complete the round with this member's post.
-  bool give_up() override {
-    if (ready()) {
-      return false;
-    }
-    channel_.arrivals_.fetch_or(kClosed);
-    return true;
-  }
-
-  bool broken() const override {
-    return (channel_.arrivals_.load() & kClosed) != 0;
-  }
-
- private:
-  Channel& channel_;
-  size_t member_;
-  int64_t round_;
-};
-
-/// Waits for all members to arrive in a round.
-class ArrivalWait : public Wait {
- public:
-  ArrivalWait(
-      Channel& channel,
-      int64_t member,
-      const std::string& label,
-      const Call& call,
-      int64_t round)
-      : Wait(
-            channel.ranks_[static_cast<size_t>(member)],
-            call.name(),
-            label,
-            channel.sleepers_),
-        channel_(channel),
-        round_(round) {}
-
-  bool ready() const override {
-    return (channel_.arrivals_.load() & ~kClosed) >= round_ * channel_.size();
-  }
-
-  std::vector<int64_t> missing() const override {
-    return channel_.ranks_without(
-        [&](size_t i) { return channel_.seats_[i].arrivals.load() >= round_; });
-  }
-
-  // After this call, either all members take part in the round or none does.
-  bool give_up() override {
-    int64_t seen = channel_.arrivals_.load();
-    while ((seen & ~kClosed) < round_ * channel_.size()) {
-      if (channel_.arrivals_.compare_exchange_weak(seen, seen | kClosed)) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  bool broken() const override {
-    return (channel_.arrivals_.load() & kClosed) != 0;
-  }
-
- private:
-  Channel& channel_;
-  int64_t round_;
-};
-
-/// Waits for a message.
-class MailWait : public Wait {
- public:
-  MailWait(
-      Channel& channel,
-      const Channel::Address& address,
-      const std::string& label)
-      : Wait(
-            channel.ranks_[static_cast<size_t>(std::get<1>(address))],
-            to_string(CollectiveKind::kRecv),
-            label,
-            channel.sleepers_),
-        channel_(channel),
-        address_(address) {}
-
-  bool ready() const override {
-    return channel_.has_mail(address_);
-  }
-  std::vector<int64_t> missing() const override {
-    return {channel_.ranks_[static_cast<size_t>(std::get<0>(address_))]};
-  }
-
- private:
-  Channel& channel_;
-  Channel::Address address_;
-};
-
-/// Waits for all members to join an asynchronous collective.
-class JoinWait : public Wait {
- public:
-  JoinWait(
-      Channel& channel,
-      int64_t member,
-      const std::string& label,
-      const AsyncMeeting& meeting)
-      : Wait(
-            channel.ranks_[static_cast<size_t>(member)],
-            meeting.call(member).name(),
-            label,
-            channel.sleepers_),
-        channel_(channel),
-        meeting_(meeting) {}
-
-  bool ready() const override {
-    return meeting_.complete();
-  }
-  std::vector<int64_t> missing() const override {
-    return channel_.ranks_without(
-        [&](size_t i) { return meeting_.has_joined(static_cast<int64_t>(i)); });
-  }
-  // Gives up without a check. This member's input stays in the meeting, so
-  // peers can complete without this member.
-
- private:
-  Channel& channel_;
-  const AsyncMeeting& meeting_;
-};
-
 Channel::Channel(ThreadHub& hub, std::vector<int64_t> ranks)
     : hub_(hub),
       ranks_(std::move(ranks)),
       seats_(ranks_.size()),
       calls_(ranks_.size()) {}
+
+// Waits until every member has posted the round, or until a member posts a
+// notice that is not small. In the latter case all members must call arrive().
+void Channel::await_notices(
+    int64_t member,
+    std::string_view name,
+    const std::string& label,
+    int64_t round) {
+  const auto has_posted = [round](const Seat& seat) {
+    return notice(seat, round).round.load() == round;
+  };
+  const auto ready = [this, has_posted, round] { // runs often
+    bool complete = true;
+    for (const Seat& seat : seats_) {
+      if (!has_posted(seat)) {
+        complete = false;
+      } else if (notice(seat, round).signature.small == 0) {
+        return true;
+      }
+    }
+    return complete;
+  };
+  const auto missing = [&] {
+    return ranks_without([&](size_t i) {
+      return i == static_cast<size_t>(member) || has_posted(seats_[i]);
+    });
+  };
+  // Peers may still complete the round with this member's post.
+  const auto give_up = [&] {
+    if (ready()) {
+      return false;
+    }
+    arrivals_.fetch_or(kClosed);
+    return true;
+  };
+  const auto broken = [&] { return is_closed(); };
+  hub_.wait(
+      {global(member),
+       name,
+       label,
+       sleepers_,
+       ready,
+       missing,
+       give_up,
+       broken});
+}
+
+void Channel::await_arrivals(
+    int64_t member,
+    std::string_view name,
+    const std::string& label,
+    int64_t round) {
+  const auto is_complete = [&](int64_t arrivals) {
+    return (arrivals & ~kClosed) >= round * size();
+  };
+  const auto ready = [&] { return is_complete(arrivals_.load()); };
+  const auto missing = [&] {
+    return ranks_without(
+        [&](size_t i) { return seats_[i].arrivals.load() >= round; });
+  };
+  // After this call, either all members take part in the round or none does.
+  const auto give_up = [&] {
+    int64_t seen = arrivals_.load();
+    while (!is_complete(seen)) {
+      if (arrivals_.compare_exchange_weak(seen, seen | kClosed)) {
+        return true;
+      }
+    }
+    return false;
+  };
+  const auto broken = [&] { return is_closed(); };
+  hub_.wait(
+      {global(member),
+       name,
+       label,
+       sleepers_,
+       ready,
+       missing,
+       give_up,
+       broken});
+}
+
+bool Channel::is_closed() const {
+  return (arrivals_.load() & kClosed) != 0;
+}
 
 void Channel::post(
     int64_t member,
@@ -186,9 +109,8 @@ void Channel::post(
   Seat& seat = seats_[static_cast<size_t>(member)];
   ++seat.round;
   if (arrivals_.load(std::memory_order_relaxed) & kClosed) {
-    NoticeWait wait(
-        *this, member, to_string(signature.kind), label, seat.round);
-    hub_.wait(wait); // throws: it can never be ready
+    // Throws, because the round can never be complete.
+    await_notices(member, to_string(signature.kind), label, seat.round);
   }
   Notice& mine = notice(seat, seat.round);
   mine.signature = signature;
@@ -208,8 +130,7 @@ bool Channel::fast_path_complete(
     const std::string& label,
     const Signature& signature) {
   Seat& seat = seats_[static_cast<size_t>(member)];
-  NoticeWait wait(*this, member, to_string(signature.kind), label, seat.round);
-  hub_.wait(wait);
+  await_notices(member, to_string(signature.kind), label, seat.round);
   // Orders this member's notice before the check for sleepers. A peer that does
   // not see the notice has registered as a sleeper in time to be woken.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -239,18 +160,18 @@ void Channel::arrive(
   calls_[static_cast<size_t>(member)] = &call;
   const int64_t round = seat.arrivals.load(std::memory_order_relaxed) + 1;
   seat.arrivals.store(round);
-  ArrivalWait wait(*this, member, label, call, round);
   int64_t seen = arrivals_.load();
   do {
     if (seen & kClosed) {
-      return hub_.wait(wait); // throws: it can never be ready
+      // Throws, because the round can never be complete.
+      return await_arrivals(member, call.name(), label, round);
     }
   } while (!arrivals_.compare_exchange_weak(seen, seen + 1));
   if (seen + 1 == round * size()) {
     hub_.wake(ranks_, sleepers_);
     return;
   }
-  hub_.wait(wait);
+  await_arrivals(member, call.name(), label, round);
 }
 
 void Channel::sync(int64_t member) noexcept {
@@ -259,9 +180,8 @@ void Channel::sync(int64_t member) noexcept {
     hub_.wake(ranks_, sleepers_);
     return;
   }
-  hub_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
-    return syncs_.load() >= goal;
-  });
+  hub_.wait_surely(
+      global(member), sleepers_, [&] { return syncs_.load() >= goal; });
 }
 
 void Channel::fail(int64_t member) {
@@ -305,8 +225,15 @@ void Channel::await(
     int64_t member,
     const std::string& label,
     AsyncMeeting& meeting) {
-  JoinWait wait(*this, member, label, meeting);
-  hub_.wait(wait);
+  // Gives up without a check. This member's input stays in the meeting, so
+  // peers can complete without this member.
+  const auto ready = [&] { return meeting.complete(); };
+  const auto missing = [&] {
+    return ranks_without(
+        [&](size_t i) { return meeting.has_joined(static_cast<int64_t>(i)); });
+  };
+  const std::string_view name = meeting.call(member).name();
+  hub_.wait({global(member), name, label, sleepers_, ready, missing});
 }
 
 void Channel::reduce(int64_t member, AsyncMeeting& meeting) {
@@ -319,19 +246,12 @@ void Channel::reduce(int64_t member, AsyncMeeting& meeting) {
   if (meeting.is_reduced()) {
     hub_.wake(ranks_, sleepers_);
   } else {
-    hub_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
-      return meeting.is_reduced();
-    });
+    hub_.wait_surely(
+        global(member), sleepers_, [&] { return meeting.is_reduced(); });
   }
   if (meeting.has_failed()) {
     throw RankEnded(); // the failed member throws the reason
   }
-}
-
-bool Channel::has_mail(const Address& address) {
-  const std::lock_guard<std::mutex> lock(mail_mutex_);
-  const auto box = mail_.find(address);
-  return box != mail_.end() && !box->second.empty();
 }
 
 void Channel::send_mail(
@@ -343,7 +263,7 @@ void Channel::send_mail(
     const std::lock_guard<std::mutex> lock(mail_mutex_);
     mail_[{from, to, tag}].push_back(std::move(tensor));
   }
-  hub_.wake({ranks_[static_cast<size_t>(to)]}, sleepers_);
+  hub_.wake({global(to)}, sleepers_);
 }
 
 at::Tensor Channel::take_mail(
@@ -352,8 +272,13 @@ at::Tensor Channel::take_mail(
     int64_t tag,
     const std::string& label) {
   const Address address{from, to, tag};
-  MailWait wait(*this, address, label);
-  hub_.wait(wait);
+  const auto ready = [&] {
+    const std::lock_guard<std::mutex> lock(mail_mutex_);
+    return mail_.contains(address);
+  };
+  const auto missing = [&] { return std::vector{global(from)}; };
+  const auto name = to_string(CollectiveKind::kRecv);
+  hub_.wait({global(to), name, label, sleepers_, ready, missing});
   const std::lock_guard<std::mutex> lock(mail_mutex_);
   const auto box = mail_.find(address);
   at::Tensor tensor = std::move(box->second.front());

@@ -96,10 +96,6 @@ class Channel {
   take_mail(int64_t from, int64_t to, int64_t tag, const std::string& label);
 
  private:
-  friend class NoticeWait;
-  friend class ArrivalWait;
-  friend class MailWait;
-  friend class JoinWait;
   using Address = std::tuple<int64_t, int64_t, int64_t>; // from, to, tag
 
   struct alignas(128) Seat {
@@ -128,7 +124,21 @@ class Channel {
   int64_t size() const {
     return static_cast<int64_t>(ranks_.size());
   }
-  bool has_mail(const Address& address);
+  int64_t global(int64_t member) const {
+    return ranks_[static_cast<size_t>(member)];
+  }
+  void await_notices(
+      int64_t member,
+      std::string_view name,
+      const std::string& label,
+      int64_t round);
+  /// Waits for all members to arrive in a round.
+  void await_arrivals(
+      int64_t member,
+      std::string_view name,
+      const std::string& label,
+      int64_t round);
+  bool is_closed() const;
   /// Returns the global ranks of the members for which `has(member)` is false.
   template <typename Has>
   std::vector<int64_t> ranks_without(const Has& has) const {

@@ -21,10 +21,6 @@ bool fits_on_cores(int64_t ranks) {
 
 } // namespace
 
-std::string Wait::place() const {
-  return detail::format_text("{} on \"{}\"", name_, label_);
-}
-
 ThreadHub::ThreadHub(const LocalRanks& here, std::chrono::milliseconds timeout)
     : here_(here),
       forks_(fork_count()),
@@ -41,13 +37,13 @@ std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
   return channel;
 }
 
-void ThreadHub::wait(Wait& wait) {
+void ThreadHub::wait(const Wait& wait) {
   DTENSOR_CHECK(
       fork_count() == forks_,
       "[{}] the other ranks of \"{}\" are threads of the process that this one "
       "was forked from. Make ranks in the child.",
-      wait.name(),
-      wait.label());
+      wait.name,
+      wait.label);
   bool ready = false;
   spin(one_core_per_member_, [&] {
     ready = wait.ready();
@@ -59,16 +55,16 @@ void ThreadHub::wait(Wait& wait) {
   std::unique_lock<std::mutex> lock(mutex_);
   // Sequentially consistent with wake(): either this rank finds that the wait
   // is ready, or the rank that makes the wait ready finds this sleeper.
-  wait.sleepers().fetch_add(1);
-  at(wait.rank()).wait = &wait;
+  wait.sleepers.fetch_add(1);
+  at(wait.rank).wait = &wait;
   const auto awake = c10::make_scope_exit([&] {
-    at(wait.rank()).wait = nullptr;
-    wait.sleepers().fetch_sub(1);
+    at(wait.rank).wait = nullptr;
+    wait.sleepers.fetch_sub(1);
   });
   sleep(wait, lock);
 }
 
-void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
+void ThreadHub::sleep(const Wait& wait, std::unique_lock<std::mutex>& lock) {
   const auto timeout = CollectiveTimeout::in_effect(timeout_);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   bool in_time = true;
@@ -84,10 +80,10 @@ void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
       if (reason->empty()) {
         throw RankEnded();
       }
-      at(wait.rank()).wait_error = *reason;
+      at(wait.rank).wait_error = *reason;
       throw c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, *reason);
     }
-    in_time = at(wait.rank()).wake_up.wait_until(lock, deadline) ==
+    in_time = at(wait.rank).wake_up.wait_until(lock, deadline) ==
         std::cv_status::no_timeout;
   }
 }
@@ -98,9 +94,9 @@ std::string ThreadHub::timeout_text(
   return detail::format_text(
       "[{}] timed out after {} ms on \"{}\" waiting for {}. Call the same "
       "collectives on every rank, or raise {}",
-      wait.name(),
+      wait.name,
       timeout.count(),
-      wait.label(),
+      wait.label,
       rank_list(wait.missing()),
       timeout == timeout_ ? "the timeout of run_ranks." : "this timeout.");
 }
@@ -114,11 +110,11 @@ std::optional<std::string> ThreadHub::dead_peer_reason(const Wait& wait) {
   }
   const auto returned = returned_among(wait.missing());
   if (!returned.empty()) {
-    at(wait.rank()).peer_had_returned = true;
+    at(wait.rank).peer_had_returned = true;
     return detail::format_text(
         "[{}] \"{}\" waits for {}{}. Call the same collectives on every rank.",
-        wait.name(),
-        wait.label(),
+        wait.name,
+        wait.label,
         rank_list(returned),
         returned.size() == 1 ? ", which has ended" : ", which have ended");
   }
@@ -166,9 +162,10 @@ std::string ThreadHub::deadlock_text() const {
     parts.push_back(
         rank.status == Rank::Status::kRunning
             ? detail::format_text(
-                  "rank {} waits in {} for {}",
+                  "rank {} waits in {} on \"{}\" for {}",
                   i,
-                  rank.wait->place(),
+                  rank.wait->name,
+                  rank.wait->label,
                   rank_list(rank.wait->missing()))
             : detail::format_text("rank {} has ended", i));
   }

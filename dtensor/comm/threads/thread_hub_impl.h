@@ -37,51 +37,27 @@ class RankEnded : public std::exception {
 };
 
 /// A condition that other ranks make true.
-class Wait {
- public:
-  Wait(
-      int64_t rank,
-      std::string_view name,
-      const std::string& label,
-      std::atomic<int64_t>& sleepers)
-      : rank_(rank),
-        name_(name),
-        label_(label),
-        sleepers_(sleepers) {}
-  virtual ~Wait() = default;
-
-  virtual bool ready() const = 0;
-  /// Returns the global ranks that this wait still waits for.
-  virtual std::vector<int64_t> missing() const = 0;
-  /// Withdraws permanently. Returns false if the wait has become ready instead.
-  virtual bool give_up() {
+struct Wait {
+  static bool yes() {
     return true;
   }
-  /// True if a member has withdrawn already, so the wait can never be ready.
-  virtual bool broken() const {
+  static bool no() {
     return false;
   }
 
-  int64_t rank() const {
-    return rank_;
-  }
-  std::atomic<int64_t>& sleepers() {
-    return sleepers_;
-  }
-  std::string_view name() const {
-    return name_;
-  }
-  /// Collective and group, for example `all_reduce on "tp"`.
-  std::string place() const;
-  const std::string& label() const {
-    return label_;
-  }
-
- private:
-  int64_t rank_;
-  std::string_view name_;
-  const std::string& label_;
-  std::atomic<int64_t>& sleepers_;
+  int64_t rank;
+  /// Name of the collective, and label of the group.
+  std::string_view name;
+  const std::string& label;
+  std::atomic<int64_t>& sleepers;
+  c10::function_ref<bool()> ready;
+  /// Returns the global ranks that this wait still waits for.
+  c10::function_ref<std::vector<int64_t>()> missing;
+  /// Withdraws permanently. Returns false if the wait has become ready instead.
+  c10::function_ref<bool()> give_up = yes;
+  /// Returns true if a member has withdrawn already, so the wait can never be
+  /// ready.
+  c10::function_ref<bool()> broken = no;
 };
 
 /// Ranks of a world that are threads of this process: all of them, or some if
@@ -111,7 +87,7 @@ class ThreadHub {
   std::shared_ptr<Channel> channel(const std::vector<int64_t>& ranks);
 
   /// Returns when `wait` is ready. Throws once it can no longer become ready.
-  void wait(Wait& wait);
+  void wait(const Wait& wait);
   /// Returns when `ready` holds. For waits that are certain to end: they cannot
   /// be interrupted.
   void wait_surely(
@@ -164,7 +140,7 @@ class ThreadHub {
   }
   void wake_all();
   // The functions below require mutex_.
-  void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);
+  void sleep(const Wait& wait, std::unique_lock<std::mutex>& lock);
   /// Returns the reason why the wait can never become ready: the rank's error,
   /// or an empty text if another rank failed. Returns nullopt if the wait can
   /// still become ready.
