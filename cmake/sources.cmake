@@ -172,12 +172,10 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/shared_memory/shared_reduce.cpp
   dtensor/comm/shared_memory/shared_segment.cpp
   dtensor/comm/shared_memory/shared_segment_impl.h
-  dtensor/comm/threads/async_meeting.cpp
   dtensor/comm/threads/async_meeting_impl.h
   dtensor/comm/threads/channel.cpp
   dtensor/comm/threads/channel_impl.h
   dtensor/comm/threads/combine.cpp
-  dtensor/comm/threads/combine_impl.h
   dtensor/comm/threads/exchanges.cpp
   dtensor/comm/threads/exit_guard.cpp
   dtensor/comm/threads/failure_report.cpp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/threads/combine_impl.h>
+#include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <ATen/ops/cat.h>
 
@@ -50,7 +50,8 @@ shards_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes) {
 }
 
 at::Tensor output_of(const Call& call, at::IntArrayRef sizes) {
-  return call.out.defined() ? call.out : empty(sizes, call.input());
+  return call.out.defined() ? call.out
+                            : empty_result(sizes, call.input().options());
 }
 
 at::Tensor concatenated(

@@ -136,7 +136,7 @@ at::Tensor ThreadBackend::all_reduce(Collective& c) {
   const PlainTensors guard;
   Call call(std::move(c));
   call.inputs[0] = call.input().contiguous();
-  call.out = empty(call.input().sizes(), call.input());
+  call.out = empty_result(call.input().sizes(), call.input().options());
   finish_device_work(call.out); // peers write to it
   meet(call, [&] {
     try {

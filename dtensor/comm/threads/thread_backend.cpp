@@ -6,6 +6,21 @@
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 namespace dtensor::detail {
+namespace {
+
+// Returns copies of the inputs of all members, on `device`.
+std::vector<at::Tensor> copies_of_inputs(
+    const at::Device& device,
+    const Calls& calls) {
+  std::vector<at::Tensor> result;
+  for (const Call* call : calls) {
+    result.push_back(copy_to(device, call->input()));
+  }
+  finish_device_work(result.front());
+  return result;
+}
+
+} // namespace
 
 ThreadBackend::ThreadBackend(
     GroupMembers members,
