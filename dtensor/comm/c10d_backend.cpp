@@ -4,8 +4,6 @@
 #include <dtensor/layout/text.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <functional>
-
 namespace dtensor {
 namespace {
 
@@ -143,21 +141,16 @@ Tensors parts_of(
   return tensor.chunk(parts, 0);
 }
 
-// Calls `f` with each output and its input.
-void for_pairs(
+void check_pairs(
     const char* where,
-    Tensors& outputs,
-    Tensors& inputs,
-    const std::function<void(at::Tensor&, at::Tensor&)>& f) {
+    const Tensors& outputs,
+    const Tensors& inputs) {
   DTENSOR_CHECK_VALUE(
       outputs.size() == inputs.size(),
       "[{}] got {} and {}. Pass an output for each input.",
       where,
       detail::pluralize(outputs.size(), "output"),
       detail::pluralize(inputs.size(), "input"));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    f(outputs[i], inputs[i]);
-  }
 }
 
 class BackendOfGroup final : public c10d::Backend {
@@ -228,13 +221,10 @@ class BackendOfGroup final : public c10d::Backend {
       Tensors& outputs,
       Tensors& inputs,
       const c10d::AllgatherOptions& opts) override {
-    for_pairs(
-        "allgather_into_tensor_coalesced",
-        outputs,
-        inputs,
-        [&](at::Tensor& output, at::Tensor& input) {
-          _allgather_base(output, input, opts);
-        });
+    check_pairs("allgather_into_tensor_coalesced", outputs, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      _allgather_base(outputs[i], inputs[i], opts);
+    }
     return done(c10d::OpType::COALESCED, outputs);
   }
 
@@ -276,13 +266,10 @@ class BackendOfGroup final : public c10d::Backend {
       Tensors& outputs,
       Tensors& inputs,
       const c10d::ReduceScatterOptions& opts) override {
-    for_pairs(
-        "reduce_scatter_tensor_coalesced",
-        outputs,
-        inputs,
-        [&](at::Tensor& output, at::Tensor& input) {
-          _reduce_scatter_base(output, input, opts);
-        });
+    check_pairs("reduce_scatter_tensor_coalesced", outputs, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      _reduce_scatter_base(outputs[i], inputs[i], opts);
+    }
     return done(c10d::OpType::COALESCED, outputs);
   }
 

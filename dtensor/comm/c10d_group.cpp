@@ -131,8 +131,6 @@ class C10dGroup final : public TransportBackend {
   ~C10dGroup() override {
     abandon("");
   }
-  C10dGroup(const C10dGroup&) = delete;
-  C10dGroup& operator=(const C10dGroup&) = delete;
 
   // True: Gloo's threads and the streams of GPU backends make progress.
   bool progresses_in_background(c10::DeviceType /*device*/) const override {

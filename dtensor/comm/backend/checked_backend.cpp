@@ -126,22 +126,14 @@ class CheckedBackend final : public BackendLayer {
   // reported.
   void compare_or_report(const Call& call) {
     try {
-      compare(call);
+      InFlight packed = inner().submit(
+          {.kind = CollectiveKind::kAllGatherStrings,
+           .inputs = string_tensor(pack(call))});
+      check_packed_calls(strings_of(packed.wait().tensors), members());
     } catch (const c10::ValueError&) {
       assumed_.mark_reported();
       throw;
     }
-  }
-
-  void compare(const Call& call) {
-    const auto packed =
-        strings_of(inner()
-                       .submit(
-                           {.kind = CollectiveKind::kAllGatherStrings,
-                            .inputs = string_tensor(pack(call))})
-                       .wait()
-                       .tensors);
-    check_packed_calls(packed, members());
   }
 
   AssumedShapes assumed_;

@@ -43,18 +43,15 @@ std::string why_not(const World& owner, const World& me) {
 }
 
 // Returns null for a mesh without communication.
-inline const void* world_of(const DeviceMesh& mesh) {
-  return static_cast<const MeshState*>(mesh.identity())->world;
-}
-
 const World* owner_of(const DeviceMesh& mesh) {
-  return static_cast<const World*>(world_of(mesh));
+  return static_cast<const World*>(
+      static_cast<const MeshState*>(mesh.identity())->world);
 }
 
 // Returns true inside a backward node of the mesh's rank, where objects of this
 // rank may be used.
 bool is_owned_by_current_node(const DeviceMesh& mesh) {
-  return !is_rank() && world_of(mesh) == &current_world();
+  return !is_rank() && owner_of(mesh) == &current_world();
 }
 
 } // namespace
@@ -74,7 +71,7 @@ void check_owner(
 }
 
 bool is_owned_by_this_rank(const DeviceMesh& mesh) {
-  return is_of_this_thread(mesh) || world_of(mesh) == nullptr ||
+  return is_of_this_thread(mesh) || owner_of(mesh) == nullptr ||
       is_owned_by_current_node(mesh);
 }
 

@@ -102,9 +102,11 @@ at::Tensor terms_of(const at::Tensor& input, ReduceOp op) {
 // The backend may overwrite the tensor.
 at::Tensor
 reduced(const GroupBackendPtr& backend, at::Tensor owned, ReduceOp op) {
-  Collective collective{.kind = CollectiveKind::kAllReduce, .op = op};
-  collective.inputs.push_back(std::move(owned));
-  return result_of(backend, std::move(collective));
+  return result_of(
+      backend,
+      {.kind = CollectiveKind::kAllReduce,
+       .op = op,
+       .inputs = std::move(owned)});
 }
 
 class Hierarchical final : public BufferBackend {

@@ -32,8 +32,6 @@ class Nccl final : public ProcessGroupNCCL {
           "[nccl] the communicator could not be closed: {}", error.what()));
     }
   }
-  Nccl(const Nccl&) = delete;
-  Nccl& operator=(const Nccl&) = delete;
 };
 
 // Returns an identifier of the physical GPU, which is equal in all processes

@@ -87,10 +87,6 @@ SharedIdentity identity_of(
       .block_bytes = options.block_bytes};
 }
 
-SharedHead& head_of(const SharedSegment& segment) {
-  return *reinterpret_cast<SharedHead*>(segment.data());
-}
-
 // Creates the segment. On failure, publishes the reason so that the other
 // members need not wait.
 SharedSegment create_or_refuse(c10d::Store& store, size_t bytes) {
@@ -160,7 +156,8 @@ SharedSegment open_segment(
   SharedSegment segment =
       SharedSegment::open(address.pid, address.descriptor, bytes);
   check_identity(
-      head_of(segment).identity, identity_of(members, options, address.key));
+      reinterpret_cast<const SharedHead*>(segment.data())->identity,
+      identity_of(members, options, address.key));
   return segment;
 }
 

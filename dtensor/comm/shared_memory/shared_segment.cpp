@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
-#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -55,17 +54,11 @@ std::string objection(int descriptor, size_t bytes) {
 
 SharedSegment::SharedSegment(int descriptor, size_t bytes)
     : descriptor_(descriptor),
-      size_(bytes) {}
+      size_(bytes),
+      data_(nullptr, Unmap{bytes}) {}
 
-SharedSegment::SharedSegment(SharedSegment&& other) noexcept
-    : descriptor_(std::move(other.descriptor_)),
-      size_(other.size_),
-      data_(std::exchange(other.data_, nullptr)) {}
-
-SharedSegment::~SharedSegment() {
-  if (data_ != nullptr) {
-    munmap(data_, size_);
-  }
+void SharedSegment::Unmap::operator()(std::byte* data) const {
+  munmap(data, size);
 }
 
 SharedSegment SharedSegment::create(size_t bytes) {
@@ -128,7 +121,7 @@ void SharedSegment::map() {
       "the limits of this process, or use another backend.",
       size_,
       last_error());
-  data_ = static_cast<std::byte*>(address);
+  data_.reset(static_cast<std::byte*>(address));
 }
 
 } // namespace dtensor::detail

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace dtensor::detail {
 
@@ -24,12 +25,8 @@ class SharedSegment {
   /// size.
   static SharedSegment open(int64_t pid, int64_t descriptor, size_t bytes);
 
-  SharedSegment(SharedSegment&& other) noexcept;
-  SharedSegment& operator=(SharedSegment&&) = delete;
-  ~SharedSegment();
-
   std::byte* data() const {
-    return data_;
+    return data_.get();
   }
   size_t size() const {
     return size_;
@@ -45,12 +42,17 @@ class SharedSegment {
   }
 
  private:
+  struct Unmap {
+    size_t size;
+    void operator()(std::byte* data) const;
+  };
+
   SharedSegment(int descriptor, size_t bytes);
   void map();
 
   Descriptor descriptor_;
   size_t size_;
-  std::byte* data_ = nullptr;
+  std::unique_ptr<std::byte, Unmap> data_;
 };
 
 } // namespace dtensor::detail

@@ -109,7 +109,9 @@ RankThreads::RankThreads(
     }
   }
   try {
-    start_threads();
+    for (Rank& rank : ranks_) {
+      rank.thread = std::thread([this, &rank] { live(rank); });
+    }
   } catch (const std::system_error& error) { // the system has no more threads
     end();
     DTENSOR_THROW(
@@ -118,12 +120,6 @@ RankThreads::RankThreads(
         where,
         pluralize(here.count, "thread"),
         error.code().message());
-  }
-}
-
-void RankThreads::start_threads() {
-  for (Rank& rank : ranks_) {
-    rank.thread = std::thread([this, &rank] { live(rank); });
   }
 }
 

@@ -109,7 +109,6 @@ class RankThreads {
     std::thread thread;
   };
 
-  void start_threads();
   void live(Rank& rank);
   void run_in(Rank& rank, const Launch& launch);
   void begin(const char* where);

@@ -13,19 +13,14 @@
 #include <thread>
 
 namespace dtensor::detail {
-namespace {
-
-bool fits_on_cores(int64_t ranks) {
-  return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
-}
-
-} // namespace
 
 ThreadHub::ThreadHub(const LocalRanks& here, std::chrono::milliseconds timeout)
     : here_(here),
       forks_(fork_count()),
       timeout_(std::min(timeout, kLongestTimeout)),
-      one_core_per_member_(fits_on_cores(here.count)),
+      one_core_per_member_(
+          here.count <=
+          static_cast<int64_t>(std::thread::hardware_concurrency())),
       ranks_(static_cast<size_t>(here.of)) {}
 
 std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
