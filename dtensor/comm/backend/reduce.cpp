@@ -30,8 +30,8 @@ bool is_arithmetic(ReduceOp op) {
       op == ReduceOp::kProduct;
 }
 
-// out = a op b; out may be a.
-void combine(
+// out = a op b; out may be a. Returns out.
+at::Tensor& combine(
     at::Tensor& out,
     const at::Tensor& a,
     const at::Tensor& b,
@@ -39,27 +39,21 @@ void combine(
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
-      at::add_out(out, a, b);
-      return;
+      return at::add_out(out, a, b);
     case ReduceOp::kMin:
-      at::minimum_out(out, a, b);
-      return;
+      return at::minimum_out(out, a, b);
     case ReduceOp::kMax:
-      at::maximum_out(out, a, b);
-      return;
+      return at::maximum_out(out, a, b);
     case ReduceOp::kProduct:
-      at::mul_out(out, a, b);
-      return;
+      return at::mul_out(out, a, b);
     case ReduceOp::kBand:
-      at::bitwise_and_out(out, a, b);
-      return;
+      return at::bitwise_and_out(out, a, b);
     case ReduceOp::kBor:
-      at::bitwise_or_out(out, a, b);
-      return;
+      return at::bitwise_or_out(out, a, b);
     case ReduceOp::kBxor:
-      at::bitwise_xor_out(out, a, b);
-      return;
+      return at::bitwise_xor_out(out, a, b);
   }
+  TORCH_INTERNAL_ASSERT(false, "unknown reduction");
 }
 
 // Integers wrap around, as in tensor operators.
@@ -115,7 +109,7 @@ void divide(T* values, int64_t count, size_t by) {
 }
 
 // Works in blocks, so that the output stays in the cache until it is complete.
-template <typename T, typename Op>
+template <typename Op, typename T>
 void reduce(
     c10::ArrayRef<const void*> inputs,
     T* out,
@@ -178,7 +172,7 @@ C10_ALWAYS_INLINE void reduce_block(
 
 // Accumulates in f32 and rounds once.
 template <typename Op>
-void reduce_bf16(
+void reduce(
     c10::ArrayRef<const void*> inputs,
     c10::BFloat16* out,
     int64_t count,
@@ -191,19 +185,6 @@ void reduce_bf16(
   reduce_block<Op>(inputs, out, i, count - i, average);
 }
 
-template <typename T, typename Op>
-void reduce_any(
-    c10::ArrayRef<const void*> inputs,
-    T* out,
-    int64_t count,
-    bool average) {
-  if constexpr (std::is_same_v<T, c10::BFloat16>) {
-    reduce_bf16<Op>(inputs, out, count, average);
-  } else {
-    reduce<T, Op>(inputs, out, count, average);
-  }
-}
-
 template <typename T>
 void reduce_as(
     ReduceOp op,
@@ -213,11 +194,11 @@ void reduce_as(
   T* const to = static_cast<T*>(out);
   switch (op) {
     case ReduceOp::kMin:
-      return reduce_any<T, Min>(inputs, to, count, false);
+      return reduce<Min>(inputs, to, count, false);
     case ReduceOp::kMax:
-      return reduce_any<T, Max>(inputs, to, count, false);
+      return reduce<Max>(inputs, to, count, false);
     default:
-      return reduce_any<T, Sum>(inputs, to, count, op == ReduceOp::kAvg);
+      return reduce<Sum>(inputs, to, count, op == ReduceOp::kAvg);
   }
 }
 

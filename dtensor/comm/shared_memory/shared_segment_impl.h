@@ -28,9 +28,6 @@ class SharedSegment {
   std::byte* data() const {
     return data_.get();
   }
-  size_t size() const {
-    return size_;
-  }
   /// Descriptor by which other processes open the segment; -1 once closed.
   int descriptor() const {
     return descriptor_.get();
