@@ -27,23 +27,12 @@ constexpr const char* kRunWorld = "run_world";
 // A rank in a world of several processes with several threads each. Groups
 // inside one process meet as threads do. In all other groups, the rank acts
 // like a process, with a membership of its own.
-class HybridRank final : public World {
+class HybridRank final : public MemberWorld {
  public:
   HybridRank(std::shared_ptr<ThreadHub> hub, int64_t rank)
-      : World(rank, hub->size(), "run_world"),
+      : MemberWorld(rank, hub->size(), "run_world"),
         hub_(std::move(hub)) {}
 
-  /// Waits for all ranks. Call this function first, in the rank's own thread.
-  void join(const LaunchEnv& env, const ProcessGroupOptions& options) {
-    membership_.emplace(env, options);
-  }
-  /// Null before join().
-  Membership* membership() {
-    return membership_ ? &*membership_ : nullptr;
-  }
-  int64_t node_local_rank() const override {
-    return membership_->local_rank();
-  }
   LinkCost link_cost(
       const std::vector<int64_t>& ranks,
       c10::DeviceType device,
@@ -54,15 +43,9 @@ class HybridRank final : public World {
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override;
-  GroupBackendPtr make_chosen_backend(
-      GroupMembers members,
-      const std::string& backend) override {
-    return membership_->backend(members, backend);
-  }
 
  private:
   std::shared_ptr<ThreadHub> hub_;
-  std::optional<Membership> membership_;
 };
 
 GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
@@ -70,7 +53,7 @@ GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
   const bool is_here = std::ranges::all_of(
       members.ranks, [&](int64_t member) { return here.have(member); });
   return is_here ? std::make_shared<ThreadBackend>(std::move(members), hub_)
-                 : membership_->backend(members);
+                 : MemberWorld::make_backend(std::move(members));
 }
 
 LinkCost HybridRank::link_cost(
@@ -83,7 +66,7 @@ LinkCost HybridRank::link_cost(
   });
   return is_one_process && backend.empty()
       ? World::link_cost(ranks, device, backend)
-      : membership_->link_cost(ranks, device, backend);
+      : MemberWorld::link_cost(ranks, device, backend);
 }
 
 // Derives the environment of one rank from that of its process.

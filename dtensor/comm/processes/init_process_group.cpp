@@ -16,45 +16,11 @@
 namespace dtensor {
 namespace {
 
-// A world of processes, as seen from one rank.
-class ProcessWorld final : public World {
- public:
-  ProcessWorld(const detail::LaunchEnv& env, const ProcessGroupOptions& options)
-      : World(env.rank, env.size, "process group"),
-        membership_(env, options) {}
-
-  detail::Membership& membership() {
-    return membership_;
-  }
-  int64_t node_local_rank() const override {
-    return membership_.local_rank();
-  }
-  LinkCost link_cost(
-      const std::vector<int64_t>& ranks,
-      c10::DeviceType device,
-      const std::string& backend) const override {
-    return membership_.link_cost(ranks, device, backend);
-  }
-
- protected:
-  GroupBackendPtr make_backend(GroupMembers members) override {
-    return membership_.backend(members);
-  }
-  GroupBackendPtr make_chosen_backend(
-      GroupMembers members,
-      const std::string& backend) override {
-    return membership_.backend(members, backend);
-  }
-
- private:
-  detail::Membership membership_;
-};
-
 // This process's state as a rank, and the thread that called
 // init_process_group().
 struct Session {
   std::mutex mutex;
-  std::shared_ptr<ProcessWorld> world;
+  std::shared_ptr<detail::MemberWorld> world;
   std::optional<WorldScope> scope;
   std::thread::id thread;
   int64_t forks = 0; // fork_count() at the start
@@ -76,8 +42,8 @@ bool is_parents(const Session& mine) {
 // Drops the session inherited from the parent without destroying it, because
 // its connections and threads belong to the parent.
 void forget(Session& mine) {
-  static std::vector<std::shared_ptr<ProcessWorld>>* const kept =
-      new std::vector<std::shared_ptr<ProcessWorld>>;
+  static std::vector<std::shared_ptr<detail::MemberWorld>>* const kept =
+      new std::vector<std::shared_ptr<detail::MemberWorld>>;
   kept->push_back(std::exchange(mine.world, nullptr));
   set_default_world(nullptr);
   mine.scope.reset();
@@ -104,9 +70,8 @@ void detail::abandon_process_group(const std::string& why) {
     forget(mine);
   } else if (mine.world != nullptr) {
     end(mine);
-    auto& membership = mine.world->membership();
-    membership.abandon(why, /*is_cause=*/true);
-    membership.linger();
+    mine.world->membership()->abandon(why, /*is_cause=*/true);
+    mine.world->membership()->linger();
     mine.world = nullptr;
   }
 }
@@ -129,7 +94,9 @@ void init_process_group(const ProcessGroupOptions& options) {
       "unset it.",
       env.ranks_per_process);
   env.session = detail::next_session();
-  auto world = std::make_shared<ProcessWorld>(env, options);
+  auto world = std::make_shared<detail::MemberWorld>(
+      env.rank, env.size, "process group");
+  world->join(env, options);
   mine.scope.emplace(world);
   set_default_world(world.get());
   mine.thread = std::this_thread::get_id();
@@ -151,9 +118,9 @@ void destroy_process_group() {
       mine.thread == std::this_thread::get_id(),
       "[destroy_process_group] this is not the thread that called "
       "init_process_group. Call both in one thread.");
-  mine.world->membership().leave();
+  mine.world->membership()->leave();
   end(mine);
-  mine.world->membership().disconnect();
+  mine.world->membership()->disconnect();
   mine.world = nullptr;
 }
 

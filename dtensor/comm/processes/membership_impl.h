@@ -8,9 +8,11 @@
 #include <dtensor/comm/processes/rendezvous_impl.h>
 #include <dtensor/comm/processes/write_signals_impl.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>
+#include <dtensor/comm/world.h>
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +72,44 @@ class Membership {
   // Backends by members and name.
   std::map<std::pair<std::vector<int64_t>, std::string>, GroupBackendPtr>
       backends_;
+};
+
+/// One rank's view of a world of several processes.
+class MemberWorld : public World {
+ public:
+  MemberWorld(int64_t rank, int64_t size, const char* name)
+      : World(rank, size, name) {}
+
+  /// Waits for all ranks. Call this function first, in the rank's own thread.
+  void join(const LaunchEnv& env, const ProcessGroupOptions& options) {
+    membership_.emplace(env, options);
+  }
+  /// Null before join().
+  Membership* membership() {
+    return membership_ ? &*membership_ : nullptr;
+  }
+  int64_t node_local_rank() const override {
+    return membership_->local_rank();
+  }
+  LinkCost link_cost(
+      const std::vector<int64_t>& ranks,
+      c10::DeviceType device,
+      const std::string& backend) const override {
+    return membership_->link_cost(ranks, device, backend);
+  }
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    return membership_->backend(members);
+  }
+  GroupBackendPtr make_chosen_backend(
+      GroupMembers members,
+      const std::string& backend) override {
+    return membership_->backend(members, backend);
+  }
+
+ private:
+  std::optional<Membership> membership_;
 };
 
 } // namespace dtensor::detail
