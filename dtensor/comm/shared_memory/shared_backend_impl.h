@@ -84,12 +84,6 @@ class SharedBackend final : public GroupBackend {
       const Sources& parts,
       const at::Tensor& out,
       const Collective& c);
-  void reduce_piece(
-      const Source& mine,
-      Interval range,
-      Buffer buffer,
-      ReduceOp op,
-      const at::Tensor& out);
   /// Returns the sizes of all members along `dim`: `c.sizes`, or the gathered
   /// sizes if `c.sizes` is empty.
   Sizes known_sizes(const Collective& c);

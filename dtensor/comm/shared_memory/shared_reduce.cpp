@@ -260,30 +260,21 @@ void SharedBackend::reduce_parts(
     }
     post(at, signature);
     meet(at, c);
-    reduce_piece(
-        mine.rows, piece(mine.rows, at, step), buffer, signature.op, out);
+    const Interval range = piece(mine.rows, at, step);
+    c10::SmallVector<const void*, 8> terms;
+    for (int64_t member = 0; member < size(); ++member) {
+      terms.push_back(
+          member == rank() ? mine.rows.data + range.begin
+                           : lane_of(buffer, member, rank()));
+    }
+    reduce_memory(
+        out.scalar_type(),
+        signature.op,
+        terms,
+        all_of_result(out).data + range.begin,
+        range.size() / out.element_size());
     channel_->next();
   }
-}
-
-void SharedBackend::reduce_piece(
-    const Source& mine,
-    Interval range,
-    Buffer buffer,
-    ReduceOp op,
-    const at::Tensor& out) {
-  c10::SmallVector<const void*, 8> terms;
-  for (int64_t member = 0; member < size(); ++member) {
-    terms.push_back(
-        member == rank() ? mine.data + range.begin
-                         : lane_of(buffer, member, rank()));
-  }
-  reduce_memory(
-      out.scalar_type(),
-      op,
-      terms,
-      all_of_result(out).data + range.begin,
-      range.size() / out.element_size());
 }
 
 } // namespace dtensor::detail

@@ -36,87 +36,6 @@ Call call_to_join(Collective&& c) {
   return call;
 }
 
-// A collective that this rank has joined.
-class JoinedCollective {
- public:
-  JoinedCollective(
-      std::shared_ptr<ThreadHub> hub,
-      std::shared_ptr<Channel> channel,
-      const GroupBackend& group,
-      AsyncMeetingPtr meeting)
-      : hub_(std::move(hub)),
-        channel_(std::move(channel)),
-        ranks_(group.members().ranks),
-        label_(group.label()),
-        member_(group.rank()),
-        owner_(this_world()),
-        meeting_(std::move(meeting)) {}
-
-  at::Tensor wait() const {
-    check_may_fetch();
-    const PlainTensors guard;
-    const auto name = meeting_->call(member_).name();
-    const auto rank = ranks_[static_cast<size_t>(member_)];
-    return placed(*hub_, rank, name, label_, [&] { return compute(); });
-  }
-
- private:
-  at::Tensor compute() const {
-    channel_->await(member_, label_, *meeting_);
-    const Calls& calls = meeting_->calls();
-    const Call& mine = meeting_->call(member_);
-    try {
-      check_agreement(calls, ranks_, label_);
-    } catch (...) {
-      keep_contradiction(mine);
-      throw;
-    }
-    switch (mine.kind) {
-      case CollectiveKind::kAllReduce:
-        channel_->reduce(member_, *meeting_);
-        return mine.out;
-      case CollectiveKind::kAllGather:
-        return gathered(calls, member_);
-      case CollectiveKind::kReduceScatter:
-        return reduce_scattered(calls, member_);
-      case CollectiveKind::kAllToAll:
-        return exchanged(calls, member_);
-      default:
-        TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", mine.name());
-    }
-  }
-
-  // Allows the rank that started the collective. Once this rank has ended, any
-  // thread may fetch the result if all members had joined.
-  void check_may_fetch() const {
-    if (!owner_->has_ended() || !meeting_->complete()) {
-      check_owner(
-          "Pending",
-          [&] { return "a result in flight on \"" + label_ + "\""; },
-          owner_.get());
-    }
-  }
-
-  // Restores the assumed shapes after a contradiction. The tensors still exist,
-  // so the next collective must report the contradiction again.
-  void keep_contradiction(const Call& mine) const {
-    auto& assumed = channel_->assumed(member_);
-    if (mine.assumed != nullptr && assumed.empty() &&
-        contradiction(meeting_->calls(), ranks_, label_, /*fit=*/true)) {
-      assumed = *mine.assumed;
-      assumed.mark_reported();
-    }
-  }
-
-  std::shared_ptr<ThreadHub> hub_;
-  std::shared_ptr<Channel> channel_;
-  std::vector<int64_t> ranks_;
-  std::string label_;
-  int64_t member_;
-  std::shared_ptr<World> owner_;
-  AsyncMeetingPtr meeting_;
-};
-
 } // namespace
 
 AsyncMeeting::AsyncMeeting(int64_t members)
@@ -177,9 +96,64 @@ InFlight ThreadBackend::start(Collective&& c) {
   Call call = call_to_join(std::move(c));
   finish_device_work(call);
   finish_device_work(call.out);
-  const JoinedCollective joined(
-      hub_, channel_, *this, channel_->join(rank(), std::move(call)));
-  return {nullptr, [joined] { return joined.wait(); }};
+  return {
+      nullptr,
+      [self = shared_from_this(),
+       owner = this_world(),
+       meeting = channel_->join(rank(), std::move(call))] {
+        return self->finish(*owner, *meeting);
+      }};
+}
+
+// Allows the rank that started the collective. Once this rank has ended, any
+// thread may fetch the result if all members had joined.
+at::Tensor ThreadBackend::finish(const World& owner, AsyncMeeting& meeting) {
+  if (!owner.has_ended() || !meeting.complete()) {
+    check_owner(
+        "Pending",
+        [&] { return "a result in flight on \"" + label() + "\""; },
+        &owner);
+  }
+  const PlainTensors guard;
+  return noting_place(
+      meeting.call(rank()).name(), [&] { return result_of(meeting); });
+}
+
+at::Tensor ThreadBackend::result_of(AsyncMeeting& meeting) {
+  channel_->await(rank(), label(), meeting);
+  const Calls& calls = meeting.calls();
+  const Call& mine = meeting.call(rank());
+  try {
+    check_agreement(calls, members().ranks, label());
+  } catch (...) {
+    keep_contradiction(meeting);
+    throw;
+  }
+  switch (mine.kind) {
+    case CollectiveKind::kAllReduce:
+      channel_->reduce(rank(), meeting);
+      return mine.out;
+    case CollectiveKind::kAllGather:
+      return gathered(calls, rank());
+    case CollectiveKind::kReduceScatter:
+      return reduce_scattered(calls, rank());
+    case CollectiveKind::kAllToAll:
+      return exchanged(calls, rank());
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", mine.name());
+  }
+}
+
+// Restores the assumed shapes after a contradiction. The tensors still exist,
+// so the next collective must report the contradiction again.
+void ThreadBackend::keep_contradiction(const AsyncMeeting& meeting) {
+  const auto* const mine = meeting.call(rank()).assumed;
+  auto& assumed = channel_->assumed(rank());
+  if (mine != nullptr && assumed.empty() &&
+      contradiction(meeting.calls(), members().ranks, label(), /*fit=*/true)) {
+    assumed = *mine;
+    assumed.mark_reported();
+  }
 }
 
 } // namespace dtensor::detail

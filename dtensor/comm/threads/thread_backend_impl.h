@@ -11,11 +11,13 @@
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/layout/shard_math.h>
 
+#include <memory>
 #include <optional>
 
 namespace dtensor::detail {
 
-class ThreadBackend final : public GroupBackend {
+class ThreadBackend final : public GroupBackend,
+                            public std::enable_shared_from_this<ThreadBackend> {
  public:
   ThreadBackend(GroupMembers members, std::shared_ptr<ThreadHub> hub);
 
@@ -38,7 +40,12 @@ class ThreadBackend final : public GroupBackend {
   at::Tensor recv(const Collective& c);
   void barrier();
   Tensors all_gather_strings(Collective& c);
+  /// Starts an asynchronous collective.
   InFlight start(Collective&& c);
+  /// Waits for the result of a collective that the rank of `owner` started.
+  at::Tensor finish(const World& owner, AsyncMeeting& meeting);
+  at::Tensor result_of(AsyncMeeting& meeting);
+  void keep_contradiction(const AsyncMeeting& meeting);
 
   /// Runs `body` between arrival and departure, once all calls agree.
   template <typename Body>

@@ -85,29 +85,17 @@ inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
   return out;
 }
 
-/// Runs `body`. Records `name` on `label` as the place of an error of `rank`.
 template <typename Body>
-auto placed(
-    ThreadHub& hub,
-    int64_t rank,
-    std::string_view name,
-    const std::string& label,
-    const Body& body) {
+auto ThreadBackend::noting_place(std::string_view name, const Body& body) {
   try {
     return body();
   } catch (...) {
-    hub.set_place(
-        rank,
-        detail::format_text("{} on \"{}\"", name, label),
+    hub_->set_place(
+        members().ranks[static_cast<size_t>(rank())],
+        detail::format_text("{} on \"{}\"", name, label()),
         std::current_exception());
     throw;
   }
-}
-
-template <typename Body>
-auto ThreadBackend::noting_place(std::string_view name, const Body& body) {
-  return placed(
-      *hub_, members().ranks[static_cast<size_t>(rank())], name, label(), body);
 }
 
 template <typename Body>
