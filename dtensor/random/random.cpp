@@ -46,9 +46,7 @@ at::Tensor sampled(
     const DeviceMesh& given_mesh,
     PlacementsRef placements,
     const FactoryOptions& options,
-    Sampler sampler,
-    double a,
-    double b) {
+    Sampler sampler) {
   const auto mesh = detail::mesh_or_current(given_mesh, where);
   const auto dtype = options.dtype.value_or(
       c10::typeMetaToScalarType(c10::get_default_dtype()));
@@ -61,7 +59,7 @@ at::Tensor sampled(
       *spec);
   const auto draw = detail::next_draw(mesh);
   at::Tensor local = mesh.contains_this_rank()
-      ? sampler(*spec, dtype, draw, a, b)
+      ? sampler(*spec, dtype, draw, 0, 1)
       : at::empty({0}, at::TensorOptions(dtype).device(mesh.device_type()));
   auto result = detail::wrap(std::move(local), spec);
   result.set_requires_grad(options.requires_grad);
@@ -122,7 +120,7 @@ at::Tensor rand(
     PlacementsRef placements,
     const FactoryOptions& options) {
   return sampled(
-      "rand", size, mesh, placements, options, detail::sample_uniform, 0, 1);
+      "rand", size, mesh, placements, options, detail::sample_uniform);
 }
 
 at::Tensor randn(
@@ -131,7 +129,7 @@ at::Tensor randn(
     PlacementsRef placements,
     const FactoryOptions& options) {
   return sampled(
-      "randn", size, mesh, placements, options, detail::sample_normal, 0, 1);
+      "randn", size, mesh, placements, options, detail::sample_normal);
 }
 
 namespace detail {

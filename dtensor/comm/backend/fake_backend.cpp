@@ -93,12 +93,9 @@ class FakeBackend final : public GroupBackend {
   }
 
   at::Tensor shard_of(const Collective& c) const {
-    if (c.sizes.empty()) {
-      const Interval mine = chunk(c.input().size(c.dim), size(), rank());
-      return c.input().narrow(c.dim, mine.begin, mine.size());
-    }
-    const int64_t begin = c10::sum_integers(SizesRef(c.sizes).slice(0, me()));
-    return c.input().narrow(c.dim, begin, c.sizes[me()]);
+    const Interval mine =
+        shard_range_of(c.input().size(c.dim), size(), c.sizes, rank());
+    return c.input().narrow(c.dim, mine.begin, mine.size());
   }
 
   at::Tensor exchanged(const Collective& c) const {

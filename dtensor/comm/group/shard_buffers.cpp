@@ -3,6 +3,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 
@@ -28,6 +29,16 @@ Sizes chunk_sizes(int64_t size, int64_t parts) {
     sizes.push_back(chunk(size, parts, i).size());
   }
   return sizes;
+}
+
+Interval
+shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member) {
+  if (sizes.empty()) {
+    return chunk(size, parts, member);
+  }
+  const auto at = static_cast<size_t>(member);
+  const int64_t begin = c10::sum_integers(sizes.slice(0, at));
+  return {begin, begin + sizes[at]};
 }
 
 bool all_equal(SizesRef sizes) {

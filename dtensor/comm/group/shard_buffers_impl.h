@@ -21,6 +21,11 @@ std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);
 /// Returns the sizes of the chunks that torch.chunk makes.
 Sizes chunk_sizes(int64_t size, int64_t parts);
 
+/// Returns the shard of [0, size) that belongs to `member`: by `sizes`, or the
+/// torch.chunk if `sizes` is empty.
+Interval
+shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
+
 /// Returns true if all sizes are equal.
 bool all_equal(SizesRef sizes);
 

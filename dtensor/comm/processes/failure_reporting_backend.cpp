@@ -43,105 +43,80 @@ std::string text_of_caught() {
   }
 }
 
-// A member of a group, and its failure reporting state.
-struct FollowedMember {
-  GroupMembers members;
-  FailureContext context;
-
-  int64_t global_rank() const {
-    return members.ranks[static_cast<size_t>(members.rank)];
-  }
-};
-
-// A collective of a member, in the record and in error messages.
-class FollowedCollective {
- public:
-  FollowedCollective(const FollowedMember& member, const Collective& collective)
-      : member_(member),
-        name_(collective.function_name()) {
-    DTENSOR_CHECK(
-        member.context.forks == fork_count(),
-        "[{}] this process was forked from {}, whose connections it cannot "
-        "use. Communicate in the rank's own process.",
-        name_,
-        member.context.peers->name(member.global_rank()));
-    number_ = member.context.record->begin(
-        member.members.label, name_, collective.input_bytes());
-  }
-
-  // Runs `body` and explains its errors. The collective has ended if the result
-  // is complete.
-  template <typename Body>
-  auto run(const Body& body) const {
-    try {
-      auto result = body();
-      if (has_ended(result)) {
-        member_.context.record->end(number_);
-      }
-      return result;
-    } catch (...) {
-      explain();
-    }
-  }
-
- private:
-  static bool has_ended(const InFlight& result) {
-    return result.is_complete();
-  }
-  static bool has_ended(const CollectiveResult& /*result*/) {
-    return true;
-  }
-  // Called while handling an exception from the collective. Rethrows argument
-  // errors: they are mistakes in the program and occur on all ranks.
-  [[noreturn]] void explain() const;
-
-  const FollowedMember& member_;
-  std::string_view name_;
-  int64_t number_ = 0;
-};
-
-void FollowedCollective::explain() const {
-  const std::string text = text_of_caught();
-  Peers& peers = *member_.context.peers;
-  peers.publish_failure(text, /*is_cause=*/false);
-  const std::string became = peers.describe_failures(member_.members.ranks);
-  const std::string record = member_.context.record->write(text + " " + became);
-  const auto [where, what] = split_message(text, name_);
-  DTENSOR_THROW(
-      "[{}] {} This was collective number {} of {}, on \"{}\": {}. {}",
-      where,
-      what,
-      number_,
-      peers.name(member_.global_rank()),
-      member_.members.label,
-      became,
-      record.empty() ? ""
-                     : "The last collectives are recorded in " + record + ".");
-}
-
-class FailureReportingBackend final : public BackendLayer {
+class FailureReportingBackend final
+    : public BackendLayer,
+      public std::enable_shared_from_this<FailureReportingBackend> {
  public:
   FailureReportingBackend(GroupBackendPtr inner, FailureContext following)
       : BackendLayer(std::move(inner)),
-        member_(std::make_shared<FollowedMember>(
-            FollowedMember{members(), std::move(following)})) {}
+        following_(std::move(following)) {}
 
+  // The record shows that the collective has ended once its result is complete.
   InFlight submit(Collective&& collective) override {
-    const FollowedCollective followed(*member_, collective);
-    InFlight result = followed.run(
-        [&] { return BackendLayer::submit(std::move(collective)); });
+    const std::string_view name = collective.function_name();
+    DTENSOR_CHECK(
+        following_.forks == fork_count(),
+        "[{}] this process was forked from {}, whose connections it cannot "
+        "use. Communicate in the rank's own process.",
+        name,
+        name_of_this_rank());
+    const int64_t number =
+        following_.record->begin(label(), name, collective.input_bytes());
+    InFlight result = explained(name, number, [&] {
+      return BackendLayer::submit(std::move(collective));
+    });
     if (result.is_complete()) {
+      following_.record->end(number);
       return result;
     }
     return std::move(result).around(
-        [followed, member = member_](const InFlight::Wait& wait) {
-          return followed.run(wait);
+        [self = shared_from_this(), name, number](const InFlight::Wait& wait) {
+          CollectiveResult waited = self->explained(name, number, wait);
+          self->following_.record->end(number);
+          return waited;
         });
   }
 
  private:
-  std::shared_ptr<const FollowedMember> member_;
+  template <typename Body>
+  auto explained(std::string_view name, int64_t number, const Body& body) const
+      -> decltype(body()) {
+    try {
+      return body();
+    } catch (...) {
+      explain(name, number);
+    }
+  }
+  // Called while handling an exception from the collective. Rethrows argument
+  // errors: they are mistakes in the program and occur on all ranks.
+  [[noreturn]] void explain(std::string_view name, int64_t number) const;
+
+  std::string name_of_this_rank() const {
+    return following_.peers->name(members().ranks[static_cast<size_t>(rank())]);
+  }
+
+  FailureContext following_;
 };
+
+void FailureReportingBackend::explain(std::string_view name, int64_t number)
+    const {
+  const std::string text = text_of_caught();
+  following_.peers->publish_failure(text, /*is_cause=*/false);
+  const std::string became =
+      following_.peers->describe_failures(members().ranks);
+  const std::string record = following_.record->write(text + " " + became);
+  const auto [where, what] = split_message(text, name);
+  DTENSOR_THROW(
+      "[{}] {} This was collective number {} of {}, on \"{}\": {}. {}",
+      where,
+      what,
+      number,
+      name_of_this_rank(),
+      label(),
+      became,
+      record.empty() ? ""
+                     : "The last collectives are recorded in " + record + ".");
+}
 
 } // namespace
 

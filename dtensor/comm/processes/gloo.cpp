@@ -9,7 +9,6 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -26,7 +25,6 @@ namespace {
 struct Failure {
   std::mutex mutex;
   std::string text;
-  std::atomic<bool> is_set{false};
   std::terminate_handler otherwise = nullptr;
 };
 
@@ -59,7 +57,6 @@ void keep_text(const std::type_info& type) {
               "unexpected size: {}. Call the same collectives on every rank.",
               error.what())
         : detail::format_text("a connection failed: {}.", error.what());
-    only.is_set.store(true);
   }
 }
 
@@ -101,12 +98,8 @@ auto make_device(const RendezvousInfo& place) {
 } // namespace
 
 std::string gloo_thread_failure() {
-  Failure& only = failure();
-  if (!only.is_set.load()) {
-    return "";
-  }
-  const std::lock_guard lock(only.mutex);
-  return only.text;
+  const std::lock_guard lock(failure().mutex);
+  return failure().text;
 }
 
 GroupBackendPtr make_gloo(GroupMembers members, const RendezvousInfo& place) {

@@ -7,7 +7,7 @@
 // network once.
 #include <dtensor/comm/processes/built_in_backends_impl.h>
 
-#include <dtensor/comm/buffer_backend.h>
+#include <dtensor/comm/backend/decompose_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -109,7 +109,7 @@ reduced(const GroupBackendPtr& backend, at::Tensor owned, ReduceOp op) {
        .inputs = std::move(owned)});
 }
 
-class Hierarchical final : public BufferBackend {
+class Hierarchical final : public GroupBackend {
  public:
   /// `columns[l][h]` is the position of member (h, l).
   Hierarchical(
@@ -118,13 +118,42 @@ class Hierarchical final : public BufferBackend {
       GroupBackendPtr within,
       GroupBackendPtr across,
       GroupBackendPtr flat)
-      : BufferBackend(std::move(members)),
+      : GroupBackend(std::move(members)),
         columns_(std::move(columns)),
         within_(std::move(within)),
         across_(std::move(across)),
         flat_(std::move(flat)) {}
 
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override {
+  InFlight submit(Collective&& collective) override {
+    return decompose(
+        std::move(collective), *this, [this](Collective&& primitive) {
+          return InFlight(run(std::move(primitive)));
+        });
+  }
+  void abandon(const std::string& why) override {
+    for (const auto& backend : {within_, across_, flat_}) {
+      backend->abandon(why);
+    }
+  }
+
+ private:
+  at::Tensor run(Collective&& c) {
+    switch (c.kind) {
+      case CollectiveKind::kAllReduce:
+        return all_reduce(c.input(), c.op);
+      case CollectiveKind::kAllGather:
+        return all_gather(c.input(), c.sizes);
+      case CollectiveKind::kReduceScatter:
+        return reduce_scatter(c.input(), c.sizes, c.op);
+      case CollectiveKind::kBroadcast:
+        return broadcast(c.input(), c.root);
+      default: // an all_to_all or a message
+        c.is_async = false;
+        return result_of(flat_, std::move(c));
+    }
+  }
+
+  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) {
     const Sizes counts = chunk_sizes(input.numel(), within_->size());
     const bool divides = op == ReduceOp::kAvg;
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
@@ -142,17 +171,15 @@ class Hierarchical final : public BufferBackend {
 
   // Gathers each column across hosts first, so that every byte crosses the
   // network once per host, then exchanges the columns within the host.
-  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
+  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) {
     const at::Tensor column =
         gathered(across_, input, picked(counts, my_column()));
     return in_members_order(
         gathered(within_, column, column_counts(counts)), counts);
   }
 
-  at::Tensor reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override {
+  at::Tensor
+  reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op) {
     const auto parts = split(terms_of(input, op), 0, counts);
     std::vector<at::Tensor> by_place;
     for (const Positions& column : columns_) {
@@ -170,47 +197,13 @@ class Hierarchical final : public BufferBackend {
   }
 
   // Broadcasts from the root to one member of each host, then within each host.
-  at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
+  at::Tensor broadcast(const at::Tensor& input, int64_t root) {
     const auto [host, l] = host_and_index_of(root);
     const at::Tensor mine =
         place() == l ? broadcasted(across_, input, host) : input;
     return broadcasted(within_, mine, l);
   }
 
-  at::Tensor all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override {
-    return result_of(
-        flat_,
-        {.kind = CollectiveKind::kAllToAll,
-         .inputs = input,
-         .sizes = Sizes(sent),
-         .received = Sizes(received)});
-  }
-  void send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    result_of(
-        flat_,
-        {.kind = CollectiveKind::kSend,
-         .root = to,
-         .tag = tag,
-         .inputs = input});
-  }
-  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
-    return result_of(
-        flat_,
-        {.kind = CollectiveKind::kRecv,
-         .root = from,
-         .tag = tag,
-         .like = like});
-  }
-  void abandon(const std::string& why) override {
-    for (const auto& backend : {within_, across_, flat_}) {
-      backend->abandon(why);
-    }
-  }
-
- private:
   // Returns this member's l.
   int64_t place() const {
     return within_->rank();

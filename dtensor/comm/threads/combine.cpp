@@ -2,6 +2,7 @@
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <ATen/ops/cat.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 
 #include <algorithm>
 
@@ -21,18 +22,6 @@ std::vector<at::Tensor> inputs_on(
 
 bool are_all(SizesRef sizes, int64_t size) {
   return std::ranges::all_of(sizes, [&](int64_t each) { return each == size; });
-}
-
-Interval
-shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member) {
-  if (sizes.empty()) {
-    return chunk(size, parts, member);
-  }
-  int64_t begin = 0;
-  for (size_t i = 0; i < static_cast<size_t>(member); ++i) {
-    begin += sizes[i];
-  }
-  return {begin, begin + sizes[static_cast<size_t>(member)]};
 }
 
 std::vector<at::Tensor>

@@ -7,6 +7,7 @@
 
 #include <ATen/Parallel.h>
 #include <dtensor/comm/backend/reduce_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <algorithm>

@@ -50,11 +50,6 @@ std::vector<at::Tensor> inputs_on(const at::Device& device, const Calls& calls);
 /// Returns true if all `sizes` equal `size`, or `sizes` is empty.
 bool are_all(SizesRef sizes, int64_t size);
 
-/// Returns the shard of [0, size) that belongs to `member`: by `sizes`, or the
-/// torch.chunk if `sizes` is empty.
-Interval
-shard_range_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
-
 /// Returns the shard of `member` in every member's input along `dim`, on
 /// `member`'s device.
 std::vector<at::Tensor>
