@@ -189,23 +189,6 @@ void swap_default_generator(at::Generator next) {
   default_generator() = std::move(next);
 }
 
-void begin_swap() {
-  auto& all = swapped();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  if (all.count++ == 0) {
-    all.before = default_generator();
-    swap_default_generator(at::make_generator<DefaultGenerator>());
-  }
-}
-
-void end_swap() {
-  auto& all = swapped();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  if (--all.count == 0) {
-    swap_default_generator(std::exchange(all.before, {}));
-  }
-}
-
 } // namespace
 
 void seed_rank_generator(uint64_t seed) {
@@ -237,21 +220,25 @@ Draw& draw_stream() {
 
 uint64_t rank_seedings() {
   if (!own_generator().defined()) {
-    static std::once_flag once;
-    std::call_once(once, begin_swap);
+    [[maybe_unused]] static const auto* const permanent = new GeneratorSwap;
   }
   return seedings.get();
 }
 
 GeneratorSwap::GeneratorSwap(bool wanted) : wanted_(wanted) {
-  if (wanted_) {
-    begin_swap();
+  auto& all = swapped();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (wanted_ && all.count++ == 0) {
+    all.before = default_generator();
+    swap_default_generator(at::make_generator<DefaultGenerator>());
   }
 }
 
 GeneratorSwap::~GeneratorSwap() {
-  if (wanted_) {
-    end_swap();
+  auto& all = swapped();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (wanted_ && --all.count == 0) {
+    swap_default_generator(std::exchange(all.before, {}));
   }
 }
 

@@ -40,12 +40,15 @@ class PerDeviceBackend final : public GroupBackend {
 
   InFlight submit(Collective&& collective) override {
     const at::Tensor& tensor = collective.example();
-    if (!tensor.defined() ||
-        collective.kind == CollectiveKind::kAllGatherStrings) {
-      return home_backend().submit(std::move(collective));
+    const bool is_at_home = !tensor.defined() ||
+        collective.kind == CollectiveKind::kAllGatherStrings;
+    const c10::Device device = is_at_home ? needs().device : tensor.device();
+    Entry* const entry = find(device.type());
+    if (C10_UNLIKELY(entry == nullptr)) {
+      throw_no_backend(collective.function_name(), device);
     }
-    GroupBackend& backend = of(collective.function_name(), tensor);
-    if (tensor.device().type() != home()) {
+    GroupBackend& backend = made(*entry);
+    if (device.type() != home()) {
       exchange_at_home(collective);
     }
     return backend.submit(std::move(collective));
@@ -74,23 +77,11 @@ class PerDeviceBackend final : public GroupBackend {
     return needs().device.type();
   }
 
-  GroupBackend& home_backend() {
-    return made(*find(home()));
-  }
-
   Entry* find(c10::DeviceType device) {
     const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
       return entry.what.device == device;
     });
     return found == entries_.end() ? nullptr : &*found;
-  }
-
-  GroupBackend& of(std::string_view name, const at::Tensor& tensor) {
-    Entry* const entry = find(tensor.device().type());
-    if (C10_UNLIKELY(entry == nullptr)) {
-      throw_no_backend(name, tensor.device());
-    }
-    return made(*entry);
   }
 
   GroupBackend& made(Entry& entry) {
@@ -141,7 +132,7 @@ class PerDeviceBackend final : public GroupBackend {
   // to copy them from its device.
   void exchange_at_home(Collective& c) {
     const auto begin = [this](Collective&& primitive) {
-      return home_backend().submit(std::move(primitive));
+      return made(*find(home())).submit(std::move(primitive));
     };
     if (c.kind == CollectiveKind::kAllToAll && c.shard_dim < 0) {
       if (c.received.empty() && c.shapes.empty()) {

@@ -33,7 +33,9 @@ Handler handler_of(int signal) {
   return now.sa_handler;
 }
 
-void ignore_signals() {
+} // namespace
+
+IgnoreWriteSignals::IgnoreWriteSignals() {
   SignalUsers& all = signal_users();
   const std::lock_guard lock(all.mutex);
   if (all.count++ > 0) {
@@ -45,12 +47,6 @@ void ignore_signals() {
       std::signal(one.signal, SIG_IGN);
     }
   }
-}
-
-} // namespace
-
-IgnoreWriteSignals::IgnoreWriteSignals() {
-  ignore_signals();
 }
 
 IgnoreWriteSignals::~IgnoreWriteSignals() {
@@ -68,7 +64,7 @@ IgnoreWriteSignals::~IgnoreWriteSignals() {
 }
 
 void IgnoreWriteSignals::for_good() {
-  ignore_signals();
+  [[maybe_unused]] static const auto* const permanent = new IgnoreWriteSignals;
 }
 
 } // namespace dtensor::detail

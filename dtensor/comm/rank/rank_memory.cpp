@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 #include <c10/util/safe_numerics.h>
@@ -16,7 +17,6 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <utility>
 #if defined(__GLIBC__)
@@ -130,22 +130,11 @@ LargeBlocks& large_blocks() {
   return *all;
 }
 
-struct LargeBlock {
-  void* data;
-  size_t bytes;
-};
-
-void give_back(void* block) {
-  const std::unique_ptr<LargeBlock> mine(static_cast<LargeBlock*>(block));
-  large_blocks().give_back(mine->data, mine->bytes);
-}
-
 at::DataPtr large_memory(size_t bytes) {
-  auto block = std::make_unique<LargeBlock>();
-  block->bytes = bytes;
-  block->data = large_blocks().take_block(bytes);
-  void* const data = block->data;
-  return {data, block.release(), give_back, at::kCPU};
+  return c10::InefficientStdFunctionContext::makeDataPtr(
+      large_blocks().take_block(bytes),
+      [bytes](void* block) { large_blocks().give_back(block, bytes); },
+      at::kCPU);
 }
 
 } // namespace
