@@ -163,7 +163,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/shared_memory/shared_channel.cpp
   dtensor/comm/shared_memory/shared_channel_impl.h
   dtensor/comm/shared_memory/shared_exchange.cpp
-  dtensor/comm/shared_memory/shared_gather.cpp
   dtensor/comm/shared_memory/shared_layout_impl.h
   dtensor/comm/shared_memory/shared_mail.cpp
   dtensor/comm/shared_memory/shared_mail_impl.h
@@ -175,7 +174,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/async_meeting_impl.h
   dtensor/comm/threads/channel.cpp
   dtensor/comm/threads/channel_impl.h
-  dtensor/comm/threads/combine.cpp
   dtensor/comm/threads/exchanges.cpp
   dtensor/comm/threads/exit_guard.cpp
   dtensor/comm/threads/failure_report.cpp
