@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Helpers for lists of intervals.
+// Helpers for intervals and lists of intervals.
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace dtensor::detail {
+
+/// Returns the indices that both intervals have; an empty interval if there are
+/// none.
+inline Interval overlap(Interval a, Interval b) {
+  const auto begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+/// Returns the interval with `shift` added to its indices.
+inline Interval shifted(Interval interval, int64_t shift) {
+  return {interval.begin + shift, interval.end + shift};
+}
 
 /// Appends `interval`, unless it is empty. Joins it to the last interval if it
 /// begins at the end of the last interval.

@@ -61,11 +61,6 @@ Interval clip(Interval range, int64_t size) {
   return overlap(range, {0, size});
 }
 
-Interval overlap(Interval a, Interval b) {
-  const auto begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
 std::vector<Interval> chunks(int64_t size, int64_t ranks, int64_t unit) {
   std::vector<Interval> all;
   for (int64_t rank = 0; rank < ranks; ++rank) {

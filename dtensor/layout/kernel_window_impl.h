@@ -8,6 +8,7 @@
 //   clip({3, 9}, 8)      // [3, 8): row 8 is padding
 #pragma once
 
+#include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <algorithm>
@@ -75,9 +76,6 @@ inline std::vector<int64_t> elements_for(
 
 /// Returns the rows of `range` in [0, size).
 Interval clip(Interval range, int64_t size);
-
-/// Returns the rows that both ranges have; an empty range if there are none.
-Interval overlap(Interval a, Interval b);
 
 /// Returns torch.chunk's ranges of a dimension, one for each rank.
 std::vector<Interval> chunks(int64_t size, int64_t ranks, int64_t unit = 1);

@@ -18,13 +18,12 @@ namespace {
 void append_range(Intervals& list, const Intervals& held, Interval range) {
   int64_t position = 0;
   for (const Interval& interval : held) {
-    const int64_t begin = std::max(range.begin, position);
-    const int64_t end = std::min(range.end, position + interval.size());
-    if (begin < end) {
-      const int64_t shift = interval.begin - position;
-      detail::append_joined(list, {begin + shift, end + shift});
-    }
-    position += interval.size();
+    const Interval positions{position, position + interval.size()};
+    detail::append_joined(
+        list,
+        detail::shifted(
+            detail::overlap(range, positions), interval.begin - position));
+    position = positions.end;
   }
 }
 

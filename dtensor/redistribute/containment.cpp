@@ -3,7 +3,8 @@
 // that each of them needs.
 #include <dtensor/redistribute/moves_impl.h>
 
-#include <algorithm>
+#include <dtensor/layout/intervals_impl.h>
+
 #include <optional>
 #include <vector>
 
@@ -152,10 +153,7 @@ class ElementTest {
     do {
       for (const Interval& theirs : held_before(member)) {
         for (const Interval& mine : wanted) {
-          missing -= std::max<int64_t>(
-              0,
-              std::min(mine.end, theirs.end) -
-                  std::max(mine.begin, theirs.begin));
+          missing -= overlap(mine, theirs).size();
         }
       }
     } while (advance(member, own_dims_));

@@ -33,8 +33,7 @@ struct Placed {
   int64_t place = 0;
 
   Interval places(Interval positions) const {
-    const int64_t shift = place - at.begin;
-    return {positions.begin + shift, positions.end + shift};
+    return shifted(positions, place - at.begin);
   }
 };
 
@@ -72,13 +71,8 @@ void add_causal(
 Intervals at_places(const Intervals& held, Interval places) {
   Intervals result;
   for (const auto& each : placed(held)) {
-    const auto here = each.places(each.at);
-    const Interval both{
-        std::max(here.begin, places.begin), std::min(here.end, places.end)};
-    if (both.begin < both.end) {
-      const int64_t shift = each.at.begin - each.place;
-      append_joined(result, {both.begin + shift, both.end + shift});
-    }
+    const auto here = overlap(each.places(each.at), places);
+    append_joined(result, shifted(here, each.at.begin - each.place));
   }
   return result;
 }
