@@ -235,7 +235,6 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/plan_text.cpp
   dtensor/redistribute/search.cpp
-  dtensor/redistribute/sharing.cpp
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
   dtensor/redistribute/tried.cpp

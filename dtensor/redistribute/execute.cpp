@@ -183,15 +183,9 @@ PendingPtr redistribute_local_async(
   for (size_t i = 0; i < entered; ++i) {
     local = local_steps[i]->execute(local);
   }
-  if (auto collective = local_steps[entered]->enter(std::move(local))) {
-    return std::make_shared<PendingPlan>(
-        from, to, std::move(the_plan), entered, std::move(collective));
-  }
-  for (size_t i = entered; i < local_steps.size(); ++i) {
-    // NOLINTNEXTLINE(bugprone-use-after-move): enter() has not changed it.
-    local = local_steps[i]->execute(local);
-  }
-  return ready(finish(local, {}, *from, *to));
+  auto collective = local_steps[entered]->enter(std::move(local));
+  return std::make_shared<PendingPlan>(
+      from, to, std::move(the_plan), entered, std::move(collective));
 }
 
 bool detail::communicates_in_background(const DeviceMesh& mesh) {

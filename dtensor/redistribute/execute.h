@@ -24,7 +24,7 @@ DTENSOR_API at::Tensor redistribute_local(
 /// the plan and returns while it is in flight. Earlier steps are complete on
 /// return. Later steps run in wait(). Collectives read `local` in place if the
 /// caller holds no other reference to it (moved in); otherwise they copy the
-/// data that other ranks read. An all_to_all with uneven shards is synchronous.
+/// data that other ranks read.
 DTENSOR_API PendingPtr redistribute_local_async(
     at::Tensor local,
     const SpecPtr& from,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps over several mesh dimensions, and steps on a sharding that is not the
-// last one of its tensor dimension.
+// Steps over several mesh dimensions, and steps on shards that are not
+// consecutive or not the last ones of their tensor dimension.
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <dtensor/comm/group/mesh_groups_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/redistribute/local_slice_impl.h>
+#include <dtensor/redistribute/moves_impl.h>
 
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -27,11 +28,7 @@ struct Members {
   const Step& step;
 
   int64_t count() const {
-    int64_t ranks = 1;
-    for (const int64_t dim : step.mesh_dims) {
-      ranks *= spec.mesh().shape()[static_cast<size_t>(dim)];
-    }
-    return ranks;
+    return ranks_over({spec.sizes(), spec.mesh().shape()}, step.mesh_dims);
   }
 
   // Returns this rank's position among the members.

@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/local_slice_impl.h>
 
-#include <dtensor/redistribute/steps_impl.h>
-
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
 namespace dtensor::detail {
 namespace {
-
-// Appends the indices that two intervals share, plus `shift`.
-void append_overlap(
-    Intervals& list,
-    const Interval& a,
-    const Interval& b,
-    int64_t shift = 0) {
-  const Interval both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
-  if (both.begin < both.end) {
-    append_joined(list, {both.begin + shift, both.end + shift});
-  }
-}
 
 Intervals sorted(Intervals intervals) {
   std::ranges::sort(intervals, [](const Interval& a, const Interval& b) {
@@ -36,7 +23,7 @@ Intervals intersection(const Intervals& list, const Intervals& others) {
   Intervals result;
   for (const Interval& mine : list) {
     for (const Interval& other : ascending) {
-      append_overlap(result, mine, other);
+      append_joined(result, overlap(mine, other));
     }
   }
   return result;
@@ -51,6 +38,31 @@ narrowed(const at::Tensor& t, int64_t dim, const Interval& interval) {
   return is_full(interval, t, dim)
       ? t
       : t.narrow(dim, interval.begin, interval.size());
+}
+
+// Returns the signed dtype of equal size: LibTorch's index_select does not
+// support unsigned dtypes wider than a byte.
+at::ScalarType taken_as(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kUInt16:
+      return at::kShort;
+    case at::kUInt32:
+      return at::kInt;
+    case at::kUInt64:
+      return at::kLong;
+    default:
+      return dtype;
+  }
+}
+
+// Selects `offsets`, none or several intervals, along dimension `dim` of `t`.
+at::Tensor
+selected(const at::Tensor& t, int64_t dim, const Intervals& offsets) {
+  const auto index = at::tensor(indices_in(offsets), at::kLong).to(t.device());
+  const auto dtype = taken_as(t.scalar_type());
+  return dtype == t.scalar_type()
+      ? t.index_select(dim, index)
+      : t.view(dtype).index_select(dim, index).view(t.scalar_type());
 }
 
 // Copies `part`, the elements of `slice` from dimension `d` on, into `local`.
@@ -94,7 +106,8 @@ Intervals offsets_in(const Intervals& held, const Intervals& wanted) {
   Intervals result;
   for (const Interval& next : wanted) {
     for (const auto& [global, first] : pieces) {
-      append_overlap(result, global, next, first - global.begin);
+      append_joined(
+          result, shifted(overlap(global, next), first - global.begin));
     }
   }
   return result;
@@ -118,7 +131,7 @@ at::Tensor read_slice(at::Tensor local, const LocalSlice& slice) {
     const auto dim = static_cast<int64_t>(d);
     const Intervals& offsets = slice.offsets[d];
     local = offsets.size() == 1 ? narrowed(local, dim, offsets[0])
-                                : select_positions(local, dim, offsets);
+                                : selected(local, dim, offsets);
   }
   return local;
 }
