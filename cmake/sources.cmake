@@ -219,7 +219,6 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
 )
 set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/containment.cpp
-  dtensor/redistribute/dim_sets.cpp
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/joint_steps.cpp
   dtensor/redistribute/layouts.cpp
@@ -230,15 +229,13 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/local_slice_impl.h
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
-  dtensor/redistribute/options.cpp
   dtensor/redistribute/plan.cpp
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/plan_text.cpp
   dtensor/redistribute/search.cpp
+  dtensor/redistribute/search_space.cpp
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
-  dtensor/redistribute/tried.cpp
-  dtensor/redistribute/tried_impl.h
 )
 
 set(DTENSOR_TENSOR_HEADERS

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layouts among which a search finds a path.
+// The layouts among which a search finds a path, and the exchanges between
+// layouts that it has tried.
 #pragma once
 
 #include <dtensor/redistribute/plan_impl.h>
 
 #include <array>
+#include <compare>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -69,6 +72,44 @@ class Layouts {
   // The results of holds_all(), by the layouts with only the shardings of one
   // tensor dimension, the mask, and this dimension.
   std::map<std::array<uint64_t, 4>, bool> holds_all_;
+};
+
+/// The cost of a path, compared lexicographically as in plan().
+struct PathCost {
+  int64_t picoseconds = std::numeric_limits<int64_t>::max();
+  int64_t collectives = 0;
+  int64_t steps = 0;
+  auto operator<=>(const PathCost&) const = default;
+};
+
+/// The exchanges that a search has tried. Layouts that differ only within a set
+/// of mesh dimensions lead to the same layouts by exchanges over this set, at
+/// the same cost. The reason: these exchanges depend only on the elements that
+/// the set's ranks hold together. The search tries an exchange from the first
+/// such layout that it reaches, and from other layouts only if they are reached
+/// at less cost.
+class TriedExchanges {
+ public:
+  TriedExchanges(const std::vector<DimSet>& sets, Layouts& layouts);
+
+  /// Returns false if the exchanges over a set need not be tried after layout
+  /// `number`, which a path of `cost` reaches. Otherwise records that they are
+  /// tried. `all` is false if the search tries only exchanges after which local
+  /// steps suffice.
+  bool add(size_t number, size_t set, const PathCost& cost, bool all);
+
+ private:
+  struct Entry {
+    size_t number = 0;
+    PathCost cost;
+    bool all = false;
+    int64_t next = -1; // entry with the same placements beside the set
+  };
+
+  const std::vector<DimSet>& sets_;
+  Layouts& layouts_;
+  std::vector<int64_t> first_; // entry of each set and layout beside it
+  std::vector<Entry> entries_;
 };
 
 } // namespace dtensor::detail

@@ -9,9 +9,19 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 
 namespace dtensor {
 namespace {
+
+constexpr std::array<std::string_view, 7> kStepNames = {
+    "slice",
+    "all_gather",
+    "all_to_all",
+    "reduce_scatter",
+    "all_reduce",
+    "partition",
+    "pad"};
 
 // Returns the tensor dimensions that a step unshards or shards, in one of its
 // layouts.
@@ -67,11 +77,9 @@ std::string line_of(const Step& step, const DeviceMesh& mesh) {
 }
 
 std::string summary_of(const Plan& plan) {
-  const int64_t collectives = plan.collectives();
   return detail::format_text(
-      "{} {}, {} bytes per rank, {} us",
-      collectives,
-      collectives == 1 ? "collective" : "collectives",
+      "{}, {} bytes per rank, {} us",
+      detail::pluralize(plan.collectives(), "collective"),
       plan.wire_bytes,
       plan.microseconds);
 }
@@ -90,23 +98,7 @@ std::string indented(const std::string& lines) {
 } // namespace
 
 std::string_view to_string(StepKind kind) {
-  switch (kind) {
-    case StepKind::kSlice:
-      return "slice";
-    case StepKind::kAllGather:
-      return "all_gather";
-    case StepKind::kAllToAll:
-      return "all_to_all";
-    case StepKind::kReduceScatter:
-      return "reduce_scatter";
-    case StepKind::kAllReduce:
-      return "all_reduce";
-    case StepKind::kPartition:
-      return "partition";
-    case StepKind::kPad:
-      return "pad";
-  }
-  return "?";
+  return kStepNames.at(static_cast<size_t>(kind));
 }
 
 std::string to_string(const Plan& plan, const DeviceMesh& mesh) {

@@ -6,7 +6,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/layouts_impl.h>
 #include <dtensor/redistribute/least_time_impl.h>
-#include <dtensor/redistribute/tried_impl.h>
 
 #include <c10/util/Exception.h>
 

@@ -3,9 +3,9 @@
 // search does not use the notion of a last sharding, but compares the elements
 // of every rank.
 #include <dtensor/layout/text.h>
+#include <dtensor/redistribute/layouts_impl.h>
 #include <dtensor/redistribute/least_time_impl.h>
 #include <dtensor/redistribute/plan_impl.h>
-#include <dtensor/redistribute/tried_impl.h>
 #include <dtensor/testing/fake_world.h>
 #include <tests/redistribute/exhaustive.h>
 #include <tests/redistribute/layouts.h>
