@@ -565,8 +565,6 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/fully_shard.cpp
   dtensor/data_parallel/gathering.cpp
   dtensor/data_parallel/gathering_impl.h
-  dtensor/data_parallel/local_gradient.cpp
-  dtensor/data_parallel/local_gradient_impl.h
   dtensor/data_parallel/reduction.cpp
   dtensor/data_parallel/reduction_impl.h
   dtensor/data_parallel/replicate.cpp

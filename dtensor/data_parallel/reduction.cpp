@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
@@ -56,7 +59,46 @@ std::vector<LocalGradient> in_wider_dtype(
   return locals;
 }
 
+bool is_term_of(const Spec& grad, const Spec& unsharded) {
+  return grad.mesh().ndim() == 1 && unsharded.placements()[0].is_replicate() &&
+      grad.placements()[0].is_partial(ReduceOp::kSum);
+}
+
 } // namespace
+
+LocalGradient local_gradient(
+    const at::Tensor& grad,
+    const SpecPtr& unsharded,
+    at::ScalarType dtype) {
+  if (!grad.defined()) {
+    return {};
+  }
+  if (unsharded == nullptr) {
+    check_plain_gradient(grad);
+    return {grad};
+  }
+  const auto distributed = gradient_as_dtensor(grad, *unsharded);
+  const auto& given = spec_of(distributed);
+  if (is_term_of(*given, *unsharded)) {
+    return {local_of(distributed), /*is_partial_sum_term=*/true};
+  }
+  const auto summed = given->has_partial()
+      ? c10::promoteTypes(given->dtype(), dtype)
+      : given->dtype();
+  return {redistribute_local(
+      local_of(distributed).to(summed),
+      given->with_dtype(summed),
+      unsharded->with_dtype(summed))};
+}
+
+SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term) {
+  if (!is_partial_sum_term) {
+    return spec;
+  }
+  Placements placements(spec->placements().begin(), spec->placements().end());
+  placements.back() = Partial(ReduceOp::kSum);
+  return spec->with_placements(placements);
+}
 
 bool Reduction::has_unreduced(size_t number) const {
   return (number < unreduced_gradients_.size() &&

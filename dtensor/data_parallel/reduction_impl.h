@@ -12,7 +12,6 @@
 #include <ATen/core/Tensor.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/pending.h>
-#include <dtensor/data_parallel/local_gradient_impl.h>
 #include <dtensor/data_parallel/shard_parameter_impl.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -21,6 +20,30 @@
 #include <vector>
 
 namespace dtensor::detail {
+
+/// This rank's gradient before the reduction over data-parallel ranks.
+struct LocalGradient {
+  /// Gradient; undefined if this rank has none.
+  at::Tensor value;
+  /// True if the gradient is Partial(sum) on the mesh dimension of tensor
+  /// parallelism, along which the parameter is replicated. parallelize_module
+  /// reduces such gradients at the end of the backward pass, for all parameters
+  /// at once (tensor/gradient_impl.h).
+  bool is_partial_sum_term = false;
+};
+
+/// Converts a gradient to layout `unsharded`, the layout in which operators
+/// have the parameter (null: a plain tensor). Partial values are reduced in
+/// `dtype` if it is wider than their own dtype. Throws TypeError for a plain
+/// gradient of a DTensor, or a DTensor gradient of a plain tensor.
+LocalGradient local_gradient(
+    const at::Tensor& grad,
+    const SpecPtr& unsharded,
+    at::ScalarType dtype);
+
+/// Returns the layout of the gradient of a parameter with layout `spec`, whose
+/// last mesh dimension is that of tensor parallelism.
+SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term);
 
 /// Parameter that requires grad, and its index in the unit.
 struct ReducedParameter {

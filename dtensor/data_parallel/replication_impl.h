@@ -13,7 +13,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 #include <dtensor/comm/group.h>
-#include <dtensor/data_parallel/local_gradient_impl.h>
+#include <dtensor/data_parallel/reduction_impl.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/parallel/state/named_parameters_impl.h>
 #include <torch/nn/module.h>
