@@ -525,8 +525,6 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/plan/parallelize_module.cpp
   dtensor/parallel/plan/plan_changes.cpp
   dtensor/parallel/plan/plan_changes_impl.h
-  dtensor/parallel/plan/plan_matches.cpp
-  dtensor/parallel/plan/plan_matches_impl.h
   dtensor/parallel/state/distribute_optimizer_state.cpp
   dtensor/parallel/state/model_state_dict.cpp
   dtensor/parallel/state/module_members.cpp

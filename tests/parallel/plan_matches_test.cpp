@@ -2,7 +2,6 @@
 // Cost of matching a plan, measured by the number of compared names instead of
 // time.
 #include <dtensor/parallel/plan/module_names_impl.h>
-#include <dtensor/parallel/plan/plan_matches_impl.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Full names of modules and parameters, as they appear in plans, errors and
-// tables, and patterns that match names.
+// tables, patterns that match names, and the modules that they match.
 #pragma once
 
 #include <dtensor/api.h>
+#include <torch/ordered_dict.h>
 
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace dtensor::detail {
 
@@ -29,5 +38,46 @@ DTENSOR_INTERNAL_API bool matches_glob(
 inline bool has_wildcards(std::string_view pattern) {
   return pattern.find_first_of("*?[") != std::string_view::npos;
 }
+
+struct Match {
+  std::shared_ptr<torch::nn::Module> owner; // keeps `module` alive
+  torch::nn::Module* module;
+  std::string name;
+};
+
+/// Finds modules for all patterns of one plan. Reads the children's names of
+/// each module once. A component without *, ? and [ is a hash lookup, so a plan
+/// with one entry per module takes time proportional to its entries.
+class PlanMatches {
+ public:
+  explicit PlanMatches(torch::nn::Module& root) : root_(root) {}
+
+  /// Returns the modules that `pattern` matches. Throws ValueError if no module
+  /// matches; the message lists the names at the deepest level reached.
+  std::vector<Match> find(const std::string& pattern);
+
+  /// Number of name comparisons so far.
+  size_t compared() const {
+    return compared_;
+  }
+
+ private:
+  using Children =
+      torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
+  struct Miss {
+    size_t depth = 0;
+    std::vector<std::string> names;
+  };
+
+  const Children& children_of(torch::nn::Module& module);
+  void add_children(
+      std::vector<Match>& found,
+      const Match& parent,
+      const std::string& token);
+
+  torch::nn::Module& root_;
+  std::unordered_map<const torch::nn::Module*, Children> children_;
+  size_t compared_ = 0;
+};
 
 } // namespace dtensor::detail

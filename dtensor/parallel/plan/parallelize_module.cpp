@@ -8,8 +8,8 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
-#include <dtensor/parallel/plan/plan_matches_impl.h>
 #include <dtensor/parallel/style.h>
 #include <torch/nn/module.h>
 
