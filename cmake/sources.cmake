@@ -545,8 +545,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/styles/style.cpp
   dtensor/parallel/styles/style_target_impl.h
   dtensor/parallel/training/autocast.cpp
-  dtensor/parallel/training/average_gradients.cpp
-  dtensor/parallel/training/clip_grad_norm.cpp
+  dtensor/parallel/training/gradients.cpp
   dtensor/parallel/training/loss_parallel.cpp
   dtensor/parallel/training/shared_ranks_impl.h
 )
