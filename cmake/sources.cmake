@@ -583,7 +583,6 @@ set(DTENSOR_DEFERRED_HEADERS
 set(DTENSOR_DEFERRED_SOURCES
   dtensor/deferred/deferred_init.cpp
   dtensor/deferred/play.cpp
-  dtensor/deferred/same_draws_impl.h
   dtensor/deferred/tape.cpp
   dtensor/deferred/tape_impl.h
 )

@@ -81,6 +81,43 @@ class NotDeferring {
   bool outer_;
 };
 
+// Runs the operator on the values of its deferred arguments. The arguments are
+// on top of the stack. The arguments are played as plain tensors, and the
+// results are real tensors.
+void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  const auto count = schema.arguments().size();
+  std::shared_ptr<Tape> tape;
+  std::vector<RequestedValue> wanted;
+  c10::Device device = at::kCPU;
+  visit_tensors(
+      last_args(*stack, count), [&](const at::Tensor& t, size_t arg, int) {
+        const auto* note = deferred_of(t);
+        if (note == nullptr) {
+          return;
+        }
+        DTENSOR_CHECK_NOT_IMPLEMENTED(
+            !is_written(schema.arguments()[arg]),
+            "[DeferredInit] {} writes a deferred tensor and needs its values. "
+            "Call it after materialize().",
+            name_of(op.operator_name()));
+        tape = note->tape;
+        device = note->device;
+        wanted.push_back({note->value, nullptr});
+      });
+  const auto values =
+      tape == nullptr ? std::vector<at::Tensor>() : play(*tape, wanted, false);
+  size_t next = 0;
+  set_device_argument(schema, stack->data() + (stack->size() - count), device);
+  map_tensors(
+      stack->data() + (stack->size() - count),
+      count,
+      [&](const at::Tensor& t, size_t) {
+        return deferred_of(t) == nullptr ? t : values[next++];
+      });
+  op.callBoxed(stack);
+}
+
 void intercept_call(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,

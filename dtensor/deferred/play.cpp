@@ -8,18 +8,21 @@
 // throws for such a layout, its group restarts with replicated tensors.
 #include <dtensor/deferred/tape_impl.h>
 
-#include <dtensor/deferred/same_draws_impl.h>
+#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/random/random.h>
+#include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -55,6 +58,52 @@ Factory factory_of(const TapeCall& c, const TapeValue& about) {
   const auto found = factories.find(name);
   return found != factories.end() ? found->second : nullptr;
 }
+
+// Returns true if the call draws random numbers.
+bool draws(const TapeCall& call) {
+  return call.op.hasTag(at::Tag::nondeterministic_seeded) ||
+      call.op.schema().argumentIndexWithName("generator").has_value();
+}
+
+// A scope in which a call draws the numbers that it drew when it was first
+// played. Plain and distributed numbers have separate states, because a call
+// may be played on plain tensors (when its values are needed) before it is
+// played on DTensors.
+class SameDraws {
+ public:
+  SameDraws(TapeCall& call, bool distributed) {
+    if (!draws(call)) {
+      return;
+    }
+    begin(call.generator, copy_of_default_generator(), [](const auto& state) {
+      set_default_generator(state);
+    });
+    if (distributed) {
+      begin(call.draw, peek_draw(), set_next_draw);
+    }
+  }
+  ~SameDraws() {
+    for (const auto& restore : restores_) {
+      restore();
+    }
+  }
+  SameDraws(const SameDraws&) = delete;
+  SameDraws& operator=(const SameDraws&) = delete;
+
+ private:
+  template <class State, class GoTo>
+  void begin(FirstDraw<State>& first, const State& now, GoTo go_to) {
+    if (!first.before) {
+      first.before = now;
+      return;
+    }
+    go_to(*first.before);
+    if (first.is_done) {
+      restores_.push_back([=] { go_to(now); });
+    }
+  }
+  std::vector<std::function<void()>> restores_;
+};
 
 // Values that are connected by calls.
 struct PlayGroup {
@@ -338,40 +387,6 @@ play(Tape& tape, const std::vector<RequestedValue>& wanted, bool all_draws) {
   const c10::NoGradGuard no_grad;
   tape.close_all();
   return Player(tape, wanted).run(all_draws);
-}
-
-void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& schema = op.schema();
-  const auto count = schema.arguments().size();
-  std::shared_ptr<Tape> tape;
-  std::vector<RequestedValue> wanted;
-  c10::Device device = at::kCPU;
-  visit_tensors(
-      last_args(*stack, count), [&](const at::Tensor& t, size_t arg, int) {
-        const auto* note = deferred_of(t);
-        if (note == nullptr) {
-          return;
-        }
-        DTENSOR_CHECK_NOT_IMPLEMENTED(
-            !is_written(schema.arguments()[arg]),
-            "[DeferredInit] {} writes a deferred tensor and needs its values. "
-            "Call it after materialize().",
-            name_of(op.operator_name()));
-        tape = note->tape;
-        device = note->device;
-        wanted.push_back({note->value, nullptr});
-      });
-  const auto values =
-      tape == nullptr ? std::vector<at::Tensor>() : play(*tape, wanted, false);
-  size_t next = 0;
-  set_device_argument(schema, stack->data() + (stack->size() - count), device);
-  map_tensors(
-      stack->data() + (stack->size() - count),
-      count,
-      [&](const at::Tensor& t, size_t) {
-        return deferred_of(t) == nullptr ? t : values[next++];
-      });
-  op.callBoxed(stack);
 }
 
 } // namespace dtensor::detail

@@ -167,9 +167,4 @@ void set_device_argument(
 std::vector<at::Tensor>
 play(Tape& tape, const std::vector<RequestedValue>& wanted, bool all_draws);
 
-/// Runs the operator on the values of its deferred arguments. The arguments are
-/// on top of the stack. The arguments are played as plain tensors, and the
-/// results are real tensors.
-void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-
 } // namespace dtensor::detail
