@@ -511,7 +511,6 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/attention/context_attention_impl.h
   dtensor/parallel/attention/context_layouts.cpp
   dtensor/parallel/attention/context_parallel.cpp
-  dtensor/parallel/attention/context_scope_impl.h
   dtensor/parallel/attention/head_exchange.cpp
   dtensor/parallel/attention/key_value_blocks.cpp
   dtensor/parallel/attention/key_value_blocks_impl.h

@@ -6,7 +6,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention/attention_tokens_impl.h>
-#include <dtensor/parallel/attention/context_scope_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
 #include <ATen/TensorOperators.h>

@@ -3,7 +3,7 @@
 
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/parallel/attention/context_scope_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
