@@ -35,9 +35,7 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/kernel_window.cpp
   dtensor/layout/kernel_window_impl.h
   dtensor/layout/mesh.cpp
-  dtensor/layout/mesh_concatenate.cpp
   dtensor/layout/mesh_slice.cpp
-  dtensor/layout/mesh_slice_impl.h
   dtensor/layout/mesh_state_impl.h
   dtensor/layout/parse.cpp
   dtensor/layout/placement.cpp
@@ -528,7 +526,6 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/state/model_state_dict.cpp
   dtensor/parallel/state/module_members.cpp
   dtensor/parallel/state/module_members_impl.h
-  dtensor/parallel/state/named_parameters_impl.h
   dtensor/parallel/state/optimizer_fields.cpp
   dtensor/parallel/state/optimizer_fields_impl.h
   dtensor/parallel/state/optimizer_state_dict.cpp
@@ -542,11 +539,9 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/styles/prepare_module.cpp
   dtensor/parallel/styles/sequence_parallel.cpp
   dtensor/parallel/styles/style.cpp
-  dtensor/parallel/styles/style_target_impl.h
   dtensor/parallel/training/autocast.cpp
   dtensor/parallel/training/gradients.cpp
   dtensor/parallel/training/loss_parallel.cpp
-  dtensor/parallel/training/shared_ranks_impl.h
 )
 
 set(DTENSOR_DATA_PARALLEL_HEADERS

@@ -9,8 +9,8 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
-#include <dtensor/parallel/state/named_parameters_impl.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
+#include <dtensor/parallel/plan/plan_changes_impl.h>
+#include <dtensor/parallel/state/module_members_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>

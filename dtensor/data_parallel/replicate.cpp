@@ -12,10 +12,10 @@
 #include <dtensor/comm/world.h>
 #include <dtensor/data_parallel/replication_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
-#include <dtensor/parallel/state/named_parameters_impl.h>
-#include <dtensor/parallel/training/shared_ranks_impl.h>
+#include <dtensor/parallel/state/module_members_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>

@@ -15,7 +15,7 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/data_parallel/reduction_impl.h>
 #include <dtensor/layout/mesh.h>
-#include <dtensor/parallel/state/named_parameters_impl.h>
+#include <dtensor/parallel/state/module_members_impl.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>

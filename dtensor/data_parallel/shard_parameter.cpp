@@ -2,9 +2,9 @@
 #include <dtensor/data_parallel/shard_parameter_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/training/shared_ranks_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 

@@ -2,7 +2,7 @@
 #include <dtensor/debug/explain_call_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/layout/mesh_slice_impl.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/install/fast_ops_impl.h>
 #include <dtensor/ops/install/kernels_impl.h>

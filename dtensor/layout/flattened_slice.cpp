@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/layout/mesh_slice_impl.h>
+#include <dtensor/layout/mesh_state_impl.h>
 
 #include <dtensor/error.h>
 

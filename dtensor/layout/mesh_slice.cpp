@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Slices of a mesh, flatten() and unflatten().
-
-#include <dtensor/layout/mesh_slice_impl.h>
+// Slices of a mesh, flatten(), unflatten() and concatenate().
+#include <dtensor/layout/mesh_state_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
@@ -146,6 +145,90 @@ replaced(const std::vector<T>& all, size_t at, const std::vector<T>& by) {
   return result;
 }
 
+// Returns the slice of `mesh` that keeps `dims` and contains this rank.
+StatePtr kept_dims(
+    const DeviceMesh& mesh,
+    const std::vector<int64_t>& dims,
+    const std::vector<std::string>& names) {
+  std::vector<int64_t> sizes;
+  for (const int64_t dim : dims) {
+    sizes.push_back(mesh.size(dim));
+  }
+  const auto& groups = detail::mesh_groups(mesh);
+  return make_state(
+      mesh.device_type(),
+      std::move(sizes),
+      ranks_of_slice(mesh, dims, point_of(mesh)),
+      names,
+      mesh.get_rank(),
+      groups ? groups->select(dims) : nullptr);
+}
+
+bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {
+  return std::ranges::all_of(mesh.ranks(), [&](int64_t rank) {
+    return std::ranges::find(ranks, rank) != ranks.end();
+  });
+}
+
+// Returns the largest living mesh that contains the ranks of all meshes.
+StatePtr common_origin(
+    const std::vector<DeviceMesh>& meshes,
+    const std::vector<StatePtr>& states) {
+  StatePtr origin;
+  for (const StatePtr& state : states) {
+    for (const StatePtr& candidate : family(state)) {
+      const bool fits = std::ranges::all_of(meshes, [&](const auto& mesh) {
+        return has_all(candidate->ranks, mesh);
+      });
+      if (fits &&
+          (origin == nullptr ||
+           candidate->ranks.size() > origin->ranks.size())) {
+        origin = candidate;
+      }
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      origin != nullptr,
+      "[DeviceMesh::concatenate] the meshes are not slices of one mesh that "
+      "still exists. Slice them from one mesh, and keep that mesh alive.");
+  return origin;
+}
+
+// Enumerates the ranks of the concatenated mesh. A rank's position in the
+// origin is a sum: one offset along each of the meshes.
+std::vector<int64_t> ranks_side_by_side(
+    const std::vector<DeviceMesh>& meshes,
+    const MeshState& origin) {
+  const auto place_of = [&](int64_t rank) {
+    const auto& ranks = origin.ranks;
+    return std::ranges::find(ranks, rank) - ranks.begin();
+  };
+  const auto through =
+      origin.coordinate ? place_of(origin.rank) : std::ptrdiff_t{0};
+  std::vector<int64_t> places = {through};
+  for (const DeviceMesh& mesh : meshes) {
+    std::vector<int64_t> next;
+    for (const int64_t place : places) {
+      for (const int64_t rank : mesh.ranks()) {
+        next.push_back(place + place_of(rank) - through);
+      }
+    }
+    places = std::move(next);
+  }
+  auto sorted = places;
+  std::ranges::sort(sorted);
+  DTENSOR_CHECK_VALUE(
+      std::ranges::adjacent_find(sorted) == sorted.end() &&
+          sorted.front() >= 0 &&
+          sorted.back() < static_cast<int64_t>(origin.ranks.size()),
+      "[DeviceMesh::concatenate] two of the meshes share a dimension of the "
+      "mesh that they come from. Name each dimension once.");
+  for (int64_t& place : places) {
+    place = origin.ranks[static_cast<size_t>(place)];
+  }
+  return places;
+}
+
 } // namespace
 
 DeviceMesh DeviceMesh::operator[](std::string_view name) const {
@@ -175,17 +258,7 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
   if (names == mesh_dim_names()) {
     return *this;
   }
-  std::vector<int64_t> sizes;
-  for (const int64_t dim : dims) {
-    sizes.push_back(size(dim));
-  }
-  DeviceMesh slice(make_state(
-      device_type(),
-      std::move(sizes),
-      ranks_of_slice(*this, dims, point_of(*this)),
-      names,
-      get_rank(),
-      state_->groups ? state_->groups->select(dims) : nullptr));
+  DeviceMesh slice(kept_dims(*this, dims, names));
   remember_parents(*slice.state_, state_);
   return slice;
 }
@@ -203,14 +276,7 @@ DeviceMesh DeviceMesh::operator[](int64_t dim) const {
   if (!mesh_dim_names().empty()) {
     return (*this)[mesh_dim_names()[static_cast<size_t>(from_front)]];
   }
-  const std::vector<int64_t> dims = {from_front};
-  return DeviceMesh(make_state(
-      device_type(),
-      {size(from_front)},
-      ranks_of_slice(*this, dims, point_of(*this)),
-      {},
-      get_rank(),
-      state_->groups ? state_->groups->select(dims) : nullptr));
+  return DeviceMesh(kept_dims(*this, {from_front}, {}));
 }
 
 DeviceMesh DeviceMesh::flatten(std::string name) const {
@@ -286,6 +352,38 @@ DeviceMesh DeviceMesh::unflatten(
     const std::vector<int64_t>& sizes,
     const std::vector<std::string>& mesh_dim_names) const {
   return unflatten(dim_of(name), sizes, mesh_dim_names);
+}
+
+DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
+  constexpr const char* kWhere = "DeviceMesh::concatenate";
+  DTENSOR_CHECK_VALUE(
+      !meshes.empty(), "[{}] got no meshes. Pass at least one.", kWhere);
+  std::vector<StatePtr> states;
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  for (const DeviceMesh& mesh : meshes) {
+    const MeshState& state = *mesh.state_;
+    DTENSOR_CHECK_VALUE(
+        state.names.empty() == meshes[0].state_->names.empty(),
+        "[{}] only some of the meshes have names. Name the dimensions of all "
+        "or none.",
+        kWhere);
+    states.push_back(mesh.state_);
+    shape.insert(shape.end(), state.shape.begin(), state.shape.end());
+    names.insert(names.end(), state.names.begin(), state.names.end());
+  }
+  const StatePtr origin = common_origin(meshes, states);
+  auto result = with_groups_of(
+      *origin,
+      DeviceMesh(
+          origin->device_type,
+          std::move(shape),
+          ranks_side_by_side(meshes, *origin),
+          std::move(names),
+          origin->rank),
+      kWhere);
+  remember_parents(*result.state_, origin);
+  return result;
 }
 
 } // namespace dtensor

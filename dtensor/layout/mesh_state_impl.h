@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The state behind a DeviceMesh handle. mesh.cpp creates and reads it, and
-// mesh_slice.cpp derives meshes from it. MeshGroups is the interface to comm/,
+// The state behind a DeviceMesh handle, and meshes derived from it: slices,
+// flattened meshes and concatenations. MeshGroups is the interface to comm/,
 // which implements communication; the layout layer does not depend on comm/.
 #pragma once
 
 #include <dtensor/layout/mesh.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -113,5 +115,57 @@ DTENSOR_API int64_t wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where);
 inline std::string join_names(const std::vector<std::string>& names) {
   return c10::Join(", ", names);
 }
+
+/// True if both meshes contain a common rank other than this one.
+inline bool share_others(const DeviceMesh& a, const DeviceMesh& b) {
+  return std::ranges::any_of(a.ranks(), [&](int64_t rank) {
+    return rank != a.get_rank() &&
+        std::ranges::find(b.ranks(), rank) != b.ranks().end();
+  });
+}
+
+/// Returns the name of dimension `dim`, which counts from the front; the number
+/// if the dimensions are unnamed.
+std::string dim_name(const DeviceMesh& mesh, size_t dim);
+
+// Relations between meshes: the meshes that a slice, a flattened mesh or a
+// concatenated mesh was derived from.
+
+/// Returns the mesh itself and the living meshes that it was sliced from.
+std::vector<StatePtr> family(const StatePtr& state);
+
+/// Records that `slice` was derived from `parent`.
+void remember_parents(const MeshState& slice, const StatePtr& parent);
+
+/// Returns `pure`, with new process groups if `origin` has process groups.
+/// `where` begins error messages.
+DeviceMesh with_groups_of(
+    const MeshState& origin,
+    const DeviceMesh& pure,
+    const char* where);
+
+// Slices that name flattened meshes together with dimensions:
+// mesh[{"dp", "cp_tp"}].
+
+/// Returns the coordinate of this rank. On a rank outside the mesh: the
+/// coordinate of the first rank.
+std::vector<int64_t> point_of(const DeviceMesh& mesh);
+
+/// Returns the flattened mesh called `name` that `state` remembers, if any.
+std::optional<FlattenedMesh> find_flattened(
+    const MeshState& state,
+    std::string_view name);
+
+/// Adds `mesh` to the flattened meshes of `state`, unless `state` has a
+/// flattened mesh of this name.
+void remember_flattened(const MeshState& state, const FlattenedMesh& mesh);
+
+/// Returns the slice of `mesh` along `names`, some of them names of flattened
+/// meshes. The slice communicates on existing groups. Throws IndexError for an
+/// unknown name, ValueError for names out of order or names that share a
+/// dimension.
+DeviceMesh slice_with_flattened(
+    const DeviceMesh& mesh,
+    const std::vector<std::string>& names);
 
 } // namespace dtensor::detail

@@ -5,7 +5,6 @@
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/mesh_slice_impl.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 

@@ -5,7 +5,7 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/parallel/plan/module_claim_impl.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
+#include <dtensor/parallel/plan/plan_changes_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/tensor_replacement_impl.h>

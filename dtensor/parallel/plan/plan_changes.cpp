@@ -4,7 +4,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/distribute_module.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <torch/nn/modules/linear.h>

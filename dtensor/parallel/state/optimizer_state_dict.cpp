@@ -6,7 +6,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
-#include <dtensor/parallel/state/named_parameters_impl.h>
+#include <dtensor/parallel/state/module_members_impl.h>
 #include <dtensor/parallel/state/optimizer_fields_impl.h>
 #include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/tensor/dtensor.h>

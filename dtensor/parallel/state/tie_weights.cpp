@@ -3,7 +3,6 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/state/module_members_impl.h>
-#include <dtensor/parallel/state/named_parameters_impl.h>
 #include <dtensor/parallel/state/state_values_impl.h>
 
 #include <torch/nn/module.h>

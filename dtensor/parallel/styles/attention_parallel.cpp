@@ -4,7 +4,6 @@
 #include <dtensor/error.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
 #include <torch/nn/modules/activation.h>
 
 #include <vector>

@@ -3,7 +3,6 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
 
 #include <memory>
 

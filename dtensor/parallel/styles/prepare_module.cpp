@@ -5,7 +5,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>

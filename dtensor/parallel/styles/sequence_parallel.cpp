@@ -4,7 +4,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan/plan_changes_impl.h>
-#include <dtensor/parallel/styles/style_target_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/normalization.h>

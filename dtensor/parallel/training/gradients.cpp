@@ -10,9 +10,9 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/training/shared_ranks_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>
