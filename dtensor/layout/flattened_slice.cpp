@@ -15,19 +15,6 @@ using detail::join_names;
 using detail::MeshGroups;
 using detail::MeshState;
 
-// Returns the flattened mesh called `name`. The caller must hold the lock of
-// `state`.
-const FlattenedMesh* find_flattened_locked(
-    const MeshState& state,
-    std::string_view name) {
-  for (const FlattenedMesh& flattened : state.flattened) {
-    if (flattened.name == name) {
-      return &flattened;
-    }
-  }
-  return nullptr;
-}
-
 // Throws IndexError for a name that is neither a dimension nor flattened.
 void check_names(
     const MeshState& state,
@@ -159,16 +146,19 @@ std::optional<FlattenedMesh> detail::find_flattened(
     const MeshState& state,
     std::string_view name) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  const FlattenedMesh* found = find_flattened_locked(state, name);
-  return found ? std::optional(*found) : std::nullopt;
+  const auto found =
+      std::ranges::find(state.flattened, name, &FlattenedMesh::name);
+  return found == state.flattened.end() ? std::nullopt : std::optional(*found);
 }
 
 void detail::remember_flattened(
     const MeshState& state,
     const FlattenedMesh& mesh) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  if (!find_flattened_locked(state, mesh.name)) {
-    state.flattened.push_back(mesh);
+  auto& known = state.flattened;
+  if (std::ranges::find(known, mesh.name, &FlattenedMesh::name) ==
+      known.end()) {
+    known.push_back(mesh);
   }
 }
 

@@ -10,8 +10,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include <c10/util/StringUtil.h>
-
 namespace dtensor {
 namespace {
 
@@ -119,11 +117,6 @@ void check_names(const std::vector<std::string>& names, size_t ndim) {
   }
 }
 
-int64_t wrap_dim(const MeshState& state, int64_t dim) {
-  return detail::wrap_mesh_dim(
-      static_cast<int64_t>(state.shape.size()), dim, "DeviceMesh");
-}
-
 } // namespace
 
 int64_t detail::wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where) {
@@ -205,7 +198,8 @@ int64_t DeviceMesh::size() const {
 }
 
 int64_t DeviceMesh::size(int64_t dim) const {
-  return state_->shape[static_cast<size_t>(wrap_dim(*state_, dim))];
+  return state_->shape[static_cast<size_t>(
+      detail::wrap_mesh_dim(ndim(), dim, "DeviceMesh"))];
 }
 
 int64_t DeviceMesh::size(std::string_view name) const {
@@ -239,7 +233,7 @@ int64_t DeviceMesh::dim_of(std::string_view name) const {
 }
 
 std::string DeviceMesh::dim_label(int64_t dim) const {
-  const int64_t wrapped = wrap_dim(*state_, dim);
+  const int64_t wrapped = detail::wrap_mesh_dim(ndim(), dim, "DeviceMesh");
   return state_->names.empty()
       ? std::to_string(wrapped)
       : "\"" + state_->names[static_cast<size_t>(wrapped)] + "\"";
@@ -259,7 +253,7 @@ int64_t DeviceMesh::get_local_rank() const {
 }
 
 int64_t DeviceMesh::get_local_rank(int64_t dim) const {
-  const int64_t wrapped = wrap_dim(*state_, dim);
+  const int64_t wrapped = detail::wrap_mesh_dim(ndim(), dim, "DeviceMesh");
   DTENSOR_CHECK(
       contains_this_rank(),
       "[DeviceMesh::get_local_rank] rank {} is outside the mesh of ranks {}. "

@@ -6,7 +6,6 @@
 #include <dtensor/layout/shard_math.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace dtensor::detail {
@@ -316,10 +315,8 @@ DeviceMesh DeviceMesh::unflatten(
   constexpr const char* kWhere = "DeviceMesh::unflatten";
   const auto dim_size = size(dim); // throws for an invalid `dim`
   const auto at = static_cast<size_t>(dim < 0 ? dim + ndim() : dim);
-  const auto product = std::accumulate(
-      sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   DTENSOR_CHECK_VALUE(
-      !sizes.empty() && product == dim_size,
+      !sizes.empty() && numel(sizes) == dim_size,
       "[{}] mesh dim {} has {}, which is not the product of the sizes {}. Pass "
       "sizes whose product is the number of ranks.",
       kWhere,

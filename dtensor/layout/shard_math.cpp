@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
 namespace dtensor {
 namespace {
@@ -305,11 +306,7 @@ Sizes dense_strides(SizesRef sizes, SizesRef like_strides) {
 }
 
 int64_t numel(SizesRef sizes) {
-  int64_t product = 1;
-  for (const int64_t size : sizes) {
-    product *= size;
-  }
-  return product;
+  return c10::multiply_integers(sizes);
 }
 
 } // namespace dtensor

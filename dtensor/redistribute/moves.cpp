@@ -29,27 +29,6 @@ bool makes_equal_shards(
   return largest_shard(size, sharding, parts) * parts == size;
 }
 
-// Returns the remaining size of tensor dimension `dim` for mesh dim `mesh_dim`.
-// Empty if the size differs between ranks because an earlier mesh dim shards
-// unevenly.
-std::optional<int64_t> even_size_at(
-    const Frame& frame,
-    PlacementsRef placements,
-    size_t mesh_dim,
-    int64_t dim) {
-  int64_t size = frame.sizes[static_cast<size_t>(dim)];
-  for (size_t i = 0; i < mesh_dim; ++i) {
-    if (!placements[i].is_sharded(dim)) {
-      continue;
-    }
-    if (!makes_equal_shards(size, placements[i], frame.mesh_shape[i])) {
-      return std::nullopt;
-    }
-    size /= frame.mesh_shape[i];
-  }
-  return size;
-}
-
 // True if no mesh dimension further right shards `dim`.
 bool is_rightmost(
     const Frame& frame,
@@ -177,19 +156,21 @@ int64_t largest_numel(const Frame& frame, PlacementsRef placements) {
   return numel(sizes);
 }
 
-bool has_equal_shards(const Frame& frame, PlacementsRef placements) {
-  for (size_t d = 0; d < frame.sizes.size(); ++d) {
-    const auto dim = static_cast<int64_t>(d);
-    if (!even_size_at(frame, placements, placements.size(), dim)) {
+bool has_equal_shards(const Spec& spec) {
+  Sizes sizes(spec.sizes());
+  for (size_t i = 0; i < spec.placements().size(); ++i) {
+    const Placement& sharding = spec.placements()[i];
+    if (!sharding.is_sharded()) {
+      continue;
+    }
+    int64_t& size = sizes[static_cast<size_t>(sharding.dim())];
+    const int64_t parts = spec.mesh().shape()[i];
+    if (!makes_equal_shards(size, sharding, parts)) {
       return false;
     }
+    size /= parts;
   }
   return true;
-}
-
-bool has_equal_shards(const Spec& spec) {
-  return has_equal_shards(
-      Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
 }
 
 bool is_permutation(const Step& step) {

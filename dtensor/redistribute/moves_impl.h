@@ -72,7 +72,6 @@ int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 bool shards_evenly(int64_t size, const Placement& sharding, int64_t parts);
 
 /// True if the layout's local shards have the same size on all ranks.
-bool has_equal_shards(const Frame& frame, PlacementsRef placements);
 bool has_equal_shards(const Spec& spec);
 
 /// For each mesh dimension that shards a tensor dimension, the number of equal

@@ -28,7 +28,7 @@ class PlanCache {
   static constexpr size_t kWays = 4;
 
   PlanPtr find(uint64_t from, uint64_t to) const {
-    for (const Entry& entry : set(from, to).entries) {
+    for (const Entry& entry : sets_[index(from, to)].entries) {
       if (entry.from == from && entry.to == to) {
         return entry.plan;
       }
@@ -67,10 +67,6 @@ class PlanCache {
     const uint64_t mixed =
         (from * 0x9E3779B97F4A7C15u) ^ (to * 0xC2B2AE3D27D4EB4Fu);
     return static_cast<size_t>(mixed >> 32) % kSets;
-  }
-
-  const Set& set(uint64_t from, uint64_t to) const {
-    return sets_[index(from, to)];
   }
 
   std::vector<Set> sets_ = std::vector<Set>(kSets);

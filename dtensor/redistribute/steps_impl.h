@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/comm/pending.h>
-#include <dtensor/layout/placement.h>
 #include <dtensor/redistribute/plan.h>
 
 #include <memory>
