@@ -18,15 +18,6 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Records that `node` computed `output` from `input`.
-template <class NodeType>
-at::Tensor
-record(NodeHolder<NodeType> node, const at::Tensor& input, at::Tensor output) {
-  node->set_next_edges(torch::autograd::collect_next_edges(input));
-  torch::autograd::set_history(output, std::move(node));
-  return output;
-}
-
 at::Tensor nothing(const SpecPtr& spec) {
   const auto options = at::TensorOptions()
                            .dtype(spec->dtype())

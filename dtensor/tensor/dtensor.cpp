@@ -56,17 +56,9 @@ DTensor::DTensor(
       kWhere,
       is_dtensor(local) ? "a DTensor" : c10::toString(local.scalar_type()),
       *spec);
-  DTENSOR_CHECK_VALUE(
-      !spec->mesh().contains_this_rank() ||
-          local.sizes() == spec->local_sizes(),
-      "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
-      "Pass a local tensor of that shape (Shard gives the shapes of "
-      "torch.chunk).",
-      kWhere,
-      local.sizes(),
-      spec->mesh().get_rank(),
-      spec->local_sizes(),
-      *spec);
+  if (spec->mesh().contains_this_rank()) {
+    detail::check_local_shape(kWhere, local, *spec);
+  }
   at::Tensor made = detail::wrap(local.detach(), spec);
   detail::explain_no_data(made);
   detail::keep_gradient_distributed(made);

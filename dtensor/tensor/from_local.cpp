@@ -121,19 +121,6 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
       : local.to(mesh.device_type());
 }
 
-void check_local_shape(const at::Tensor& local, const Spec& spec) {
-  DTENSOR_CHECK_VALUE(
-      local.sizes() == spec.local_sizes(),
-      "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
-      "Pass a local tensor of that shape (Shard gives the shapes of "
-      "torch.chunk).",
-      kFromLocal,
-      local.sizes(),
-      spec.mesh().get_rank(),
-      spec.local_sizes(),
-      spec);
-}
-
 // Returns the empty local tensor of a rank outside the mesh. The result is
 // differentiable, so that a program with a backward pass runs on all ranks.
 at::Tensor nothing_of(const at::Tensor& local) {
@@ -201,7 +188,7 @@ at::Tensor detail::from_local_lazy(
   if (!mesh.contains_this_rank()) {
     return from_local_autograd(nothing_of(mine), spec);
   }
-  check_local_shape(mine, *spec);
+  check_local_shape(kFromLocal, mine, *spec);
   at::Tensor values;
   if (options.run_check) {
     check_ranks_agree(mine, *spec);

@@ -85,13 +85,8 @@ struct PlainGradientsDistributed final : torch::autograd::FunctionPostHook {
 // True if every rank's local tensor has the same shape in both layouts.
 bool parts_are_alike(const Spec& spec, PlacementsRef other) {
   const auto shape = spec.mesh().shape();
-  Sizes coordinate(shape.size(), 0);
   for (int64_t rank = 0; rank < spec.mesh().size(); ++rank) {
-    int64_t rest = rank;
-    for (size_t m = shape.size(); m-- > 0;) {
-      coordinate[m] = rest % shape[m];
-      rest /= shape[m];
-    }
+    const auto coordinate = spec.mesh().coordinate_of(rank);
     if (local_sizes(spec.sizes(), shape, other, coordinate) !=
         local_sizes(spec.sizes(), shape, spec.placements(), coordinate)) {
       return false;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -138,16 +139,10 @@ std::optional<InnerNodes> InnerNodes::between(
 }
 
 c10::SmallVector<size_t, 4> InnerNodes::exits_by_slot() const {
-  c10::SmallVector<size_t, 4> order;
-  for (size_t i = 0; i < exits_.size(); ++i) { // insertion sort of few
-    size_t place = i;
-    order.push_back(i);
-    for (; place > 0 && exits_[order[place - 1]].slot > exits_[i].slot;
-         --place) {
-      order[place] = order[place - 1];
-    }
-    order[place] = i;
-  }
+  c10::SmallVector<size_t, 4> order(exits_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(
+      order, {}, [&](size_t i) { return std::pair(exits_[i].slot, i); });
   return order;
 }
 

@@ -62,8 +62,8 @@ SpecPtr in_dtype(const SpecPtr& spec, at::ScalarType dtype) {
   return spec->dtype() == dtype ? spec : spec->with_dtype(dtype);
 }
 
-at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
-  return t.scalar_type() == dtype ? t : t.to(dtype);
+at::Tensor cast(at::Tensor t, at::ScalarType dtype) {
+  return t.scalar_type() == dtype ? std::move(t) : t.to(dtype);
 }
 
 // Returns the local tensor, moved out of the DTensor if the caller holds the
@@ -119,10 +119,7 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
 at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
   bring_up_to_date(dtensor);
   const auto from = spec_of(dtensor);
-  auto local = take_local(std::move(dtensor));
-  if (local.scalar_type() != to->dtype()) {
-    local = local.to(to->dtype());
-  }
+  auto local = cast(take_local(std::move(dtensor)), to->dtype());
   const at::Tensor like = at::empty({0}, local.options());
   return wrap(
       redistribute_local_async(

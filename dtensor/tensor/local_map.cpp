@@ -100,18 +100,6 @@ at::Tensor in_layout(
   return DTensor(t).redistribute(layout);
 }
 
-// Throws ValueError unless the number of layouts is 0 or the number of
-// arguments.
-void check_numbers_of_layouts(
-    const LocalMapLayouts& layouts,
-    size_t arguments) {
-  check_number_of_layouts("in_placements", layouts.in.size(), arguments);
-  check_number_of_layouts(
-      "in_grad_placements",
-      layouts.options.in_grad_placements.size(),
-      arguments);
-}
-
 // Returns the mesh of all DTensors among the arguments. It must be
 // `expected_mesh` if `expected_mesh` is defined. Throws RuntimeError if a
 // DTensor is on another mesh.
@@ -341,7 +329,11 @@ LocalMapCall::LocalMapCall(
     call.locals = args;
     return;
   }
-  check_numbers_of_layouts(layouts, args.size());
+  check_number_of_layouts("in_placements", layouts.in.size(), args.size());
+  check_number_of_layouts(
+      "in_grad_placements",
+      layouts.options.in_grad_placements.size(),
+      args.size());
   call.mesh = common_mesh(args, layouts.options.device_mesh);
   check_owned_by_this_rank(kLocalMap, call.mesh);
   call.outside = !call.mesh.contains_this_rank();

@@ -251,11 +251,10 @@ at::Tensor Region::convert_result(
   if (!is_moved) {
     return exit.as_local ? local : from_local_autograd(local, made);
   }
-  auto result = convert_unrecorded_result(local, made, exit);
-  auto node = step_node("LeaveBackward", ResultBackward(made, exit));
-  node->set_next_edges(torch::autograd::collect_next_edges(local));
-  torch::autograd::set_history(result, std::move(node));
-  return result;
+  return record(
+      step_node("LeaveBackward", ResultBackward(made, exit)),
+      local,
+      convert_unrecorded_result(local, made, exit));
 }
 
 at::Tensor convert_unrecorded_result(

@@ -5,6 +5,7 @@
 
 #include <dtensor/comm/observer.h>
 #include <dtensor/torch_nodes_impl.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <string>
 #include <string_view>
@@ -41,6 +42,15 @@ class StepNode final : public Node {
   // The module that ran forward. Backward collectives are attributed to it.
   std::string_view module_ = ModuleScope::current();
 };
+
+/// Records that `node` computed `output` from `input`.
+template <class NodeType>
+at::Tensor
+record(NodeHolder<NodeType> node, const at::Tensor& input, at::Tensor output) {
+  node->set_next_edges(torch::autograd::collect_next_edges(input));
+  torch::autograd::set_history(output, std::move(node));
+  return output;
+}
 
 template <class Step>
 NodeHolder<StepNode<Step>> step_node(const char* name, Step step) {

@@ -197,6 +197,22 @@ void check_dense(const char* where, const at::Tensor& t) {
       describe_format(t));
 }
 
+void check_local_shape(
+    const char* where,
+    const at::Tensor& local,
+    const Spec& spec) {
+  DTENSOR_CHECK_VALUE(
+      local.sizes() == spec.local_sizes(),
+      "[{}] the local tensor has shape {}, but rank {} must hold {} of {}. "
+      "Pass a local tensor of that shape (Shard gives the shapes of "
+      "torch.chunk).",
+      where,
+      local.sizes(),
+      spec.mesh().get_rank(),
+      spec.local_sizes(),
+      spec);
+}
+
 void refuse_format(
     const std::string& where,
     const char* what,

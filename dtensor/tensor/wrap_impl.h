@@ -34,6 +34,12 @@ std::string describe_format(const at::Tensor& t);
 /// Throws NotImplementedError unless `t` is dense.
 void check_dense(const char* where, const at::Tensor& t);
 
+/// Throws ValueError unless `local` has the shape of this rank's local tensor.
+void check_local_shape(
+    const char* where,
+    const at::Tensor& local,
+    const Spec& spec);
+
 /// Throws NotImplementedError for `t`, which is not dense. `what` is "returns",
 /// for example.
 [[noreturn]] void

@@ -14,7 +14,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
 #include <tuple>
 #include <utility>
@@ -39,12 +38,9 @@ at::Tensor with_step(
     const char* name,
     const at::Tensor& of,
     Step step) {
-  if (records(of)) {
-    auto node = step_node(name, std::move(step));
-    node->set_next_edges(torch::autograd::collect_next_edges(of));
-    torch::autograd::set_history(result, std::move(node));
-  }
-  return result;
+  return records(of)
+      ? record(step_node(name, std::move(step)), of, std::move(result))
+      : result;
 }
 
 at::Tensor exchanged(
@@ -87,59 +83,41 @@ at::Tensor exchanged(
       result, "ExchangeBackward", part, ExchangeStep{ranks, from, to});
 }
 
-at::Tensor gathered_tokens(
-    const at::Tensor& part,
+at::Tensor moved_tokens(
+    const at::Tensor& given,
     const ContextRanks& ranks,
-    const Sizes& lengths);
+    const Sizes& lengths,
+    bool gathers);
 
-at::Tensor scattered_tokens(
-    const at::Tensor& gathered,
-    const ContextRanks& ranks,
-    const Sizes& lengths);
-
-struct GatherStep {
+struct MoveTokensStep {
   at::Tensor backward(const at::Tensor& grad) const {
-    return scattered_tokens(grad, ranks, lengths);
+    return moved_tokens(grad, ranks, lengths, !gathers);
   }
   ContextRanks ranks;
   Sizes lengths;
+  bool gathers;
 };
 
-struct ScatterStep {
-  at::Tensor backward(const at::Tensor& grad) const {
-    return gathered_tokens(grad, ranks, lengths);
-  }
-  ContextRanks ranks;
-  Sizes lengths;
-};
-
-at::Tensor gathered_tokens(
-    const at::Tensor& part,
+// Gathers the tokens of all ranks, or sums gathered tokens over the ranks and
+// shards the sum: the backward of gathering.
+at::Tensor moved_tokens(
+    const at::Tensor& given,
     const ContextRanks& ranks,
-    const Sizes& lengths) {
+    const Sizes& lengths,
+    bool gathers) {
   at::Tensor result;
   {
     const c10::NoGradGuard no_grad;
-    result =
-        get_group(ranks.mesh, ranks.dim).all_gather(part, kTokens, lengths);
+    Group& group = get_group(ranks.mesh, ranks.dim);
+    result = gathers
+        ? group.all_gather(given, kTokens, lengths)
+        : group.reduce_scatter(given, kTokens, ReduceOp::kSum, lengths);
   }
   return with_step(
-      result, "GatherTokensBackward", part, GatherStep{ranks, lengths});
-}
-
-// Reduce-scatters the tokens: sums over ranks and shards the sum.
-at::Tensor scattered_tokens(
-    const at::Tensor& gathered,
-    const ContextRanks& ranks,
-    const Sizes& lengths) {
-  at::Tensor result;
-  {
-    const c10::NoGradGuard no_grad;
-    result = get_group(ranks.mesh, ranks.dim)
-                 .reduce_scatter(gathered, kTokens, ReduceOp::kSum, lengths);
-  }
-  return with_step(
-      result, "ScatterTokensBackward", gathered, ScatterStep{ranks, lengths});
+      result,
+      gathers ? "GatherTokensBackward" : "ScatterTokensBackward",
+      given,
+      MoveTokensStep{ranks, lengths, gathers});
 }
 
 // Computes attention with LibTorch's operator. The math fallback handles empty
@@ -226,7 +204,7 @@ at::Tensor ulysses_attention(
       return exchanged(t, call.ranks, keys, key_heads);
     }
     return for_queries(
-        gathered_tokens(t, call.ranks, keys.sizes),
+        moved_tokens(t, call.ranks, keys.sizes, /*gathers=*/true),
         chunk(query.size(kHeads), group.size(), group.rank()),
         each);
   };

@@ -10,7 +10,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
