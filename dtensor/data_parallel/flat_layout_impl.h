@@ -25,10 +25,7 @@ struct ShardedSizes {
 class FlatLayout {
  public:
   /// Reserves `header` elements in front of each rank's shards.
-  FlatLayout(
-      std::vector<ShardedSizes> tensors,
-      size_t ranks,
-      int64_t header = 0);
+  FlatLayout(std::vector<ShardedSizes> tensors, size_t ranks, int64_t header);
   /// Lays out a buffer of bytes for tensors of these dtypes.
   FlatLayout(
       std::vector<ShardedSizes> tensors,

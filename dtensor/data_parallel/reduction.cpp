@@ -91,6 +91,14 @@ LocalGradient local_gradient(
       unsharded->with_dtype(summed))};
 }
 
+LocalGradient sum_of(const LocalGradient& kept, const LocalGradient& local) {
+  if (!kept.value.defined() || !local.value.defined()) {
+    return local.value.defined() ? local : kept;
+  }
+  TORCH_INTERNAL_ASSERT(local.is_partial_sum_term == kept.is_partial_sum_term);
+  return {kept.value.add(local.value), local.is_partial_sum_term};
+}
+
 SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term) {
   if (!is_partial_sum_term) {
     return spec;
@@ -106,22 +114,14 @@ bool Reduction::has_unreduced(size_t number) const {
       std::ranges::binary_search(shard_reduced_numbers_, number);
 }
 
-// Adds the gradients of earlier, unreduced passes. A parameter's gradients are
-// either Partial in all passes of a model or in no pass.
+// Adds the gradients of earlier, unreduced passes.
 void Reduction::add_unreduced(
     const std::vector<ReducedParameter>& parameters,
     std::vector<LocalGradient>& locals) {
   const auto all = std::exchange(unreduced_gradients_, {});
   for (size_t i = 0; i < parameters.size() && !all.empty(); ++i) {
-    const auto kept = all[parameters[i].number].value_or(LocalGradient());
-    auto& local = locals[i];
-    if (!local.value.defined()) {
-      local = kept;
-    } else if (kept.value.defined()) {
-      TORCH_INTERNAL_ASSERT(
-          local.is_partial_sum_term == kept.is_partial_sum_term);
-      local.value = kept.value.add(local.value);
-    }
+    locals[i] =
+        sum_of(all[parameters[i].number].value_or(LocalGradient()), locals[i]);
   }
 }
 

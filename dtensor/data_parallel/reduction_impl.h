@@ -41,6 +41,10 @@ LocalGradient local_gradient(
     const SpecPtr& unsharded,
     at::ScalarType dtype);
 
+/// Adds the gradients of earlier passes and of this pass. A parameter's
+/// gradients are either Partial in all passes of a model or in no pass.
+LocalGradient sum_of(const LocalGradient& kept, const LocalGradient& local);
+
 /// Returns the layout of the gradient of a parameter with layout `spec`, whose
 /// last mesh dimension is that of tensor parallelism.
 SpecPtr gradient_layout(const SpecPtr& spec, bool is_partial_sum_term);

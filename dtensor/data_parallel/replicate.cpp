@@ -170,19 +170,9 @@ at::ScalarType Replication::dtype_of_sum(at::ScalarType dtype) const {
 LocalGradient Replication::gradient_of(const Parameter& parameter) const {
   const auto tensor = parameter.tensor();
   const auto dtype = dtype_of_sum(tensor.scalar_type());
-  auto local =
-      local_gradient(tensor.grad(), spec_if_distributed(tensor), dtype);
-  const auto& waiting = parameter.waiting;
-  if (!waiting.value.defined()) {
-    return local;
-  }
-  if (!local.value.defined()) {
-    return waiting;
-  }
-  TORCH_INTERNAL_ASSERT(
-      local.is_partial_sum_term == waiting.is_partial_sum_term);
-  local.value = waiting.value.add(local.value);
-  return local;
+  return sum_of(
+      parameter.waiting,
+      local_gradient(tensor.grad(), spec_if_distributed(tensor), dtype));
 }
 
 // Moves `.grad` to `waiting` if sums have a wider dtype. In bfloat16, a sum

@@ -18,6 +18,14 @@ namespace {
 // backward pass would grow the list forever.
 constexpr size_t kLongestPass = 10000;
 
+void gather_ahead(const Unit::Units& units) {
+  for (const auto& weak : units) {
+    if (const auto unit = weak.lock()) {
+      unit->gather_ahead();
+    }
+  }
+}
+
 bool in_backward_pass() {
   return torch::autograd::get_current_graph_task_id() != -1;
 }
@@ -104,19 +112,11 @@ void Schedule::release_others(const Unit& unit, bool in_backward) {
 // the same position in both passes.
 void Schedule::gather_next(const Unit& unit) {
   if (!unit.forward_prefetch().empty()) {
-    for (const auto& weak : unit.forward_prefetch()) {
-      if (const auto next = weak.lock()) {
-        next->gather_ahead();
-      }
-    }
-    return;
-  }
-  if (pass_.empty() || last_pass_.size() <= pass_.size() ||
-      last_pass_[pass_.size() - 1].lock().get() != &unit) {
-    return;
-  }
-  if (const auto next = last_pass_[pass_.size()].lock()) {
-    next->gather_ahead();
+    gather_ahead(unit.forward_prefetch());
+  } else if (
+      !pass_.empty() && last_pass_.size() > pass_.size() &&
+      last_pass_[pass_.size() - 1].lock().get() == &unit) {
+    gather_ahead({last_pass_[pass_.size()]});
   }
 }
 
@@ -124,11 +124,7 @@ void Schedule::gather_next(const Unit& unit) {
 // last position towards the front, as a unit may occur several times.
 void Schedule::gather_previous(Unit& unit) {
   if (!unit.backward_prefetch().empty()) {
-    for (const auto& weak : unit.backward_prefetch()) {
-      if (const auto next = weak.lock()) {
-        next->gather_ahead();
-      }
-    }
+    gather_ahead(unit.backward_prefetch());
     return;
   }
   size_t at = std::min(backward_at_, pass_.size());
@@ -140,9 +136,7 @@ void Schedule::gather_previous(Unit& unit) {
   }
   backward_at_ = at - 1;
   if (backward_at_ > 0) {
-    if (const auto previous = pass_[backward_at_ - 1].lock()) {
-      previous->gather_ahead();
-    }
+    gather_ahead({pass_[backward_at_ - 1]});
   }
 }
 

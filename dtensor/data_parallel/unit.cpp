@@ -316,10 +316,14 @@ variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   schedule_->end_backward();
   awaits_gradients_ = false;
   check_reduces(gradients, keeps_none);
+  return reduced(gradients, /*releases=*/reshards_after_backward_);
+}
+
+variable_list Unit::reduced(const variable_list& gradients, bool releases) {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope(name_, /*backward=*/true);
   schedule_->wait_for_reduction();
-  if (reshards_after_backward_) {
+  if (releases) {
     release(/*after_forward=*/false);
   }
   auto [results, under_way] =
@@ -333,18 +337,7 @@ void Unit::reduce_unreduced() {
   if (reduction_ == std::nullopt || !reduction_->has_unreduced()) {
     return;
   }
-  auto results = [&] {
-    const c10::NoGradGuard no_grad;
-    const ModuleScope scope(name_, /*backward=*/true);
-    schedule_->wait_for_reduction();
-    auto [sums, under_way] = reduction_->run(
-        reduced_parameters(),
-        variable_list(parameters_.size()),
-        reduce_dtype());
-    schedule_->follow(std::move(under_way));
-    take_frozen(parameters(), sums);
-    return sums;
-  }();
+  auto results = reduced(variable_list(parameters_.size()), /*releases=*/false);
   // The nodes that accumulate gradients of backward() take the results.
   torch::autograd::edge_list edges;
   variable_list gradients;

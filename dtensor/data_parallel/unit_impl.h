@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/gathering_impl.h>
@@ -43,6 +42,7 @@ struct UnitParameter {
 class Unit : public std::enable_shared_from_this<Unit> {
  public:
   using Units = std::vector<std::weak_ptr<Unit>>;
+  using variable_list = torch::autograd::variable_list;
 
   Unit(
       const torch::nn::Module* module,
@@ -122,9 +122,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   /// Maps gradients of the unsharded parameters to gradients of the sharded
   /// parameters. `keeps_none`: true in autograd::grad, which accumulates none.
-  torch::autograd::variable_list reduce(
-      const torch::autograd::variable_list& gradients,
-      bool keeps_none);
+  variable_list reduce(const variable_list& gradients, bool keeps_none);
 
   // Called by FSDPModule.
   void set_reshard_after_forward(ReshardAfterForward reshards);
@@ -140,13 +138,13 @@ class Unit : public std::enable_shared_from_this<Unit> {
   }
 
  private:
-  void check_reduces(
-      const torch::autograd::variable_list& gradients,
-      bool keeps_none) const;
+  void check_reduces(const variable_list& gradients, bool keeps_none) const;
+  variable_list reduced(const variable_list& gradients, bool releases);
   std::vector<at::Tensor> parameters() const;
   at::Tensor parameter(size_t i) const;
   ParameterStates states() const;
   void note_dtypes();
+  void lay_out(const std::vector<at::ScalarType>& dtypes);
   at::ScalarType unsharded_dtype(size_t parameter) const;
   std::vector<at::ScalarType> unsharded_dtypes() const;
   c10::Device device() const;

@@ -14,11 +14,7 @@ namespace dtensor::detail {
 
 void Unit::set_parameters(std::vector<UnitParameter> parameters) {
   parameters_ = std::move(parameters);
-  std::vector<ShardedSizes> shards;
-  for (const auto& p : parameters_) {
-    shards.push_back(p.layout.sharded);
-  }
-  layout_.emplace(shards, static_cast<size_t>(groups_.shard->size()));
+  lay_out({});
   if (parameters_.empty()) {
     return;
   }
@@ -124,14 +120,18 @@ void Unit::note_dtypes() {
   const auto dtypes = unsharded_dtypes();
   const bool is_mixed = dtypes != std::vector(dtypes.size(), dtypes[0]);
   if (is_mixed || layout_->is_in_bytes()) {
-    std::vector<ShardedSizes> sharded;
-    for (const auto& p : parameters_) {
-      sharded.push_back(p.layout.sharded);
-    }
-    const auto ranks = static_cast<size_t>(groups_.shard->size());
-    is_mixed ? layout_.emplace(sharded, ranks, dtypes)
-             : layout_.emplace(sharded, ranks);
+    lay_out(is_mixed ? dtypes : std::vector<at::ScalarType>());
   }
+}
+
+// Lays out the buffer of the all-gather: of bytes if `dtypes` are given.
+void Unit::lay_out(const std::vector<at::ScalarType>& dtypes) {
+  std::vector<ShardedSizes> sharded;
+  for (const auto& p : parameters_) {
+    sharded.push_back(p.layout.sharded);
+  }
+  layout_.emplace(
+      std::move(sharded), static_cast<size_t>(groups_.shard->size()), dtypes);
 }
 
 at::ScalarType Unit::unsharded_dtype(size_t i) const {
