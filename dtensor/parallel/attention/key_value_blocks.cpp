@@ -35,12 +35,7 @@ class GatheredSource final : public KeyValueSource {
     if (step == 0) {
       return std::exchange(mine_, {});
     }
-    const auto owner = static_cast<size_t>(shapes_.owner(step));
-    const auto counts = shapes_.counts();
-    const int64_t begin =
-        std::accumulate(counts.begin(), counts.begin() + owner, int64_t{0});
-    return shapes_.views(
-        pending_->wait().narrow(0, begin, counts[owner]), shapes_.owner(step));
+    return shapes_.views_among_all(pending_->wait(), shapes_.owner(step));
   }
 
  private:
@@ -94,12 +89,7 @@ class ScatteringSink final : public KeyValueSink {
         all_(at::zeros({c10::sum_integers(shapes_.counts())}, options)) {}
 
   KeyValue at(int64_t step) override {
-    const auto owner = static_cast<size_t>(shapes_.owner(step));
-    const auto counts = shapes_.counts();
-    const int64_t begin =
-        std::accumulate(counts.begin(), counts.begin() + owner, int64_t{0});
-    return shapes_.views(
-        all_.narrow(0, begin, counts[owner]), shapes_.owner(step));
+    return shapes_.views_among_all(all_, shapes_.owner(step));
   }
 
   void end(int64_t /*step*/) override {}
@@ -211,6 +201,13 @@ KeyValue BlockShapes::views(const at::Tensor& buffer, int64_t rank) const {
   return {
       buffer.narrow(0, 0, keys).view(key),
       buffer.narrow(0, keys, buffer.numel() - keys).view(value)};
+}
+
+KeyValue BlockShapes::views_among_all(const at::Tensor& all, int64_t rank)
+    const {
+  const auto* own = counts_.begin() + rank;
+  const int64_t begin = std::accumulate(counts_.begin(), own, int64_t{0});
+  return views(all.narrow(0, begin, *own), rank);
 }
 
 std::unique_ptr<KeyValueSource> key_value_source(

@@ -61,6 +61,25 @@ std::string style_name(const ParallelStyle& style) {
   return last == name.npos ? name : name.substr(last + 2);
 }
 
+// Applies a style to the module called `name`. Null `changes`: at once.
+void apply_style(
+    const ParallelStyle& style,
+    torch::nn::Module& module,
+    const std::string& name,
+    const DeviceMesh& mesh,
+    const ParallelizeOptions& options,
+    detail::PlanChanges* changes) {
+  style.apply(
+      {module,
+       name,
+       mesh,
+       options.src_data_rank,
+       changes,
+       options.keep_dtensors,
+       options.root_mesh,
+       style_name(style)});
+}
+
 // Sets the names of modules with hooks, for errors inside their forward.
 void name_modules(torch::nn::Module& root) {
   for (const auto& item : root.named_modules("", /*include_self=*/false)) {
@@ -97,15 +116,7 @@ void parallelize_module(
   }
   detail::PlanChanges changes;
   for (const auto& [match, style] : work) {
-    style->apply(
-        {*match.module,
-         match.name,
-         mesh,
-         options.src_data_rank,
-         &changes,
-         options.keep_dtensors,
-         options.root_mesh,
-         style_name(*style)});
+    apply_style(*style, *match.module, match.name, mesh, options, &changes);
   }
   name_modules(module);
   changes.carry_out();
@@ -120,15 +131,7 @@ void parallelize_module(
   check_root(tp_mesh, options);
   const detail::ModuleClaim claim(kParallelizeModule, module);
   name_modules(module);
-  style.apply(
-      {module,
-       "",
-       tp_mesh,
-       options.src_data_rank,
-       nullptr,
-       options.keep_dtensors,
-       options.root_mesh,
-       style_name(style)});
+  apply_style(style, module, "", tp_mesh, options, nullptr);
 }
 
 void parallelize_module(

@@ -32,6 +32,10 @@ void check_may_share(
 
 } // namespace
 
+SpecPtr PlanChanges::Parameter::layout() const {
+  return is_dtensor(tensor) ? spec_of(tensor) : spec;
+}
+
 // Returns the pending change of a parameter. Copies its boundaries, so that the
 // parameter keeps its own boundaries until carry_out().
 PlanChanges::Parameter& PlanChanges::change_of(const at::Tensor& parameter) {
@@ -64,8 +68,7 @@ void PlanChanges::distribute(
       parameter.strides(),
       parameter.scalar_type(),
       "parallelize_module");
-  const auto spec = is_dtensor(parameter) ? spec_of(parameter) : change.spec;
-  if (spec != nullptr) {
+  if (const auto spec = change.layout(); spec != nullptr) {
     DTENSOR_CHECK(
         wanted == spec,
         "[parallelize_module] {}: its {} is already a DTensor, {}, but the "
@@ -165,9 +168,7 @@ std::string PlanChanges::describe_style(
     const at::Tensor& weight,
     const StyleTarget& target,
     const BoundaryLayouts& layouts) {
-  const auto& planned = change_of(weight).spec;
-  const auto spec =
-      planned == nullptr && is_dtensor(weight) ? spec_of(weight) : planned;
+  const auto spec = change_of(weight).layout();
   const auto text = [](const Placement& p) { return to_string(p); };
   return detail::format_text(
       "{} ({}weight {}, input {}{})",
@@ -190,10 +191,8 @@ void PlanChanges::complete_biases() {
     if (!linear.bias.defined() || boundary == nullptr) {
       continue; // no bias, or a boundary of other parameters
     }
-    const auto spec =
-        is_dtensor(linear.weight) ? spec_of(linear.weight) : weight.spec;
-    if (spec != nullptr && change_of(linear.bias).spec == nullptr &&
-        !is_dtensor(linear.bias)) {
+    const auto spec = weight.layout();
+    if (spec != nullptr && change_of(linear.bias).layout() == nullptr) {
       const auto& rows =
           spec->placements()[static_cast<size_t>(style_mesh(target).dim)];
       distribute(
@@ -216,7 +215,7 @@ void PlanChanges::check_boundaries() const {
     const auto& boundary = change.boundaries->get_any(BoundaryKind::kLinear);
     const auto& t = change.tensor;
     DTENSOR_CHECK(
-        boundary == nullptr || change.spec != nullptr || is_dtensor(t),
+        boundary == nullptr || change.layout() != nullptr,
         "[attach_boundary] a parameter of {} is plain: {}. Call "
         "set_parameter_placement() for the parameter first.",
         describe_module(boundary->module_name()),

@@ -90,9 +90,12 @@ class PlanChanges {
  private:
   struct Parameter {
     at::Tensor tensor;
-    SpecPtr spec; // new layout; null: a DTensor already
+    SpecPtr spec; // new layout; null: unchanged
     std::optional<int64_t> src_data_rank;
     std::shared_ptr<Boundaries> boundaries;
+
+    /// Returns the layout, now or by this plan; null for a plain tensor.
+    SpecPtr layout() const;
   };
   struct Style {
     torch::nn::Module* module;

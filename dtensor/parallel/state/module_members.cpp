@@ -34,70 +34,52 @@ struct Registered : nn::Module {
 // type.
 using Visit = bool (*)(nn::Module& module, MemberFn fn);
 
-template <class Impl>
-struct Member {
-  const char* name;
-  at::Tensor Impl::*tensor;
-};
-
-// Visits the members listed by `Members`, a type with a static array of
-// Member<Impl>.
+// Visits the members that `Members` lists for types like Impl.
 template <class Impl, class Members>
 bool visit(nn::Module& module, MemberFn fn) {
   auto* const impl = dynamic_cast<Impl*>(&module);
-  if (impl == nullptr) {
-    return false;
+  if (impl != nullptr) {
+    Members::visit(*impl, fn);
   }
-  for (const Member<Impl>& member : Members::template of<Impl>()) {
-    fn(member.name, impl->*member.tensor);
-  }
-  return true;
+  return impl != nullptr;
 }
 
 struct Weight {
-  template <class Impl>
-  static std::array<Member<Impl>, 1> of() {
-    return {{{"weight", &Impl::weight}}};
+  static void visit(auto& impl, MemberFn fn) {
+    fn("weight", impl.weight);
   }
 };
 struct WeightAndBias {
-  template <class Impl>
-  static std::array<Member<Impl>, 2> of() {
-    return {{{"weight", &Impl::weight}, {"bias", &Impl::bias}}};
+  static void visit(auto& impl, MemberFn fn) {
+    fn("weight", impl.weight);
+    fn("bias", impl.bias);
   }
 };
 struct OfNorm {
-  template <class Impl>
-  static std::array<Member<Impl>, 5> of() {
-    return {
-        {{"weight", &Impl::weight},
-         {"bias", &Impl::bias},
-         {"running_mean", &Impl::running_mean},
-         {"running_var", &Impl::running_var},
-         {"num_batches_tracked", &Impl::num_batches_tracked}}};
+  static void visit(auto& impl, MemberFn fn) {
+    WeightAndBias::visit(impl, fn);
+    fn("running_mean", impl.running_mean);
+    fn("running_var", impl.running_var);
+    fn("num_batches_tracked", impl.num_batches_tracked);
   }
 };
 struct OfCell {
-  template <class Impl>
-  static std::array<Member<Impl>, 4> of() {
-    return {
-        {{"weight_ih", &Impl::weight_ih},
-         {"weight_hh", &Impl::weight_hh},
-         {"bias_ih", &Impl::bias_ih},
-         {"bias_hh", &Impl::bias_hh}}};
+  static void visit(auto& impl, MemberFn fn) {
+    fn("weight_ih", impl.weight_ih);
+    fn("weight_hh", impl.weight_hh);
+    fn("bias_ih", impl.bias_ih);
+    fn("bias_hh", impl.bias_hh);
   }
 };
 struct OfAttention {
-  template <class Impl>
-  static std::array<Member<Impl>, 7> of() {
-    return {
-        {{"in_proj_weight", &Impl::in_proj_weight},
-         {"in_proj_bias", &Impl::in_proj_bias},
-         {"bias_k", &Impl::bias_k},
-         {"bias_v", &Impl::bias_v},
-         {"q_proj_weight", &Impl::q_proj_weight},
-         {"k_proj_weight", &Impl::k_proj_weight},
-         {"v_proj_weight", &Impl::v_proj_weight}}};
+  static void visit(auto& impl, MemberFn fn) {
+    fn("in_proj_weight", impl.in_proj_weight);
+    fn("in_proj_bias", impl.in_proj_bias);
+    fn("bias_k", impl.bias_k);
+    fn("bias_v", impl.bias_v);
+    fn("q_proj_weight", impl.q_proj_weight);
+    fn("k_proj_weight", impl.k_proj_weight);
+    fn("v_proj_weight", impl.v_proj_weight);
   }
 };
 

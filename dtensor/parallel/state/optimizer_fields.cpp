@@ -123,13 +123,8 @@ OptionFields options_of(torch::optim::LBFGSOptions& options) {
 constexpr double kNone = -1; // an absent number
 
 // Convert between a value and its number.
-double number_of(double value) {
-  return value;
-}
-double number_of(bool value) {
-  return value ? 1 : 0;
-}
-double number_of(int64_t value) {
+template <class Value>
+double number_of(const Value& value) {
   return static_cast<double>(value);
 }
 double number_of(const std::optional<int64_t>& value) {
@@ -139,14 +134,9 @@ double number_of(const std::optional<std::string>& value) {
   return value ? 1 : 0;
 }
 
-void set_number(double& value, double number) {
-  value = number;
-}
-void set_number(bool& value, double number) {
-  value = number != 0;
-}
-void set_number(int64_t& value, double number) {
-  value = static_cast<int64_t>(number);
+template <class Value>
+void set_number(Value& value, double number) {
+  value = static_cast<Value>(number);
 }
 void set_number(std::optional<int64_t>& value, double number) {
   value = number == kNone ? std::nullopt

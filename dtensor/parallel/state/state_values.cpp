@@ -62,6 +62,20 @@ std::string describe_state(const StateDict& state) {
   return nlohmann::json(text).dump();
 }
 
+// Returns a full tensor, plain or a DTensor on any mesh, in a layout.
+at::Tensor placed_on_mesh(
+    const at::Tensor& value,
+    const DeviceMesh& mesh,
+    PlacementsRef placements) {
+  return is_dtensor(value) && DTensor(value).device_mesh() == mesh
+      ? DTensor(value).redistribute(placements)
+      : distribute_tensor(
+            full_tensor(value).to(mesh.device_type()),
+            mesh,
+            placements,
+            std::nullopt);
+}
+
 } // namespace
 
 void check_options(const StateDictOptions& options, const char* where) {
@@ -104,14 +118,10 @@ at::Tensor redistribute_like(
     return full_tensor(source).to(target.device(), target.scalar_type());
   }
   const auto& spec = DTensor(target).spec();
-  auto value = source.detach().to(target.scalar_type());
-  if (is_dtensor(value) && DTensor(value).device_mesh() == spec->mesh()) {
-    return DTensor(value).redistribute(spec->placements());
-  }
-  value = full_tensor(value).to(spec->mesh().device_type());
+  const auto value = source.detach().to(target.scalar_type());
   return value.sizes() == spec->sizes()
-      ? distribute_tensor(value, spec->mesh(), spec->placements(), std::nullopt)
-      : DTensor(value, spec);
+      ? placed_on_mesh(value, spec->mesh(), spec->placements())
+      : DTensor(value.to(spec->mesh().device_type()), spec);
 }
 
 at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source) {
@@ -121,15 +131,7 @@ at::Tensor replicate_like(const at::Tensor& target, const at::Tensor& source) {
     return full_tensor(value).to(target.device());
   }
   const auto& mesh = DTensor(target).device_mesh();
-  const auto everywhere = replicated_placements(mesh);
-  if (is_dtensor(value) && DTensor(value).device_mesh() == mesh) {
-    return DTensor(value).redistribute(everywhere);
-  }
-  return distribute_tensor(
-      full_tensor(value).to(mesh.device_type()),
-      mesh,
-      everywhere,
-      std::nullopt);
+  return placed_on_mesh(value, mesh, replicated_placements(mesh));
 }
 
 std::string state_text(const at::Tensor& value) {

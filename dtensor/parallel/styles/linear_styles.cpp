@@ -103,8 +103,23 @@ void shard_groups(
   layouts.convolution_input = Shard(1, in_group(convolution.in()));
 }
 
-// Distributes the parameters of a convolution and attaches one boundary to
-// them.
+// Distributes weight and bias, and attaches one boundary to them.
+void distribute_and_attach(
+    detail::PlanChanges& changes,
+    const StyleTarget& target,
+    const at::Tensor& weight,
+    const at::Tensor& bias,
+    const ParameterLayouts& parameters,
+    const BoundaryLayouts& layouts) {
+  std::vector<at::Tensor> all = {weight};
+  changes.distribute(weight, target, parameters.linear_weight, "weight");
+  if (bias.defined()) {
+    changes.distribute(bias, target, parameters.linear_bias, "bias");
+    all.push_back(bias);
+  }
+  changes.attach(all, BoundaryKind::kLinear, target, layouts);
+}
+
 void apply_to_convolution(
     const StyleTarget& target,
     const char* style,
@@ -121,15 +136,13 @@ void apply_to_convolution(
   layouts.input.features = convolution.in();
   layouts.input.features_dim = 1;
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
-    std::vector<at::Tensor> all = {convolution.weight};
-    changes.distribute(
-        convolution.weight, target, parameters.linear_weight, "weight");
-    if (convolution.bias.defined()) {
-      changes.distribute(
-          convolution.bias, target, parameters.linear_bias, "bias");
-      all.push_back(convolution.bias);
-    }
-    changes.attach(all, BoundaryKind::kLinear, target, layouts);
+    distribute_and_attach(
+        changes,
+        target,
+        convolution.weight,
+        convolution.bias,
+        parameters,
+        layouts);
   });
 }
 
@@ -151,15 +164,8 @@ void apply_to(
     if (auto* linear = target.module.as<torch::nn::Linear>()) {
       layouts.input.desired = parameters.linear_input;
       layouts.input.features = linear->weight.size(1);
-      std::vector<at::Tensor> all = {linear->weight};
-      changes.distribute(
-          linear->weight, target, parameters.linear_weight, "weight");
-      if (linear->bias.defined()) {
-        changes.distribute(
-            linear->bias, target, parameters.linear_bias, "bias");
-        all.push_back(linear->bias);
-      }
-      changes.attach(all, BoundaryKind::kLinear, target, layouts);
+      distribute_and_attach(
+          changes, target, linear->weight, linear->bias, parameters, layouts);
     } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
       check_keeps_rows(target, style, *embedding);
       layouts.input.desired = Replicate();
