@@ -180,12 +180,12 @@ DeviceMesh detail::slice_with_flattened(
   }
   check_order(mesh, names, dims);
   return MeshAccess::mesh(make_state(
-      mesh.device_type(),
-      std::move(sizes),
-      ranks_along(mesh, dims, point_of(mesh)),
-      names,
-      mesh.get_rank(),
-      std::move(groups)));
+      {mesh.device_type(),
+       std::move(sizes),
+       ranks_along(mesh, dims, point_of(mesh)),
+       names,
+       mesh.get_rank(),
+       std::move(groups)}));
 }
 
 } // namespace dtensor

@@ -131,20 +131,8 @@ int64_t detail::wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where) {
   return dim < 0 ? dim + ndim : dim;
 }
 
-detail::StatePtr detail::make_state(
-    c10::DeviceType device_type,
-    std::vector<int64_t> shape,
-    std::vector<int64_t> ranks,
-    std::vector<std::string> names,
-    int64_t rank,
-    std::shared_ptr<MeshGroups> groups) {
-  auto state = std::make_unique<MeshState>();
-  state->device_type = device_type;
-  state->shape = std::move(shape);
-  state->ranks = std::move(ranks);
-  state->names = std::move(names);
-  state->rank = rank;
-  state->groups = std::move(groups);
+detail::StatePtr detail::make_state(MeshFields fields) {
+  auto state = std::make_unique<MeshState>(std::move(fields));
   if (state->groups != nullptr) {
     state->world = state->groups->world();
   }
@@ -160,25 +148,20 @@ DeviceMesh::DeviceMesh(
   check_shape(shape, ranks);
   check_names(mesh_dim_names, shape.size());
   state_ = detail::make_state(
-      device_type,
-      std::move(shape),
-      std::move(ranks),
-      std::move(mesh_dim_names),
-      rank,
-      nullptr);
+      {device_type,
+       std::move(shape),
+       std::move(ranks),
+       std::move(mesh_dim_names),
+       rank,
+       nullptr});
 }
 
 DeviceMesh detail::with_groups(
     const DeviceMesh& pure,
     std::shared_ptr<MeshGroups> groups) {
-  const MeshState& parts = MeshAccess::state(pure);
-  return MeshAccess::mesh(make_state(
-      parts.device_type,
-      parts.shape,
-      parts.ranks,
-      parts.names,
-      parts.rank,
-      std::move(groups)));
+  MeshFields fields = MeshAccess::state(pure);
+  fields.groups = std::move(groups);
+  return MeshAccess::mesh(make_state(std::move(fields)));
 }
 
 c10::DeviceType DeviceMesh::device_type() const {

@@ -103,12 +103,12 @@ std::vector<int64_t> ranks_of_slice(
 StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
   const auto size = static_cast<int64_t>(flattened.ranks.size());
   return make_state(
-      root.device_type,
-      {size},
-      std::move(flattened.ranks),
-      {std::move(flattened.name)},
-      root.rank,
-      std::move(flattened.groups));
+      {root.device_type,
+       {size},
+       std::move(flattened.ranks),
+       {std::move(flattened.name)},
+       root.rank,
+       std::move(flattened.groups)});
 }
 
 bool has_dimension(const MeshState& state, const std::string& name) {
@@ -155,12 +155,12 @@ StatePtr kept_dims(
   }
   const auto& groups = detail::mesh_groups(mesh);
   return make_state(
-      mesh.device_type(),
-      std::move(sizes),
-      ranks_of_slice(mesh, dims, point_of(mesh)),
-      names,
-      mesh.get_rank(),
-      groups ? groups->select(dims) : nullptr);
+      {mesh.device_type(),
+       std::move(sizes),
+       ranks_of_slice(mesh, dims, point_of(mesh)),
+       names,
+       mesh.get_rank(),
+       groups ? groups->select(dims) : nullptr});
 }
 
 bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {

@@ -56,14 +56,20 @@ struct FlattenedMesh {
   std::shared_ptr<MeshGroups> groups;
 };
 
-struct MeshState {
+/// The values of a mesh, which must be consistent.
+struct MeshFields {
   c10::DeviceType device_type;
   std::vector<int64_t> shape;
   std::vector<int64_t> ranks;
   std::vector<std::string> names;
   int64_t rank;
   std::shared_ptr<MeshGroups> groups;
-  // Values derived from the fields above. `world` is the groups' world; null
+};
+
+struct MeshState : MeshFields {
+  explicit MeshState(MeshFields fields) : MeshFields(std::move(fields)) {}
+
+  // Values derived from the fields. `world` is the groups' world; null
   // without groups.
   const void* world = nullptr;
   std::optional<std::vector<int64_t>> coordinate;
@@ -76,16 +82,9 @@ struct MeshState {
 
 using StatePtr = std::shared_ptr<const MeshState>;
 
-/// Returns the state with these values, which must be consistent. If an equal
-/// state already exists, returns that state, with its groups. Otherwise returns
-/// a new state.
-StatePtr make_state(
-    c10::DeviceType device_type,
-    std::vector<int64_t> shape,
-    std::vector<int64_t> ranks,
-    std::vector<std::string> names,
-    int64_t rank,
-    std::shared_ptr<MeshGroups> groups);
+/// Returns the state with these values. If an equal state already exists,
+/// returns that state, with its groups. Otherwise returns a new state.
+StatePtr make_state(MeshFields fields);
 
 /// Converts between a state and a handle.
 struct MeshAccess {
