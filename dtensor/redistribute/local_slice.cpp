@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/local_slice_impl.h>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -38,31 +39,6 @@ narrowed(const at::Tensor& t, int64_t dim, const Interval& interval) {
   return is_full(interval, t, dim)
       ? t
       : t.narrow(dim, interval.begin, interval.size());
-}
-
-// Returns the signed dtype of equal size: LibTorch's index_select does not
-// support unsigned dtypes wider than a byte.
-at::ScalarType taken_as(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kUInt16:
-      return at::kShort;
-    case at::kUInt32:
-      return at::kInt;
-    case at::kUInt64:
-      return at::kLong;
-    default:
-      return dtype;
-  }
-}
-
-// Selects `offsets`, none or several intervals, along dimension `dim` of `t`.
-at::Tensor
-selected(const at::Tensor& t, int64_t dim, const Intervals& offsets) {
-  const auto index = at::tensor(indices_in(offsets), at::kLong).to(t.device());
-  const auto dtype = taken_as(t.scalar_type());
-  return dtype == t.scalar_type()
-      ? t.index_select(dim, index)
-      : t.view(dtype).index_select(dim, index).view(t.scalar_type());
 }
 
 // Copies `part`, the elements of `slice` from dimension `d` on, into `local`.
@@ -123,15 +99,24 @@ LocalSlice slice_of(const IndexBox& held, const IndexBox& wanted) {
   return slice;
 }
 
+at::Tensor
+select_intervals(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
+  if (intervals.empty()) {
+    return t.narrow(dim, 0, 0);
+  }
+  std::vector<at::Tensor> parts;
+  for (const Interval& interval : intervals) {
+    parts.push_back(narrowed(t, dim, interval));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts, dim);
+}
+
 at::Tensor read_slice(at::Tensor local, const LocalSlice& slice) {
   if (numel(slice.sizes) == 0) {
     return at::empty(slice.sizes, local.options());
   }
   for (size_t d = 0; d < slice.offsets.size(); ++d) {
-    const auto dim = static_cast<int64_t>(d);
-    const Intervals& offsets = slice.offsets[d];
-    local = offsets.size() == 1 ? narrowed(local, dim, offsets[0])
-                                : selected(local, dim, offsets);
+    local = select_intervals(local, static_cast<int64_t>(d), slice.offsets[d]);
   }
   return local;
 }

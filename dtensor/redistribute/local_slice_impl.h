@@ -26,6 +26,11 @@ Intervals offsets_in(const Intervals& held, const Intervals& wanted);
 /// `held`, in the order of `wanted`.
 LocalSlice slice_of(const IndexBox& held, const IndexBox& wanted);
 
+/// Returns the elements of `t` in `intervals` of dimension `dim`, in order; a
+/// view unless there are several intervals.
+at::Tensor
+select_intervals(const at::Tensor& t, int64_t dim, const Intervals& intervals);
+
 /// Returns the elements of `slice`; a view where possible.
 at::Tensor read_slice(at::Tensor local, const LocalSlice& slice);
 

@@ -2,7 +2,6 @@
 #include <dtensor/tensor/dtensor.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/comm/group/owner_impl.h>
@@ -12,6 +11,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/redistribute/local_slice_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -48,14 +48,9 @@ parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
   const int64_t dim = placement.dim();
   const Intervals all = {Interval{0, tensor.size(dim)}};
   for (int64_t r = 0; r < n; ++r) {
-    std::vector<at::Tensor> pieces;
-    for (const auto& i : shard_intervals(all, placement, n, r)) {
-      pieces.push_back(tensor.narrow(dim, i.begin, i.size()));
-    }
+    const auto intervals = shard_intervals(all, placement, n, r);
     parts.push_back(
-        pieces.empty()           ? tensor.narrow(dim, 0, 0).contiguous()
-            : pieces.size() == 1 ? pieces[0].contiguous()
-                                 : at::cat(pieces, dim));
+        detail::select_intervals(tensor, dim, intervals).contiguous());
   }
   return parts;
 }

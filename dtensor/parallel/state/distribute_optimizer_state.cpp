@@ -2,18 +2,17 @@
 #include <dtensor/parallel/distribute_optimizer_state.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/state/optimizer_fields_impl.h>
 #include <dtensor/parallel/state/state_values_impl.h>
+#include <dtensor/redistribute/local_slice_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/optim/optimizer.h>
 
-#include <optional>
 #include <utility>
 
 namespace dtensor {
@@ -22,39 +21,6 @@ namespace {
 using torch::optim::Optimizer;
 
 constexpr const char* kDistribute = "distribute_optimizer_state";
-
-// Returns the indices of `wanted` in a local tensor that holds `held`; nullopt
-// if some indices are missing.
-std::optional<Intervals> places_in(
-    const Intervals& held,
-    const Intervals& wanted) {
-  Intervals places;
-  for (const auto& piece : wanted) {
-    int64_t before = 0;
-    auto at = held.begin();
-    while (at != held.end() &&
-           (piece.begin < at->begin || piece.end > at->end)) {
-      before += at->size();
-      ++at;
-    }
-    if (at == held.end()) {
-      return std::nullopt;
-    }
-    places.push_back(
-        {before + piece.begin - at->begin, before + piece.end - at->begin});
-  }
-  return places;
-}
-
-at::Tensor select(const at::Tensor& t, int64_t dim, const Intervals& places) {
-  std::vector<at::Tensor> pieces;
-  for (const auto& place : places) {
-    pieces.push_back(t.narrow(dim, place.begin, place.size()));
-  }
-  return pieces.empty()    ? t.narrow(dim, 0, 0)
-      : pieces.size() == 1 ? pieces[0]
-                           : at::cat(pieces, dim);
-}
 
 // Returns the global indices that this rank holds along `dim`; for a plain
 // tensor, all indices.
@@ -69,16 +35,19 @@ at::Tensor copy_of_shard(const at::Tensor& value, const Spec& layout) {
   if (is_dtensor(value) && detail::spec_of(value)->has_partial()) {
     return {};
   }
-  auto part = is_dtensor(value) ? detail::local_of(value) : value.detach();
+  detail::IndexBox held;
+  detail::IndexBox wanted;
   for (int64_t dim = 0; dim < value.dim(); ++dim) {
-    const auto places =
-        places_in(held_of(value, dim), local_intervals(layout, dim));
-    if (!places) {
-      return {};
-    }
-    part = select(part, dim, *places);
+    held.push_back(held_of(value, dim));
+    wanted.push_back(local_intervals(layout, dim));
   }
-  return part.clone(at::MemoryFormat::Contiguous);
+  const auto slice = detail::slice_of(held, wanted);
+  if (slice.sizes != layout.local_sizes()) {
+    return {};
+  }
+  const auto part =
+      is_dtensor(value) ? detail::local_of(value) : value.detach();
+  return detail::read_slice(part, slice).clone(at::MemoryFormat::Contiguous);
 }
 
 bool has_layout(const at::Tensor& value, const Spec& layout) {
