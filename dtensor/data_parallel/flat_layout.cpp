@@ -18,11 +18,7 @@ bool is_range(const ShardedSizes& tensor) {
 }
 
 int64_t row_size(const ShardedSizes& tensor) {
-  int64_t size = 1;
-  for (size_t d = 1; d < tensor.sizes.size(); ++d) {
-    size *= tensor.sizes[d];
-  }
-  return size;
+  return numel(SizesRef(tensor.sizes).slice(1));
 }
 
 // Copies elements [from, from + count) of `source` to [to, to + count) of

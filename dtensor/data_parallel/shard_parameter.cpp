@@ -113,31 +113,26 @@ SpecPtr spec_over_both(
     int64_t dim,
     DataMesh& data) {
   const auto placement = shard_of_local_shards(unsharded, dim);
+  const auto spec_on = [&](const DeviceMesh& mesh,
+                           Placements placements,
+                           PlacementsRef later) {
+    placements.append(later.begin(), later.end());
+    return Spec::make(
+        mesh, placements, unsharded.sizes(), unsharded.dtype(), kFullyShard);
+  };
   auto over_data = replicated_placements(data.mesh);
   over_data.back() = placement;
-  auto placements = over_data;
-  placements.append(
-      unsharded.placements().begin(), unsharded.placements().end());
-  auto spec = Spec::make(
-      data.with(unsharded.mesh(), name),
-      placements,
-      unsharded.sizes(),
-      unsharded.dtype(),
-      kFullyShard);
+  auto spec = spec_on(
+      data.with(unsharded.mesh(), name), over_data, unsharded.placements());
   if (yields_expected_shards(
           *spec, unsharded, dim, placement.unit(), data.shard_dim())) {
     return spec;
   }
   over_data.back() = Shard(dim, placement.unit());
-  placements =
-      Placements(unsharded.placements().begin(), unsharded.placements().end());
-  placements.append(over_data.begin(), over_data.end());
-  return Spec::make(
+  return spec_on(
       DeviceMesh::concatenate({unsharded.mesh(), data.mesh}),
-      placements,
-      unsharded.sizes(),
-      unsharded.dtype(),
-      kFullyShard);
+      Placements(unsharded.placements()),
+      over_data);
 }
 
 ParameterLayout layout_of_distributed(

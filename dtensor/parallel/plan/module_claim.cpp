@@ -42,14 +42,6 @@ const void* claim(const char* where, const char* what, const void* object) {
   return object;
 }
 
-void release(const void* object) {
-  const std::lock_guard<std::mutex> lock(claims().mutex);
-  const auto known = claims().by_object.find(object);
-  if (--known->second.count == 0) {
-    claims().by_object.erase(known);
-  }
-}
-
 void check_tensor(const char* where, const at::Tensor& t) {
   if (t.defined() && is_dtensor(t)) {
     check_owned_by_this_rank(where, *spec_of(t));
@@ -58,31 +50,30 @@ void check_tensor(const char* where, const at::Tensor& t) {
 
 } // namespace
 
+// The destructor runs if a constructor below throws, because the constructor
+// that it delegates to is complete.
+ModuleClaim::ModuleClaim(const void* claimed) : claimed_(claimed) {}
+
 ModuleClaim::ModuleClaim(const char* where, const torch::nn::Module& module)
-    : claimed_(claim(where, "the module", &module)) {
-  try {
-    check_members(where, module);
-    for (const at::Tensor& parameter : module.parameters()) {
-      check_tensor(where, parameter);
-    }
-  } catch (...) {
-    release(claimed_);
-    throw;
+    : ModuleClaim(claim(where, "the module", &module)) {
+  check_members(where, module);
+  for (const at::Tensor& parameter : module.parameters()) {
+    check_tensor(where, parameter);
   }
 }
 
 ModuleClaim::ModuleClaim(const char* where, const at::Tensor& parameter)
-    : claimed_(claim(where, "the parameter", parameter.unsafeGetTensorImpl())) {
-  try {
-    check_tensor(where, parameter);
-  } catch (...) {
-    release(claimed_);
-    throw;
-  }
+    : ModuleClaim(
+          claim(where, "the parameter", parameter.unsafeGetTensorImpl())) {
+  check_tensor(where, parameter);
 }
 
 ModuleClaim::~ModuleClaim() {
-  release(claimed_);
+  const std::lock_guard<std::mutex> lock(claims().mutex);
+  const auto known = claims().by_object.find(claimed_);
+  if (--known->second.count == 0) {
+    claims().by_object.erase(known);
+  }
 }
 
 } // namespace dtensor::detail

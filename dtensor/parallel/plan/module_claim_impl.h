@@ -30,6 +30,8 @@ class DTENSOR_INTERNAL_API ModuleClaim {
   ModuleClaim& operator=(const ModuleClaim&) = delete;
 
  private:
+  explicit ModuleClaim(const void* claimed);
+
   const void* claimed_;
 };
 

@@ -178,6 +178,14 @@ class Known final : public KnownOptimizer {
   }
 };
 
+// Returns null for another type of optimizer.
+template <class OptimizerType, class State, class Options>
+std::unique_ptr<KnownOptimizer> known_as(const Optimizer& optimizer) {
+  return dynamic_cast<const OptimizerType*>(&optimizer) == nullptr
+      ? nullptr
+      : std::make_unique<Known<State, Options>>();
+}
+
 } // namespace
 
 bool is_optional_state(std::string_view name) {
@@ -232,23 +240,16 @@ std::unique_ptr<KnownOptimizer> known_optimizer(
     const Optimizer& optimizer,
     const char* where) {
   using namespace torch::optim;
-  if (dynamic_cast<const AdamW*>(&optimizer)) {
-    return std::make_unique<Known<AdamWParamState, AdamWOptions>>();
-  }
-  if (dynamic_cast<const Adam*>(&optimizer)) {
-    return std::make_unique<Known<AdamParamState, AdamOptions>>();
-  }
-  if (dynamic_cast<const SGD*>(&optimizer)) {
-    return std::make_unique<Known<SGDParamState, SGDOptions>>();
-  }
-  if (dynamic_cast<const Adagrad*>(&optimizer)) {
-    return std::make_unique<Known<AdagradParamState, AdagradOptions>>();
-  }
-  if (dynamic_cast<const RMSprop*>(&optimizer)) {
-    return std::make_unique<Known<RMSpropParamState, RMSpropOptions>>();
-  }
-  if (dynamic_cast<const LBFGS*>(&optimizer)) {
-    return std::make_unique<Known<LBFGSParamState, LBFGSOptions>>();
+  for (const auto known :
+       {known_as<AdamW, AdamWParamState, AdamWOptions>,
+        known_as<Adam, AdamParamState, AdamOptions>,
+        known_as<SGD, SGDParamState, SGDOptions>,
+        known_as<Adagrad, AdagradParamState, AdagradOptions>,
+        known_as<RMSprop, RMSpropParamState, RMSpropOptions>,
+        known_as<LBFGS, LBFGSParamState, LBFGSOptions>}) {
+    if (auto found = known(optimizer)) {
+      return found;
+    }
   }
   DTENSOR_THROW_NOT_IMPLEMENTED(
       "[{}] unsupported type of optimizer. Use SGD, Adam, AdamW, Adagrad, "
