@@ -152,6 +152,16 @@ static Placements stated_layout(
       : normalize_placements(mesh, placements, ndim, kFromLocal);
 }
 
+// Returns the layout of the gradient, if the caller specified one.
+static std::optional<Placements> stated_grad_layout(
+    const Spec& spec,
+    const FromLocalOptions& options) {
+  const auto& stated = options.grad_placements;
+  return stated ? std::optional(detail::checked_grad_placements(
+                      spec, *stated, kFromLocal))
+                : std::nullopt;
+}
+
 at::Tensor detail::from_local_lazy(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -184,12 +194,8 @@ at::Tensor detail::from_local_lazy(
     const auto shared = same_replicas(mine, *spec);
     values = shared.is_same(mine) ? at::Tensor() : shared;
   }
-  std::optional<Placements> grad_layout;
-  if (options.grad_placements) {
-    grad_layout =
-        checked_grad_placements(*spec, *options.grad_placements, kFromLocal);
-  }
-  at::Tensor result = from_local_autograd(mine, spec, grad_layout, values);
+  at::Tensor result = from_local_autograd(
+      mine, spec, stated_grad_layout(*spec, options), values);
   if (!options.run_check && !options.shape) {
     const AssumedTensor noted(result);
     note_inferred(*spec);
