@@ -218,7 +218,6 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
 set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/containment.cpp
   dtensor/redistribute/execute.cpp
-  dtensor/redistribute/joint_steps.cpp
   dtensor/redistribute/layouts.cpp
   dtensor/redistribute/layouts_impl.h
   dtensor/redistribute/least_time.cpp

@@ -119,9 +119,9 @@ class PendingPlan final : public Pending {
  private:
   at::Tensor rest(const at::Tensor& received) const {
     const auto& steps = plan_->local_steps(*from_);
-    at::Tensor result = steps[entered_]->finish(received);
+    at::Tensor result = steps[entered_].finish(received);
     for (size_t i = entered_ + 1; i < steps.size(); ++i) {
-      result = steps[i]->execute(result);
+      result = steps[i].execute(result);
     }
     return finish(result, {}, *from_, *to_);
   }
@@ -155,8 +155,8 @@ at::Tensor redistribute_local(
   at::NoGradGuard no_grad;
   const RedistributionScope scope(*from, *to);
   at::Tensor result = local;
-  for (const LocalStepPtr& step : the_plan->local_steps(*from)) {
-    result = step->execute(result);
+  for (const LocalStep& step : the_plan->local_steps(*from)) {
+    result = step.execute(result);
   }
   return finish(result, local, *from, *to);
 }
@@ -181,9 +181,9 @@ PendingPtr redistribute_local_async(
   const auto entered = static_cast<size_t>(steps.rend() - last) - 1;
   const auto& local_steps = the_plan->local_steps(*from);
   for (size_t i = 0; i < entered; ++i) {
-    local = local_steps[i]->execute(local);
+    local = local_steps[i].execute(local);
   }
-  auto collective = local_steps[entered]->enter(std::move(local));
+  auto collective = local_steps[entered].enter(std::move(local));
   return std::make_shared<PendingPlan>(
       from, to, std::move(the_plan), entered, std::move(collective));
 }

@@ -264,9 +264,9 @@ double redistribute_cost(const SpecPtr& from, const SpecPtr& to) {
 
 namespace detail {
 
-const std::vector<LocalStepPtr>& RankPlan::local_steps(const Spec& from) const {
+const std::vector<LocalStep>& RankPlan::local_steps(const Spec& from) const {
   while (local_steps_.size() < steps.size()) {
-    local_steps_.push_back(prepare_step(from, steps[local_steps_.size()]));
+    local_steps_.emplace_back(from, steps[local_steps_.size()]);
   }
   return local_steps_;
 }

@@ -19,10 +19,10 @@ struct RankPlan : Plan {
   /// Returns the prepared steps. The first call prepares them: a collective
   /// call if a step needs a group that does not exist yet. `from` is the layout
   /// that the plan begins with.
-  const std::vector<LocalStepPtr>& local_steps(const Spec& from) const;
+  const std::vector<LocalStep>& local_steps(const Spec& from) const;
 
  private:
-  mutable std::vector<LocalStepPtr> local_steps_;
+  mutable std::vector<LocalStep> local_steps_;
 };
 
 /// Returns the plan that this rank is about to execute. Throws RuntimeError if

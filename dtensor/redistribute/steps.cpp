@@ -1,139 +1,302 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/steps_impl.h>
 
+#include <dtensor/comm/group/mesh_groups_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/redistribute/moves_impl.h>
 
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <c10/core/Scalar.h>
 
-#include <memory>
-#include <optional>
+#include <algorithm>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-// Expresses `placement`, that of the step's mesh dimension before or after the
-// step, as in last_sharding().
-std::optional<Placement>
-as_last(const Spec& spec, const Step& step, const Placement& placement) {
-  return last_sharding(
-      {spec.sizes(), spec.mesh().shape()},
-      step.before,
-      step.mesh_dims[0],
-      placement);
+// Returns the element with which a shard is padded to a term of a reduction.
+double neutral_element(ReduceOp op) {
+  return op == ReduceOp::kProduct ? 1 : 0;
 }
 
-// Consecutive shards of a tensor dimension over one mesh dimension. The tensor
-// dimension is that of the local tensor when the mesh dimension is R.
-struct DimShards {
-  DimShards(const Spec& spec, const Step& step, const Placement& placement)
-      : sharding(as_last(spec, step, placement).value()),
-        ranks(spec.mesh().size(step.mesh_dims[0])) {
-    Placements gathered = step.before;
-    gathered[static_cast<size_t>(step.mesh_dims[0])] = Replicate();
-    size = total_size(local_intervals(
-        spec.sizes()[static_cast<size_t>(placement.dim())],
-        placement.dim(),
-        spec.mesh().shape(),
-        gathered,
-        *spec.mesh().get_coordinate()));
+Sizes counts_of(const std::vector<LocalSlice>& slices) {
+  Sizes counts;
+  for (const LocalSlice& slice : slices) {
+    counts.push_back(numel(slice.sizes));
+  }
+  return counts;
+}
+
+// Returns the tensor dimensions that a step gathers and shards, if it exchanges
+// consecutive shards of one dimension for the chunks of another.
+std::optional<std::pair<int64_t, int64_t>> exchanged_chunks(
+    const Spec& spec,
+    const Step& step) {
+  if (step.mesh_dims.size() > 1 || !is_permutation(step)) {
+    return std::nullopt;
+  }
+  const auto last = [&](const Placements& placements) {
+    return last_sharding(
+        {spec.sizes(), spec.mesh().shape()},
+        step.before,
+        step.mesh_dims[0],
+        placements[static_cast<size_t>(step.mesh_dims[0])]);
+  };
+  const auto before = last(step.before);
+  const auto after = last(step.after);
+  const bool fits = before && after && before->is_shard() &&
+      after->is_chunk() && before->dim() != after->dim();
+  return fits ? std::optional(std::pair(before->dim(), after->dim()))
+              : std::nullopt;
+}
+
+} // namespace
+
+// The ranks that take part in a step, and the boxes that they hold.
+struct LocalStep::Members {
+  const Spec& spec;
+  const Step& step;
+
+  int64_t count() const {
+    return ranks_over({spec.sizes(), spec.mesh().shape()}, step.mesh_dims);
   }
 
-  int64_t dim() const {
-    return sharding.dim();
+  // Returns this rank's position among the members.
+  int64_t mine() const {
+    int64_t number = 0;
+    for (const int64_t dim : step.mesh_dims) {
+      const auto at = static_cast<size_t>(dim);
+      number = number * spec.mesh().shape()[at] +
+          (*spec.mesh().get_coordinate())[at];
+    }
+    return number;
   }
-  Interval shard(int64_t rank) const {
-    return chunk(size, ranks, rank, sharding.unit());
+
+  // Returns the indices of a tensor dimension that a member holds in a layout.
+  Intervals indices(PlacementsRef placements, int64_t member, int64_t dim)
+      const {
+    const auto shape = spec.mesh().shape();
+    const auto& mine = *spec.mesh().get_coordinate();
+    Sizes coordinate(mine.begin(), mine.end());
+    for (size_t i = step.mesh_dims.size(); i-- > 0;) {
+      const auto at = static_cast<size_t>(step.mesh_dims[i]);
+      coordinate[at] = member % shape[at];
+      member /= shape[at];
+    }
+    return local_intervals(
+        spec.sizes()[static_cast<size_t>(dim)],
+        dim,
+        shape,
+        placements,
+        coordinate);
   }
-  Sizes sizes() const {
+
+  IndexBox box(PlacementsRef placements, int64_t member) const {
+    IndexBox box;
+    for (int64_t dim = 0; dim < spec.dim(); ++dim) {
+      box.push_back(indices(placements, member, dim));
+    }
+    return box;
+  }
+
+  // Returns, for each member, the slice of a local tensor with the indices
+  // `local` that the member holds in `placements`.
+  std::vector<LocalSlice> slices(
+      const IndexBox& local,
+      PlacementsRef placements) const {
+    std::vector<LocalSlice> slices;
+    for (int64_t member = 0; member < count(); ++member) {
+      slices.push_back(slice_of(local, box(placements, member)));
+    }
+    return slices;
+  }
+
+  // Returns the tensor dimension along which the members' shards lie one after
+  // the other in a local tensor of placements `gathered`, in the order of the
+  // members; empty if there is none.
+  std::optional<int64_t> dim_in_order(
+      PlacementsRef sharded,
+      PlacementsRef gathered) const {
+    const auto dim = sharded[static_cast<size_t>(step.mesh_dims[0])].dim();
+    for (const int64_t mesh_dim : step.mesh_dims) {
+      if (sharded[static_cast<size_t>(mesh_dim)].dim() != dim) {
+        return std::nullopt;
+      }
+    }
+    const auto held = indices(gathered, mine(), dim);
+    int64_t next = 0;
+    for (int64_t member = 0; member < count(); ++member) {
+      const Intervals at = offsets_in(held, indices(sharded, member, dim));
+      if (at.empty()) {
+        continue;
+      }
+      if (at.size() > 1 || at[0].begin != next) {
+        return std::nullopt;
+      }
+      next = at[0].end;
+    }
+    return dim;
+  }
+
+  Sizes sizes_along(int64_t dim, PlacementsRef sharded) const {
     Sizes sizes;
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      sizes.push_back(shard(rank).size());
+    for (int64_t member = 0; member < count(); ++member) {
+      sizes.push_back(total_size(indices(sharded, member, dim)));
     }
     return sizes;
   }
 
-  Placement sharding;
-  int64_t ranks;
-  int64_t size = 0;
-};
-
-// A step over one mesh dimension, between R, P and consecutive shards.
-class SingleStep final : public LocalStep {
- public:
-  SingleStep(const Spec& spec, const Step& step);
-
-  at::Tensor execute(const at::Tensor& local) const override;
-  PendingPtr enter(at::Tensor&& local) const override;
-  at::Tensor finish(const at::Tensor& received) const override {
-    return received;
+  // Returns the reduction of the group. A mixture of sums and averages is a
+  // sum, which `averaged` divides.
+  ReduceOp reduce_op() const {
+    const auto op_of = [&](int64_t dim) {
+      return step.before[static_cast<size_t>(dim)].reduce_op();
+    };
+    const auto& dims = step.mesh_dims;
+    const ReduceOp first = op_of(dims[0]);
+    const bool is_uniform = std::ranges::all_of(
+        dims, [&](int64_t dim) { return op_of(dim) == first; });
+    return is_uniform ? first : ReduceOp::kSum;
   }
 
- private:
-  at::Tensor slice(const at::Tensor& local) const;
-  at::Tensor partition(const at::Tensor& local) const;
-  at::Tensor pad(const at::Tensor& local) const;
-  // Returns the sizes of the shards before the step, if the group would
-  // otherwise exchange them.
-  Sizes exchanged_sizes() const;
-
-  StepKind kind_;
-  Group* group_ = nullptr; // null if the step sends nothing
-  int64_t my_rank_;
-  // The reduction before the step, or after it for partition and pad.
-  ReduceOp reduce_op_ = ReduceOp::kSum;
-  // The shards before and after the step, if the placement is sharded.
-  std::optional<DimShards> from_;
-  std::optional<DimShards> to_;
-  Sizes from_sizes_;
-  // Sizes for reduce_scatter, if they are not those of torch.chunk.
-  Sizes scattered_sizes_;
-};
-
-SingleStep::SingleStep(const Spec& spec, const Step& step)
-    : kind_(step.kind),
-      my_rank_((*spec.mesh().get_coordinate())[static_cast<size_t>(
-          step.mesh_dims[0])]) {
-  const auto at = static_cast<size_t>(step.mesh_dims[0]);
-  const Placement& before = step.before[at];
-  const Placement& after = step.after[at];
-  if (collective_of(kind_)) {
-    group_ = &get_group(spec.mesh(), step.mesh_dims[0]);
-  }
-  if (before.is_partial() || after.is_partial()) {
-    reduce_op_ = (before.is_partial() ? before : after).reduce_op();
-  }
-  if (before.is_sharded()) {
-    from_.emplace(spec, step, before);
-    from_sizes_ = from_->sizes();
-  }
-  if (after.is_sharded()) {
-    to_.emplace(spec, step, after);
-    if (!to_->sharding.is_chunk()) {
-      scattered_sizes_ = to_->sizes();
+  // Returns the divisor of reduce_op()'s result; 1 if none is needed.
+  int64_t averaged() const {
+    int64_t ranks = 1;
+    for (const int64_t dim : step.mesh_dims) {
+      const auto at = static_cast<size_t>(dim);
+      if (reduce_op() != ReduceOp::kAvg &&
+          step.before[at].is_partial(ReduceOp::kAvg)) {
+        ranks *= spec.mesh().shape()[at];
+      }
     }
+    return ranks;
+  }
+};
+
+LocalStep::LocalStep(const Spec& from, const Step& step) : kind_(step.kind) {
+  const Members members{from, step};
+  const auto& dims = step.mesh_dims;
+  if (collective_of(kind_)) {
+    group_ = dims.size() == 1 ? &get_group(from.mesh(), dims[0])
+                              : &joint_group(from.mesh(), dims);
+  }
+  is_first_ = members.mine() == 0;
+  prepare(members);
+  for (const LocalSlice& slice : received_) {
+    received_shapes_.push_back(slice.sizes);
   }
 }
 
-Sizes SingleStep::exchanged_sizes() const {
-  return group_->exchanges_sizes() ? from_sizes_ : Sizes();
+void LocalStep::prepare(const Members& members) {
+  const Step& step = members.step;
+  const IndexBox held = members.box(step.before, members.mine());
+  const IndexBox wanted = members.box(step.after, members.mine());
+  for (const Intervals& intervals : wanted) {
+    result_sizes_.push_back(total_size(intervals));
+  }
+  switch (kind_) {
+    case StepKind::kSlice:
+      sent_ = {slice_of(held, wanted)};
+      break;
+    case StepKind::kPad:
+      received_ = {slice_of(wanted, held)};
+      [[fallthrough]];
+    case StepKind::kPartition:
+      reduce_op_ =
+          step.after[static_cast<size_t>(step.mesh_dims[0])].reduce_op();
+      break;
+    case StepKind::kAllToAll:
+      prepare_all_to_all(members, held, wanted);
+      break;
+    case StepKind::kAllGather:
+      received_ = prepare_members(members, step.before, step.after, wanted);
+      break;
+    case StepKind::kReduceScatter:
+      sent_ = prepare_members(members, step.after, step.before, held);
+      [[fallthrough]];
+    case StepKind::kAllReduce:
+      reduce_op_ = members.reduce_op();
+      averaged_ = members.averaged();
+      break;
+  }
 }
 
-at::Tensor SingleStep::slice(const at::Tensor& local) const {
-  const Interval mine = to_->shard(my_rank_);
-  return local.narrow(to_->dim(), mine.begin, mine.size());
+std::vector<LocalSlice> LocalStep::prepare_members(
+    const Members& members,
+    PlacementsRef sharded,
+    PlacementsRef gathered,
+    const IndexBox& box) {
+  dim_ = members.dim_in_order(sharded, gathered);
+  if (!dim_) {
+    auto slices = members.slices(box, sharded);
+    member_sizes_ = counts_of(slices);
+    return slices;
+  }
+  auto sizes = members.sizes_along(*dim_, sharded);
+  const int64_t total = total_size(box[static_cast<size_t>(*dim_)]);
+  const bool is_default = kind_ == StepKind::kAllGather
+      ? !group_->exchanges_sizes()
+      : sizes == chunk_sizes(total, members.count());
+  member_sizes_ = is_default ? Sizes() : std::move(sizes);
+  return {};
 }
 
-at::Tensor SingleStep::partition(const at::Tensor& local) const {
+void LocalStep::prepare_all_to_all(
+    const Members& members,
+    const IndexBox& held,
+    const IndexBox& wanted) {
+  const Step& step = members.step;
+  if (const auto dims = exchanged_chunks(members.spec, step)) {
+    dim_ = dims->first;
+    shard_dim_ = dims->second;
+    if (group_->exchanges_sizes()) {
+      member_sizes_ = members.sizes_along(*dim_, step.before);
+    }
+    return;
+  }
+  sent_ = members.slices(held, step.after);
+  received_ = members.slices(wanted, step.before);
+}
+
+std::vector<at::Tensor> LocalStep::parts_to_send(
+    const at::Tensor& local) const {
+  std::vector<at::Tensor> parts;
+  parts.reserve(sent_.size());
+  for (const LocalSlice& slice : sent_) {
+    parts.push_back(read_slice(local, slice).contiguous());
+  }
+  return parts;
+}
+
+// Joins the slices received from all members.
+at::Tensor LocalStep::assemble(const std::vector<at::Tensor>& parts) const {
+  at::Tensor result = at::empty(result_sizes_, parts[0].options());
+  for (size_t member = 0; member < parts.size(); ++member) {
+    write_slice(result, received_[member], parts[member]);
+  }
+  return result;
+}
+
+// Returns the input of an all_gather or reduce_scatter.
+at::Tensor LocalStep::payload(at::Tensor local) const {
+  if (dim_) {
+    return local;
+  }
+  return kind_ == StepKind::kAllGather ? local.contiguous().view({-1})
+                                       : in_one_buffer(parts_to_send(local));
+}
+
+at::Tensor LocalStep::partition(const at::Tensor& local) const {
   switch (reduce_op_) {
     case ReduceOp::kSum:
     case ReduceOp::kProduct:
     case ReduceOp::kBxor:
-      return my_rank_ == 0 ? local
-                           : at::full_like(local, neutral_element(reduce_op_));
+      return is_first_ ? local
+                       : at::full_like(local, neutral_element(reduce_op_));
     case ReduceOp::kAvg:
     case ReduceOp::kMin:
     case ReduceOp::kMax:
@@ -144,31 +307,33 @@ at::Tensor SingleStep::partition(const at::Tensor& local) const {
   TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown reduce op");
 }
 
-at::Tensor SingleStep::pad(const at::Tensor& local) const {
-  at::Tensor padded = at::full(
-      resized(local.sizes(), from_->dim(), from_->size),
-      neutral_element(reduce_op_),
-      local.options());
-  const Interval mine = from_->shard(my_rank_);
-  padded.narrow(from_->dim(), mine.begin, mine.size()).copy_(local);
+at::Tensor LocalStep::pad(const at::Tensor& local) const {
+  at::Tensor padded =
+      at::full(result_sizes_, neutral_element(reduce_op_), local.options());
+  write_slice(padded, received_[0], local);
   return padded;
 }
 
-at::Tensor SingleStep::execute(const at::Tensor& local) const {
+at::Tensor LocalStep::execute(const at::Tensor& local) const {
   switch (kind_) {
     case StepKind::kSlice:
-      return slice(local);
+      return read_slice(local, sent_[0]);
     case StepKind::kAllGather:
-      return group_->all_gather(
-          local.contiguous(), from_->dim(), exchanged_sizes());
+      return finish(group_->all_gather(
+          payload(local.contiguous()), dim_.value_or(0), member_sizes_));
     case StepKind::kAllToAll:
-      return group_->shard_dim_alltoall(
-          local, from_->dim(), to_->dim(), exchanged_sizes());
+      return shard_dim_
+          ? group_->shard_dim_alltoall(local, *dim_, *shard_dim_, member_sizes_)
+          : assemble(
+                group_->all_to_all(parts_to_send(local), received_shapes_));
     case StepKind::kReduceScatter:
-      return group_->reduce_scatter(
-          local.contiguous(), to_->dim(), reduce_op_, scattered_sizes_);
+      return finish(group_->reduce_scatter(
+          payload(local.contiguous()),
+          dim_.value_or(0),
+          reduce_op_,
+          member_sizes_));
     case StepKind::kAllReduce:
-      return group_->all_reduce(local.contiguous(), reduce_op_);
+      return finish(group_->all_reduce(local.contiguous(), reduce_op_));
     case StepKind::kPartition:
       return partition(local);
     case StepKind::kPad:
@@ -177,66 +342,48 @@ at::Tensor SingleStep::execute(const at::Tensor& local) const {
   TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown step");
 }
 
-PendingPtr SingleStep::enter(at::Tensor&& local) const {
+PendingPtr LocalStep::enter(at::Tensor&& local) const {
+  const auto dim = dim_.value_or(0);
   switch (kind_) {
-    case StepKind::kAllGather:
-      return group_->exchanges_sizes()
-          ? group_->all_gather_async(
-                std::move(local), from_->dim(), from_sizes_)
-          : group_->all_gather_async(
-                std::move(local), from_->dim(), from_->size);
-    case StepKind::kReduceScatter:
-      return group_->reduce_scatter_async(
-          std::move(local),
-          to_->dim(),
-          reduce_op_,
-          /*out=*/{},
-          scattered_sizes_);
     case StepKind::kAllReduce:
       return group_->all_reduce_async(std::move(local), reduce_op_);
     case StepKind::kAllToAll:
-      return group_->shard_dim_alltoall_async(
-          std::move(local), from_->dim(), to_->dim(), exchanged_sizes());
+      return shard_dim_ ? group_->shard_dim_alltoall_async(
+                              std::move(local), dim, *shard_dim_, member_sizes_)
+                        : group_->all_to_all_async(
+                              in_one_buffer(parts_to_send(local)),
+                              counts_of(sent_),
+                              counts_of(received_));
+    case StepKind::kAllGather:
+      return member_sizes_.empty()
+          ? group_->all_gather_async(
+                payload(std::move(local)),
+                dim,
+                result_sizes_[static_cast<size_t>(dim)])
+          : group_->all_gather_async(
+                payload(std::move(local)), dim, member_sizes_);
+    case StepKind::kReduceScatter:
+      return group_->reduce_scatter_async(
+          payload(std::move(local)),
+          dim,
+          reduce_op_,
+          /*out=*/{},
+          member_sizes_);
     default:
       TORCH_INTERNAL_ASSERT(false, "redistribute: not a collective");
   }
 }
 
-// True for steps that are not a SingleStep: over several mesh dimensions, with
-// shards that are not consecutive or not the last ones of their tensor
-// dimension, and exchanges other than from one dimension to the chunks of
-// another.
-bool is_joint(const Spec& spec, const Step& step) {
-  if (step.mesh_dims.size() > 1) {
-    return true;
+at::Tensor LocalStep::finish(at::Tensor received) const {
+  if (kind_ == StepKind::kAllReduce || kind_ == StepKind::kReduceScatter) {
+    if (kind_ == StepKind::kReduceScatter && !dim_) {
+      received = received.view(result_sizes_);
+    }
+    return averaged_ == 1 ? std::move(received)
+                          : at::div(received, at::Scalar(averaged_));
   }
-  const auto at = static_cast<size_t>(step.mesh_dims[0]);
-  const auto fits = [&](const Placement& placement) {
-    const auto last = as_last(spec, step, placement);
-    return last && last->is_shard();
-  };
-  const Placement& before = step.before[at];
-  const Placement& after = step.after[at];
-  if ((before.is_sharded() && !fits(before)) ||
-      (after.is_sharded() && !fits(after))) {
-    return true;
-  }
-  return step.kind == StepKind::kAllToAll &&
-      (!is_permutation(step) || before.dim() == after.dim() ||
-       !as_last(spec, step, after)->is_chunk());
-}
-
-} // namespace
-
-double neutral_element(ReduceOp op) {
-  return op == ReduceOp::kProduct ? 1 : 0;
-}
-
-LocalStepPtr prepare_step(const Spec& from, const Step& step) {
-  if (is_joint(from, step)) {
-    return prepare_joint_step(from, step);
-  }
-  return std::make_unique<SingleStep>(from, step);
+  return dim_ ? std::move(received)
+              : assemble(out_of_buffer(received, received_shapes_));
 }
 
 } // namespace dtensor::detail
