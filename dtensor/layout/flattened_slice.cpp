@@ -3,10 +3,6 @@
 
 #include <dtensor/error.h>
 
-#include <algorithm>
-#include <mutex>
-#include <utility>
-
 namespace dtensor {
 namespace {
 

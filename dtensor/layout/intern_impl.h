@@ -8,11 +8,12 @@
 // never outgrows the living values.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <unordered_map>
 
 namespace dtensor::detail {
@@ -22,6 +23,16 @@ inline size_t hash_combine(size_t seed, size_t value) {
   const uint64_t mixed =
       (uint64_t{seed} ^ uint64_t{value}) * 0x9E3779B97F4A7C15ULL;
   return static_cast<size_t>(mixed ^ (mixed >> 32));
+}
+
+/// Returns the hash `seed` combined with the hash of each value.
+template <typename List>
+size_t hash_each(size_t seed, const List& values) {
+  using Value = std::decay_t<decltype(*values.begin())>;
+  for (const Value& value : values) {
+    seed = hash_combine(seed, std::hash<Value>()(value));
+  }
+  return seed;
 }
 
 template <typename T>
@@ -40,32 +51,26 @@ class InternTable {
           erase(hash, dying);
           delete dying;
         });
-    Shard& shard = shard_of(hash);
-    const std::lock_guard<std::mutex> lock(shard.mutex);
-    if (auto found = find_locked(shard, hash, equal)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (auto found = find_locked(hash, equal)) {
       // Another thread inserted the value first. `made` was declared before the
       // lock, so it is destroyed after the lock is released.
       return found;
     }
-    shard.entries.emplace(hash, Entry{made.get(), made});
+    entries_.emplace(hash, Entry{made.get(), made});
     return made;
   }
 
   /// Returns the living value, or null.
   template <typename Equal>
   std::shared_ptr<const T> find(size_t hash, Equal equal) {
-    Shard& shard = shard_of(hash);
-    const std::lock_guard<std::mutex> lock(shard.mutex);
-    return find_locked(shard, hash, equal);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return find_locked(hash, equal);
   }
 
   size_t size() {
-    size_t count = 0;
-    for (Shard& shard : shards_) {
-      const std::lock_guard<std::mutex> lock(shard.mutex);
-      count += shard.entries.size();
-    }
-    return count;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return entries_.size();
   }
 
  private:
@@ -75,22 +80,13 @@ class InternTable {
     const T* value;
     std::weak_ptr<const T> handle;
   };
-  struct Shard {
-    std::mutex mutex;
-    std::unordered_multimap<size_t, Entry> entries;
-  };
-
-  Shard& shard_of(size_t hash) {
-    return shards_[hash % shards_.size()];
-  }
 
   // Locks a weak handle only after a match. If a handle of another value were
   // locked and this handle became the last, its release would call erase() and
   // deadlock.
   template <typename Equal>
-  static std::shared_ptr<const T>
-  find_locked(Shard& shard, size_t hash, Equal& equal) {
-    auto [it, end] = shard.entries.equal_range(hash);
+  std::shared_ptr<const T> find_locked(size_t hash, Equal& equal) {
+    auto [it, end] = entries_.equal_range(hash);
     for (; it != end; ++it) {
       if (equal(*it->second.value)) {
         if (auto handle = it->second.handle.lock()) {
@@ -102,18 +98,18 @@ class InternTable {
   }
 
   void erase(size_t hash, const T* dying) {
-    Shard& shard = shard_of(hash);
-    const std::lock_guard<std::mutex> lock(shard.mutex);
-    auto [it, end] = shard.entries.equal_range(hash);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto [it, end] = entries_.equal_range(hash);
     for (; it != end; ++it) {
       if (it->second.value == dying) {
-        shard.entries.erase(it);
+        entries_.erase(it);
         return;
       }
     }
   }
 
-  std::array<Shard, 16> shards_;
+  std::mutex mutex_;
+  std::unordered_multimap<size_t, Entry> entries_;
 };
 
 } // namespace dtensor::detail

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/layout/kernel_window_impl.h>
 
-#include <algorithm>
-
 namespace dtensor::detail {
 namespace {
 

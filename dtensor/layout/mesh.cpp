@@ -24,15 +24,9 @@ size_t hash_of(const MeshState& state) {
   size_t hash = static_cast<size_t>(state.rank);
   hash = detail::hash_combine(hash, static_cast<size_t>(state.device_type));
   hash = detail::hash_combine(hash, reinterpret_cast<size_t>(state.world));
-  for (const int64_t size : state.shape) {
-    hash = detail::hash_combine(hash, static_cast<size_t>(size));
-  }
-  for (const int64_t rank : state.ranks) {
-    hash = detail::hash_combine(hash, static_cast<size_t>(rank));
-  }
-  for (const std::string& name : state.names) {
-    hash = detail::hash_combine(hash, std::hash<std::string>()(name));
-  }
+  hash = detail::hash_each(hash, state.shape);
+  hash = detail::hash_each(hash, state.ranks);
+  hash = detail::hash_each(hash, state.names);
   return detail::hash_combine(
       hash, std::hash<std::string_view>()(choice_of(state)));
 }

@@ -5,9 +5,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 
-#include <algorithm>
-#include <utility>
-
 namespace dtensor::detail {
 
 std::vector<StatePtr> family(const StatePtr& state) {

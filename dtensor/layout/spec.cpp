@@ -30,13 +30,7 @@ size_t hash_of(const SpecKey& key) {
   for (const Placement& placement : key.placements) {
     hash = detail::hash_combine(hash, placement.hash());
   }
-  for (const int64_t size : key.sizes) {
-    hash = detail::hash_combine(hash, static_cast<size_t>(size));
-  }
-  for (const int64_t stride : key.strides) {
-    hash = detail::hash_combine(hash, static_cast<size_t>(stride));
-  }
-  return hash;
+  return detail::hash_each(detail::hash_each(hash, key.sizes), key.strides);
 }
 
 bool matches(const Spec& spec, const SpecKey& key) {
