@@ -5,7 +5,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/ScalarType.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>

@@ -15,8 +15,6 @@
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
-#include <optional>
-#include <utility>
 
 namespace dtensor {
 namespace detail {

@@ -13,7 +13,6 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/random/random.h>
-#include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -23,7 +22,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 

@@ -5,7 +5,6 @@
 
 #include <dtensor/layout/intervals_impl.h>
 
-#include <optional>
 #include <vector>
 
 namespace dtensor::detail {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <utility>
 #include <vector>
 
 namespace dtensor::detail {

@@ -21,18 +21,15 @@
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <string_view>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 namespace dtensor::detail {
 namespace {

@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 namespace dtensor {
 namespace detail {

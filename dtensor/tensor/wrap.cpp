@@ -88,21 +88,12 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
       const c10::VariableVersion& version_counter,
       bool allow_tensor_metadata_change) const override {
-    auto copy = c10::make_intrusive<DTensorImpl>(*this);
-    copy_tensor_metadata(
-        this, copy.get(), version_counter, allow_tensor_metadata_change);
-    return finished(std::move(copy));
+    return copied(version_counter, allow_tensor_metadata_change);
   }
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
       c10::VariableVersion&& version_counter,
       bool allow_tensor_metadata_change) const override {
-    auto copy = c10::make_intrusive<DTensorImpl>(*this);
-    copy_tensor_metadata(
-        this,
-        copy.get(),
-        std::move(version_counter),
-        allow_tensor_metadata_change);
-    return finished(std::move(copy));
+    return copied(std::move(version_counter), allow_tensor_metadata_change);
   }
 
  private:
@@ -130,8 +121,16 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
               spec.sizes(), spec.strides());
   }
 
-  static c10::intrusive_ptr<TensorImpl> finished(
-      c10::intrusive_ptr<DTensorImpl> copy) {
+  template <class Version>
+  c10::intrusive_ptr<TensorImpl> copied(
+      Version&& version_counter,
+      bool allow_tensor_metadata_change) const {
+    auto copy = c10::make_intrusive<DTensorImpl>(*this);
+    copy_tensor_metadata(
+        this,
+        copy.get(),
+        std::forward<Version>(version_counter),
+        allow_tensor_metadata_change);
     copy->refresh_numel();
     copy->refresh_contiguous();
     return copy;

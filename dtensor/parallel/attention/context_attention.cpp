@@ -9,7 +9,6 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/attention/ring_attention_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/torch_internals.h>
 
@@ -21,7 +20,6 @@
 
 #include <cmath>
 #include <string>
-#include <vector>
 
 namespace dtensor::detail {
 namespace {

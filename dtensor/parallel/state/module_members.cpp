@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/state/module_members_impl.h>
 
-#include <dtensor/error.h>
 #include <dtensor/ops/boundary/converter_impl.h>
 
-#include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -18,7 +16,6 @@
 #include <array>
 #include <mutex>
 #include <typeindex>
-#include <unordered_map>
 
 namespace dtensor::detail {
 namespace {

@@ -23,8 +23,11 @@ using torch::optim::Optimizer;
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 
-template <class State>
-StateFields adam_fields(State& state) {
+template <class State> // Adam or AdamW
+requires requires(State& state) {
+  state.exp_avg();
+}
+StateFields fields_of(State& state) {
   return {
       {{"exp_avg", &state.exp_avg()},
        {"exp_avg_sq", &state.exp_avg_sq()},
@@ -32,12 +35,6 @@ StateFields adam_fields(State& state) {
       {{"step", &state.step()}}};
 }
 
-StateFields fields_of(torch::optim::AdamParamState& state) {
-  return adam_fields(state);
-}
-StateFields fields_of(torch::optim::AdamWParamState& state) {
-  return adam_fields(state);
-}
 StateFields fields_of(torch::optim::SGDParamState& state) {
   return {{{"momentum_buffer", &state.momentum_buffer()}}, {}};
 }
@@ -67,8 +64,11 @@ StateFields fields_of(torch::optim::LBFGSParamState& state) {
        {"ro", &state.ro()}}};
 }
 
-template <class Options>
-OptionFields adam_options(Options& options) {
+template <class Options> // of Adam or AdamW
+requires requires(Options& options) {
+  options.betas();
+}
+OptionFields options_of(Options& options) {
   return {
       {"lr", &options.lr()},
       {"betas", &options.betas()},
@@ -77,12 +77,6 @@ OptionFields adam_options(Options& options) {
       {"amsgrad", &options.amsgrad()}};
 }
 
-OptionFields options_of(torch::optim::AdamOptions& options) {
-  return adam_options(options);
-}
-OptionFields options_of(torch::optim::AdamWOptions& options) {
-  return adam_options(options);
-}
 OptionFields options_of(torch::optim::SGDOptions& options) {
   return {
       {"lr", &options.lr()},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/hook_list.h>
 
-#include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/boundary/boundaries_impl.h>
@@ -10,12 +9,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 namespace dtensor {
 namespace {
