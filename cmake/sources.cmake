@@ -532,7 +532,6 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/state/state_values_impl.h
   dtensor/parallel/state/tie_weights.cpp
   dtensor/parallel/styles/attention_parallel.cpp
-  dtensor/parallel/styles/boundary.cpp
   dtensor/parallel/styles/hook_list.cpp
   dtensor/parallel/styles/linear_styles.cpp
   dtensor/parallel/styles/prepare_module.cpp
