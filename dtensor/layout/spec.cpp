@@ -94,25 +94,15 @@ bool has_units(PlacementsRef placements) {
       placements, [](const auto& p) { return p.unit() != 1; });
 }
 
-// Specs that this thread looked up recently, found without a lock. The cache
-// keeps these specs alive. Otherwise an operator whose result is dropped before
-// the next call would get a spec with a new id each time, and miss every cache
-// keyed by ids.
-class RecentSpecs {
- public:
-  static RecentSpecs& of_this_thread() {
-    thread_local RecentSpecs recent;
-    return recent;
-  }
-
-  SpecPtr& at(size_t hash) {
-    return specs_[hash % kCount];
-  }
-
- private:
-  static constexpr size_t kCount = 512;
-  std::vector<SpecPtr> specs_ = std::vector<SpecPtr>(kCount);
-};
+// Returns the spec of a hash that this thread looked up last, found without a
+// lock. The cache keeps these specs alive. Otherwise an operator whose result
+// is dropped before the next call would get a spec with a new id each time, and
+// miss every cache keyed by ids.
+SpecPtr& recent_spec(size_t hash) {
+  constexpr size_t kCount = 512;
+  thread_local std::vector<SpecPtr> specs(kCount);
+  return specs[hash % kCount];
+}
 
 } // namespace
 
@@ -126,7 +116,7 @@ struct SpecTable {
 
   static SpecPtr get(const SpecKey& key) {
     const size_t hash = hash_of(key);
-    SpecPtr& recent = RecentSpecs::of_this_thread().at(hash);
+    SpecPtr& recent = recent_spec(hash);
     if (recent == nullptr || !matches(*recent, key)) {
       recent = instance().get(
           hash,

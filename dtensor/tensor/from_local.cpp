@@ -81,12 +81,9 @@ SpecPtr global_spec(
       mesh, placements, sizes, strides, local.scalar_type(), kFromLocal);
 }
 
-std::string facts_of(const at::Tensor& local, const Spec& spec) {
-  return to_string(spec) + (local.requires_grad() ? " requires_grad" : "");
-}
-
 void check_ranks_agree(const at::Tensor& local, const Spec& spec) {
-  const auto mine = facts_of(local, spec);
+  const auto mine =
+      to_string(spec) + (local.requires_grad() ? " requires_grad" : "");
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     auto& group = get_group(spec.mesh(), m);
     const auto all = group.all_gather_strings(mine);

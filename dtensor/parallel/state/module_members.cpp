@@ -13,9 +13,8 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <algorithm>
 #include <array>
-#include <mutex>
-#include <typeindex>
 
 namespace dtensor::detail {
 namespace {
@@ -109,26 +108,6 @@ constexpr std::array<Visit, 26> kVisits = {
     visit<nn::BCEWithLogitsLossImpl, Weight>,
 };
 
-// Cache of the visit function per module type; null: none.
-class VisitOfType {
- public:
-  Visit find(nn::Module& module) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [known, is_new] = by_type_.try_emplace(typeid(module), nullptr);
-    for (size_t i = 0; is_new && i < kVisits.size(); ++i) {
-      if (kVisits[i](module, [](auto, auto&) {})) {
-        known->second = kVisits[i];
-        break;
-      }
-    }
-    return known->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<std::type_index, Visit> by_type_;
-};
-
 void check_own_members(
     const char* where,
     const std::string& name,
@@ -157,9 +136,8 @@ void check_own_members(
 } // namespace
 
 bool for_each_member(nn::Module& module, MemberFn fn) {
-  static VisitOfType visits;
-  const auto known = visits.find(module);
-  return known != nullptr && known(module, fn);
+  return std::ranges::any_of(
+      kVisits, [&](Visit visit) { return visit(module, fn); });
 }
 
 TensorDict& registered_parameters(nn::Module& module) {
