@@ -20,11 +20,6 @@ namespace dtensor {
 namespace detail {
 namespace {
 
-// Returns the local tensor of a buffer.
-at::Tensor local_of_buffer(const at::Tensor& buffer) {
-  return is_dtensor(buffer) ? local_of(buffer) : buffer;
-}
-
 // Returns the position of a rank along the mesh dimensions that do not
 // replicate the tensor, and 0 along other dimensions. Ranks in one position
 // hold the same values. Nullopt: outside the mesh.
@@ -135,7 +130,7 @@ void SharedBuffers::share() const {
     if (auto impl = weak.lock()) {
       const at::Tensor buffer(std::move(impl));
       check_layout(name, buffer);
-      const auto local = local_of_buffer(buffer);
+      const auto& local = is_dtensor(buffer) ? local_of(buffer) : buffer;
       if (can_be_sent(local)) {
         locals.push_back(local);
       }

@@ -108,10 +108,6 @@ StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
        std::move(flattened.groups)});
 }
 
-bool has_dimension(const MeshState& state, const std::string& name) {
-  return std::ranges::find(state.names, name) != state.names.end();
-}
-
 // Throws if `name` is in use. A name identifies one mesh among a mesh and the
 // meshes that it was sliced from.
 void check_name_is_free(
@@ -243,7 +239,7 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
     }
   }
   const auto is_dimension = [&](const auto& name) {
-    return has_dimension(*state_, name);
+    return std::ranges::find(state_->names, name) != state_->names.end();
   };
   if (!state_->names.empty() && !std::ranges::all_of(names, is_dimension)) {
     auto slice = detail::slice_with_flattened(*this, names);

@@ -74,10 +74,6 @@ at::Tensor meta_shard(const at::Tensor& local, const Spec& to) {
       local.options().requires_grad(false));
 }
 
-at::Tensor outside_mesh(const at::Tensor& local) {
-  return at::empty({0}, local.options().requires_grad(false));
-}
-
 void check_local(const at::Tensor& local, const Spec& from) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == from.local_sizes(),
@@ -143,7 +139,7 @@ at::Tensor redistribute_local(
     const SpecPtr& to) {
   const auto the_plan = plan_for_this_rank(from, to);
   if (!from->mesh().contains_this_rank()) {
-    return outside_mesh(local);
+    return at::empty({0}, local.options().requires_grad(false));
   }
   check_local(local, *from);
   if (the_plan->steps.empty()) {

@@ -10,17 +10,11 @@
 namespace dtensor::detail {
 namespace {
 
-Intervals sorted(Intervals intervals) {
-  std::ranges::sort(intervals, [](const Interval& a, const Interval& b) {
-    return a.begin < b.begin;
-  });
-  return intervals;
-}
-
 // Returns the indices of `list` that are also in `others`, in the order of
 // `list`.
 Intervals intersection(const Intervals& list, const Intervals& others) {
-  const Intervals ascending = sorted(others);
+  Intervals ascending = others;
+  std::ranges::sort(ascending, {}, &Interval::begin);
   Intervals result;
   for (const Interval& mine : list) {
     for (const Interval& other : ascending) {
@@ -30,13 +24,9 @@ Intervals intersection(const Intervals& list, const Intervals& others) {
   return result;
 }
 
-bool is_full(const Interval& interval, const at::Tensor& t, int64_t dim) {
-  return interval.begin == 0 && interval.end == t.size(dim);
-}
-
 at::Tensor
 narrowed(const at::Tensor& t, int64_t dim, const Interval& interval) {
-  return is_full(interval, t, dim)
+  return interval.size() == t.size(dim)
       ? t
       : t.narrow(dim, interval.begin, interval.size());
 }
@@ -76,9 +66,8 @@ Intervals offsets_in(const Intervals& held, const Intervals& wanted) {
     pieces.push_back({interval, offset});
     offset += interval.size();
   }
-  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
-    return a.global.begin < b.global.begin;
-  });
+  std::ranges::sort(
+      pieces, {}, [](const Piece& piece) { return piece.global.begin; });
   Intervals result;
   for (const Interval& next : wanted) {
     for (const auto& [global, first] : pieces) {

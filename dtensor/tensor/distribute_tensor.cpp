@@ -82,11 +82,6 @@ Sizes order_in_memory(const at::Tensor& tensor) {
       : dense_strides(tensor.sizes(), tensor.strides());
 }
 
-at::Tensor keep_first_term(const at::Tensor& local, const SpecPtr& spec) {
-  const auto before = detail::without_partial(spec->placements());
-  return redistribute_local(local, spec->with_placements(before), spec);
-}
-
 at::Tensor scatter_to_ranks(
     const at::Tensor& tensor,
     const SpecPtr& spec,
@@ -138,7 +133,9 @@ at::Tensor local_part(
   at::Tensor local = tensor.detach();
   if (src_data_rank) {
     local = scatter_to_ranks(local, spec, *src_data_rank);
-    local = keep_first_term(local, spec);
+    const auto before = detail::without_partial(spec->placements());
+    // Keeps the first term of a Partial tensor.
+    local = redistribute_local(local, spec->with_placements(before), spec);
   } else {
     local =
         redistribute_local(local, detail::fully_replicated_spec(*spec), spec);

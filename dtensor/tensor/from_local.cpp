@@ -118,12 +118,6 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
       : local.to(mesh.device_type());
 }
 
-// Returns the empty local tensor of a rank outside the mesh. The result is
-// differentiable, so that a program with a backward pass runs on all ranks.
-at::Tensor nothing_of(const at::Tensor& local) {
-  return local.reshape({-1}).narrow(0, 0, 0);
-}
-
 } // namespace
 
 void detail::note_inferred(const Spec& spec) {
@@ -182,7 +176,8 @@ at::Tensor detail::from_local_lazy(
   const auto spec = global_spec(mine, mesh, layout, options);
   record_converted_back(*spec);
   if (!mesh.contains_this_rank()) {
-    return from_local_autograd(nothing_of(mine), spec);
+    // Differentiable, so that a program with a backward pass runs on all ranks.
+    return from_local_autograd(mine.reshape({-1}).narrow(0, 0, 0), spec);
   }
   check_local_shape(kFromLocal, mine, *spec);
   at::Tensor values;

@@ -92,6 +92,24 @@ bool parts_are_alike(const Spec& spec, PlacementsRef other) {
   return true;
 }
 
+// Returns the node of a missing derivative that computed `grad`; null if there
+// is none. The padding of an operand, or a selection from it, adds a few nodes.
+torch::autograd::NotImplemented* missing_derivative(const at::Tensor& grad) {
+  constexpr int kMostNodes = 4;
+  auto node = grad.grad_fn();
+  for (int i = 0; node != nullptr && i < kMostNodes; ++i) {
+    if (auto* missing =
+            dynamic_cast<torch::autograd::NotImplemented*>(node.get())) {
+      return missing;
+    }
+    if (node->num_outputs() != 1) {
+      return nullptr;
+    }
+    node = node->next_edge(0).function;
+  }
+  return nullptr;
+}
+
 } // namespace
 
 at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
@@ -156,28 +174,6 @@ Placements checked_grad_placements(
       spec);
   return layout;
 }
-
-namespace {
-
-// Returns the node of a missing derivative that computed `grad`; null if there
-// is none. The padding of an operand, or a selection from it, adds a few nodes.
-torch::autograd::NotImplemented* missing_derivative(const at::Tensor& grad) {
-  constexpr int kMostNodes = 4;
-  auto node = grad.grad_fn();
-  for (int i = 0; node != nullptr && i < kMostNodes; ++i) {
-    if (auto* missing =
-            dynamic_cast<torch::autograd::NotImplemented*>(node.get())) {
-      return missing;
-    }
-    if (node->num_outputs() != 1) {
-      return nullptr;
-    }
-    node = node->next_edge(0).function;
-  }
-  return nullptr;
-}
-
-} // namespace
 
 // The gradient's node holds the text of the error that autograd throws.
 void name_missing_derivative(const at::Tensor& grad) {

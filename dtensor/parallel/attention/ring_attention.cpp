@@ -117,23 +117,6 @@ struct Seen {
   AttentionRows rows;
 };
 
-void add_gradients(
-    const AttentionPiece& piece,
-    const AttentionGradients& more,
-    const KeyValue& to) {
-  rows_of(to.key, piece.keys).add_(more.key);
-  rows_of(to.value, piece.keys).add_(more.value);
-}
-
-std::unique_ptr<KeyValueSink> sink_for(
-    Group& group,
-    const BlockShapes& shapes,
-    const at::Tensor& key,
-    RotateMethod method) {
-  return key_value_sink(
-      group, shapes, key.options().dtype(sum_dtype(key.scalar_type())), method);
-}
-
 // Receives the blocks again and recomputes their weights from lse, as flash
 // attention does. If gradients of keys and values are needed, the sink passes
 // them around the ring.
@@ -146,8 +129,13 @@ variable_list ring_backward(
   Group& group = get_group(call.ranks.mesh, call.ranks.dim);
   const BlockShapes shapes(group, mine, lengths_of(call.keys));
   const auto source = key_value_source(group, shapes, mine, call.method);
-  const auto sink =
-      wants_keys ? sink_for(group, shapes, mine.key, call.method) : nullptr;
+  const auto dtype = mine.key.scalar_type();
+  const auto sink = wants_keys ? key_value_sink(
+                                     group,
+                                     shapes,
+                                     mine.key.options().dtype(sum_dtype(dtype)),
+                                     call.method)
+                               : nullptr;
   QueryGradient of_query(query);
   for (int64_t step = 0; step < group.size(); ++step) {
     const auto held = source->take_block(step);
@@ -158,7 +146,9 @@ variable_list ring_backward(
           rows_of(grad, piece.queries));
       of_query.add(piece.queries, more.query);
       if (sink != nullptr) {
-        add_gradients(piece, more, sink->at(step));
+        const auto to = sink->at(step);
+        rows_of(to.key, piece.keys).add_(more.key);
+        rows_of(to.value, piece.keys).add_(more.value);
       }
     }
     if (sink != nullptr) {
@@ -169,7 +159,6 @@ variable_list ring_backward(
     return {of_query.take_sum(), {}, {}};
   }
   const auto own = sink->own_gradients();
-  const auto dtype = mine.key.scalar_type();
   return {of_query.take_sum(), own.key.to(dtype), own.value.to(dtype)};
 }
 

@@ -22,13 +22,6 @@ using torch::optim::Optimizer;
 
 constexpr const char* kDistribute = "distribute_optimizer_state";
 
-// Returns the global indices that this rank holds along `dim`; for a plain
-// tensor, all indices.
-Intervals held_of(const at::Tensor& t, int64_t dim) {
-  return is_dtensor(t) ? local_intervals(*detail::spec_of(t), dim)
-                       : Intervals{{0, t.size(dim)}};
-}
-
 // Returns a copy of this rank's shard in the layout `layout`, or an undefined
 // tensor if the rank lacks some values.
 at::Tensor copy_of_shard(const at::Tensor& value, const Spec& layout) {
@@ -38,7 +31,9 @@ at::Tensor copy_of_shard(const at::Tensor& value, const Spec& layout) {
   detail::IndexBox held;
   detail::IndexBox wanted;
   for (int64_t dim = 0; dim < value.dim(); ++dim) {
-    held.push_back(held_of(value, dim));
+    held.push_back(
+        is_dtensor(value) ? local_intervals(*detail::spec_of(value), dim)
+                          : Intervals{{0, value.size(dim)}});
     wanted.push_back(local_intervals(layout, dim));
   }
   const auto slice = detail::slice_of(held, wanted);

@@ -59,14 +59,6 @@ std::optional<ConvolutionParameters> convolution_of(const StyleTarget& target) {
   return found;
 }
 
-void refuse(const StyleTarget& target, const char* style) {
-  DTENSOR_THROW_NOT_IMPLEMENTED(
-      "[{}] cannot style {}: only torch::nn::Linear, Embedding, Conv1d to 3d "
-      "and ConvTranspose1d to 3d are supported. Style its children instead.",
-      style,
-      detail::describe_typed(target));
-}
-
 // Rejects max_norm, because an Embedding with max_norm writes to the rows that
 // it looks up.
 void check_keeps_rows(
@@ -174,7 +166,12 @@ void apply_to(
       changes.attach(
           {embedding->weight}, BoundaryKind::kEmbedding, target, layouts);
     } else {
-      refuse(target, style);
+      DTENSOR_THROW_NOT_IMPLEMENTED(
+          "[{}] cannot style {}: only torch::nn::Linear, Embedding, Conv1d to "
+          "3d and ConvTranspose1d to 3d are supported. Style its children "
+          "instead.",
+          style,
+          detail::describe_typed(target));
     }
   });
 }
