@@ -268,7 +268,6 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/region_ways_impl.h
   dtensor/tensor/replica_observer.cpp
   dtensor/tensor/replica_observer_impl.h
-  dtensor/tensor/step_node_impl.h
   dtensor/tensor/tensor_replacement.cpp
   dtensor/tensor/tensor_replacement_impl.h
   dtensor/tensor/wrap.cpp

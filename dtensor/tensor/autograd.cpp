@@ -6,7 +6,6 @@
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
-#include <dtensor/tensor/step_node_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
 

@@ -6,7 +6,6 @@
 #include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
-#include <dtensor/tensor/step_node_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
