@@ -59,26 +59,6 @@ struct Change {
   }
 };
 
-// Returns the converters from `now` to `desired`. `siblings_of` returns the
-// inputs that share a redistribution between these layouts.
-template <class SiblingsOf>
-std::vector<std::optional<detail::Converter>> converters(
-    const StyleTarget& target,
-    const OptionalPlacements& now,
-    const OptionalPlacements& desired,
-    const SiblingsOf& siblings_of) {
-  std::vector<std::optional<detail::Converter>> made(now.size());
-  for (size_t i = 0; i < now.size(); ++i) {
-    if (now[i]) {
-      const detail::InputLayouts layouts{
-          .plain = *now[i], .desired = *desired[i]};
-      made[i].emplace(
-          detail::style_mesh(target), layouts, siblings_of(layouts));
-    }
-  }
-  return made;
-}
-
 constexpr auto kInput = detail::ReplicaKind::kInput;
 constexpr auto kOutput = detail::ReplicaKind::kOutput;
 
@@ -131,6 +111,44 @@ void change_layouts(
   }
 }
 
+// Adds a hook that brings the module's inputs or outputs from `now` to
+// `desired`.
+void apply_change(
+    const StyleTarget& target,
+    const char* style,
+    detail::ReplicaKind kind,
+    const OptionalPlacements& now,
+    const OptionalPlacements& desired,
+    bool use_local) {
+  auto& hooks = detail::hooks_of(target, style);
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    Change change{style, detail::describe_module(target), {}, use_local};
+    for (size_t i = 0; i < now.size(); ++i) {
+      auto& converter = change.tensors.emplace_back();
+      if (now[i]) {
+        const detail::InputLayouts layouts{
+            .plain = *now[i], .desired = *desired[i]};
+        converter.emplace(
+            detail::style_mesh(target),
+            layouts,
+            kind == kInput ? changes.siblings_of(target, layouts) : nullptr);
+      }
+    }
+    const auto text = change.text(kind == kInput ? "inputs" : "outputs");
+    const ModuleHooks::Hook hook = [change = std::move(change),
+                                    kind](const auto& tensors) {
+      change_layouts(change, kind, tensors);
+    };
+    changes.hook(
+        target,
+        hooks,
+        style,
+        text,
+        kind == kInput ? hook : nullptr,
+        kind == kInput ? nullptr : hook);
+  });
+}
+
 } // namespace
 
 PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
@@ -143,29 +161,13 @@ PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
 }
 
 void PrepareModuleInput::apply(const StyleTarget& target) const {
-  auto& hooks = detail::hooks_of(target, "PrepareModuleInput");
-  detail::note_changes(target, [&](detail::PlanChanges& changes) {
-    const Change change{
-        "PrepareModuleInput",
-        detail::describe_module(target),
-        converters(
-            target,
-            options_.input_layouts,
-            options_.desired_input_layouts,
-            [&](const auto& layouts) {
-              return changes.siblings_of(target, layouts);
-            }),
-        options_.use_local_output};
-    changes.hook(
-        target,
-        hooks,
-        change.style,
-        change.text("inputs"),
-        [change](const auto& inputs) {
-          change_layouts(change, kInput, inputs);
-        },
-        nullptr);
-  });
+  apply_change(
+      target,
+      "PrepareModuleInput",
+      kInput,
+      options_.input_layouts,
+      options_.desired_input_layouts,
+      options_.use_local_output);
 }
 
 PrepareModuleOutput::PrepareModuleOutput(PrepareModuleOutputOptions options)
@@ -178,27 +180,13 @@ PrepareModuleOutput::PrepareModuleOutput(PrepareModuleOutputOptions options)
 }
 
 void PrepareModuleOutput::apply(const StyleTarget& target) const {
-  auto& hooks = detail::hooks_of(target, "PrepareModuleOutput");
-  const Change change{
+  apply_change(
+      target,
       "PrepareModuleOutput",
-      detail::describe_module(target),
-      converters(
-          target,
-          options_.output_layouts,
-          options_.desired_output_layouts,
-          [](const auto&) { return nullptr; }),
-      options_.use_local_output};
-  detail::note_changes(target, [&](detail::PlanChanges& changes) {
-    changes.hook(
-        target,
-        hooks,
-        change.style,
-        change.text("outputs"),
-        nullptr,
-        [change](const auto& outputs) {
-          change_layouts(change, kOutput, outputs);
-        });
-  });
+      kOutput,
+      options_.output_layouts,
+      options_.desired_output_layouts,
+      options_.use_local_output);
 }
 
 PrepareModuleInputOutput::PrepareModuleInputOutput(
