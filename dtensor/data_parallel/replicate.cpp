@@ -63,6 +63,39 @@ at::Tensor detached_shard(const at::Tensor& parameter) {
   return is_dtensor(parameter) ? local_of(parameter) : parameter.detach();
 }
 
+// Returns the parameters to average, now or once they are unfrozen. Frozen
+// parameters may be distributed over ranks of `mesh`, or replicated already.
+NamedParameters parameters_of(
+    const torch::nn::Module& module,
+    const DeviceMesh& mesh) {
+  NamedParameters found;
+  for (const auto& [name, parameter] : unique_parameters(module)) {
+    const auto spec = spec_if_distributed(parameter);
+    const bool shares = spec != nullptr && share_others(spec->mesh(), mesh);
+    const bool is_replicated = hook_of(parameter) != nullptr;
+    if (!torch::autograd::isDifferentiableType(parameter.scalar_type()) ||
+        (!parameter.requires_grad() && (shares || is_replicated))) {
+      continue;
+    }
+    DTENSOR_CHECK_VALUE(
+        !shares,
+        "[{}] parameter \"{}\" is {}, distributed over ranks of {}. Pass the "
+        "mesh dimension over which models are replicated.",
+        kReplicate,
+        name,
+        *spec,
+        mesh);
+    DTENSOR_CHECK_VALUE(
+        !is_replicated,
+        "[{}] parameter \"{}\" is replicated already. Call replicate() once "
+        "for a module.",
+        kReplicate,
+        name);
+    found.emplace_back(name, parameter);
+  }
+  return found;
+}
+
 } // namespace
 
 Replication::Replication(
@@ -294,44 +327,6 @@ void Replication::receive(const Bucket& bucket) {
 
 } // namespace detail
 
-namespace {
-
-// Returns the parameters to average, now or once they are unfrozen. Frozen
-// parameters may be distributed over ranks of `mesh`, or replicated already.
-detail::NamedParameters parameters_of(
-    const torch::nn::Module& module,
-    const DeviceMesh& mesh) {
-  detail::NamedParameters found;
-  for (const auto& [name, parameter] : detail::unique_parameters(module)) {
-    const auto spec = detail::spec_if_distributed(parameter);
-    const bool shares =
-        spec != nullptr && detail::share_others(spec->mesh(), mesh);
-    const bool is_replicated = detail::hook_of(parameter) != nullptr;
-    if (!torch::autograd::isDifferentiableType(parameter.scalar_type()) ||
-        (!parameter.requires_grad() && (shares || is_replicated))) {
-      continue;
-    }
-    DTENSOR_CHECK_VALUE(
-        !shares,
-        "[{}] parameter \"{}\" is {}, distributed over ranks of {}. Pass the "
-        "mesh dimension over which models are replicated.",
-        detail::kReplicate,
-        name,
-        *spec,
-        mesh);
-    DTENSOR_CHECK_VALUE(
-        !is_replicated,
-        "[{}] parameter \"{}\" is replicated already. Call replicate() once "
-        "for a module.",
-        detail::kReplicate,
-        name);
-    found.emplace_back(name, parameter);
-  }
-  return found;
-}
-
-} // namespace
-
 ReplicatedModule::ReplicatedModule(
     std::shared_ptr<detail::Replication> replication)
     : replication_(std::move(replication)) {}
@@ -352,7 +347,7 @@ ReplicatedModule replicate(
       detail::kReplicate,
       mesh);
   const detail::ModuleClaim claim(detail::kReplicate, module);
-  const auto parameters = parameters_of(module, mesh);
+  const auto parameters = detail::parameters_of(module, mesh);
   const auto replication = std::make_shared<detail::Replication>(
       get_all_groups(mesh)[0],
       parameters,

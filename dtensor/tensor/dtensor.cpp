@@ -34,6 +34,24 @@ inline const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
   return detail::meta_of(t);
 }
 
+// Returns the layout of a redistributed tensor. A copy of an expanded tensor
+// has memory for each element.
+SpecPtr redistributed_spec(
+    const SpecPtr& from,
+    PlacementsRef placements,
+    at::ScalarType dtype) {
+  const auto to =
+      from->with_placements(placements, "redistribute")->with_dtype(dtype);
+  const bool copies = detail::is_expanded(from->sizes(), from->strides()) &&
+      (dtype != from->dtype() ||
+       !plan(from->with_dtype(dtype), to)->steps.empty());
+  return copies ? to->with_tensor(
+                      to->placements(),
+                      from->sizes(),
+                      dense_strides(from->sizes(), from->strides()))
+                : to;
+}
+
 } // namespace
 
 DTensor::DTensor(at::Tensor t) : at::Tensor(std::move(t)) {
@@ -101,28 +119,6 @@ at::Tensor DTensor::full_tensor(
   return DTensor(redistribute(detail::replicated_placements(device_mesh())))
       .to_local(grad_placements);
 }
-
-namespace {
-
-// Returns the layout of a redistributed tensor. A copy of an expanded tensor
-// has memory for each element.
-SpecPtr redistributed_spec(
-    const SpecPtr& from,
-    PlacementsRef placements,
-    at::ScalarType dtype) {
-  const auto to =
-      from->with_placements(placements, "redistribute")->with_dtype(dtype);
-  const bool copies = detail::is_expanded(from->sizes(), from->strides()) &&
-      (dtype != from->dtype() ||
-       !plan(from->with_dtype(dtype), to)->steps.empty());
-  return copies ? to->with_tensor(
-                      to->placements(),
-                      from->sizes(),
-                      dense_strides(from->sizes(), from->strides()))
-                : to;
-}
-
-} // namespace
 
 at::Tensor DTensor::redistribute(
     PlacementsRef placements,

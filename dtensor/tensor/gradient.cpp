@@ -110,93 +110,6 @@ torch::autograd::NotImplemented* missing_derivative(const at::Tensor& grad) {
   return nullptr;
 }
 
-} // namespace
-
-at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
-  if (is_dtensor(grad)) {
-    return grad;
-  }
-  DTENSOR_CHECK_TYPE(
-      grad.numel() <= 1 || at::get_dtensor_allow_implicit_replication() ||
-          in_implicit_replication(),
-      "[backward] the gradient of a DTensor, {}, is a plain tensor of shape "
-      "{}. Pass backward() a DTensor, and return DTensors from hooks.",
-      spec,
-      grad.sizes());
-  return from_local_autograd(grad, replicated_spec(spec, grad));
-}
-
-void check_plain_gradient(const at::Tensor& grad) {
-  DTENSOR_CHECK_TYPE(
-      !is_dtensor(grad),
-      "[backward] the gradient of a local tensor is a DTensor, {}. Pass "
-      "backward() the local tensor, and return local tensors from hooks.",
-      *spec_of(grad));
-}
-
-void keep_gradient_distributed(const at::Tensor& dtensor) {
-  if (!dtensor.is_inference()) {
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        dtensor, std::make_unique<DistributedGradHook>());
-  }
-}
-
-void make_gradient_distributed(const at::Tensor& leaf) {
-  if (leaf.grad().defined() && !is_dtensor(leaf.grad())) {
-    const at::Tensor plain = std::exchange(leaf.mutable_grad(), at::Tensor());
-    leaf.mutable_grad() = gradient_as_dtensor(plain, *spec_of(leaf));
-  }
-}
-
-void make_gradients_distributed(
-    const at::Tensor& result,
-    std::vector<SpecPtr> operands) {
-  const auto& node = result.grad_fn();
-  if (node != nullptr) {
-    node->add_post_hook(
-        std::make_unique<PlainGradientsDistributed>(std::move(operands)));
-  }
-}
-
-Placements checked_grad_placements(
-    const Spec& spec,
-    PlacementsRef grad_placements,
-    const char* where) {
-  auto layout =
-      normalize_placements(spec.mesh(), grad_placements, spec.dim(), where);
-  DTENSOR_CHECK_VALUE(
-      parts_are_alike(spec, layout),
-      "[{}] grad_placements {} do not fit {}: a rank's gradient has the shape "
-      "of its local tensor, and these placements give it another shape. Shard "
-      "the same dimensions as the tensor's layout.",
-      where,
-      to_string(PlacementsRef(layout)),
-      spec);
-  return layout;
-}
-
-// The gradient's node holds the text of the error that autograd throws.
-void name_missing_derivative(const at::Tensor& grad) {
-  auto* missing = missing_derivative(grad);
-  constexpr std::string_view begin = "derivative for ";
-  constexpr std::string_view end = " is not implemented";
-  if (missing == nullptr || !missing->msg.starts_with(begin) ||
-      !missing->msg.ends_with(end)) {
-    return; // its message was replaced already
-  }
-  const auto op = missing->msg.substr(
-      begin.size(), missing->msg.size() - begin.size() - end.size());
-  missing->msg = "[" + op +
-      "] LibTorch has no derivative for this operator, so the gradients that "
-      "it computes cannot be differentiated again. Choose a kernel that has "
-      "one (for attention, disable flash attention: "
-      "at::globalContext().setSDPUseFlash(false) in C++, "
-      "torch.backends.cuda.enable_flash_sdp(False) in Python), or call "
-      "backward() without create_graph.";
-}
-
-namespace {
-
 using Bucket = std::vector<at::Tensor>;
 
 // Parameters to reduce at the end of each running backward pass on this rank.
@@ -307,6 +220,89 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
 };
 
 } // namespace
+
+at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
+  if (is_dtensor(grad)) {
+    return grad;
+  }
+  DTENSOR_CHECK_TYPE(
+      grad.numel() <= 1 || at::get_dtensor_allow_implicit_replication() ||
+          in_implicit_replication(),
+      "[backward] the gradient of a DTensor, {}, is a plain tensor of shape "
+      "{}. Pass backward() a DTensor, and return DTensors from hooks.",
+      spec,
+      grad.sizes());
+  return from_local_autograd(grad, replicated_spec(spec, grad));
+}
+
+void check_plain_gradient(const at::Tensor& grad) {
+  DTENSOR_CHECK_TYPE(
+      !is_dtensor(grad),
+      "[backward] the gradient of a local tensor is a DTensor, {}. Pass "
+      "backward() the local tensor, and return local tensors from hooks.",
+      *spec_of(grad));
+}
+
+void keep_gradient_distributed(const at::Tensor& dtensor) {
+  if (!dtensor.is_inference()) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        dtensor, std::make_unique<DistributedGradHook>());
+  }
+}
+
+void make_gradient_distributed(const at::Tensor& leaf) {
+  if (leaf.grad().defined() && !is_dtensor(leaf.grad())) {
+    const at::Tensor plain = std::exchange(leaf.mutable_grad(), at::Tensor());
+    leaf.mutable_grad() = gradient_as_dtensor(plain, *spec_of(leaf));
+  }
+}
+
+void make_gradients_distributed(
+    const at::Tensor& result,
+    std::vector<SpecPtr> operands) {
+  const auto& node = result.grad_fn();
+  if (node != nullptr) {
+    node->add_post_hook(
+        std::make_unique<PlainGradientsDistributed>(std::move(operands)));
+  }
+}
+
+Placements checked_grad_placements(
+    const Spec& spec,
+    PlacementsRef grad_placements,
+    const char* where) {
+  auto layout =
+      normalize_placements(spec.mesh(), grad_placements, spec.dim(), where);
+  DTENSOR_CHECK_VALUE(
+      parts_are_alike(spec, layout),
+      "[{}] grad_placements {} do not fit {}: a rank's gradient has the shape "
+      "of its local tensor, and these placements give it another shape. Shard "
+      "the same dimensions as the tensor's layout.",
+      where,
+      to_string(PlacementsRef(layout)),
+      spec);
+  return layout;
+}
+
+// The gradient's node holds the text of the error that autograd throws.
+void name_missing_derivative(const at::Tensor& grad) {
+  auto* missing = missing_derivative(grad);
+  constexpr std::string_view begin = "derivative for ";
+  constexpr std::string_view end = " is not implemented";
+  if (missing == nullptr || !missing->msg.starts_with(begin) ||
+      !missing->msg.ends_with(end)) {
+    return; // its message was replaced already
+  }
+  const auto op = missing->msg.substr(
+      begin.size(), missing->msg.size() - begin.size() - end.size());
+  missing->msg = "[" + op +
+      "] LibTorch has no derivative for this operator, so the gradients that "
+      "it computes cannot be differentiated again. Choose a kernel that has "
+      "one (for attention, disable flash attention: "
+      "at::globalContext().setSDPUseFlash(false) in C++, "
+      "torch.backends.cuda.enable_flash_sdp(False) in Python), or call "
+      "backward() without create_graph.";
+}
 
 // Appends the hook behind all HookBefore hooks, unless the hook already exists.
 void keep_gradient_in_layout(const at::Tensor& parameter) {

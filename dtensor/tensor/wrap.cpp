@@ -159,6 +159,13 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
       shape_text(spec.dtype(), spec.local_sizes()));
 }
 
+// Makes the protected member key_set_ of TensorImpl accessible.
+struct Keys : c10::TensorImpl {
+  static constexpr auto of() {
+    return &Keys::key_set_;
+  }
+};
+
 } // namespace
 
 at::Tensor wrap(at::Tensor local, SpecPtr spec) {
@@ -238,17 +245,6 @@ void DTensorMeta::fetch() {
 void explain_no_data(const at::Tensor& t) {
   set_message(*t.unsafeGetTensorImpl());
 }
-
-namespace {
-
-// Makes the protected member key_set_ of TensorImpl accessible.
-struct Keys : c10::TensorImpl {
-  static constexpr auto of() {
-    return &Keys::key_set_;
-  }
-};
-
-} // namespace
 
 void add_intercept_key(const at::Tensor& t) {
   auto& keys = t.unsafeGetTensorImpl()->*Keys::of();

@@ -156,6 +156,68 @@ void shard_buffers(ContextScope& scope, const ContextParallelOptions& options) {
   }
 }
 
+constexpr const char* kUnshard = "context_parallel_unshard";
+
+void check_part_of(
+    const at::Tensor& unsharded,
+    const at::Tensor& part,
+    int64_t dim,
+    const Intervals& tokens) {
+  DTENSOR_CHECK_VALUE(
+      part.size(dim) == total_size(tokens),
+      "[{}] a local shard has {} along dimension {}, but in a scope this rank "
+      "has {} of {}. Pass the local shard of each rank of the mesh.",
+      kUnshard,
+      detail::pluralize(part.size(dim), "token"),
+      dim,
+      total_size(tokens),
+      unsharded.size(dim));
+}
+
+// Gathers all shards. After a balanced scope, restores the order of the
+// sequence: `order` lists the position of each gathered token, `places` is its
+// inverse.
+at::Tensor
+unsharded(const DeviceMesh& mesh, const at::Tensor& part, int64_t dim) {
+  Group& group = get_group(mesh);
+  auto parts = group.all_gather(part, dim);
+  const auto tokens =
+      tokens_of_ranks(parts.size(dim), group.size(), was_balanced(mesh));
+  check_part_of(parts, part, dim, tokens[static_cast<size_t>(group.rank())]);
+  if (!was_balanced(mesh)) {
+    return parts;
+  }
+  const auto order = order_of(tokens);
+  std::vector<int64_t> places(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    places[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return parts.index_select(
+      dim, at::tensor(places, at::kLong).to(parts.device()));
+}
+
+void check_unshard(
+    const std::vector<at::Tensor>& buffers,
+    const std::vector<int64_t>& seq_dims) {
+  DTENSOR_CHECK_VALUE(
+      buffers.size() == seq_dims.size(),
+      "[{}] got {} and {} seq_dims. Pass one dimension per buffer.",
+      kUnshard,
+      detail::pluralize(buffers.size(), "buffer"),
+      seq_dims.size());
+  for (const auto& buffer : buffers) {
+    DTENSOR_CHECK_VALUE(
+        buffer.defined(),
+        "[{}] a local tensor is undefined. Pass a tensor on every rank.",
+        kUnshard);
+    DTENSOR_CHECK_TYPE(
+        !is_dtensor(buffer),
+        "[{}] expected a local tensor, got a DTensor. Pass its to_local(), or "
+        "call full_tensor() if its tokens are in order.",
+        kUnshard);
+  }
+}
+
 } // namespace
 
 const ContextScope* current_context() {
@@ -254,74 +316,6 @@ void set_rotate_method(std::string_view rotate_method) {
       rotate_method);
   detail::context_state.get().method = found->second;
 }
-
-namespace detail {
-namespace {
-
-constexpr const char* kUnshard = "context_parallel_unshard";
-
-void check_part_of(
-    const at::Tensor& unsharded,
-    const at::Tensor& part,
-    int64_t dim,
-    const Intervals& tokens) {
-  DTENSOR_CHECK_VALUE(
-      part.size(dim) == total_size(tokens),
-      "[{}] a local shard has {} along dimension {}, but in a scope this rank "
-      "has {} of {}. Pass the local shard of each rank of the mesh.",
-      kUnshard,
-      detail::pluralize(part.size(dim), "token"),
-      dim,
-      total_size(tokens),
-      unsharded.size(dim));
-}
-
-// Gathers all shards. After a balanced scope, restores the order of the
-// sequence: `order` lists the position of each gathered token, `places` is its
-// inverse.
-at::Tensor
-unsharded(const DeviceMesh& mesh, const at::Tensor& part, int64_t dim) {
-  Group& group = get_group(mesh);
-  auto parts = group.all_gather(part, dim);
-  const auto tokens =
-      tokens_of_ranks(parts.size(dim), group.size(), was_balanced(mesh));
-  check_part_of(parts, part, dim, tokens[static_cast<size_t>(group.rank())]);
-  if (!was_balanced(mesh)) {
-    return parts;
-  }
-  const auto order = order_of(tokens);
-  std::vector<int64_t> places(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    places[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  }
-  return parts.index_select(
-      dim, at::tensor(places, at::kLong).to(parts.device()));
-}
-
-void check_unshard(
-    const std::vector<at::Tensor>& buffers,
-    const std::vector<int64_t>& seq_dims) {
-  DTENSOR_CHECK_VALUE(
-      buffers.size() == seq_dims.size(),
-      "[{}] got {} and {} seq_dims. Pass one dimension per buffer.",
-      kUnshard,
-      detail::pluralize(buffers.size(), "buffer"),
-      seq_dims.size());
-  for (const auto& buffer : buffers) {
-    DTENSOR_CHECK_VALUE(
-        buffer.defined(),
-        "[{}] a local tensor is undefined. Pass a tensor on every rank.",
-        kUnshard);
-    DTENSOR_CHECK_TYPE(
-        !is_dtensor(buffer),
-        "[{}] expected a local tensor, got a DTensor. Pass its to_local(), or "
-        "call full_tensor() if its tokens are in order.",
-        kUnshard);
-  }
-}
-
-} // namespace
-} // namespace detail
 
 std::vector<at::Tensor> context_parallel_unshard(
     const DeviceMesh& mesh,

@@ -26,33 +26,6 @@ void turn_into(at::Tensor& parameter, const at::Tensor& dtensor) {
   }
 }
 
-} // namespace
-
-void distribute_parameter(
-    at::Tensor& parameter,
-    const DeviceMesh& mesh,
-    PlacementsRef placements,
-    std::optional<int64_t> src_data_rank) {
-  const c10::NoGradGuard no_grad;
-  const detail::ModuleClaim claim("distribute_parameter", parameter);
-  detail::check_not_replicated(parameter, "distribute_parameter");
-  // Functions that may throw come before the first change.
-  const auto value =
-      distribute_tensor(parameter.detach(), mesh, placements, src_data_rank);
-  auto gradient = parameter.mutable_grad();
-  if (gradient.defined() && !is_dtensor(gradient)) {
-    gradient = distribute_tensor(gradient, mesh, placements, std::nullopt);
-  }
-  const bool requires_grad = parameter.requires_grad();
-  parameter.mutable_grad() = at::Tensor();
-  turn_into(parameter, value);
-  parameter.set_requires_grad(requires_grad);
-  parameter.mutable_grad() = std::move(gradient);
-  detail::keep_gradient_in_layout(parameter);
-}
-
-namespace {
-
 void replicate_in_place(at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.defined() && !is_dtensor(tensor)) {
     distribute_parameter(tensor, mesh, detail::replicated_placements(mesh));
@@ -79,6 +52,29 @@ void add_hooks(
 }
 
 } // namespace
+
+void distribute_parameter(
+    at::Tensor& parameter,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    std::optional<int64_t> src_data_rank) {
+  const c10::NoGradGuard no_grad;
+  const detail::ModuleClaim claim("distribute_parameter", parameter);
+  detail::check_not_replicated(parameter, "distribute_parameter");
+  // Functions that may throw come before the first change.
+  const auto value =
+      distribute_tensor(parameter.detach(), mesh, placements, src_data_rank);
+  auto gradient = parameter.mutable_grad();
+  if (gradient.defined() && !is_dtensor(gradient)) {
+    gradient = distribute_tensor(gradient, mesh, placements, std::nullopt);
+  }
+  const bool requires_grad = parameter.requires_grad();
+  parameter.mutable_grad() = at::Tensor();
+  turn_into(parameter, value);
+  parameter.set_requires_grad(requires_grad);
+  parameter.mutable_grad() = std::move(gradient);
+  detail::keep_gradient_in_layout(parameter);
+}
 
 void distribute_module(
     torch::nn::Module& module,
