@@ -23,9 +23,8 @@ using Args = c10::ArrayRef<IValue>;
 // Python's integers have any size; integers here have 64 bits.
 [[noreturn]] void refuse_range() {
   DTENSOR_THROW_VALUE(
-      "[{}] an integer in the graph overflows 64 bits. Call it with sizes "
-      "that it was exported for.",
-      kProgram);
+      "[Program] an integer in the graph overflows 64 bits. Call it with sizes "
+      "that it was exported for.");
 }
 
 int64_t checked(bool overflows, int64_t value) {
@@ -65,6 +64,16 @@ double multiply(double a, double b) {
   return a * b;
 }
 
+template <class Number>
+Number minimum(Number a, Number b) {
+  return std::min(a, b);
+}
+
+template <class Number>
+Number maximum(Number a, Number b) {
+  return std::max(a, b);
+}
+
 bool is_real(const IValue& value) {
   return value.isInt() || value.isBool() || value.isDouble();
 }
@@ -72,9 +81,9 @@ bool is_real(const IValue& value) {
 double real(const IValue& value) {
   DTENSOR_CHECK_TYPE(
       is_real(value),
-      "[{}] the graph computes with a {} where it needs a real number. Export "
+      "[Program] the graph computes with a {} where it needs a real number. "
+      "Export "
       "the program again.",
-      kProgram,
       value.tagKind());
   if (value.isBool()) {
     return value.toBool() ? 1 : 0;
@@ -104,26 +113,27 @@ bool truth(const IValue& value) {
   return real(value) != 0;
 }
 
-template <class F>
-IValue arithmetic(Args args, const F& f) {
-  if (are_integers(args)) {
-    return static_cast<int64_t>(f(integer(args[0]), integer(args[1])));
-  }
-  return static_cast<double>(f(real(args[0]), real(args[1])));
+template <
+    int64_t (*of_integers)(int64_t, int64_t),
+    double (*of_reals)(double, double)>
+IValue arithmetic(Args args) {
+  return are_integers(args)
+      ? IValue(of_integers(integer(args[0]), integer(args[1])))
+      : IValue(of_reals(real(args[0]), real(args[1])));
 }
 
 template <class F>
-IValue compared(Args args, const F& f) {
-  return are_integers(args) ? f(integer(args[0]), integer(args[1]))
-                            : f(real(args[0]), real(args[1]));
+IValue compared(Args args) {
+  return are_integers(args) ? F()(integer(args[0]), integer(args[1]))
+                            : F()(real(args[0]), real(args[1]));
 }
 
 void check_divisor(const IValue& by) {
   DTENSOR_CHECK_VALUE(
       real(by) != 0,
-      "[{}] the graph divides a size by zero. Call it with sizes that it was "
-      "exported for.",
-      kProgram);
+      "[Program] the graph divides a size by zero. Call it with sizes that it "
+      "was "
+      "exported for.");
 }
 
 // The remainder has the sign of the divisor, as in Python.
@@ -162,6 +172,14 @@ double floor_divide(double a, double b) {
   return quotient - rounded > 0.5 ? rounded + 1 : rounded;
 }
 
+template <
+    int64_t (*of_integers)(int64_t, int64_t),
+    double (*of_reals)(double, double)>
+IValue division(Args args) {
+  check_divisor(args[1]);
+  return arithmetic<of_integers, of_reals>(args);
+}
+
 IValue power(Args args) {
   if (are_integers(args) && integer(args[1]) >= 0) {
     int64_t result = 1;
@@ -178,9 +196,9 @@ IValue power(Args args) {
   const double result = std::pow(base, exponent);
   DTENSOR_CHECK_VALUE(
       std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
-      "[{}] the graph computes {} ** {}, which is not a real number. Call it "
+      "[Program] the graph computes {} ** {}, which is not a real number. Call "
+      "it "
       "with sizes that it was exported for.",
-      kProgram,
       base,
       exponent);
   return result;
@@ -190,9 +208,8 @@ int64_t check_shift(const IValue& by) {
   const auto bits = integer(by);
   DTENSOR_CHECK_VALUE(
       bits >= 0,
-      "[{}] the graph shifts by {} bits. Call it with sizes that it was "
+      "[Program] the graph shifts by {} bits. Call it with sizes that it was "
       "exported for.",
-      kProgram,
       bits);
   return bits;
 }
@@ -216,10 +233,10 @@ IValue shift_right(Args args) {
   return integer(args[0]) >> std::min(check_shift(args[1]), kMostBits);
 }
 
-// Applies `f` to two bools or two integers.
+// Applies F to two bools or two integers.
 template <class F>
-IValue bitwise(Args args, const F& f) {
-  const auto bits = f(integer(args[0]), integer(args[1]));
+IValue bitwise(Args args) {
+  const auto bits = F()(integer(args[0]), integer(args[1]));
   return args[0].isBool() && args[1].isBool() ? IValue(bits != 0)
                                               : IValue(bits);
 }
@@ -228,16 +245,16 @@ IValue square_root(Args args) {
   const double value = real(args[0]);
   DTENSOR_CHECK_VALUE(
       !(value < 0),
-      "[{}] the graph takes the square root of {}. Call it with sizes that it "
+      "[Program] the graph takes the square root of {}. Call it with sizes "
+      "that it "
       "was exported for.",
-      kProgram,
       value);
   return std::sqrt(value);
 }
 
-template <class F>
-IValue rounded(Args args, const F& f) {
-  return are_integers(args) ? integer(args[0]) : to_int(f(real(args[0])));
+template <double (*round)(double)>
+IValue rounded(Args args) {
+  return are_integers(args) ? integer(args[0]) : to_int(round(real(args[0])));
 }
 
 int64_t dim_of(const at::Tensor& tensor, const IValue& dim) {
@@ -260,34 +277,11 @@ const std::map<std::string_view, ScalarSignature>& functions() {
       {"torch.ops.aten.sym_storage_offset.default",
        {[](Args a) -> IValue { return a[0].toTensor().storage_offset(); },
         "t"}},
-      {"_operator.add",
-       {[](Args a) {
-          return arithmetic(a, [](auto x, auto y) { return add(x, y); });
-        },
-        "nn"}},
-      {"_operator.sub",
-       {[](Args a) {
-          return arithmetic(a, [](auto x, auto y) { return subtract(x, y); });
-        },
-        "nn"}},
-      {"_operator.mul",
-       {[](Args a) {
-          return arithmetic(a, [](auto x, auto y) { return multiply(x, y); });
-        },
-        "nn"}},
-      {"_operator.floordiv",
-       {[](Args a) {
-          check_divisor(a[1]);
-          return arithmetic(
-              a, [](auto x, auto y) { return floor_divide(x, y); });
-        },
-        "nn"}},
-      {"_operator.mod",
-       {[](Args a) {
-          check_divisor(a[1]);
-          return arithmetic(a, [](auto x, auto y) { return modulo(x, y); });
-        },
-        "nn"}},
+      {"_operator.add", {arithmetic<add, add>, "nn"}},
+      {"_operator.sub", {arithmetic<subtract, subtract>, "nn"}},
+      {"_operator.mul", {arithmetic<multiply, multiply>, "nn"}},
+      {"_operator.floordiv", {division<floor_divide, floor_divide>, "nn"}},
+      {"_operator.mod", {division<modulo, modulo>, "nn"}},
       {"_operator.pow", {power, "nn"}},
       {"_operator.truediv",
        {[](Args a) -> IValue {
@@ -304,56 +298,28 @@ const std::map<std::string_view, ScalarSignature>& functions() {
       {"_operator.pos",
        {[](Args a) { return a[0].isDouble() ? a[0] : IValue(integer(a[0])); },
         "n"}},
-      {"_operator.eq",
-       {[](Args a) { return compared(a, std::equal_to<>()); }, "nn"}},
-      {"_operator.ne",
-       {[](Args a) { return compared(a, std::not_equal_to<>()); }, "nn"}},
-      {"_operator.lt",
-       {[](Args a) { return compared(a, std::less<>()); }, "nn"}},
-      {"_operator.le",
-       {[](Args a) { return compared(a, std::less_equal<>()); }, "nn"}},
-      {"_operator.gt",
-       {[](Args a) { return compared(a, std::greater<>()); }, "nn"}},
-      {"_operator.ge",
-       {[](Args a) { return compared(a, std::greater_equal<>()); }, "nn"}},
-      {"_operator.and_",
-       {[](Args a) { return bitwise(a, std::bit_and<>()); }, "nn"}},
-      {"_operator.or_",
-       {[](Args a) { return bitwise(a, std::bit_or<>()); }, "nn"}},
+      {"_operator.eq", {compared<std::equal_to<>>, "nn"}},
+      {"_operator.ne", {compared<std::not_equal_to<>>, "nn"}},
+      {"_operator.lt", {compared<std::less<>>, "nn"}},
+      {"_operator.le", {compared<std::less_equal<>>, "nn"}},
+      {"_operator.gt", {compared<std::greater<>>, "nn"}},
+      {"_operator.ge", {compared<std::greater_equal<>>, "nn"}},
+      {"_operator.and_", {bitwise<std::bit_and<>>, "nn"}},
+      {"_operator.or_", {bitwise<std::bit_or<>>, "nn"}},
       {"torch.sym_not", {[](Args a) -> IValue { return !truth(a[0]); }, "n"}},
       {"torch.sym_float", {[](Args a) -> IValue { return real(a[0]); }, "n"}},
       {"torch.sym_int", {[](Args a) -> IValue { return integer(a[0]); }, "n"}},
-      {"torch.sym_max",
-       {[](Args a) {
-          return arithmetic(a, [](auto x, auto y) { return std::max(x, y); });
-        },
-        "nn"}},
-      {"torch.sym_min",
-       {[](Args a) {
-          return arithmetic(a, [](auto x, auto y) { return std::min(x, y); });
-        },
-        "nn"}},
+      {"torch.sym_max", {arithmetic<maximum, maximum>, "nn"}},
+      {"torch.sym_min", {arithmetic<minimum, minimum>, "nn"}},
       {"torch.sym_ite",
        {[](Args a) { return truth(a[0]) ? a[1] : a[2]; }, "nnn"}},
       {"torch._sym_sqrt", {square_root, "n"}},
       {"_operator.lshift", {shift_left, "nn"}},
       {"_operator.rshift", {shift_right, "nn"}},
-      {"math.ceil",
-       {[](Args a) {
-          return rounded(a, [](double x) { return std::ceil(x); });
-        },
-        "n"}},
-      {"math.floor",
-       {[](Args a) {
-          return rounded(a, [](double x) { return std::floor(x); });
-        },
-        "n"}},
+      {"math.ceil", {rounded<std::ceil>, "n"}},
+      {"math.floor", {rounded<std::floor>, "n"}},
       {"math.trunc", {[](Args a) -> IValue { return integer(a[0]); }, "n"}},
-      {"builtins.round",
-       {[](Args a) {
-          return rounded(a, [](double x) { return std::nearbyint(x); });
-        },
-        "n"}}};
+      {"builtins.round", {rounded<std::nearbyint>, "n"}}};
   return all;
 }
 
