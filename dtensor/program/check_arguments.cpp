@@ -2,6 +2,7 @@
 #include <dtensor/program/check_arguments_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/parallel/plan/module_names_impl.h>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/result_type.h>
@@ -9,7 +10,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
@@ -288,54 +290,47 @@ void check_division(const Arguments& args) {
       "it divides the least integer by -1, which overflows");
 }
 
-using CheckOfCall = void (*)(const Arguments&);
-
-// Returns the check for an operator, or null if LibTorch checks all arguments.
-CheckOfCall check_of(std::string_view name) {
-  constexpr std::string_view kAten = "aten::";
-  if (!name.starts_with(kAten)) {
-    return nullptr;
-  }
-  name.remove_prefix(kAten.size());
-  if (name == "batch_norm_update_stats" ||
-      name.starts_with("native_batch_norm") ||
-      name.starts_with("_native_batch_norm_legit") ||
-      name.starts_with("_batch_norm_")) {
-    return check_batch_norm;
-  }
-  if (name.starts_with("_weight_norm")) {
-    return check_weight_norm;
-  }
-  if (name.starts_with("_scaled_dot_product_")) {
-    return check_attention;
-  }
-  if (name.starts_with("_upsample_")) {
-    return check_upsample;
-  }
-  if (name == "lstm" || name == "gru" || name == "rnn_tanh" ||
-      name == "rnn_relu") {
-    return check_rnn;
-  }
-  if (name.starts_with("grid_sampler")) {
-    return check_grid_sampler;
-  }
-  if (name == "div" || name == "div_" || name == "divide" ||
-      name == "divide_") {
-    return check_division;
-  }
-  return nullptr;
+template <void (*check)(const Arguments&)>
+void check_call(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> args) {
+  check(Arguments(schema, args));
 }
+
+// Operators of aten, by a pattern of their names.
+constexpr std::array<std::pair<std::string_view, ArgumentCheck>, 16> kChecks = {
+    {{"batch_norm_update_stats", check_call<check_batch_norm>},
+     {"native_batch_norm*", check_call<check_batch_norm>},
+     {"_native_batch_norm_legit*", check_call<check_batch_norm>},
+     {"_batch_norm_*", check_call<check_batch_norm>},
+     {"_weight_norm*", check_call<check_weight_norm>},
+     {"_scaled_dot_product_*", check_call<check_attention>},
+     {"_upsample_*", check_call<check_upsample>},
+     {"lstm", check_call<check_rnn>},
+     {"gru", check_call<check_rnn>},
+     {"rnn_tanh", check_call<check_rnn>},
+     {"rnn_relu", check_call<check_rnn>},
+     {"grid_sampler*", check_call<check_grid_sampler>},
+     {"div", check_call<check_division>},
+     {"div_", check_call<check_division>},
+     {"divide", check_call<check_division>},
+     {"divide_", check_call<check_division>}}};
 
 } // namespace
 
 ArgumentCheck argument_check(const c10::FunctionSchema& schema) {
-  const auto check = check_of(schema.name());
-  if (check == nullptr) {
+  constexpr std::string_view kAten = "aten::";
+  std::string_view name = schema.name();
+  if (!name.starts_with(kAten)) {
     return nullptr;
   }
-  return [check](const c10::FunctionSchema& called, auto values) {
-    check(Arguments(called, values));
-  };
+  name.remove_prefix(kAten.size());
+  for (const auto& [pattern, check] : kChecks) {
+    if (matches_glob(pattern, name)) {
+      return check;
+    }
+  }
+  return nullptr;
 }
 
 } // namespace dtensor::detail

@@ -8,13 +8,11 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 
-#include <functional>
-
 namespace dtensor::detail {
 
 /// Throws ValueError if the operator must not be called with these arguments.
-using ArgumentCheck = std::function<
-    void(const c10::FunctionSchema&, c10::ArrayRef<c10::IValue> args)>;
+using ArgumentCheck =
+    void (*)(const c10::FunctionSchema&, c10::ArrayRef<c10::IValue> args);
 
 /// Returns the check for an operator named like "aten::div", or null if
 /// LibTorch checks all arguments.
