@@ -2,6 +2,7 @@
 #include <dtensor/program/allowed_operators.h>
 
 #include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <array>
@@ -18,13 +19,8 @@ using Names = std::set<std::string_view>;
 
 // Splits a text of names separated by blanks.
 Names names_in(std::string_view text) {
-  Names names;
-  while (!text.empty()) {
-    const auto name = text.substr(0, text.find(' '));
-    names.insert(name);
-    text.remove_prefix(std::min(name.size() + 1, text.size()));
-  }
-  return names;
+  const auto names = c10::split(text, ' ');
+  return {names.begin(), names.end()};
 }
 
 // Names with an underscore that torch.export writes, with and without
