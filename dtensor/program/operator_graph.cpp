@@ -207,8 +207,7 @@ OperatorGraph::Value OperatorGraph::add_call(
 std::vector<PlanEntryText> find_tp_plan(
     const OperatorGraph& graph,
     const torch::nn::Module& model) {
-  return detail::merged_plan(
-      detail::find_pairs(Converter(graph, model).convert(), model), model);
+  return detail::find_plan(Converter(graph, model).convert(), model);
 }
 
 } // namespace dtensor

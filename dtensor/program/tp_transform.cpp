@@ -25,9 +25,10 @@ std::string without_numbers(const std::string& name) {
 
 } // namespace
 
-std::vector<PlanEntryText> merged_plan(
-    const std::vector<PlanEntryText>& lines,
+std::vector<PlanEntryText> find_plan(
+    const ProgramState& state,
     const torch::nn::Module& root) {
+  const auto lines = find_pairs(state, root);
   std::vector<std::string> names;
   for (const auto& item : root.named_modules("", false)) {
     names.push_back(item.key());
@@ -59,8 +60,7 @@ namespace dtensor {
 
 std::vector<PlanEntryText> find_tp_plan(const Program& program) {
   const auto& state = state_of(program);
-  return detail::merged_plan(
-      detail::find_pairs(state, *state.module), *state.module);
+  return detail::find_plan(state, *state.module);
 }
 
 std::vector<PlanEntryText> tp_transform(
