@@ -657,7 +657,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/graph_reader_impl.h
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
-  dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
   dtensor/program/module_tree.cpp
   dtensor/program/operand_layouts.cpp
@@ -669,6 +668,7 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/pickle_objects_impl.h
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
+  dtensor/program/program.cpp
   dtensor/program/program_state_impl.h
   dtensor/program/read_calls.cpp
   dtensor/program/read_graph.cpp
@@ -676,7 +676,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
   dtensor/program/routes.cpp
-  dtensor/program/run_program.cpp
   dtensor/program/sample_inputs.cpp
   dtensor/program/sample_inputs_impl.h
   dtensor/program/scalar_functions.cpp

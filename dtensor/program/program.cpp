@@ -3,12 +3,14 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/state/state_values_impl.h>
+#include <dtensor/program/interpreter_impl.h>
 #include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>
 #include <dtensor/weights/load_weights.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
@@ -16,6 +18,7 @@
 #include <algorithm>
 #include <ostream>
 #include <unordered_set>
+#include <utility>
 
 namespace dtensor {
 namespace {
@@ -159,6 +162,68 @@ std::vector<at::Tensor> Program::parameters() {
     }
   }
   return parameters;
+}
+
+namespace {
+
+void bind_inputs(
+    detail::Interpreter& interpreter,
+    const detail::ProgramState& state,
+    std::vector<c10::IValue> inputs) {
+  size_t next = 0;
+  for (size_t i = 0; i < state.graph.inputs.size(); ++i) {
+    const auto& input = state.graph.inputs[i];
+    interpreter.values()[input.slot] = input.kind == detail::InputKind::kUser
+        ? interpreter.placed(std::move(inputs[next++]))
+        : c10::IValue(state.inputs[i]);
+  }
+}
+
+void mutate(
+    detail::Interpreter& interpreter,
+    const detail::ProgramState& state) {
+  const c10::NoGradGuard no_grad;
+  const auto& values = interpreter.values();
+  for (const auto& mutation : state.graph.mutations) {
+    const auto& target = values[state.graph.inputs[mutation.input].slot];
+    target.toTensor().copy_(values[mutation.value].toTensor());
+  }
+}
+
+} // namespace
+
+std::vector<c10::IValue> Program::run(std::vector<c10::IValue> inputs) {
+  detail::check_inputs(*state_, inputs);
+  detail::read_weights(*state_);
+  detail::OperandLayouts layouts(state_->graph, state_->layouts);
+  detail::Interpreter interpreter(
+      *state_, state_->mesh.defined() ? &layouts : nullptr);
+  bind_inputs(interpreter, *state_, std::move(inputs));
+  for (const auto& node : state_->graph.nodes) {
+    interpreter.call(node);
+    for (const auto slot : node.last_uses) {
+      interpreter.values()[slot] = c10::IValue();
+      layouts.forget(slot);
+    }
+  }
+  mutate(interpreter, *state_);
+  std::vector<c10::IValue> outputs;
+  outputs.reserve(state_->graph.outputs.size());
+  for (const auto& output : state_->graph.outputs) {
+    outputs.push_back(interpreter.value_of(output));
+  }
+  return outputs;
+}
+
+at::Tensor Program::operator()(const std::vector<at::Tensor>& inputs) {
+  auto results = run({inputs.begin(), inputs.end()});
+  DTENSOR_CHECK_VALUE(
+      results.size() == 1 && results[0].isTensor(),
+      "[Program] {} returns {}{}. Call run().",
+      state_->path,
+      results.size(),
+      results.size() == 1 ? " value, which is not a tensor" : " values");
+  return results[0].toTensor();
 }
 
 std::ostream& operator<<(std::ostream& os, const Program& program) {
