@@ -662,7 +662,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
   dtensor/program/operator_graph.cpp
-  dtensor/program/output_names.cpp
   dtensor/program/parallelize_program.cpp
   dtensor/program/pickle_objects.cpp
   dtensor/program/pickle_objects_impl.h
@@ -673,8 +672,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_calls.cpp
   dtensor/program/read_graph.cpp
   dtensor/program/read_graph_impl.h
-  dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
+  dtensor/program/read_signature.cpp
   dtensor/program/routes.cpp
   dtensor/program/sample_inputs.cpp
   dtensor/program/sample_inputs_impl.h
