@@ -654,7 +654,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/find_pairs_impl.h
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
-  dtensor/program/graph_reader_impl.h
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
   dtensor/program/make_modules.cpp
@@ -678,9 +677,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/sample_inputs.cpp
   dtensor/program/sample_inputs_impl.h
   dtensor/program/scalar_functions.cpp
-  dtensor/program/source_line.cpp
-  dtensor/program/source_line_impl.h
-  dtensor/program/symbols_impl.h
   dtensor/program/tp_transform.cpp
   dtensor/program/trial.cpp
   dtensor/program/trial_impl.h

@@ -33,18 +33,13 @@ std::string limits_text(const std::string& symbol, const SymbolRange& range) {
 
 class Check {
  public:
-  explicit Check(const ProgramState& state) : state_(state) {
-    for (const auto& [symbol, range] : state.graph.symbols) {
-      ranges_[symbol] = range;
-    }
-  }
+  explicit Check(const ProgramState& state) : state_(state) {}
 
   void check(const GraphInput& input, const c10::IValue& given) {
     if (!input.is_tensor) {
       DTENSOR_CHECK_TYPE(
           given.isScalar(),
-          "[{}] input {} of {} must be a number, got {}. Pass a number.",
-          kProgram,
+          "[Program] input {} of {} must be a number, got {}. Pass a number.",
           shortened(input.name),
           state_.path,
           given.tagKind());
@@ -52,8 +47,7 @@ class Check {
     }
     DTENSOR_CHECK_TYPE(
         given.isTensor() && given.toTensor().defined(),
-        "[{}] input {} of {} must be a tensor, {}, got {}. Pass a tensor.",
-        kProgram,
+        "[Program] input {} of {} must be a tensor, {}, got {}. Pass a tensor.",
         shortened(input.name),
         state_.path,
         expected(input),
@@ -74,10 +68,10 @@ class Check {
     }
     DTENSOR_CHECK_VALUE(
         fits,
-        "[{}] input {} of {} is {}, but the program was exported for {}{}. "
+        "[Program] input {} of {} is {}, but the program was exported for "
+        "{}{}. "
         "Pass a tensor of that dtype and shape, or export the program with "
         "dynamic_shapes.",
-        kProgram,
         shortened(input.name),
         state_.path,
         shape_text(t.scalar_type(), t.sizes()),
@@ -103,8 +97,8 @@ class Check {
           shortened(seen.input));
       return false;
     }
-    const auto range = ranges_.find(wanted.symbol);
-    if (range == ranges_.end()) {
+    const auto range = state_.graph.symbols.find(wanted.symbol);
+    if (range == state_.graph.symbols.end()) {
       return true;
     }
     // Default lower bound of a dynamic size. torch.export always writes 2,
@@ -125,7 +119,6 @@ class Check {
   };
 
   const ProgramState& state_;
-  std::map<std::string, SymbolRange> ranges_;
   std::map<std::string, Seen> sizes_;
 };
 
@@ -142,8 +135,7 @@ void check_inputs(
   }
   DTENSOR_CHECK_VALUE(
       names.size() == inputs.size(),
-      "[{}] {} takes {} ({}), got {}. Pass them in this order.",
-      kProgram,
+      "[Program] {} takes {} ({}), got {}. Pass them in this order.",
       state.path,
       pluralize(names.size(), "input"),
       shortened(c10::Join(", ", names), 1000),

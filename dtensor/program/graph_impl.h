@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dtensor/program/check_arguments_impl.h>
-#include <dtensor/program/symbols_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -20,9 +19,6 @@
 #include <vector>
 
 namespace dtensor::detail {
-
-/// Name of the place in errors of a running program.
-inline constexpr const char* kProgram = "Program";
 
 /// Index in the table of values.
 using Slot = size_t;
@@ -48,12 +44,9 @@ enum class ListOf : uint8_t {
 struct ListOperand {
   ListOf of = ListOf::kTensor;
   std::vector<std::variant<c10::IValue, Slot>> items;
+  /// Returns the list with the entries of `values` that its slots refer to.
+  c10::IValue filled(c10::ArrayRef<c10::IValue> values) const;
 };
-
-/// Returns the list with the entries of `values` that its slots refer to.
-c10::IValue make_list(
-    const ListOperand& list,
-    c10::ArrayRef<c10::IValue> values);
 
 using Operand = std::variant<c10::IValue, ValueOperand, ListOperand>;
 
@@ -96,16 +89,15 @@ struct BeginAutocast {
 
 struct EndScope {};
 
-/// A placeholder for code that was not read, such as a branch that depends on
-/// data. An Unread is never called. Its arguments are the values that the code
-/// uses.
+/// Code that was not read, such as a branch that depends on data. It is never
+/// called. Its arguments are the values that the code uses.
 struct Unread {};
 
 /// Values that share memory. Many calls refer to the same list.
 using SharedSlots = std::shared_ptr<const std::vector<Slot>>;
 
-/// An argument that must keep its memory. The call writes to the argument, or a
-/// result is a view of the argument and one of the two is written later.
+/// An argument that must keep its memory: the call writes to it, or a result is
+/// a view of it and one of the two is written later.
 struct InPlaceArg {
   size_t arg = 0;
   /// All values that may share this memory; null for the memory of an input.
@@ -114,7 +106,6 @@ struct InPlaceArg {
 
 /// A call and its place in the source.
 struct GraphNode {
-  std::string name;
   std::string target; // "aten::linear"
   std::variant<
       c10::OperatorHandle,
@@ -132,7 +123,7 @@ struct GraphNode {
   std::vector<InPlaceArg> in_place_args;
   std::vector<SharedSlots> written; // values that this call may change
   std::string module;               // full name of the innermost module
-  std::string source;               // "model.py:12, in forward: x = self.fc(x)"
+  std::string source;               // " at model.py:12: x = self.fc(x)"
 };
 
 /// Calls `visit` with each slot that `node` fills.
@@ -149,12 +140,24 @@ void visit_results(const GraphNode& node, const Visit& visit) {
 
 enum class InputKind : uint8_t { kParameter, kBuffer, kConstant, kUser };
 
+/// A dimension of an input: its size at export, and its symbol if dynamic.
+struct InputSize {
+  int64_t value = 0;
+  std::string symbol = {};
+};
+
+/// A symbol's range, both ends included.
+struct SymbolRange {
+  int64_t least = 0;
+  std::optional<int64_t> most;
+};
+
 /// An input of the graph. A user's input that is not a tensor is a number.
 struct GraphInput {
   InputKind kind = InputKind::kUser;
   Slot slot = 0;
-  /// Name of the input. For parameters, buffers and constants, the name in the
-  /// model; for other inputs, the name in the graph.
+  /// Name in the model of a parameter, buffer or constant; otherwise in the
+  /// graph.
   std::string name;
   bool is_tensor = true;
   at::ScalarType dtype = at::kFloat;
@@ -186,7 +189,7 @@ struct Graph {
   std::vector<Operand> outputs; // without mutations
   std::vector<std::string> output_names;
   std::vector<Mutation> mutations;
-  std::vector<std::pair<std::string, SymbolRange>> symbols;
+  std::map<std::string, SymbolRange> symbols;
   size_t num_slots = 0;
   std::vector<std::vector<Use>> uses; // by slot, in order of calls
   std::vector<Slot> memory; // by slot: the first slot that shares its memory

@@ -8,7 +8,6 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/program/graph_impl.h>
-#include <dtensor/program/source_line_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/weights/json_document_impl.h>
 
@@ -28,7 +27,7 @@ std::string describe_node(const GraphNode& node, const std::string& path) {
       "in {}{}{} ({})",
       node.target,
       node.module.empty() ? "" : " of " + shown_name(node.module),
-      describe_source(node.source),
+      node.source,
       path);
 }
 
@@ -76,7 +75,7 @@ IValue Interpreter::value_of(const Operand& operand) const {
     return *constant;
   }
   if (const auto* list = std::get_if<ListOperand>(&operand)) {
-    return make_list(*list, values_);
+    return list->filled(values_);
   }
   const auto& [slot, conversion] = std::get<ValueOperand>(operand);
   const auto& value = values_[slot];
@@ -170,19 +169,19 @@ void Interpreter::store(const Result& result, IValue value, bool random) {
   }
 }
 
-IValue make_list(const ListOperand& list, c10::ArrayRef<IValue> values) {
+IValue ListOperand::filled(c10::ArrayRef<IValue> values) const {
   const auto at = [&](const std::variant<IValue, Slot>& item) -> const IValue& {
     const auto* slot = std::get_if<Slot>(&item);
     return slot == nullptr ? std::get<IValue>(item) : values[*slot];
   };
   const auto filled = [&](auto made, const auto& get) {
-    made.reserve(list.items.size());
-    for (const auto& item : list.items) {
+    made.reserve(items.size());
+    for (const auto& item : items) {
       made.push_back(get(at(item)));
     }
     return IValue(std::move(made));
   };
-  switch (list.of) {
+  switch (of) {
     case ListOf::kTensor:
       return filled(c10::List<at::Tensor>(), [](const IValue& v) {
         return v.toTensor();

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads the calls of a graph.
-#include <dtensor/program/graph_reader_impl.h>
+#include <dtensor/program/read_graph_impl.h>
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
 #include <c10/core/Device.h>
 #include <dtensor/error.h>
 #include <dtensor/program/allowed_operators.h>
-#include <dtensor/program/read_graph_impl.h>
-#include <dtensor/program/source_line_impl.h>
 #include <dtensor/weights/weight_format_impl.h>
 
 #include <algorithm>
@@ -25,13 +23,40 @@ constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 constexpr std::string_view kAssertMetadata =
     "torch.ops.aten._assert_tensor_metadata.default";
 
+// Higher-order operators that only run a graph in a scope: torch.no_grad() and
+// torch.autocast().
+constexpr std::string_view kGradScope =
+    "torch.ops.higher_order.wrap_with_set_grad_enabled";
+constexpr std::string_view kAutocastScope =
+    "torch.ops.higher_order.wrap_with_autocast";
+
+// Returns the text of a member, or an empty text if the member is missing.
+std::string text_or_empty(JsonView object, const char* key) {
+  const auto found = object.find(key);
+  return found && found->is_text() ? found->text() : "";
+}
+
+// Returns nothing for {"as_none": ...}.
+std::optional<JsonView> value_in(JsonView arg, const char* kind) {
+  return arg.find("as_none") ? std::nullopt : std::optional(arg.at(kind));
+}
+
+// Returns the name of a tensor or a number.
+const std::string& name_in(JsonView about) {
+  const auto name = about.find("name");
+  return name ? name->text() : about.at("as_name").text();
+}
+
+std::string source_of(JsonView call) {
+  return source_line(text_or_empty(call.at("metadata"), "stack_trace"));
+}
+
 GraphNode node_of(JsonView call) {
   const auto metadata = call.at("metadata");
   GraphNode node;
   node.target = call.at("target").text();
-  node.name = text_or_empty(call, "name");
   node.module = innermost_module(text_or_empty(metadata, "nn_module_stack"));
-  node.source = source_line(text_or_empty(metadata, "stack_trace"));
+  node.source = source_of(call);
   return node;
 }
 
@@ -78,8 +103,7 @@ void refuse_call(
       "[load_program] {}: {}{} cannot be run: {}.",
       origin.path,
       shown_name(call.at("target").text()),
-      describe_source(
-          source_line(text_or_empty(call.at("metadata"), "stack_trace"))),
+      source_of(call),
       why);
   TORCH_INTERNAL_ASSERT(false);
 }
@@ -100,8 +124,15 @@ void GraphReader::read_call(JsonView call) {
     }
     return;
   }
-  if (const auto scoped = scoped_graph(call, *this)) {
-    read_scope(call, *scoped);
+  if (target == kGradScope) {
+    const auto enabled = call.at("inputs").at(0).at("arg").at("as_bool");
+    read_scope(call, BeginGradMode{enabled.boolean()}, 1);
+    return;
+  }
+  if (target == kAutocastScope) {
+    const auto mode = read_autocast(call.at("inputs"));
+    graph_.casts = true;
+    read_scope(call, mode, 4);
     return;
   }
   auto node = node_of(call);
@@ -284,9 +315,7 @@ Result GraphReader::read_result(
 // --- scopes ------------------------------------------------------------------
 
 const GraphReader::Value& GraphReader::value_of(JsonView operand) const {
-  const auto about = operand.only_member().value;
-  const auto name = about.find("name");
-  const auto& text = name ? name->text() : about.at("as_name").text();
+  const auto& text = name_in(operand.only_member().value);
   const auto found = values_.find(text);
   if (found == values_.end()) {
     operand.refuse("no input or node defines the value " + quoted_json(text));
@@ -294,66 +323,24 @@ const GraphReader::Value& GraphReader::value_of(JsonView operand) const {
   return found->second;
 }
 
-// (..., graph, inputs...) -> outputs of the graph
-void GraphReader::read_scope(JsonView call, const ScopedGraph& scoped) {
-  const auto inputs = call.at("inputs");
-  const auto graph =
-      inputs.at(scoped.graph).at("arg").at("as_graph").at("graph");
-  GraphReader inner(
-      origin_, exported_for_, graph.find("tensor_values"), graph_);
-  const auto names = graph.at("inputs").elements();
-  for (size_t i = 0; i < names.size(); ++i) {
-    const auto about = names[i].only_member().value;
-    const auto name = about.find("name");
-    inner.values_[name ? name->text() : about.at("as_name").text()] =
-        value_of(inputs.at(scoped.graph + 1 + i).at("arg"));
+at::ScalarType GraphReader::dtype_of(JsonView number) const {
+  const auto* format = exported_format(number.integer());
+  if (format == nullptr) {
+    refuse("an unknown dtype number " + number.description());
   }
-  auto begin = node_of(call);
-  auto end = begin;
-  std::visit([&](const auto& mode) { begin.call = mode; }, scoped.begin);
-  graph_.casts |= std::holds_alternative<BeginAutocast>(scoped.begin);
-  graph_.nodes.push_back(std::move(begin));
-  inner.read_nodes(graph.at("nodes"));
-  graph_.nodes.push_back(std::move(end));
-  size_t next = 0;
-  const auto give = [&](JsonView name) {
-    values_[name.text()] = inner.value_of(graph.at("outputs").at(next++));
-  };
-  for (const auto& output : call.at("outputs").elements()) {
-    const auto [kind, about] = output.only_member();
-    if (kind == "as_tensors") {
-      for (const auto& item : about.elements()) {
-        give(item.at("name"));
-      }
-    } else {
-      give(about.find("name") ? about.at("name") : about.at("as_name"));
-    }
-  }
-}
-
-// A scope is an operator with a graph as an argument.
-
-namespace {
-
-// Returns nothing for {"as_none": ...}.
-std::optional<JsonView> value_in(JsonView arg, const char* kind) {
-  return arg.find("as_none") ? std::nullopt : std::optional(arg.at(kind));
+  return format->dtype;
 }
 
 // (str device, dtype?, bool enabled, bool? cache_enabled, graph, inputs...)
-BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
+BeginAutocast GraphReader::read_autocast(JsonView inputs) const {
   const auto arg = [&](size_t i) { return inputs.at(i).at("arg"); };
   BeginAutocast mode;
   mode.device = read_device(arg(0).at("as_string")).type();
-  if (mode.device == context.exported_for()) {
-    mode.device = context.device().type(); // moved like its tensors
+  if (mode.device == exported_for_) {
+    mode.device = device().type(); // moved like its tensors
   }
   if (const auto number = value_in(arg(1), "as_scalar_type")) {
-    const auto* format = exported_format(number->integer());
-    if (format == nullptr) {
-      context.refuse("an unknown dtype number " + number->description());
-    }
-    mode.dtype = format->dtype;
+    mode.dtype = dtype_of(*number);
   }
   // Other types are ignored, as by torch.autocast(), which warns.
   const bool is_low =
@@ -365,21 +352,38 @@ BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
   return mode;
 }
 
-} // namespace
-
-std::optional<ScopedGraph> scoped_graph(
-    JsonView call,
-    const ArgumentContext& context) {
-  const auto& target = call.at("target").text();
+// (..., graph, inputs...) -> outputs of the graph
+template <class Mode>
+void GraphReader::read_scope(JsonView call, const Mode& mode, size_t first) {
   const auto inputs = call.at("inputs");
-  if (target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
-    const bool enabled = inputs.at(0).at("arg").at("as_bool").boolean();
-    return ScopedGraph{BeginGradMode{enabled}, 1};
+  const auto graph = inputs.at(first).at("arg").at("as_graph").at("graph");
+  GraphReader inner(
+      origin_, exported_for_, graph.find("tensor_values"), graph_);
+  const auto names = graph.at("inputs").elements();
+  for (size_t i = 0; i < names.size(); ++i) {
+    inner.values_[name_in(names[i].only_member().value)] =
+        value_of(inputs.at(first + 1 + i).at("arg"));
   }
-  if (target == "torch.ops.higher_order.wrap_with_autocast") {
-    return ScopedGraph{autocast_of(inputs, context), 4};
+  auto begin = node_of(call);
+  auto end = begin;
+  begin.call = mode;
+  graph_.nodes.push_back(std::move(begin));
+  inner.read_nodes(graph.at("nodes"));
+  graph_.nodes.push_back(std::move(end));
+  size_t next = 0;
+  const auto give = [&](JsonView about) {
+    values_[name_in(about)] = inner.value_of(graph.at("outputs").at(next++));
+  };
+  for (const auto& output : call.at("outputs").elements()) {
+    const auto [kind, about] = output.only_member();
+    if (kind == "as_tensors") {
+      for (const auto& item : about.elements()) {
+        give(item);
+      }
+    } else {
+      give(about);
+    }
   }
-  return std::nullopt;
 }
 
 } // namespace dtensor::detail

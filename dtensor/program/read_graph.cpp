@@ -4,8 +4,9 @@
 
 #include <ATen/core/jit_type.h>
 #include <dtensor/error.h>
-#include <dtensor/program/graph_reader_impl.h>
+#include <dtensor/shortened_impl.h>
 
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -33,7 +34,7 @@ void read_symbols(JsonView ranges, Graph& graph) {
     if (const auto most = range.at("max_val"); most.is_integer()) {
       limits.most = most.integer();
     }
-    graph.symbols.emplace_back(symbol, limits);
+    graph.symbols.emplace(symbol, limits);
   }
 }
 
@@ -71,11 +72,6 @@ Graph read_program(JsonView program, const ProgramOrigin& origin) {
 }
 
 } // namespace
-
-std::string text_or_empty(JsonView object, const char* key) {
-  const auto found = object.find(key);
-  return found && found->is_text() ? found->text() : "";
-}
 
 c10::Device read_device(JsonView name) {
   try {
@@ -180,7 +176,7 @@ Slot GraphReader::find(JsonView name, ValueKind kind) const {
   return found->second.slot;
 }
 
-void GraphReader::throw_of(const std::string& what) const {
+void GraphReader::refuse(const std::string& what) const {
   if (!call_) {
     refuse_program(origin_, "it has " + what);
   }
@@ -263,6 +259,50 @@ std::string innermost_module(const std::string& stack) {
   return begin == std::string::npos || end == std::string::npos
       ? ""
       : entry.substr(begin + 1, end - begin - 1);
+}
+
+namespace {
+
+constexpr std::string_view kFile = "File \"";
+
+// `  File "model.py", line 12, in forward` -> model.py:12
+std::string place_of(const std::string& line) {
+  const auto begin = line.find(kFile) + kFile.size();
+  const auto end = line.find('"', begin);
+  constexpr std::string_view kLine = ", line ";
+  const auto number = line.find(kLine, end);
+  if (end == std::string::npos || number == std::string::npos) {
+    return "";
+  }
+  const auto from = number + kLine.size();
+  return line.substr(begin, end - begin) + ":" +
+      line.substr(from, line.find(',', from) - from);
+}
+
+std::string trimmed(const std::string& text) {
+  const auto begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+} // namespace
+
+std::string source_line(const std::string& stack_trace) {
+  std::istringstream lines(stack_trace);
+  std::string found;
+  std::string line;
+  bool is_ours = false; // of the place before this line
+  while (std::getline(lines, line)) {
+    if (line.find(kFile) != std::string::npos) {
+      const auto place = place_of(line);
+      is_ours = !place.starts_with("torch/") && !place.starts_with('<') &&
+          place.find("/torch/") == std::string::npos;
+      found = is_ours || found.empty() ? place : found;
+    } else if (is_ours) {
+      found += ": " + trimmed(line);
+      is_ours = false;
+    }
+  }
+  return found.empty() ? "" : " at " + shortened(found);
 }
 
 } // namespace dtensor::detail

@@ -6,12 +6,11 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/core/Device.h>
-#include <c10/util/Exception.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace dtensor::detail {
@@ -33,8 +32,7 @@ struct ProgramOrigin {
 /// the Python source.
 Graph read_graph(const std::string& json, const ProgramOrigin& origin);
 
-/// Throws ValueError, which says that the file is not a program, and the
-/// reason.
+/// Throws ValueError, which says why the file is not a program.
 [[noreturn]] void refuse_program(
     const ProgramOrigin& origin,
     const std::string& why);
@@ -49,9 +47,8 @@ struct NamedInput {
   std::string value;
 };
 
-/// Maximum number of components in the name of a parameter or buffer. Each
-/// component is a nested module, and LibTorch and the readers of plans recurse
-/// into nested modules.
+/// Maximum number of components in the name of a parameter or buffer. LibTorch
+/// and the readers of plans recurse into nested modules.
 constexpr size_t kMaxNameParts = 100;
 
 /// Parses one input of the signature. Returns nothing for a constant, because
@@ -64,31 +61,89 @@ read_input(JsonView spec, JsonView tensors, const ProgramOrigin& origin);
 /// of elements that this library does not support.
 std::optional<ValueMeta> read_meta(JsonView about);
 
+/// A function of numbers and its signature. `args` has one letter per argument:
+/// "t" for a tensor and "n" for a number.
+struct ScalarSignature {
+  ScalarFunction function = nullptr;
+  std::string_view args;
+};
+
 enum class ValueKind : uint8_t { kTensor, kNumber };
 
-/// Data of the surrounding graph that parsing an argument needs.
-class ArgumentContext {
+/// Adds the contents of a JSON graph, at the top level or nested, to a Graph.
+/// Names of values are local to one graph; a nested graph has its own names.
+class GraphReader {
  public:
-  ArgumentContext() = default;
-  virtual ~ArgumentContext() = default;
-  ArgumentContext(const ArgumentContext&) = delete;
-  ArgumentContext& operator=(const ArgumentContext&) = delete;
+  /// `tensors` describes the graph's tensors, by name.
+  GraphReader(
+      const ProgramOrigin& origin,
+      c10::DeviceType exported_for,
+      std::optional<JsonView> tensors,
+      Graph& graph)
+      : origin_(origin),
+        exported_for_(exported_for),
+        tensors_(tensors),
+        graph_(graph) {}
+
+  void read_signature(JsonView signature);
+  void read_nodes(JsonView nodes);
+  void read_outputs(JsonView signature);
 
   /// Returns the slot of the value with that name. Throws ValueError for a
   /// value of another kind.
-  virtual Slot find(JsonView name, ValueKind kind) const = 0;
+  Slot find(JsonView name, ValueKind kind) const;
   /// Device to run on.
-  virtual c10::Device device() const = 0;
-  /// Device type that the program was exported for.
-  virtual c10::DeviceType exported_for() const = 0;
-  /// Throws an error that names `what`, an unsupported property of the call.
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw_of(what);
-    TORCH_INTERNAL_ASSERT(false, "throw_of() throws");
+  c10::Device device() const {
+    return origin_.device;
   }
+  at::ScalarType dtype_of(JsonView number) const;
+  /// Throws an error that names `what`, an unsupported property of the call.
+  [[noreturn]] void refuse(const std::string& what) const;
 
  private:
-  virtual void throw_of(const std::string& what) const = 0;
+  struct Value {
+    Slot slot = 0;
+    ValueKind kind = ValueKind::kTensor;
+  };
+
+  Slot define(const std::string& name, ValueKind kind);
+
+  void read_output(const std::string& kind, JsonView spec);
+  void add_mutation(JsonView spec, InputKind kind, const char* key);
+
+  void read_call(JsonView call);
+  void read_scalar_call(
+      JsonView call,
+      const ScalarSignature& signature,
+      GraphNode& node);
+  void read_dtype_check(JsonView call);
+  void read_operator(JsonView call, const std::string& target, GraphNode& node);
+  c10::OperatorHandle operator_of(const std::string& target) const;
+  void read_arguments(
+      JsonView call,
+      const c10::FunctionSchema& schema,
+      GraphNode& node);
+  /// Reads the results listed in `returns`. A null `returns` stands for a
+  /// single number.
+  void read_results(
+      JsonView call,
+      const std::vector<c10::Argument>* returns,
+      GraphNode& node);
+  Result read_result(const JsonMember& output, const c10::Type* type);
+
+  BeginAutocast read_autocast(JsonView inputs) const;
+  /// Reads the graph that is argument `first`, in a scope. Its inputs follow.
+  template <class Mode>
+  void read_scope(JsonView call, const Mode& mode, size_t first);
+  const Value& value_of(JsonView operand) const;
+
+  const ProgramOrigin& origin_;
+  c10::DeviceType exported_for_;
+  std::optional<JsonView> tensors_;
+  std::optional<JsonView> call_; // call that is being read
+  Graph& graph_;
+  std::map<std::string, Value> values_;  // by name
+  std::map<std::string, size_t> inputs_; // in Graph::inputs, by name
 };
 
 /// Parses an operand such as {"as_int": 3} for an argument of `type`. Throws
@@ -96,20 +151,10 @@ class ArgumentContext {
 Operand read_operand(
     JsonView argument,
     const c10::TypePtr& type,
-    const ArgumentContext& context);
+    const GraphReader& graph);
 
-/// A graph that a call runs in a scope of its own.
-struct ScopedGraph {
-  std::variant<BeginGradMode, BeginAutocast> begin;
-  size_t graph = 0; // argument that is the graph; inputs follow
-};
-
-/// Returns the graph of a higher-order operator that only runs a graph in a
-/// scope: torch.no_grad() and torch.autocast(). Returns nothing for other
-/// calls.
-std::optional<ScopedGraph> scoped_graph(
-    JsonView call,
-    const ArgumentContext& context);
+/// Returns the device for "cpu" or "cuda". Throws ValueError for other texts.
+c10::Device read_device(JsonView name);
 
 /// Returns the names of `count` results in the tree that the graph module's
 /// forward() returned. {"logits": x, "states": (y, z)} gives logits, states.0
@@ -139,22 +184,17 @@ std::string symbol_of(const std::string& expression);
 /// Returns the innermost module of
 /// "L__self__,,M;L__self__fc,fc,torch...Linear".
 std::string innermost_module(const std::string& stack);
+/// Returns the innermost line of a Python stack trace that is not in PyTorch:
+/// " at model.py:12: x = self.fc(x)". Returns an empty text if there is none.
+std::string source_line(const std::string& stack_trace);
 
 /// Implements a function of a tensor and an optional dtype: throws ValueError
 /// if the tensor has another dtype. float64 is accepted because a program may
 /// be converted to float64.
 c10::IValue check_dtype(c10::ArrayRef<c10::IValue> args);
 
-/// A function of numbers and its signature. `args` has one letter per argument:
-/// "t" for a tensor and "n" for a number.
-struct ScalarSignature {
-  ScalarFunction function = nullptr;
-  std::string_view args;
-};
-
-/// Returns the function that the graph calls `target` ("_operator.mul",
-/// "torch.ops.aten.sym_size.int"), or null if `target` is not a function of
-/// numbers.
+/// Returns the function `target`, such as "_operator.mul". Returns null if
+/// `target` is not a function of numbers.
 const ScalarSignature* scalar_function(const std::string& target);
 
 } // namespace dtensor::detail

@@ -3,9 +3,6 @@
 // ("as_int"), and the operator's schema gives the type that it becomes.
 #include <dtensor/program/read_graph_impl.h>
 
-#include <dtensor/program/graph_reader_impl.h>
-#include <dtensor/weights/weight_format_impl.h>
-
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
 #include <c10/core/Layout.h>
@@ -109,7 +106,7 @@ bool fits(ValueKind kind, const c10::Type& type) {
 
 class OperandReader {
  public:
-  explicit OperandReader(const ArgumentContext& context) : context_(context) {}
+  explicit OperandReader(const GraphReader& graph) : graph_(graph) {}
 
   Operand read(JsonView argument, const c10::Type& given_type) const {
     const auto& type = without_optional(given_type);
@@ -175,18 +172,18 @@ class OperandReader {
 
   Slot found(const NamedValue& value, const c10::Type& type) const {
     if (!fits(value.kind, type)) {
-      context_.refuse(detail::format_text(
+      graph_.refuse(detail::format_text(
           "the {}{} where {} is expected",
           value.kind == ValueKind::kTensor ? "tensor " : "number ",
           value.name.text(),
           type.annotation_str()));
     }
-    return context_.find(value.name, value.kind);
+    return graph_.find(value.name, value.kind);
   }
 
   IValue fitting(IValue value, const c10::Type& type) const {
     if (!fits(value, type)) {
-      context_.refuse(detail::format_text(
+      graph_.refuse(detail::format_text(
           "a {} where {} is expected", value.tagKind(), type.annotation_str()));
     }
     return value;
@@ -232,7 +229,7 @@ class OperandReader {
 
   IValue tensor_option(const std::string& kind, JsonView value) const {
     if (kind == "as_scalar_type") {
-      return dtype_of(value);
+      return static_cast<int64_t>(graph_.dtype_of(value));
     }
     if (kind == "as_layout") {
       return layout_of(value);
@@ -243,21 +240,13 @@ class OperandReader {
     if (kind == "as_device") {
       return device_of(value);
     }
-    context_.refuse("an argument of unsupported kind " + shown_name(kind));
-  }
-
-  int64_t dtype_of(JsonView number) const {
-    const auto* format = exported_format(number.integer());
-    if (format == nullptr) {
-      context_.refuse("an unknown dtype number " + number.description());
-    }
-    return static_cast<int64_t>(format->dtype);
+    graph_.refuse("an argument of unsupported kind " + shown_name(kind));
   }
 
   int64_t layout_of(JsonView number) const {
     constexpr int64_t kStridedNumber = 7;
     if (number.integer() != kStridedNumber) {
-      context_.refuse("a layout that is not strided");
+      graph_.refuse("a layout that is not strided");
     }
     return static_cast<int64_t>(c10::kStrided);
   }
@@ -266,7 +255,7 @@ class OperandReader {
   // exported for another device, values on the CPU stay on the CPU.
   c10::Device device_of(JsonView value) const {
     const auto device = read_device(value.at("type"));
-    return device.is_meta() ? device : context_.device();
+    return device.is_meta() ? device : graph_.device();
   }
 
   static IValue converted(IValue value, const c10::Type& type) {
@@ -294,7 +283,7 @@ class OperandReader {
       return fitting(IValue(), given_type);
     }
     if (!value.is_array()) {
-      context_.refuse(shown_name(kind) + " instead of a list");
+      graph_.refuse(shown_name(kind) + " instead of a list");
     }
     const bool optional = element.kind() == TypeKind::OptionalType;
     ListOperand list{kind_of(without_optional(element), optional), {}};
@@ -303,7 +292,7 @@ class OperandReader {
       list.items.push_back(item_of(kind, item, element));
       constant &= std::holds_alternative<IValue>(list.items.back());
     }
-    return constant ? Operand(make_list(list, {})) : Operand(std::move(list));
+    return constant ? Operand(list.filled({})) : Operand(std::move(list));
   }
 
   // Parses an item of a list: {"name": "x"} in lists of tensors, 3 in lists of
@@ -328,7 +317,7 @@ class OperandReader {
     if (const auto named = named_value(kind, value)) {
       if (type.kind() == TypeKind::TensorType &&
           named->kind == ValueKind::kNumber) {
-        context_.refuse("a number in a list of tensors");
+        graph_.refuse("a number in a list of tensors");
       }
       return found(*named, type);
     }
@@ -349,11 +338,11 @@ class OperandReader {
       case TypeKind::NumberType:
         return ListOf::kNumber;
       default:
-        context_.refuse("a list of unsupported type " + element.str());
+        graph_.refuse("a list of unsupported type " + element.str());
     }
   }
 
-  const ArgumentContext& context_;
+  const GraphReader& graph_;
 };
 
 } // namespace
@@ -361,8 +350,8 @@ class OperandReader {
 Operand read_operand(
     JsonView argument,
     const c10::TypePtr& type,
-    const ArgumentContext& context) {
-  return OperandReader(context).read(argument, *type);
+    const GraphReader& graph) {
+  return OperandReader(graph).read(argument, *type);
 }
 
 } // namespace dtensor::detail
