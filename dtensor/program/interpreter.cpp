@@ -46,7 +46,6 @@ void Interpreter::refuse_call(const GraphNode& node, const std::string& why)
       "the program again.",
       why,
       describe_node(node, state_.path));
-  TORCH_INTERNAL_ASSERT(false);
 }
 
 Interpreter::~Interpreter() {
@@ -94,7 +93,7 @@ void Interpreter::call(const GraphNode& node) {
     for (const auto& arg : node.args) {
       stack_.push_back(value_of(arg));
     }
-    std::visit([&](const auto& what) { carry_out(what, node); }, node.call);
+    carry_out(node);
   } catch (c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     if (const auto reason = condition_of(text); reason.size() < text.size()) {
@@ -109,7 +108,26 @@ void Interpreter::call(const GraphNode& node) {
   }
 }
 
-void Interpreter::carry_out(
+void Interpreter::carry_out(const GraphNode& node) {
+  if (const auto* op = std::get_if<c10::OperatorHandle>(&node.call)) {
+    call_operator(*op, node);
+  } else if (const auto* function = std::get_if<ScalarFunction>(&node.call)) {
+    store(node.results[0], (*function)(stack_), false);
+  } else if (const auto* mode = std::get_if<BeginGradMode>(&node.call)) {
+    scopes_.push_back(std::make_shared<c10::AutoGradMode>(mode->enabled));
+  } else if (const auto* cast = std::get_if<BeginAutocast>(&node.call)) {
+    scopes_.push_back(std::make_shared<Autocast>(
+        cast->device, cast->dtype, cast->enabled, cast->caches));
+  } else {
+    TORCH_INTERNAL_ASSERT(
+        std::holds_alternative<EndScope>(node.call),
+        node.target,
+        " was not read");
+    scopes_.pop_back();
+  }
+}
+
+void Interpreter::call_operator(
     const c10::OperatorHandle& op,
     const GraphNode& node) {
   if (node.check != nullptr) {
@@ -125,33 +143,6 @@ void Interpreter::carry_out(
   for (size_t i = 0; i < node.results.size() && i < stack_.size(); ++i) {
     store(node.results[i], std::move(stack_[i]), node.is_random);
   }
-}
-
-void Interpreter::carry_out(ScalarFunction function, const GraphNode& node) {
-  store(node.results[0], function(stack_), false);
-}
-
-void Interpreter::carry_out(
-    const BeginGradMode& mode,
-    const GraphNode& /*node*/) {
-  scopes_.push_back(std::make_shared<c10::AutoGradMode>(mode.enabled));
-}
-
-void Interpreter::carry_out(
-    const BeginAutocast& mode,
-    const GraphNode& /*node*/) {
-  scopes_.push_back(std::make_shared<Autocast>(
-      mode.device, mode.dtype, mode.enabled, mode.caches));
-}
-
-void Interpreter::carry_out(
-    const EndScope& /*end*/,
-    const GraphNode& /*node*/) {
-  scopes_.pop_back();
-}
-
-void Interpreter::carry_out(const Unread& /*call*/, const GraphNode& node) {
-  TORCH_INTERNAL_ASSERT(false, node.target, " was not read");
 }
 
 void Interpreter::store(const Result& result, IValue value, bool random) {

@@ -42,12 +42,9 @@ class Interpreter {
   c10::IValue placed(c10::IValue value, bool random = false) const;
 
  private:
-  void carry_out(const c10::OperatorHandle& op, const GraphNode& node);
-  void carry_out(ScalarFunction function, const GraphNode& node);
-  void carry_out(const BeginGradMode& mode, const GraphNode& node);
-  void carry_out(const BeginAutocast& mode, const GraphNode& node);
-  void carry_out(const EndScope& end, const GraphNode& node);
-  [[noreturn]] void carry_out(const Unread& call, const GraphNode& node);
+  /// Calls the node on the operands in stack_.
+  void carry_out(const GraphNode& node);
+  void call_operator(const c10::OperatorHandle& op, const GraphNode& node);
   [[noreturn]] void refuse_call(const GraphNode& node, const std::string& why)
       const;
   void store(const Result& result, c10::IValue value, bool random);

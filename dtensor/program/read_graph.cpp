@@ -89,7 +89,6 @@ void refuse_program(const ProgramOrigin& origin, const std::string& why) {
       origin.path,
       why,
       kAdvice);
-  TORCH_INTERNAL_ASSERT(false);
 }
 
 // --- inputs and outputs ------------------------------------------------------
