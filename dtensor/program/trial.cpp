@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace dtensor::detail {
@@ -17,27 +18,13 @@ namespace {
 
 using c10::IValue;
 
-DeviceMesh mesh_of(int64_t ranks) {
+// Returns the state on a mesh of `ranks` ranks, with constants on meta.
+ProgramState state_without_data(const ProgramState& state, int64_t ranks) {
   std::vector<int64_t> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
-  return {c10::kCPU, {ranks}, std::move(all)};
-}
-
-at::Tensor without_data_like(const at::Tensor& t) {
-  return at::empty(
-      t.sizes(), at::TensorOptions(t.scalar_type()).device(c10::kMeta));
-}
-
-at::Tensor input_without_data(const GraphInput& input) {
-  Sizes sizes;
-  for (const auto& size : input.sizes) {
-    sizes.push_back(size.value);
-  }
-  return at::empty(sizes, at::TensorOptions(input.dtype).device(c10::kMeta));
-}
-
-void move_to_meta(Graph& graph) {
-  for (auto& node : graph.nodes) {
+  ProgramState trial = state;
+  trial.mesh = DeviceMesh(c10::kCPU, {ranks}, std::move(all));
+  for (auto& node : trial.graph.nodes) {
     for (auto& arg : node.args) {
       if (auto* constant = std::get_if<IValue>(&arg);
           constant != nullptr && constant->isDevice()) {
@@ -45,18 +32,35 @@ void move_to_meta(Graph& graph) {
       }
     }
   }
+  return trial;
+}
+
+at::Tensor replicated_without_data(
+    SizesRef sizes,
+    at::ScalarType dtype,
+    const DeviceMesh& mesh) {
+  return replicate_tensor(
+      at::empty(sizes, at::TensorOptions(dtype).device(c10::kMeta)), mesh);
+}
+
+bool can_call(const GraphNode& node, const std::vector<IValue>& values) {
+  bool known = true;
+  for (const auto& arg : node.args) {
+    visit_slots(arg, [&](Slot slot) { known &= !values[slot].isNone(); });
+  }
+  return known;
+}
+
+bool takes_any(const GraphNode& node, const std::set<Slot>& slots) {
+  bool takes = false;
+  for (const auto& arg : node.args) {
+    visit_slots(
+        arg, [&](Slot slot) { takes = takes || slots.count(slot) > 0; });
+  }
+  return takes;
 }
 
 } // namespace
-
-ProgramState Trial::state_without_data(
-    const ProgramState& state,
-    int64_t ranks) {
-  ProgramState trial = state;
-  trial.mesh = mesh_of(ranks);
-  move_to_meta(trial.graph);
-  return trial;
-}
 
 Trial::Trial(const ProgramState& state, int64_t ranks)
     : state_(state_without_data(state, ranks)) {
@@ -68,10 +72,15 @@ Trial::Trial(const ProgramState& state, int64_t ranks)
     if (!input.is_tensor) {
       continue;
     }
+    Sizes sizes;
+    for (const auto& size : input.sizes) {
+      sizes.push_back(size.value);
+    }
     const auto& known = state_.inputs[i];
-    values[input.slot] = replicate_tensor(
-        known.defined() ? without_data_like(known) : input_without_data(input),
-        state_.mesh);
+    values[input.slot] = known.defined()
+        ? replicated_without_data(
+              known.sizes(), known.scalar_type(), state_.mesh)
+        : replicated_without_data(sizes, input.dtype, state_.mesh);
   }
   for (const auto& node : state_.graph.nodes) {
     if (!can_call(node, values)) {
@@ -91,27 +100,13 @@ Trial::Trial(const ProgramState& state, int64_t ranks)
 // operands.
 void Trial::describe_results(const GraphNode& node, std::vector<IValue>& values)
     const {
-  for (const auto& result : node.results) {
-    for (const auto& slot : result.slots) {
-      const auto meta =
-          slot ? state_.graph.metas.find(*slot) : state_.graph.metas.end();
-      if (meta != state_.graph.metas.end()) {
-        const auto& [dtype, sizes] = meta->second;
-        values[*slot] = replicate_tensor(
-            at::empty(sizes, at::TensorOptions(dtype).device(c10::kMeta)),
-            state_.mesh);
-      }
+  visit_results(node, [&](Slot slot) {
+    const auto meta = state_.graph.metas.find(slot);
+    if (meta != state_.graph.metas.end()) {
+      const auto& [dtype, sizes] = meta->second;
+      values[slot] = replicated_without_data(sizes, dtype, state_.mesh);
     }
-  }
-}
-
-bool Trial::can_call(const GraphNode& node, const std::vector<IValue>& values)
-    const {
-  bool known = true;
-  for (const auto& arg : node.args) {
-    visit_slots(arg, [&](Slot slot) { known &= !values[slot].isNone(); });
-  }
-  return known;
+  });
 }
 
 bool Trial::is_known(Slot slot) const {
@@ -128,15 +123,6 @@ bool Trial::is_same_layout(Slot slot, const Placement& a, const Placement& b)
   const auto& spec = spec_of(values_[slot].toTensor());
   return spec->with_placements({a}, "find_tp_plan") ==
       spec->with_placements({b}, "find_tp_plan");
-}
-
-bool Trial::takes_any(const GraphNode& node, const std::set<Slot>& slots) {
-  bool takes = false;
-  for (const auto& arg : node.args) {
-    visit_slots(
-        arg, [&](Slot slot) { takes = takes || slots.count(slot) > 0; });
-  }
-  return takes;
 }
 
 // Returns false if one of the nodes cannot be called.

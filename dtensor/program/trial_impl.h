@@ -8,7 +8,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <vector>
 
 namespace dtensor::detail {
@@ -36,18 +35,12 @@ class Trial {
       std::vector<Slot>& changed) const;
 
  private:
-  static ProgramState state_without_data(
-      const ProgramState& state,
-      int64_t ranks);
   bool run_sharded(
       Interpreter& interpreter,
       const std::map<Slot, Placement>& sharded,
       const std::vector<size_t>& nodes,
       std::vector<Slot>& changed) const;
   void describe_results(const GraphNode& node, std::vector<c10::IValue>& values)
-      const;
-  static bool takes_any(const GraphNode& node, const std::set<Slot>& slots);
-  bool can_call(const GraphNode& node, const std::vector<c10::IValue>& values)
       const;
 
   ProgramState state_;
