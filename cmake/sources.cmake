@@ -663,7 +663,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/operator_graph.cpp
   dtensor/program/parallelize_program.cpp
   dtensor/program/pickle_objects.cpp
-  dtensor/program/pickle_objects_impl.h
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program.cpp

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/pickle_objects_impl.h>
+#include <dtensor/program/sample_inputs_impl.h>
 
 #include <c10/core/ScalarType.h>
 #include <dtensor/format_text.h>
-#include <dtensor/program/sample_inputs_impl.h>
 
 #include <algorithm>
 #include <array>
@@ -48,86 +47,35 @@ std::map<std::string, uint64_t, std::less<>> make_storage_types() {
   return types;
 }
 
-// Reads from an offset of the pickle. Values beyond the end of the pickle are 0
-// and empty.
-class Constant {
- public:
-  Constant(std::string_view pickle, size_t at)
-      : rest_(pickle.substr(std::min(at, pickle.size()))) {}
+} // namespace
 
-  std::string_view take(size_t count) {
-    const auto taken = rest_.substr(0, count);
-    rest_.remove_prefix(taken.size());
-    return taken;
+std::optional<std::string_view> pickled_name(std::string_view constant) {
+  return constant.starts_with('c') ? std::optional(constant.substr(1))
+                                   : std::nullopt;
+}
+
+std::optional<std::string_view> pickled_text(std::string_view constant) {
+  return constant.starts_with('X')
+      ? std::optional(constant.substr(1 + sizeof(uint32_t)))
+      : std::nullopt;
+}
+
+// The digits are in base 256, the least significant first.
+std::optional<uint64_t> pickled_integer(std::string_view constant) {
+  const auto opcode = constant.substr(0, 1);
+  const bool is_unsigned = opcode == "K" || opcode == "M";
+  const bool is_long = opcode == "\x8a";
+  if (!is_unsigned && !is_long && opcode != "J") {
+    return std::nullopt;
   }
-
-  std::string_view take_line() {
-    const auto end = rest_.find('\n');
-    return take(end == std::string_view::npos ? end : end + 1);
-  }
-
-  template <class Number>
-  Number number() {
-    Number value{};
-    const auto bytes = take(sizeof(Number));
-    std::memcpy(&value, bytes.data(), bytes.size());
-    return value;
-  }
-
- private:
-  std::string_view rest_;
-};
-
-std::optional<uint64_t> long_integer(std::string_view digits) {
+  const auto digits = constant.substr(is_long ? 2 : 1);
   uint64_t value = 0;
   if (digits.empty() || digits.size() > sizeof(value) ||
-      static_cast<int8_t>(digits.back()) < 0) {
+      (!is_unsigned && static_cast<int8_t>(digits.back()) < 0)) {
     return std::nullopt;
   }
   std::memcpy(&value, digits.data(), digits.size());
   return value;
-}
-
-} // namespace
-
-std::optional<std::string_view> pickled_name(
-    std::string_view pickle,
-    size_t at) {
-  Constant constant(pickle, at);
-  if (constant.take(1) != "c") {
-    return std::nullopt;
-  }
-  const auto module = constant.take_line();
-  const auto name = constant.take_line();
-  return pickle.substr(at + 1, module.size() + name.size());
-}
-
-std::optional<std::string_view> pickled_text(
-    std::string_view pickle,
-    size_t at) {
-  Constant constant(pickle, at);
-  return constant.take(1) == "X"
-      ? std::optional(constant.take(constant.number<uint32_t>()))
-      : std::nullopt;
-}
-
-std::optional<uint64_t> pickled_integer(std::string_view pickle, size_t at) {
-  Constant constant(pickle, at);
-  const auto opcode = constant.take(1);
-  if (opcode == "K") {
-    return constant.number<uint8_t>();
-  }
-  if (opcode == "M") {
-    return constant.number<uint16_t>();
-  }
-  if (opcode == "J") {
-    const auto value = constant.number<int32_t>();
-    return value < 0 ? std::nullopt
-                     : std::optional(static_cast<uint64_t>(value));
-  }
-  return opcode == "\x8a"
-      ? long_integer(constant.take(constant.number<uint8_t>()))
-      : std::nullopt;
 }
 
 bool is_pickled_function(std::string_view name) {

@@ -6,7 +6,6 @@
 // Therefore the kinds of nodes are checked.
 #include <dtensor/program/sample_inputs_impl.h>
 
-#include <dtensor/program/pickle_objects_impl.h>
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -79,8 +78,9 @@ class Pickle {
     return take_bytes(end + 1 - at_);
   }
 
-  void push(PickleNode node) {
-    stack_.push_back({node, opcode_at_});
+  // Returns the bytes of the instruction that was read.
+  std::string_view instruction() const {
+    return bytes_.substr(opcode_at_, at_ - opcode_at_);
   }
 
   PickledItem pop() {
@@ -124,7 +124,7 @@ class Pickle {
           "its pickle has more than {} objects", kMaxPickledObjects));
     }
     nodes_.push_back({kind, std::move(held)});
-    push(static_cast<PickleNode>(nodes_.size() - 1));
+    stack_.push_back({static_cast<PickleNode>(nodes_.size() - 1), {}});
   }
 
   // Appends the items in `held` to the container below them on the stack.
@@ -137,43 +137,47 @@ class Pickle {
     into.held.insert(into.held.end(), held.begin(), held.end());
   }
 
-  bool read_constant(uint8_t opcode) {
+  // Returns the number of bytes after the opcode of a constant; nothing for
+  // other opcodes.
+  std::optional<uint64_t> constant_bytes(uint8_t opcode) {
     switch (opcode) {
-      case 0x80: // PROTO
-        take_bytes(1);
-        return true;
       case 'N':
       case 0x88: // True
       case 0x89: // False
-        break;
+        return 0;
       case 'K':
-        take_bytes(1);
-        break;
+        return 1;
       case 'M':
-        take_bytes(2);
-        break;
+        return 2;
       case 'J':
-        take_bytes(4);
-        break;
+        return 4;
       case 'G':
-        take_bytes(8);
-        break;
+        return 8;
       case 0x8a: // LONG1
       case 0x8c: // SHORT_BINUNICODE
       case 'U':
-        take_bytes(number<uint8_t>());
-        break;
+        return number<uint8_t>();
       case 'X':
       case 'T':
-        take_bytes(number<uint32_t>());
-        break;
-      case 'c':
-        take_name();
-        break;
+        return number<uint32_t>();
       default:
-        return false;
+        return std::nullopt;
     }
-    push(kLeaf);
+  }
+
+  bool read_constant(uint8_t opcode) {
+    if (opcode == 0x80) { // PROTO
+      take_bytes(1);
+      return true;
+    }
+    if (opcode == 'c') {
+      take_name();
+    } else if (const auto count = constant_bytes(opcode)) {
+      take_bytes(*count);
+    } else {
+      return false;
+    }
+    stack_.push_back({kLeaf, instruction()});
     return true;
   }
 
@@ -207,7 +211,7 @@ class Pickle {
   bool read_object(uint8_t opcode) {
     switch (opcode) {
       case '(':
-        push(kMark);
+        stack_.push_back({kMark, {}});
         return true;
       case ')':
         push_new(PickledKind::kTuple, {});
@@ -267,7 +271,7 @@ class Pickle {
   void take_name() {
     take_line();
     take_line();
-    const auto name = *pickled_name(bytes_, opcode_at_);
+    const auto name = *pickled_name(instruction());
     if (!is_pickled_function(name) && !storage_item_bytes(name)) {
       const auto line = name.find('\n');
       refuse_pickle(
@@ -280,14 +284,8 @@ class Pickle {
     }
   }
 
-  // Reads a constant. Returns nothing for other objects.
-  template <class Read>
-  auto constant(const PickledItem& item, const Read& read) const {
-    return item.node == kLeaf ? read(bytes_, item.at) : std::nullopt;
-  }
-
   void read_call(const std::vector<PickledItem>& items) {
-    const auto name = constant(items[0], pickled_name);
+    const auto name = pickled_name(items[0].constant);
     if (!name || !is_pickled_function(*name)) {
       refuse_pickle("its pickle calls an object that is not a function");
     }
@@ -299,14 +297,14 @@ class Pickle {
   void read_storage(const PickledItem& item) {
     const auto& about = nodes_[item.node].held;
     const bool is_storage = nodes_[item.node].kind == PickledKind::kTuple &&
-        about.size() == 5 && constant(about[0], pickled_text) == "storage";
+        about.size() == 5 && pickled_text(about[0].constant) == "storage";
     const auto type =
-        is_storage ? constant(about[1], pickled_name) : std::nullopt;
+        is_storage ? pickled_name(about[1].constant) : std::nullopt;
     const auto item_bytes = type ? storage_item_bytes(*type) : std::nullopt;
     const auto key =
-        is_storage ? constant(about[2], pickled_text) : std::nullopt;
+        is_storage ? pickled_text(about[2].constant) : std::nullopt;
     const auto elements =
-        is_storage ? constant(about[4], pickled_integer) : std::nullopt;
+        is_storage ? pickled_integer(about[4].constant) : std::nullopt;
     if (!item_bytes || !key || !elements) {
       refuse_pickle("its pickle has a tensor without a storage");
     }

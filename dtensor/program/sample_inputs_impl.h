@@ -9,6 +9,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,5 +44,57 @@ std::string pickle_problem(std::string_view pickle, const RecordSizes& records);
 /// record, a tensor reaches outside its storage, or bytes are in big-endian
 /// order.
 std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive);
+
+// Objects of a pickle, with the properties that a safe reader needs.
+
+/// Index in the list of a pickle's objects.
+using PickleNode = uint32_t;
+constexpr PickleNode kLeaf = 0; // of all constants
+constexpr PickleNode kMark = UINT32_MAX;
+
+/// An object on the stack or in another object.
+struct PickledItem {
+  PickleNode node = kLeaf;
+  std::string_view constant; // its opcode and bytes; empty for other objects
+};
+
+enum class PickledKind : uint8_t { kConstant, kTuple, kList, kDict, kOther };
+
+struct PickledObject {
+  PickledKind kind = PickledKind::kConstant;
+  std::vector<PickledItem> held = {};
+};
+
+/// Exception whose text is the problem.
+class PickleProblem final : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] inline void refuse_pickle(const std::string& why) {
+  throw PickleProblem(why);
+}
+
+/// Throws PickleProblem for objects that nest too deep or form a cycle. Also
+/// throws if objects share others so often that a reader, which visits them
+/// each time, would visit many more objects than the pickle has bytes.
+void check_reach(const std::vector<PickledObject>& nodes, size_t bytes);
+
+// Values of constants, which begin with the opcode.
+
+/// Returns the name of a class or function: "torch\nFloatStorage\n". Returns
+/// nothing for other objects.
+std::optional<std::string_view> pickled_name(std::string_view constant);
+/// Returns a text; nothing for other objects.
+std::optional<std::string_view> pickled_text(std::string_view constant);
+/// Returns an integer; nothing for other objects and negative integers.
+std::optional<uint64_t> pickled_integer(std::string_view constant);
+
+/// True if a pickle of sample inputs may call the function with that name.
+bool is_pickled_function(std::string_view name);
+
+/// Returns the bytes of an element of the storage type with that name; nothing
+/// for an unknown type.
+std::optional<uint64_t> storage_item_bytes(std::string_view name);
 
 } // namespace dtensor::detail
