@@ -71,14 +71,6 @@ void for_each_position(const std::vector<size_t>& sizes, const Visit& visit) {
 
 } // namespace
 
-std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece) {
-  if (dim < 0) {
-    return "";
-  }
-  const auto range = c10::str(piece.begin, "-", piece.end - 1);
-  return ndim > 2 ? detail::format_text("dim {}: {}", dim, range) : range;
-}
-
 ShardGrid::ShardGrid(const Spec& spec) : spec_(spec) {
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     const auto& placement = spec.placements()[static_cast<size_t>(m)];
@@ -234,8 +226,8 @@ std::vector<GridSheet> ShardGrid::sheets() const {
   dims.resize(std::min<size_t>(dims.size(), 2));
   std::ranges::sort(dims);
   std::vector<GridSheet> sheets;
-  if (empty()) {
-    return sheets;
+  if (spec_.numel() == 0) {
+    return sheets; // there are no cells
   }
   std::vector<size_t> sizes;
   for (const auto& pieces : pieces_) {
@@ -246,32 +238,56 @@ std::vector<GridSheet> ShardGrid::sheets() const {
   }
   dims.resize(2, -1);
   for_each_position(sizes, [&](const Cell& corner) {
-    sheets.emplace_back(*this, dims[0], dims[1], corner);
+    auto& sheet = sheets.emplace_back();
+    sheet.row_dim = dims[0];
+    sheet.col_dim = dims[1];
+    fill(sheet, corner);
   });
   return sheets;
 }
 
-ShardGrid::Cell GridSheet::cell(size_t row, size_t col) const {
-  auto cell = corner_;
-  if (row_dim_ >= 0) {
-    cell[static_cast<size_t>(row_dim_)] = row;
-  }
-  if (col_dim_ >= 0) {
-    cell[static_cast<size_t>(col_dim_)] = col;
-  }
-  return cell;
+std::string ShardGrid::piece_text(size_t dim, const Interval& piece) const {
+  const auto range = c10::str(piece.begin, "-", piece.end - 1);
+  return pieces_.size() > 2 ? detail::format_text("dim {}: {}", dim, range)
+                            : range;
 }
 
-std::string GridSheet::title() const {
-  std::string text;
-  for (int64_t dim = 0; dim < static_cast<int64_t>(corner_.size()); ++dim) {
-    if (dim != row_dim_ && dim != col_dim_ && count(dim) > 1) {
-      text += text.empty() ? "" : ", ";
-      text += piece_text(
-          ndim(), dim, piece(dim, corner_[static_cast<size_t>(dim)]));
+std::vector<GridSheet::Line> ShardGrid::lines_along(int64_t dim) const {
+  if (dim < 0) {
+    return {{Interval{0, 1}, ""}};
+  }
+  std::vector<GridSheet::Line> lines;
+  for (const auto& piece : pieces_[static_cast<size_t>(dim)]) {
+    lines.push_back({piece, piece_text(static_cast<size_t>(dim), piece)});
+  }
+  return lines;
+}
+
+// Fills the sheet whose upper left cell is `corner`.
+void ShardGrid::fill(GridSheet& sheet, const Cell& corner) const {
+  sheet.ndim = pieces_.size();
+  sheet.rows = lines_along(sheet.row_dim);
+  sheet.cols = lines_along(sheet.col_dim);
+  for (size_t row = 0; row < sheet.rows.size(); ++row) {
+    auto& cells = sheet.cells.emplace_back();
+    for (size_t col = 0; col < sheet.cols.size(); ++col) {
+      auto cell = corner;
+      if (sheet.row_dim >= 0) {
+        cell[static_cast<size_t>(sheet.row_dim)] = row;
+      }
+      if (sheet.col_dim >= 0) {
+        cell[static_cast<size_t>(sheet.col_dim)] = col;
+      }
+      cells.push_back({label(cell), static_cast<size_t>(first_holder(cell))});
     }
   }
-  return text;
+  for (size_t d = 0; d < corner.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    if (dim != sheet.row_dim && dim != sheet.col_dim && pieces_[d].size() > 1) {
+      sheet.title += sheet.title.empty() ? "" : ", ";
+      sheet.title += piece_text(d, pieces_[d][corner[d]]);
+    }
+  }
 }
 
 } // namespace dtensor::detail

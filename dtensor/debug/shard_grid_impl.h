@@ -10,12 +10,35 @@
 #include <dtensor/layout/spec.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 
-class GridSheet;
+/// A two-dimensional sheet of a grid.
+struct GridSheet {
+  /// A row or a column.
+  struct Line {
+    Interval range; // of indices
+    /// First and last index, "0-3", prefixed by the dimension if the tensor has
+    /// more than two, "dim 1: 0-3". "" for a dimension that the tensor lacks.
+    std::string text;
+  };
+  struct Region {
+    std::string label; // ranks, as of ShardGrid::label()
+    size_t color = 0;  // different for different regions
+  };
+
+  // Tensor dimensions; -1 for dimensions that the tensor lacks.
+  int64_t row_dim = -1;
+  int64_t col_dim = -1;
+  size_t ndim = 0; // of the tensor
+  std::vector<Line> rows;
+  std::vector<Line> cols;
+  std::vector<std::vector<Region>> cells; // by row and column
+  /// Intervals of the other dimensions: "dim 1: 4-7"; "" if they are not
+  /// divided.
+  std::string title;
+};
 
 class ShardGrid {
  public:
@@ -24,16 +47,9 @@ class ShardGrid {
 
   explicit ShardGrid(const Spec& spec);
 
-  const Spec& spec() const {
-    return spec_;
-  }
   /// Returns the intervals of tensor dimension `dim`, in order.
   const Intervals& pieces(size_t dim) const {
     return pieces_[dim];
-  }
-  /// True if the tensor has no elements and the grid has no cells.
-  bool empty() const {
-    return spec_.numel() == 0;
   }
   /// Returns the first rank that holds the cell, as its index in the mesh.
   /// Cells of different ranks have different first holders.
@@ -70,6 +86,9 @@ class ShardGrid {
   int64_t rank_at(const Coordinate& coordinate) const;
   std::string terms_text(const Coordinate& from, size_t level) const;
   std::string device() const;
+  std::string piece_text(size_t dim, const Interval& piece) const;
+  std::vector<GridSheet::Line> lines_along(int64_t dim) const;
+  void fill(GridSheet& sheet, const Cell& corner) const;
 
   const Spec& spec_;
   std::vector<int64_t> copies_; // mesh dimensions with Replicate
@@ -77,82 +96,6 @@ class ShardGrid {
   std::vector<Intervals> pieces_;
   std::vector<int64_t> holders_; // by index_of(cell)
   std::vector<int64_t> idle_;    // ranks
-};
-
-/// Returns the text of an interval: its first and last index, "0-3", prefixed
-/// by its dimension if the tensor has more than two, "dim 1: 0-3". "" for
-/// dimension -1.
-std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece);
-
-/// A two-dimensional sheet of a grid.
-class GridSheet {
- public:
-  /// `row_dim` and `col_dim` are -1 for dimensions that the tensor does not
-  /// have. `corner` is the upper left cell.
-  GridSheet(
-      const ShardGrid& grid,
-      int64_t row_dim,
-      int64_t col_dim,
-      ShardGrid::Cell corner)
-      : grid_(&grid),
-        row_dim_(row_dim),
-        col_dim_(col_dim),
-        corner_(std::move(corner)) {}
-
-  /// Return the tensor dimensions of the rows and of the columns.
-  int64_t row_dim() const {
-    return row_dim_;
-  }
-  int64_t col_dim() const {
-    return col_dim_;
-  }
-  size_t rows() const {
-    return count(row_dim_);
-  }
-  size_t cols() const {
-    return count(col_dim_);
-  }
-  /// Return the index range of a row or of a column.
-  Interval row(size_t row) const {
-    return piece(row_dim_, row);
-  }
-  Interval col(size_t col) const {
-    return piece(col_dim_, col);
-  }
-  std::string row_text(size_t index) const {
-    return piece_text(ndim(), row_dim_, row(index));
-  }
-  std::string col_text(size_t index) const {
-    return piece_text(ndim(), col_dim_, col(index));
-  }
-  int64_t ndim() const {
-    return static_cast<int64_t>(corner_.size());
-  }
-  ShardGrid::Cell cell(size_t row, size_t col) const;
-  std::string label(size_t row, size_t col) const {
-    return grid_->label(cell(row, col));
-  }
-  /// Returns a color number, different for different regions.
-  size_t color(size_t row, size_t col) const {
-    return static_cast<size_t>(grid_->first_holder(cell(row, col)));
-  }
-  /// Returns the intervals of the other dimensions: "dim 1: 4-7"; "" if they
-  /// are not divided.
-  std::string title() const;
-
- private:
-  size_t count(int64_t dim) const {
-    return dim < 0 ? 1 : grid_->pieces(static_cast<size_t>(dim)).size();
-  }
-  Interval piece(int64_t dim, size_t index) const {
-    return dim < 0 ? Interval{0, 1}
-                   : grid_->pieces(static_cast<size_t>(dim))[index];
-  }
-
-  const ShardGrid* grid_;
-  int64_t row_dim_;
-  int64_t col_dim_;
-  ShardGrid::Cell corner_;
 };
 
 } // namespace dtensor::detail

@@ -40,16 +40,16 @@ class Table {
   Table(const detail::GridSheet& sheet, bool use_color)
       : sheet_(sheet),
         use_color_(use_color),
-        widths_(sheet.cols(), 0) {
+        widths_(sheet.cols.size(), 0) {
     measure();
   }
 
   std::string text() const {
     std::string text;
-    if (sheet_.col_dim() >= 0) {
+    if (sheet_.col_dim >= 0) {
       append_heads(text);
     }
-    for (size_t row = 0; row < sheet_.rows(); ++row) {
+    for (size_t row = 0; row < sheet_.rows.size(); ++row) {
       append_row(text, row);
     }
     return text;
@@ -57,23 +57,25 @@ class Table {
 
  private:
   // Returns "Row 0-3"; for more than two dimensions, "dim 2: 0-3".
+  std::string head(const char* kind, const std::string& text) const {
+    return text.empty() || sheet_.ndim > 2 ? text : kind + text;
+  }
   std::string row_head(size_t row) const {
-    const auto text = sheet_.row_text(row);
-    return text.empty() || sheet_.ndim() > 2 ? text : "Row " + text;
+    return head("Row ", sheet_.rows[row].text);
   }
   std::string col_head(size_t col) const {
-    const auto text = sheet_.col_text(col);
-    return text.empty() || sheet_.ndim() > 2 ? text : "Col " + text;
+    return head("Col ", sheet_.cols[col].text);
   }
 
   // Column widths are at least two characters wider than the head, as in
   // Python.
   void measure() {
     for (size_t col = 0; col < widths_.size(); ++col) {
-      widths_[col] = sheet_.col_dim() < 0 ? 0 : col_head(col).size() + 2;
-      for (size_t row = 0; row < sheet_.rows(); ++row) {
+      widths_[col] = sheet_.col_dim < 0 ? 0 : col_head(col).size() + 2;
+      for (size_t row = 0; row < sheet_.rows.size(); ++row) {
         head_width_ = std::max(head_width_, row_head(row).size());
-        widths_[col] = std::max(widths_[col], sheet_.label(row, col).size());
+        widths_[col] =
+            std::max(widths_[col], sheet_.cells[row][col].label.size());
       }
     }
   }
@@ -90,9 +92,10 @@ class Table {
   void append_row(std::string& text, size_t row) const {
     auto line = padded(row_head(row), head_width_);
     for (size_t col = 0; col < widths_.size(); ++col) {
-      const auto label = padded(sheet_.label(row, col), widths_[col]);
+      const auto& region = sheet_.cells[row][col];
+      const auto label = padded(region.label, widths_[col]);
       line += line.empty() ? "" : "  ";
-      line += use_color_ ? colored(label, sheet_.color(row, col)) : label;
+      line += use_color_ ? colored(label, region.color) : label;
     }
     append_line(text, line);
   }
@@ -118,8 +121,7 @@ std::string visualize_sharding(
   auto text = options.header.empty() ? "" : options.header + ": ";
   text += to_string(spec) + "\n";
   for (const auto& sheet : grid.sheets()) {
-    const auto title = sheet.title();
-    text += title.empty() ? "" : "\n" + title + "\n";
+    text += sheet.title.empty() ? "" : "\n" + sheet.title + "\n";
     text += Table(sheet, options.use_color).text();
   }
   const auto idle = grid.empty_ranks_label();
@@ -219,11 +221,11 @@ class Sheet {
   Sheet(const detail::GridSheet& sheet, const Spec& spec, bool hatched)
       : sheet_(sheet),
         hatched_(hatched) {
-    measure(size(spec, sheet.row_dim()), size(spec, sheet.col_dim()));
+    measure(size(spec, sheet.row_dim), size(spec, sheet.col_dim));
   }
 
   Drawing draw() const {
-    const auto title = sheet_.title();
+    const auto& title = sheet_.title;
     const int64_t top = (title.empty() ? 0 : kLine) + kLine;
     const int64_t left = head_width_ + kGap;
     Drawing drawing;
@@ -252,38 +254,40 @@ class Sheet {
     const auto length = [&](int64_t size) {
       return std::max(kShortSide, kLongSide * size / longest);
     };
-    for (size_t row = 0; row < sheet_.rows(); ++row) {
-      const auto part = length(row_size) * sheet_.row(row).size() / row_size;
+    for (const auto& row : sheet_.rows) {
+      const auto part = length(row_size) * row.range.size() / row_size;
       heights_.push_back(std::max(part, kLine + 4));
-      head_width_ = std::max(head_width_, width_of(sheet_.row_text(row)));
+      head_width_ = std::max(head_width_, width_of(row.text));
     }
-    for (size_t col = 0; col < sheet_.cols(); ++col) {
-      auto least = width_of(sheet_.col_text(col));
-      for (size_t row = 0; row < sheet_.rows(); ++row) {
-        least = std::max(least, width_of(sheet_.label(row, col)));
+    for (size_t col = 0; col < sheet_.cols.size(); ++col) {
+      auto least = width_of(sheet_.cols[col].text);
+      for (const auto& row : sheet_.cells) {
+        least = std::max(least, width_of(row[col].label));
       }
-      const auto part = length(col_size) * sheet_.col(col).size() / col_size;
+      const auto part =
+          length(col_size) * sheet_.cols[col].range.size() / col_size;
       widths_.push_back(std::max(part, least + kGap));
     }
   }
   void draw_col_heads(std::string& body, int64_t x, int64_t y) const {
     for (size_t col = 0; col < widths_.size(); ++col) {
-      body += text_at(x + widths_[col] / 2, y, sheet_.col_text(col), "middle");
+      body += text_at(x + widths_[col] / 2, y, sheet_.cols[col].text, "middle");
       x += widths_[col];
     }
   }
   void draw_row(std::string& body, size_t row, int64_t x, int64_t y) const {
     const auto height = heights_[row];
     const auto middle = y + height / 2 + 4;
-    body += text_at(x - 6, middle, sheet_.row_text(row), "end");
+    body += text_at(x - 6, middle, sheet_.rows[row].text, "end");
     for (size_t col = 0; col < widths_.size(); ++col) {
       const auto width = widths_[col];
-      const auto* const fill = kFills[sheet_.color(row, col) % kFills.size()];
+      const auto& region = sheet_.cells[row][col];
+      const auto* const fill = kFills[region.color % kFills.size()];
       body += rectangle(x, y, width, height, fill);
       if (hatched_) {
         body += rectangle(x, y, width, height, "url(#partial)");
       }
-      body += text_at(x + width / 2, middle, sheet_.label(row, col), "middle");
+      body += text_at(x + width / 2, middle, region.label, "middle");
       x += width;
     }
   }
