@@ -68,9 +68,7 @@ class Batches {
     if (ranks.mesh.size(ranks.dim) == 1) {
       return;
     }
-    const auto found = std::ranges::find_if(all_, [&](const auto& batch) {
-      return batch.ranks.dim == ranks.dim && batch.ranks.mesh == ranks.mesh;
-    });
+    const auto found = std::ranges::find(all_, ranks, &Batch::ranks);
     auto& batch = found == all_.end() ? all_.emplace_back() : *found;
     batch.ranks = ranks;
     batch.replicas.push_back(std::move(replica));
@@ -147,11 +145,8 @@ class ReplicaChecker final : public ReplicaObserver {
     }
     if (event.style_dim >= 0) {
       const auto& styled = note_style(event);
-      if (begins && styled.replicates_inputs && options_.random_states) {
-        batches.add(
-            styled.ranks,
-            counted(replica_of(
-                ReplicaRole::kRandomState, name, get_random_state())));
+      if (begins) {
+        add_random_state(batches, styled, name);
       }
     }
     batches.compare(options_.tolerance);
@@ -163,12 +158,7 @@ class ReplicaChecker final : public ReplicaObserver {
     compare_parameters();
     Batches batches;
     for (const auto& styled : styled_) {
-      if (styled.replicates_inputs && options_.random_states) {
-        batches.add(
-            styled.ranks,
-            counted(
-                replica_of(ReplicaRole::kRandomState, "", get_random_state())));
-      }
+      add_random_state(batches, styled, "");
     }
     batches.compare(options_.tolerance);
   }
@@ -225,11 +215,21 @@ class ReplicaChecker final : public ReplicaObserver {
     return replica;
   }
 
+  void add_random_state(
+      Batches& batches,
+      const StyledRanks& styled,
+      std::string_view name) {
+    if (styled.replicates_inputs && options_.random_states) {
+      batches.add(
+          styled.ranks,
+          counted(
+              replica_of(ReplicaRole::kRandomState, name, get_random_state())));
+    }
+  }
+
   StyledRanks& note_style(const ReplicaEvent& event) {
     const ReplicaRanks ranks{event.mesh, event.style_dim};
-    auto found = std::ranges::find_if(styled_, [&](const auto& styled) {
-      return styled.ranks.dim == ranks.dim && styled.ranks.mesh == ranks.mesh;
-    });
+    const auto found = std::ranges::find(styled_, ranks, &StyledRanks::ranks);
     auto& styled = found == styled_.end() ? styled_.emplace_back() : *found;
     styled.ranks = ranks;
     const auto& p = event.placements[static_cast<size_t>(event.style_dim)];

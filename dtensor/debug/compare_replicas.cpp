@@ -229,6 +229,11 @@ differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   return result;
 }
 
+bool are_equal(const std::vector<std::string>& texts) {
+  return std::ranges::all_of(
+      texts, [&](const auto& text) { return text == texts[0]; });
+}
+
 // The difference of replica `i` between ranks; empty if the difference is
 // within tolerance.
 class Difference {
@@ -278,10 +283,6 @@ class Difference {
     }
     return texts;
   }
-  static bool are_equal(const std::vector<std::string>& texts) {
-    return std::ranges::all_of(
-        texts, [&](const auto& text) { return text == texts[0]; });
-  }
   // Ranks with a digest unlike the first rank's.
   std::vector<int64_t> others(const std::vector<std::string>& digests) const {
     std::vector<int64_t> ranks;
@@ -315,10 +316,6 @@ class Difference {
   double tolerance_;
 };
 
-std::string place_text(const std::vector<ReplicaLine>& lines, size_t i) {
-  return i < lines.size() ? lines[i].title : "nothing more";
-}
-
 void check_same_places(
     const ReplicaRanks& where,
     const Group& group,
@@ -326,11 +323,10 @@ void check_same_places(
     size_t i) {
   std::vector<std::string> places;
   for (const auto& lines : all) {
-    places.push_back(place_text(lines, i));
+    places.push_back(i < lines.size() ? lines[i].title : "nothing more");
   }
   DTENSOR_CHECK(
-      std::ranges::all_of(
-          places, [&](const auto& place) { return place == places[0]; }),
+      are_equal(places),
       "[CheckReplicas] the ranks of mesh dimension {} have reached different "
       "points: {}. Call the same modules in the same order on all of these "
       "ranks.",

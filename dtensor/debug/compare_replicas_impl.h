@@ -43,6 +43,7 @@ struct Replica {
 struct ReplicaRanks {
   DeviceMesh mesh;
   int64_t dim = 0;
+  friend bool operator==(const ReplicaRanks&, const ReplicaRanks&) = default;
 };
 
 /// Throws RuntimeError on all ranks along the mesh dimension unless they have
