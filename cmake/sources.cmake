@@ -709,8 +709,6 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/loss_watch_impl.h
   dtensor/debug/module_tracker.cpp
   dtensor/debug/module_tracker_impl.h
-  dtensor/debug/operator_log.cpp
-  dtensor/debug/operator_log_impl.h
   dtensor/debug/operator_observer.cpp
   dtensor/debug/operator_observer_impl.h
   dtensor/debug/replica_text.cpp

@@ -91,8 +91,8 @@ LISTED = {
         {
             "contrib/torchscript/read_script.cpp": "modules, and questions about a tensor",
             "contrib/torchscript/script_modules.cpp": "modules that a script calls",
+            "debug/comm_report.cpp": "views that a log leaves out",
             "debug/loss_watch.cpp": "ones_like, which backward() calls",
-            "debug/operator_log.cpp": "views that a log leaves out",
             "deferred/deferred_init.cpp": "factories of a tape",
             "deferred/play.cpp": "factories of a tape",
             "deferred/tape.cpp": "factories of a tape",

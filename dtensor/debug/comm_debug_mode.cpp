@@ -2,9 +2,6 @@
 #include <dtensor/debug/comm_debug_mode.h>
 
 #include <dtensor/debug/comm_report_impl.h>
-#include <dtensor/debug/module_tracker_impl.h>
-#include <dtensor/debug/operator_log_impl.h>
-#include <dtensor/debug/report_text_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/parallel/plan/module_names_impl.h>
 #include <dtensor/tensor/dtensor.h>
