@@ -586,7 +586,6 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/checksums.cpp
   dtensor/weights/checksums_impl.h
   dtensor/weights/gguf.cpp
-  dtensor/weights/gguf_cursor_impl.h
   dtensor/weights/json_document.cpp
   dtensor/weights/json_document_impl.h
   dtensor/weights/json_view.cpp

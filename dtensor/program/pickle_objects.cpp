@@ -2,7 +2,6 @@
 #include <dtensor/program/sample_inputs_impl.h>
 
 #include <c10/core/ScalarType.h>
-#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <array>
@@ -111,8 +110,7 @@ Reach reach_of(
     }
   }
   if (reach.levels > kMaxPickleDepth + 1) {
-    refuse_pickle(detail::format_text(
-        "its pickle has more than {} nested levels", kMaxPickleDepth));
+    refuse_pickle("its pickle has more than {} nested levels", kMaxPickleDepth);
   }
   return reach;
 }

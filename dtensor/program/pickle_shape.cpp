@@ -9,7 +9,6 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -41,11 +40,11 @@ class Pickle {
       }
       if (!read_constant(opcode) && !read_memo(opcode) &&
           !read_object(opcode)) {
-        refuse_pickle(detail::format_text(
+        refuse_pickle(
             "byte {} of its pickle is opcode {}, which torch.save() does not "
             "write",
             at_,
-            static_cast<int>(opcode)));
+            static_cast<int>(opcode));
       }
     }
   }
@@ -120,8 +119,7 @@ class Pickle {
 
   void push_new(PickledKind kind, std::vector<PickledItem> held) {
     if (nodes_.size() > kMaxPickledObjects) {
-      refuse_pickle(detail::format_text(
-          "its pickle has more than {} objects", kMaxPickledObjects));
+      refuse_pickle("its pickle has more than {} objects", kMaxPickledObjects);
     }
     nodes_.push_back({kind, std::move(held)});
     stack_.push_back({static_cast<PickleNode>(nodes_.size() - 1), {}});
@@ -311,13 +309,13 @@ class Pickle {
     const auto found = records_.find(c10::str("data/", *key));
     const auto bytes = found == records_.end() ? 0 : found->second;
     if (bytes % *item_bytes != 0 || *elements != bytes / *item_bytes) {
-      refuse_pickle(detail::format_text(
+      refuse_pickle(
           "the record of storage {} has {} bytes, but its pickle expects {} "
           "elements of {} bytes",
           shown_name(*key),
           bytes,
           *elements,
-          *item_bytes));
+          *item_bytes);
     }
     storage_bytes_ += bytes;
     if (storage_bytes_ > kMaxStorageBytes + kMostStorageUses * record_bytes_) {

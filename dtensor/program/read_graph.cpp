@@ -166,11 +166,11 @@ Slot GraphReader::find(JsonView name, ValueKind kind) const {
         "no input or node defines the value " + quoted_json(name.text()));
   }
   if (found->second.kind != kind) {
-    name.refuse(detail::format_text(
+    name.refuse(
         "expected a {}, but {} is a {}",
         kind == ValueKind::kTensor ? "tensor" : "number",
         quoted_json(name.text()),
-        kind == ValueKind::kTensor ? "number" : "tensor"));
+        kind == ValueKind::kTensor ? "number" : "tensor");
   }
   return found->second.slot;
 }

@@ -65,10 +65,10 @@ void check_name(JsonView name) {
   const auto& text = name.text();
   const auto parts = static_cast<size_t>(std::ranges::count(text, '.')) + 1;
   if (parts > kMaxNameParts) {
-    name.refuse(detail::format_text(
+    name.refuse(
         "the name has {} components, but at most {} are allowed",
         parts,
-        kMaxNameParts));
+        kMaxNameParts);
   }
   if (text.empty() || text.front() == '.' || text.back() == '.' ||
       text.find("..") != std::string::npos) {

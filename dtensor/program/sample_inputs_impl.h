@@ -5,6 +5,7 @@
 // freed recursively, and a list that contains itself is never freed.
 #pragma once
 
+#include <dtensor/format_text.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <ATen/core/Tensor.h>
@@ -73,6 +74,13 @@ class PickleProblem final : public std::runtime_error {
 
 [[noreturn]] inline void refuse_pickle(const std::string& why) {
   throw PickleProblem(why);
+}
+template <class First, class... Others>
+[[noreturn]] void refuse_pickle(
+    TextFormat<1 + sizeof...(Others)> why,
+    const First& value,
+    const Others&... values) {
+  refuse_pickle(format_text(why, value, values...));
 }
 
 /// Throws PickleProblem for objects that nest too deep or form a cycle. Also

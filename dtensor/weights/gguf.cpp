@@ -9,17 +9,205 @@
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/format_text.h>
-#include <dtensor/weights/gguf_cursor_impl.h>
 #include <dtensor/weights/json_document_impl.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <map>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
+
+constexpr const char* kGgufAlignment = "general.alignment";
+
+// A position in the file. All reads end within the file.
+class GgufCursor {
+ public:
+  explicit GgufCursor(const MappedFile& file) : file_(file) {}
+
+  uint64_t position() const {
+    return position_;
+  }
+
+  // Reads a number. Like all functions below, throws ValueError at the end of
+  // the file.
+  template <class Number>
+  Number number() {
+    Number value{};
+    std::memcpy(&value, take_bytes(sizeof(Number)), sizeof(Number));
+    return value;
+  }
+
+  std::string text() {
+    const auto length = number<uint64_t>();
+    return {reinterpret_cast<const char*>(take_bytes(length)), length};
+  }
+
+  // Reads a number of items that have at least `bytes_each` bytes each.
+  uint64_t count(uint64_t bytes_each) {
+    const auto value = number<uint64_t>();
+    if (value > left() / bytes_each) {
+      refuse(
+          "a count of {}, but only {} left", value, pluralize(left(), "byte"));
+    }
+    return value;
+  }
+
+  // Throws ValueError with the position and the problem.
+  template <class... Values>
+  [[noreturn]] void refuse(
+      TextFormat<sizeof...(Values)> why,
+      const Values&... values) const {
+    refuse_file(
+        file_.path(), "at byte {}: {}", position_, format_text(why, values...));
+  }
+
+ private:
+  uint64_t left() const {
+    return file_.size() - position_;
+  }
+
+  const std::byte* take_bytes(uint64_t bytes) {
+    if (bytes > left()) {
+      refuse("end of file, but {} needed", pluralize(bytes, "more byte"));
+    }
+    const auto* here = file_.data() + position_;
+    position_ += bytes;
+    return here;
+  }
+
+  const MappedFile& file_;
+  uint64_t position_ = 0;
+};
+
+// Type of a value, with the numbers of the GGUF format.
+enum class Type : uint32_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64,
+};
+
+// Integers and numbers with a fraction are read as these types.
+template <class Number>
+using Wide = std::conditional_t<std::is_integral_v<Number>, int64_t, double>;
+
+// Calls `use` with a value of the number's type. Returns nothing for a type
+// that is not a number.
+template <class Use>
+std::optional<WeightMetadata> with_number(Type type, const Use& use) {
+  switch (type) {
+    case Type::kUint8:
+      return use(uint8_t{});
+    case Type::kInt8:
+      return use(int8_t{});
+    case Type::kUint16:
+      return use(uint16_t{});
+    case Type::kInt16:
+      return use(int16_t{});
+    case Type::kUint32:
+      return use(uint32_t{});
+    case Type::kInt32:
+      return use(int32_t{});
+    case Type::kFloat32:
+      return use(float{});
+    case Type::kUint64:
+      return use(uint64_t{});
+    case Type::kInt64:
+      return use(int64_t{});
+    case Type::kFloat64:
+      return use(double{});
+    default:
+      return std::nullopt;
+  }
+}
+
+WeightMetadata read_value(GgufCursor& cursor, Type type) {
+  if (type == Type::kBool) {
+    return cursor.number<uint8_t>() != 0;
+  }
+  if (type == Type::kString) {
+    return cursor.text();
+  }
+  auto value = with_number(type, [&](auto kind) -> WeightMetadata {
+    using Number = decltype(kind);
+    return static_cast<Wide<Number>>(cursor.number<Number>());
+  });
+  if (!value) {
+    cursor.refuse("a value of unknown type {}", static_cast<uint32_t>(type));
+  }
+  return *std::move(value);
+}
+
+// Reads a count and that many elements, with at least `bytes_each` bytes each.
+template <class Element, class Read>
+std::vector<Element>
+read_elements(GgufCursor& cursor, uint64_t bytes_each, const Read& read) {
+  std::vector<Element> all(cursor.count(bytes_each));
+  std::ranges::generate(all, read);
+  return all;
+}
+
+WeightMetadata read_array(GgufCursor& cursor) {
+  const auto type = static_cast<Type>(cursor.number<uint32_t>());
+  if (type == Type::kBool) {
+    return read_elements<uint8_t>(cursor, 1, [&] {
+      return static_cast<uint8_t>(cursor.number<uint8_t>() != 0);
+    });
+  }
+  if (type == Type::kString) {
+    return read_elements<std::string>(
+        cursor, sizeof(uint64_t), [&] { return cursor.text(); });
+  }
+  auto array = with_number(type, [&](auto kind) -> WeightMetadata {
+    using Number = decltype(kind);
+    using Element =
+        std::conditional_t<sizeof(Number) == 1, Number, Wide<Number>>;
+    return read_elements<Element>(cursor, sizeof(Number), [&] {
+      return static_cast<Element>(cursor.number<Number>());
+    });
+  });
+  if (!array) {
+    cursor.count(1);
+    cursor.refuse("an array of unknown type {}", static_cast<uint32_t>(type));
+  }
+  return *std::move(array);
+}
+
+// Reads `count` key-value pairs. Arrays take about as much memory as in the
+// file: one byte per number for arrays of one-byte numbers.
+void read_pairs(
+    std::map<std::string, WeightMetadata>& metadata,
+    GgufCursor& cursor,
+    uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    auto key = cursor.text();
+    if (metadata.count(key) > 0) {
+      cursor.refuse("{} appears twice", quoted_json(key));
+    }
+    const auto type = static_cast<Type>(cursor.number<uint32_t>());
+    if (key == kGgufAlignment && type != Type::kUint32) {
+      cursor.refuse("{} is not a uint32", kGgufAlignment);
+    }
+    auto value =
+        type == Type::kArray ? read_array(cursor) : read_value(cursor, type);
+    metadata.emplace(std::move(key), std::move(value));
+  }
+}
 
 struct Entry {
   WeightInfo info;
@@ -34,18 +222,17 @@ void set_format(Entry& entry, uint32_t number, const GgufCursor& cursor) {
   const auto name = shown_name(entry.info.name);
   entry.stored_as = gguf_format(number);
   if (entry.stored_as == nullptr) {
-    cursor.refuse(
-        detail::format_text("{} has the unknown type {}", name, number));
+    cursor.refuse("{} has the unknown type {}", name, number);
   }
   const auto& format = entry.stored_as->format;
   const auto& sizes = entry.info.sizes;
   const auto row = sizes.empty() ? 1 : sizes.back();
   if (row % format.block != 0) {
-    cursor.refuse(detail::format_text(
+    cursor.refuse(
         "{} has rows of {} elements, not a multiple of the block size {}",
         name,
         row,
-        format.block));
+        format.block);
   }
   entry.info.format = format.name;
   entry.info.dtype = format.dtype;
@@ -58,14 +245,13 @@ Entry read_entry(GgufCursor& cursor) {
   entry.info.name = cursor.text();
   const auto ndim = cursor.number<uint32_t>();
   if (ndim > 8) {
-    cursor.refuse(detail::format_text(
-        "{} has {} dimensions", shown_name(entry.info.name), ndim));
+    cursor.refuse("{} has {} dimensions", shown_name(entry.info.name), ndim);
   }
   for (uint32_t d = 0; d < ndim; ++d) {
     const auto size = cursor.number<uint64_t>();
     if (!add_size(entry.info.sizes, size)) {
-      cursor.refuse(detail::format_text(
-          "{} has the invalid size {}", shown_name(entry.info.name), size));
+      cursor.refuse(
+          "{} has the invalid size {}", shown_name(entry.info.name), size);
     }
   }
   std::ranges::reverse(entry.info.sizes);
@@ -83,8 +269,7 @@ uint64_t alignment_of(
   }
   const auto value = static_cast<uint64_t>(std::get<int64_t>(found->second));
   if (!std::has_single_bit(value)) {
-    at.refuse(detail::format_text(
-        "{} is {}, not a power of two", kGgufAlignment, value));
+    at.refuse("{} is {}, not a power of two", kGgufAlignment, value);
   }
   return value;
 }
@@ -100,12 +285,12 @@ void check_is_single_file(
   }
   const auto* count = std::get_if<int64_t>(&found->second);
   if (count == nullptr || *count > 1) {
-    refuse_file(
+    refuse_file_with(
+        "Merge them with llama-gguf-split --merge",
         file.path(),
-        detail::format_text(
+        format_text(
             "split.count is {}: it is one of several files of a model",
-            count == nullptr ? "not a number" : std::to_string(*count)),
-        "Merge them with llama-gguf-split --merge");
+            count == nullptr ? "not a number" : std::to_string(*count)));
   }
 }
 
@@ -133,11 +318,11 @@ void check_places(
   uint64_t at = 0;
   for (const auto* entry : sorted_by_place(entries)) {
     const auto refuse = [&](const std::string& why) {
-      const auto& name = shown_name(entry->info.name);
-      refuse_file(
-          file.path(),
-          detail::format_text(
-              "the weight {} is at offset {}{}", name, entry->offset, why));
+      const auto place = format_text(
+          "the weight {} is at offset {}",
+          shown_name(entry->info.name),
+          entry->offset);
+      refuse_file(file.path(), place + why);
     };
     if (entry->offset % alignment != 0) {
       refuse(format_text(", not a multiple of the alignment {}", alignment));
@@ -159,8 +344,9 @@ void check_places(
   if (data_bytes > at) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "its weights have {} bytes, but its data has {}", at, data_bytes));
+        "its weights have {} bytes, but its data has {}",
+        at,
+        data_bytes);
   }
 }
 
@@ -172,12 +358,11 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
   cursor.number<uint32_t>(); // "GGUF"
   const auto version = cursor.number<uint32_t>();
   if (version != 2 && version != 3) {
-    cursor.refuse(
-        detail::format_text("its GGUF version is {}, not 2 or 3", version));
+    cursor.refuse("its GGUF version is {}, not 2 or 3", version);
   }
   const auto tensors = cursor.count(24);
   const auto pairs = cursor.count(13);
-  read_gguf_pairs(contents.metadata, cursor, pairs);
+  read_pairs(contents.metadata, cursor, pairs);
   check_is_single_file(contents, file);
   std::vector<Entry> entries;
   for (uint64_t i = 0; i < tensors; ++i) {
@@ -192,165 +377,6 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
         entry.stored_as->can_be_read ? &entry.stored_as->format : nullptr,
         file,
         data + entry.offset);
-  }
-}
-
-// Reads the key-value pairs of GGUF. Arrays take about as much memory as in the
-// file: one byte per number for arrays of one-byte numbers.
-
-namespace {
-
-// Type of a value, with the numbers of the GGUF format.
-enum class Type : uint32_t {
-  kUint8,
-  kInt8,
-  kUint16,
-  kInt16,
-  kUint32,
-  kInt32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kUint64,
-  kInt64,
-  kFloat64,
-};
-
-std::optional<int64_t> read_whole_number(GgufCursor& cursor, Type type) {
-  const auto read_integer = [&](auto kind) {
-    return static_cast<int64_t>(cursor.number<decltype(kind)>());
-  };
-  switch (type) {
-    case Type::kUint8:
-      return read_integer(uint8_t{});
-    case Type::kInt8:
-      return read_integer(int8_t{});
-    case Type::kUint16:
-      return read_integer(uint16_t{});
-    case Type::kInt16:
-      return read_integer(int16_t{});
-    case Type::kUint32:
-      return read_integer(uint32_t{});
-    case Type::kInt32:
-      return read_integer(int32_t{});
-    case Type::kUint64:
-      return read_integer(uint64_t{});
-    case Type::kInt64:
-      return read_integer(int64_t{});
-    default:
-      return std::nullopt;
-  }
-}
-
-WeightMetadata read_value(GgufCursor& cursor, Type type) {
-  if (const auto number = read_whole_number(cursor, type)) {
-    return *number;
-  }
-  switch (type) {
-    case Type::kFloat32:
-      return static_cast<double>(cursor.number<float>());
-    case Type::kFloat64:
-      return cursor.number<double>();
-    case Type::kBool:
-      return cursor.number<uint8_t>() != 0;
-    case Type::kString:
-      return cursor.text();
-    default:
-      cursor.refuse(
-          c10::str("a value of unknown type ", static_cast<uint32_t>(type)));
-  }
-}
-
-template <class Element>
-std::vector<Element>
-read_elements(GgufCursor& cursor, Type type, uint64_t count) {
-  std::vector<Element> all;
-  all.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    if constexpr (sizeof(Element) == 1) {
-      all.push_back(cursor.number<Element>());
-    } else {
-      all.push_back(std::get<Element>(read_value(cursor, type)));
-    }
-  }
-  return all;
-}
-
-std::vector<uint8_t> read_flags(GgufCursor& cursor, uint64_t count) {
-  auto all = read_elements<uint8_t>(cursor, Type::kUint8, count);
-  for (auto& flag : all) {
-    flag = flag != 0 ? 1 : 0;
-  }
-  return all;
-}
-
-// Returns the minimum number of bytes of a value of that type in the file.
-uint64_t least_bytes(Type type) {
-  switch (type) {
-    case Type::kUint16:
-    case Type::kInt16:
-      return 2;
-    case Type::kUint32:
-    case Type::kInt32:
-    case Type::kFloat32:
-      return 4;
-    case Type::kString:
-    case Type::kUint64:
-    case Type::kInt64:
-    case Type::kFloat64:
-      return 8;
-    default:
-      return 1;
-  }
-}
-
-WeightMetadata read_array(GgufCursor& cursor) {
-  const auto type = static_cast<Type>(cursor.number<uint32_t>());
-  const auto count = cursor.count(least_bytes(type));
-  switch (type) {
-    case Type::kString:
-      return read_elements<std::string>(cursor, type, count);
-    case Type::kFloat32:
-    case Type::kFloat64:
-      return read_elements<double>(cursor, type, count);
-    case Type::kInt8:
-      return read_elements<int8_t>(cursor, type, count);
-    case Type::kUint8:
-      return read_elements<uint8_t>(cursor, type, count);
-    case Type::kBool:
-      return read_flags(cursor, count);
-    case Type::kUint16:
-    case Type::kInt16:
-    case Type::kUint32:
-    case Type::kInt32:
-    case Type::kUint64:
-    case Type::kInt64:
-      return read_elements<int64_t>(cursor, type, count);
-    default:
-      cursor.refuse(
-          c10::str("an array of unknown type ", static_cast<uint32_t>(type)));
-  }
-}
-
-} // namespace
-
-void read_gguf_pairs(
-    std::map<std::string, WeightMetadata>& metadata,
-    GgufCursor& cursor,
-    uint64_t count) {
-  for (uint64_t i = 0; i < count; ++i) {
-    auto key = cursor.text();
-    if (metadata.count(key) > 0) {
-      cursor.refuse(quoted_json(key) + " appears twice");
-    }
-    const auto type = static_cast<Type>(cursor.number<uint32_t>());
-    if (key == kGgufAlignment && type != Type::kUint32) {
-      cursor.refuse(c10::str(kGgufAlignment, " is not a uint32"));
-    }
-    auto value =
-        type == Type::kArray ? read_array(cursor) : read_value(cursor, type);
-    metadata.emplace(std::move(key), std::move(value));
   }
 }
 

@@ -13,6 +13,7 @@
 //   got a string: "2".
 #pragma once
 
+#include <dtensor/format_text.h>
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
@@ -97,6 +98,13 @@ class JsonView {
 
   /// Throws ValueError with the value's place and the problem.
   [[noreturn]] void refuse(const std::string& why) const;
+  template <class First, class... Others>
+  [[noreturn]] void refuse(
+      TextFormat<1 + sizeof...(Others)> why,
+      const First& value,
+      const Others&... values) const {
+    refuse(format_text(why, value, values...));
+  }
   /// Returns "nodes[3].target", or an empty text for the root.
   std::string place() const;
   /// Returns "an integer: 3" or "an object", shortened if long.
@@ -138,9 +146,6 @@ class JsonDocument {
   JsonDocument& operator=(const JsonDocument&) = delete;
 
   JsonView root() const;
-  const JsonOrigin& origin() const {
-    return origin_;
-  }
 
  private:
   friend class JsonView;

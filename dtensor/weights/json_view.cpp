@@ -33,7 +33,7 @@ void JsonView::refuse(const std::string& why) const {
 }
 
 void JsonView::refuse_kind(const char* expected) const {
-  refuse(detail::format_text("expected {}, got {}", expected, description()));
+  refuse("expected {}, got {}", expected, description());
 }
 
 std::string JsonView::place() const {
@@ -106,10 +106,10 @@ JsonView JsonView::at(size_t index) const {
     refuse_kind("an array");
   }
   if (index >= value_->size()) {
-    refuse(detail::format_text(
+    refuse(
         "expected more than {}, got {}",
         pluralize(index, "element"),
-        value_->size()));
+        value_->size());
   }
   return {(*value_)[index], *document_};
 }
@@ -184,11 +184,11 @@ int64_t JsonView::integer(int64_t least, int64_t most) const {
       !value_->is_number_unsigned() || value_->get<uint64_t>() <= kMost;
   const auto value = fits ? value_->get<int64_t>() : 0;
   if (!fits || value < least || value > most) {
-    refuse(detail::format_text(
+    refuse(
         "expected an integer from {} to {}, got {}",
         least,
         most,
-        value_->dump()));
+        value_->dump());
   }
   return value;
 }
@@ -198,8 +198,7 @@ uint64_t JsonView::unsigned_integer(uint64_t most) const {
     refuse_kind("an integer");
   }
   if (!value_->is_number_unsigned() || value_->get<uint64_t>() > most) {
-    refuse(detail::format_text(
-        "expected an integer from 0 to {}, got {}", most, value_->dump()));
+    refuse("expected an integer from 0 to {}, got {}", most, value_->dump());
   }
   return value_->get<uint64_t>();
 }

@@ -41,10 +41,10 @@ const char* kind_of(mode_t mode) {
 
 } // namespace
 
-void refuse_file(
+void refuse_file_with(
+    const std::string& advice,
     const std::string& path,
-    const std::string& why,
-    const std::string& advice) {
+    const std::string& why) {
   DTENSOR_THROW_VALUE("[open_weights] {}: {}. {}.", path, why, advice);
 }
 

@@ -2,6 +2,8 @@
 // Memory-mapped files, and names of files in indices.
 #pragma once
 
+#include <dtensor/format_text.h>
+
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -46,10 +48,23 @@ constexpr const char* kWeightFileAdvice =
     "exported program";
 
 /// Throws ValueError: "[open_weights] path: why. advice."
+[[noreturn]] void refuse_file_with(
+    const std::string& advice,
+    const std::string& path,
+    const std::string& why);
+[[noreturn]] inline void refuse_file(
+    const std::string& path,
+    const std::string& why) {
+  refuse_file_with(kWeightFileAdvice, path, why);
+}
+template <class First, class... Others>
 [[noreturn]] void refuse_file(
     const std::string& path,
-    const std::string& why,
-    const std::string& advice = kWeightFileAdvice);
+    TextFormat<1 + sizeof...(Others)> why,
+    const First& value,
+    const Others&... values) {
+  refuse_file(path, format_text(why, value, values...));
+}
 
 /// Opens a file for reading, without waiting for a FIFO's writer. Returns its
 /// descriptor. Returns -1, with the reason, if the file cannot be opened or is

@@ -33,6 +33,16 @@ auto reading(const std::string& path, const std::string& what, const Read& read)
   }
 }
 
+std::string read_record(
+    caffe2::serialize::PyTorchStreamReader& reader,
+    const std::string& path,
+    const std::string& name) {
+  return reading(path, name, [&] {
+    const auto [data, size] = reader.getRecord(name);
+    return std::string(static_cast<const char*>(data.get()), size);
+  });
+}
+
 // Records with the version of LibTorch's writer. Each archive has one of these
 // records.
 constexpr const char* kWriterVersion = ".data/version";
@@ -88,18 +98,17 @@ std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
     if (this_folder != *folder) {
       refuse_file(
           file.path(),
-          detail::format_text(
-              "its records are in the folders {} and {}, expected one",
-              quoted_json(*folder),
-              quoted_json(this_folder)));
+          "its records are in the folders {} and {}, expected one",
+          quoted_json(*folder),
+          quoted_json(this_folder));
     }
   }
   if (records.count(kWriterVersion) == 0 &&
       records.count(kOldWriterVersion) == 0) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "truncated or damaged archive: no record {}", kWriterVersion));
+        "truncated or damaged archive: no record {}",
+        kWriterVersion);
   }
   return records;
 }
@@ -121,9 +130,8 @@ NestedArchive::NestedArchive(const std::string& bytes, const std::string& path)
     if (size > remaining) {
       refuse_file(
           path,
-          detail::format_text(
-              "the records of a nested archive are larger than its {} bytes",
-              bytes.size()));
+          "the records of a nested archive are larger than its {} bytes",
+          bytes.size());
     }
     remaining -= size;
     sizes_[name] = size;
@@ -133,10 +141,7 @@ NestedArchive::NestedArchive(const std::string& bytes, const std::string& path)
 NestedArchive::~NestedArchive() = default;
 
 std::string NestedArchive::read(const std::string& name) const {
-  return reading(path_, name, [&] {
-    const auto [data, size] = reader_->getRecord(name);
-    return std::string(static_cast<const char*>(data.get()), size);
-  });
+  return read_record(*reader_, path_, name);
 }
 
 void check_byte_order(
@@ -190,14 +195,14 @@ void Pt2Archive::check_version() const {
   auto version = text(kArchiveVersion);
   version.erase(version.find_last_not_of(kBlanks) + 1);
   if (version != kReadVersion) {
-    refuse_file(
+    refuse_file_with(
+        "Write it with torch.export.save() of PyTorch 2.8 or newer",
         path(),
-        detail::format_text(
+        format_text(
             "its {} is {}, but this library reads {}",
             kArchiveVersion,
             quoted_json(version),
-            kReadVersion),
-        "Write it with torch.export.save() of PyTorch 2.8 or newer");
+            kReadVersion));
   }
 }
 
@@ -206,21 +211,17 @@ std::string Pt2Archive::text(const std::string& name) const {
   if (bytes > kMostJsonBytes) {
     refuse_file(
         path(),
-        detail::format_text(
-            "{} has {} bytes, more than {}",
-            shown_name(name),
-            bytes,
-            kMostJsonBytes));
+        "{} has {} bytes, more than {}",
+        shown_name(name),
+        bytes,
+        kMostJsonBytes);
   }
   return read(name);
 }
 
 std::string Pt2Archive::read(const std::string& name) const {
   const auto expected = record(name).crc32;
-  auto bytes = reading(path(), name, [&] {
-    const auto [data, size] = reader_->getRecord(name);
-    return std::string(static_cast<const char*>(data.get()), size);
-  });
+  auto bytes = read_record(*reader_, path(), name);
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   if (crc32_of(data, bytes.size()) != expected) {
     refuse_file(path(), name + " is damaged: wrong checksum");

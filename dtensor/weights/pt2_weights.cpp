@@ -138,12 +138,12 @@ class Table {
       uint64_t item,
       uint64_t bytes) {
     if (!reach || begin > bytes || *reach > (bytes - begin) / item) {
-      about.refuse(detail::format_text(
+      about.refuse(
           "it begins at byte {} and spans {} elements, beyond the {} bytes of "
           "its record",
           begin,
           reach ? c10::str(*reach) : "more than 2^48",
-          bytes));
+          bytes);
     }
   }
 
@@ -157,17 +157,17 @@ class Table {
       const Pt2Archive::Place& place,
       uint64_t begin) {
     if (bytes > std::max(kMaxExpandedBytes, kMostRepetitions * place.bytes)) {
-      about.refuse(detail::format_text(
+      about.refuse(
           "its strides expand the {} bytes of its record to {}",
           place.bytes,
-          bytes));
+          bytes);
     }
     if (!read_bytes_.add(place.offset + begin, sizes, strides, bytes)) {
-      about.refuse(detail::format_text(
+      about.refuse(
           "with it the weights have more than {} bytes, too many for a file of "
           "{} bytes",
           read_bytes_.most(),
-          file_.size()));
+          file_.size());
     }
   }
 
@@ -178,10 +178,10 @@ class Table {
           stride.at("as_int").unsigned_integer(kMostElements)));
     }
     if (strides.size() != sizes.size()) {
-      meta.refuse(detail::format_text(
+      meta.refuse(
           "it has {} and {}",
           pluralize(sizes.size(), "size"),
-          pluralize(strides.size(), "stride")));
+          pluralize(strides.size(), "stride"));
     }
     return strides;
   }

@@ -36,16 +36,16 @@ std::string_view header_of(const MappedFile& file) {
   if (length == 0 || length > file.size() - kLengthBytes) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "invalid header size {} in a file of {} bytes",
-            length,
-            file.size()));
+        "invalid header size {} in a file of {} bytes",
+        length,
+        file.size());
   }
   if (length > kMostJsonBytes) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "its header has {} bytes, more than {}", length, kMostJsonBytes));
+        "its header has {} bytes, more than {}",
+        length,
+        kMostJsonBytes);
   }
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }
@@ -129,16 +129,13 @@ void check_ranges(
     if (range.begin < at) {
       refuse_file(
           file.path(),
-          detail::format_text(
-              "the weights {} and {} overlap",
-              shown_name(last),
-              shown_name(range.name)));
+          "the weights {} and {} overlap",
+          shown_name(last),
+          shown_name(range.name));
     }
     if (range.begin > at) {
       refuse_file(
-          file.path(),
-          detail::format_text(
-              "bytes {} to {} belong to no weight", at, range.begin));
+          file.path(), "bytes {} to {} belong to no weight", at, range.begin);
     }
     at = range.end;
     last = range.name;
@@ -146,8 +143,9 @@ void check_ranges(
   if (at != bytes) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "its weights have {} bytes, but its data has {}", at, bytes));
+        "its weights have {} bytes, but its data has {}",
+        at,
+        bytes);
   }
 }
 
@@ -172,8 +170,7 @@ uint64_t bytes_of(const JsonView& about, const WeightInfo& info) {
         "safetensors has no dtype " + quoted_json(info.format));
   }
   if (all % 8 != 0) {
-    about.refuse(detail::format_text(
-        "its elements have {} bits, not a multiple of 8", all));
+    about.refuse("its elements have {} bits, not a multiple of 8", all);
   }
   return static_cast<uint64_t>(all / 8);
 }
@@ -195,14 +192,14 @@ Range add_weight(
   const auto end = offsets.at(1).unsigned_integer(file.size());
   const auto bytes = bytes_of(about, info);
   if (offsets.size() != 2 || end < begin || end - begin != bytes) {
-    offsets.refuse(detail::format_text(
-        "expected a range of {} bytes, got {} to {}", bytes, begin, end));
+    offsets.refuse(
+        "expected a range of {} bytes, got {} to {}", bytes, begin, end);
   }
   if (end > file.size() - data) {
-    offsets.refuse(detail::format_text(
+    offsets.refuse(
         "it ends at byte {}, beyond the {} bytes after the header",
         end,
-        file.size() - data));
+        file.size() - data);
   }
   if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
     about.refuse("the numbers of saved_offsets and sizes differ");

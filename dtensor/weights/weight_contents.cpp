@@ -31,13 +31,14 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
   return true;
 }
 
+template <class... Values>
 [[noreturn]] void refuse_weight(
     const std::string& path,
     const std::string& name,
-    const std::string& why) {
-  detail::refuse_file(
-      path,
-      detail::format_text("the weight {} {}", detail::shown_name(name), why));
+    detail::TextFormat<sizeof...(Values)> format,
+    const Values&... values) {
+  const auto why = detail::format_text(format, values...);
+  detail::refuse_file(path, "the weight {} {}", detail::shown_name(name), why);
 }
 
 // Returns the place of a tensor that begins at `offset` of a file.
@@ -58,10 +59,9 @@ StoredWeight place_of(
       refuse_weight(
           path,
           info.name,
-          detail::format_text(
-              "has rows of {} elements, not a multiple of the block size {}",
-              row,
-              format->block));
+          "has rows of {} elements, not a multiple of the block size {}",
+          row,
+          format->block);
     }
     bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
         static_cast<uint64_t>(format->bytes);
@@ -70,11 +70,10 @@ StoredWeight place_of(
     refuse_weight(
         path,
         info.name,
-        detail::format_text(
-            "spans bytes {} to {}, but the file has {} bytes",
-            offset,
-            offset + bytes,
-            file.size()));
+        "spans bytes {} to {}, but the file has {} bytes",
+        offset,
+        offset + bytes,
+        file.size());
   }
   return {file.data() + offset, format, bytes};
 }
@@ -159,7 +158,7 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
   Sizes sizes;
   for (const auto end : ends) {
     if (!detail::add_size(sizes, static_cast<uint64_t>(end))) {
-      refuse_weight(path, info.name, c10::str("has the invalid size ", end));
+      refuse_weight(path, info.name, "has the invalid size {}", end);
     }
   }
   info.sizes = sizes;
@@ -170,11 +169,10 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
     refuse_weight(
         path,
         info.name,
-        detail::format_text(
-            "is {}, but its shards hold {} of {} elements: files are missing",
-            shape_text(info.dtype, sizes),
-            elements,
-            numel(sizes)));
+        "is {}, but its shards hold {} of {} elements: files are missing",
+        shape_text(info.dtype, sizes),
+        elements,
+        numel(sizes));
   }
   if (stored.pieces.size() == 1) {
     stored.in_pieces = false;
@@ -276,12 +274,11 @@ void WeightFile::Contents::add_piece(
     refuse_weight(
         path,
         info.name,
-        detail::format_text(
-            "has shards of {} with {} and of {} with {}",
-            first.format,
-            detail::pluralize(first.sizes.size(), "dimension"),
-            info.format,
-            info.sizes.size()));
+        "has shards of {} with {} and of {} with {}",
+        first.format,
+        detail::pluralize(first.sizes.size(), "dimension"),
+        info.format,
+        info.sizes.size());
   }
   const auto place = place_of(file.path(), info, format, file, offset);
   stored[before->second].pieces.push_back(

@@ -166,11 +166,10 @@ bool is_compressed(
   if (method != kStored && method != kDeflated) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "{} is compressed by method {}, but only deflated and stored "
-            "records are supported",
-            shown_name(record.name),
-            method));
+        "{} is compressed by method {}, but only deflated and stored "
+        "records are supported",
+        shown_name(record.name),
+        method);
   }
   return method == kDeflated;
 }
@@ -183,11 +182,10 @@ void check_sizes(const MappedFile& file, const ZipRecord& record) {
   if (record.stored_bytes > file.size() || record.bytes > most) {
     refuse_file(
         file.path(),
-        detail::format_text(
-            "{} has {} bytes in the file, but claims {} uncompressed bytes",
-            shown_name(record.name),
-            record.stored_bytes,
-            record.bytes));
+        "{} has {} bytes in the file, but claims {} uncompressed bytes",
+        shown_name(record.name),
+        record.stored_bytes,
+        record.bytes);
   }
 }
 
