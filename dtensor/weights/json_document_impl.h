@@ -119,7 +119,8 @@ class JsonView {
       : value_(&value),
         document_(&document) {}
 
-  [[noreturn]] void refuse_kind(const char* expected) const;
+  /// Refuses a value that is not of the expected kind.
+  void expect(bool is_of_kind, const char* kind) const;
 
   const nlohmann::json* value_;
   const JsonDocument* document_;
@@ -134,9 +135,8 @@ struct JsonMember {
 class JsonDocument {
  public:
   /// Parses the text. Throws ValueError for a text that is not JSON, duplicate
-  /// members of an object, more than `max_depth` levels, and more than
-  /// kMostJsonBytes or kMostJsonValues. Time and memory
-  /// are proportional to the text.
+  /// members of an object, and more than `max_depth` levels, kMostJsonBytes
+  /// or kMostJsonValues. Time and memory are proportional to the text.
   JsonDocument(
       std::string_view text,
       JsonOrigin origin,

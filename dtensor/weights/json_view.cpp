@@ -32,8 +32,10 @@ void JsonView::refuse(const std::string& why) const {
   document_->refuse(place(), why);
 }
 
-void JsonView::refuse_kind(const char* expected) const {
-  refuse("expected {}, got {}", expected, description());
+void JsonView::expect(bool is_of_kind, const char* kind) const {
+  if (!is_of_kind) {
+    refuse("expected {}, got {}", kind, description());
+  }
 }
 
 std::string JsonView::place() const {
@@ -83,9 +85,7 @@ bool JsonView::is_number() const {
 }
 
 std::optional<JsonView> JsonView::find(std::string_view key) const {
-  if (!is_object()) {
-    refuse_kind("an object");
-  }
+  expect(is_object(), "an object");
   const auto& members = value_->get_ref<const Json::object_t&>();
   const auto found = members.find(key);
   return found == members.end()
@@ -102,9 +102,7 @@ JsonView JsonView::at(std::string_view key) const {
 }
 
 JsonView JsonView::at(size_t index) const {
-  if (!is_array()) {
-    refuse_kind("an array");
-  }
+  expect(is_array(), "an array");
   if (index >= value_->size()) {
     refuse(
         "expected more than {}, got {}",
@@ -115,16 +113,12 @@ JsonView JsonView::at(size_t index) const {
 }
 
 size_t JsonView::size() const {
-  if (!is_array() && !is_object()) {
-    refuse_kind("an array or an object");
-  }
+  expect(is_array() || is_object(), "an array or an object");
   return value_->size();
 }
 
 std::vector<JsonView> JsonView::elements() const {
-  if (!is_array()) {
-    refuse_kind("an array");
-  }
+  expect(is_array(), "an array");
   std::vector<JsonView> views;
   views.reserve(value_->size());
   for (const auto& element : value_->get_ref<const Json::array_t&>()) {
@@ -134,9 +128,7 @@ std::vector<JsonView> JsonView::elements() const {
 }
 
 std::vector<JsonMember> JsonView::members() const {
-  if (!is_object()) {
-    refuse_kind("an object");
-  }
+  expect(is_object(), "an object");
   std::vector<JsonMember> all;
   all.reserve(value_->size());
   for (const auto& [key, value] : value_->get_ref<const Json::object_t&>()) {
@@ -146,40 +138,30 @@ std::vector<JsonMember> JsonView::members() const {
 }
 
 JsonMember JsonView::only_member() const {
-  if (!is_object() || value_->size() != 1) {
-    refuse_kind("an object with one member");
-  }
+  expect(is_object() && value_->size() == 1, "an object with one member");
   const auto& [key, value] = *value_->get_ref<const Json::object_t&>().begin();
   return {key, {value, *document_}};
 }
 
 const std::string& JsonView::text() const {
-  if (!is_text()) {
-    refuse_kind("a string");
-  }
+  expect(is_text(), "a string");
   return value_->get_ref<const std::string&>();
 }
 
 bool JsonView::boolean() const {
-  if (!is_boolean()) {
-    refuse_kind("true or false");
-  }
+  expect(is_boolean(), "true or false");
   return value_->get<bool>();
 }
 
 double JsonView::number() const {
-  if (!is_number()) {
-    refuse_kind("a number");
-  }
+  expect(is_number(), "a number");
   return value_->get<double>();
 }
 
 int64_t JsonView::integer(int64_t least, int64_t most) const {
   constexpr auto kMost =
       static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  if (!is_integer()) {
-    refuse_kind("an integer");
-  }
+  expect(is_integer(), "an integer");
   const bool fits =
       !value_->is_number_unsigned() || value_->get<uint64_t>() <= kMost;
   const auto value = fits ? value_->get<int64_t>() : 0;
@@ -194,9 +176,7 @@ int64_t JsonView::integer(int64_t least, int64_t most) const {
 }
 
 uint64_t JsonView::unsigned_integer(uint64_t most) const {
-  if (!is_integer()) {
-    refuse_kind("an integer");
-  }
+  expect(is_integer(), "an integer");
   if (!value_->is_number_unsigned() || value_->get<uint64_t>() > most) {
     refuse("expected an integer from 0 to {}, got {}", most, value_->dump());
   }
