@@ -211,7 +211,7 @@ void read_pairs(
 
 struct Entry {
   WeightInfo info;
-  const GgufFormat* stored_as = nullptr;
+  const WeightFormat* stored_as = nullptr;
   uint64_t bytes = 0;
   uint64_t offset = 0; // from the start of the tensors' bytes
 };
@@ -224,7 +224,7 @@ void set_format(Entry& entry, uint32_t number, const GgufCursor& cursor) {
   if (entry.stored_as == nullptr) {
     cursor.refuse("{} has the unknown type {}", name, number);
   }
-  const auto& format = entry.stored_as->format;
+  const auto& format = *entry.stored_as;
   const auto& sizes = entry.info.sizes;
   const auto row = sizes.empty() ? 1 : sizes.back();
   if (row % format.block != 0) {
@@ -374,7 +374,7 @@ void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
   for (auto& entry : entries) {
     contents.add(
         std::move(entry.info),
-        entry.stored_as->can_be_read ? &entry.stored_as->format : nullptr,
+        entry.stored_as->can_be_read ? entry.stored_as : nullptr,
         file,
         data + entry.offset);
   }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <span>
 #include <utility>
 
 namespace dtensor::detail {
@@ -126,28 +128,6 @@ void decode_q6_k(const std::byte* from, int64_t blocks, float* to) {
   }
 }
 
-constexpr std::array<WeightFormat, 20> kSafetensors = {
-    {{"F64", at::kDouble, 1, 8},
-     {"F32", at::kFloat, 1, 4},
-     {"F16", at::kHalf, 1, 2},
-     {"BF16", at::kBFloat16, 1, 2},
-     {"F8_E4M3", at::kFloat8_e4m3fn, 1, 1},
-     {"F8_E5M2", at::kFloat8_e5m2, 1, 1},
-     {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz, 1, 1},
-     {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz, 1, 1},
-     {"F8_E8M0", at::kFloat8_e8m0fnu, 1, 1},
-     {"I64", at::kLong, 1, 8},
-     {"I32", at::kInt, 1, 4},
-     {"I16", at::kShort, 1, 2},
-     {"I8", at::kChar, 1, 1},
-     {"U64", at::kUInt64, 1, 8},
-     {"U32", at::kUInt32, 1, 4},
-     {"U16", at::kUInt16, 1, 2},
-     {"U8", at::kByte, 1, 1},
-     {"BOOL", at::kBool, 1, 1},
-     {"C64", at::kComplexFloat, 1, 8},
-     {"C128", at::kComplexDouble, 1, 16}}};
-
 struct Unreadable {
   std::string_view name;
   int64_t bits;
@@ -155,31 +135,56 @@ struct Unreadable {
 constexpr std::array<Unreadable, 3> kUnreadableSafetensors = {
     {{"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
 
-template <class Format>
 struct Numbered {
   int64_t number;
-  Format format;
+  WeightFormat format;
 };
 
-constexpr GgufFormat
+// Formats of one number per element, by the number of the dtype in exported
+// programs. All but the last are also formats of safetensors.
+constexpr std::array<Numbered, 21> kPlain = {
+    {{8, {"F64", at::kDouble, 1, 8}},
+     {7, {"F32", at::kFloat, 1, 4}},
+     {6, {"F16", at::kHalf, 1, 2}},
+     {13, {"BF16", at::kBFloat16, 1, 2}},
+     {29, {"F8_E4M3", at::kFloat8_e4m3fn, 1, 1}},
+     {30, {"F8_E5M2", at::kFloat8_e5m2, 1, 1}},
+     {31, {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz, 1, 1}},
+     {32, {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz, 1, 1}},
+     {33, {"F8_E8M0", at::kFloat8_e8m0fnu, 1, 1}},
+     {5, {"I64", at::kLong, 1, 8}},
+     {4, {"I32", at::kInt, 1, 4}},
+     {3, {"I16", at::kShort, 1, 2}},
+     {2, {"I8", at::kChar, 1, 1}},
+     {35, {"U64", at::kUInt64, 1, 8}},
+     {34, {"U32", at::kUInt32, 1, 4}},
+     {28, {"U16", at::kUInt16, 1, 2}},
+     {1, {"U8", at::kByte, 1, 1}},
+     {12, {"BOOL", at::kBool, 1, 1}},
+     {10, {"C64", at::kComplexFloat, 1, 8}},
+     {11, {"C128", at::kComplexDouble, 1, 16}},
+     {9, {"C32", at::kComplexHalf, 1, 4}}}};
+constexpr std::span kSafetensors = std::span(kPlain).first(kPlain.size() - 1);
+
+constexpr WeightFormat
 unreadable(std::string_view name, int64_t block, int64_t bytes) {
-  return {{name, at::kFloat, block, bytes}, false};
+  return {name, at::kFloat, block, bytes, nullptr, false};
 }
 
-constexpr std::array<Numbered<GgufFormat>, 34> kGguf = {
-    {{0, {{"F32", at::kFloat, 1, 4}}},
-     {1, {{"F16", at::kHalf, 1, 2}}},
-     {2, {{"Q4_0", at::kFloat, 32, 18, decode_q4_0}}},
-     {3, {{"Q4_1", at::kFloat, 32, 20, decode_q4_1}}},
+constexpr std::array<Numbered, 34> kGguf = {
+    {{0, {"F32", at::kFloat, 1, 4}},
+     {1, {"F16", at::kHalf, 1, 2}},
+     {2, {"Q4_0", at::kFloat, 32, 18, decode_q4_0}},
+     {3, {"Q4_1", at::kFloat, 32, 20, decode_q4_1}},
      {6, unreadable("Q5_0", 32, 22)},
      {7, unreadable("Q5_1", 32, 24)},
-     {8, {{"Q8_0", at::kFloat, 32, 34, decode_q8_0}}},
+     {8, {"Q8_0", at::kFloat, 32, 34, decode_q8_0}},
      {9, unreadable("Q8_1", 32, 40)},
      {10, unreadable("Q2_K", 256, 84)},
      {11, unreadable("Q3_K", 256, 110)},
-     {12, {{"Q4_K", at::kFloat, 256, 144, decode_q4_k}}},
+     {12, {"Q4_K", at::kFloat, 256, 144, decode_q4_k}},
      {13, unreadable("Q5_K", 256, 176)},
-     {14, {{"Q6_K", at::kFloat, 256, 210, decode_q6_k}}},
+     {14, {"Q6_K", at::kFloat, 256, 210, decode_q6_k}},
      {15, unreadable("Q8_K", 256, 292)},
      {16, unreadable("IQ2_XXS", 256, 66)},
      {17, unreadable("IQ2_XS", 256, 74)},
@@ -189,62 +194,37 @@ constexpr std::array<Numbered<GgufFormat>, 34> kGguf = {
      {21, unreadable("IQ3_S", 256, 110)},
      {22, unreadable("IQ2_S", 256, 82)},
      {23, unreadable("IQ4_XS", 256, 136)},
-     {24, {{"I8", at::kChar, 1, 1}}},
-     {25, {{"I16", at::kShort, 1, 2}}},
-     {26, {{"I32", at::kInt, 1, 4}}},
-     {27, {{"I64", at::kLong, 1, 8}}},
-     {28, {{"F64", at::kDouble, 1, 8}}},
+     {24, {"I8", at::kChar, 1, 1}},
+     {25, {"I16", at::kShort, 1, 2}},
+     {26, {"I32", at::kInt, 1, 4}},
+     {27, {"I64", at::kLong, 1, 8}},
+     {28, {"F64", at::kDouble, 1, 8}},
      {29, unreadable("IQ1_M", 256, 56)},
-     {30, {{"BF16", at::kBFloat16, 1, 2}}},
+     {30, {"BF16", at::kBFloat16, 1, 2}},
      {34, unreadable("TQ1_0", 256, 54)},
      {35, unreadable("TQ2_0", 256, 66)},
      {39, unreadable("MXFP4", 32, 17)},
      {40, unreadable("NVFP4", 64, 36)},
      {41, unreadable("Q1_0", 128, 18)}}};
 
-constexpr std::array<Numbered<WeightFormat>, 21> kExported = {
-    {{1, {"U8", at::kByte, 1, 1}},
-     {2, {"I8", at::kChar, 1, 1}},
-     {3, {"I16", at::kShort, 1, 2}},
-     {4, {"I32", at::kInt, 1, 4}},
-     {5, {"I64", at::kLong, 1, 8}},
-     {6, {"F16", at::kHalf, 1, 2}},
-     {7, {"F32", at::kFloat, 1, 4}},
-     {8, {"F64", at::kDouble, 1, 8}},
-     {9, {"C32", at::kComplexHalf, 1, 4}},
-     {10, {"C64", at::kComplexFloat, 1, 8}},
-     {11, {"C128", at::kComplexDouble, 1, 16}},
-     {12, {"BOOL", at::kBool, 1, 1}},
-     {13, {"BF16", at::kBFloat16, 1, 2}},
-     {28, {"U16", at::kUInt16, 1, 2}},
-     {29, {"F8_E4M3", at::kFloat8_e4m3fn, 1, 1}},
-     {30, {"F8_E5M2", at::kFloat8_e5m2, 1, 1}},
-     {31, {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz, 1, 1}},
-     {32, {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz, 1, 1}},
-     {33, {"F8_E8M0", at::kFloat8_e8m0fnu, 1, 1}},
-     {34, {"U32", at::kUInt32, 1, 4}},
-     {35, {"U64", at::kUInt64, 1, 8}}}};
-
-template <class Format, size_t N>
-const Format* numbered(
-    const std::array<Numbered<Format>, N>& all,
-    int64_t number) {
-  const auto* found = std::ranges::find(all, number, &Numbered<Format>::number);
-  return found == all.end() ? nullptr : &found->format;
+// Returns the format whose number, name or dtype is `key`, or null.
+template <class Formats, class Key, class Member>
+const WeightFormat*
+find_format(const Formats& all, const Key& key, const Member& member) {
+  const auto found = std::ranges::find(all, key, member);
+  return found == std::end(all) ? nullptr : &found->format;
 }
 
 } // namespace
 
 const WeightFormat* safetensors_format(std::string_view name) {
-  const auto* found =
-      std::ranges::find(kSafetensors, name, &WeightFormat::name);
-  return found == kSafetensors.end() ? nullptr : found;
+  return find_format(
+      kSafetensors, name, [](const auto& item) { return item.format.name; });
 }
 
 const WeightFormat* safetensors_format(at::ScalarType dtype) {
-  const auto* found =
-      std::ranges::find(kSafetensors, dtype, &WeightFormat::dtype);
-  return found == kSafetensors.end() ? nullptr : found;
+  return find_format(
+      kSafetensors, dtype, [](const auto& item) { return item.format.dtype; });
 }
 
 int64_t unreadable_safetensors_bits(std::string_view name) {
@@ -254,11 +234,11 @@ int64_t unreadable_safetensors_bits(std::string_view name) {
 }
 
 const WeightFormat* exported_format(int64_t number) {
-  return numbered(kExported, number);
+  return find_format(kPlain, number, &Numbered::number);
 }
 
-const GgufFormat* gguf_format(uint32_t number) {
-  return numbered(kGguf, number);
+const WeightFormat* gguf_format(uint32_t number) {
+  return find_format(kGguf, number, &Numbered::number);
 }
 
 } // namespace dtensor::detail

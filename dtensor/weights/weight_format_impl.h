@@ -19,6 +19,7 @@ struct WeightFormat {
   /// Decodes `blocks` blocks to floats. Null: the elements are stored as
   /// `dtype`.
   void (*decode)(const std::byte* from, int64_t blocks, float* to) = nullptr;
+  bool can_be_read = true;
 };
 
 /// Returns the format with that safetensors name, or null.
@@ -34,13 +35,8 @@ int64_t unreadable_safetensors_bits(std::string_view name);
 /// if this LibTorch has no such dtype.
 const WeightFormat* exported_format(int64_t number);
 
-/// A format of GGUF. Block size and bytes are set also if the format is not
-/// supported.
-struct GgufFormat {
-  WeightFormat format;
-  bool can_be_read = true;
-};
-/// Returns the format with that number in GGUF, or null.
-const GgufFormat* gguf_format(uint32_t number);
+/// Returns the format with that number in GGUF, or null. Block size and bytes
+/// are set also if the format cannot be read.
+const WeightFormat* gguf_format(uint32_t number);
 
 } // namespace dtensor::detail
