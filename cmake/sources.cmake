@@ -200,7 +200,6 @@ set(DTENSOR_MPI_SOURCES
   dtensor/contrib/mpi/runtime.cpp
   dtensor/contrib/mpi/runtime_impl.h
   dtensor/contrib/mpi/transfer.cpp
-  dtensor/contrib/mpi/transfer_impl.h
 )
 
 # One of these for a LibTorch with NCCL, the other without.

@@ -106,6 +106,35 @@ std::optional<MpiReduction> mpi_reduction(at::ScalarType dtype, ReduceOp op) {
   return MpiReduction{type, mpi_op(meant(dtype, op))};
 }
 
+Span span_of(const at::Tensor& tensor) {
+  return {memory_of(tensor), bytes_of(tensor)};
+}
+
+// Begins messages with the bytes of `span`, by MPI_Isend or MPI_Irecv.
+template <class Function>
+void begin_message(
+    MpiTransfer& transfer,
+    const char* name,
+    const Function& function,
+    const Span& span,
+    int64_t peer,
+    int tag) {
+  transfer.begin_pieces(
+      name,
+      span.bytes,
+      most_bytes(),
+      [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
+        return function(
+            span.begin + first,
+            bytes,
+            MPI_BYTE,
+            static_cast<int>(peer),
+            tag,
+            group,
+            request);
+      });
+}
+
 } // namespace
 
 std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
@@ -171,14 +200,13 @@ InFlight MpiGroup::begin_all_gather(const Collective& c) {
   if (bytes_of(result) <= most_bytes()) {
     begin_gather(*transfer, input, result, counts);
   } else {
-    const Span mine{memory_of(input), bytes_of(input)};
     Spans from;
     char* at = memory_of(result);
     for (const int64_t count : counts) {
       from.push_back({at, count * input.element_size()});
       at += from.back().bytes;
     }
-    begin_messages(*transfer, Spans(counts.size(), mine), from);
+    begin_messages(*transfer, Spans(counts.size(), span_of(input)), from);
   }
   return {transfer, [=] { return result; }};
 }
@@ -257,26 +285,12 @@ void MpiGroup::begin_messages(
   for (int i = 1; i < n; ++i) {
     const int peer = (me + n - i) % n;
     const Span& span = from[static_cast<size_t>(peer)];
-    transfer.begin_pieces(
-        "MPI_Irecv",
-        span.bytes,
-        most_bytes(),
-        [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
-          return MPI_Irecv(
-              span.begin + first, bytes, MPI_BYTE, peer, tag, group, request);
-        });
+    begin_message(transfer, "MPI_Irecv", MPI_Irecv, span, peer, tag);
   }
   for (int i = 1; i < n; ++i) {
     const int peer = (me + i) % n;
     const Span& span = to[static_cast<size_t>(peer)];
-    transfer.begin_pieces(
-        "MPI_Isend",
-        span.bytes,
-        most_bytes(),
-        [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
-          return MPI_Isend(
-              span.begin + first, bytes, MPI_BYTE, peer, tag, group, request);
-        });
+    begin_message(transfer, "MPI_Isend", MPI_Isend, span, peer, tag);
   }
   const Span& mine = to[static_cast<size_t>(me)];
   if (mine.bytes > 0) {
@@ -321,43 +335,18 @@ int MpiGroup::checked_tag(std::string_view where, int64_t tag) const {
 
 InFlight MpiGroup::begin_send(const Collective& c) {
   const at::Tensor& input = c.input();
-  const int checked = checked_tag("send", c.tag);
+  const int tag = checked_tag("send", c.tag);
   auto transfer = transfer_of({input});
-  transfer->begin_pieces(
-      "MPI_Isend",
-      bytes_of(input),
-      most_bytes(),
-      [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
-        return MPI_Isend(
-            memory_of(input) + first,
-            bytes,
-            MPI_BYTE,
-            static_cast<int>(c.root),
-            checked,
-            group,
-            request);
-      });
+  begin_message(*transfer, "MPI_Isend", MPI_Isend, span_of(input), c.root, tag);
   return {transfer, [] { return CollectiveResult(); }};
 }
 
 InFlight MpiGroup::begin_recv(const Collective& c) {
-  const int checked = checked_tag("recv", c.tag);
+  const int tag = checked_tag("recv", c.tag);
   at::Tensor result = at::empty(c.like.sizes(), c.like.options());
   auto transfer = transfer_of({result});
-  transfer->begin_pieces(
-      "MPI_Irecv",
-      bytes_of(result),
-      most_bytes(),
-      [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
-        return MPI_Irecv(
-            memory_of(result) + first,
-            bytes,
-            MPI_BYTE,
-            static_cast<int>(c.root),
-            checked,
-            group,
-            request);
-      });
+  begin_message(
+      *transfer, "MPI_Irecv", MPI_Irecv, span_of(result), c.root, tag);
   return {transfer, [=] { return result; }};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/contrib/mpi/runtime_impl.h>
 
+#include <dtensor/contrib/mpi/mpi_group_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -132,25 +133,25 @@ void MpiRuntime::end(bool has_failed) {
   world_lives_ = false;
   if (has_failed) {
     failed_ = true;
-    for (MpiFailureListener* const listener : listeners_) {
-      listener->world_failed();
+    for (MpiChannel* const channel : channels_) {
+      channel->report_failure();
     }
   }
 }
 
-void MpiRuntime::listen(MpiFailureListener* listener) {
+void MpiRuntime::listen(MpiChannel* channel) {
   const std::lock_guard lock(mutex_);
-  listeners_.push_back(listener);
+  channels_.push_back(channel);
 }
 
-void MpiRuntime::forget(MpiFailureListener* listener) {
+void MpiRuntime::forget(MpiChannel* channel) {
   const std::lock_guard lock(mutex_);
-  std::erase(listeners_, listener);
+  std::erase(channels_, channel);
 }
 
-void MpiRuntime::watch(std::shared_ptr<MpiWork> work) {
+void MpiRuntime::watch(std::shared_ptr<MpiRequests> requests) {
   const std::lock_guard lock(mutex_);
-  watched_.push_back(std::move(work));
+  watched_.push_back(std::move(requests));
   changed_.notify_all();
 }
 
@@ -166,7 +167,8 @@ void MpiRuntime::help() {
 
 // Requires mutex_.
 void MpiRuntime::test_watched() {
-  std::erase_if(watched_, [](const auto& work) { return work->test(); });
+  std::erase_if(
+      watched_, [](const auto& requests) { return requests->test(); });
 }
 
 // Waits for outstanding work; returns true if all worlds ended without failure.

@@ -17,20 +17,8 @@ namespace dtensor::mpi {
 /// Throws RuntimeError, "[call] MPI's error text", if `code` is an error.
 void check_mpi(int code, const char* call);
 
-/// Outstanding MPI work that must progress even while no rank waits for it.
-class MpiWork {
- public:
-  virtual ~MpiWork() = default;
-  /// Lets MPI make progress. Returns true once the work has ended. Thread-safe.
-  virtual bool test() noexcept = 0;
-};
-
-/// A group that is notified of a failure elsewhere in its process.
-class MpiFailureListener {
- public:
-  virtual ~MpiFailureListener() = default;
-  virtual void world_failed() noexcept = 0;
-};
+class MpiChannel;
+class MpiRequests;
 
 class MpiRuntime {
  public:
@@ -66,13 +54,15 @@ class MpiRuntime {
     return most_bytes_;
   }
 
-  /// Hands `work` to a helper thread, which tests the work until it has ended.
-  /// MPI implementations make progress only inside calls, and this rank may be
-  /// busy elsewhere while others wait for its data.
-  void watch(std::shared_ptr<MpiWork> work);
+  /// Hands `requests` to a helper thread, which tests them until they have
+  /// ended. MPI implementations make progress only inside calls, and this rank
+  /// may be busy elsewhere while others wait for its data.
+  void watch(std::shared_ptr<MpiRequests> requests);
 
-  void listen(MpiFailureListener* listener);
-  void forget(MpiFailureListener* listener);
+  /// Reports a failure elsewhere in this process to the channel's other
+  /// members, until forget().
+  void listen(MpiChannel* channel);
+  void forget(MpiChannel* channel);
 
  private:
   void start_mpi();
@@ -94,8 +84,8 @@ class MpiRuntime {
   bool failed_ = false;
   bool world_lives_ = false;
   bool stops_ = false;
-  std::vector<std::shared_ptr<MpiWork>> watched_;
-  std::vector<MpiFailureListener*> listeners_;
+  std::vector<std::shared_ptr<MpiRequests>> watched_;
+  std::vector<MpiChannel*> channels_;
   std::thread helper_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/contrib/mpi/transfer_impl.h>
+#include <dtensor/contrib/mpi/mpi_group_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
