@@ -738,11 +738,9 @@ set(DTENSOR_TORCHSCRIPT_SOURCES
   dtensor/contrib/torchscript/read_script.cpp
   dtensor/contrib/torchscript/read_script_impl.h
   dtensor/contrib/torchscript/script_functions.cpp
-  dtensor/contrib/torchscript/script_inputs.cpp
   dtensor/contrib/torchscript/script_modules.cpp
   dtensor/contrib/torchscript/script_modules_impl.h
   dtensor/contrib/torchscript/script_tensors.cpp
-  dtensor/contrib/torchscript/script_tensors_impl.h
 )
 
 set(DTENSOR_TESTING_HEADERS

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/contrib/torchscript/read_script_impl.h>
 
-#include <dtensor/contrib/torchscript/script_tensors_impl.h>
 #include <dtensor/program/allowed_operators.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -200,19 +199,14 @@ class Reader {
 
   bool has_read(const jit::Stack& stack) const {
     bool any = false;
-    for (const auto& value : stack) {
-      visit_tensors_in(value, [&](const at::Tensor& t) {
-        any = any || tensors_.is_read(t);
-      });
-    }
+    visit_tensors_in(
+        stack, [&](const at::Tensor& t) { any = any || tensors_.is_read(t); });
     return any;
   }
 
   static bool has_tensors(const jit::Stack& stack) {
     bool any = false;
-    for (const auto& value : stack) {
-      visit_tensors_in(value, [&](const at::Tensor&) { any = true; });
-    }
+    visit_tensors_in(stack, [&](const at::Tensor&) { any = true; });
     return any;
   }
 
@@ -320,7 +314,6 @@ class Reader {
 
   void leave_unread(const jit::Node& node) {
     ++read_.num_unread;
-
     std::set<size_t> taken;
     collect_used(node, taken);
     if (!taken.empty()) {

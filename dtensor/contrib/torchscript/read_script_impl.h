@@ -8,8 +8,9 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
-#include <memory>
+#include <functional>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace dtensor::torchscript {
@@ -44,18 +45,58 @@ bool makes_tensors(
     const torch::jit::Stack& results,
     const torch::jit::Stack& given);
 
-/// A script's calls, and modules that hold its tensors.
-struct ScriptGraph {
-  OperatorGraph graph;
-  std::shared_ptr<torch::nn::Module> modules;
+/// Calls `use` with each tensor of a tensor, list, tuple or dictionary.
+void visit_tensors_in(
+    const c10::IValue& value,
+    const std::function<void(const at::Tensor&)>& use);
+void visit_tensors_in(
+    const torch::jit::Stack& values,
+    const std::function<void(const at::Tensor&)>& use);
+
+/// Tensors of a script that is being read. Each tensor that the script holds or
+/// gets as an argument is represented by a stand-in without data, which is a
+/// value of the graph.
+class ScriptTensors {
+ public:
+  /// Adds to `graph`, which must outlive this object.
+  explicit ScriptTensors(OperatorGraph& graph) : graph_(graph) {}
+
+  /// Adds a tensor that the script holds, possibly under several names.
+  void add_held(const at::Tensor& t);
+  /// Adds an argument of forward(), including tensors in lists, tuples and
+  /// dictionaries. Returns the value with stand-ins.
+  c10::IValue add_given(const c10::IValue& value);
+
+  /// Returns true for a stand-in and for a tensor that a stand-in represents.
+  bool is_read(const at::Tensor& t) const;
+  /// Returns the value with stand-ins for its tensors. Tensors without a value
+  /// become inputs of the graph.
+  c10::IValue described(const c10::IValue& value);
+
+  /// Returns the latest value of a stand-in or of the result of a call.
+  OperatorGraph::Value value_of(const at::Tensor& t) const {
+    return values_.at(t.unsafeGetTensorImpl());
+  }
+  /// Creates a value for a result of a call, or for a tensor that a call wrote.
+  OperatorGraph::Value define(const at::Tensor& t);
+  /// Returns the graph's values for all tensors of `value`.
+  std::vector<OperatorGraph::Value> values_in(const c10::IValue& value) const;
+
+ private:
+  at::Tensor add(const at::Tensor& t);
+  at::Tensor describe(const at::Tensor& t);
+  const at::Tensor* find(const at::Tensor& t) const;
+
+  OperatorGraph& graph_;
+  std::unordered_map<const void*, at::Tensor> standing_; // by original
+  std::unordered_map<const void*, OperatorGraph::Value> values_;
+  std::vector<at::Tensor> alive_; // keeps addresses unique
 };
 
-/// Reads forward() for these inputs. Inputs at the end may be omitted if they
-/// have defaults. Without inputs, tries inputs of the shapes that the weights
-/// suggest and keeps those for which most calls can be read. Throws ValueError
-/// for a script without forward() and for inputs that it does not accept.
-ScriptGraph graph_of_script(
-    const torch::jit::Module& script,
-    const std::vector<c10::IValue>& inputs);
+/// Returns the argument of a call. All tensors of the argument must have
+/// values.
+OperatorGraph::Argument argument_of(
+    const c10::IValue& value,
+    const ScriptTensors& tensors);
 
 } // namespace dtensor::torchscript

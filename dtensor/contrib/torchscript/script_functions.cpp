@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/contrib/torchscript/read_script_impl.h>
 
-#include <dtensor/contrib/torchscript/script_tensors_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <algorithm>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -59,13 +58,8 @@ constexpr std::string_view kScriptPrim =
 
 // Splits a text of names separated by blanks.
 Names names_in(std::string_view text) {
-  Names names;
-  while (!text.empty()) {
-    const auto name = text.substr(0, text.find(' '));
-    names.insert(name);
-    text.remove_prefix(std::min(name.size() + 1, text.size()));
-  }
-  return names;
+  const auto names = c10::split(text, ' ');
+  return {names.begin(), names.end()};
 }
 
 // Returns true for a function that is not a dispatcher operator
@@ -132,17 +126,13 @@ void run_function(const jit::Node& node, jit::Stack& stack) {
 
 bool makes_tensors(const jit::Stack& results, const jit::Stack& given) {
   std::set<const void*> known;
-  for (const auto& value : given) {
-    visit_tensors_in(value, [&](const at::Tensor& t) {
-      known.insert(t.unsafeGetTensorImpl());
-    });
-  }
+  visit_tensors_in(given, [&](const at::Tensor& t) {
+    known.insert(t.unsafeGetTensorImpl());
+  });
   bool makes = false;
-  for (const auto& value : results) {
-    visit_tensors_in(value, [&](const at::Tensor& t) {
-      makes = makes || known.count(t.unsafeGetTensorImpl()) == 0;
-    });
-  }
+  visit_tensors_in(results, [&](const at::Tensor& t) {
+    makes = makes || known.count(t.unsafeGetTensorImpl()) == 0;
+  });
   return makes;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/contrib/torchscript/script_tensors_impl.h>
+#include <dtensor/contrib/torchscript/read_script_impl.h>
 
 #include <dtensor/tensor/dtensor.h>
 
@@ -67,6 +67,14 @@ void visit_tensors_in(
     use(t);
     return t;
   });
+}
+
+void visit_tensors_in(
+    const torch::jit::Stack& values,
+    const std::function<void(const at::Tensor&)>& use) {
+  for (const auto& value : values) {
+    visit_tensors_in(value, use);
+  }
 }
 
 at::Tensor ScriptTensors::add(const at::Tensor& t) {
