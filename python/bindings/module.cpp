@@ -16,5 +16,4 @@ PYBIND11_MODULE(_C, module) {
   dtensor::python::bind_scopes(module);
   dtensor::python::bind_styles(module);
   dtensor::python::bind_sharding_rules(module);
-  dtensor::python::bind_threads(module);
 }

@@ -10,7 +10,8 @@ namespace dtensor::python {
 void bind_names(pybind11::module_& module);
 /// argument_error(): the text of an error for an argument of a wrong type.
 void bind_arguments(pybind11::module_& module);
-/// Worlds, meshes, and the c10d backend over the engine's groups.
+/// Worlds, meshes, the c10d backend over the engine's groups, and run_ranks(),
+/// which runs a Python function on threads.
 void bind_worlds(pybind11::module_& module);
 /// Functions that make DTensors: distribute_tensor(), ...
 void bind_tensors(pybind11::module_& module);
@@ -28,7 +29,5 @@ void bind_scopes(pybind11::module_& module);
 void bind_styles(pybind11::module_& module);
 /// register_sharding().
 void bind_sharding_rules(pybind11::module_& module);
-/// run_ranks(): Python functions on threads.
-void bind_threads(pybind11::module_& module);
 
 } // namespace dtensor::python

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Worlds of a Python process: either groups of torch.distributed's process
-// groups, or the engine's own groups, which torch.distributed can use as a
-// backend.
+// Worlds of a Python process: groups of torch.distributed's process groups, the
+// engine's own groups, which torch.distributed can use as a backend, and ranks
+// that are threads.
 #include "parts.h"
 
 #include "convert.h"
 #include "python_backend.h"
-#include "released_backend.h"
 #include "without_gil.h"
 
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
 #include <dtensor/comm/default_world.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/ranks.h>
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -21,11 +22,41 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
+#include <utility>
 
 namespace dtensor::python {
 namespace {
 
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+/// Calls `f` without the GIL. This thread may or may not have the GIL.
+template <class F>
+auto released(F&& f) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+    return std::forward<F>(f)();
+  }
+  const pybind11::gil_scoped_release release;
+  return std::forward<F>(f)();
+}
+
+class ReleasedBackend final : public BackendLayer {
+ public:
+  using BackendLayer::BackendLayer;
+
+  InFlight submit(Collective&& collective) override {
+    return released([&] { return BackendLayer::submit(std::move(collective)); })
+        .around([](const InFlight::Wait& wait) { return released(wait); });
+  }
+};
+
+/// Returns a backend that never holds the GIL while it waits. Some functions of
+/// PyTorch call operators with the GIL, such as x[i]; the collectives of these
+/// operators release the GIL. A peer, or the transport, may depend on another
+/// thread of this process that needs the GIL.
+GroupBackendPtr releasing_gil(GroupBackendPtr backend) {
+  return std::make_shared<ReleasedBackend>(std::move(backend));
+}
 
 /// Returns the backend of a process group, or its methods if it is written in
 /// Python.
@@ -163,6 +194,22 @@ void join_world(
   });
 }
 
+/// Calls fn(rank) on each rank. If a rank raises, all ranks end.
+void run_python_ranks(int64_t ranks, const py::function& fn) {
+  without_gil([&] {
+    run_ranks(ranks, [&](int64_t rank) {
+      wrap_backends(releasing_gil);
+      const py::gil_scoped_acquire gil;
+      try {
+        fn(rank);
+      } catch (const py::error_already_set& error) {
+        // The caller's thread must not hold an exception of this thread.
+        throw std::runtime_error(error.what());
+      }
+    });
+  });
+}
+
 } // namespace
 
 void bind_worlds(py::module_& module) {
@@ -191,6 +238,7 @@ void bind_worlds(py::module_& module) {
   module.def("get_rank", &get_rank);
   module.def("get_world_size", &get_world_size);
   module.def("make_mesh", &make_mesh);
+  module.def("run_ranks", &run_python_ranks);
   module.def("c10d_backend", [](const std::vector<int64_t>& ranks) {
     return without_gil(
         [&] { return c10d_backend(new_group(ranks, "process group")); });
