@@ -29,6 +29,12 @@ fast_method(const char* name, FastFunction function, const char* doc) {
       doc};
 }
 
+/// Adds a function, which lives as long as the process.
+inline void add_function(py::module_& module, PyMethodDef& function) {
+  module.attr(function.ml_name) =
+      py::reinterpret_steal<py::object>(PyCFunction_New(&function, nullptr));
+}
+
 /// Names of a function's parameters, interned.
 template <size_t N>
 struct Signature {

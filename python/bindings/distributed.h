@@ -4,6 +4,7 @@
 
 #include "without_gil.h"
 
+#include <c10/core/DispatchKeySet.h>
 #include <dtensor/tensor/dtensor.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -22,6 +23,15 @@ inline const at::Tensor* as_dtensor(PyObject* self) {
   }
   const at::Tensor& tensor = THPVariable_Unpack(self);
   return is_dtensor(tensor) ? &tensor : nullptr;
+}
+
+/// Returns true for a tensor that wraps another one for a transform of
+/// torch.func. It has no layout, even if the wrapped tensor is a DTensor.
+inline bool is_transformed(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet wrappers(
+      {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper});
+  return tensor.key_set().has_any(wrappers);
 }
 
 /// Throws the AttributeError of a tensor without the attribute `name`.

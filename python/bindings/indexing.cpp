@@ -6,9 +6,8 @@
 
 #include "calls.h"
 #include "convert.h"
+#include "distributed.h"
 
-#include <c10/core/DispatchKeySet.h>
-#include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 namespace dtensor::python {
@@ -22,14 +21,11 @@ PyObject* distributed_key = nullptr;
 /// Returns true for a DTensor, and for torch.func's wrappers of a DTensor or of
 /// a plain tensor.
 bool may_be_distributed(PyObject* self) {
-  constexpr c10::DispatchKeySet wrappers(
-      {c10::DispatchKey::FuncTorchBatched,
-       c10::DispatchKey::FuncTorchGradWrapper});
   if (!THPVariable_Check(self)) {
     return false;
   }
   const at::Tensor& tensor = THPVariable_Unpack(self);
-  return is_dtensor(tensor) || tensor.key_set().has_any(wrappers);
+  return is_dtensor(tensor) || is_transformed(tensor);
 }
 
 bool is_sequence(PyObject* key) {

@@ -5,6 +5,7 @@
 
 #include "calls.h"
 #include "convert.h"
+#include "distributed.h"
 #include "without_gil.h"
 
 #include <dtensor/error.h>
@@ -55,14 +56,9 @@ const at::Tensor& tensor_in(py::handle value, const char* what) {
   return THPVariable_Unpack(value.ptr());
 }
 
-/// Throws for a tensor that wraps another one for a transform of torch.func: it
-/// has no layout, even if the wrapped tensor is a DTensor.
 void check_not_transformed(const at::Tensor& tensor, const char* what) {
-  using c10::DispatchKey;
-  constexpr c10::DispatchKeySet wrappers(
-      {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper});
   DTENSOR_CHECK_NOT_IMPLEMENTED(
-      !tensor.key_set().has_any(wrappers),
+      !is_transformed(tensor),
       "[parallelize_module] transforms of torch.func, such as grad and vmap, "
       "are not supported for styled modules: {} belongs to a transform. Use "
       "torch.autograd.grad, or call the module outside of the transform.",
@@ -170,8 +166,7 @@ PyMethodDef functions[] = {
 
 void bind_styles(py::module_& module) {
   for (PyMethodDef& function : functions) {
-    module.attr(function.ml_name) =
-        py::reinterpret_steal<py::object>(PyCFunction_New(&function, nullptr));
+    add_function(module, function);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "parts.h"
 
 #include "arguments.h"
+#include "calls.h"
 #include "convert.h"
 #include "without_gil.h"
 
@@ -74,8 +75,7 @@ at::Tensor distribute(
 } // namespace
 
 void bind_tensors(py::module_& module) {
-  module.attr("is_dtensor") = py::reinterpret_steal<py::object>(
-      PyCFunction_New(&is_dtensor_method, nullptr));
+  add_function(module, is_dtensor_method);
   module.def("from_spec", &from_spec);
   module.def("distribute_tensor", &distribute);
   module.def("layout", [](const at::Tensor& self) {
