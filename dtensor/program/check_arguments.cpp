@@ -49,6 +49,20 @@ class Arguments {
     return value != nullptr && value->isInt() ? value->toInt() : 0;
   }
 
+  bool flag(std::string_view name) const {
+    const auto* value = find(name);
+    return value != nullptr && value->isBool() && value->toBool();
+  }
+
+  // Returns the tensors of a list, or a single tensor.
+  std::vector<at::Tensor> tensors(std::string_view name) const {
+    const auto* value = find(name);
+    return value != nullptr && value->isTensorList() ? value->toTensorVector()
+        : value != nullptr && value->isTensor()
+        ? std::vector<at::Tensor>{value->toTensor()}
+        : std::vector<at::Tensor>();
+  }
+
   void check(bool fits, const char* what) const {
     DTENSOR_CHECK_VALUE(
         fits,
@@ -185,25 +199,13 @@ bool fits(
       : fits && has_sizes(weights[next], {rnn.state, rnn.hidden});
 }
 
-std::vector<at::Tensor> tensors_of(const c10::IValue* value) {
-  if (value != nullptr && value->isTensor()) {
-    return {value->toTensor()};
-  }
-  return value != nullptr && value->isTensorList() ? value->toTensorVector()
-                                                   : std::vector<at::Tensor>();
-}
-
-bool flag(const c10::IValue* value) {
-  return value != nullptr && value->isBool() && value->toBool();
-}
-
 void check_rnn_weights(
     const Arguments& args,
     const RnnSizes& rnn,
     int64_t input) {
-  const auto weights = tensors_of(args.find("params"));
+  const auto weights = args.tensors("params");
   const auto layers = args.integer("num_layers");
-  const auto directions = flag(args.find("bidirectional")) ? 2 : 1;
+  const auto directions = args.flag("bidirectional") ? 2 : 1;
   args.check(
       0 < layers && layers <= static_cast<int64_t>(weights.size()) &&
           weights.size() ==
@@ -218,7 +220,7 @@ void check_rnn_weights(
             c10::ArrayRef<at::Tensor>(weights).slice(i, rnn.weights)),
         "the sizes of its weights do not fit its input and state");
   }
-  for (const auto& state : tensors_of(args.find("hx"))) {
+  for (const auto& state : args.tensors("hx")) {
     args.check(
         state.size(0) == layers * directions,
         "its state has another number of layers");
@@ -230,7 +232,7 @@ void check_rnn(const Arguments& args) {
   const bool is_packed = args.find("batch_sizes") != nullptr;
   const bool is_lstm = args.operator_name().ends_with("lstm");
   const auto input = args.tensor(is_packed ? "data" : "input");
-  const auto states = tensors_of(args.find("hx"));
+  const auto states = args.tensors("hx");
   args.check(
       input.defined() && input.dim() == (is_packed ? 2 : 3) &&
           states.size() == (is_lstm ? 2U : 1U) && states[0].dim() == 3 &&
@@ -238,16 +240,16 @@ void check_rnn(const Arguments& args) {
           states[0].size(1) == states.back().size(1),
       "its input or state has no batches");
   args.check(
-      is_packed ? args.tensor("batch_sizes").numel() > 0
-                : input.size(flag(args.find("batch_first")) ? 0 : 1) ==
-              states[0].size(1),
+      is_packed
+          ? args.tensor("batch_sizes").numel() > 0
+          : input.size(args.flag("batch_first") ? 0 : 1) == states[0].size(1),
       "its input and state differ in batches");
   RnnSizes rnn;
   rnn.gates = is_lstm ? 4 : (args.operator_name().ends_with("gru") ? 3 : 1);
   rnn.hidden = states.back().size(2);
   rnn.state = states[0].size(2);
-  rnn.weights = (flag(args.find("has_biases")) ? 4U : 2U) +
-      (rnn.state == rnn.hidden ? 0U : 1U);
+  rnn.weights =
+      (args.flag("has_biases") ? 4U : 2U) + (rnn.state == rnn.hidden ? 0U : 1U);
   check_rnn_weights(args, rnn, input.size(-1));
 }
 
