@@ -60,21 +60,6 @@ GraphNode node_of(JsonView call) {
   return node;
 }
 
-bool is_number(c10::TypeKind kind) {
-  switch (kind) {
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::NumberType:
-    case c10::TypeKind::SymIntType:
-    case c10::TypeKind::SymFloatType:
-    case c10::TypeKind::SymBoolType:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool is_list_of_tensors(const c10::Type* type) {
   const auto* list = type == nullptr ? nullptr : type->castRaw<c10::ListType>();
   return list != nullptr &&
@@ -93,9 +78,8 @@ bool is_named_in(
   });
 }
 
-} // namespace
-
-void refuse_call(
+// Throws NotImplementedError with the call's line in the Python source.
+[[noreturn]] void refuse_call(
     const ProgramOrigin& origin,
     JsonView call,
     const std::string& why) {
@@ -105,6 +89,15 @@ void refuse_call(
       shown_name(call.at("target").text()),
       source_of(call),
       why);
+}
+
+} // namespace
+
+void GraphReader::refuse(const std::string& what) const {
+  if (!call_) {
+    refuse_program(origin_, "it has " + what);
+  }
+  refuse_call(origin_, *call_, "it has " + what);
 }
 
 void GraphReader::read_nodes(JsonView nodes) {

@@ -175,13 +175,6 @@ Slot GraphReader::find(JsonView name, ValueKind kind) const {
   return found->second.slot;
 }
 
-void GraphReader::refuse(const std::string& what) const {
-  if (!call_) {
-    refuse_program(origin_, "it has " + what);
-  }
-  refuse_call(origin_, *call_, "it has " + what);
-}
-
 // --- read_graph --------------------------------------------------------------
 
 Graph read_graph(const std::string& json, const ProgramOrigin& origin) {

@@ -37,10 +37,6 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin);
     const ProgramOrigin& origin,
     const std::string& why);
 
-/// Throws NotImplementedError with the call's line in the Python source.
-[[noreturn]] void
-refuse_call(const ProgramOrigin& origin, JsonView call, const std::string& why);
-
 /// An input without its slot, and the name of its value in the graph.
 struct NamedInput {
   GraphInput input;
@@ -145,6 +141,9 @@ class GraphReader {
   std::map<std::string, Value> values_;  // by name
   std::map<std::string, size_t> inputs_; // in Graph::inputs, by name
 };
+
+/// Returns true for the types of single numbers, bools and symbols.
+bool is_number(c10::TypeKind kind);
 
 /// Parses an operand such as {"as_int": 3} for an argument of `type`. Throws
 /// for a value of another type.

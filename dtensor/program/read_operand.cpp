@@ -87,21 +87,9 @@ bool fits(const IValue& value, const c10::Type& given_type) {
 // Returns true if a graph value of this kind is valid for the type. The value
 // of a number is unknown before the call.
 bool fits(ValueKind kind, const c10::Type& type) {
-  switch (type.kind()) {
-    case TypeKind::AnyType:
-    case TypeKind::TensorType:
-      return true;
-    case TypeKind::IntType:
-    case TypeKind::SymIntType:
-    case TypeKind::FloatType:
-    case TypeKind::SymFloatType:
-    case TypeKind::BoolType:
-    case TypeKind::SymBoolType:
-    case TypeKind::NumberType:
-      return kind == ValueKind::kNumber;
-    default:
-      return false;
-  }
+  return type.kind() == TypeKind::AnyType ||
+      type.kind() == TypeKind::TensorType ||
+      (kind == ValueKind::kNumber && is_number(type.kind()));
 }
 
 class OperandReader {
@@ -346,6 +334,21 @@ class OperandReader {
 };
 
 } // namespace
+
+bool is_number(c10::TypeKind kind) {
+  switch (kind) {
+    case TypeKind::IntType:
+    case TypeKind::FloatType:
+    case TypeKind::BoolType:
+    case TypeKind::NumberType:
+    case TypeKind::SymIntType:
+    case TypeKind::SymFloatType:
+    case TypeKind::SymBoolType:
+      return true;
+    default:
+      return false;
+  }
+}
 
 Operand read_operand(
     JsonView argument,
