@@ -676,9 +676,7 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/scalar_functions.cpp
   dtensor/program/tp_transform.cpp
   dtensor/program/trial.cpp
-  dtensor/program/trial_impl.h
   dtensor/program/written_views.cpp
-  dtensor/program/written_views_impl.h
 )
 
 set(DTENSOR_DEBUG_HEADERS

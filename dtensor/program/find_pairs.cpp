@@ -2,8 +2,6 @@
 // Finds pairs of products in a graph that are sharded together.
 #include <dtensor/program/find_pairs_impl.h>
 
-#include <dtensor/program/trial_impl.h>
-
 #include <c10/util/StringUtil.h>
 #include <dtensor/format_text.h>
 

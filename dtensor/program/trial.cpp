@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/trial_impl.h>
+#include <dtensor/program/find_pairs_impl.h>
 
 #include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/path/local_call_impl.h>

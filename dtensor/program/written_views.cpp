@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/written_views_impl.h>
+#include <dtensor/program/operand_layouts_impl.h>
 
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
