@@ -126,10 +126,8 @@ GroupPtr PartReader::group_of(const std::vector<int64_t>& ranks) {
 
 // Returns the share for a plain tensor, which every rank holds in full.
 PartReader::Share PartReader::share_of_plain(const at::Tensor& target) {
-  Share share{.local = target.detach(), .parts = {}, .readers = nullptr};
-  for (const auto size : target.sizes()) {
-    share.parts.push_back({{0, size}});
-  }
+  Share share{
+      .local = target.detach(), .parts = parts_of(target), .readers = nullptr};
   if (group_ == nullptr || group_->size() == 1) {
     return share;
   }
@@ -150,10 +148,9 @@ PartReader::Share PartReader::share_of(const at::Tensor& target) {
   const auto& mesh = spec.mesh();
   const auto& mine = *mesh.get_coordinate();
   Share share{
-      .local = local_of(target).detach(), .parts = {}, .readers = nullptr};
-  for (int64_t d = 0; d < spec.dim(); ++d) {
-    share.parts.push_back(local_intervals(spec, d));
-  }
+      .local = local_of(target).detach(),
+      .parts = parts_of(target),
+      .readers = nullptr};
   const auto readers = ranks_with_my_shard(spec);
   const bool shared = is_shared(share.local) && readers.size() > 1;
   if (shared) {

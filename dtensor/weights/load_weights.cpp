@@ -201,17 +201,6 @@ void check_all(
       text);
 }
 
-// Returns the intervals of this rank's local shard in each dimension.
-std::vector<Intervals> parts_of(const at::Tensor& target) {
-  std::vector<Intervals> parts;
-  for (int64_t d = 0; d < target.dim(); ++d) {
-    parts.push_back(
-        is_dtensor(target) ? local_intervals(*spec_of(target), d)
-                           : Intervals{{0, target.size(d)}});
-  }
-  return parts;
-}
-
 // Returns the places of rows in a file that interleaves the two halves of each
 // of `heads` heads.
 Intervals interleaved(const Intervals& rows, int64_t all_rows, int64_t heads) {
@@ -241,7 +230,7 @@ void load(const Task& task, const WeightFile& file) {
   }
   auto local =
       is_dtensor(task.target) ? local_of(task.target) : task.target.detach();
-  auto parts = parts_of(task.target);
+  auto parts = detail::parts_of(task.target);
   if (const auto heads = task.source.interleaved_heads; heads > 0) {
     parts[0] = interleaved(parts[0], task.target.size(0), heads);
   }
@@ -321,6 +310,16 @@ void detail::check_can_be_filled(
       part.layout() == at::kStrided
           ? " has elements that share memory, such as an expanded view"
           : " is sparse");
+}
+
+std::vector<Intervals> detail::parts_of(const at::Tensor& target) {
+  std::vector<Intervals> parts;
+  for (int64_t d = 0; d < target.dim(); ++d) {
+    parts.push_back(
+        is_dtensor(target) ? local_intervals(*spec_of(target), d)
+                           : Intervals{{0, target.size(d)}});
+  }
+  return parts;
 }
 
 detail::WriteScope::WriteScope(const at::Tensor& target) {

@@ -20,7 +20,6 @@ namespace detail {
 
 /// Maximum number of elements of a weight.
 constexpr uint64_t kMostElements = uint64_t{1} << 48;
-
 /// Maximum number of dimensions of a weight.
 constexpr size_t kMostDims = 64;
 
@@ -126,6 +125,9 @@ void check_can_be_filled(
     const std::string& name,
     const at::Tensor& target,
     const char* where);
+
+/// Returns the intervals of this rank's local shard in each dimension.
+std::vector<Intervals> parts_of(const at::Tensor& target);
 
 /// Scope of writes to `target`. LibTorch allows writes to inference tensors
 /// only in inference mode.
