@@ -93,33 +93,35 @@ void write_small_file(const std::string& path, const std::string& text) {
   }
 }
 
-std::string read_small_file(const std::string& path) {
-  std::string ignored;
-  return read_small_file(path, ignored);
-}
-
-std::string read_small_file(const std::string& path, std::string& why_not) {
-  const int file = open_regular_file(path, why_not);
+std::string read_small_file(const std::string& path, std::string* why_not) {
+  std::string problem;
+  const int file = open_regular_file(path, problem);
   std::string text;
   std::array<char, 4096> some{};
   while (file >= 0) {
     const auto count = ::read(file, some.data(), some.size());
-    if (count < 0 && errno != EINTR) {
-      why_not = std::strerror(errno);
+    if (count < 0 && errno == EINTR) {
+      continue;
     }
-    if (count == 0 || (count < 0 && errno != EINTR)) {
+    if (count < 0) {
+      problem = std::strerror(errno);
+    }
+    if (count <= 0) {
       break;
     }
-    text.append(some.data(), static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    text.append(some.data(), static_cast<size_t>(count));
     if (text.size() > kMostJsonBytes) {
-      why_not = c10::str("it has more than ", kMostJsonBytes, " bytes");
+      problem = c10::str("it has more than ", kMostJsonBytes, " bytes");
       break;
     }
   }
   if (file >= 0) {
     ::close(file);
   }
-  return why_not.empty() ? text : "";
+  if (why_not != nullptr) {
+    *why_not = problem;
+  }
+  return problem.empty() ? text : "";
 }
 
 OpenFolder::OpenFolder(const std::string& path)

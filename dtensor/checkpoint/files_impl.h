@@ -43,13 +43,11 @@ class OutFile {
 /// Writes a small file atomically: under another name first, then renamed.
 void write_small_file(const std::string& path, const std::string& text);
 
-/// Returns the text of a regular file; "" if it does not exist or is not
-/// regular.
-std::string read_small_file(const std::string& path);
-
-/// Like read_small_file(path), and sets `why_not` to the reason if the file is
-/// unreadable.
-std::string read_small_file(const std::string& path, std::string& why_not);
+/// Returns the text of a regular file; "" if it cannot be read, with the reason
+/// in `why_not`.
+std::string read_small_file(
+    const std::string& path,
+    std::string* why_not = nullptr);
 
 /// Folder whose entries can be made durable on disk.
 class OpenFolder {

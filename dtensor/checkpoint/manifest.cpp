@@ -176,7 +176,7 @@ void check_file(const std::string& path, const FileNote& note) {
 // Reads checkpoint.json and verifies its checksum.
 std::unique_ptr<JsonDocument> read_document(const std::string& path) {
   std::string why_not;
-  const auto text = read_small_file(path, why_not);
+  const auto text = read_small_file(path, &why_not);
   if (!why_not.empty()) {
     refuse_checkpoint(path, "cannot be read: " + why_not);
   }
