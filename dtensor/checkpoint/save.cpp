@@ -132,62 +132,52 @@ struct Prepared {
   std::vector<std::string> lines;
   std::vector<std::vector<int64_t>> meshes;
   std::vector<size_t> mesh_of;
-  std::vector<std::string> compared; // names, and this rank's digests
-  std::vector<std::string> digests;
+  detail::ComparedValues compared;
 
   Prepared(
       const std::string& path,
       const CheckpointState& state,
       const SaveOptions& options,
-      const Group& group)
-      : Prepared(
-            detail::saved_tensors(state, kSaveCheckpoint),
-            path,
-            options,
-            group) {
-    const auto extra =
-        state.extra == nullptr ? CheckpointExtra{} : *state.extra;
-    compared = detail::comparable_names(tensors, extra);
-    lines.insert(lines.end(), compared.begin(), compared.end());
-    digests = detail::digests_of(tensors, extra);
-  }
-
-  // Returns JSON with this rank's meshes and digests for the other ranks.
-  std::string text() const {
-    return nlohmann::json{{"meshes", meshes}, {"digests", digests}}.dump();
-  }
-
- private:
-  Prepared(
-      detail::SavedTensors saved,
-      const std::string& path,
-      const SaveOptions& options,
-      const Group& group)
-      : tensors(std::move(saved.tensors)),
-        tied(saved.tied.firsts()),
-        lines{
-            options.full ? detail::format_text(
-                               "{} in full, {} bytes a file",
-                               path,
-                               options.max_file_bytes)
-                         : path + " in shards"} {
+      const Group& group) {
+    auto saved = detail::saved_tensors(state, kSaveCheckpoint);
+    tensors = std::move(saved.tensors);
+    tied = saved.tied.firsts();
+    lines.push_back(
+        options.full
+            ? detail::format_text(
+                  "{} in full, {} bytes a file", path, options.max_file_bytes)
+            : path + " in shards");
     for (const auto& item : tensors) {
-      check_can_be_saved(item);
-      const auto ranks = holders(item, group);
-      const auto known = std::ranges::find(meshes, ranks);
-      mesh_of.push_back(static_cast<size_t>(known - meshes.begin()));
-      if (known == meshes.end()) {
-        meshes.push_back(ranks);
-      }
-      lines.push_back(detail::format_text(
-          "\"{}\" {} on mesh {}",
-          item.name,
-          detail::state_text(item.tensor),
-          mesh_of.back()));
+      add_mesh_of(item, group);
     }
     for (const auto& [name, first] : tied) {
       lines.push_back(detail::format_text("\"{}\" is \"{}\"", name, first));
     }
+    compared = detail::compared_values(
+        tensors, state.extra == nullptr ? CheckpointExtra{} : *state.extra);
+    lines.insert(lines.end(), compared.names.begin(), compared.names.end());
+  }
+
+  // Returns JSON with this rank's meshes and digests for the other ranks.
+  std::string text() const {
+    return nlohmann::json{{"meshes", meshes}, {"digests", compared.digests}}
+        .dump();
+  }
+
+ private:
+  void add_mesh_of(const SavedTensor& item, const Group& group) {
+    check_can_be_saved(item);
+    const auto ranks = holders(item, group);
+    const auto known = std::ranges::find(meshes, ranks);
+    mesh_of.push_back(static_cast<size_t>(known - meshes.begin()));
+    if (known == meshes.end()) {
+      meshes.push_back(ranks);
+    }
+    lines.push_back(detail::format_text(
+        "\"{}\" {} on mesh {}",
+        item.name,
+        detail::state_text(item.tensor),
+        mesh_of.back()));
   }
 };
 
@@ -202,7 +192,7 @@ std::vector<std::string> different_names(
     digests.push_back(other.at("digests").get<std::vector<std::string>>());
   }
   return detail::names_that_differ(
-      prepared.compared, digests, options.allow_differences);
+      prepared.compared.names, digests, options.allow_differences);
 }
 
 // Returns the layouts of all tensors. Each rank has only its own meshes, so
@@ -232,33 +222,35 @@ std::vector<detail::HeldTensor> layouts_of(
   return layouts;
 }
 
-// Elements that one rank writes.
-struct Boxes {
-  std::vector<detail::WrittenBox> boxes;
-  std::vector<at::Tensor>
-      values; // one per box; copies if there is a StagingBuffer
-};
-
-Boxes boxes_of_rank(
-    const Prepared& prepared,
+// Adds the elements that this rank writes, or copies of them.
+void add_tensors(
+    detail::SaveTask& task,
     const std::vector<detail::WrittenBox>& boxes,
-    int64_t rank,
+    const Prepared& prepared,
     detail::StagingBuffer* staging) {
-  Boxes mine;
+  std::vector<detail::WrittenBox> mine;
+  std::vector<at::Tensor> values; // one per box
   for (const auto& box : boxes) {
-    if (box.rank == rank) {
-      mine.boxes.push_back(box);
-      mine.values.push_back(box_of(prepared.tensors[box.tensor], box));
+    if (box.rank == task.rank) {
+      mine.push_back(box);
+      values.push_back(box_of(prepared.tensors[box.tensor], box));
     }
   }
   if (staging != nullptr) {
-    staging->copy(mine.values);
+    staging->copy(values);
   }
-  return mine;
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const auto& item = prepared.tensors[mine[i].tensor];
+    task.tensors[static_cast<size_t>(mine[i].file)].push_back(
+        {item.name,
+         item.tensor.scalar_type(),
+         mine[i].offsets,
+         mine[i].sizes,
+         detail::rows_of(values[i])});
+  }
 }
 
-// Builds the task of this rank's thread, with the tensors to write or copies of
-// them.
+// Builds the task of this rank's thread.
 detail::SaveTask task_of(
     const std::string& path,
     const CheckpointState& state,
@@ -282,17 +274,7 @@ detail::SaveTask task_of(
   task.overwrite = options.overwrite;
   task.timeout = options.timeout;
   task.tensors.resize(static_cast<size_t>(task.files));
-  const auto mine = boxes_of_rank(prepared, plan.boxes, group.rank(), staging);
-  for (size_t i = 0; i < mine.boxes.size(); ++i) {
-    const auto& box = mine.boxes[i];
-    const auto& item = prepared.tensors[box.tensor];
-    task.tensors[static_cast<size_t>(box.file)].push_back(
-        {item.name,
-         item.tensor.scalar_type(),
-         box.offsets,
-         box.sizes,
-         detail::rows_of(mine.values[i])});
-  }
+  add_tensors(task, plan.boxes, prepared, staging);
   if (task.rank == 0) {
     task.lock = detail::make_folder_of_save(path, options.overwrite);
   }

@@ -231,10 +231,6 @@ std::string digest_of(const at::Tensor& t) {
       {checksum_of(blocks.data(), blocks.size() * sizeof(uint64_t))});
 }
 
-bool is_value(const CheckpointValue& value) {
-  return !std::holds_alternative<at::Tensor>(value);
-}
-
 // Returns the ranks with a different value of item `i` than rank 0.
 std::vector<size_t> ranks_that_differ(
     const std::vector<std::vector<std::string>>& digests,
@@ -250,38 +246,23 @@ std::vector<size_t> ranks_that_differ(
 
 } // namespace
 
-std::vector<std::string> digests_of(
+ComparedValues compared_values(
     const std::vector<SavedTensor>& tensors,
     const CheckpointExtra& extra) {
-  std::vector<std::string> digests;
+  ComparedValues compared;
   for (const auto& item : tensors) {
     if (!is_dtensor(item.tensor)) {
-      digests.push_back(digest_of(item.tensor));
+      compared.names.push_back(item.name);
+      compared.digests.push_back(digest_of(item.tensor));
     }
   }
   for (const auto& [name, value] : extra) {
-    if (is_value(value)) {
-      digests.push_back(extra_text({{name, value}}));
+    if (!std::holds_alternative<at::Tensor>(value)) {
+      compared.names.push_back(kExtraPrefix + name);
+      compared.digests.push_back(extra_text({{name, value}}));
     }
   }
-  return digests;
-}
-
-std::vector<std::string> comparable_names(
-    const std::vector<SavedTensor>& tensors,
-    const CheckpointExtra& extra) {
-  std::vector<std::string> names;
-  for (const auto& item : tensors) {
-    if (!is_dtensor(item.tensor)) {
-      names.push_back(item.name);
-    }
-  }
-  for (const auto& [name, value] : extra) {
-    if (is_value(value)) {
-      names.push_back(kExtraPrefix + name);
-    }
-  }
-  return names;
+  return compared;
 }
 
 std::vector<std::string> names_that_differ(

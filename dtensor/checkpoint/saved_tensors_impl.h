@@ -70,15 +70,16 @@ std::string text_of(const std::exception_ptr& error);
 // values of `extra`. A checkpoint stores these values once, so they must be
 // equal on all ranks.
 
-/// Returns a digest of each plain tensor and each value of `extra` on this
-/// rank, in the order of comparable_names(). Reads all bytes of these values.
-std::vector<std::string> digests_of(
-    const std::vector<SavedTensor>& tensors,
-    const CheckpointExtra& extra);
+/// Names of tensors, and "extra.NAME", with a digest of each value on this
+/// rank.
+struct ComparedValues {
+  std::vector<std::string> names;
+  std::vector<std::string> digests;
+};
 
-/// Returns the names of the values that digests_of() covers: names of tensors,
-/// and "extra.NAME".
-std::vector<std::string> comparable_names(
+/// Returns the plain tensors and the values of `extra`. Reads all of their
+/// bytes.
+ComparedValues compared_values(
     const std::vector<SavedTensor>& tensors,
     const CheckpointExtra& extra);
 
