@@ -37,14 +37,20 @@ def _checked_mesh(where: str, device_mesh: Any, placements: Any) -> DeviceMesh:
     return mesh
 
 
-def _arguments(
-    where: str, size: tuple, device_mesh: Any, placements: Any, *others: Any
-) -> tuple:
-    """Returns the arguments of the engine's function. The sizes may be given
-    as one list or tuple."""
+def _make(
+    name: str,
+    size: tuple,
+    layout: torch.layout,
+    device_mesh: Any,
+    placements: Any,
+    *others: Any,
+) -> torch.Tensor:
+    """Calls the engine's function. The sizes may be given as one list or tuple."""
+    _check_layout(layout, name)
     if len(size) == 1 and isinstance(size[0], Sequence):
         size = size[0]
-    return size, _checked_mesh(where, device_mesh, placements), placements, *others
+    mesh = _checked_mesh(name, device_mesh, placements)
+    return getattr(_C, name)(size, mesh, placements, *others)
 
 
 def zeros(
@@ -77,9 +83,8 @@ def zeros(
         >>> zeros(8, 3, device_mesh=mesh, placements=[Shard(0)]).to_local().shape
         torch.Size([2, 3])
     """
-    _check_layout(layout, "zeros")
-    return _C.zeros(
-        *_arguments("zeros", size, device_mesh, placements, dtype, requires_grad)
+    return _make(
+        "zeros", size, layout, device_mesh, placements, dtype, requires_grad
     )
 
 
@@ -113,9 +118,8 @@ def ones(
         >>> ones(8, device_mesh=mesh, placements=[Shard(0)]).to_local()
         tensor([1., 1.])
     """
-    _check_layout(layout, "ones")
-    return _C.ones(
-        *_arguments("ones", size, device_mesh, placements, dtype, requires_grad)
+    return _make(
+        "ones", size, layout, device_mesh, placements, dtype, requires_grad
     )
 
 
@@ -149,9 +153,8 @@ def empty(
         >>> empty(8, 3, device_mesh=mesh, placements=[Shard(1)]).to_local().shape
         torch.Size([8, 1])
     """
-    _check_layout(layout, "empty")
-    return _C.empty(
-        *_arguments("empty", size, device_mesh, placements, dtype, requires_grad)
+    return _make(
+        "empty", size, layout, device_mesh, placements, dtype, requires_grad
     )
 
 
@@ -186,9 +189,8 @@ def rand(
         >>> rand(8, 3, device_mesh=mesh, placements=[Shard(0)]).to_local().shape
         torch.Size([2, 3])
     """
-    _check_layout(layout, "rand")
-    return _C.rand(
-        *_arguments("rand", size, device_mesh, placements, dtype, requires_grad)
+    return _make(
+        "rand", size, layout, device_mesh, placements, dtype, requires_grad
     )
 
 
@@ -223,9 +225,8 @@ def randn(
         >>> randn(8, 3, device_mesh=mesh, placements=[Shard(0)]).to_local().shape
         torch.Size([2, 3])
     """
-    _check_layout(layout, "randn")
-    return _C.randn(
-        *_arguments("randn", size, device_mesh, placements, dtype, requires_grad)
+    return _make(
+        "randn", size, layout, device_mesh, placements, dtype, requires_grad
     )
 
 
