@@ -31,27 +31,25 @@ class LayoutTable {
       return;
     }
     const auto item = static_cast<int64_t>(tensor.element_size());
-    const auto global_bytes = tensor.numel() * item;
-    if (!is_dtensor(tensor)) {
-      add_row(
-          name,
-          tensor,
-          "plain",
-          "",
-          tensor.sizes(),
-          global_bytes,
-          global_bytes);
-      return;
+    std::string layout = "plain";
+    std::string mesh;
+    Sizes here(tensor.sizes().begin(), tensor.sizes().end());
+    if (is_dtensor(tensor)) {
+      const auto spec = DTensor(tensor).spec();
+      layout = to_string(spec->placements());
+      mesh = to_string(spec->mesh());
+      here = spec->local_sizes();
     }
-    const auto spec = DTensor(tensor).spec();
-    add_row(
-        name,
-        tensor,
-        to_string(spec->placements()),
-        to_string(spec->mesh()),
-        spec->local_sizes(),
-        numel(spec->local_sizes()) * item,
-        global_bytes);
+    rows_.push_back(
+        {name,
+         detail::shape_text(tensor),
+         layout,
+         mesh,
+         "[" + c10::Join(", ", here) + "]",
+         c10::str(numel(here) * item),
+         c10::str(tensor.numel() * item)});
+    here_ += numel(here) * item;
+    global_bytes_ += tensor.numel() * item;
   }
 
   std::string text() {
@@ -61,26 +59,6 @@ class LayoutTable {
   }
 
  private:
-  void add_row(
-      const std::string& name,
-      const at::Tensor& tensor,
-      std::string layout,
-      std::string mesh,
-      SizesRef part,
-      int64_t here,
-      int64_t global_bytes) {
-    rows_.push_back(
-        {name,
-         detail::shape_text(tensor),
-         std::move(layout),
-         std::move(mesh),
-         "[" + c10::Join(", ", part) + "]",
-         c10::str(here),
-         c10::str(global_bytes)});
-    here_ += here;
-    global_bytes_ += global_bytes;
-  }
-
   std::vector<detail::TextRow> rows_ = {
       {"parameter", "tensor", "layout", "mesh", "here", "bytes here", "bytes"}};
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
