@@ -11,8 +11,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <unordered_set>
@@ -80,17 +78,9 @@ std::vector<std::vector<WrittenTensor>> assign_to_files(
 }
 
 std::string file_name(size_t file, size_t files) {
-  if (files == 1) {
-    return "model.safetensors";
-  }
-  std::array<char, 64> name{};
-  std::snprintf(
-      name.data(),
-      name.size(),
-      "model-%05zu-of-%05zu.safetensors",
-      file,
-      files);
-  return name.data();
+  return files == 1 ? "model.safetensors"
+                    : "model-" + five_digits(static_cast<int64_t>(file)) +
+          "-of-" + five_digits(static_cast<int64_t>(files)) + ".safetensors";
 }
 
 using Tied = std::map<std::string, std::string>;

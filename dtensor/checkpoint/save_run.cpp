@@ -13,8 +13,8 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -25,21 +25,15 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-std::string number(int64_t n) {
-  std::array<char, 24> text{};
-  std::snprintf(text.data(), text.size(), "%05lld", static_cast<long long>(n));
-  return text.data();
-}
-
 // Returns a file name in the format of Python's writer.
 std::string file_name(int64_t rank, int64_t file, int64_t files) {
-  return "shard-" + number(rank + 1) + "-model-" + number(file + 1) + "-of-" +
-      number(files) + ".safetensors";
+  return "shard-" + five_digits(rank + 1) + "-model-" + five_digits(file + 1) +
+      "-of-" + five_digits(files) + ".safetensors";
 }
 
 // Returns the name of a rank's note about its shard files or its full files.
 std::string note_name(int64_t rank, bool is_full) {
-  return "rank-" + number(rank) + (is_full ? "-whole" : "") + ".json";
+  return "rank-" + five_digits(rank) + (is_full ? "-whole" : "") + ".json";
 }
 
 std::string within(const std::string& folder, const std::string& name) {
@@ -72,6 +66,11 @@ void check_path_to_save(const std::string& path, bool overwrite) {
 }
 
 } // namespace
+
+std::string five_digits(int64_t number) {
+  const auto digits = std::to_string(number);
+  return std::string(5 - std::min<size_t>(digits.size(), 5), '0') + digits;
+}
 
 std::string folder_of_save(const std::string& path) {
   const fs::path given(path);

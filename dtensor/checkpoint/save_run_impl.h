@@ -80,6 +80,9 @@ struct SaveTask {
   std::unique_ptr<FolderLock> lock; // on rank 0
 };
 
+/// Returns a number with at least five digits.
+std::string five_digits(int64_t number);
+
 /// Returns the temporary folder in which the checkpoint `path` is written.
 std::string folder_of_save(const std::string& path);
 
