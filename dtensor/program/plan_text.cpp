@@ -16,23 +16,6 @@
 namespace dtensor {
 namespace {
 
-// A parsed style, such as "colwise multiple_of=64": a name, and numbers and
-// layouts by option name.
-struct StyleWords {
-  std::string style;
-  std::map<std::string, std::string> options;
-};
-
-[[noreturn]] void refuse(const PlanEntryText& line, const std::string& why) {
-  DTENSOR_THROW_VALUE(
-      "[parse_plan] \"{} {}\": {}. Styles: colwise (multiple_of=n, "
-      "fused_projections=n, output=S(1)), rowwise (multiple_of=n, "
-      "output=S(1)), sequence (dim=n).",
-      detail::shortened(line.pattern),
-      detail::shortened(line.style),
-      why);
-}
-
 // Splits at blanks. A layout may contain a blank: "output=S(0, u=4)".
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> words;
@@ -49,106 +32,109 @@ std::vector<std::string> split(const std::string& text) {
   return words;
 }
 
-StyleWords words_of(const PlanEntryText& line) {
-  StyleWords words;
-  for (const auto& word : split(line.style)) {
-    const auto equals = word.find('=');
-    if (words.style.empty()) {
-      words.style = word;
-    } else if (equals == std::string::npos) {
-      refuse(
-          line,
-          "\"" + detail::shortened(word) + "\" is not an option of this style");
-    } else if (!words.options
-                    .emplace(word.substr(0, equals), word.substr(equals + 1))
-                    .second) {
-      refuse(
-          line, detail::shortened(word.substr(0, equals)) + " is given twice");
+// Reads a line's style, such as "colwise multiple_of=64": a name, and numbers
+// and layouts by option name.
+class StyleReader {
+ public:
+  explicit StyleReader(const PlanEntryText& line) : line_(line) {
+    for (const auto& word : split(line.style)) {
+      const auto equals = word.find('=');
+      const auto option = detail::shortened(word.substr(0, equals));
+      if (name_.empty()) {
+        name_ = word;
+      } else if (equals == std::string::npos) {
+        refuse("\"" + option + "\" is not an option of this style");
+      } else if (!options_
+                      .emplace(word.substr(0, equals), word.substr(equals + 1))
+                      .second) {
+        refuse(option + " is given twice");
+      }
     }
   }
-  return words;
-}
 
-// Removes the option and returns its value.
-std::optional<std::string> taken(StyleWords& words, const std::string& name) {
-  const auto found = words.options.find(name);
-  if (found == words.options.end()) {
-    return std::nullopt;
+  ParallelizePlanEntry entry() {
+    auto style = read_style();
+    if (!options_.empty()) {
+      refuse(
+          name_ + " has no option " +
+          detail::shortened(options_.begin()->first));
+    }
+    return {line_.pattern, std::move(style)};
   }
-  auto value = std::move(found->second);
-  words.options.erase(found);
-  return value;
-}
 
-int64_t number(
-    const PlanEntryText& line,
-    StyleWords& words,
-    const std::string& name,
-    int64_t otherwise) {
-  const auto text = taken(words, name);
-  if (!text) {
-    return otherwise;
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    DTENSOR_THROW_VALUE(
+        "[parse_plan] \"{} {}\": {}. Styles: colwise (multiple_of=n, "
+        "fused_projections=n, output=S(1)), rowwise (multiple_of=n, "
+        "output=S(1)), sequence (dim=n).",
+        detail::shortened(line_.pattern),
+        detail::shortened(line_.style),
+        why);
   }
-  int64_t value = 0;
-  const auto* end = text->data() + text->size();
-  const auto [last, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc() || last != end) {
-    refuse(line, name + " is not a number");
-  }
-  return value;
-}
 
-// Returns a number of features or projections, which is 1 without the option.
-int64_t
-count(const PlanEntryText& line, StyleWords& words, const std::string& name) {
-  const auto value = number(line, words, name, 1);
-  if (value < 1) {
-    refuse(line, name + " must be positive");
+  std::shared_ptr<const ParallelStyle> read_style() {
+    if (name_ == "colwise") {
+      return std::make_shared<ColwiseParallel>(ColwiseOptions{
+          .output_layouts = take_output(Shard(-1)),
+          .multiple_of = take_count("multiple_of"),
+          .fused_projections = take_count("fused_projections")});
+    }
+    if (name_ == "rowwise") {
+      return std::make_shared<RowwiseParallel>(RowwiseOptions{
+          .output_layouts = take_output(Replicate()),
+          .multiple_of = take_count("multiple_of")});
+    }
+    if (name_ == "sequence") {
+      return std::make_shared<SequenceParallel>(
+          SequenceParallelOptions{.sequence_dim = take_number("dim")});
+    }
+    refuse("unknown style \"" + detail::shortened(name_) + "\"");
   }
-  return value;
-}
 
-Placement placement(
-    const PlanEntryText& line,
-    StyleWords& words,
-    const Placement& otherwise) {
-  const auto text = taken(words, "output");
-  if (!text) {
-    return otherwise;
+  // Removes the option and returns its value.
+  std::optional<std::string> take(const std::string& name) {
+    const auto option = options_.extract(name);
+    return option.empty() ? std::nullopt : std::optional(option.mapped());
   }
-  const auto placements = parse_placements(*text);
-  if (placements.size() != 1) {
-    refuse(line, "output must be a single placement");
-  }
-  return placements[0];
-}
 
-ParallelizePlanEntry entry_of(const PlanEntryText& line) {
-  auto words = words_of(line);
-  std::shared_ptr<const ParallelStyle> style;
-  if (words.style == "colwise") {
-    style = std::make_shared<ColwiseParallel>(ColwiseOptions{
-        .output_layouts = placement(line, words, Shard(-1)),
-        .multiple_of = count(line, words, "multiple_of"),
-        .fused_projections = count(line, words, "fused_projections")});
-  } else if (words.style == "rowwise") {
-    style = std::make_shared<RowwiseParallel>(RowwiseOptions{
-        .output_layouts = placement(line, words, Replicate()),
-        .multiple_of = count(line, words, "multiple_of")});
-  } else if (words.style == "sequence") {
-    style = std::make_shared<SequenceParallel>(
-        SequenceParallelOptions{.sequence_dim = number(line, words, "dim", 1)});
-  } else {
-    refuse(line, "unknown style \"" + detail::shortened(words.style) + "\"");
+  // Returns a number, which is 1 without the option.
+  int64_t take_number(const std::string& name) {
+    const auto text = take(name).value_or("1");
+    int64_t value = 0;
+    const auto* end = text.data() + text.size();
+    const auto [last, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || last != end) {
+      refuse(name + " is not a number");
+    }
+    return value;
   }
-  if (!words.options.empty()) {
-    refuse(
-        line,
-        words.style + " has no option " +
-            detail::shortened(words.options.begin()->first));
+
+  // Returns a number of features or projections.
+  int64_t take_count(const std::string& name) {
+    const auto value = take_number(name);
+    if (value < 1) {
+      refuse(name + " must be positive");
+    }
+    return value;
   }
-  return {line.pattern, std::move(style)};
-}
+
+  Placement take_output(const Placement& otherwise) {
+    const auto text = take("output");
+    if (!text) {
+      return otherwise;
+    }
+    const auto placements = parse_placements(*text);
+    if (placements.size() != 1) {
+      refuse("output must be a single placement");
+    }
+    return placements[0];
+  }
+
+  const PlanEntryText& line_;
+  std::string name_;
+  std::map<std::string, std::string> options_;
+};
 
 } // namespace
 
@@ -168,7 +154,7 @@ std::vector<PlanEntryText> parse_plan(std::string_view text) {
     for (size_t i = 1; i < words.size(); ++i) {
       entry.style += (i == 1 ? "" : " ") + words[i];
     }
-    entry_of(entry); // throws if there is no such style
+    StyleReader(entry).entry(); // throws if there is no such style
     lines.push_back(std::move(entry));
   }
   return lines;
@@ -177,7 +163,7 @@ std::vector<PlanEntryText> parse_plan(std::string_view text) {
 ParallelizePlan make_plan(const std::vector<PlanEntryText>& lines) {
   ParallelizePlan plan;
   for (const auto& line : lines) {
-    plan.push_back(entry_of(line));
+    plan.push_back(StyleReader(line).entry());
   }
   return plan;
 }
