@@ -5,7 +5,9 @@
 #include <dtensor/error.h>
 #include <dtensor/weights/json_document_impl.h>
 
+#include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -13,57 +15,48 @@ namespace dtensor {
 namespace {
 
 // Pairs of name prefixes; "N" stands for the number of a layer.
-using Renames = std::vector<std::pair<const char*, const char*>>;
+using Rename = std::pair<const char*, const char*>;
+using Renames = std::span<const Rename>;
 
-const Renames& llama_renames() {
-  static const Renames renames = {
-      {"model.embed_tokens.", "token_embd."},
-      {"model.layers.N.input_layernorm.", "blk.N.attn_norm."},
-      {"model.layers.N.self_attn.q_proj.", "blk.N.attn_q."},
-      {"model.layers.N.self_attn.k_proj.", "blk.N.attn_k."},
-      {"model.layers.N.self_attn.v_proj.", "blk.N.attn_v."},
-      {"model.layers.N.self_attn.o_proj.", "blk.N.attn_output."},
-      {"model.layers.N.post_attention_layernorm.", "blk.N.ffn_norm."},
-      {"model.layers.N.mlp.gate_proj.", "blk.N.ffn_gate."},
-      {"model.layers.N.mlp.up_proj.", "blk.N.ffn_up."},
-      {"model.layers.N.mlp.down_proj.", "blk.N.ffn_down."},
-      {"model.norm.", "output_norm."},
-      {"lm_head.", "output."}};
-  return renames;
-}
+constexpr std::array<Rename, 12> kLlama = {
+    {{"model.embed_tokens.", "token_embd."},
+     {"model.layers.N.input_layernorm.", "blk.N.attn_norm."},
+     {"model.layers.N.self_attn.q_proj.", "blk.N.attn_q."},
+     {"model.layers.N.self_attn.k_proj.", "blk.N.attn_k."},
+     {"model.layers.N.self_attn.v_proj.", "blk.N.attn_v."},
+     {"model.layers.N.self_attn.o_proj.", "blk.N.attn_output."},
+     {"model.layers.N.post_attention_layernorm.", "blk.N.ffn_norm."},
+     {"model.layers.N.mlp.gate_proj.", "blk.N.ffn_gate."},
+     {"model.layers.N.mlp.up_proj.", "blk.N.ffn_up."},
+     {"model.layers.N.mlp.down_proj.", "blk.N.ffn_down."},
+     {"model.norm.", "output_norm."},
+     {"lm_head.", "output."}}};
 
-const Renames& bert_renames() {
-  static const Renames renames = {
-      {"embeddings.word_embeddings.", "token_embd."},
-      {"embeddings.token_type_embeddings.", "token_types."},
-      {"embeddings.position_embeddings.", "position_embd."},
-      {"embeddings.LayerNorm.", "token_embd_norm."},
-      {"encoder.layer.N.attention.self.query.", "blk.N.attn_q."},
-      {"encoder.layer.N.attention.self.key.", "blk.N.attn_k."},
-      {"encoder.layer.N.attention.self.value.", "blk.N.attn_v."},
-      {"encoder.layer.N.attention.output.dense.", "blk.N.attn_output."},
-      {"encoder.layer.N.attention.output.LayerNorm.",
-       "blk.N.attn_output_norm."},
-      {"encoder.layer.N.intermediate.dense.", "blk.N.ffn_up."},
-      {"encoder.layer.N.output.dense.", "blk.N.ffn_down."},
-      {"encoder.layer.N.output.LayerNorm.", "blk.N.layer_output_norm."}};
-  return renames;
-}
+constexpr std::array<Rename, 12> kBert = {
+    {{"embeddings.word_embeddings.", "token_embd."},
+     {"embeddings.token_type_embeddings.", "token_types."},
+     {"embeddings.position_embeddings.", "position_embd."},
+     {"embeddings.LayerNorm.", "token_embd_norm."},
+     {"encoder.layer.N.attention.self.query.", "blk.N.attn_q."},
+     {"encoder.layer.N.attention.self.key.", "blk.N.attn_k."},
+     {"encoder.layer.N.attention.self.value.", "blk.N.attn_v."},
+     {"encoder.layer.N.attention.output.dense.", "blk.N.attn_output."},
+     {"encoder.layer.N.attention.output.LayerNorm.", "blk.N.attn_output_norm."},
+     {"encoder.layer.N.intermediate.dense.", "blk.N.ffn_up."},
+     {"encoder.layer.N.output.dense.", "blk.N.ffn_down."},
+     {"encoder.layer.N.output.LayerNorm.", "blk.N.layer_output_norm."}}};
 
-const Renames& gpt2_renames() {
-  static const Renames renames = {
-      {"transformer.wte.", "token_embd."},
-      {"transformer.wpe.", "position_embd."},
-      {"transformer.h.N.ln_1.", "blk.N.attn_norm."},
-      {"transformer.h.N.attn.c_attn.", "blk.N.attn_qkv."},
-      {"transformer.h.N.attn.c_proj.", "blk.N.attn_output."},
-      {"transformer.h.N.ln_2.", "blk.N.ffn_norm."},
-      {"transformer.h.N.mlp.c_fc.", "blk.N.ffn_up."},
-      {"transformer.h.N.mlp.c_proj.", "blk.N.ffn_down."},
-      {"transformer.ln_f.", "output_norm."},
-      {"lm_head.", "output."}};
-  return renames;
-}
+constexpr std::array<Rename, 10> kGpt2 = {
+    {{"transformer.wte.", "token_embd."},
+     {"transformer.wpe.", "position_embd."},
+     {"transformer.h.N.ln_1.", "blk.N.attn_norm."},
+     {"transformer.h.N.attn.c_attn.", "blk.N.attn_qkv."},
+     {"transformer.h.N.attn.c_proj.", "blk.N.attn_output."},
+     {"transformer.h.N.ln_2.", "blk.N.ffn_norm."},
+     {"transformer.h.N.mlp.c_fc.", "blk.N.ffn_up."},
+     {"transformer.h.N.mlp.c_proj.", "blk.N.ffn_down."},
+     {"transformer.ln_f.", "output_norm."},
+     {"lm_head.", "output."}}};
 
 // Returns `name` with the prefix `from` replaced by `to`, or nothing if it has
 // another prefix.
@@ -87,7 +80,7 @@ renamed(const std::string& name, std::string_view from, std::string to) {
       name.substr(end + after.size());
 }
 
-std::string renamed(const std::string& name, const Renames& renames) {
+std::string renamed(const std::string& name, Renames renames) {
   for (const auto& [from, to] : renames) {
     if (auto found = renamed(name, from, to)) {
       return *found;
@@ -135,9 +128,9 @@ WeightNames gguf_names(const WeightFile& file) {
       "llama, bert, gpt2). Pass a WeightNames function of your own.",
       file.path(),
       detail::quoted_json(architecture));
-  const auto& renames = is_llama ? llama_renames()
-      : architecture == "bert"   ? bert_renames()
-                                 : gpt2_renames();
+  const auto renames = is_llama ? Renames(kLlama)
+      : architecture == "bert"  ? Renames(kBert)
+                                : Renames(kGpt2);
   int64_t heads = 0;
   int64_t key_heads = 0;
   if (is_llama) {
@@ -145,7 +138,7 @@ WeightNames gguf_names(const WeightFile& file) {
     key_heads = count_in(file, "llama.attention.head_count_kv");
   }
   const bool is_tied = file.find("output.weight") == nullptr;
-  return [=, &renames](const std::string& name) {
+  return [=](const std::string& name) {
     WeightSource source{renamed(name, renames)};
     if (is_tied && source.name == "output.weight") {
       source.name = "token_embd.weight";
