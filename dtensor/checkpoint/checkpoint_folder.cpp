@@ -32,9 +32,11 @@ std::optional<uint64_t> number_of(const std::string& name) {
                                                        : std::nullopt;
 }
 
-// Returns all checkpoints in the folder, sorted by number.
-std::vector<fs::path> checkpoints_in(const std::string& folder) {
-  std::vector<std::pair<uint64_t, fs::path>> found;
+// Checkpoints with their numbers, sorted.
+using Numbered = std::vector<std::pair<uint64_t, fs::path>>;
+
+Numbered checkpoints_in(const std::string& folder) {
+  Numbered found;
   std::error_code none;
   for (const auto& path : detail::entries_of(folder)) {
     const auto number = number_of(path.filename().string());
@@ -43,23 +45,14 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
     }
   }
   std::ranges::sort(found);
-  std::vector<fs::path> paths;
-  for (auto& item : found) {
-    paths.push_back(std::move(item.second));
-  }
-  return paths;
+  return found;
 }
 
-// Returns the checkpoints written by save_checkpoint(), except symbolic links,
-// sorted by number.
-std::vector<fs::path> saved_checkpoints_in(const std::string& folder) {
-  auto all = checkpoints_in(folder);
-  std::erase_if(all, [](const fs::path& path) {
-    std::error_code none;
-    return !fs::is_directory(fs::symlink_status(path, none)) ||
-        !detail::is_checkpoint(path.string());
-  });
-  return all;
+// Returns true for a checkpoint of save_checkpoint(), and no symbolic link.
+bool is_saved(const fs::path& path) {
+  std::error_code none;
+  return fs::is_directory(fs::symlink_status(path, none)) &&
+      detail::is_checkpoint(path.string());
 }
 
 // Renames the checkpoint before removing it, so that an incomplete checkpoint
@@ -96,7 +89,7 @@ void remove_leftovers(const std::string& folder) {
 
 std::optional<std::string> latest_checkpoint(const std::string& folder) {
   const auto all = checkpoints_in(folder);
-  return all.empty() ? std::nullopt : std::optional(all.back().string());
+  return all.empty() ? std::nullopt : std::optional(all.back().second.string());
 }
 
 void keep_last(const std::string& folder, int64_t count) {
@@ -108,10 +101,11 @@ void keep_last(const std::string& folder, int64_t count) {
   if (get_rank() != 0) {
     return;
   }
-  const auto all = saved_checkpoints_in(folder);
+  auto all = checkpoints_in(folder);
+  std::erase_if(all, [](const auto& item) { return !is_saved(item.second); });
   const auto kept = std::min(all.size(), static_cast<size_t>(count));
   for (size_t i = 0; i + kept < all.size(); ++i) {
-    hide_and_remove(all[i]);
+    hide_and_remove(all[i].second);
   }
   remove_leftovers(folder);
 }
