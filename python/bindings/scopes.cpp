@@ -39,19 +39,24 @@ class HeldScope {
   std::vector<std::unique_ptr<Scope>> scopes_;
 };
 
+/// Binds a class with a constructor and leave().
+template <class Held>
+py::class_<Held> bind_held(py::module_& module, const char* name) {
+  return py::class_<Held>(module, name)
+      .def(py::init<>())
+      .def("leave", &Held::leave);
+}
+
 template <class Scope>
 void bind_scope(py::module_& module, const char* name) {
-  py::class_<HeldScope<Scope>>(module, name)
-      .def(py::init<>())
-      .def("enter", [](HeldScope<Scope>& held) { held.enter(); })
-      .def("leave", &HeldScope<Scope>::leave);
+  using Held = HeldScope<Scope>;
+  bind_held<Held>(module, name).def("enter", [](Held& held) { held.enter(); });
 }
 
 void bind_explicit_redistribution(py::module_& module) {
   using Held = HeldScope<ExplicitRedistributionContext>;
   using Mode = ExplicitRedistributionOptions::Mode;
-  py::class_<Held>(module, "ExplicitRedistribution")
-      .def(py::init<>())
+  bind_held<Held>(module, "ExplicitRedistribution")
       .def(
           "enter",
           [](Held& held, py::handle enable, py::handle strict, bool raises) {
@@ -60,8 +65,7 @@ void bind_explicit_redistribution(py::module_& module) {
                 .enable = cast_argument<bool>(name, "enable", kBool, enable),
                 .strict = cast_argument<bool>(name, "strict", kBool, strict),
                 .mode = raises ? Mode::kRaise : Mode::kWarn});
-          })
-      .def("leave", &Held::leave);
+          });
 }
 
 /// A scope whose costs can be read during and after it.
@@ -94,10 +98,8 @@ void bind_on_missing_rule(py::module_& module) {
             ", wire_bytes=" + std::to_string(cost.wire_bytes) + ")";
       });
   using Held = HeldOnMissingRule;
-  py::class_<Held>(module, "OnMissingRule")
-      .def(py::init<>())
+  bind_held<Held>(module, "OnMissingRule")
       .def("enter", &Held::enter)
-      .def("leave", &Held::leave)
       .def("costs", &Held::costs);
 }
 
@@ -135,8 +137,7 @@ Tensors unshard(
 
 void bind_context_parallel(py::module_& module) {
   using Held = HeldScope<ContextParallel>;
-  py::class_<Held>(module, "ContextParallel")
-      .def(py::init<>())
+  bind_held<Held>(module, "ContextParallel")
       .def(
           "enter",
           [](Held& held,
@@ -148,8 +149,7 @@ void bind_context_parallel(py::module_& module) {
             const auto options = context_parallel_options(
                 buffers, seq_dims, no_restore_buffers, load_balance);
             held.enter(to_mesh(mesh), options);
-          })
-      .def("leave", &Held::leave);
+          });
   module.def("set_rotate_method", [](py::handle method) {
     constexpr Expected kMethod{
         "a str", "Pass \"allgather\", \"alltoall\" or \"ulysses\"."};
@@ -194,10 +194,8 @@ void bind_scopes(py::module_& module) {
   bind_explicit_redistribution(module);
   bind_on_missing_rule(module);
   bind_context_parallel(module);
-  py::class_<CollectiveRecorder>(module, "CollectiveRecorder")
-      .def(py::init<>())
+  bind_held<CollectiveRecorder>(module, "CollectiveRecorder")
       .def("enter", &CollectiveRecorder::enter)
-      .def("leave", &CollectiveRecorder::leave)
       .def("take", &CollectiveRecorder::take);
 }
 
