@@ -18,7 +18,6 @@
 #include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/weights/checksums_impl.h>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <dtensor/format_text.h>
 

@@ -7,7 +7,6 @@
 #include <dtensor/error.h>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
 
 #include <nlohmann/json.hpp>
 

@@ -10,7 +10,6 @@
 #include <dtensor/weights/checksums_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <torch/nn/module.h>
 
 #include <nlohmann/json.hpp>
 

@@ -12,7 +12,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>

@@ -3,8 +3,6 @@
 
 #include <dtensor/weights/json_document_impl.h>
 
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <dtensor/format_text.h>

@@ -6,8 +6,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/shortened_impl.h>
 
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>

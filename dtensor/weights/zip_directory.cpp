@@ -7,7 +7,6 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/format_text.h>
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,6 @@
 // Conversions of placements.
 #include "convert.h"
 
-#include <c10/util/Exception.h>
 #include <dtensor/layout/text.h>
 #include <pybind11/stl.h>
 
