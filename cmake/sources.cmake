@@ -595,7 +595,6 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/pt2_archive_impl.h
   dtensor/weights/pt2_weights.cpp
   dtensor/weights/read_elements.cpp
-  dtensor/weights/read_pieces.cpp
   dtensor/weights/safetensors.cpp
   dtensor/weights/weight_contents.cpp
   dtensor/weights/weight_contents_impl.h

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads elements of a weight in contiguous runs of the file. No state is kept
-// per row, because a weight may have very many rows.
+// Reads elements of a weight, without state per row, because a weight may have
+// very many rows.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/cat.h>
@@ -14,6 +14,22 @@ namespace dtensor::detail {
 namespace {
 
 constexpr int64_t kMostElementsAtOnce = 1 << 20;
+
+// Reinterprets bytes as `dtype`. The last dimension has the bytes of an
+// element.
+at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
+  return bytes.contiguous().view(dtype).squeeze(-1);
+}
+
+// from_blob takes no pointer to const. The bytes are never written.
+void* memory_of(const std::byte* data) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  return const_cast<std::byte*>(data);
+}
+
+bool is_aligned(const std::byte* data, at::ScalarType dtype) {
+  return reinterpret_cast<uintptr_t>(data) % c10::elementSize(dtype) == 0;
+}
 
 // Sizes and intervals to read. Trailing dimensions that are read in full are
 // merged.
@@ -44,10 +60,10 @@ struct MergedBox {
 // the last dimension.
 class RowNumbers {
  public:
-  explicit RowNumbers(const MergedBox& box) : box_(box) {
-    const auto dims = box.sizes.size() - 1;
-    at_.resize(dims);
-    for (size_t d = 0; d < dims; ++d) {
+  explicit RowNumbers(const MergedBox& box)
+      : box_(box),
+        at_(box.sizes.size() - 1) {
+    for (size_t d = 0; d < at_.size(); ++d) {
       begin(d);
     }
   }
@@ -118,10 +134,8 @@ class ElementSink {
       if (!in_place_ && filled_ == staging_.numel()) {
         flush();
       }
-      auto some = std::min(count, kMostElementsAtOnce);
-      if (!in_place_) {
-        some = std::min(some, staging_.numel() - filled_);
-      }
+      const auto room = in_place_ ? count : staging_.numel() - filled_;
+      const auto some = std::min({count, room, kMostElementsAtOnce});
       copy(data, first, some);
       first += some;
       count -= some;
@@ -160,10 +174,157 @@ class ElementSink {
   at::Tensor out_;
   bool in_place_;
   at::Tensor staging_;
-  int64_t filled_ = 0; // elements in `room_`, or in `out_`
-  int64_t done_ = 0;   // elements flushed before those in `room_`
+  int64_t filled_ = 0; // elements in `staging_`, or in `out_`
+  int64_t done_ = 0;   // elements flushed before those in `staging_`
   std::vector<float> decoded_;
 };
+
+constexpr int64_t kCopiedBytes = int64_t{4} << 20;
+
+// A range of indices of one dimension that is both in the piece and requested.
+struct Overlap {
+  int64_t in_piece;
+  int64_t in_out;
+  int64_t size;
+};
+using Overlaps = c10::SmallVector<Overlap, 2>;
+
+Overlaps overlaps_of(const StoredPiece& piece, size_t d, const Intervals& of) {
+  Overlaps found;
+  int64_t at = 0;
+  for (const auto& interval : of) {
+    const auto begin = std::max(interval.begin, piece.offsets[d]);
+    const auto end = std::min(interval.end, piece.offsets[d] + piece.sizes[d]);
+    if (begin < end) {
+      found.push_back(
+          {begin - piece.offsets[d], at + begin - interval.begin, end - begin});
+    }
+    at += interval.size();
+  }
+  return found;
+}
+
+// Copies elements of one dtype by runs of bytes. LibTorch's copy would use a
+// thread pool, which slows down ranks that are threads.
+class ByteCopy {
+ public:
+  ByteCopy(const at::Tensor& from, const at::Tensor& to)
+      : from_(from),
+        to_(to),
+        contiguous_from_(from.dim()),
+        run_(from.element_size()) {
+    while (contiguous_from_ > 0 && is_dense(from) && is_dense(to)) {
+      run_ *= from.size(--contiguous_from_);
+    }
+  }
+
+  void copy() const {
+    copy(
+        static_cast<const std::byte*>(from_.data_ptr()),
+        static_cast<std::byte*>(to_.data_ptr()),
+        0);
+  }
+
+ private:
+  bool is_dense(const at::Tensor& t) const {
+    return t.size(contiguous_from_ - 1) == 1 ||
+        t.stride(contiguous_from_ - 1) * t.element_size() == run_;
+  }
+
+  void copy(const std::byte* from, std::byte* to, int64_t dim) const {
+    if (dim == contiguous_from_) {
+      std::memcpy(to, from, static_cast<size_t>(run_));
+      return;
+    }
+    const auto item = from_.element_size();
+    for (int64_t i = 0; i < from_.size(dim); ++i) {
+      copy(from, to, dim + 1);
+      from += from_.stride(dim) * item;
+      to += to_.stride(dim) * item;
+    }
+  }
+
+  const at::Tensor& from_;
+  const at::Tensor& to_;
+  int64_t contiguous_from_; // dimensions from here on are contiguous in both
+  int64_t run_;
+};
+
+void copy_slice(
+    const WeightFormat& format,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  const bool is_typed = from.scalar_type() == format.dtype;
+  if (is_typed && to.scalar_type() == format.dtype && to.device().is_cpu()) {
+    ByteCopy(from, to).copy();
+  } else {
+    to.copy_(is_typed ? from : typed(from, format.dtype));
+  }
+}
+
+// Copies a box of the piece to a box of the result. The first dimension with a
+// size above 1 is copied in steps of about kCopiedBytes. Unaligned elements are
+// passed as bytes.
+void copy_box(
+    const StoredPiece& piece,
+    const WeightFormat& format,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  if (to.dim() == 0) {
+    copy_slice(format, from, to);
+    return;
+  }
+  int64_t d = 0;
+  while (d + 1 < to.dim() && from.size(d) == 1) {
+    ++d;
+  }
+  const auto* rows = static_cast<const std::byte*>(from.data_ptr());
+  const auto row = from.stride(d) * from.element_size();
+  const auto step =
+      std::max<int64_t>(kCopiedBytes / std::max<int64_t>(row, 1), 1);
+  for (int64_t begin = 0; begin < from.size(d); begin += step) {
+    const auto count = std::min(step, from.size(d) - begin);
+    copy_slice(
+        format, from.narrow(d, begin, count), to.narrow(d, begin, count));
+    const auto left = piece.data + piece.bytes - rows;
+    MappedFile::forget(
+        rows, static_cast<size_t>(std::min<int64_t>(count * row, left)));
+    rows += count * row;
+  }
+}
+
+void copy_piece(
+    const StoredPiece& piece,
+    const WeightFormat& format,
+    c10::ArrayRef<Overlaps> overlaps,
+    size_t dim,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  if (dim == overlaps.size()) {
+    copy_box(piece, format, from, to);
+    return;
+  }
+  const auto d = static_cast<int64_t>(dim);
+  for (const auto& part : overlaps[dim]) {
+    copy_piece(
+        piece,
+        format,
+        overlaps,
+        dim + 1,
+        from.narrow(d, part.in_piece, part.size),
+        to.narrow(d, part.in_out, part.size));
+  }
+}
+
+at::Tensor mapped(const StoredPiece& piece, const WeightFormat& format) {
+  auto* const data = memory_of(piece.data);
+  if (is_aligned(piece.data, format.dtype)) {
+    return at::from_blob(data, piece.sizes, format.dtype);
+  }
+  auto sizes = piece.sizes;
+  sizes.push_back(static_cast<int64_t>(c10::elementSize(format.dtype)));
+  return at::from_blob(data, sizes, at::kByte);
+}
 
 } // namespace
 
@@ -172,9 +333,6 @@ void read_elements(
     SizesRef sizes,
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out) {
-  if (out.numel() == 0) {
-    return;
-  }
   const MergedBox box(sizes, parts);
   ElementSink sink(*stored.format, out);
   RowNumbers rows(box);
@@ -196,14 +354,9 @@ void read_strided(
   const auto item = static_cast<int64_t>(c10::elementSize(dtype));
   // Unaligned elements are read as bytes. Dtypes that cat() does not support
   // are read as bytes too.
-  const bool as_bytes =
-      reinterpret_cast<uintptr_t>(stored.data) % static_cast<size_t>(item) !=
-          0 ||
+  const bool as_bytes = !is_aligned(stored.data, dtype) ||
       std::ranges::any_of(
           parts, [](const auto& intervals) { return intervals.size() != 1; });
-  // from_blob takes no pointer to const. The bytes are never written.
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
-  auto* const data = const_cast<std::byte*>(stored.data);
   Sizes all(sizes.begin(), sizes.end());
   Sizes strides = stored.strides;
   if (as_bytes) {
@@ -213,7 +366,8 @@ void read_strided(
     all.push_back(item);
     strides.push_back(1);
   }
-  auto part = at::from_blob(data, all, strides, as_bytes ? at::kByte : dtype);
+  auto part = at::from_blob(
+      memory_of(stored.data), all, strides, as_bytes ? at::kByte : dtype);
   for (size_t d = 0; d < parts.size(); ++d) {
     const auto dim = static_cast<int64_t>(d);
     std::vector<at::Tensor> pieces;
@@ -222,7 +376,24 @@ void read_strided(
     }
     part = pieces.size() == 1 ? pieces[0] : at::cat(pieces, dim);
   }
-  out.copy_(as_bytes ? part.contiguous().view(dtype).squeeze(-1) : part);
+  out.copy_(as_bytes ? typed(part, dtype) : part);
+}
+
+void read_pieces(
+    const StoredWeight& stored,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) {
+  for (const auto& piece : stored.pieces) {
+    if (piece.bytes == 0) {
+      continue;
+    }
+    c10::SmallVector<Overlaps, 5> overlaps;
+    for (size_t d = 0; d < parts.size(); ++d) {
+      overlaps.push_back(overlaps_of(piece, d, parts[d]));
+    }
+    const auto& format = *stored.format;
+    copy_piece(piece, format, overlaps, 0, mapped(piece, format), out);
+  }
 }
 
 } // namespace dtensor::detail

@@ -151,8 +151,8 @@ inline bool loses_imaginary_part(
   return c10::isComplexType(weight.dtype) && !target.is_complex();
 }
 
-/// Copies the elements at `parts` of a contiguous weight of `sizes` to `out`,
-/// which is contiguous. Allocates a few megabytes at most.
+/// Copies the elements at `parts`, at least one, of a contiguous weight of
+/// `sizes` to `out`, which is contiguous. Allocates a few megabytes at most.
 void read_elements(
     const StoredWeight& stored,
     SizesRef sizes,
