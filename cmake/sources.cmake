@@ -603,7 +603,6 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/weight_format_impl.h
   dtensor/weights/weight_names.cpp
   dtensor/weights/zip_directory.cpp
-  dtensor/weights/zip_directory_impl.h
 )
 
 set(DTENSOR_CHECKPOINT_HEADERS

@@ -4,8 +4,8 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/shortened_impl.h>
+#include <dtensor/weights/pt2_archive_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
-#include <dtensor/weights/zip_directory_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

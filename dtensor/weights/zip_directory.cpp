@@ -2,7 +2,7 @@
 // Reads the directory at the end of a zip file. An end record behind the
 // directory holds its position. Larger files have a wider end record before the
 // usual one.
-#include <dtensor/weights/zip_directory_impl.h>
+#include <dtensor/weights/pt2_archive_impl.h>
 
 #include <dtensor/weights/json_document_impl.h>
 

@@ -5,7 +5,7 @@
 #include "tests/weights/files.h"
 
 #include <dtensor/dtensor.h>
-#include <dtensor/weights/zip_directory_impl.h>
+#include <dtensor/weights/pt2_archive_impl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -2,8 +2,8 @@
 // Tests archives of exported programs that try to harm their reader. Each gives
 // an error that names the file and the place, or takes memory about
 // proportional to its size.
+#include <dtensor/weights/pt2_archive_impl.h>
 #include <dtensor/weights/weight_file.h>
-#include <dtensor/weights/zip_directory_impl.h>
 #include <tests/error_of.h>
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // Archives for tests and fuzzing, built record by record.
 #pragma once
 
-#include <dtensor/weights/zip_directory_impl.h>
+#include <dtensor/weights/pt2_archive_impl.h>
 
 #include <cstdint>
 #include <string>
