@@ -658,7 +658,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/operand_layouts_impl.h
   dtensor/program/operator_graph.cpp
   dtensor/program/parallelize_program.cpp
-  dtensor/program/pickle_objects.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program.cpp
