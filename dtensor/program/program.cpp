@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/program.h>
 
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/program/interpreter_impl.h>
+#include <dtensor/program/parallelize_program.h>
 #include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/weights/load_weights.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
@@ -23,6 +28,7 @@ namespace dtensor {
 namespace {
 
 constexpr const char* kLoadProgram = "load_program";
+constexpr const char* kParallelizeProgram = "parallelize_program";
 constexpr const char* kModels = "models/";
 
 bool is_torchscript(const detail::Pt2Archive& archive) {
@@ -223,6 +229,37 @@ at::Tensor Program::operator()(const std::vector<at::Tensor>& inputs) {
       results.size(),
       results.size() == 1 ? " value, which is not a tensor" : " values");
   return results[0].toTensor();
+}
+
+void parallelize_program(
+    Program& program,
+    const DeviceMesh& given_mesh,
+    const ParallelizePlan& plan,
+    const ParallelizeProgramOptions& options) {
+  auto& state = state_of(program);
+  const auto mesh = detail::mesh_or_current(given_mesh, kParallelizeProgram);
+  DTENSOR_CHECK(
+      !state.mesh.defined(),
+      "[{}] {} is already parallelized on {}. Load it again.",
+      kParallelizeProgram,
+      state.path,
+      state.mesh);
+  if (!plan.empty()) {
+    const bool has_others = mesh.ndim() > 1;
+    parallelize_module(
+        *state.module,
+        has_others ? mesh[options.plan_dim] : mesh,
+        plan,
+        {.keep_dtensors = true, .root_mesh = has_others ? mesh : DeviceMesh()});
+  }
+  distribute_module(*state.module, mesh);
+  state.mesh = mesh;
+  detail::read_weights(state);
+  for (size_t i = 0; i < state.inputs.size(); ++i) {
+    if (state.graph.inputs[i].kind == detail::InputKind::kConstant) {
+      state.inputs[i] = replicate_tensor(state.inputs[i], mesh);
+    }
+  }
 }
 
 std::ostream& operator<<(std::ostream& os, const Program& program) {
