@@ -733,7 +733,6 @@ set(DTENSOR_TORCHSCRIPT_SOURCES
   dtensor/contrib/torchscript/read_script_impl.h
   dtensor/contrib/torchscript/script_functions.cpp
   dtensor/contrib/torchscript/script_modules.cpp
-  dtensor/contrib/torchscript/script_modules_impl.h
   dtensor/contrib/torchscript/script_tensors.cpp
 )
 

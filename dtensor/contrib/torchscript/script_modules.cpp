@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/contrib/torchscript/script_modules_impl.h>
+#include <dtensor/contrib/torchscript/read_script_impl.h>
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
