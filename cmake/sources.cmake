@@ -719,9 +719,8 @@ set(DTENSOR_LEGACY_TP_HEADERS
   dtensor/contrib/legacy_tp/torch_2_0_attention.h
 )
 set(DTENSOR_LEGACY_TP_SOURCES
+  dtensor/contrib/legacy_tp/torch_2_0.cpp
   dtensor/contrib/legacy_tp/torch_2_0_attention.cpp
-  dtensor/contrib/legacy_tp/torch_2_0_layouts.cpp
-  dtensor/contrib/legacy_tp/torch_2_0_styles.cpp
 )
 
 set(DTENSOR_TORCHSCRIPT_HEADERS

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/contrib/legacy_tp/torch_2_0.h>
-#include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 
+#include <c10/util/StringUtil.h>
+#include <dtensor/contrib/legacy_tp/torch_2_0_attention.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/linear_styles.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -17,6 +19,142 @@
 #include <vector>
 
 namespace dtensor::torch_2_0 {
+namespace {
+
+// --- functions of inputs and outputs
+// ------------------------------------------
+
+constexpr const char* kNotOneDim =
+    "[{}] tensor parallelism runs along one mesh dimension, but the mesh is "
+    "{}. "
+    "Pass a slice, such as mesh[\"tp\"].";
+
+DeviceMesh mesh_of_input(
+    const char* where,
+    const at::Tensor& input,
+    const DeviceMesh& given) {
+  DTENSOR_CHECK(
+      input.defined(),
+      "[{}] the input is undefined. Pass a plain tensor or a DTensor.",
+      where);
+  DTENSOR_CHECK(
+      given.defined() || is_dtensor(input),
+      "[{}] the input is a plain tensor, and no mesh was passed. Pass a mesh.",
+      where);
+  auto mesh = given.defined() ? given : DTensor(input).device_mesh();
+  DTENSOR_CHECK(mesh.ndim() == 1, kNotOneDim, where, mesh);
+  return mesh;
+}
+
+at::Tensor make_input(
+    const char* where,
+    const at::Tensor& input,
+    const DeviceMesh& given,
+    const Placement& of_plain,
+    const Placement& desired) {
+  const auto mesh = mesh_of_input(where, input, given);
+  const DTensor distributed =
+      is_dtensor(input) ? input : DTensor::from_local(input, mesh, {of_plain});
+  return distributed.redistribute(mesh, {desired});
+}
+
+DTensor checked_output(
+    const char* where,
+    const at::Tensor& output,
+    const DeviceMesh& given) {
+  DTENSOR_CHECK_TYPE(
+      is_dtensor(output),
+      "[{}] the output is {}. Pass the DTensor that a parallel module made.",
+      where,
+      output.defined() ? "a plain tensor" : "undefined");
+  DTensor result(output);
+  const auto& mesh = given.defined() ? given : result.device_mesh();
+  DTENSOR_CHECK_VALUE(mesh.ndim() == 1, kNotOneDim, where, mesh);
+  return result;
+}
+
+at::Tensor make_output(
+    const char* where,
+    const at::Tensor& output,
+    const DeviceMesh& given,
+    const Placement& desired) {
+  const auto result = checked_output(where, output, given);
+  return result.redistribute(
+      given.defined() ? given : result.device_mesh(), {desired});
+}
+
+} // namespace
+
+at::Tensor make_input_replicate_1d(
+    const at::Tensor& input,
+    const DeviceMesh& device_mesh) {
+  return make_input(
+      "make_input_replicate_1d", input, device_mesh, Replicate(), Replicate());
+}
+
+at::Tensor make_input_reshard_replicate(
+    const at::Tensor& input,
+    const DeviceMesh& device_mesh) {
+  return make_input(
+      "make_input_reshard_replicate",
+      input,
+      device_mesh,
+      Shard(0),
+      Replicate());
+}
+
+at::Tensor make_input_shard_1d(
+    const at::Tensor& input,
+    const DeviceMesh& device_mesh,
+    int64_t dim) {
+  return make_input(
+      "make_input_shard_1d", input, device_mesh, Shard(dim), Shard(dim));
+}
+
+at::Tensor make_input_shard_1d_last_dim(
+    const at::Tensor& input,
+    const DeviceMesh& device_mesh) {
+  return make_input(
+      "make_input_shard_1d_last_dim", input, device_mesh, Shard(-1), Shard(-1));
+}
+
+at::Tensor make_output_replicate_1d(
+    const at::Tensor& output,
+    const DeviceMesh& device_mesh) {
+  return make_output(
+      "make_output_replicate_1d", output, device_mesh, Replicate());
+}
+
+at::Tensor make_output_shard_1d(
+    const at::Tensor& output,
+    const DeviceMesh& device_mesh,
+    int64_t dim) {
+  return make_output("make_output_shard_1d", output, device_mesh, Shard(dim));
+}
+
+at::Tensor make_output_tensor(
+    const at::Tensor& output,
+    const DeviceMesh& device_mesh) {
+  return to_local(
+      make_output("make_output_tensor", output, device_mesh, Replicate()));
+}
+
+at::Tensor make_output_reshard_tensor(
+    const at::Tensor& output,
+    const DeviceMesh& device_mesh) {
+  return to_local(
+      make_output("make_output_reshard_tensor", output, device_mesh, Shard(0)));
+}
+
+at::Tensor make_sharded_output_tensor(
+    const at::Tensor& output,
+    const DeviceMesh& device_mesh) {
+  return checked_output("make_sharded_output_tensor", output, device_mesh)
+      .to_local();
+}
+
+// --- styles ------------------------------------------------------------------
+
 namespace {
 
 constexpr const char* kParallelizeModule = "torch_2_0::parallelize_module";
@@ -138,18 +276,6 @@ class Pairing {
   bool found_any_ = false;
 };
 
-using Children =
-    torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
-
-std::string names_of(const Children& children) {
-  std::string names;
-  for (const auto& child : children) {
-    names += (names.empty() ? "" : ", ") + child.key();
-  }
-  return names.empty() ? "There are no names at that level"
-                       : "Names at that level: " + names;
-}
-
 torch::nn::Module& child_called(
     const torch::nn::Module& parent,
     const std::string& token,
@@ -162,7 +288,9 @@ torch::nn::Module& child_called(
       "dtensor::parallelize_module accepts patterns.",
       kParallelizeModule,
       name,
-      names_of(children));
+      children.is_empty()
+          ? "There are no names at that level"
+          : "Names at that level: " + c10::Join(", ", children.keys()));
   return **child;
 }
 
