@@ -93,8 +93,8 @@ double real(const IValue& value) {
 
 // Rounds to zero.
 int64_t to_int(double value) {
-  constexpr double kEnd = 9223372036854775808.0; // 2^63
-  if (!(value >= -kEnd && value < kEnd)) {       // also true for NaN
+  constexpr double kTwoTo63 = 9223372036854775808.0;
+  if (!(value >= -kTwoTo63 && value < kTwoTo63)) { // also true for NaN
     refuse_range();
   }
   return static_cast<int64_t>(value);
