@@ -124,12 +124,8 @@ at::Tensor redistributed(const DTensor& tensor, const Arguments<5>& arguments) {
   check_reachable(tensor.placements(), layout);
   RedistributeOptions options;
   options.async_op = to_bool("redistribute", "async_op", arguments[2]);
-  if (!arguments[3].is_none()) {
-    options.forward_dtype = to_dtype("forward_dtype", arguments[3]);
-  }
-  if (!arguments[4].is_none()) {
-    options.backward_dtype = to_dtype("backward_dtype", arguments[4]);
-  }
+  options.forward_dtype = to_dtype("forward_dtype", arguments[3]);
+  options.backward_dtype = to_dtype("backward_dtype", arguments[4]);
   if (arguments[0].is_none()) {
     return without_gil([&] {
       return distinct_from(tensor, tensor.redistribute(layout, options));
@@ -188,10 +184,8 @@ FromLocalOptions from_local_options(const Arguments<7>& arguments) {
       ", stride:",
       py::str(arguments[5]).cast<std::string>(),
       ". Please pass both shape and stride at the same time.");
-  if (!arguments[4].is_none()) {
-    options.shape = to_sizes("shape", arguments[4]);
-    options.stride = to_sizes("stride", arguments[5]);
-  }
+  options.shape = to_sizes("shape", arguments[4]);
+  options.stride = to_sizes("stride", arguments[5]);
   options.grad_placements = to_optional_placements(arguments[6]);
   return options;
 }

@@ -120,16 +120,6 @@ class TorchWorld final : public World {
   static inline std::atomic<const TorchWorld*> worked_for_{nullptr};
 };
 
-/// Makes the calling thread a rank of a world, until leave().
-class EnteredWorld {
- public:
-  explicit EnteredWorld(std::shared_ptr<World> world)
-      : scope_(std::move(world)) {}
-
- private:
-  WorldScope scope_;
-};
-
 GroupPtr group_over(
     const py::object& process_group,
     GroupMembers members,
@@ -222,9 +212,9 @@ void bind_worlds(py::module_& module) {
         forget_world(world);
         without_gil([&] { world.end(); });
       });
-  py::class_<EnteredWorld>(module, "EnteredWorld")
+  py::class_<WorldScope>(module, "EnteredWorld")
       .def(py::init([](const std::shared_ptr<TorchWorld>& world) {
-        auto entered = std::make_unique<EnteredWorld>(world);
+        auto entered = std::make_unique<WorldScope>(world);
         wrap_backends(releasing_gil);
         return entered;
       }));
