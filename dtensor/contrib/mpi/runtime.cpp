@@ -117,15 +117,10 @@ void MpiRuntime::fail() noexcept {
   failed_ = true;
 }
 
-bool MpiRuntime::has_failed() {
-  const std::lock_guard lock(mutex_);
-  return failed_;
-}
-
 bool MpiRuntime::is_intact() {
   int has_ended = 0;
-  return MPI_Finalized(&has_ended) == MPI_SUCCESS && has_ended == 0 &&
-      !has_failed();
+  const std::lock_guard lock(mutex_);
+  return MPI_Finalized(&has_ended) == MPI_SUCCESS && has_ended == 0 && !failed_;
 }
 
 void MpiRuntime::end(bool has_failed) {

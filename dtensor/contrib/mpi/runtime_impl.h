@@ -39,9 +39,8 @@ class MpiRuntime {
   /// Records a failure. MPI is then not finalized, because other ranks may
   /// never join.
   void fail() noexcept;
-  bool has_failed();
 
-  /// Returns true if communicators may still be freed.
+  /// Returns true if communicators may still be freed: nothing has failed.
   bool is_intact();
 
   /// Largest tag of messages, reserved for the library.
