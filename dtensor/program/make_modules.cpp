@@ -21,16 +21,10 @@ namespace {
 // Returns the argument of the operator that is a module's weight, and the
 // module's role.
 std::pair<WeightRole, size_t> role_in(const std::string& target) {
-  if (target == "aten::linear") {
-    return {WeightRole::kLinear, 1};
-  }
-  if (target == "aten::embedding") {
-    return {WeightRole::kEmbedding, 0};
-  }
-  if (target == "aten::layer_norm") {
-    return {WeightRole::kLayerNorm, 2};
-  }
-  return {WeightRole::kNone, 0};
+  return target == "aten::linear"    ? std::pair(WeightRole::kLinear, 1)
+      : target == "aten::embedding"  ? std::pair(WeightRole::kEmbedding, 0)
+      : target == "aten::layer_norm" ? std::pair(WeightRole::kLayerNorm, 2)
+                                     : std::pair(WeightRole::kNone, 0);
 }
 
 // Roles of weights in the first call that uses them.

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 
@@ -141,12 +142,10 @@ class Tree {
   }
 
   static bool is_only_weight_and_bias(const Tensors& tensors) {
-    for (const auto& [name, t] : tensors.parameters) {
-      if (name != "weight" && name != "bias") {
-        return false;
-      }
-    }
-    return tensors.buffers.empty();
+    return tensors.buffers.empty() &&
+        std::ranges::all_of(tensors.parameters, [](const auto& parameter) {
+             return parameter.first == "weight" || parameter.first == "bias";
+           });
   }
 
   // Returns a linear module if there is one matrix and possibly a bias, under
@@ -169,12 +168,9 @@ class Tree {
   }
 
   static at::Tensor named(const Tensors& tensors, std::string_view name) {
-    for (const auto& [other, t] : tensors.parameters) {
-      if (other == name) {
-        return t;
-      }
-    }
-    return {};
+    const auto found = std::ranges::find(
+        tensors.parameters, name, [](const auto& p) { return p.first; });
+    return found == tensors.parameters.end() ? at::Tensor() : found->second;
   }
 
   static std::shared_ptr<Module> made_of(
