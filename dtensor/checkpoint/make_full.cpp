@@ -58,11 +58,7 @@ std::vector<std::vector<WrittenTensor>> assign_to_files(
     const std::string& folder,
     const FileNotes& pieces,
     int64_t max_file_bytes) {
-  std::vector<std::string> names;
-  for (const auto& item : pieces) {
-    names.push_back(item.first);
-  }
-  const auto file = open_weight_files(folder, names);
+  const auto file = open_weight_files(folder, names_of(pieces));
   std::vector<std::vector<WrittenTensor>> files;
   int64_t bytes = 0;
   for (const auto& weight : file->weights()) {

@@ -330,12 +330,8 @@ OpenedCheckpoint open_checkpoint(const std::string& path) {
     opened.file = open_weights(path);
     return opened;
   }
-  std::vector<std::string> names;
-  for (const auto& item : opened.manifest->files) {
-    names.push_back(item.first);
-  }
-  if (!names.empty()) {
-    opened.file = open_weight_files(path, names);
+  if (const auto& files = opened.manifest->files; !files.empty()) {
+    opened.file = open_weight_files(path, names_of(files));
   }
   return opened;
 }

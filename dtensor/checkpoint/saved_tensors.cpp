@@ -22,14 +22,16 @@
 namespace dtensor::detail {
 namespace {
 
+at::Tensor detached(const at::Tensor& value) {
+  return value.defined() ? value.detach() : value;
+}
+
 void add_state(
     std::vector<SavedTensor>& tensors,
     const std::string& prefix,
     const StateDict& state) {
   for (const auto& item : state) {
-    const auto& value = item.value();
-    tensors.push_back(
-        {prefix + item.key(), value.defined() ? value.detach() : value});
+    tensors.push_back({prefix + item.key(), detached(item.value())});
   }
 }
 
@@ -125,9 +127,7 @@ SavedTensors saved_tensors(const CheckpointState& state, const char* where) {
   if (state.extra != nullptr) {
     for (const auto& [name, value] : *state.extra) {
       if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-        StateDict one;
-        one.insert(name, *tensor);
-        add_state(tensors, kExtraPrefix, one);
+        tensors.push_back({kExtraPrefix + name, detached(*tensor)});
       }
     }
   }

@@ -115,6 +115,14 @@ std::vector<uint64_t> write_tensor(OutFile& file, const WrittenTensor& tensor) {
 
 } // namespace
 
+std::vector<std::string> names_of(const FileNotes& notes) {
+  std::vector<std::string> names;
+  for (const auto& item : notes) {
+    names.push_back(item.first);
+  }
+  return names;
+}
+
 const char* dtype_name(at::ScalarType dtype) {
   const auto* format = safetensors_format(dtype);
   // Python's safetensors package does not read complex128.

@@ -32,6 +32,8 @@ struct FileNote {
 };
 using FileNotes = std::map<std::string, FileNote>;
 
+std::vector<std::string> names_of(const FileNotes& notes);
+
 /// Returns the safetensors name of a dtype; null if there is no portable name.
 const char* dtype_name(at::ScalarType dtype);
 

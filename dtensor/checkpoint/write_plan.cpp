@@ -11,25 +11,21 @@ namespace {
 // Minimum size for splitting the work. Smaller tensors are written by one rank.
 constexpr int64_t kSplitBytes = int64_t{1} << 20;
 
-struct Box {
-  Sizes offsets;
-  Sizes local_offsets;
-  Sizes sizes;
-};
-
 // Elements of a tensor that the same ranks hold.
 struct Cell {
-  size_t tensor = 0;
-  std::vector<Box> boxes;
+  std::vector<WrittenBox> boxes;
   std::vector<int64_t> ranks;
   int64_t bytes = 0;
 };
 
 // Returns the Cartesian product of the intervals of all dimensions.
-std::vector<Box> boxes_of(const std::vector<Intervals>& intervals) {
-  std::vector<Box> boxes(1);
+std::vector<WrittenBox> boxes_of(
+    size_t tensor,
+    const std::vector<Intervals>& intervals) {
+  std::vector<WrittenBox> boxes(1);
+  boxes[0].tensor = tensor;
   for (const auto& list : intervals) {
-    std::vector<Box> next;
+    std::vector<WrittenBox> next;
     for (const auto& box : boxes) {
       int64_t at = 0;
       for (const auto& interval : list) {
@@ -43,7 +39,7 @@ std::vector<Box> boxes_of(const std::vector<Intervals>& intervals) {
     }
     boxes = std::move(next);
   }
-  std::erase_if(boxes, [](const Box& box) { return numel(box.sizes) == 0; });
+  std::erase_if(boxes, [](const auto& box) { return numel(box.sizes) == 0; });
   return boxes;
 }
 
@@ -80,8 +76,7 @@ std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
             tensor.placements,
             coordinate));
       }
-      cell.tensor = number;
-      cell.boxes = boxes_of(intervals);
+      cell.boxes = boxes_of(number, intervals);
       for (const auto& box : cell.boxes) {
         cell.bytes += numel(box.sizes) *
             static_cast<int64_t>(c10::elementSize(tensor.dtype));
@@ -103,7 +98,8 @@ std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
 // Returns the cell of a tensor without elements, recorded by its first holder.
 Cell empty_cell(const HeldTensor& tensor, size_t number) {
   const Sizes zeros(tensor.sizes.size(), 0);
-  return {number, {{zeros, zeros, tensor.sizes}}, {tensor.meshes[0][0]}, 0};
+  const auto holder = tensor.meshes[0][0];
+  return {{{number, holder, zeros, zeros, tensor.sizes}}, {holder}, 0};
 }
 
 class Planner {
@@ -115,7 +111,7 @@ class Planner {
         cell.bytes / kSplitBytes, 1, static_cast<int64_t>(cell.ranks.size()));
     const auto writers = least_loaded(cell.ranks, share);
     for (const auto& box : cell.boxes) {
-      split_cell(cell, box, writers);
+      split_box(box, writers);
     }
     for (const auto rank : writers) {
       load_[static_cast<size_t>(rank)] += cell.bytes / share;
@@ -149,10 +145,7 @@ class Planner {
 
   // Splits a box along the first dimension that is long enough, or else the
   // longest.
-  void split_cell(
-      const Cell& cell,
-      const Box& box,
-      const std::vector<int64_t>& ranks) {
+  void split_box(const WrittenBox& box, const std::vector<int64_t>& ranks) {
     const auto shares = static_cast<int64_t>(ranks.size());
     const auto& sizes = box.sizes;
     auto dim = std::ranges::find_if(
@@ -162,12 +155,8 @@ class Planner {
     }
     const auto d = static_cast<size_t>(dim - sizes.begin());
     for (int64_t i = 0; i < shares; ++i) {
-      WrittenBox written{
-          cell.tensor,
-          ranks[static_cast<size_t>(i)],
-          box.offsets,
-          box.local_offsets,
-          box.sizes};
+      auto written = box;
+      written.rank = ranks[static_cast<size_t>(i)];
       if (shares > 1) {
         const auto part = chunk(sizes[d], shares, i);
         written.offsets[d] += part.begin;
