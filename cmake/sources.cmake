@@ -409,13 +409,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/registry.cpp
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
-  dtensor/ops/rules/batch_norm.cpp
   dtensor/ops/rules/blocks.cpp
   dtensor/ops/rules/blocks_impl.h
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
-  dtensor/ops/rules/einsum.cpp
   dtensor/ops/rules/fft.cpp
   dtensor/ops/rules/fold.cpp
   dtensor/ops/rules/indexing.cpp
@@ -444,7 +442,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/spatial_impl.h
   dtensor/ops/rules/tensor_index.cpp
   dtensor/ops/rules/tensor_index_impl.h
-  dtensor/ops/rules/view.cpp
   dtensor/ops/rules/without_rule.cpp
   dtensor/ops/scopes/decomposition.cpp
   dtensor/ops/scopes/decomposition_impl.h

@@ -178,11 +178,10 @@ Strategy with_all_keys(const OpCall& call, const Placement& sharding) {
 
 // Returns the strategy that shards the features of the values.
 Strategy by_features(const OpCall& call) {
-  Strategy s{
+  return detail::replicated_except(
+      call,
       {Shard(call.outputs[0].dim() - 1)},
-      Placements(call.inputs.size(), Replicate())};
-  s.inputs[2] = Shard(call.inputs[2].dim() - 1);
-  return s;
+      {{2, Shard(call.inputs[2].dim() - 1)}});
 }
 
 // Returns true if `on_mesh_dim`, the placement of each operand on one mesh

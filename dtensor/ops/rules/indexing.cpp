@@ -17,8 +17,7 @@
 namespace dtensor {
 namespace {
 
-using detail::is_sum;
-using detail::pick_partial;
+using namespace detail;
 
 int64_t indexed_dim(const OpCall& call) {
   return c10::maybe_wrap_dim(call.int_arg("dim"), call.inputs[0].dim());
@@ -37,8 +36,8 @@ std::vector<OutputMeta> index_select_meta(const OpCall& call) {
 // Adds the strategy for a self that is sharded along the indexed dimension:
 // each rank looks up its elements, and has zeros for the others.
 void look_up_shards(const OpCall& call, int64_t along, Strategies& all) {
-  if (detail::looks_up_shards(call)) {
-    all.push_back({{Partial(ReduceOp::kSum)}, {Shard(along), Replicate()}});
+  if (looks_up_shards(call)) {
+    all.push_back({{partial_sum()}, {Shard(along), Replicate()}});
   }
 }
 
@@ -136,8 +135,7 @@ Strategies index_write_rule(const OpCall& call, int64_t) {
     if (d == along && call.inputs[1].dim() != 1) {
       continue;
     }
-    Strategy s{{Shard(d)}, Placements(call.inputs.size(), Replicate())};
-    s.inputs[0] = Shard(d);
+    auto s = replicated_except(call, {Shard(d)}, {{0, Shard(d)}});
     if (d != along && has_source && call.inputs[2].dim() > 0) {
       s.inputs[2] = Shard(d);
     }
@@ -154,8 +152,8 @@ Strategies index_add_rule(const OpCall& call, int64_t mesh_dim) {
   const auto& source = call.inputs[2];
   if (call.inputs[1].dim() == 1 && source.dim() == call.inputs[0].dim() &&
       !at::isIntegralType(source.spec->dtype(), /*includeBool=*/true)) {
-    const Placement sum = Partial(ReduceOp::kSum);
-    strategies.push_back({{sum}, {sum, Shard(0), Shard(indexed_dim(call))}});
+    strategies.push_back(
+        {{partial_sum()}, {partial_sum(), Shard(0), Shard(indexed_dim(call))}});
   }
   return strategies;
 }
@@ -164,21 +162,21 @@ Strategies index_add_rule(const OpCall& call, int64_t mesh_dim) {
 
 DTENSOR_RULES(indexing) {
   const auto looks_up = [](OpRule& rule) {
-    rule.with_localize(detail::note_sharded_dim)
-        .with_local_kernel(detail::boxed(detail::look_up_local))
+    rule.with_localize(note_sharded_dim)
+        .with_local_kernel(boxed(look_up_local))
         .as_region();
   };
   const auto writes = [](OpRule& rule) -> OpRule& {
-    return rule.with_localize(detail::note_sharded_dim)
-        .with_local_kernel(detail::boxed(detail::write_at_indices_local));
+    return rule.with_localize(note_sharded_dim)
+        .with_local_kernel(boxed(write_at_indices_local));
   };
   looks_up(rules.dim_rule("index_select", index_select_rule)
                .with_meta(index_select_meta));
   looks_up(rules.dim_rule("gather", gather_rule));
-  rules.dim_rule("index.Tensor", detail::index_strategies)
-      .with_kernel(detail::index_shards_by_mask, detail::indexes_shards_by_mask)
-      .with_localize(detail::note_indexed_dims)
-      .with_local_kernel(detail::boxed(detail::look_up_tensor_index_local))
+  rules.dim_rule("index.Tensor", index_strategies)
+      .with_kernel(index_shards_by_mask, indexes_shards_by_mask)
+      .with_localize(note_indexed_dims)
+      .with_local_kernel(boxed(look_up_tensor_index_local))
       .as_region();
   for (const auto* name :
        {"scatter.src",
@@ -207,10 +205,10 @@ DTENSOR_RULES(indexing) {
     writes(rules.dim_rule(name, index_write_rule).with_meta(like_first_input));
   }
   for (const auto* name : {"index_put", "_index_put_impl"}) {
-    rules.dim_rule(name, detail::index_put_strategies)
-        .with_meta(detail::index_put_meta)
-        .with_localize(detail::note_indexed_dims)
-        .with_local_kernel(detail::boxed(detail::write_tensor_index_local))
+    rules.dim_rule(name, index_put_strategies)
+        .with_meta(index_put_meta)
+        .with_localize(note_indexed_dims)
+        .with_local_kernel(boxed(write_tensor_index_local))
         .depends_on_backward();
   }
 }

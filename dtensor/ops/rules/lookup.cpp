@@ -14,15 +14,13 @@
 namespace dtensor {
 namespace {
 
-using detail::dense;
+using namespace detail;
 
 // Adds the strategies that shard input `i` like the result, and replicate all
 // other inputs.
 void add_sharded_input(const OpCall& call, size_t i, Strategies& strategies) {
   for (int64_t d = 0; d < call.inputs[i].dim(); ++d) {
-    Strategy s{{Shard(d)}, Placements(call.inputs.size(), Replicate())};
-    s.inputs[i] = Shard(d);
-    strategies.push_back(std::move(s));
+    strategies.push_back(replicated_except(call, {Shard(d)}, {{i, Shard(d)}}));
   }
 }
 
@@ -48,9 +46,8 @@ Strategies searchsorted(const OpCall& call, int64_t) {
     strategies.push_back(
         {{Shard(d)}, Placements(call.inputs.size(), Shard(d))});
   }
-  Strategy s{{Shard(last)}, Placements(call.inputs.size(), Replicate())};
-  s.inputs[1] = Shard(last);
-  strategies.push_back(std::move(s));
+  strategies.push_back(
+      replicated_except(call, {Shard(last)}, {{1, Shard(last)}}));
   return strategies;
 }
 
@@ -94,7 +91,7 @@ Strategies histc(const OpCall& call, int64_t) {
   const auto high = call.arg("max").toScalar().toDouble();
   Strategies strategies;
   for (int64_t d = 0; low != high && d < call.inputs[0].dim(); ++d) {
-    strategies.push_back({{Partial(ReduceOp::kSum)}, {Shard(d)}});
+    strategies.push_back({{partial_sum()}, {Shard(d)}});
   }
   return strategies;
 }
@@ -161,12 +158,10 @@ DTENSOR_RULES(lookup) {
 
 namespace {
 
-constexpr auto kSum = ReduceOp::kSum;
-
 Strategies embedding(const OpCall& call, int64_t) {
   const auto indices_dim = call.inputs[1].dim();
   Strategies all = {
-      {{Partial(kSum)}, {Shard(0), Replicate()}},
+      {{partial_sum()}, {Shard(0), Replicate()}},
       {{Shard(indices_dim)}, {Shard(1), Replicate()}}};
   // scale_grad_by_freq counts the occurrences of a token in all indices.
   if (!call.bool_arg("scale_grad_by_freq")) {
@@ -187,7 +182,7 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
   const auto indices = call.inputs[1].sizes();
   Sizes sizes(indices.begin(), indices.end());
   sizes.push_back(weight.sizes()[1]);
-  return {detail::dense(sizes, weight.dtype())};
+  return {dense(sizes, weight.dtype())};
 }
 
 // Keeps the spec of the weight if the local kernel needs the range of rows that
@@ -197,7 +192,7 @@ void keep_weight_spec(const OpCall& call, Decision& decision) {
       numel(decision.layout_of(call, 1).local_sizes()) > 0 &&
       !call.bool_arg("sparse");
   if (!decision.is_plain_call) {
-    detail::keep_layout(call, decision, 0);
+    keep_layout(call, decision, 0);
   }
 }
 
@@ -206,10 +201,10 @@ Strategies dense_backward(const OpCall& call, int64_t) {
   const auto indices_dim = call.inputs[1].dim();
   Strategies all = {
       {{Shard(1)}, {Shard(indices_dim), Replicate()}},
-      {{Partial(kSum)}, {Partial(kSum), Replicate()}}};
+      {{partial_sum()}, {partial_sum(), Replicate()}}};
   if (!call.bool_arg("scale_grad_by_freq")) {
     for (int64_t d = 0; d < indices_dim; ++d) {
-      all.push_back({{Partial(kSum)}, {Shard(d), Shard(d)}});
+      all.push_back({{partial_sum()}, {Shard(d), Shard(d)}});
     }
   }
   return all;
@@ -217,8 +212,8 @@ Strategies dense_backward(const OpCall& call, int64_t) {
 
 std::vector<OutputMeta> dense_backward_meta(const OpCall& call) {
   const auto& grad = *call.inputs[0].spec;
-  return {detail::dense(
-      {call.int_arg("num_weights"), grad.sizes().back()}, grad.dtype())};
+  return {
+      dense({call.int_arg("num_weights"), grad.sizes().back()}, grad.dtype())};
 }
 
 } // namespace
@@ -227,7 +222,7 @@ DTENSOR_RULES(embedding) {
   rules.dim_rule("embedding", embedding)
       .with_meta(embedding_meta)
       .with_localize(keep_weight_spec)
-      .with_local_kernel(detail::boxed(detail::embedding_local))
+      .with_local_kernel(boxed(embedding_local))
       .as_region()
       .with_traits(
           {.boundary = BoundaryRole{

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that move, add, drop or repeat complete dimensions. Each operator
-// is a map of dimensions. To roll or flip a sharded dimension, ranks exchange
-// rows.
+// Operators that move, add, drop or repeat complete dimensions, and views that
+// change the shape. Each of the former is a map of dimensions. To roll or flip
+// a sharded dimension, ranks exchange rows.
 #include <dtensor/ops/rules/shapes_impl.h>
 
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -13,6 +15,7 @@
 #include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
+#include <string>
 
 namespace dtensor {
 
@@ -30,9 +33,30 @@ std::vector<int64_t> detail::squeezed(
   return ones;
 }
 
+DimMap detail::map_without(int64_t ndim, const std::vector<int64_t>& dims) {
+  DimMap map;
+  int64_t out = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    const bool drops = std::ranges::find(dims, d) != dims.end();
+    map.push_back(drops ? -1 : out++);
+  }
+  return map;
+}
+
+DimMap detail::inverse(const DimMap& map, int64_t ndim) {
+  DimMap back(static_cast<size_t>(ndim), -1);
+  for (size_t d = 0; d < map.size(); ++d) {
+    if (map[d] >= 0) {
+      back[static_cast<size_t>(map[d])] = static_cast<int64_t>(d);
+    }
+  }
+  return back;
+}
+
 namespace {
 
-using detail::squeezed;
+using namespace detail;
+
 using MakeMap = DimMap (*)(const OpCall&);
 
 DimRule mapped(MakeMap map) {
@@ -81,14 +105,9 @@ DimMap unsqueeze_map(const OpCall& call) {
 }
 
 DimMap squeeze_map(const OpCall& call) {
-  const auto ones = squeezed(call.inputs[0].sizes(), call.ints_arg("dim"));
-  DimMap map;
-  int64_t out = 0;
-  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    const bool drops = std::ranges::find(ones, d) != ones.end();
-    map.push_back(drops ? -1 : out++);
-  }
-  return map;
+  return map_without(
+      call.inputs[0].dim(),
+      squeezed(call.inputs[0].sizes(), call.ints_arg("dim")));
 }
 
 // Passes the dimensions of global size 1 to the local call, because a local
@@ -143,8 +162,7 @@ Strategies moved_rows(const OpCall& call, int64_t mesh_dim) {
   auto strategies = move_strategies(call, mesh_dim, map);
   const auto& self = call.inputs[0];
   for (int64_t d = 0; d < self.dim(); ++d) {
-    if (map[static_cast<size_t>(d)] < 0 &&
-        detail::has_ranges(self, mesh_dim, d)) {
+    if (map[static_cast<size_t>(d)] < 0 && has_ranges(self, mesh_dim, d)) {
       const auto& now = self.placement(mesh_dim);
       strategies.push_back({{now}, {now}});
     }
@@ -199,7 +217,7 @@ std::vector<OutputMeta> roll_meta(const OpCall& call) {
 }
 
 void note_rolled_rows(const OpCall& call, Decision& decision) {
-  detail::note_moved_rows(call, decision, without_dims(call, "dims"));
+  note_moved_rows(call, decision, without_dims(call, "dims"));
 }
 
 // Returns the map of unfold; the windows are a new last dimension.
@@ -210,29 +228,17 @@ DimMap unfold_map(const OpCall& call) {
 // Returns the map of diagonal; the diagonal is a new last dimension that
 // replaces the two.
 DimMap diagonal_map(const OpCall& call) {
-  const auto a = self_dim(call, "dim1");
-  const auto b = self_dim(call, "dim2");
-  DimMap map;
-  int64_t out = 0;
-  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    map.push_back(d == a || d == b ? -1 : out++);
-  }
-  return map;
+  return map_without(
+      call.inputs[0].dim(), {self_dim(call, "dim1"), self_dim(call, "dim2")});
 }
 
 // Returns the map of diag_embed, which replaces the last dimension by two.
 DimMap diag_embed_map(const OpCall& call) {
   const auto ndim = call.inputs[0].dim();
-  const auto a = call.dim_arg("dim1", ndim + 1);
-  const auto b = call.dim_arg("dim2", ndim + 1);
-  DimMap map(static_cast<size_t>(ndim), -1);
-  size_t from = 0;
-  for (int64_t out = 0; out <= ndim && ndim > 0; ++out) {
-    if (out != a && out != b) {
-      map[from++] = out;
-    }
-  }
-  return map;
+  const auto undo = map_without(
+      ndim + 1,
+      {call.dim_arg("dim1", ndim + 1), call.dim_arg("dim2", ndim + 1)});
+  return inverse(undo, ndim);
 }
 
 // Returns the strategies of diag_embed. The operator adds zeros, which only
@@ -259,16 +265,124 @@ DTENSOR_RULES(shape) {
   rules.dim_rule("flip", moved_rows)
       .with_meta(like_first_input)
       .with_localize(note_rolled_rows)
-      .with_local_kernel(detail::boxed(detail::flip_local));
+      .with_local_kernel(boxed(flip_local));
   rules.dim_rule("roll", roll_rule)
       .with_meta(roll_meta)
       .with_localize(note_rolled_rows)
-      .with_local_kernel(detail::boxed(detail::roll_local));
+      .with_local_kernel(boxed(roll_local));
   rules.dim_rule("unfold", mapped(unfold_map));
   rules.dim_rule("diagonal", mapped(diagonal_map));
   rules.dim_rule("diagonal_copy", mapped(diagonal_map));
   rules.dim_rule("diag_embed", diag_embed_rule);
   rules.keep_composite("rot90");
+}
+
+// Views that change the shape. A sharding is kept if every rank's elements, in
+// their order, are those of a layout of the new shape.
+
+namespace {
+
+std::string as_code(const Placement& p) {
+  const auto unit =
+      p.unit() == 1 ? std::string() : ", " + std::to_string(p.unit());
+  switch (p.kind()) {
+    case Placement::Kind::kReplicate:
+      return "Replicate()";
+    case Placement::Kind::kShard:
+      return "Shard(" + std::to_string(p.dim()) + unit + ")";
+    case Placement::Kind::kStridedShard:
+      return "StridedShard(" + std::to_string(p.dim()) + ", " +
+          std::to_string(p.split_factor()) + unit + ")";
+    case Placement::Kind::kPartial:
+      return "Partial(\"" + std::string(to_string(p.reduce_op())) + "\")";
+  }
+  return "";
+}
+
+std::string as_code(PlacementsRef placements) {
+  std::string text;
+  for (const auto& p : placements) {
+    text += (text.empty() ? "" : ", ") + as_code(p);
+  }
+  return "[" + text + "]";
+}
+
+[[noreturn]] void
+refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
+  const auto& input = call.inputs[0];
+  const auto lost = layout.lost_mesh_dim;
+  const auto& sharding = input.placement(lost);
+  const bool may_be_heads = sharding.dim() == input.spec->dim() - 1 &&
+      static_cast<int64_t>(to.size()) > input.spec->dim();
+  DTENSOR_THROW(
+      "[{}] cannot keep the sharding of {} as {}: the shards of dim {} on mesh "
+      "dim {} do not correspond to shards of any dim of the new shape. "
+      "Redistribute the input to {} first.{}",
+      call.name(),
+      *input.spec,
+      at::IntArrayRef(to),
+      sharding.dim(),
+      call.mesh.dim_label(lost),
+      as_code(layout.inputs),
+      may_be_heads ? " If the dim contains heads, shard between heads: set "
+                     "`multiple_of` of ColwiseParallel to the features of a "
+                     "head."
+                   : "");
+}
+
+// Chooses the layout that the view keeps. Only gradients may be redistributed,
+// because the caller of backward() cannot redistribute them before.
+MeshStrategy view_rule(const OpCall& call) {
+  const auto& input = call.inputs[0];
+  const auto& to = call.outputs[0].sizes;
+  auto layout = view_layout(
+      input.sizes(), to, call.mesh.shape(), input.spec->placements());
+  if (layout.lost_mesh_dim >= 0 && !call.in_backward) {
+    refuse_view(call, layout, to);
+  }
+  return {{std::move(layout.outputs)}, {std::move(layout.inputs)}};
+}
+
+// Returns the strategies of a view of the same bytes as another dtype. The last
+// dimension changes its size unless the dtypes have equal size. Partial values
+// must be reduced in the old dtype.
+Strategies view_dtype_rule(const OpCall& call, int64_t) {
+  const auto& input = call.inputs[0];
+  Strategies strategies;
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    const auto at = static_cast<size_t>(d);
+    if (d + 1 < input.dim() || call.outputs[0].sizes[at] == input.sizes()[at]) {
+      strategies.push_back({{Shard(d)}, {Shard(d)}});
+    }
+  }
+  return strategies;
+}
+
+// Returns the strategies of views of complex numbers as pairs, which add a last
+// dimension or drop it. Sums of pairs are pairs of sums.
+Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
+  auto map = identity_map(call.inputs[0].dim());
+  if (call.outputs[0].dim() < call.inputs[0].dim()) {
+    map.back() = -1;
+  }
+  return linear_move_strategies(call, mesh_dim, map);
+}
+
+} // namespace
+
+DTENSOR_RULES(view) {
+  rules.mesh_rule("view", view_rule)
+      .with_local_kernel(boxed(view_local))
+      .depends_on_backward()
+      .with_traits({.size_arg = "size"});
+  for (const auto* name : {"_unsafe_view", "_reshape_alias", "view_copy"}) {
+    rules.mesh_rule(name, view_rule)
+        .with_local_kernel(boxed(reshape_local))
+        .depends_on_backward();
+  }
+  rules.dim_rule("view.dtype", view_dtype_rule);
+  rules.dim_rule("view_as_real", complex_view_rule);
+  rules.dim_rule("view_as_complex", complex_view_rule);
 }
 
 } // namespace dtensor

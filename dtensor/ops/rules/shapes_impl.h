@@ -7,17 +7,15 @@
 #include <dtensor/ops/strategy.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 
 /// Returns a row-major result.
 inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
-  return {
-      Sizes(sizes.begin(), sizes.end()),
-      dtensor::contiguous_strides(sizes),
-      dtype,
-      true};
+  return {Sizes(sizes), dtensor::contiguous_strides(sizes), dtype, true};
 }
 
 /// Returns a row-major result with this shape and dtype.
@@ -48,6 +46,28 @@ inline OutputMeta undefined() {
 inline Strategy all_alike(const OpCall& call, const Placement& p) {
   return {
       Placements(call.outputs.size(), p), Placements(call.inputs.size(), p)};
+}
+
+/// Returns the strategy with replicated inputs except those in `inputs`, which
+/// gives placements by position.
+inline Strategy replicated_except(
+    const OpCall& call,
+    Placements outputs,
+    std::initializer_list<std::pair<size_t, Placement>> inputs) {
+  Strategy s{std::move(outputs), Placements(call.inputs.size(), Replicate())};
+  for (const auto& [i, placement] : inputs) {
+    s.inputs[i] = placement;
+  }
+  return s;
+}
+
+inline Placement partial_sum() {
+  return Partial(ReduceOp::kSum);
+}
+
+/// Returns true for sums and averages.
+inline bool is_sum(const Placement& p) {
+  return p.is_partial(ReduceOp::kSum) || p.is_partial(ReduceOp::kAvg);
 }
 
 /// Passes the layout of input `i` to the local kernel, even if nothing is
@@ -94,11 +114,12 @@ inline void keep_layouts(const OpCall& call, Decision& decision) {
   }
 }
 
-/// Returns the shapes of the gradients of input, weight and bias that
-/// output_mask selects.
-std::vector<OutputMeta> norm_backward_meta(
-    const OpCall& call,
-    SizesRef parameter_sizes);
+/// Returns the map of an operator that drops the dimensions `dims` of a tensor
+/// of `ndim` dimensions.
+DimMap map_without(int64_t ndim, const std::vector<int64_t>& dims);
+
+/// Returns the opposite of `map`, for an operand of `ndim` dimensions.
+DimMap inverse(const DimMap& map, int64_t ndim);
 
 /// Returns the dimensions of size 1 among `dims`, which squeeze drops.
 std::vector<int64_t> squeezed(SizesRef sizes, const std::vector<int64_t>& dims);

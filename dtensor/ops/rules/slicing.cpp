@@ -14,29 +14,18 @@
 namespace dtensor {
 namespace {
 
-using detail::add_common_partial;
-using detail::blocks_of_dim;
-using detail::dense;
-using detail::in_blocks;
-using detail::local_blocks;
+using namespace detail;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// Maps the dimensions of a tensor of `ndim` dimensions to those of a tensor
-// without `dim`.
-DimMap dropping(int64_t dim, int64_t ndim) {
-  DimMap map;
-  for (int64_t d = 0; d < ndim; ++d) {
-    map.push_back(d < dim ? d : d - 1);
-  }
-  map[static_cast<size_t>(dim)] = -1;
-  return map;
+// Returns the map of a selection along "dim" of a tensor of `ndim` dimensions.
+DimMap select_map(const OpCall& call, int64_t ndim) {
+  return map_without(ndim, {call.dim_arg("dim", ndim)});
 }
 
 Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.inputs[0].dim();
   return move_strategies(
-      call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
+      call, mesh_dim, select_map(call, call.inputs[0].dim()));
 }
 
 // Range that slice arguments select in a dimension of `size`.
@@ -140,35 +129,24 @@ void localize_slice_backward(const OpCall& call, Decision& decision) {
   local_range(call, call.outputs[0].sizes, decision);
 }
 
-DimMap inverse(const DimMap& map, int64_t ndim) {
-  DimMap back(static_cast<size_t>(ndim), -1);
-  for (size_t d = 0; d < map.size(); ++d) {
-    if (map[d] >= 0) {
-      back[static_cast<size_t>(map[d])] = static_cast<int64_t>(d);
-    }
-  }
-  return back;
+// Returns the strategies of the gradient of an operator with this map.
+Strategies
+moved_back(const OpCall& call, int64_t mesh_dim, const DimMap& forward) {
+  return move_strategies(
+      call, mesh_dim, inverse(forward, call.inputs[0].dim()));
 }
 
 Strategies select_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.outputs[0].dim();
-  const auto dims_of_slice = dropping(call.dim_arg("dim", ndim), ndim);
-  return move_strategies(
-      call, mesh_dim, inverse(dims_of_slice, call.inputs[0].dim()));
+  return moved_back(call, mesh_dim, select_map(call, call.outputs[0].dim()));
 }
 
 Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = call.outputs[0].dim();
-  const auto a = call.dim_arg("dim1", ndim);
-  const auto b = call.dim_arg("dim2", ndim);
-  DimMap map(static_cast<size_t>(call.inputs[0].dim()), -1);
-  size_t part = 0;
-  for (int64_t d = 0; d < ndim; ++d) {
-    if (d != a && d != b) {
-      map[part++] = d;
-    }
-  }
-  return move_strategies(call, mesh_dim, map);
+  return moved_back(
+      call,
+      mesh_dim,
+      map_without(
+          ndim, {call.dim_arg("dim1", ndim), call.dim_arg("dim2", ndim)}));
 }
 
 std::vector<OutputMeta> input_sizes_meta(const OpCall& call) {
@@ -191,7 +169,7 @@ scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
   Strategies strategies;
   for (size_t d = 0; d < map.size(); ++d) {
     if (map[d] >= 0) {
-      const Placement sharding = Shard(static_cast<int64_t>(d));
+      const auto sharding = Shard(static_cast<int64_t>(d));
       strategies.push_back({{sharding}, {sharding, Shard(map[d])}});
     }
   }
@@ -204,9 +182,7 @@ Strategies slice_scatter_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.inputs[0].dim();
-  return scatter_part(
-      call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
+  return scatter_part(call, mesh_dim, select_map(call, call.inputs[0].dim()));
 }
 
 } // namespace

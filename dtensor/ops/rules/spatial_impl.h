@@ -5,6 +5,7 @@
 
 #include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <cstdint>
 #include <functional>
@@ -12,10 +13,6 @@
 #include <vector>
 
 namespace dtensor::detail {
-
-inline Placement partial_sum() {
-  return Partial(ReduceOp::kSum);
-}
 
 /// Adds the strategy of an operator that is linear in its first operand, for an
 /// operand that is a partial sum. Averages of integers are rounded, so they are

@@ -16,6 +16,8 @@
 namespace dtensor {
 namespace {
 
+using namespace detail;
+
 // Dimensions of an indexing x[i, :, j]: the dimensions of x that are indexed,
 // and the positions of all others and of the (broadcast) index dimensions in
 // the result.
@@ -46,7 +48,7 @@ void check_indices(const OpCall& call) {
   for (const c10::IValue& item : call.arg("indices").toListRef()) {
     const bool is_given = item.isTensor() && item.toTensor().defined();
     const auto begin = end;
-    const bool by_mask = is_given && detail::is_mask(item.toTensor());
+    const bool by_mask = is_given && is_mask(item.toTensor());
     end += by_mask ? item.toTensor().sizes().size() : 1;
     DTENSOR_CHECK_INDEX(
         end <= self.sizes().size(),
@@ -75,9 +77,9 @@ void mark_indexed(const OpCall& call, Indexed& x) {
       continue;
     }
     const auto& index = item.toTensor();
-    const auto takes = detail::is_mask(index) ? index.dim() : 1;
-    x.has_mask |= detail::is_mask(index);
-    x.ndim = std::max(x.ndim, detail::is_mask(index) ? 1 : index.dim());
+    const auto takes = is_mask(index) ? index.dim() : 1;
+    x.has_mask |= is_mask(index);
+    x.ndim = std::max(x.ndim, is_mask(index) ? 1 : index.dim());
     x.indices.emplace_back(index.sizes().begin(), index.sizes().end());
     for (int64_t i = 0; i < takes; ++i) {
       x.position[dim++] = -1;
@@ -163,12 +165,11 @@ void add_terms(const OpCall& call, const Indexed& x, Strategies& all) {
       at::isIntegralType(dtype, /*includeBool=*/true)) {
     return;
   }
-  const Placement sum = Partial(ReduceOp::kSum);
   for (int64_t k = 0; k < x.ndim; ++k) {
     if (x.index_size(k) == 1) {
       continue;
     }
-    Strategy s{{sum}, {sum}};
+    Strategy s{{partial_sum()}, {partial_sum()}};
     for (const auto& sizes : x.indices) {
       s.inputs.push_back(broadcast_shard(sizes, k, x.ndim));
     }
@@ -180,19 +181,13 @@ void add_terms(const OpCall& call, const Indexed& x, Strategies& all) {
 
 } // namespace
 
-bool detail::is_sum(const Placement& p) {
-  return p.is_partial(ReduceOp::kSum) || p.is_partial(ReduceOp::kAvg);
-}
-
 void detail::pick_partial(
     const OpCall& call,
     int64_t mesh_dim,
     Strategies& all) {
   const auto& self = call.inputs[0].placement(mesh_dim);
   if (self.is_partial()) {
-    Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-    s.inputs[0] = self;
-    all.push_back(std::move(s));
+    all.push_back(replicated_except(call, {self}, {{0, self}}));
   }
 }
 
@@ -220,13 +215,12 @@ Strategies detail::index_strategies(const OpCall& call, int64_t mesh_dim) {
   const bool may_look_up = !x.has_mask && looks_up_shards(call);
   Strategies strategies;
   for (size_t d = 0; d < x.position.size(); ++d) {
-    const Placement result = x.position[d] >= 0
-        ? Placement(Shard(x.position[d]))
-        : Partial(ReduceOp::kSum);
-    if (x.position[d] >= 0 || may_look_up) {
-      Strategy s{{result}, Placements(call.inputs.size(), Replicate())};
-      s.inputs[0] = Shard(static_cast<int64_t>(d));
-      strategies.push_back(std::move(s));
+    const bool is_kept = x.position[d] >= 0;
+    if (is_kept || may_look_up) {
+      strategies.push_back(replicated_except(
+          call,
+          {is_kept ? Shard(x.position[d]) : partial_sum()},
+          {{0, Shard(static_cast<int64_t>(d))}}));
     }
   }
   for (int64_t k = 0; k < x.ndim && !x.has_mask; ++k) {
@@ -257,8 +251,7 @@ Strategies detail::index_put_strategies(const OpCall& call, int64_t mesh_dim) {
   int64_t mask_dim = 0;
   for (size_t d = 0; d < x.position.size(); ++d) {
     const auto self = Shard(static_cast<int64_t>(d));
-    Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-    s.inputs.front() = self;
+    auto s = replicated_except(call, {self}, {{0, self}});
     if (x.position[d] >= 0) {
       s.inputs.back() =
           broadcast_shard(values.sizes(), x.position[d], x.result_dim);
@@ -272,9 +265,8 @@ Strategies detail::index_put_strategies(const OpCall& call, int64_t mesh_dim) {
   // terms without communication.
   const auto& self = call.inputs[0].placement(mesh_dim);
   if (call.bool_arg("accumulate") ? is_sum(self) : self.is_partial()) {
-    Strategy s{{self}, Placements(call.inputs.size(), Replicate())};
-    s.inputs.front() = s.inputs.back() = self;
-    strategies.push_back(std::move(s));
+    strategies.push_back(replicated_except(
+        call, {self}, {{0, self}, {call.inputs.size() - 1, self}}));
   }
   return strategies;
 }

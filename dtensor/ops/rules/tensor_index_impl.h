@@ -28,9 +28,6 @@ void note_indexed_dims(const OpCall& call, Decision& decision);
 /// ranks. This excludes bool, which has no sum.
 bool looks_up_shards(const OpCall& call);
 
-/// Returns true for sums and averages.
-bool is_sum(const Placement& p);
-
 /// Adds the strategy for a partial self: elements that are only picked may be
 /// picked before they are reduced.
 void pick_partial(const OpCall& call, int64_t mesh_dim, Strategies& all);
