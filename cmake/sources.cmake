@@ -432,7 +432,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/resampling.cpp
-  dtensor/ops/rules/sample_loss.cpp
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shapes_impl.h
