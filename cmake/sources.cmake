@@ -424,7 +424,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/loss.cpp
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/normalization.cpp
-  dtensor/ops/rules/picking.cpp
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h

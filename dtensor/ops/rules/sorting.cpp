@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that find elements by their order along a dimension: sorting, top
-// k, k-th values, medians. Shards of this dimension may stay where they are.
+// Operators that find elements by their order: sorting, top k, k-th values,
+// medians, extremes with their indices, modes, quantiles. Except for the last
+// two, shards of the dimensions that are searched may stay where they are.
+#include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
@@ -68,25 +71,37 @@ bool sorts_shards(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   return fits && has_sort_keys(input.spec->dtype());
 }
 
-// Returns the number of bytes of samples, and of elements near them, that ranks
-// exchange to find positions of a sorted dimension. There are about sqrt(shard
-// * ranks) samples and as many elements, of 16 bytes each.
-double sample_bytes(double shard, double ranks) {
-  return 48 * ranks * std::sqrt(shard * ranks);
-}
+// Shards of a dimension, in numbers for cost models.
+struct Shards {
+  Shards(const OpInput& input, int64_t mesh_dim, int64_t dim)
+      : ranks(static_cast<double>(input.spec->mesh().size(mesh_dim))),
+        size(static_cast<double>(largest_shard_of(input, mesh_dim, dim))),
+        element(static_cast<double>(c10::elementSize(input.spec->dtype()))) {}
+
+  // Returns the number of bytes that a rank receives to gather the shards.
+  double gathered_bytes() const {
+    return size * element * (ranks - 1);
+  }
+  // Returns the number of bytes of samples, and of elements near them, that
+  // ranks exchange to find positions of a sorted dimension. There are about
+  // sqrt(size * ranks) samples and as many elements, of 16 bytes each.
+  double sample_bytes() const {
+    return 48 * ranks * std::sqrt(size * ranks);
+  }
+
+  double ranks;
+  double size;    // in elements
+  double element; // bytes
+};
 
 // Returns true if sorting shards moves fewer bytes than gathering them. Ranks
 // exchange each element once, a bit per element and rank, and samples.
-bool is_worth_sorting(const OpInput& input, int64_t mesh_dim, int64_t dim) {
-  const auto ranks = static_cast<double>(input.spec->mesh().size(mesh_dim));
-  const auto shard =
-      static_cast<double>(largest_shard_of(input, mesh_dim, dim));
-  const auto element =
-      static_cast<double>(c10::elementSize(input.spec->dtype()));
+bool is_worth_sorting(const Shards& shards) {
   constexpr double kBit = 1.0 / 8; // in bytes
-  return sample_bytes(shard, ranks) +
-      shard * (element / ranks + kBit) * (ranks - 1) <
-      shard * element * (ranks - 1);
+  return shards.sample_bytes() +
+      shards.size * (shards.element / shards.ranks + kBit) *
+          (shards.ranks - 1) <
+      shards.gathered_bytes();
 }
 
 // Returns the strategies of sort. Shards are sorted where they are if this
@@ -97,7 +112,7 @@ Strategies sort_rule(const OpCall& call, int64_t mesh_dim) {
   if (input.dim() > 0) {
     const auto dim = call.dim_arg("dim", input.dim());
     if (sorts_shards(input, mesh_dim, dim) &&
-        is_worth_sorting(input, mesh_dim, dim)) {
+        is_worth_sorting(Shards(input, mesh_dim, dim))) {
       strategies.push_back({{Shard(dim), Shard(dim)}, {Shard(dim)}});
     }
   }
@@ -115,14 +130,10 @@ Strategies selection_rule(const OpCall& call, int64_t mesh_dim) {
   const auto dim = call.dim_arg("dim", input.dim());
   const auto size = input.sizes()[static_cast<size_t>(dim)];
   const auto k = call.has_arg("k") ? call.int_arg("k") : 1;
-  const auto ranks = static_cast<double>(call.mesh.size(mesh_dim));
-  const auto shard =
-      static_cast<double>(largest_shard_of(input, mesh_dim, dim));
-  const auto element =
-      static_cast<double>(c10::elementSize(input.spec->dtype()));
+  const Shards shards(input, mesh_dim, dim);
   if (k >= 1 && k <= size && sorts_shards(input, mesh_dim, dim) &&
       input.spec->dtype() != at::kBool &&
-      sample_bytes(shard, ranks) < shard * element * (ranks - 1)) {
+      shards.sample_bytes() < shards.gathered_bytes()) {
     strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
   }
   return strategies;
@@ -145,23 +156,11 @@ Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
   }
   const auto dim = placement.dim();
   const auto rows = input.sizes()[static_cast<size_t>(dim)];
-  const int64_t elements_per_row = input.spec->numel() / rows;
-  const auto shard = static_cast<double>(
-      largest_shard_of(input, mesh_dim, dim) * elements_per_row);
-  const auto ranks = static_cast<double>(call.mesh.size(mesh_dim));
-  const auto element = static_cast<double>(c10::elementSize(dtype));
-  return sample_bytes(shard, ranks) < shard * element * (ranks - 1)
+  Shards shards(input, mesh_dim, dim);
+  shards.size *= static_cast<double>(input.spec->numel() / rows);
+  return shards.sample_bytes() < shards.gathered_bytes()
       ? Strategies{{{Replicate()}, {placement}}}
       : Strategies{};
-}
-
-void note_sharded(const OpCall& call, Decision& decision) {
-  const auto& spec = decision.layout_of(call, 0);
-  decision.is_plain_call = std::ranges::none_of(
-      spec.placements(), [](const Placement& p) { return p.is_sharded(); });
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
-  }
 }
 
 std::vector<at::ScalarType> dtype_of_operand(const OpCall& call) {
@@ -193,9 +192,121 @@ DTENSOR_RULES(sorting) {
   for (const auto* name : {"median", "nanmedian"}) {
     rules.dim_rule(name, median_rule)
         .with_meta(reduction_meta(dtype_of_operand))
-        .with_localize(note_sharded)
+        .with_localize(note_shared_dims)
         .with_local_kernel(boxed(median_local));
   }
+}
+
+namespace {
+
+// --- extremes and quantiles --------------------------------------------------
+
+// Returns true if every reduced dimension has elements.
+bool has_extremes(const OpCall& call) {
+  const auto sizes = call.inputs[0].sizes();
+  return std::ranges::none_of(reduced_of(call).dims, [&](int64_t dim) {
+    return dim < call.inputs[0].dim() && sizes[static_cast<size_t>(dim)] == 0;
+  });
+}
+
+// Returns the strategies of argmax and argmin. If a reduced dimension is
+// sharded, ranks compare their local results.
+Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  if (has_extremes(call)) {
+    for (const auto dim : reduced_of(call).dims) {
+      strategies.push_back({{Replicate()}, {Shard(dim)}});
+    }
+  }
+  return strategies;
+}
+
+// Returns the strategies of extremes with indices. Ranks compare their
+// extremes, of 16 bytes each, if that is faster than moving the shards.
+Strategies extreme_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  const auto dims = reduced_of(call).dims;
+  if (has_extremes(call) &&
+      is_faster_on_shards(
+          call, mesh_dim, dims, {CollectiveKind::kAllGather, 1, 16})) {
+    for (const auto dim : dims) {
+      strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
+    }
+  }
+  return strategies;
+}
+
+// Returns the strategies of quantile and nanquantile. A tensor `q` of several
+// quantiles is replicated, and adds a first dimension to the result.
+Strategies quantile_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  if (call.inputs.size() > 1) {
+    for (auto& strategy : strategies) {
+      const auto dim = strategy.outputs[0].dim();
+      strategy.outputs[0] = Shard(call.inputs[1].dim() > 0 ? dim + 1 : dim);
+      strategy.inputs.push_back(Replicate());
+    }
+  }
+  return strategies;
+}
+
+std::vector<OutputMeta> quantile_meta(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      self.numel() > 0,
+      "[{}] {} is empty, so it has no quantiles. Pass a non-empty tensor.",
+      call.name(),
+      self);
+  auto result =
+      dense(reduced_of(call).result_sizes(self.sizes()), self.dtype());
+  if (call.inputs.size() > 1 && call.inputs[1].dim() > 0) {
+    // In memory, the quantiles of an element are adjacent.
+    const auto count = call.inputs[1].sizes()[0];
+    for (auto& stride : result.strides) {
+      stride *= std::max<int64_t>(count, 1);
+    }
+    result.sizes.insert(result.sizes.begin(), count);
+    result.strides.insert(result.strides.begin(), 1);
+  }
+  return {result};
+}
+
+// Adds quantiles. LibTorch composes quantiles of operators that make plain
+// tensors, and since 2.14 of operators that read memory.
+void add_quantiles(RuleRegistry& rules) {
+  for (const auto* name :
+       {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {
+    rules.dim_rule(name, quantile_rule)
+        .with_meta(quantile_meta)
+        .with_local_kernel(boxed(quantile_local))
+        .as_region();
+  }
+}
+
+} // namespace
+
+// Gradients of picked elements are scattered into plain tensors of zeros, so
+// most of these operators run with the autograd of the local operator.
+DTENSOR_RULES(picking) {
+  const auto add_place = [&](const char* name, LocalKernelFunction& kernel) {
+    rules.dim_rule(name, place_rule)
+        .with_localize(note_shared_dims)
+        .with_local_kernel(boxed(kernel));
+  };
+  add_place("argmax", argmax_local);
+  add_place("argmin", argmin_local);
+  const auto add_extreme = [&](const char* name, LocalKernelFunction& kernel) {
+    rules.dim_rule(name, extreme_rule)
+        .with_localize(note_shared_dims)
+        .with_local_kernel(boxed(kernel))
+        .as_region();
+  };
+  add_extreme("max.dim", greatest_with_index_local);
+  add_extreme("min.dim", least_with_index_local);
+  rules.dim_rule("mode", reduction_rule())
+      .with_meta(reduction_meta(values_and_indices))
+      .as_region();
+  add_quantiles(rules);
 }
 
 } // namespace dtensor
