@@ -415,7 +415,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/fft.cpp
-  dtensor/ops/rules/fold.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/linalg.cpp
   dtensor/ops/rules/linalg_impl.h
