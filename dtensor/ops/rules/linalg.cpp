@@ -102,8 +102,7 @@ Strategies cross(const OpCall& call, int64_t mesh_dim) {
 // shard.
 Strategies trace(const OpCall& call, int64_t mesh_dim) {
   Strategies strategies{
-      {{Partial(ReduceOp::kSum)}, {Shard(0)}},
-      {{Partial(ReduceOp::kSum)}, {Shard(1)}}};
+      {{partial_sum()}, {Shard(0)}}, {{partial_sum()}, {Shard(1)}}};
   add_linear(call, {0}, sum_ops(), mesh_dim, strategies);
   return strategies;
 }
@@ -177,12 +176,25 @@ Strategies lu_unpack(const OpCall& call, int64_t mesh_dim) {
       : Strategies{};
 }
 
-void add_batched(
+OpRule& add_batched(
     RuleRegistry& rules,
     const char* name,
     Batched ranks,
     const MetaRule& meta = nullptr) {
-  rules.dim_rule(name, batched(std::move(ranks))).with_meta(meta).as_region();
+  return rules.dim_rule(name, batched(std::move(ranks)))
+      .with_meta(meta)
+      .as_region();
+}
+
+OpRule& add_solver(
+    RuleRegistry& rules,
+    const char* name,
+    Batched ranks,
+    size_t rhs,
+    const MetaRule& meta = nullptr) {
+  return rules.dim_rule(name, solver(std::move(ranks), rhs))
+      .with_meta(meta)
+      .as_region();
 }
 
 // Adds operators that return "info" and can check it. A check fails on all
@@ -202,21 +214,18 @@ void add_factorizations(RuleRegistry& rules) {
   for (const auto* name : {"linalg_lu_factor_ex", "linalg_ldl_factor_ex"}) {
     add_checked(rules, name, batched({.inputs = {2}, .outputs = {2, 1, 0}}));
   }
-  rules.dim_rule("cholesky", batched({.inputs = {2}, .outputs = {2}}))
-      .with_meta(cholesky_meta)
-      .with_local_kernel(boxed(cholesky_local))
-      .as_region();
+  add_batched(rules, "cholesky", {.inputs = {2}, .outputs = {2}}, cholesky_meta)
+      .with_local_kernel(boxed(cholesky_local));
   add_batched(rules, "linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});
   rules.dim_rule("lu_unpack", lu_unpack).as_region();
   add_batched(rules, "linalg_qr", {.inputs = {2}, .outputs = {2, 2}});
   add_batched(rules, "geqrf", {.inputs = {2}, .outputs = {2, 1}}, geqrf_meta);
-  rules
-      .dim_rule(
-          "linalg_householder_product",
-          batched({.inputs = {2, 1}, .outputs = {2}}))
-      .with_meta(householder_meta)
-      .with_local_kernel(boxed(householder_local))
-      .as_region();
+  add_batched(
+      rules,
+      "linalg_householder_product",
+      {.inputs = {2, 1}, .outputs = {2}},
+      householder_meta)
+      .with_local_kernel(boxed(householder_local));
 }
 
 void add_spectra(RuleRegistry& rules) {
@@ -229,9 +238,8 @@ void add_spectra(RuleRegistry& rules) {
 }
 
 void add_functions(RuleRegistry& rules) {
-  rules.dim_rule("_linalg_det", batched({.inputs = {2}, .outputs = {0, 2, 1}}))
-      .with_local_kernel(boxed(determinant_local))
-      .as_region();
+  add_batched(rules, "_linalg_det", {.inputs = {2}, .outputs = {0, 2, 1}})
+      .with_local_kernel(boxed(determinant_local));
   add_batched(
       rules, "_linalg_slogdet", {.inputs = {2}, .outputs = {0, 0, 2, 1}});
   add_batched(
@@ -241,46 +249,36 @@ void add_functions(RuleRegistry& rules) {
       "linalg_matrix_exp",
       {.inputs = {2}, .outputs = {2}},
       matrix_exp_meta);
-  rules
-      .dim_rule(
-          "linalg_pinv.atol_rtol_tensor",
-          batched({.inputs = {2, 0, 0}, .outputs = {2}}))
-      .with_meta(pinv_meta)
-      .with_local_kernel(boxed(zeros_of_squares_if_empty))
-      .as_region();
+  add_batched(
+      rules,
+      "linalg_pinv.atol_rtol_tensor",
+      {.inputs = {2, 0, 0}, .outputs = {2}},
+      pinv_meta)
+      .with_local_kernel(boxed(zeros_of_squares_if_empty));
   for (const auto* name :
        {"linalg_matrix_rank",
         "linalg_matrix_rank.tol_tensor",
         "linalg_matrix_rank.atol_rtol_float",
         "linalg_matrix_rank.atol_rtol_tensor"}) {
-    rules.dim_rule(name, batched({.inputs = {2, 0, 0}, .outputs = {0}}))
-        .with_meta(matrix_rank_meta)
-        .with_local_kernel(boxed(zeros_if_empty))
-        .as_region();
+    add_batched(
+        rules, name, {.inputs = {2, 0, 0}, .outputs = {0}}, matrix_rank_meta)
+        .with_local_kernel(boxed(zeros_if_empty));
   }
 }
 
 void add_solvers(RuleRegistry& rules) {
   add_checked(rules, "_linalg_solve_ex", solve);
-  rules
-      .dim_rule(
-          "linalg_solve_triangular",
-          solver({.inputs = {2, 2}, .outputs = {2}}, 1))
-      .with_meta(solved_meta)
-      .as_region();
+  const Batched two{.inputs = {2, 2}, .outputs = {2}};
+  const Batched factored{.inputs = {2, 1, 2}, .outputs = {2}};
+  add_solver(rules, "linalg_solve_triangular", two, 1, solved_meta);
   for (const auto* name : {"cholesky_solve", "_cholesky_solve_helper"}) {
-    rules.dim_rule(name, solver({.inputs = {2, 2}, .outputs = {2}}, 0))
-        .with_meta(cholesky_solved_meta)
-        .as_region();
+    add_solver(rules, name, two, 0, cholesky_solved_meta);
   }
   for (const auto* name : {"linalg_lu_solve", "linalg_ldl_solve"}) {
-    rules.dim_rule(name, solver({.inputs = {2, 1, 2}, .outputs = {2}}, 2))
-        .as_region();
+    add_solver(rules, name, factored, 2);
   }
-  rules.dim_rule("ormqr", solver({.inputs = {2, 1, 2}, .outputs = {2}}, 2))
-      .with_meta(ormqr_meta)
-      .with_local_kernel(boxed(ormqr_local))
-      .as_region();
+  add_solver(rules, "ormqr", factored, 2, ormqr_meta)
+      .with_local_kernel(boxed(ormqr_local));
   add_batched(rules, "triangular_solve", {.inputs = {2, 2}, .outputs = {2, 2}});
 }
 

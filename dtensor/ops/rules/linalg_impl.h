@@ -24,16 +24,6 @@ struct Batched {
 Strategies
 batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim);
 
-/// Adds a strategy for each input of `linear` that is partial with one of
-/// `reductions`: this input stays partial, the first result is partial, and all
-/// other tensors are replicated.
-void add_linear(
-    const OpCall& call,
-    const std::vector<size_t>& linear,
-    const std::vector<ReduceOp>& reductions,
-    int64_t mesh_dim,
-    Strategies& strategies);
-
 // Result shapes of operators that have no meta kernel in C++.
 
 /// Returns one column-major matrix with the shape and dtype of the (square)

@@ -145,27 +145,6 @@ batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim) {
   return strategies;
 }
 
-void add_linear(
-    const OpCall& call,
-    const std::vector<size_t>& linear,
-    const std::vector<ReduceOp>& reductions,
-    int64_t mesh_dim,
-    Strategies& strategies) {
-  for (const size_t i : linear) {
-    const auto& now = call.inputs[i].placement(mesh_dim);
-    const bool kept = std::ranges::any_of(
-        reductions, [&](const ReduceOp op) { return now.is_partial(op); });
-    if (kept &&
-        keeps_partial_dtype(
-            call.inputs[i].spec->dtype(), call.outputs[0].dtype)) {
-      auto s = all_alike(call, Replicate());
-      s.inputs[i] = now;
-      s.outputs[0] = now;
-      strategies.push_back(std::move(s));
-    }
-  }
-}
-
 std::vector<OutputMeta> square_meta(const OpCall& call) {
   const auto& self = checked(call, 0, 2);
   return {column_major(self.sizes(), self.dtype())};

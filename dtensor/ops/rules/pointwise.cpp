@@ -32,6 +32,26 @@ bool keeps_partial_dtype(at::ScalarType from, at::ScalarType to) {
   return from == to || (floats && c10::promoteTypes(from, to) == to);
 }
 
+void add_linear(
+    const OpCall& call,
+    const std::vector<size_t>& linear,
+    const std::vector<ReduceOp>& reductions,
+    int64_t mesh_dim,
+    Strategies& strategies) {
+  for (const size_t i : linear) {
+    const auto& now = call.inputs[i].placement(mesh_dim);
+    const bool kept = std::ranges::any_of(
+        reductions, [&](const ReduceOp op) { return now.is_partial(op); });
+    if (kept &&
+        keeps_partial_dtype(
+            call.inputs[i].spec->dtype(), call.outputs[0].dtype)) {
+      strategies.push_back(all_alike(call, Replicate()));
+      strategies.back().inputs[i] = now;
+      strategies.back().outputs[0] = now;
+    }
+  }
+}
+
 } // namespace detail
 
 namespace {

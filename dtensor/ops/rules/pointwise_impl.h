@@ -69,4 +69,14 @@ DimRule pointwise_rule(PartialWays partial = {}, PartialWays more = {});
 /// wider type of the same kind. Rounding and wrapping do not commute.
 bool keeps_partial_dtype(at::ScalarType from, at::ScalarType to);
 
+/// Adds a strategy for each input of `linear` that is partial with one of
+/// `reductions`: this input stays partial, the first result is partial, and all
+/// other tensors are replicated.
+void add_linear(
+    const OpCall& call,
+    const std::vector<size_t>& linear,
+    const std::vector<ReduceOp>& reductions,
+    int64_t mesh_dim,
+    Strategies& strategies);
+
 } // namespace dtensor::detail

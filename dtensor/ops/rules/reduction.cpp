@@ -96,26 +96,12 @@ DimRule along_dim_rule(std::vector<size_t> linear) {
     const auto ndim = call.inputs[0].dim();
     const auto reduced_dim = call.dim_arg("dim", ndim);
     Strategies strategies;
-    const auto add = [&](const Placement& out) {
-      strategies.emplace_back();
-      strategies.back().outputs.resize(call.outputs.size(), out);
-      return &strategies.back().inputs;
-    };
     for (int64_t d = 0; d < ndim; ++d) {
       if (d != reduced_dim) {
-        add(Shard(d))->resize(call.inputs.size(), Shard(d));
+        strategies.push_back(all_alike(call, Shard(d)));
       }
     }
-    for (const size_t i : linear) {
-      const auto& input = call.inputs[i];
-      const auto& now = input.placement(mesh_dim);
-      if ((now.is_partial(ReduceOp::kSum) || now.is_partial(ReduceOp::kAvg)) &&
-          keeps_partial_dtype(input.spec->dtype(), call.outputs[0].dtype)) {
-        auto* inputs = add(now);
-        inputs->resize(call.inputs.size(), Replicate());
-        (*inputs)[i] = now;
-      }
-    }
+    add_linear(call, linear, sum_ops(), mesh_dim, strategies);
     return strategies;
   };
 }
