@@ -34,6 +34,8 @@
 namespace dtensor {
 namespace {
 
+using namespace detail;
+
 // Returns the shape of the output. Batch dimensions broadcast, except the heads
 // of keys and values that groups of query heads share.
 Sizes output_sizes(const OpCall& call) {
@@ -140,8 +142,8 @@ Placement operand_placement(
     size_t operand,
     const Placement& sharding) {
   const auto& input = call.inputs[operand];
-  const auto as_chunk = detail::operand_shard(
-      input.sizes(), call.outputs[0].sizes, sharding.dim());
+  const auto as_chunk =
+      operand_shard(input.sizes(), call.outputs[0].sizes, sharding.dim());
   return as_chunk.is_sharded() ? sharding.with_dim(as_chunk.dim()) : as_chunk;
 }
 
@@ -178,7 +180,7 @@ Strategy with_all_keys(const OpCall& call, const Placement& sharding) {
 
 // Returns the strategy that shards the features of the values.
 Strategy by_features(const OpCall& call) {
-  return detail::replicated_except(
+  return replicated_except(
       call,
       {Shard(call.outputs[0].dim() - 1)},
       {{2, Shard(call.inputs[2].dim() - 1)}});
@@ -286,13 +288,13 @@ void note_plain_call(const OpCall& call, Decision& decision) {
   const bool picks = picks_keys(call, decision);
   for (size_t i = 1; i <= 2; ++i) {
     if (picks) {
-      detail::keep_layout(call, decision, i);
+      keep_layout(call, decision, i);
     }
   }
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
-      detail::has_local_elements(decision.layout_of(call, 0)) &&
-      detail::has_local_elements(decision.layout_of(call, 1)) &&
-      detail::has_local_elements(decision.layout_of(call, 2));
+      has_local_elements(decision.layout_of(call, 0)) &&
+      has_local_elements(decision.layout_of(call, 1)) &&
+      has_local_elements(decision.layout_of(call, 2));
   if (decision.is_plain_call && is_fused(call)) {
     note_fused_gradients(call, decision);
   }
@@ -304,8 +306,8 @@ DTENSOR_RULES(attention) {
   rules.dim_rule("scaled_dot_product_attention", attention)
       .with_meta(attention_meta)
       .with_localize(note_plain_call)
-      .with_local_kernel(detail::boxed(detail::attention_local))
-      .with_draws(detail::attention_draws)
+      .with_local_kernel(boxed(attention_local))
+      .with_draws(attention_draws)
       .with_traits({.result_order_varies = true})
       .scalar_values();
 }

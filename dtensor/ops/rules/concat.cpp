@@ -16,11 +16,7 @@
 namespace dtensor {
 namespace {
 
-using detail::add_common_partial;
-using detail::blocks_of_dim;
-using detail::DimBlocks;
-using detail::has_ranges;
-using detail::in_blocks;
+using namespace detail;
 
 // Returns true for a tensor of shape [0], which cat skips for any shape of the
 // other tensors.
@@ -198,7 +194,7 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 void note_padded_rows(const OpCall& call, Decision& decision) {
-  detail::note_moved_rows(call, decision, pad_map(call));
+  note_moved_rows(call, decision, pad_map(call));
 }
 
 } // namespace
@@ -212,14 +208,14 @@ DTENSOR_RULES(concat) {
   for (const auto* name : {"split.Tensor", "unsafe_split.Tensor"}) {
     rules.dim_rule(name, split_rule)
         .with_localize(localize_split)
-        .with_local_kernel(detail::boxed(detail::empty_split_local));
+        .with_local_kernel(boxed(empty_split_local));
   }
   for (const auto* name : {"split_with_sizes", "unsafe_split_with_sizes"}) {
     rules.dim_rule(name, split_rule).with_localize(localize_split);
   }
   rules.dim_rule("constant_pad_nd", pad_rule)
       .with_localize(note_padded_rows)
-      .with_local_kernel(detail::boxed(detail::constant_pad_local))
+      .with_local_kernel(boxed(constant_pad_local))
       .scalar_values();
 }
 

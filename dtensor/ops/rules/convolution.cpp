@@ -99,23 +99,17 @@ std::vector<Split> splits(const Channels& channels, int64_t space) {
 }
 
 Strategies convolution_rule(const OpCall& call, int64_t mesh_dim) {
-  const bool has_bias = call.inputs.size() > 2;
   const auto space = kept_space(call, mesh_dim, call.outputs[0].sizes);
+  auto ways = splits(Channels(call), space);
+  const auto sum = partial_sum();
+  ways.push_back({sum, Replicate(), sum, sum});
+  ways.push_back({Replicate(), sum, sum, sum});
   Strategies all;
-  for (const auto& way : splits(Channels(call), space)) {
+  for (const auto& way : ways) {
     all.push_back({{way.output}, {way.input, way.weight}});
-    if (has_bias) {
+    if (call.inputs.size() > 2) {
       all.back().inputs.push_back(way.bias);
     }
-  }
-  if (has_bias) {
-    all.push_back(
-        {{partial_sum()}, {partial_sum(), Replicate(), partial_sum()}});
-    all.push_back(
-        {{partial_sum()}, {Replicate(), partial_sum(), partial_sum()}});
-  } else {
-    all.push_back({{partial_sum()}, {partial_sum(), Replicate()}});
-    all.push_back({{partial_sum()}, {Replicate(), partial_sum()}});
   }
   return all;
 }
@@ -127,7 +121,7 @@ Placement gradient_of(const Placement& p) {
   if (p.is_replicate()) {
     return partial_sum();
   }
-  return p.is_partial() ? Placement(Replicate()) : p;
+  return p.is_partial() ? Replicate() : p;
 }
 
 // Returns the strategies for grad_output, input, weight.
@@ -271,7 +265,7 @@ DTENSOR_RULES(convolution) {
     return rules.dim_rule(name, convolution_rule)
         .with_meta(convolution_meta)
         .with_localize(localize_groups)
-        .with_local_kernel(detail::boxed(detail::convolution_local));
+        .with_local_kernel(boxed(convolution_local));
   };
   add("_convolution");
   add("convolution")
@@ -281,7 +275,7 @@ DTENSOR_RULES(convolution) {
   rules.dim_rule("convolution_backward", convolution_backward_rule)
       .with_meta(convolution_backward_meta)
       .with_localize(localize_backward)
-      .with_local_kernel(detail::boxed(detail::convolution_backward_local));
+      .with_local_kernel(boxed(convolution_backward_local));
 }
 
 } // namespace dtensor

@@ -16,7 +16,7 @@
 namespace dtensor {
 namespace {
 
-using detail::dense;
+using namespace detail;
 
 // Returns the transformed dimensions; none if the list is empty.
 std::vector<int64_t> transformed(const OpCall& call) {
@@ -36,7 +36,7 @@ Strategies transform(const OpCall& call, int64_t mesh_dim) {
     }
   }
   const auto& now = call.inputs[0].placement(mesh_dim);
-  if (now.is_partial(ReduceOp::kSum) || now.is_partial(ReduceOp::kAvg)) {
+  if (is_sum(now)) {
     strategies.push_back({{now}, {now}});
   }
   return strategies;
@@ -48,7 +48,7 @@ std::vector<OutputMeta>
 with_last_size(const OpCall& call, int64_t size, at::ScalarType dtype) {
   const auto& self = *call.inputs[0].spec;
   const auto dims = transformed(call);
-  Sizes sizes(self.sizes().begin(), self.sizes().end());
+  Sizes sizes(self.sizes());
   if (!dims.empty()) {
     sizes[static_cast<size_t>(dims.back())] = size;
   }
@@ -79,22 +79,21 @@ std::vector<OutputMeta> c2r_meta(const OpCall& call) {
 
 // Marks calls of shards with elements. FFT libraries refuse an empty shard.
 void note_elements(const OpCall& call, Decision& decision) {
-  decision.is_plain_call =
-      detail::has_local_elements(decision.layout_of(call, 0));
+  decision.is_plain_call = has_local_elements(decision.layout_of(call, 0));
 }
 
 } // namespace
 
 DTENSOR_RULES(fft) {
   const std::pair<const char*, MetaRule> transforms[] = {
-      {"_fft_c2c", detail::dense_like_first},
+      {"_fft_c2c", dense_like_first},
       {"_fft_r2c", r2c_meta},
       {"_fft_c2r", c2r_meta}};
   for (const auto& [name, meta] : transforms) {
     rules.dim_rule(name, transform)
         .with_meta(meta)
         .with_localize(note_elements)
-        .with_local_kernel(detail::boxed(detail::fft_of_empty_local))
+        .with_local_kernel(boxed(fft_of_empty_local))
         .with_traits({.result_order_varies = true})
         .as_region();
   }

@@ -16,6 +16,8 @@
 namespace dtensor {
 namespace {
 
+using namespace detail;
+
 // Returns the strategies of (input, state..., two weights, biases) -> new
 // state...
 Strategies cell(const OpCall& call, int64_t) {
@@ -63,12 +65,11 @@ Strategies layers(const OpCall& call, int64_t) {
     return {};
   }
   const auto states = static_cast<std::ptrdiff_t>(state_count(call));
-  Strategy samples;
-  samples.outputs.resize(call.outputs.size(), Shard(1));
-  samples.outputs[0] = Shard(sample_dim(call));
-  samples.inputs.resize(call.inputs.size(), Replicate());
+  const auto sharding = Shard(sample_dim(call));
+  auto samples = replicated_except(
+      call, Placements(call.outputs.size(), Shard(1)), {{0, sharding}});
+  samples.outputs[0] = sharding;
   std::fill_n(samples.inputs.begin() + 1, states, Shard(1));
-  samples.inputs[0] = Shard(sample_dim(call));
   return {std::move(samples)};
 }
 
@@ -87,16 +88,16 @@ std::vector<OutputMeta> layers_meta(const OpCall& call) {
       input,
       hidden);
   const int64_t directions = call.bool_arg("bidirectional") ? 2 : 1;
-  Sizes sizes(input.sizes().begin(), input.sizes().end());
+  Sizes sizes(input.sizes());
   sizes.back() = hidden.sizes()[2] * directions;
-  std::vector<OutputMeta> outputs{detail::dense(sizes, input.dtype())};
+  std::vector<OutputMeta> outputs{dense(sizes, input.dtype())};
   if (!is_packed(call) && sample_dim(call) == 0) {
     outputs[0].strides = {
         sizes[2], std::max<int64_t>(sizes[0], 1) * sizes[2], 1};
   }
   for (size_t i = 0; i < state_count(call); ++i) {
     const auto& state = *call.inputs[first_state + i].spec;
-    outputs.push_back(detail::dense(state.sizes(), input.dtype()));
+    outputs.push_back(dense(state.sizes(), input.dtype()));
   }
   return outputs;
 }
@@ -112,8 +113,8 @@ DTENSOR_RULES(recurrent) {
     for (const auto& form : {name + ".input", name + ".data"}) {
       rules.dim_rule(form, layers)
           .with_meta(layers_meta)
-          .with_local_kernel(detail::boxed(detail::recurrent_layers_local))
-          .with_draws(detail::recurrent_draws)
+          .with_local_kernel(boxed(recurrent_layers_local))
+          .with_draws(recurrent_draws)
           .with_traits({.module_created_arg = "hx"});
     }
   }

@@ -19,13 +19,12 @@
 namespace dtensor {
 
 void detail::add_linear_in_first(const OpCall& call, Strategies& strategies) {
-  if (c10::isIntegralType(call.inputs[0].spec->dtype(), true)) {
-    return;
+  if (!c10::isIntegralType(call.inputs[0].spec->dtype(), true)) {
+    strategies.push_back(replicated_except(
+        call,
+        Placements(call.outputs.size(), partial_sum()),
+        {{0, partial_sum()}}));
   }
-  auto s = all_alike(call, Replicate());
-  s.inputs[0] = partial_sum();
-  s.outputs.assign(call.outputs.size(), partial_sum());
-  strategies.push_back(std::move(s));
 }
 
 int64_t detail::sharded_space(
@@ -131,7 +130,7 @@ Sizes detail::with_space(
       "[{}] needs {} of space after the channels, got {}. Pass (samples, "
       "channels, space...).",
       call.name(),
-      detail::pluralize(space.size(), "dimension"),
+      pluralize(space.size(), "dimension"),
       *call.inputs[0].spec);
   Sizes result(
       sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(space.size()));
@@ -144,24 +143,17 @@ OpRule& detail::add_spatial(
     const std::string& name,
     DimRule rule) {
   return rules.dim_rule(name, std::move(rule))
-      .with_local_kernel(detail::boxed(detail::zeros_if_empty));
+      .with_local_kernel(boxed(zeros_if_empty));
 }
-
-namespace {
-
-// Returns the shape and dtype of self, a later operand of a backward operator.
-std::vector<OutputMeta> dense_like_self(const OpCall& call) {
-  return {detail::dense_like(*call.input("self")->spec)};
-}
-
-} // namespace
 
 void detail::add_spatial_backward(
     RuleRegistry& rules,
     const std::string& name,
     int64_t space) {
   add_spatial(rules, name, before_space(space, Linear::kInFirst))
-      .with_meta(dense_like_self)
+      .with_meta([](const OpCall& call) {
+        return std::vector{dense_like(*call.input("self")->spec)};
+      })
       .with_traits({.gradient_from_sizes_only = true});
 }
 
@@ -255,15 +247,9 @@ void check_max_pool3d(const OpCall& call) {
       call.name(),
       self);
   const auto sizes = self.sizes();
-  const auto kernel = call.ints_arg("kernel_size");
-  const auto dilation = call.ints_arg("dilation");
-  const auto padding = call.ints_arg("padding");
   bool fits = true;
   for (size_t i = 0; i < 3; ++i) {
-    const detail::KernelWindow window{
-        .kernel = element_for(kernel, i),
-        .padding = element_for(padding, i),
-        .dilation = element_for(dilation, i)};
+    const auto window = pool_window(call, i);
     fits = fits && sizes[sizes.size() - 3 + i] > 0 &&
         window.padding * 2 <= window.reach();
   }
@@ -273,8 +259,8 @@ void check_max_pool3d(const OpCall& call) {
       "the kernel {}. Use less padding.",
       call.name(),
       self,
-      c10::IntArrayRef(padding),
-      c10::IntArrayRef(kernel));
+      c10::IntArrayRef(call.ints_arg("padding")),
+      c10::IntArrayRef(call.ints_arg("kernel_size")));
 }
 
 std::vector<OutputMeta> max_pool3d_meta(const OpCall& call) {
