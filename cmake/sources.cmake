@@ -463,11 +463,9 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/variants/functional_variant.cpp
   dtensor/ops/variants/out_variant.cpp
   dtensor/ops/variants/variants_impl.h
-  dtensor/ops/variants/view_region.cpp
   dtensor/ops/variants/view_result.cpp
   dtensor/ops/variants/view_result_impl.h
   dtensor/ops/variants/write_through.cpp
-  dtensor/ops/variants/write_through_impl.h
   dtensor/ops/without_modes_impl.h
 )
 

@@ -3,7 +3,7 @@
 // conjugated or copied does not alias the local tensor. The copy is out of date
 // after a write to the tensor; operators and redistributions copy the values
 // again before they read it. Writes to the copy are carried over to the tensor
-// (ops/variants/write_through_impl.h). Neither is done for conjugated values.
+// (ops/variants/write_through.cpp). Neither is done for conjugated values.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -14,7 +14,6 @@
 #include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
-#include <dtensor/ops/variants/write_through_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -84,8 +83,8 @@ void check_overlap(
   });
 }
 
-// Counts a write. A change of shape is not a write. WriteThrough counts writes
-// to views that are copies.
+// Counts a write. A change of shape is not a write. write_through() counts
+// writes to views that are copies.
 void before_write(const OpInfo& info, const at::Tensor& self) {
   if (is_dtensor(self) && !info.inplace_view && copied_from(self) == nullptr) {
     count_write(self);
@@ -253,9 +252,9 @@ void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
     note_change_of_shape(self);
     return;
   }
-  const WriteThrough through(info.name, self);
+  check_can_write_through(info.name, self);
   dispatch_once(info, stack);
-  through.finish();
+  write_through(self);
 }
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {

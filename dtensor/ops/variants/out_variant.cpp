@@ -10,7 +10,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/decomposition_impl.h>
-#include <dtensor/ops/variants/write_through_impl.h>
+#include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/ops/without_modes_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -96,22 +96,6 @@ void check_out(
       *spec_of(result));
 }
 
-void copy_into(
-    const std::string& name,
-    const at::Tensor& out,
-    const at::Tensor& result) {
-  check_can_cast(name, out, result);
-  if (out.sizes() != result.sizes()) {
-    give_size_of(result, out);
-  }
-  out.copy_(result);
-}
-
-// Returns a meta tensor for a DTensor, and other tensors unchanged.
-at::Tensor meta_of_operand(const at::Tensor& t) {
-  return is_dtensor(t) ? empty_twin(t, c10::kMeta) : t;
-}
-
 // Calls the operator on ones, with outs of the dtypes of `results`, or of the
 // given outs if `results` is empty. The call draws from its own generator.
 void call_on_ones(
@@ -171,12 +155,12 @@ void ask_for_dtype(
   const WithoutModes without_modes;
   torch::jit::Stack stack(arguments);
   map_tensors(stack.data(), stack.size(), [](const at::Tensor& t, size_t) {
-    return meta_of_operand(t);
+    return is_dtensor(t) ? empty_twin(t, c10::kMeta) : t;
   });
   try {
     op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
-    ask_without_meta(op, arguments, results); // copy_into() checks the rest
+    ask_without_meta(op, arguments, results); // copy_all() checks the rest
   } catch (const c10::Error&) {
     for (size_t i = 0; i < outs.size(); ++i) {
       check_can_cast(op.schema().name(), outs[i], results[i]);
@@ -237,7 +221,11 @@ void copy_all(
     const std::vector<at::Tensor>& results,
     const std::vector<at::Tensor>& outs) {
   for (size_t i = 0; i < outs.size(); ++i) {
-    copy_into(op.schema().name(), outs[i], results[i]);
+    check_can_cast(op.schema().name(), outs[i], results[i]);
+    if (outs[i].sizes() != results[i].sizes()) {
+      give_size_of(results[i], outs[i]);
+    }
+    outs[i].copy_(results[i]);
   }
 }
 
@@ -248,16 +236,13 @@ void run_out_variant(
     const c10::OperatorHandle& functional,
     torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
-  const auto base = stack->size() - arguments.size();
+  const auto all = last_args(*stack, arguments.size()).vec();
+  torch::jit::drop(*stack, arguments.size());
   torch::jit::Stack inputs;
   torch::jit::Stack outs;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    (is_out(arguments[i]) ? outs : inputs).push_back((*stack)[base + i]);
+    (is_out(arguments[i]) ? outs : inputs).push_back(all[i]);
   }
-  const torch::jit::Stack all(
-      stack->end() - static_cast<std::ptrdiff_t>(arguments.size()),
-      stack->end());
-  torch::jit::drop(*stack, arguments.size());
   const auto targets = tensors_in(outs);
   auto results = tensors_in(call(functional, inputs));
   check_outs(op, results, targets);

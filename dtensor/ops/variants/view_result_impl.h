@@ -3,7 +3,7 @@
 //
 // Most views are views of the local tensors, too. A result is a copy if the
 // base had to be redistributed, conjugated or copied for the view. A write to
-// such a copy is carried over to the base (ops/variants/write_through_impl.h)
+// such a copy is carried over to the base (ops/variants/write_through.cpp)
 // or refused. A read of the copy after another write to the base is refused,
 // too.
 #pragma once
@@ -63,5 +63,23 @@ void note_copied_from(const at::Tensor& view, const at::Tensor& base);
 [[noreturn]] void refuse_write_to_copy(
     const std::string& name,
     const at::Tensor& self);
+
+// Writes to views whose local tensors are copies (write_through.cpp).
+
+/// Throws RuntimeError if operator `name` cannot write to `view`: a view with
+/// its own memory of conjugated or negated values, in another dtype, with
+/// elements that overlap, or for which partial terms were reduced. Does nothing
+/// for other tensors.
+void check_can_write_through(const std::string& name, const at::Tensor& view);
+
+/// Keeps `view`, which is a copy, up to date after an in-place change of its
+/// shape. Autograd counts the change as a write.
+void note_change_of_shape(const at::Tensor& view);
+
+/// Copies what an operator wrote to `view`, which is a copy, to its base. The
+/// copy must have been up to date before the write. A collective call on the
+/// mesh: gathers the dimensions along which a rank's elements of the view
+/// differ from its elements of the base.
+void write_through(const at::Tensor& view);
 
 } // namespace dtensor::detail

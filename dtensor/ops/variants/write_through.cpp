@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/variants/write_through_impl.h>
+// Writes to views whose local tensors are copies.
+//
+// A view along a sharded dimension is redistributed, so its local tensor has
+// its own memory. An in-place operator writes to this copy. Then every rank
+// copies its elements of the view to its local tensor of the viewed tensor, the
+// base.
+#include <dtensor/ops/variants/view_result_impl.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -8,15 +14,117 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 
 #include <algorithm>
-#include <utility>
+#include <optional>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
+
+// The region of a tensor, the base, that a view covers. The region follows from
+// the strides and offsets of the corresponding plain tensors.
+
+// The indices start, start + step, ... of one dimension of the base.
+struct RegionDim {
+  int64_t base_dim = 0;
+  int64_t view_dim = -1; // -1: a single index, without a dimension of the view
+  int64_t start = 0;
+  int64_t step = 1;
+  int64_t count = 1;
+  bool is_all = false;
+};
+
+// An entry for each dimension of the base, in the order of these dimensions.
+using ViewRegion = std::vector<RegionDim>;
+
+// Returns the dimension of the base along which `stride` steps; -1 if there is
+// no such dimension.
+int64_t stepped_dim(
+    const std::vector<int64_t>& dims,
+    const Spec& base,
+    int64_t stride) {
+  const auto found = std::ranges::find_if(dims, [&](int64_t dim) {
+    return base.strides()[static_cast<size_t>(dim)] <= stride;
+  });
+  return stride > 0 && found != dims.end() &&
+          stride % base.strides()[static_cast<size_t>(*found)] == 0
+      ? *found
+      : -1;
+}
+
+// Finds the first index along each dimension; false if `offset` is not that of
+// an element of the base.
+bool find_starts(
+    const std::vector<int64_t>& dims,
+    const Spec& base,
+    int64_t offset,
+    ViewRegion& region) {
+  for (const int64_t dim : dims) {
+    const auto d = static_cast<size_t>(dim);
+    region[d].start = offset / base.strides()[d];
+    offset %= base.strides()[d];
+    if (region[d].start >= base.sizes()[d]) {
+      return false;
+    }
+  }
+  return offset == 0;
+}
+
+// Returns the dimensions with more than one element, by descending strides.
+std::vector<int64_t> from_outermost(const Spec& spec) {
+  std::vector<int64_t> dims;
+  for (size_t d = 0; d < spec.sizes().size(); ++d) {
+    if (spec.sizes()[d] > 1) {
+      dims.push_back(static_cast<int64_t>(d));
+    }
+  }
+  std::ranges::stable_sort(dims, [&](int64_t a, int64_t b) {
+    return spec.strides()[static_cast<size_t>(a)] >
+        spec.strides()[static_cast<size_t>(b)];
+  });
+  return dims;
+}
+
+// Returns the rectangle of the base that `view` covers, in any order of its
+// dimensions; nullopt if the view is not a rectangle.
+std::optional<ViewRegion> region_of(
+    const at::Tensor& view,
+    const PlacedTensor& base) {
+  const auto& spec = *base.spec;
+  const auto dims = from_outermost(spec);
+  ViewRegion region(spec.sizes().size());
+  for (size_t d = 0; d < region.size(); ++d) {
+    region[d].base_dim = static_cast<int64_t>(d);
+  }
+  const auto offset = view.storage_offset() - base.offset;
+  if (offset < 0 || !find_starts(dims, spec, offset, region)) {
+    return std::nullopt;
+  }
+  for (int64_t v = 0; v < view.dim(); ++v) {
+    if (view.size(v) == 1) {
+      continue;
+    }
+    const auto dim = stepped_dim(dims, spec, view.stride(v));
+    if (dim < 0 || region[static_cast<size_t>(dim)].view_dim >= 0) {
+      return std::nullopt;
+    }
+    auto& r = region[static_cast<size_t>(dim)];
+    r.view_dim = v;
+    r.count = view.size(v);
+    r.step = view.stride(v) / spec.strides()[static_cast<size_t>(dim)];
+    if (r.start + (r.count - 1) * r.step >=
+        spec.sizes()[static_cast<size_t>(dim)]) {
+      return std::nullopt;
+    }
+  }
+  for (auto& r : region) {
+    r.is_all = r.start == 0 && r.step == 1 &&
+        r.count == spec.sizes()[static_cast<size_t>(r.base_dim)];
+  }
+  return region;
+}
 
 // Returns the shards of `dim`, by mesh dimension, as shards of dimension 0.
 Placements shardings_of(const Spec& spec, int64_t dim) {
@@ -251,25 +359,20 @@ void note_change_of_shape(const at::Tensor& view) {
   copied_from(view)->note_up_to_date(is_counted_later(view));
 }
 
-WriteThrough::WriteThrough(const std::string& name, at::Tensor view)
-    : view_(std::move(view)) {
-  check_can_write_through(name, view_);
-}
-
-void WriteThrough::finish() const {
-  auto& from = *copied_from(view_);
-  const auto& spec = spec_of(view_);
-  if (spec->mesh().contains_this_rank() && view_.numel() > 0) {
-    const auto& local = meta_of(view_).local();
-    if (const auto region = region_of(view_, from.base)) {
+void write_through(const at::Tensor& view) {
+  auto& from = *copied_from(view);
+  const auto& spec = spec_of(view);
+  if (spec->mesh().contains_this_rank() && view.numel() > 0) {
+    const auto& local = meta_of(view).local();
+    if (const auto region = region_of(view, from.base)) {
       copy_region(*region, local, spec, from.base);
     } else {
-      const std::vector<bool> whole(static_cast<size_t>(view_.dim()), false);
-      copy_elements(gathered(local, spec, whole), view_, from.base);
+      const std::vector<bool> whole(static_cast<size_t>(view.dim()), false);
+      copy_elements(gathered(local, spec, whole), view, from.base);
     }
   }
   from.writes.bump();
-  from.note_up_to_date(is_counted_later(view_));
+  from.note_up_to_date(is_counted_later(view));
 }
 
 } // namespace dtensor::detail
