@@ -440,8 +440,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/tensor_index.cpp
   dtensor/ops/rules/tensor_index_impl.h
   dtensor/ops/rules/without_rule.cpp
-  dtensor/ops/scopes/decomposition.cpp
-  dtensor/ops/scopes/decomposition_impl.h
   dtensor/ops/scopes/explicit_redistribution.cpp
   dtensor/ops/scopes/explicit_redistribution_impl.h
   dtensor/ops/scopes/implicit_replication.cpp

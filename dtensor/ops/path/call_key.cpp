@@ -3,8 +3,8 @@
 
 #include <ATen/core/List_inl.h>
 #include <ATen/core/jit_type.h>
-#include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 
 namespace dtensor::detail {
 namespace {

@@ -10,7 +10,6 @@
 #include <dtensor/ops/path/in_backward_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/propagate_impl.h>
-#include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
@@ -18,8 +17,6 @@
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-
-#include <algorithm>
 
 namespace dtensor::detail {
 namespace {
@@ -75,12 +72,6 @@ std::vector<OpInput> collect_inputs(
     inputs.push_back(std::move(input));
   });
   return inputs;
-}
-
-bool all_replicated(const OpCall& call) {
-  return std::ranges::all_of(call.inputs, [](const OpInput& input) {
-    return input.spec->is_replicated();
-  });
 }
 
 [[noreturn]] void refuse(const OpInfo& info, const OpCall& call) {
@@ -148,8 +139,9 @@ std::vector<SpecPtr> gradient_layouts(
 std::shared_ptr<const Decision> decide_to_replicate(
     const OpInfo& info,
     const OpCall& call) {
-  const auto decision =
-      all_replicated(call) ? nullptr : decide_replicated_fallback(info, call);
+  const auto decision = all_replicated(call.args)
+      ? nullptr
+      : decide_replicated_fallback(info, call);
   if (decision != nullptr && info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
   }
@@ -164,7 +156,7 @@ std::shared_ptr<const Decision> decide_replicated(
   if (auto decision = decide_to_replicate(info, call)) {
     return decision;
   }
-  if (info.random || !all_replicated(call)) {
+  if (info.random || !all_replicated(call.args)) {
     refuse(info, call);
   }
   auto decision = std::make_shared<Decision>();
@@ -178,7 +170,7 @@ std::shared_ptr<const Decision> decide_replicated(
 std::shared_ptr<const Decision> decide_without_meta(
     const OpInfo& info,
     const OpCall& call) {
-  if (all_replicated(call)) {
+  if (all_replicated(call.args)) {
     return decide_replicated(info, call);
   }
   if (auto decision = decide_to_replicate(info, call)) {

@@ -180,7 +180,7 @@ void run(
     outside_mesh(info, decision, any, {}, stack);
     return;
   }
-  auto* const args = stack->data() + (stack->size() - info.num_args);
+  auto* const args = mutable_args(stack, info.num_args);
   if (info.in_place) {
     check_overlap(info, decision, {args, info.num_args});
   }
@@ -229,7 +229,7 @@ bool writes_copied_view(const OpInfo& info, const torch::jit::Stack& stack) {
   if (!info.in_place) {
     return false;
   }
-  const auto& self = stack[stack.size() - info.num_args];
+  const auto& self = last_args(stack, info.num_args)[0];
   return self.isTensor() && is_dtensor(self.toTensor()) &&
       copied_from(self.toTensor()) != nullptr;
 }
@@ -246,7 +246,7 @@ void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
     dispatch_once(info, stack);
     return;
   }
-  const auto self = (*stack)[stack->size() - info.num_args].toTensor();
+  const auto self = last_args(*stack, info.num_args)[0].toTensor();
   if (info.inplace_view) {
     dispatch_once(info, stack);
     note_change_of_shape(self);
@@ -262,8 +262,7 @@ void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
     return; // in inference mode, which skips the autograd key
   }
   if (C10_UNLIKELY(info.traits.accepts_plain_source)) {
-    distribute_equal_plain(
-        info, stack->data() + (stack->size() - info.num_args));
+    distribute_equal_plain(info, mutable_args(stack, info.num_args));
   }
   with_boundary(info, stack, [&](const Boundary* boundary, const Conversion&) {
     dispatch_in_boundary(info, stack);

@@ -89,7 +89,7 @@ void run_region(
     const Boundary* boundary,
     const Conversion& before,
     torch::jit::Stack* stack) {
-  auto* const args = stack->data() + (stack->size() - info.num_args);
+  auto* const args = mutable_args(stack, info.num_args);
   const Region region(
       conversions_of(info, decision, last_args(*stack, info.num_args), before));
   auto local = region.locals().begin();
@@ -126,8 +126,7 @@ void region_in_boundary(
     info.rule->kernel(info.op, stack);
     return;
   }
-  replicate_recorded(
-      stack->data() + (stack->size() - info.num_args), info.num_args);
+  replicate_recorded(mutable_args(stack, info.num_args), info.num_args);
   const auto decision = decide(info, *stack);
   if (boundary == nullptr && uses_native_autograd(info, *decision, args)) {
     info.stock->callBoxed(info.op, keys, stack);

@@ -127,6 +127,11 @@ inline c10::ArrayRef<c10::IValue> last_args(
   return c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
 }
 
+/// Returns the last `count` values of the stack, to be replaced.
+inline c10::IValue* mutable_args(torch::jit::Stack* stack, size_t count) {
+  return stack->data() + (stack->size() - count);
+}
+
 /// Returns true if autograd must record a call with these arguments.
 inline bool wants_gradients(c10::ArrayRef<c10::IValue> args) {
   return c10::GradMode::is_enabled() &&

@@ -140,7 +140,7 @@ void apply_boundary(
         refresh_boundaries(t, role.kind);
       });
   const ModuleScope scope(boundary->module_name());
-  auto& input = (*stack)[stack->size() - info.num_args + role.input];
+  auto& input = mutable_args(stack, info.num_args)[role.input];
   const bool observed = replicas_observed();
   if (C10_UNLIKELY(observed)) {
     boundary->input().notify(ReplicaKind::kInput, input.toTensor());

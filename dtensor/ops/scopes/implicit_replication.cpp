@@ -113,9 +113,7 @@ bool writes_replicated_to_plain(
 void write_to_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto count = op.schema().arguments().size();
   map_tensors(
-      stack->data() + (stack->size() - count),
-      count,
-      [](const at::Tensor& t, size_t) {
+      mutable_args(stack, count), count, [](const at::Tensor& t, size_t) {
         return is_dtensor(t) ? local_of(t) : t;
       });
   op.callBoxed(stack);
@@ -131,7 +129,7 @@ void intercept_call(
       write_to_plain(op, stack);
       return;
     }
-    replicate_plain(op, stack->data() + (stack->size() - count));
+    replicate_plain(op, mutable_args(stack, count));
   }
   op.redispatchBoxed(
       keys &

@@ -163,9 +163,9 @@ void replicate_on_missing_rule(const OpInfo& info, torch::jit::Stack* stack) {
   }
   MissingRuleCost cost{.calls = 1};
   const auto& arguments = info.op.schema().arguments();
+  auto* const args = mutable_args(stack, info.num_args);
   for (size_t i = 0; i < info.num_args; ++i) {
-    auto* const arg = stack->data() + (stack->size() - info.num_args + i);
-    map_tensors(arg, 1, [&](const at::Tensor& t, size_t) {
+    map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
       if (!is_dtensor(t)) {
         return t;
       }

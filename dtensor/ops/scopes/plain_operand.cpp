@@ -12,7 +12,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/in_backward_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -252,10 +251,8 @@ void distribute_equal_plain(const OpInfo& info, c10::IValue* args) {
   if (like != nullptr && like->has_partial()) {
     check_written_numbers(info.op.schema(), all, *like);
   }
-  if (!any_tensor(all, is_to_place)) {
-    return;
-  }
-  if (like == nullptr || !may_place_plain(all, *like)) {
+  if (!any_tensor(all, is_to_place) || like == nullptr ||
+      !may_place_plain(all, *like)) {
     return;
   }
   check_owned_by_this_rank(info.name, *like);

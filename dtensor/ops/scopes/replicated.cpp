@@ -6,10 +6,11 @@
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/equal.h>
 #include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/comm/rank/rank_local_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/scopes/decomposition_impl.h>
 #include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -20,6 +21,8 @@
 
 namespace dtensor::detail {
 namespace {
+
+RankLocal<const DecompositionScope*> outermost_decomposition;
 
 bool holds_tensors(c10::TypePtr type) {
   for (;;) {
@@ -109,14 +112,6 @@ void place_plain_results(
         ? t
         : place_plain(t, like);
   });
-}
-
-at::Tensor
-wrap_result(const OpInfo& info, const Spec& like, const at::Tensor& result) {
-  if (!has_dense_format(result)) {
-    refuse_format(info.name, "returns", result);
-  }
-  return from_local_autograd(result, replicated_spec(like, result));
 }
 
 } // namespace
@@ -210,11 +205,58 @@ bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     return false;
   }
   map_results(&results, info.num_returns, [&](const at::Tensor& t, size_t) {
-    return wrap_result(info, *like, t);
+    if (!has_dense_format(t)) {
+      refuse_format(info.name, "returns", t);
+    }
+    return from_local_autograd(t, replicated_spec(*like, t));
   });
   torch::jit::drop(*stack, info.num_args);
   stack->insert(stack->end(), results.begin(), results.end());
   return true;
+}
+
+DecompositionScope::DecompositionScope(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args)
+    : info_(info),
+      may_replicate_(!info.random && !wants_gradients(args)),
+      outer_(outermost_decomposition.get()) {
+  if (outer_ != nullptr) {
+    return;
+  }
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      operands_.push_back(spec_of(t));
+    } else {
+      has_plain_ = true;
+    }
+  });
+  outermost_decomposition.get() = this;
+}
+
+DecompositionScope::~DecompositionScope() {
+  if (outer_ == nullptr) {
+    outermost_decomposition.get() = nullptr;
+  }
+}
+
+void DecompositionScope::refuse(const std::string& inner, const char* why)
+    const {
+  std::string layouts;
+  for (const auto& spec : operands_) {
+    layouts += (layouts.empty() ? "" : ", ") + to_string(*spec);
+  }
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] no sharding rule, and {}, which it calls, {}; the operands are {}. "
+      "Redistribute them to Replicate first.",
+      info_.name,
+      inner,
+      why,
+      layouts);
+}
+
+const DecompositionScope* current_decomposition() {
+  return outermost_decomposition.get();
 }
 
 ReplicatedKernel::ReplicatedKernel(
@@ -249,7 +291,7 @@ void ReplicatedKernel::operator()(
     torch::jit::Stack* stack) {
   if (made_) {
     distribute_module_created(
-        op.schema(), *made_, stack->data() + (stack->size() - info_->num_args));
+        op.schema(), *made_, mutable_args(stack, info_->num_args));
   }
   const auto args = last_args(*stack, info_->num_args);
   if (when_ == When::kForGradients && !wants_gradients(args)) {

@@ -64,15 +64,15 @@ void call_with_unsharded(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   const auto& schema = op.schema();
-  auto* args = stack->data() + (stack->size() - schema.arguments().size());
+  const auto num_args = schema.arguments().size();
+  auto* args = mutable_args(stack, num_args);
   UnshardedOperands unsharded;
   std::vector<bool> has_unsharded;
-  map_tensors(
-      args, schema.arguments().size(), [&](const at::Tensor& t, size_t) {
-        const auto source = source_if_held(t);
-        has_unsharded.push_back(source != nullptr);
-        return source != nullptr ? unsharded.take_unsharded(source) : t;
-      });
+  map_tensors(args, num_args, [&](const at::Tensor& t, size_t) {
+    const auto source = source_if_held(t);
+    has_unsharded.push_back(source != nullptr);
+    return source != nullptr ? unsharded.take_unsharded(source) : t;
+  });
   if (const auto dtype = unsharded.operand_dtype()) {
     cast_operands(schema, args, has_unsharded, *dtype);
   }
