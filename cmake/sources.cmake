@@ -456,7 +456,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/unsharded/derived_unsharded_source_impl.h
   dtensor/ops/unsharded/interceptor.cpp
   dtensor/ops/unsharded/interceptor_impl.h
-  dtensor/ops/unsharded/unsharded_call.cpp
   dtensor/ops/unsharded/unsharded_source_impl.h
   dtensor/ops/variants/functional_variant.cpp
   dtensor/ops/variants/out_variant.cpp

@@ -3,7 +3,7 @@
 // parameters alone, such as `1 + weight` or `mm(b, a)`. The DTensor itself was
 // computed from the local shards. The same operators are repeated on unsharded
 // parameters when the result meets a tensor outside the parameter's mesh, such
-// as an activation.
+// as an activation. UnshardedOperands: the unsharded operands of such a call.
 //
 // A call is repeated at most once, in its original gradient mode. Views are
 // made each time, so that they keep no memory of a unit.
@@ -21,6 +21,31 @@
 #include <vector>
 
 namespace dtensor::detail {
+
+/// Unsharded operands of one call; returned to their sources when the call
+/// ends.
+class UnshardedOperands {
+ public:
+  UnshardedOperands() = default;
+  UnshardedOperands(const UnshardedOperands&) = delete;
+  UnshardedOperands& operator=(const UnshardedOperands&) = delete;
+  ~UnshardedOperands();
+
+  at::Tensor take_unsharded(const std::shared_ptr<UnshardedSource>& source);
+  void give_back(at::TensorList results);
+  /// Returns the dtype of the other operands, if a source requires one.
+  std::optional<at::ScalarType> operand_dtype() const;
+
+ private:
+  std::vector<std::shared_ptr<UnshardedSource>> taken_;
+};
+
+/// Calls the operator with the unsharded values of operands that have sources.
+/// If a source requires a dtype, casts other floating-point operands that the
+/// operator reads to this dtype.
+void call_with_unsharded(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
 
 /// A recorded call of an operator whose operands have sources.
 class RecordedCall {

@@ -183,12 +183,11 @@ void view_copy(
 // result is then a view of the tensor.
 void view_shards(
     const c10::OperatorHandle& op,
-    const at::Tensor& self,
+    const torch::jit::Stack& args,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  const auto base = stack->size() - op.schema().arguments().size();
-  const torch::jit::Stack args(
-      stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
+  const auto& self = args[0].toTensor();
+  const auto base = stack->size() - args.size();
   try {
     go_on(op, keys, stack);
   } catch (const c10::Error&) {
@@ -196,7 +195,7 @@ void view_shards(
     view_copy(op, args, keys, stack);
   }
   const auto& result = stack->back();
-  const auto dtype = held_source_of(self)->operand_dtype();
+  const auto dtype = source_if_held(self)->operand_dtype();
   if (result.isTensor() && result.toTensor().is_same(self) && dtype &&
       dtype != self.scalar_type()) {
     stack->back() = at::alias(self);
@@ -208,12 +207,10 @@ void go_on_and_note(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack,
     RecordedCall::Kind kind) {
-  const auto count = op.schema().arguments().size();
-  const torch::jit::Stack args(
-      stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const auto args = last_args(*stack, op.schema().arguments().size()).vec();
   const auto call = std::make_shared<RecordedCall>(op, args, kind);
   if (kind == RecordedCall::Kind::kView) {
-    view_shards(op, args[0].toTensor(), keys, stack);
+    view_shards(op, args, keys, stack);
   } else {
     go_on(op, keys, stack);
   }
@@ -246,9 +243,8 @@ void call_on_shards(
     is_for_module ? call_with_unsharded(op, stack) : go_on(op, keys, stack);
     return;
   }
+  const auto args = last_args(*stack, count).vec();
   const auto base = stack->size() - count;
-  const torch::jit::Stack args(
-      stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
   try {
     go_on_and_note(op, keys, stack, RecordedCall::Kind::kFunction);
   } catch (const c10::NotImplementedError&) {

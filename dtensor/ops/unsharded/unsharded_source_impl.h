@@ -8,8 +8,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -63,11 +61,6 @@ class UnshardedSource : public Attachment {
   virtual bool keeps_source_for(const at::Tensor& data) = 0;
 };
 
-/// Returns the source of a DTensor; null for most DTensors.
-inline std::shared_ptr<UnshardedSource> held_source_of(const at::Tensor& t) {
-  return std::static_pointer_cast<UnshardedSource>(meta_of(t).unsharded_source);
-}
-
 /// Returns the source of a parameter, or of a result of operators on parameters
 /// alone; null for all other tensors and for lost sources.
 inline UnshardedSource* unsharded_source_of(const at::Tensor& t) {
@@ -77,36 +70,11 @@ inline UnshardedSource* unsharded_source_of(const at::Tensor& t) {
   return source == nullptr || source->is_lost() ? nullptr : source;
 }
 
-// Calls of operators with unsharded operands (unsharded_call.cpp).
-
 /// Returns the source of a tensor, lost or not; null for most tensors.
 inline std::shared_ptr<UnshardedSource> source_if_held(const at::Tensor& t) {
-  return is_dtensor(t) ? held_source_of(t) : nullptr;
+  return is_dtensor(t)
+      ? std::static_pointer_cast<UnshardedSource>(meta_of(t).unsharded_source)
+      : nullptr;
 }
-
-/// Unsharded operands of one call; returned to their sources when the call
-/// ends.
-class UnshardedOperands {
- public:
-  UnshardedOperands() = default;
-  UnshardedOperands(const UnshardedOperands&) = delete;
-  UnshardedOperands& operator=(const UnshardedOperands&) = delete;
-  ~UnshardedOperands();
-
-  at::Tensor take_unsharded(const std::shared_ptr<UnshardedSource>& source);
-  void give_back(at::TensorList results);
-  /// Returns the dtype of the other operands, if a source requires one.
-  std::optional<at::ScalarType> operand_dtype() const;
-
- private:
-  std::vector<std::shared_ptr<UnshardedSource>> taken_;
-};
-
-/// Calls the operator with the unsharded values of operands that have sources.
-/// If a source requires a dtype, casts other floating-point operands that the
-/// operator reads to this dtype.
-void call_with_unsharded(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack);
 
 } // namespace dtensor::detail
