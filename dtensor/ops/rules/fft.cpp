@@ -11,8 +11,6 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/WrapDimMinimal.h>
 
-#include <algorithm>
-
 namespace dtensor {
 namespace {
 
@@ -28,18 +26,7 @@ std::vector<int64_t> transformed(const OpCall& call) {
 }
 
 Strategies transform(const OpCall& call, int64_t mesh_dim) {
-  const auto dims = transformed(call);
-  Strategies strategies;
-  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    if (std::ranges::find(dims, d) == dims.end()) {
-      strategies.push_back({{Shard(d)}, {Shard(d)}});
-    }
-  }
-  const auto& now = call.inputs[0].placement(mesh_dim);
-  if (is_sum(now)) {
-    strategies.push_back({{now}, {now}});
-  }
-  return strategies;
+  return linear_move_strategies(call, mesh_dim, without_dims(call, "dim"));
 }
 
 // Returns the result with this size in the last transformed dimension. This

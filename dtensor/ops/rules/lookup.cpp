@@ -188,12 +188,10 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
 // Keeps the spec of the weight if the local kernel needs the range of rows that
 // the rank holds.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
-  decision.is_plain_call = !decision.layout_of(call, 0).is_sharded(0) &&
+  const bool is_plain = !decision.layout_of(call, 0).is_sharded(0) &&
       numel(decision.layout_of(call, 1).local_sizes()) > 0 &&
       !call.bool_arg("sparse");
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
-  }
+  set_plain_call(call, decision, is_plain);
 }
 
 // Returns the strategies of (grad_output, indices) -> gradient of weight.

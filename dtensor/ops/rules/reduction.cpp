@@ -54,12 +54,10 @@ Reduced reduced_of(const OpCall& call) {
 
 void note_shared_dims(const OpCall& call, Decision& decision) {
   const auto& spec = decision.layout_of(call, 0);
-  decision.is_plain_call = std::ranges::none_of(
+  const bool is_plain = std::ranges::none_of(
       reduced_of(call).dims,
       [&](int64_t dim) { return shares_dim(spec, dim); });
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
-  }
+  set_plain_call(call, decision, is_plain);
 }
 
 DimRule reduction_rule(
@@ -106,6 +104,10 @@ DimRule along_dim_rule(std::vector<size_t> linear) {
   };
 }
 
+std::vector<at::ScalarType> operand_dtype(const OpCall& call) {
+  return {call.inputs[0].spec->dtype()};
+}
+
 std::vector<at::ScalarType> values_and_indices(const OpCall& call) {
   return {call.inputs[0].spec->dtype(), at::kLong};
 }
@@ -143,10 +145,6 @@ std::vector<at::ScalarType> accumulated(const OpCall& call) {
   return {integral ? at::kLong : dtype_of(call)};
 }
 
-std::vector<at::ScalarType> same(const OpCall& call) {
-  return {dtype_of(call)};
-}
-
 std::vector<at::ScalarType> floating(const OpCall& call) {
   const bool integral =
       at::isIntegralType(dtype_of(call), /*includeBool=*/true);
@@ -160,7 +158,7 @@ std::vector<at::ScalarType> same_of_some(const OpCall& call) {
       "dimension.",
       call.name(),
       *call.inputs[0].spec);
-  return same(call);
+  return operand_dtype(call);
 }
 
 std::vector<at::ScalarType> real_value(const OpCall& call) {

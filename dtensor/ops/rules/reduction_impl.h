@@ -51,6 +51,8 @@ DimRule along_dim_rule(std::vector<size_t> linear = {});
 using DtypeRule = std::function<std::vector<at::ScalarType>(const OpCall&)>;
 MetaRule reduction_meta(DtypeRule dtypes);
 
+/// Returns the dtype of the operand.
+std::vector<at::ScalarType> operand_dtype(const OpCall& call);
 /// Returns the dtypes of elements and their indices.
 std::vector<at::ScalarType> values_and_indices(const OpCall& call);
 

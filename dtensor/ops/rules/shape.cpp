@@ -33,6 +33,17 @@ std::vector<int64_t> detail::squeezed(
   return ones;
 }
 
+DimMap detail::without_dims(const OpCall& call, std::string_view dims_arg) {
+  const auto ndim = call.inputs[0].dim();
+  auto map = identity_map(ndim);
+  for (const auto dim : call.ints_arg(dims_arg)) {
+    if (ndim > 0) {
+      map[static_cast<size_t>(c10::maybe_wrap_dim(dim, ndim))] = -1;
+    }
+  }
+  return map;
+}
+
 DimMap detail::map_without(int64_t ndim, const std::vector<int64_t>& dims) {
   DimMap map;
   int64_t out = 0;
@@ -140,17 +151,6 @@ DimMap repeat_map(const OpCall& call) {
   for (size_t d = 0; d < ndim; ++d) {
     const auto to = static_cast<int64_t>(d + added);
     map.push_back(repeats[d + added] == 1 ? to : -1);
-  }
-  return map;
-}
-
-DimMap without_dims(const OpCall& call, std::string_view dims_arg) {
-  const auto ndim = call.inputs[0].dim();
-  auto map = identity_map(ndim);
-  for (const auto dim : call.ints_arg(dims_arg)) {
-    if (ndim > 0) {
-      map[static_cast<size_t>(c10::maybe_wrap_dim(dim, ndim))] = -1;
-    }
   }
   return map;
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -78,16 +79,24 @@ inline void keep_layout(const OpCall& call, Decision& decision, size_t i) {
   }
 }
 
-/// Marks calls that the operator itself can run, because the dimension "dim" is
-/// not sharded. For other calls, passes the layout of the operand to the local
-/// kernel.
-inline void note_sharded_dim(const OpCall& call, Decision& decision) {
-  const auto& spec = decision.layout_of(call, 0);
-  decision.is_plain_call =
-      spec.dim() == 0 || !spec.is_sharded(call.dim_arg("dim", spec.dim()));
-  if (!decision.is_plain_call) {
+/// Marks a call that the operator itself can run. For another call, passes the
+/// layout of the first operand to the local kernel.
+inline void
+set_plain_call(const OpCall& call, Decision& decision, bool is_plain) {
+  decision.is_plain_call = is_plain;
+  if (!is_plain) {
     keep_layout(call, decision, 0);
   }
+}
+
+/// Marks calls that the operator itself can run, because the dimension "dim" is
+/// not sharded.
+inline void note_sharded_dim(const OpCall& call, Decision& decision) {
+  const auto& spec = decision.layout_of(call, 0);
+  set_plain_call(
+      call,
+      decision,
+      spec.dim() == 0 || !spec.is_sharded(call.dim_arg("dim", spec.dim())));
 }
 
 /// Like note_sharded_dim(), for several dimensions: those with a negative entry
@@ -95,14 +104,11 @@ inline void note_sharded_dim(const OpCall& call, Decision& decision) {
 inline void
 note_moved_rows(const OpCall& call, Decision& decision, const DimMap& map) {
   const auto& spec = decision.layout_of(call, 0);
-  decision.is_plain_call = true;
+  bool is_plain = true;
   for (size_t d = 0; d < map.size(); ++d) {
-    decision.is_plain_call &=
-        map[d] >= 0 || !spec.is_sharded(static_cast<int64_t>(d));
+    is_plain &= map[d] >= 0 || !spec.is_sharded(static_cast<int64_t>(d));
   }
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
-  }
+  set_plain_call(call, decision, is_plain);
 }
 
 /// Passes the layouts of all DTensors to the local kernel.
@@ -113,6 +119,10 @@ inline void keep_layouts(const OpCall& call, Decision& decision) {
     }
   }
 }
+
+/// Returns the map that keeps all dimensions except those of argument
+/// `dims_arg`.
+DimMap without_dims(const OpCall& call, std::string_view dims_arg);
 
 /// Returns the map of an operator that drops the dimensions `dims` of a tensor
 /// of `ndim` dimensions.

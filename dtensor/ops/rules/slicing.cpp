@@ -48,11 +48,18 @@ SliceRange slice_range(const OpCall& call, int64_t size) {
   return {begin, std::max(begin, bound("end", size)), call.int_arg("step")};
 }
 
-DimMap slice_map(const OpCall& call, SizesRef global_sizes) {
-  const auto ndim = static_cast<int64_t>(global_sizes.size());
+// Returns the sizes of the sliced tensor, which is the result of a gradient.
+SizesRef sliced_sizes(const OpCall& call) {
+  return call.has_arg("input_sizes") ? SizesRef(call.outputs[0].sizes)
+                                     : call.inputs[0].sizes();
+}
+
+DimMap slice_map(const OpCall& call) {
+  const auto sizes = sliced_sizes(call);
+  const auto ndim = static_cast<int64_t>(sizes.size());
   auto map = identity_map(ndim);
   const auto along = static_cast<size_t>(call.dim_arg("dim", ndim));
-  if (!slice_range(call, global_sizes[along]).is_all(global_sizes[along])) {
+  if (!slice_range(call, sizes[along]).is_all(sizes[along])) {
     map[along] = -1;
   }
   return map;
@@ -65,15 +72,13 @@ bool selects_blocks(const SliceRange& range, int64_t size, int64_t block_size) {
       range.begin % block_size == 0 && range.end % block_size == 0;
 }
 
-// Returns the strategies of a slice, or of its gradient, which swaps operand
-// and result. `global_sizes` are the sizes of the sliced tensor.
-Strategies
-range_rule(const OpCall& call, int64_t mesh_dim, SizesRef global_sizes) {
+// Returns the strategies of a slice, or of its gradient: zeros of the size of
+// the sliced tensor, into which the gradient is written.
+Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
   const auto& input = call.inputs[0];
-  auto strategies =
-      move_strategies(call, mesh_dim, slice_map(call, global_sizes));
+  auto strategies = move_strategies(call, mesh_dim, slice_map(call));
   const auto along = call.dim_arg("dim", input.dim());
-  const auto size = global_sizes[static_cast<size_t>(along)];
+  const auto size = sliced_sizes(call)[static_cast<size_t>(along)];
   const auto range = slice_range(call, size);
   const auto blocks = blocks_of_dim(input, mesh_dim, along);
   if (blocks && !range.is_all(size) &&
@@ -86,20 +91,13 @@ range_rule(const OpCall& call, int64_t mesh_dim, SizesRef global_sizes) {
   return strategies;
 }
 
-Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
-  return range_rule(call, mesh_dim, call.inputs[0].sizes());
-}
-
 // Converts the range to local positions. For a slice of the full dimension, the
 // local range is the full local dimension. For a slice of blocks, it is this
 // rank's shard of each block.
-void local_range(
-    const OpCall& call,
-    SizesRef global_sizes,
-    Decision& decision) {
-  const auto along =
-      call.dim_arg("dim", static_cast<int64_t>(global_sizes.size()));
-  const auto size = global_sizes[static_cast<size_t>(along)];
+void localize_slice(const OpCall& call, Decision& decision) {
+  const auto sizes = sliced_sizes(call);
+  const auto along = call.dim_arg("dim", static_cast<int64_t>(sizes.size()));
+  const auto size = sizes[static_cast<size_t>(along)];
   const auto range = slice_range(call, size);
   int64_t begin = 0;
   int64_t end = kEnd;
@@ -113,20 +111,6 @@ void local_range(
   }
   decision.args.emplace_back(call.arg_index("start"), begin);
   decision.args.emplace_back(call.arg_index("end"), end);
-}
-
-void localize_slice(const OpCall& call, Decision& decision) {
-  local_range(call, call.inputs[0].sizes(), decision);
-}
-
-// Returns the strategies of a slice's gradient: zeros of the size of the sliced
-// tensor, into which the gradient is written.
-Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  return range_rule(call, mesh_dim, call.outputs[0].sizes);
-}
-
-void localize_slice_backward(const OpCall& call, Decision& decision) {
-  local_range(call, call.outputs[0].sizes, decision);
 }
 
 // Returns the strategies of the gradient of an operator with this map.
@@ -178,7 +162,7 @@ scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
 }
 
 Strategies slice_scatter_rule(const OpCall& call, int64_t mesh_dim) {
-  return scatter_part(call, mesh_dim, slice_map(call, call.inputs[0].sizes()));
+  return scatter_part(call, mesh_dim, slice_map(call));
 }
 
 Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
@@ -195,9 +179,9 @@ DTENSOR_RULES(slicing) {
       .with_traits({.boundary_follows_rows = true});
   rules.dim_rule("select_backward", select_backward_rule)
       .with_traits({.size_arg = "input_sizes"});
-  rules.dim_rule("slice_backward", slice_backward_rule)
-      .with_traits({.size_arg = "input_sizes"})
-      .with_localize(localize_slice_backward);
+  rules.dim_rule("slice_backward", slice_rule)
+      .with_localize(localize_slice)
+      .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("diagonal_backward", diagonal_backward_rule)
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("unfold_backward", unfold_backward_rule)

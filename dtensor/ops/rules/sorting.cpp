@@ -163,10 +163,6 @@ Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
       : Strategies{};
 }
 
-std::vector<at::ScalarType> dtype_of_operand(const OpCall& call) {
-  return {call.inputs[0].spec->dtype()};
-}
-
 } // namespace
 
 DTENSOR_RULES(sorting) {
@@ -191,7 +187,7 @@ DTENSOR_RULES(sorting) {
   }
   for (const auto* name : {"median", "nanmedian"}) {
     rules.dim_rule(name, median_rule)
-        .with_meta(reduction_meta(dtype_of_operand))
+        .with_meta(reduction_meta(operand_dtype))
         .with_localize(note_shared_dims)
         .with_local_kernel(boxed(median_local));
   }

@@ -198,16 +198,12 @@ bool detail::looks_up_shards(const OpCall& call) {
 void detail::note_indexed_dims(const OpCall& call, Decision& decision) {
   const auto x = indexed(call);
   const auto& self = decision.layout_of(call, 0);
-  decision.is_plain_call = true;
+  bool is_plain = true;
   for (size_t d = 0; d < x.position.size(); ++d) {
-    decision.is_plain_call &=
-        x.position[d] >= 0 || !self.is_sharded(static_cast<int64_t>(d));
+    is_plain &= x.position[d] >= 0 || !self.is_sharded(static_cast<int64_t>(d));
   }
-  decision.is_plain_call |=
-      call.has_arg("values") && writes_equal_values(call, x);
-  if (!decision.is_plain_call) {
-    keep_layout(call, decision, 0);
-  }
+  is_plain |= call.has_arg("values") && writes_equal_values(call, x);
+  set_plain_call(call, decision, is_plain);
 }
 
 Strategies detail::index_strategies(const OpCall& call, int64_t mesh_dim) {

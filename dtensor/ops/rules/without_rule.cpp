@@ -230,18 +230,15 @@ constexpr const char* kViews[] = {
 } // namespace
 
 DTENSOR_RULES(composite) {
-  for (const auto* name : kOtherNames) {
-    rules.keep_composite(name);
-  }
-  for (const auto* name : kShort) {
-    rules.keep_composite(name);
-  }
-  for (const auto* name : kOfVmap) {
-    rules.keep_composite(name);
-  }
-  for (const auto* name : kViews) {
-    rules.keep_composite(name);
-  }
+  const auto keep = [&](const auto& names) {
+    for (const auto* name : names) {
+      rules.keep_composite(name);
+    }
+  };
+  keep(kOtherNames);
+  keep(kShort);
+  keep(kOfVmap);
+  keep(kViews);
 }
 
 } // namespace dtensor
