@@ -457,8 +457,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/unsharded/interceptor.cpp
   dtensor/ops/unsharded/interceptor_impl.h
   dtensor/ops/unsharded/unsharded_source_impl.h
-  dtensor/ops/variants/functional_variant.cpp
-  dtensor/ops/variants/out_variant.cpp
+  dtensor/ops/variants/variants.cpp
   dtensor/ops/variants/variants_impl.h
   dtensor/ops/variants/view_result.cpp
   dtensor/ops/variants/view_result_impl.h

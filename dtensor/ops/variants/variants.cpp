@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// op.out(..., out) runs op(...) and copies the results into `out`, in the
-// layout of `out`. If LibTorch has no such op and the inputs are replicated,
-// every rank computes the full `out` and then copies its local shard.
+// Variants of op(...): op_(...) copies its result into the first argument, and
+// op.out(..., out) copies its results into `out`, in the layout of `out`. If
+// LibTorch has no such op and the inputs are replicated, every rank computes
+// the full `out` and then copies its local shard.
 #include <dtensor/ops/variants/variants_impl.h>
 
 #include <dtensor/comm/group/owner_impl.h>
@@ -9,6 +10,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/ops/without_modes_impl.h>
@@ -20,21 +22,116 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/alias.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
 
-bool is_out(const c10::Argument& argument) {
-  return argument.is_out();
+using Overloads = std::map<std::string, std::vector<c10::OperatorHandle>>;
+
+const Overloads& overloads() {
+  static const Overloads by_name = [] {
+    Overloads all;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const auto& name : dispatcher.getAllOpNames()) {
+      if (auto op = dispatcher.findSchema(name)) {
+        all[name.name].push_back(*op);
+      }
+    }
+    return all;
+  }();
+  return by_name;
 }
+
+// Returns true if `variant` takes the arguments of `schema` plus outs, and
+// `schema` writes none.
+bool computes_same(
+    const c10::FunctionSchema& variant,
+    const c10::FunctionSchema& schema) {
+  size_t i = 0;
+  const auto& arguments = schema.arguments();
+  for (const auto& argument : variant.arguments()) {
+    if (argument.is_out()) {
+      continue;
+    }
+    if (i == arguments.size() || arguments[i].name() != argument.name() ||
+        *arguments[i].type() != *argument.type() || arguments[i].is_out() ||
+        arguments[i].alias_info() != nullptr) {
+      return false;
+    }
+    ++i;
+  }
+  return i == arguments.size();
+}
+
+std::optional<c10::OperatorHandle> functional_of(
+    const c10::FunctionSchema& variant,
+    const std::string& name) {
+  const auto it = overloads().find(name);
+  if (it == overloads().end()) { // registered later, or not an operator
+    auto op = c10::Dispatcher::singleton().findSchema(
+        {name, variant.overload_name()});
+    return op && computes_same(variant, op->schema()) ? op : std::nullopt;
+  }
+  for (const auto& other : it->second) {
+    if (computes_same(variant, other.schema())) {
+      return other;
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
+std::optional<c10::OperatorHandle> functional_of_out(
+    const c10::OperatorHandle& op) {
+  return functional_of(op.schema(), op.schema().name());
+}
+
+std::optional<c10::OperatorHandle> functional_of_in_place(
+    const c10::OperatorHandle& op) {
+  const auto& name = op.schema().name();
+  return name.back() == '_'
+      ? functional_of(op.schema(), name.substr(0, name.size() - 1))
+      : std::nullopt;
+}
+
+bool run_in_place_variant(
+    const OpInfo& info,
+    const c10::OperatorHandle& functional,
+    torch::jit::Stack* stack) {
+  const auto args = last_args(*stack, info.num_args);
+  auto self = args[0].toTensor();
+  if (!is_dtensor(self) ||
+      (info.rule == nullptr && !runs_replicated(info, args) &&
+       !uses_replicated_fallback(info, args))) {
+    return false;
+  }
+  torch::jit::Stack results = args.vec();
+  results[0] = self.clone(); // a formula may save op's result
+  functional.callBoxed(&results);
+  const auto& result = results[0].toTensor();
+  if (!is_dtensor(result) || result.sizes() != self.sizes() ||
+      !c10::canCast(result.scalar_type(), self.scalar_type())) {
+    return false;
+  }
+  self.copy_(result);
+  torch::jit::drop(*stack, info.num_args);
+  stack->emplace_back(std::move(self));
+  return true;
+}
+
+namespace {
 
 void check_can_cast(
     const std::string& name,
@@ -106,7 +203,7 @@ void call_on_ones(
   size_t out = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     map_tensors(&arguments[i], 1, [&](const at::Tensor& t, size_t) {
-      return is_out(schema.arguments()[i]) && !results.empty()
+      return schema.arguments()[i].is_out() && !results.empty()
           ? at::empty({0}, results[out++].options())
           : is_dtensor(t) ? at::ones(t.sizes(), t.options())
                           : t;
@@ -131,22 +228,11 @@ bool works_on_ones(
   }
 }
 
-// Throws if the operator rejects the dtypes of its outs. The operator may also
-// reject ones as values, for any dtype of out, so calls with both dtypes are
-// compared.
-void ask_without_meta(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& arguments,
-    const std::vector<at::Tensor>& results) {
-  if (!works_on_ones(op, arguments, {}) &&
-      works_on_ones(op, arguments, results)) {
-    call_on_ones(op, arguments, {}); // throws
-  }
-}
-
 // Lets the operator itself check the dtypes of its outs, on meta tensors. Some
 // operators accept an out of any dtype to which the result converts. Other
-// operators accept only the result's dtype.
+// operators accept only the result's dtype. An operator without a meta kernel
+// may also reject ones as values, for any dtype of out, so calls with both
+// dtypes are compared.
 void ask_for_dtype(
     const c10::OperatorHandle& op,
     const torch::jit::Stack& arguments,
@@ -160,7 +246,11 @@ void ask_for_dtype(
   try {
     op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
-    ask_without_meta(op, arguments, results); // copy_all() checks the rest
+    if (!works_on_ones(op, arguments, {}) &&
+        works_on_ones(op, arguments, results)) {
+      call_on_ones(op, arguments, {}); // throws
+    }
+    // copy_all() checks the rest.
   } catch (const c10::Error&) {
     for (size_t i = 0; i < outs.size(); ++i) {
       check_can_cast(op.schema().name(), outs[i], results[i]);
@@ -241,7 +331,7 @@ void run_out_variant(
   torch::jit::Stack inputs;
   torch::jit::Stack outs;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    (is_out(arguments[i]) ? outs : inputs).push_back(all[i]);
+    (arguments[i].is_out() ? outs : inputs).push_back(all[i]);
   }
   const auto targets = tensors_in(outs);
   auto results = tensors_in(call(functional, inputs));
@@ -263,9 +353,9 @@ bool inputs_are_replicated(
     c10::ArrayRef<c10::IValue> args) {
   bool all = true;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
-    all &= is_out(schema.arguments()[arg]) ? is_dtensor(t)
-        : is_dtensor(t)                    ? spec_of(t)->is_replicated()
-                                           : t.numel() == 1;
+    all &= schema.arguments()[arg].is_out() ? is_dtensor(t)
+        : is_dtensor(t)                     ? spec_of(t)->is_replicated()
+                                            : t.numel() == 1;
   });
   return all;
 }
@@ -279,7 +369,7 @@ void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
   std::vector<at::Tensor> results;
   SpecPtr like;
   for (size_t i = 0; i < args.size(); ++i) {
-    const bool out = is_out(arguments[i]);
+    const bool out = arguments[i].is_out();
     if (out) {
       outs.push_back(args[i]);
     }
