@@ -389,8 +389,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/path/call_key_impl.h
   dtensor/ops/path/decide.cpp
   dtensor/ops/path/decide_impl.h
-  dtensor/ops/path/decision_cache.cpp
-  dtensor/ops/path/decision_cache_impl.h
   dtensor/ops/path/dispatch.cpp
   dtensor/ops/path/dispatch_impl.h
   dtensor/ops/path/in_backward.cpp

@@ -124,7 +124,7 @@ LISTED = {
             "comm/world.cpp": "which rank the thread is",
             "deferred/deferred_init.cpp": "the tape of a scope, which is a thread's",
             "layout/spec.cpp": "saves time: recent specs",
-            "ops/path/decision_cache.cpp": "saves time: decisions follow from their keys",
+            "ops/path/decide.cpp": "saves time: decisions follow from their keys",
             "ops/path/with_boundary_impl.h": "follows the calls: the boundary applied",
             "tensor/pooled_impl.h": "saves memory: a free list",
         },

@@ -4,7 +4,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/ops/on_missing_rule.h>
-#include <dtensor/ops/path/decision_cache_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <tests/parallel/modules.h>

@@ -4,7 +4,7 @@
 #include <ATen/Operators.h>
 #include <ATen/core/boxing/impl/boxing.h>
 #include <dtensor/ops/path/call_key_impl.h>
-#include <dtensor/ops/path/decision_cache_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
 
 #include "same_or_error.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls with a cached decision. Each call is repeated until its unboxed kernel
 // runs, next to calls that differ from it in a single property.
-#include <dtensor/ops/path/decision_cache_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 

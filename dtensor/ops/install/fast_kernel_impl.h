@@ -14,7 +14,7 @@
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/install/fast_ops_impl.h>
 #include <dtensor/ops/install/fast_slot_impl.h>
-#include <dtensor/ops/path/decision_cache_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>

@@ -7,7 +7,7 @@
 #include <ATen/core/IListRef_inl.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/boxing/impl/boxing.h>
-#include <dtensor/ops/path/decision_cache_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/strategy.h>
 #include <dtensor/ops/variants/view_result_impl.h>
