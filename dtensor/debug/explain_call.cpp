@@ -12,7 +12,6 @@
 #include <dtensor/ops/path/local_call_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/autograd_impl.h>

@@ -8,7 +8,6 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/path/dispatch_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/unsharded/interceptor_impl.h>
 #include <dtensor/torch_internals.h>

@@ -10,7 +10,6 @@
 #include <dtensor/ops/path/in_backward_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/propagate_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/moves_impl.h>

@@ -11,8 +11,8 @@
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>

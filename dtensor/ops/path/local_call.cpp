@@ -64,6 +64,42 @@ bool rewrites(const OpInfo& info, const Decision& decision) {
       info.rule->kernel || info.inplace_view || info.is_out;
 }
 
+// Returns true if the order of the local result may differ from that of the
+// global result. LibTorch orders a result by its operands, and skips expanded
+// dimensions. A redistributed operand is not expanded any more.
+bool may_reorder(const OpInfo& info, const Decision& decision) {
+  const auto was_expanded = [](const SpecPtr& redistributed) {
+    return redistributed != nullptr &&
+        std::ranges::count(redistributed->strides(), 0) > 0;
+  };
+  return decision.redistributes && !info.is_view && !info.in_place &&
+      !decision.shapes_from_results && decision.outputs.size() == 1 &&
+      decision.outputs[0] != nullptr &&
+      std::ranges::any_of(decision.inputs, was_expanded);
+}
+
+const SpecPtr& redistributed) {
+    return redistributed != nullptr &&
+        std::ranges::count(redistributed->strides(), 0) > 0;
+  };
+  return decision.redistributes && !info.is_view && !info.in_place &&
+      !decision.shapes_from_results && decision.outputs.size() == 1 &&
+      decision.outputs[0] != nullptr &&
+      std::ranges::any_of(decision.inputs, was_expanded);
+}
+
+const SpecPtr&
+output_spec(const OpInfo& info, const Decision& decision, size_t index) {
+  DTENSOR_CHECK_VALUE(
+      index < decision.outputs.size() && decision.outputs[index] != nullptr,
+      "[{}] its rule gives no layout for result {}. If you "
+      "registered a local kernel, return the results that its MetaRule "
+      "describes; otherwise, please report this.",
+      info.name,
+      index);
+  return decision.outputs[index];
+}
+
 } // namespace
 
 bool calls_kernel(const OpInfo& info, const Decision& decision) {
@@ -114,36 +150,6 @@ at::Tensor placed_plain(
   }
   return placed;
 }
-
-namespace {
-
-// Returns true if the order of the local result may differ from that of the
-// global result. LibTorch orders a result by its operands, and skips expanded
-// dimensions. A redistributed operand is not expanded any more.
-bool may_reorder(const OpInfo& info, const Decision& decision) {
-  const auto was_expanded = [](const SpecPtr& redistributed) {
-    return redistributed != nullptr &&
-        std::ranges::count(redistributed->strides(), 0) > 0;
-  };
-  return decision.redistributes && !info.is_view && !info.in_place &&
-      !decision.shapes_from_results && decision.outputs.size() == 1 &&
-      decision.outputs[0] != nullptr &&
-      std::ranges::any_of(decision.inputs, was_expanded);
-}
-
-const SpecPtr&
-output_spec(const OpInfo& info, const Decision& decision, size_t index) {
-  DTENSOR_CHECK_VALUE(
-      index < decision.outputs.size() && decision.outputs[index] != nullptr,
-      "[{}] its rule gives no layout for result {}. If you "
-      "registered a local kernel, return the results that its MetaRule "
-      "describes; otherwise, please report this.",
-      info.name,
-      index);
-  return decision.outputs[index];
-}
-
-} // namespace
 
 void call_local(
     const OpInfo& info,

@@ -9,7 +9,6 @@
 #include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/path/in_backward_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>

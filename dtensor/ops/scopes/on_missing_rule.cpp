@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
+#include <dtensor/ops/on_missing_rule.h>
 
 #include <c10/util/Exception.h>
 #include <dtensor/comm/group/owner_impl.h>
@@ -7,7 +7,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/on_missing_rule.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>

@@ -11,7 +11,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>

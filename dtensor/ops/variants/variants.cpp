@@ -10,7 +10,6 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/scopes/on_missing_rule_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/ops/without_modes_impl.h>

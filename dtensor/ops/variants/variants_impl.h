@@ -23,7 +23,7 @@ std::optional<c10::OperatorHandle> functional_of_in_place(
 /// Calls `functional` on the arguments of op_ and copies the result into the
 /// first argument. If `functional` has no rule, the arguments must be
 /// replicated, or are redistributed to Replicate
-/// (ops/scopes/on_missing_rule_impl.h). Returns false, and does nothing, for
+/// (ops/scopes/on_missing_rule.cpp). Returns false, and does nothing, for
 /// other arguments and if the effect would differ from that of op_: the result
 /// has another shape, or a dtype that does not convert.
 bool run_in_place_variant(
