@@ -442,7 +442,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/scopes/explicit_redistribution_impl.h
   dtensor/ops/scopes/implicit_replication.cpp
   dtensor/ops/scopes/on_missing_rule.cpp
-  dtensor/ops/scopes/other_formats.cpp
   dtensor/ops/scopes/plain_operand.cpp
   dtensor/ops/scopes/plain_operand_impl.h
   dtensor/ops/scopes/replicated.cpp
