@@ -149,14 +149,11 @@ void apply_boundary(
   if (!runs_as_region || !boundary->only_layouts()) {
     input = boundary->input().convert(input.toTensor());
     around_boundary(info, *boundary, stack, run_inner);
-    if (C10_UNLIKELY(observed)) {
-      boundary->notify_output(stack->back().toTensor());
-    }
-    return;
+  } else {
+    auto conversion = boundary->input().convert_for_region(input.toTensor());
+    input = std::move(conversion.value);
+    run_inner(boundary.get(), conversion);
   }
-  auto conversion = boundary->input().convert_for_region(input.toTensor());
-  input = std::move(conversion.value);
-  run_inner(boundary.get(), conversion);
   if (C10_UNLIKELY(observed)) {
     boundary->notify_output(stack->back().toTensor());
   }

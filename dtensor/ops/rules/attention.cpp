@@ -58,14 +58,6 @@ Sizes output_sizes(const OpCall& call) {
   return result;
 }
 
-// Returns the strides of the output. Its dimensions have the memory order of
-// the query's dimensions, because the fused kernels write them in this order.
-Sizes output_strides(SizesRef sizes, const OpInput& query) {
-  return query.dim() == static_cast<int64_t>(sizes.size())
-      ? dense_strides(sizes, query.spec->strides())
-      : dtensor::contiguous_strides(sizes);
-}
-
 // Checks arguments that the local call does not check, because a kernel of this
 // library may replace it.
 void check_arguments(const OpCall& call) {
@@ -109,11 +101,13 @@ std::vector<OutputMeta> attention_meta(const OpCall& call) {
   check_arguments(call);
   const auto sizes = output_sizes(call);
   check_mask(call, sizes);
-  return {
-      {sizes,
-       output_strides(sizes, call.inputs[0]),
-       call.inputs[0].spec->dtype(),
-       true}};
+  const auto& query = *call.inputs[0].spec;
+  auto output = dense(sizes, query.dtype());
+  // The fused kernels write the dimensions in the memory order of the query.
+  if (query.dim() == output.dim()) {
+    output.strides = dense_strides(sizes, query.strides());
+  }
+  return {output};
 }
 
 bool is_grouped(const OpCall& call) {
@@ -136,21 +130,14 @@ int64_t count_groups(const OpCall& call) {
   return groups == 0 ? heads_of(call, 0) : groups;
 }
 
-// Returns the placement of an operand if the output is sharded as `sharding`.
-Placement operand_placement(
-    const OpCall& call,
-    size_t operand,
-    const Placement& sharding) {
-  const auto& input = call.inputs[operand];
-  const auto as_chunk =
-      operand_shard(input.sizes(), call.outputs[0].sizes, sharding.dim());
-  return as_chunk.is_sharded() ? sharding.with_dim(as_chunk.dim()) : as_chunk;
-}
-
+// Returns the strategy that shards the output as `sharding`, and the operands
+// along the corresponding dimensions.
 Strategy each_by_itself(const OpCall& call, const Placement& sharding) {
   Strategy s{{sharding}, {}};
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    s.inputs.push_back(operand_placement(call, i, sharding));
+  for (const auto& input : call.inputs) {
+    const auto own =
+        operand_shard(input.sizes(), call.outputs[0].sizes, sharding.dim());
+    s.inputs.push_back(own.is_sharded() ? sharding.with_dim(own.dim()) : own);
   }
   return s;
 }
@@ -186,26 +173,21 @@ Strategy by_features(const OpCall& call) {
       {{2, Shard(call.inputs[2].dim() - 1)}});
 }
 
-// Returns true if `on_mesh_dim`, the placement of each operand on one mesh
-// dimension, shards the query heads but not the heads of keys or values.
+// Returns true if one of the first `mesh_dims` mesh dimensions shards the query
+// heads but not the heads of keys or values. `layout` gives the layout of an
+// operand.
 bool has_more_keys(
     const OpCall& call,
-    const std::function<Placement(size_t)>& on_mesh_dim) {
-  const auto shards_heads = [&](size_t operand) {
-    return on_mesh_dim(operand).is_sharded(call.inputs[operand].dim() - 3);
-  };
-  return shards_heads(0) &&
-      ((heads_of(call, 1) != 1 && !shards_heads(1)) ||
-       (heads_of(call, 2) != 1 && !shards_heads(2)));
-}
-
-// Returns true if an earlier mesh dimension shards queries without their keys
-// and values. A later mesh dimension could then not shard keys and values
-// together with their queries.
-bool has_more_keys_before(const OpCall& call, int64_t mesh_dim) {
-  for (int64_t m = 0; m < mesh_dim; ++m) {
-    if (has_more_keys(
-            call, [&](size_t i) { return call.inputs[i].placement(m); })) {
+    int64_t mesh_dims,
+    const std::function<const Spec&(size_t)>& layout) {
+  for (size_t m = 0; m < static_cast<size_t>(mesh_dims); ++m) {
+    const auto shards_heads = [&](size_t operand) {
+      return layout(operand).placements()[m].is_sharded(
+          call.inputs[operand].dim() - 3);
+    };
+    if (shards_heads(0) &&
+        ((heads_of(call, 1) != 1 && !shards_heads(1)) ||
+         (heads_of(call, 2) != 1 && !shards_heads(2)))) {
       return true;
     }
   }
@@ -217,7 +199,11 @@ void add_grouped_heads(const OpCall& call, int64_t mesh_dim, Strategies& all) {
   if (groups == 0 || heads_of(call, 0) % groups != 0) {
     return;
   }
-  if (!has_more_keys_before(call, mesh_dim)) {
+  // If an earlier mesh dimension shards queries without their keys and values,
+  // this mesh dimension cannot shard them together.
+  if (!has_more_keys(call, mesh_dim, [&](size_t i) -> const Spec& {
+        return *call.inputs[i].spec;
+      })) {
     all.push_back(by_groups(call, groups));
   }
   const auto& query = call.inputs[0];
@@ -244,18 +230,6 @@ Strategies attention(const OpCall& call, int64_t mesh_dim) {
     all.push_back(by_features(call));
   }
   return all;
-}
-
-bool picks_keys(const OpCall& call, const Decision& decision) {
-  for (int64_t m = 0; is_grouped(call) && m < call.mesh.ndim(); ++m) {
-    if (has_more_keys(call, [&](size_t i) {
-          return decision.layout_of(call, i)
-              .placements()[static_cast<size_t>(m)];
-        })) {
-      return true;
-    }
-  }
-  return false;
 }
 
 // Returns true if the plain operator uses the fused kernel of the CPU. LibTorch
@@ -285,11 +259,13 @@ void note_fused_gradients(const OpCall& call, Decision& decision) {
 // Marks calls that the operator itself can run: calls without dropout whose
 // keys and values need no selection for the queries.
 void note_plain_call(const OpCall& call, Decision& decision) {
-  const bool picks = picks_keys(call, decision);
-  for (size_t i = 1; i <= 2; ++i) {
-    if (picks) {
-      keep_layout(call, decision, i);
-    }
+  const bool picks = is_grouped(call) &&
+      has_more_keys(call, call.mesh.ndim(), [&](size_t i) -> const Spec& {
+                       return decision.layout_of(call, i);
+                     });
+  if (picks) {
+    keep_layout(call, decision, 1);
+    keep_layout(call, decision, 2);
   }
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
       has_local_elements(decision.layout_of(call, 0)) &&

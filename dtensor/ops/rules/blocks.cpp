@@ -14,15 +14,19 @@ int64_t count_of(const Placement& sharding) {
 
 } // namespace
 
+bool is_sharded_alone(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+  const auto shardings = std::ranges::count_if(
+      input.spec->placements(),
+      [dim](const Placement& p) { return p.is_sharded(dim); });
+  return shardings == 1 && input.placement(mesh_dim).is_sharded(dim);
+}
+
 std::optional<DimBlocks>
 blocks_of_dim(const OpInput& input, int64_t mesh_dim, int64_t dim) {
-  const auto& all = input.spec->placements();
-  const auto shardings = std::ranges::count_if(
-      all, [&](const auto& p) { return p.is_sharded(dim); });
-  const auto& mine = input.placement(mesh_dim);
-  if (shardings != 1 || !mine.is_sharded(dim)) {
+  if (!is_sharded_alone(input, mesh_dim, dim)) {
     return std::nullopt;
   }
+  const auto& mine = input.placement(mesh_dim);
   const auto size = input.sizes()[static_cast<size_t>(dim)];
   const auto count = count_of(mine);
   if (size == 0 || size % count != 0) {
@@ -32,11 +36,8 @@ blocks_of_dim(const OpInput& input, int64_t mesh_dim, int64_t dim) {
 }
 
 bool has_ranges(const OpInput& input, int64_t mesh_dim, int64_t dim) {
-  const auto shardings = std::ranges::count_if(
-      input.spec->placements(),
-      [dim](const Placement& p) { return p.is_sharded(dim); });
-  const auto& p = input.placement(mesh_dim);
-  return shardings == 1 && p.is_shard() && p.dim() == dim;
+  return is_sharded_alone(input, mesh_dim, dim) &&
+      input.placement(mesh_dim).is_shard();
 }
 
 Placement in_blocks(int64_t dim, int64_t count, const DimBlocks& like) {
@@ -57,11 +58,7 @@ std::optional<LocalBlocks> local_blocks(const Spec& spec, int64_t dim) {
   return std::nullopt;
 }
 
-} // namespace dtensor::detail
-
-namespace dtensor {
-
-void detail::add_common_partial(
+void add_common_partial(
     const OpCall& call,
     int64_t mesh_dim,
     Strategies& strategies) {
@@ -75,7 +72,7 @@ void detail::add_common_partial(
   const bool fits = std::ranges::all_of(call.inputs, [&](const auto& in) {
     const auto& p = in.placement(mesh_dim);
     return (p == common || (p.is_replicate() && !in.is_plain)) &&
-        detail::keeps_partial_dtype(in.spec->dtype(), call.outputs[0].dtype);
+        keeps_partial_dtype(in.spec->dtype(), call.outputs[0].dtype);
   });
   if (fits) {
     strategies.push_back(
@@ -84,4 +81,4 @@ void detail::add_common_partial(
   }
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -20,6 +20,9 @@ struct DimBlocks {
   int64_t unit = 1; // unit at which each block is sharded
 };
 
+/// Returns true if this mesh dimension, and no other, shards `dim` of `input`.
+bool is_sharded_alone(const OpInput& input, int64_t mesh_dim, int64_t dim);
+
 /// Returns the blocks of dimension `dim` of `input`. Empty unless this mesh
 /// dimension alone shards the dimension, into equal blocks. A Shard has a
 /// single block.

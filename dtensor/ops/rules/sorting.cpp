@@ -8,6 +8,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/blocks_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/shard_cost_impl.h>
@@ -60,10 +61,7 @@ bool sorts_shards(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   const auto& mesh = input.spec->mesh();
   bool fits = input.spec->numel() > 0 && mesh.size(mesh_dim) > 1 &&
       input.placement(mesh_dim).is_chunk() &&
-      input.placement(mesh_dim).is_sharded(dim);
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    fits &= m == mesh_dim || !input.placement(m).is_sharded(dim);
-  }
+      is_sharded_alone(input, mesh_dim, dim);
   for (int64_t d = 0; d < input.dim(); ++d) {
     fits &=
         d == dim || input.sizes()[static_cast<size_t>(d)] < mesh.size(mesh_dim);

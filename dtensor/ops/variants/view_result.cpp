@@ -2,8 +2,6 @@
 #include <dtensor/ops/variants/view_result_impl.h>
 
 #include <ATen/ops/alias.h>
-#include <dtensor/error.h>
-#include <dtensor/layout/text.h>
 #include <dtensor/ops/path/in_backward_impl.h>
 
 namespace dtensor::detail {
@@ -114,15 +112,6 @@ void note_copied_from(const at::Tensor& view, const at::Tensor& base) {
   meta->view_facts->copied_from = c10::make_intrusive<CopiedFrom>(
       counter, CopyReason::kRedistributed, PlacedTensor(), placed(view));
   view.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-}
-
-void refuse_write_to_copy(const std::string& name, const at::Tensor& self) {
-  DTENSOR_THROW(
-      "[{}] self, {}, is a copied view of {}: the write would not reach that "
-      "tensor. Write to that tensor itself, or clone() the view.",
-      name,
-      *spec_of(self),
-      describe_viewed_tensor(copied_from(self)->reason));
 }
 
 } // namespace dtensor::detail

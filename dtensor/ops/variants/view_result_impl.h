@@ -58,12 +58,6 @@ class ViewBase {
 /// memory, because `base` was redistributed for the view.
 void note_copied_from(const at::Tensor& view, const at::Tensor& base);
 
-/// Throws for `self`, a view that is a copy, because operator `name` would only
-/// write to the copy.
-[[noreturn]] void refuse_write_to_copy(
-    const std::string& name,
-    const at::Tensor& self);
-
 // Writes to views whose local tensors are copies (write_through.cpp).
 
 /// Throws RuntimeError if operator `name` cannot write to `view`: a view with

@@ -12,6 +12,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
@@ -351,7 +352,12 @@ bool is_counted_later(const at::Tensor& written) {
 void check_can_write_through(const std::string& name, const at::Tensor& view) {
   const auto* from = copied_from(view);
   if (from != nullptr && !can_write_through(view, *from)) {
-    refuse_write_to_copy(name, view);
+    DTENSOR_THROW(
+        "[{}] self, {}, is a copied view of {}: the write would not reach that "
+        "tensor. Write to that tensor itself, or clone() the view.",
+        name,
+        *spec_of(view),
+        describe_viewed_tensor(from->reason));
   }
 }
 
