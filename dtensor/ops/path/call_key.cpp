@@ -16,21 +16,6 @@ bool is_fixed_size(const c10::Argument& argument) {
       c10::TypeKind::BoolType;
 }
 
-void add_list_to_key(
-    LongKey& key,
-    const c10::IValue& value,
-    const c10::Type& item_type,
-    bool fixed_size,
-    bool matters) {
-  const auto list = value.toListRef();
-  if (!fixed_size) {
-    key.push(list.size());
-  }
-  for (const auto& item : list) {
-    add_to_key(key, item, item_type, false, matters);
-  }
-}
-
 // Adds a value that is not None.
 void add_item_to_key(
     LongKey& key,
@@ -86,7 +71,13 @@ void add_to_key(
     }
   } else if (type.kind() == c10::TypeKind::ListType && value.isList()) {
     const auto& items = type.expectRef<c10::ListType>().getElementType();
-    add_list_to_key(key, value, *items, fixed_size, matters);
+    const auto list = value.toListRef();
+    if (!fixed_size) {
+      key.push(list.size());
+    }
+    for (const auto& item : list) {
+      add_to_key(key, item, *items, false, matters);
+    }
   } else {
     add_item_to_key(key, value, type.kind(), matters);
   }

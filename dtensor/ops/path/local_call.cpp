@@ -46,6 +46,14 @@ void push_results(
   }
 }
 
+// Returns a meta tensor with this rank's local shape in the layout `spec`.
+at::Tensor local_without_data(const Spec& spec) {
+  return at::empty_strided(
+      spec.local_sizes(),
+      dense_strides(spec.local_sizes(), spec.strides()),
+      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+}
+
 // Pushes meta results of an operator for which LibTorch has no kernel on meta
 // tensors. The decision gives the shapes.
 void results_without_data(
@@ -116,13 +124,6 @@ bool is_local_only(const OpInfo& info, const Decision& decision) {
       std::ranges::all_of(decision.outputs, [](const SpecPtr& spec) {
         return spec == nullptr || spec->mesh().contains_this_rank();
       });
-}
-
-at::Tensor local_without_data(const Spec& spec) {
-  return at::empty_strided(
-      spec.local_sizes(),
-      dense_strides(spec.local_sizes(), spec.strides()),
-      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
 }
 
 at::Tensor without_data(const SpecPtr& spec) {

@@ -31,8 +31,6 @@ at::Tensor placed_plain(
     const SpecPtr& wanted,
     const Spec& mesh_like);
 
-/// Returns a meta tensor with this rank's local shape in the layout `spec`.
-at::Tensor local_without_data(const Spec& spec);
 /// Returns a DTensor of layout `spec` whose local tensor has no data.
 DTENSOR_INTERNAL_API at::Tensor without_data(const SpecPtr& spec);
 

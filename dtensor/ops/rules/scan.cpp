@@ -108,7 +108,7 @@ DimRule softmax_rule(int64_t all_reduces, std::vector<size_t> linear = {}) {
 std::vector<OutputMeta> like_self(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   const auto& dtype = call.arg("dtype");
-  return {detail::dense(
+  return {dense(
       self.sizes(), dtype.isNone() ? self.dtype() : dtype.toScalarType())};
 }
 
@@ -120,29 +120,27 @@ DTENSOR_RULES(scan) {
       .with_localize(note_plain_scan)
       .with_local_kernel(boxed(cumsum_local))
       .as_region();
-  rules.dim_rule("cumprod", scan_rule())
-      .with_localize(note_plain_scan_of_some)
-      .with_local_kernel(boxed(cumprod_local))
-      .as_region();
-  for (const auto* name : {"cummax", "cummin"}) {
-    rules.dim_rule(name, scan_rule())
-        .with_meta(scanned_and_indices)
+  const auto add_scan = [&](const char* name,
+                            const DimRule& rule,
+                            LocalKernelFunction& kernel) -> OpRule& {
+    return rules.dim_rule(name, rule)
         .with_localize(note_plain_scan_of_some)
-        .with_local_kernel(boxed(running_extreme_local))
+        .with_local_kernel(boxed(kernel));
+  };
+  add_scan("cumprod", scan_rule(), cumprod_local).as_region();
+  for (const auto* name : {"cummax", "cummin"}) {
+    add_scan(name, scan_rule(), running_extreme_local)
+        .with_meta(scanned_and_indices)
         .as_region();
   }
-  rules.dim_rule("logcumsumexp", logcumsumexp_rule())
+  const auto logcumsumexp = logcumsumexp_rule();
+  add_scan("logcumsumexp", logcumsumexp, logcumsumexp_local)
       .with_meta(dense_like_first)
-      .with_localize(note_plain_scan_of_some)
-      .with_local_kernel(boxed(logcumsumexp_local))
       .as_region();
-  rules.dim_rule("_logcumsumexp", logcumsumexp_rule())
-      .with_meta(dense_like_first)
-      .with_localize(note_plain_scan_of_some)
-      .with_local_kernel(boxed(logcumsumexp_local));
-  const auto unsharded_dim_rule = along_dim_rule();
+  add_scan("_logcumsumexp", logcumsumexp, logcumsumexp_local)
+      .with_meta(dense_like_first);
   rules.dim_rule("renorm", renorm_rule);
-  rules.dim_rule("glu", unsharded_dim_rule);
+  rules.dim_rule("glu", along_dim_rule());
   // LibTorch's formula of the second derivative passes plain ones.
   rules.dim_rule("glu_backward", along_dim_rule({0}))
       .with_meta(dense_like_second)

@@ -31,10 +31,6 @@ std::atomic<Interceptor> sees_all{nullptr};
 constexpr int64_t kDeepest = 4096;
 constexpr int64_t kCheckedDepth = 64;
 
-bool is_number(const at::Tensor& t) {
-  return t.unsafeGetTensorImpl()->is_wrapped_number();
-}
-
 // Properties of the operands of a call.
 struct CallOperands {
   bool any_source = false;
@@ -81,7 +77,8 @@ bool is_foreign_to(const CallOperands& operands, const at::Tensor& t) {
         spec_of(t)->mesh().identity() != operands.mesh->identity();
   }
   const bool records = c10::GradMode::is_enabled() && t.requires_grad();
-  return t.dim() > 0 || (!is_number(t) && (records || operands.partial));
+  const bool is_number = t.unsafeGetTensorImpl()->is_wrapped_number();
+  return t.dim() > 0 || (!is_number && (records || operands.partial));
 }
 
 // Returns true if the call needs unsharded operands. An operator that writes to
