@@ -407,8 +407,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/registry.cpp
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
-  dtensor/ops/rules/blocks.cpp
-  dtensor/ops/rules/blocks_impl.h
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/convolution.cpp
   dtensor/ops/rules/copy.cpp
@@ -430,6 +428,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/resampling.cpp
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
+  dtensor/ops/rules/shapes.cpp
   dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/slicing.cpp
   dtensor/ops/rules/sorting.cpp

@@ -86,16 +86,6 @@ bool may_reorder(const OpInfo& info, const Decision& decision) {
       std::ranges::any_of(decision.inputs, was_expanded);
 }
 
-const SpecPtr& redistributed) {
-    return redistributed != nullptr &&
-        std::ranges::count(redistributed->strides(), 0) > 0;
-  };
-  return decision.redistributes && !info.is_view && !info.in_place &&
-      !decision.shapes_from_results && decision.outputs.size() == 1 &&
-      decision.outputs[0] != nullptr &&
-      std::ranges::any_of(decision.inputs, was_expanded);
-}
-
 const SpecPtr&
 output_spec(const OpInfo& info, const Decision& decision, size_t index) {
   DTENSOR_CHECK_VALUE(

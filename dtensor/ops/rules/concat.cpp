@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Concatenation and splitting of tensors. The dimension along which tensors are
-// joined or split is unsharded, or consists of blocks (rules/blocks_impl.h)
+// joined or split is unsharded, or consists of blocks (rules/shapes_impl.h)
 // that the operators never divide. The other dimensions may be sharded. These
 // operators only move elements, so partial values stay partial if all operands
 // are partial.
@@ -8,7 +8,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/blocks_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <algorithm>

@@ -2,15 +2,13 @@
 // Operators that move, add, drop or repeat complete dimensions, and views that
 // change the shape. Each of the former is a map of dimensions. To roll or flip
 // a sharded dimension, ranks exchange rows.
-#include <dtensor/ops/rules/shapes_impl.h>
-
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/blocks_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <c10/core/WrapDimMinimal.h>
 
@@ -18,51 +16,6 @@
 #include <string>
 
 namespace dtensor {
-
-std::vector<int64_t> detail::squeezed(
-    SizesRef sizes,
-    const std::vector<int64_t>& dims) {
-  const auto ndim = static_cast<int64_t>(sizes.size());
-  std::vector<int64_t> ones;
-  for (const auto given : dims) {
-    const auto dim = c10::maybe_wrap_dim(given, ndim);
-    if (ndim > 0 && sizes[static_cast<size_t>(dim)] == 1) {
-      ones.push_back(dim);
-    }
-  }
-  return ones;
-}
-
-DimMap detail::without_dims(const OpCall& call, std::string_view dims_arg) {
-  const auto ndim = call.inputs[0].dim();
-  auto map = identity_map(ndim);
-  for (const auto dim : call.ints_arg(dims_arg)) {
-    if (ndim > 0) {
-      map[static_cast<size_t>(c10::maybe_wrap_dim(dim, ndim))] = -1;
-    }
-  }
-  return map;
-}
-
-DimMap detail::map_without(int64_t ndim, const std::vector<int64_t>& dims) {
-  DimMap map;
-  int64_t out = 0;
-  for (int64_t d = 0; d < ndim; ++d) {
-    const bool drops = std::ranges::find(dims, d) != dims.end();
-    map.push_back(drops ? -1 : out++);
-  }
-  return map;
-}
-
-DimMap detail::inverse(const DimMap& map, int64_t ndim) {
-  DimMap back(static_cast<size_t>(ndim), -1);
-  for (size_t d = 0; d < map.size(); ++d) {
-    if (map[d] >= 0) {
-      back[static_cast<size_t>(map[d])] = static_cast<int64_t>(d);
-    }
-  }
-  return back;
-}
 
 namespace {
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slicing, its gradients, and writes of slices. The sliced dimension is
-// unsharded, or consists of blocks (rules/blocks_impl.h) that the slice does
+// unsharded, or consists of blocks (rules/shapes_impl.h) that the slice does
 // not divide. The other dimensions may be sharded.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/blocks_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <algorithm>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/rules/blocks_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/ops/rules/pointwise_impl.h>
+
+#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
 
@@ -79,6 +81,51 @@ void add_common_partial(
         {Placements(call.outputs.size(), common),
          Placements(call.inputs.size(), common)});
   }
+}
+
+std::vector<int64_t> squeezed(
+    SizesRef sizes,
+    const std::vector<int64_t>& dims) {
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  std::vector<int64_t> ones;
+  for (const auto given : dims) {
+    const auto dim = c10::maybe_wrap_dim(given, ndim);
+    if (ndim > 0 && sizes[static_cast<size_t>(dim)] == 1) {
+      ones.push_back(dim);
+    }
+  }
+  return ones;
+}
+
+DimMap without_dims(const OpCall& call, std::string_view dims_arg) {
+  const auto ndim = call.inputs[0].dim();
+  auto map = identity_map(ndim);
+  for (const auto dim : call.ints_arg(dims_arg)) {
+    if (ndim > 0) {
+      map[static_cast<size_t>(c10::maybe_wrap_dim(dim, ndim))] = -1;
+    }
+  }
+  return map;
+}
+
+DimMap map_without(int64_t ndim, const std::vector<int64_t>& dims) {
+  DimMap map;
+  int64_t out = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    const bool drops = std::ranges::find(dims, d) != dims.end();
+    map.push_back(drops ? -1 : out++);
+  }
+  return map;
+}
+
+DimMap inverse(const DimMap& map, int64_t ndim) {
+  DimMap back(static_cast<size_t>(ndim), -1);
+  for (size_t d = 0; d < map.size(); ++d) {
+    if (map[d] >= 0) {
+      back[static_cast<size_t>(map[d])] = static_cast<int64_t>(d);
+    }
+  }
+  return back;
 }
 
 } // namespace dtensor::detail
