@@ -215,16 +215,6 @@ void dispatch_once(const OpInfo& info, torch::jit::Stack* stack) {
   run(info, *decide(info, *stack), stack);
 }
 
-// Copies the values again of arguments that are views with their own memory and
-// whose tensors have been written to since.
-void bring_arguments_up_to_date(c10::ArrayRef<c10::IValue> args) {
-  visit_tensors(args, [](const at::Tensor& t, size_t, int) {
-    if (is_dtensor(t)) {
-      bring_up_to_date(t);
-    }
-  });
-}
-
 bool writes_copied_view(const OpInfo& info, const torch::jit::Stack& stack) {
   if (!info.in_place) {
     return false;
@@ -241,7 +231,11 @@ void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
     dispatch_once(info, stack);
     return;
   }
-  bring_arguments_up_to_date(last_args(*stack, info.num_args));
+  for (const auto& t : tensors_in(last_args(*stack, info.num_args))) {
+    if (is_dtensor(t)) {
+      bring_up_to_date(t);
+    }
+  }
   if (!writes_copied_view(info, *stack)) {
     dispatch_once(info, stack);
     return;

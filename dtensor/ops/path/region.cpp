@@ -22,14 +22,11 @@ namespace {
 std::vector<at::Tensor> with_gradients(
     const OpInfo& info,
     const torch::jit::Stack& stack) {
-  std::vector<at::Tensor> found;
-  visit_tensors(
-      last_args(stack, info.num_args), [&](const at::Tensor& t, size_t, int) {
-        if (is_dtensor(t) && t.requires_grad()) {
-          found.push_back(t);
-        }
-      });
-  return found;
+  auto tensors = tensors_in(last_args(stack, info.num_args));
+  std::erase_if(tensors, [](const at::Tensor& t) {
+    return !is_dtensor(t) || !t.requires_grad();
+  });
+  return tensors;
 }
 
 // Returns the layout of a gradient. If a decision has no gradient layouts, all
@@ -105,7 +102,9 @@ void run_region(
       decision.has_equal_shards && !calls_kernel(info, decision);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
     const auto made = result_spec(info, decision, any, t, i);
-    return region.convert_result(t, made, exit_of(boundary, made), may_fuse);
+    const auto exit =
+        boundary == nullptr ? ResultConversion() : boundary->exit_of(made);
+    return region.convert_result(t, made, exit, may_fuse);
   });
 }
 

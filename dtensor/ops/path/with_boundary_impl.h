@@ -3,6 +3,7 @@
 // any.
 #pragma once
 
+#include <c10/util/ScopeExit.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
@@ -18,22 +19,6 @@ namespace dtensor::detail {
 
 /// Boundary whose operator runs on this thread.
 inline thread_local const Boundary* applied_boundary = nullptr;
-
-/// Scope in which the operators of a decomposition do not apply the boundary of
-/// the composite operator again.
-class AppliedBoundary {
- public:
-  explicit AppliedBoundary(const Boundary* boundary)
-      : outer_(std::exchange(applied_boundary, boundary)) {}
-  ~AppliedBoundary() {
-    applied_boundary = outer_;
-  }
-  AppliedBoundary(const AppliedBoundary&) = delete;
-  AppliedBoundary& operator=(const AppliedBoundary&) = delete;
-
- private:
-  const Boundary* outer_;
-};
 
 /// Returns the boundary that a call must still apply; null for most calls.
 inline BoundaryPtr find_boundary(
@@ -56,11 +41,6 @@ inline BoundaryPtr find_boundary(
   }
   const auto& boundary = boundaries->get(role->kind);
   return boundary.get() == applied_boundary ? nullptr : boundary;
-}
-
-/// Returns the conversion of a result of layout `made`. `boundary` may be null.
-inline ResultConversion exit_of(const Boundary* boundary, const SpecPtr& made) {
-  return boundary == nullptr ? ResultConversion() : boundary->exit_of(made);
 }
 
 /// Redistributes the output, a DTensor without autograd history, to the layout
@@ -113,7 +93,10 @@ void around_boundary(
   const auto args = last_args(*stack, info.num_args);
   const auto input = args[role.input].toTensor();
   const bool has_bias = role.bias && !args[*role.bias].isNone();
-  const AppliedBoundary applied(&boundary);
+  // The operators of a decomposition do not apply the boundary of the composite
+  // operator again.
+  const auto* const outer = std::exchange(applied_boundary, &boundary);
+  const auto restore = c10::make_scope_exit([&] { applied_boundary = outer; });
   if (auto product = multiply_by_boundary(boundary, role, args);
       product.defined()) {
     torch::jit::drop(*stack, info.num_args);

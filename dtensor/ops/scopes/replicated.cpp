@@ -76,17 +76,13 @@ bool are_even_offsets(const at::Tensor& t, int64_t num_ids) {
       at::equal(t, at::arange(0, num_ids, num_ids / bags, t.options()));
 }
 
-bool shares_memory(const at::Tensor& result, const at::Tensor& input) {
-  return result.defined() && result.has_storage() && input.has_storage() &&
-      result.is_alias_of(input);
-}
-
 bool has_view_of(
     const torch::jit::Stack& results,
     const std::vector<at::Tensor>& inputs) {
   return any_tensor(results, [&](const at::Tensor& result) {
     return std::ranges::any_of(inputs, [&](const at::Tensor& input) {
-      return shares_memory(result, input);
+      return result.has_storage() && input.has_storage() &&
+          result.is_alias_of(input);
     });
   });
 }
@@ -100,17 +96,6 @@ SpecPtr layout_of_sizes(c10::ArrayRef<c10::IValue> args) {
     return is_dtensor(t) ? meta_of(t).boundaries == nullptr : t.numel() == 1;
   });
   return fits ? first_spec(args) : nullptr;
-}
-
-void place_plain_results(
-    const OpInfo& info,
-    const Spec& like,
-    torch::jit::Stack* stack) {
-  map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t) {
-    return !t.defined() || is_dtensor(t) || t.requires_grad()
-        ? t
-        : place_plain(t, like);
-  });
 }
 
 } // namespace
@@ -281,7 +266,11 @@ void ReplicatedKernel::call_decomposition(
     const DecompositionScope scope(*info_, args);
     other_.callBoxed(op, keys, stack);
   }
-  place_plain_results(*info_, *like, stack);
+  map_results(stack, info_->num_returns, [&](const at::Tensor& t, size_t) {
+    return !t.defined() || is_dtensor(t) || t.requires_grad()
+        ? t
+        : place_plain(t, *like);
+  });
 }
 
 void ReplicatedKernel::operator()(
