@@ -93,7 +93,7 @@ void check_same_batch(const OpCall& call, const std::vector<int64_t>& ranks) {
 }
 
 Sizes with_end(SizesRef batch, std::initializer_list<int64_t> end) {
-  Sizes sizes(batch.begin(), batch.end());
+  Sizes sizes(batch);
   sizes.append(end.begin(), end.end());
   return sizes;
 }

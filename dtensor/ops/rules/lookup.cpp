@@ -179,8 +179,7 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
       "[{}] 'weight' must be 2-D, got {}. Reshape it.",
       call.name(),
       weight);
-  const auto indices = call.inputs[1].sizes();
-  Sizes sizes(indices.begin(), indices.end());
+  Sizes sizes(call.inputs[1].sizes());
   sizes.push_back(weight.sizes()[1]);
   return {dense(sizes, weight.dtype())};
 }

@@ -219,7 +219,7 @@ namespace {
 
 // Returns a dense result in the memory order of `input`.
 OutputMeta like(const OpInput& input, at::ScalarType dtype) {
-  const Sizes sizes(input.sizes().begin(), input.sizes().end());
+  const Sizes sizes(input.sizes());
   return {sizes, dense_strides(sizes, input.spec->strides()), dtype};
 }
 

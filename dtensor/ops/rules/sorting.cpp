@@ -281,21 +281,17 @@ void add_quantiles(RuleRegistry& rules) {
 // Gradients of picked elements are scattered into plain tensors of zeros, so
 // most of these operators run with the autograd of the local operator.
 DTENSOR_RULES(picking) {
-  const auto add_place = [&](const char* name, LocalKernelFunction& kernel) {
-    rules.dim_rule(name, place_rule)
+  const auto add = [&](const char* name,
+                       const DimRule& rule,
+                       LocalKernelFunction& kernel) -> OpRule& {
+    return rules.dim_rule(name, rule)
         .with_localize(note_shared_dims)
         .with_local_kernel(boxed(kernel));
   };
-  add_place("argmax", argmax_local);
-  add_place("argmin", argmin_local);
-  const auto add_extreme = [&](const char* name, LocalKernelFunction& kernel) {
-    rules.dim_rule(name, extreme_rule)
-        .with_localize(note_shared_dims)
-        .with_local_kernel(boxed(kernel))
-        .as_region();
-  };
-  add_extreme("max.dim", greatest_with_index_local);
-  add_extreme("min.dim", least_with_index_local);
+  add("argmax", place_rule, argmax_local);
+  add("argmin", place_rule, argmin_local);
+  add("max.dim", extreme_rule, greatest_with_index_local).as_region();
+  add("min.dim", extreme_rule, least_with_index_local).as_region();
   rules.dim_rule("mode", reduction_rule())
       .with_meta(reduction_meta(values_and_indices))
       .as_region();

@@ -27,13 +27,7 @@ bool shares_local_memory(const at::Tensor& a, const at::Tensor& b) {
       local.is_alias_of(local_of(b));
 }
 
-at::Tensor cast_operand(const at::Tensor& t, at::ScalarType dtype) {
-  return at::isFloatingType(t.scalar_type()) && t.scalar_type() != dtype
-      ? t.to(dtype)
-      : t;
-}
-
-// Casts all operands except those that come from a source.
+// Casts floating-point operands, except those that come from a source.
 void cast_operands(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
@@ -43,8 +37,9 @@ void cast_operands(
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const bool is_read = !is_written(schema.arguments()[i]);
     map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
-      const bool unsharded = has_unsharded[index++];
-      return is_read && !unsharded ? cast_operand(t, dtype) : t;
+      const bool is_cast = !has_unsharded[index++] && is_read &&
+          at::isFloatingType(t.scalar_type()) && t.scalar_type() != dtype;
+      return is_cast ? t.to(dtype) : t;
     });
   }
 }
