@@ -89,6 +89,20 @@ DimRule reduction_rule(
   };
 }
 
+DimRule combining_rule(CombineTest combines) {
+  return
+      [combines = std::move(combines)](const OpCall& call, int64_t mesh_dim) {
+        auto strategies = reduction_rule()(call, mesh_dim);
+        if (combines(call, mesh_dim)) {
+          for (const auto dim : reduced_of(call).dims) {
+            strategies.push_back(
+                {Placements(call.outputs.size(), Replicate()), {Shard(dim)}});
+          }
+        }
+        return strategies;
+      };
+}
+
 DimRule along_dim_rule(std::vector<size_t> linear) {
   return [linear = std::move(linear)](const OpCall& call, int64_t mesh_dim) {
     const auto ndim = call.inputs[0].dim();
@@ -199,39 +213,27 @@ Strategies aminmax_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies of variances. If the shards of a reduced dimension are
-// larger than their moments, the ranks gather the moments: three numbers per
-// result.
-Strategies variance_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
+// Returns true if shards are larger than their moments, three numbers per
+// result, which ranks then gather.
+bool gathers_moments(const OpCall& call, int64_t mesh_dim) {
   const auto& input = *call.inputs[0].spec;
   const auto shard = input.numel() / call.mesh.size(mesh_dim);
-  if (at::isFloatingType(input.dtype()) &&
-      shard > 3 * numel(call.outputs[0].sizes)) {
-    for (const auto dim : reduced_of(call).dims) {
-      strategies.push_back(
-          {Placements(call.outputs.size(), Replicate()), {Shard(dim)}});
-    }
-  }
-  return strategies;
+  return at::isFloatingType(input.dtype()) &&
+      shard > 3 * numel(call.outputs[0].sizes);
 }
 
-// Returns the strategies of logsumexp. Ranks gather the logsumexp of each shard
-// if this is faster than moving the shards. Complex numbers are excluded,
-// because the logarithm of a complex sum has several values.
-Strategies logsumexp_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
-  const auto dims = reduced_of(call).dims;
+// Returns true if ranks gather the logsumexp of each shard, because this is
+// faster than moving the shards. Complex numbers are excluded, because the
+// logarithm of a complex sum has several values.
+bool gathers_logsumexp(const OpCall& call, int64_t mesh_dim) {
   const auto bytes = static_cast<double>(
       std::max<size_t>(c10::elementSize(call.outputs[0].dtype), 4));
-  if (!c10::isComplexType(dtype_of(call)) &&
+  return !c10::isComplexType(dtype_of(call)) &&
       is_faster_on_shards(
-          call, mesh_dim, dims, {CollectiveKind::kAllGather, 1, bytes})) {
-    for (const auto dim : dims) {
-      strategies.push_back({{Replicate()}, {Shard(dim)}});
-    }
-  }
-  return strategies;
+          call,
+          mesh_dim,
+          reduced_of(call).dims,
+          {CollectiveKind::kAllGather, 1, bytes});
 }
 
 // Adds reductions that cannot be reduced shard by shard: a variance of
@@ -239,12 +241,12 @@ Strategies logsumexp_rule(const OpCall& call, int64_t mesh_dim) {
 void add_unsharded_reductions(RuleRegistry& rules) {
   rules.dim_rule("aminmax", aminmax_rule)
       .with_local_kernel(boxed(aminmax_local));
-  rules.dim_rule("logsumexp", logsumexp_rule)
+  rules.dim_rule("logsumexp", combining_rule(gathers_logsumexp))
       .with_meta(reduction_meta(floating))
       .with_localize(note_shared_dims)
       .with_local_kernel(boxed(logsumexp_local));
   const auto add_variance = [&](const char* name, const DtypeRule& dtypes) {
-    rules.dim_rule(name, variance_rule)
+    rules.dim_rule(name, combining_rule(gathers_moments))
         .with_meta(reduction_meta(dtypes))
         .with_localize(note_shared_dims)
         .with_local_kernel(boxed(variance_local));

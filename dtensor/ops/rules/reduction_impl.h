@@ -5,6 +5,7 @@
 
 #include <dtensor/ops/strategy.h>
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -39,6 +40,12 @@ void note_shared_dims(const OpCall& call, Decision& decision);
 DimRule reduction_rule(
     std::optional<ReduceOp> over_shards = std::nullopt,
     std::vector<ReduceOp> keeps = {});
+
+/// Returns true if a local kernel combines the results of shards in this call.
+using CombineTest = std::function<bool(const OpCall&, int64_t mesh_dim)>;
+/// Returns the rule of a reduction whose local kernel combines the results of
+/// shards: a reduced dimension may be sharded in calls that pass the test.
+DimRule combining_rule(CombineTest combines);
 
 /// Returns the rule of an operator along dimension "dim". This dimension is
 /// unsharded. Every other dimension, whose size is equal in all operands and

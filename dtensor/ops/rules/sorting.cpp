@@ -116,24 +116,20 @@ Strategies sort_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Returns the strategies of kthvalue and medians. Ranks find the element among
-// their sorted shards if that moves fewer bytes than gathering them.
-Strategies selection_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
+// Returns true if ranks find the element of kthvalue or median among their
+// sorted shards, because that moves fewer bytes than gathering them.
+bool selects_on_shards(const OpCall& call, int64_t mesh_dim) {
   const auto& input = call.inputs[0];
   if (input.dim() == 0) {
-    return strategies;
+    return false;
   }
   const auto dim = call.dim_arg("dim", input.dim());
   const auto size = input.sizes()[static_cast<size_t>(dim)];
   const auto k = call.has_arg("k") ? call.int_arg("k") : 1;
   const Shards shards(input, mesh_dim, dim);
-  if (k >= 1 && k <= size && sorts_shards(input, mesh_dim, dim) &&
+  return k >= 1 && k <= size && sorts_shards(input, mesh_dim, dim) &&
       input.spec->dtype() != at::kBool &&
-      shards.sample_bytes() < shards.gathered_bytes()) {
-    strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
-  }
-  return strategies;
+      shards.sample_bytes() < shards.gathered_bytes();
 }
 
 // Returns the strategies of the median of all elements. If only one mesh
@@ -176,7 +172,7 @@ DTENSOR_RULES(sorting) {
       .with_local_kernel(boxed(topk_local))
       .as_region();
   for (const auto* name : {"median.dim", "nanmedian.dim", "kthvalue"}) {
-    rules.dim_rule(name, selection_rule)
+    rules.dim_rule(name, combining_rule(selects_on_shards))
         .with_meta(reduction_meta(values_and_indices))
         .with_localize(note_sharded_dim)
         .with_local_kernel(boxed(selection_local))
@@ -194,39 +190,24 @@ namespace {
 
 // --- extremes and quantiles --------------------------------------------------
 
-// Returns true if every reduced dimension has elements.
-bool has_extremes(const OpCall& call) {
+// Returns true if every reduced dimension has elements, whose extremes ranks
+// compare.
+bool has_extremes(const OpCall& call, int64_t) {
   const auto sizes = call.inputs[0].sizes();
   return std::ranges::none_of(reduced_of(call).dims, [&](int64_t dim) {
     return dim < call.inputs[0].dim() && sizes[static_cast<size_t>(dim)] == 0;
   });
 }
 
-// Returns the strategies of argmax and argmin. If a reduced dimension is
-// sharded, ranks compare their local results.
-Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
-  if (has_extremes(call)) {
-    for (const auto dim : reduced_of(call).dims) {
-      strategies.push_back({{Replicate()}, {Shard(dim)}});
-    }
-  }
-  return strategies;
-}
-
-// Returns the strategies of extremes with indices. Ranks compare their
-// extremes, of 16 bytes each, if that is faster than moving the shards.
-Strategies extreme_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = reduction_rule()(call, mesh_dim);
-  const auto dims = reduced_of(call).dims;
-  if (has_extremes(call) &&
+// Returns true if ranks compare extremes with their indices, of 16 bytes each,
+// because that is faster than moving the shards.
+bool compares_extremes(const OpCall& call, int64_t mesh_dim) {
+  return has_extremes(call, mesh_dim) &&
       is_faster_on_shards(
-          call, mesh_dim, dims, {CollectiveKind::kAllGather, 1, 16})) {
-    for (const auto dim : dims) {
-      strategies.push_back({{Replicate(), Replicate()}, {Shard(dim)}});
-    }
-  }
-  return strategies;
+             call,
+             mesh_dim,
+             reduced_of(call).dims,
+             {CollectiveKind::kAllGather, 1, 16});
 }
 
 // Returns the strategies of quantile and nanquantile. A tensor `q` of several
@@ -288,10 +269,12 @@ DTENSOR_RULES(picking) {
         .with_localize(note_shared_dims)
         .with_local_kernel(boxed(kernel));
   };
-  add("argmax", place_rule, argmax_local);
-  add("argmin", place_rule, argmin_local);
-  add("max.dim", extreme_rule, greatest_with_index_local).as_region();
-  add("min.dim", extreme_rule, least_with_index_local).as_region();
+  const auto place = combining_rule(has_extremes);
+  add("argmax", place, argmax_local);
+  add("argmin", place, argmin_local);
+  const auto extreme = combining_rule(compares_extremes);
+  add("max.dim", extreme, greatest_with_index_local).as_region();
+  add("min.dim", extreme, least_with_index_local).as_region();
   rules.dim_rule("mode", reduction_rule())
       .with_meta(reduction_meta(values_and_indices))
       .as_region();
