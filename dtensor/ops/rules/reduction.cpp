@@ -103,8 +103,9 @@ DimRule combining_rule(CombineTest combines) {
       };
 }
 
-DimRule along_dim_rule(std::vector<size_t> linear) {
-  return [linear = std::move(linear)](const OpCall& call, int64_t mesh_dim) {
+DimRule along_dim_rule(std::vector<size_t> linear, CombineTest combines) {
+  return [linear = std::move(linear), combines = std::move(combines)](
+             const OpCall& call, int64_t mesh_dim) {
     const auto ndim = call.inputs[0].dim();
     const auto reduced_dim = call.dim_arg("dim", ndim);
     Strategies strategies;
@@ -114,6 +115,9 @@ DimRule along_dim_rule(std::vector<size_t> linear) {
       }
     }
     add_linear(call, linear, sum_ops(), mesh_dim, strategies);
+    if (ndim > 0 && combines && combines(call, mesh_dim)) {
+      strategies.push_back(all_alike(call, Shard(reduced_dim)));
+    }
     return strategies;
   };
 }

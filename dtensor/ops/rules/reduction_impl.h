@@ -48,10 +48,13 @@ using CombineTest = std::function<bool(const OpCall&, int64_t mesh_dim)>;
 DimRule combining_rule(CombineTest combines);
 
 /// Returns the rule of an operator along dimension "dim". This dimension is
-/// unsharded. Every other dimension, whose size is equal in all operands and
-/// results, may be sharded in all of them. `linear` operands may be partial
-/// sums while the others are replicated.
-DimRule along_dim_rule(std::vector<size_t> linear = {});
+/// unsharded, except in calls that pass the test, if any. Every other
+/// dimension, whose size is equal in all operands and results, may be sharded
+/// in all of them. `linear` operands may be partial sums while the others are
+/// replicated.
+DimRule along_dim_rule(
+    std::vector<size_t> linear = {},
+    CombineTest combines = nullptr);
 
 /// Returns the result shapes of a reduction, one per tensor result, with the
 /// dtypes of `dtypes(call)`.

@@ -31,37 +31,23 @@ Strategies renorm_rule(const OpCall& call, int64_t) {
   return {{{Shard(dim)}, {Shard(dim)}}};
 }
 
-// Returns the rule of a cumulative operator. The local kernel combines the
-// shards of the scanned dimension, which must be in rank order: shards of a
+// Returns true if the shards of the scanned dimension are in rank order, so
+// that the local kernel of a cumulative operator can combine them: shards of a
 // StridedShard are not.
-DimRule scan_rule(std::vector<size_t> linear = {}) {
-  return [others = along_dim_rule(std::move(linear))](
-             const OpCall& call, int64_t mesh_dim) {
-    auto strategies = others(call, mesh_dim);
-    const auto& self = call.inputs[0];
-    if (self.dim() == 0) {
-      return strategies;
-    }
-    const auto dim = call.dim_arg("dim", self.dim());
-    const auto& now = self.spec->placements();
-    if (std::ranges::none_of(now, [&](const Placement& p) {
-          return p.is_strided_shard() && p.dim() == dim;
-        })) {
-      strategies.push_back(all_alike(call, Shard(dim)));
-    }
-    return strategies;
-  };
+bool is_in_rank_order(const OpCall& call, int64_t) {
+  const auto& self = *call.inputs[0].spec;
+  const auto dim = call.dim_arg("dim", self.dim());
+  return std::ranges::none_of(self.placements(), [&](const Placement& p) {
+    return p.is_strided_shard() && p.dim() == dim;
+  });
 }
 
-// Returns the rule of logcumsumexp. Complex numbers are excluded: a complex sum
-// has several logarithms, and the plain operator's choice depends on the order
-// of the terms.
-DimRule logcumsumexp_rule() {
-  return [real = scan_rule(), complex = along_dim_rule()](
-             const OpCall& call, int64_t mesh_dim) {
-    const bool is_complex = c10::isComplexType(call.inputs[0].spec->dtype());
-    return (is_complex ? complex : real)(call, mesh_dim);
-  };
+// Excludes complex numbers from the shards that logcumsumexp combines: a
+// complex sum has several logarithms, and the plain operator's choice depends
+// on the order of the terms.
+bool is_real_in_rank_order(const OpCall& call, int64_t mesh_dim) {
+  return !c10::isComplexType(call.inputs[0].spec->dtype()) &&
+      is_in_rank_order(call, mesh_dim);
 }
 
 bool scans_shards(const OpCall& call, const Spec& self) {
@@ -85,24 +71,17 @@ void note_plain_scan_of_some(const OpCall& call, Decision& decision) {
 // which are linear in operand 0. Along a sharded dimension, ranks combine
 // `all_reduces` numbers of each row, one after the other.
 DimRule softmax_rule(int64_t all_reduces, std::vector<size_t> linear = {}) {
-  return [all_reduces, others = along_dim_rule(std::move(linear))](
-             const OpCall& call, int64_t mesh_dim) {
-    auto strategies = others(call, mesh_dim);
-    if (call.inputs[0].dim() == 0) {
-      return strategies;
-    }
+  const auto is_faster = [all_reduces](const OpCall& call, int64_t mesh_dim) {
     const auto dim = call.dim_arg("dim", call.inputs[0].dim());
     const auto bytes = static_cast<double>(
         std::max<size_t>(c10::elementSize(call.outputs[0].dtype), 4));
-    if (is_faster_on_shards(
-            call,
-            mesh_dim,
-            {dim},
-            {CollectiveKind::kAllReduce, all_reduces, bytes})) {
-      strategies.push_back(all_alike(call, Shard(dim)));
-    }
-    return strategies;
+    return is_faster_on_shards(
+        call,
+        mesh_dim,
+        {dim},
+        {CollectiveKind::kAllReduce, all_reduces, bytes});
   };
+  return along_dim_rule(std::move(linear), is_faster);
 }
 
 std::vector<OutputMeta> like_self(const OpCall& call) {
@@ -116,7 +95,7 @@ std::vector<OutputMeta> like_self(const OpCall& call) {
 
 DTENSOR_RULES(scan) {
   // Gradients are scans in the other direction, over totals of other ranks.
-  rules.dim_rule("cumsum", scan_rule({0}))
+  rules.dim_rule("cumsum", along_dim_rule({0}, is_in_rank_order))
       .with_localize(note_plain_scan)
       .with_local_kernel(boxed(cumsum_local))
       .as_region();
@@ -127,13 +106,14 @@ DTENSOR_RULES(scan) {
         .with_localize(note_plain_scan_of_some)
         .with_local_kernel(boxed(kernel));
   };
-  add_scan("cumprod", scan_rule(), cumprod_local).as_region();
+  const auto scan = along_dim_rule({}, is_in_rank_order);
+  add_scan("cumprod", scan, cumprod_local).as_region();
   for (const auto* name : {"cummax", "cummin"}) {
-    add_scan(name, scan_rule(), running_extreme_local)
+    add_scan(name, scan, running_extreme_local)
         .with_meta(scanned_and_indices)
         .as_region();
   }
-  const auto logcumsumexp = logcumsumexp_rule();
+  const auto logcumsumexp = along_dim_rule({}, is_real_in_rank_order);
   add_scan("logcumsumexp", logcumsumexp, logcumsumexp_local)
       .with_meta(dense_like_first)
       .as_region();

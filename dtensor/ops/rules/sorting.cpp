@@ -101,19 +101,13 @@ bool is_worth_sorting(const Shards& shards) {
       shards.gathered_bytes();
 }
 
-// Returns the strategies of sort. Shards are sorted where they are if this
-// moves fewer bytes.
-Strategies sort_rule(const OpCall& call, int64_t mesh_dim) {
-  auto strategies = along_dim_rule()(call, mesh_dim);
+// Returns true if shards are sorted where they are, because this moves fewer
+// bytes.
+bool sorts_on_shards(const OpCall& call, int64_t mesh_dim) {
   const auto& input = call.inputs[0];
-  if (input.dim() > 0) {
-    const auto dim = call.dim_arg("dim", input.dim());
-    if (sorts_shards(input, mesh_dim, dim) &&
-        is_worth_sorting(Shards(input, mesh_dim, dim))) {
-      strategies.push_back({{Shard(dim), Shard(dim)}, {Shard(dim)}});
-    }
-  }
-  return strategies;
+  const auto dim = call.dim_arg("dim", input.dim());
+  return sorts_shards(input, mesh_dim, dim) &&
+      is_worth_sorting(Shards(input, mesh_dim, dim));
 }
 
 // Returns true if ranks find the element of kthvalue or median among their
@@ -162,7 +156,7 @@ DTENSOR_RULES(sorting) {
   // In the backward pass, operators that pick elements scatter into plain
   // zeros, so they run with the autograd of the local operator.
   for (const auto* name : {"sort", "sort.stable"}) {
-    rules.dim_rule(name, sort_rule)
+    rules.dim_rule(name, along_dim_rule({}, sorts_on_shards))
         .with_localize(note_sharded_dim)
         .with_local_kernel(boxed(sort_local))
         .as_region();
