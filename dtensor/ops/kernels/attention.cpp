@@ -26,12 +26,12 @@
 #include <utility>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
 // Arguments of the local attention.
 struct Attention {
-  explicit Attention(const detail::KernelArgs& args)
+  explicit Attention(const KernelArgs& args)
       : query(args.tensor("query")),
         key(args.tensor("key")),
         value(args.tensor("value")),
@@ -71,8 +71,8 @@ struct Attention {
     return query.numel() != 0 && key.numel() != 0 && value.numel() != 0;
   }
   bool has_gradient() const {
-    return detail::records(query) || detail::records(key) ||
-        detail::records(value) || (mask && detail::records(*mask));
+    return records(query) || records(key) || records(value) ||
+        (mask && records(*mask));
   }
 
   at::Tensor query;
@@ -85,7 +85,7 @@ struct Attention {
 };
 
 std::vector<int64_t> heads_here(const Spec& spec) {
-  return detail::indices_in(local_intervals(spec, spec.dim() - 3));
+  return indices_in(local_intervals(spec, spec.dim() - 3));
 }
 
 // Selects from `held`, the local heads of keys or values in `layout`, the head
@@ -118,8 +118,7 @@ at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
   sizes.back() = weights.size(-1);
   const auto spec = Spec::make(
       output.mesh(), output.placements(), sizes, weights.scalar_type());
-  const auto keep =
-      detail::sample_bernoulli(*spec, detail::next_draw(spec->mesh()), 1 - p);
+  const auto keep = sample_bernoulli(*spec, next_draw(spec->mesh()), 1 - p);
   weights = weights * keep * (p == 1 ? 0 : 1 / (1 - p));
   if (args.grouped && value.size(-3) != 0) {
     value = value.repeat_interleave(weights.size(-3) / value.size(-3), -3);
@@ -171,13 +170,13 @@ at::Tensor without_dropout(Attention args, const Spec& output) {
 
 } // namespace
 
-int64_t detail::attention_draws(
+int64_t attention_draws(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   return KernelArgs(op, *stack).real("dropout_p") > 0 ? 1 : 0;
 }
 
-void detail::attention_local(KernelArgs& args, const Decision& decision) {
+void attention_local(KernelArgs& args, const Decision& decision) {
   const Spec& output = *decision.outputs[0];
   const auto p = args.real("dropout_p");
   Attention local(args);
@@ -193,4 +192,4 @@ void detail::attention_local(KernelArgs& args, const Decision& decision) {
             : without_dropout(std::move(local), output));
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

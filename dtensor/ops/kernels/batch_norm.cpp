@@ -28,12 +28,8 @@
 #include <tuple>
 #include <utility>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::BatchNormGradients;
-using detail::BatchNormResult;
-using detail::KernelArgs;
 
 bool shares_channels_on(const Spec& layout, int64_t mesh_dim) {
   const auto& p = layout.placements()[static_cast<size_t>(mesh_dim)];
@@ -53,29 +49,27 @@ void for_sharing_groups(
 
 } // namespace
 
-at::Tensor detail::summed_over_ranks(at::Tensor local, const Spec& layout) {
+at::Tensor summed_over_ranks(at::Tensor local, const Spec& layout) {
   for_sharing_groups(layout, [&](Group& group) {
     local = group.all_reduce(local, ReduceOp::kSum);
   });
   return local;
 }
 
-double detail::channel_count(const Spec& layout) {
+double channel_count(const Spec& layout) {
   const auto channels = std::max<int64_t>(layout.sizes()[1], 1);
   const int64_t count = layout.numel() / channels;
   return static_cast<double>(count);
 }
 
-std::vector<int64_t> detail::all_but_channels(const at::Tensor& input) {
+std::vector<int64_t> all_but_channels(const at::Tensor& input) {
   std::vector<int64_t> dims(static_cast<size_t>(input.dim()));
   std::iota(dims.begin(), dims.end(), 0);
   dims.erase(dims.begin() + 1);
   return dims;
 }
 
-at::Tensor detail::per_channel(
-    const at::Tensor& vector,
-    const at::Tensor& input) {
+at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = vector.numel();
   return vector.view(shape);
@@ -94,7 +88,7 @@ at::Tensor local_moments(const at::Tensor& input) { // (3, channels)
   }
   const auto wide = input.to(at::promoteTypes(input.scalar_type(), at::kFloat));
   const auto [variance, mean] =
-      at::var_mean(wide, detail::all_but_channels(input), /*correction=*/0);
+      at::var_mean(wide, all_but_channels(input), /*correction=*/0);
   const int64_t elements = input.numel() / channels;
   const auto count = static_cast<double>(elements);
   return at::stack(
@@ -105,7 +99,7 @@ at::Tensor local_moments(const at::Tensor& input) { // (3, channels)
 
 } // namespace
 
-at::Tensor detail::combined_moments(const at::Tensor& all) {
+at::Tensor combined_moments(const at::Tensor& all) {
   const auto counts = all.select(1, 0);
   const auto means = all.select(1, 1);
   const auto count = counts.sum(0);
@@ -126,10 +120,9 @@ struct Statistics {
 Statistics joint_statistics(const at::Tensor& input, const Spec& layout) {
   auto moments = local_moments(input);
   for_sharing_groups(layout, [&](Group& group) {
-    moments =
-        detail::combined_moments(group.all_gather(moments.unsqueeze(0), 0));
+    moments = combined_moments(group.all_gather(moments.unsqueeze(0), 0));
   });
-  return {moments[1], moments[2] / detail::channel_count(layout), moments[2]};
+  return {moments[1], moments[2] / channel_count(layout), moments[2]};
 }
 
 void update_running(
@@ -143,9 +136,7 @@ void update_running(
 
 } // namespace
 
-at::ScalarType detail::vector_dtype(
-    const KernelArgs& args,
-    const at::Tensor& input) {
+at::ScalarType vector_dtype(const KernelArgs& args, const at::Tensor& input) {
   for (const auto* name : {"weight", "bias", "running_mean"}) {
     if (args.find(name) >= 0 && args.tensor(name).defined()) {
       return args.tensor(name).scalar_type();
@@ -154,7 +145,7 @@ at::ScalarType detail::vector_dtype(
   return input.scalar_type();
 }
 
-detail::BatchNormResult detail::normalize_batch(
+BatchNormResult normalize_batch(
     const KernelArgs& args,
     const at::Tensor& input,
     const at::Tensor& weight,
@@ -167,7 +158,7 @@ detail::BatchNormResult detail::normalize_batch(
     update_running(args.tensor("running_mean"), statistics.mean, momentum);
     update_running(
         args.tensor("running_var"),
-        statistics.deviations / (detail::channel_count(layout) - 1),
+        statistics.deviations / (channel_count(layout) - 1),
         momentum);
   }
   const auto dtype = vector_dtype(args, input);
@@ -219,7 +210,7 @@ BatchNormGradients gradients_of_constants(
 } // namespace
 
 // Subtracts the gradient that flows through the statistics.
-detail::BatchNormGradients detail::batch_norm_gradients(
+BatchNormGradients batch_norm_gradients(
     const at::Tensor& grad,
     const at::Tensor& input,
     const at::Tensor& weight,
@@ -227,19 +218,18 @@ detail::BatchNormGradients detail::batch_norm_gradients(
     const Spec& layout) {
   auto local = gradients_of_constants(grad, input, weight, of);
   const auto means =
-      detail::summed_over_ranks(at::stack({local.bias, local.weight}), layout) /
-      detail::channel_count(layout);
+      summed_over_ranks(at::stack({local.bias, local.weight}), layout) /
+      channel_count(layout);
   const auto scale =
       weight.defined() ? of.inverse_std * weight : of.inverse_std;
-  const auto deviations = input - detail::per_channel(of.mean, input);
-  const auto through_statistics = detail::per_channel(means[0] * scale, input) +
-      deviations *
-          detail::per_channel(means[1] * scale * of.inverse_std, input);
+  const auto deviations = input - per_channel(of.mean, input);
+  const auto through_statistics = per_channel(means[0] * scale, input) +
+      deviations * per_channel(means[1] * scale * of.inverse_std, input);
   local.input = (local.input - through_statistics).to(input.scalar_type());
   return local;
 }
 
-bool detail::shares_channels(const Spec& layout) {
+bool shares_channels(const Spec& layout) {
   for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
     if (shares_channels_on(layout, m)) {
       return true;
@@ -248,7 +238,7 @@ bool detail::shares_channels(const Spec& layout) {
   return false;
 }
 
-void detail::check_running_statistics(
+void check_running_statistics(
     const KernelArgs& args,
     const Decision& decision,
     bool training) {
@@ -284,7 +274,7 @@ bool is_training_call(const KernelArgs& args) {
 
 } // namespace
 
-void detail::batch_norm_local(KernelArgs& args, const Decision& decision) {
+void batch_norm_local(KernelArgs& args, const Decision& decision) {
   const auto input = args.tensor("input");
   const auto& layout = *decision.outputs[0];
   const bool training = is_training_call(args);
@@ -309,9 +299,7 @@ void detail::batch_norm_local(KernelArgs& args, const Decision& decision) {
   }
 }
 
-void detail::batch_norm_backward_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void batch_norm_backward_local(KernelArgs& args, const Decision& decision) {
   const auto input = args.tensor("input");
   // Without a gradient of the input, the results do not depend on other ranks.
   const auto& layout = decision.outputs[0];
@@ -336,4 +324,4 @@ void detail::batch_norm_backward_local(
       mask[2] ? result.bias : at::Tensor());
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

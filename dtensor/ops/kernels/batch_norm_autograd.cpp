@@ -12,11 +12,9 @@
 #include <string_view>
 #include <utility>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
-using detail::BatchNormResult;
-using detail::KernelArgs;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -42,7 +40,7 @@ struct SumOverRanks : torch::autograd::Function<SumOverRanks> {
       const at::Tensor& local,
       const SpecPtr& layout) {
     save_layout(ctx, layout);
-    return detail::summed_over_ranks(local.clone(), *layout);
+    return summed_over_ranks(local.clone(), *layout);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {apply(grads[0], saved_layout(ctx)), at::Tensor()};
@@ -57,21 +55,21 @@ variable_list recorded_gradients(
     const at::Tensor& weight,
     double eps,
     const SpecPtr& layout) {
-  const auto dims = detail::all_but_channels(input);
+  const auto dims = all_but_channels(input);
   const auto mean_over_ranks = [&](const at::Tensor& t) {
-    return SumOverRanks::apply(t, layout) / detail::channel_count(*layout);
+    return SumOverRanks::apply(t, layout) / channel_count(*layout);
   };
   const auto deviations =
-      input - detail::per_channel(mean_over_ranks(input.sum(dims)), input);
+      input - per_channel(mean_over_ranks(input.sum(dims)), input);
   const auto inverse_std =
       (mean_over_ranks(deviations.square().sum(dims)) + eps).rsqrt();
-  const auto normalized = deviations * detail::per_channel(inverse_std, input);
+  const auto normalized = deviations * per_channel(inverse_std, input);
   const auto of_bias = grad.sum(dims);
   const auto of_weight = (grad * normalized).sum(dims);
   const auto of_input =
-      (grad - detail::per_channel(mean_over_ranks(of_bias), input) -
-       normalized * detail::per_channel(mean_over_ranks(of_weight), input)) *
-      detail::per_channel(inverse_std * weight, input);
+      (grad - per_channel(mean_over_ranks(of_bias), input) -
+       normalized * per_channel(mean_over_ranks(of_weight), input)) *
+      per_channel(inverse_std * weight, input);
   return {of_input, of_weight, of_bias};
 }
 
@@ -83,7 +81,7 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
       const at::Tensor& bias,
       const KernelArgs* args,
       const SpecPtr& layout) {
-    auto result = detail::normalize_batch(*args, input, weight, bias, *layout);
+    auto result = normalize_batch(*args, input, weight, bias, *layout);
     ctx->save_for_backward(
         {input,
          weight,
@@ -103,8 +101,8 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
       result = recorded_gradients(grads[0], saved[0], saved[1], eps, layout);
     } else {
       const BatchNormResult of{{}, saved[2], saved[3]};
-      auto all = detail::batch_norm_gradients(
-          grads[0], saved[0], saved[1], of, *layout);
+      auto all =
+          batch_norm_gradients(grads[0], saved[0], saved[1], of, *layout);
       result = {all.input, all.weight, all.bias};
     }
     result.resize(5);
@@ -124,14 +122,12 @@ at::Tensor vector_or(
       : at::full(
             {input.size(1)},
             number,
-            input.options().dtype(detail::vector_dtype(args, input)));
+            input.options().dtype(vector_dtype(args, input)));
 }
 
 } // namespace
 
-at::Tensor detail::shared_batch_norm(
-    const KernelArgs& args,
-    const SpecPtr& layout) {
+at::Tensor shared_batch_norm(const KernelArgs& args, const SpecPtr& layout) {
   const auto input = args.tensor("input");
   return SharedBatchNorm::apply(
       input,
@@ -141,4 +137,4 @@ at::Tensor detail::shared_batch_norm(
       layout);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

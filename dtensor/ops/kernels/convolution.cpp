@@ -19,11 +19,8 @@
 #include <string_view>
 #include <utility>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::Halo;
-using detail::KernelArgs;
 
 // Returns local zeros for a result; an undefined tensor for an undefined
 // result.
@@ -39,17 +36,17 @@ std::vector<Halo>
 halos_of(const KernelArgs& args, const SpecPtr& input, const SpecPtr& result) {
   std::vector<Halo> halos;
   const auto space = args.tensor("weight").dim() - 2;
-  detail::for_sharded_space(input, space, [&](int64_t m, int64_t dim) {
+  for_sharded_space(input, space, [&](int64_t m, int64_t dim) {
     const auto number = [&](std::string_view name) {
-      return detail::element_for(
+      return element_for(
           args.at(name).toIntVector(), static_cast<size_t>(dim - 2));
     };
-    const detail::KernelWindow window{
+    const KernelWindow window{
         args.tensor("weight").size(dim),
         number("stride"),
         number("padding"),
         number("dilation")};
-    halos.push_back(detail::make_halo(input, m, window, *result));
+    halos.push_back(make_halo(input, m, window, *result));
   });
   return halos;
 }
@@ -71,7 +68,7 @@ at::Tensor pad(const at::Tensor& input, const std::vector<Halo>& halos) {
 // Returns all rows that the windows of this rank's results cover.
 at::Tensor reached_rows(at::Tensor input, const std::vector<Halo>& halos) {
   for (const auto& halo : halos) {
-    input = detail::gather_rows(input, halo.rows);
+    input = gather_rows(input, halo.rows);
   }
   return pad(input, halos);
 }
@@ -97,7 +94,7 @@ at::Tensor summed_gradient(
   for (auto halo = halos.rbegin(); halo != halos.rend(); ++halo) {
     const auto rows = gradient.size(halo->rows->dim) - halo->padding_before -
         halo->padding_behind;
-    gradient = detail::sum_rows(
+    gradient = sum_rows(
         gradient.narrow(halo->rows->dim, halo->padding_before, rows),
         halo->rows);
   }
@@ -114,7 +111,7 @@ void set_input(
     return;
   }
   auto padding =
-      detail::elements_for(args.at("padding").toIntVector(), input.dim() - 2);
+      elements_for(args.at("padding").toIntVector(), input.dim() - 2);
   for (const auto& halo : halos) {
     padding[static_cast<size_t>(halo.rows->dim - 2)] = 0;
   }
@@ -139,7 +136,7 @@ class TransposedInSpace {
         pads_(2 * stride_.size(), 0) {
     const auto weight = args.tensor("weight");
     const auto space = weight.dim() - 2;
-    detail::for_sharded_space(layout, space, [&](int64_t m, int64_t dim) {
+    for_sharded_space(layout, space, [&](int64_t m, int64_t dim) {
       input = gather(layout, result, m, dim, weight.size(dim), input);
     });
   }
@@ -158,7 +155,7 @@ class TransposedInSpace {
   // Returns an argument as a list with a number for each spatial dimension.
   static std::vector<int64_t>
   per_dim(const KernelArgs& args, std::string_view name, const Spec& result) {
-    return detail::elements_for(args.at(name).toIntVector(), result.dim() - 2);
+    return elements_for(args.at(name).toIntVector(), result.dim() - 2);
   }
 
   // Returns the windows that cover the rank's rows of the result. Records how
@@ -172,22 +169,21 @@ class TransposedInSpace {
       const at::Tensor& input) {
     const auto d = static_cast<size_t>(dim);
     const auto i = d - 2;
-    const detail::KernelWindow window{
-        kernel, stride_[i], padding_[i], dilation_[i]};
-    const auto results = detail::rows_of_ranks(result, mesh_dim);
+    const KernelWindow window{kernel, stride_[i], padding_[i], dilation_[i]};
+    const auto results = rows_of_ranks(result, mesh_dim);
     std::vector<Interval> needed;
     for (const auto& rows : results) {
       needed.push_back(window.windows_over(rows, layout->sizes()[d]));
     }
     const auto exchange =
-        c10::make_intrusive<detail::RowExchange>(layout, mesh_dim, needed);
+        c10::make_intrusive<RowExchange>(layout, mesh_dim, needed);
     const auto made = window.rows_of(exchange->own(needed));
     const auto& wanted = exchange->own(results);
     const auto place = 2 * (stride_.size() - 1 - i);
     pads_[place] = made.begin - wanted.begin;
     pads_[place + 1] = wanted.end - made.end;
     padding_[i] = output_padding_[i] = 0;
-    return detail::gather_rows(input, exchange);
+    return gather_rows(input, exchange);
   }
 
   std::vector<int64_t> stride_;
@@ -213,19 +209,19 @@ void transposed_in_space(KernelArgs& args, const Decision& decision) {
   const TransposedInSpace convolution(args, decision.inputs[0], result, input);
   if (input.numel() == 0 || weight.numel() == 0 ||
       numel(result.local_sizes()) == 0) {
-    args.returns(detail::empty_convolution(
+    args.returns(empty_convolution(
         input, weight, bias, zeros(decision.outputs[0], input)));
     return;
   }
   args.set("input", input);
   auto output = convolution.run(args);
   args.stack().emplace_back(
-      bias.defined() ? detail::with_bias(output, bias, input, weight) : output);
+      bias.defined() ? with_bias(output, bias, input, weight) : output);
 }
 
 } // namespace
 
-void detail::convolution_local(KernelArgs& args, const Decision& decision) {
+void convolution_local(KernelArgs& args, const Decision& decision) {
   if (args.flag("transposed") && is_sharded_in_space(decision.inputs[0])) {
     transposed_in_space(args, decision);
     return;
@@ -256,9 +252,7 @@ void detail::convolution_local(KernelArgs& args, const Decision& decision) {
       input, weight, args.tensor("bias"), zeros(result, input)));
 }
 
-void detail::convolution_backward_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void convolution_backward_local(KernelArgs& args, const Decision& decision) {
   const auto halos = halos_of(args, decision.inputs[1], decision.inputs[0]);
   const auto grad_output = args.tensor("grad_output");
   const auto weight = args.tensor("weight");
@@ -311,17 +305,15 @@ void run_or_return_zeros(
 
 } // namespace
 
-void detail::zeros_if_empty(KernelArgs& args, const Decision& decision) {
+void zeros_if_empty(KernelArgs& args, const Decision& decision) {
   run_or_return_zeros(
       args, decision, [](const at::Tensor& first) { return first.sum(); });
 }
 
-void detail::zeros_of_squares_if_empty(
-    KernelArgs& args,
-    const Decision& decision) {
+void zeros_of_squares_if_empty(KernelArgs& args, const Decision& decision) {
   run_or_return_zeros(args, decision, [](const at::Tensor& first) {
     return (first * first).sum();
   });
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -8,17 +8,13 @@
 #include <utility>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::EdgeRows;
-using detail::Halo;
-using detail::KernelArgs;
 
 // Returns the edge rows of a rank that has the rows `held` of `size`, and the
 // windows `windows`.
 std::optional<EdgeRows> edges_of(
-    const detail::KernelWindow& window,
+    const KernelWindow& window,
     Interval held,
     Interval windows,
     int64_t size) {
@@ -72,7 +68,7 @@ at::Tensor convolve(
 
 } // namespace
 
-std::optional<EdgeRows> detail::edge_rows(const Halo& halo) {
+std::optional<EdgeRows> edge_rows(const Halo& halo) {
   constexpr int64_t kLargeBytes = int64_t{1} << 20; // of a rank's shard
   const auto& rows = *halo.rows;
   const auto& layout = *rows.spec;
@@ -102,7 +98,7 @@ std::optional<EdgeRows> detail::edge_rows(const Halo& halo) {
   return all[static_cast<size_t>(layout.mesh().get_local_rank(rows.mesh_dim))];
 }
 
-at::Tensor detail::convolve_with_halos(
+at::Tensor convolve_with_halos(
     const KernelArgs& args,
     const Halo& halo,
     const EdgeRows& edges) {
@@ -134,4 +130,4 @@ at::Tensor detail::convolve_with_halos(
   return result;
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

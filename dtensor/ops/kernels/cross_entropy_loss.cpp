@@ -20,7 +20,7 @@
 namespace dtensor {
 namespace {
 
-using detail::spec_of;
+using namespace detail;
 
 // Returns `t`; a plain `t` as a replicated DTensor.
 at::Tensor
@@ -43,7 +43,7 @@ as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
 // Computes log_softmax over sharded classes: two reductions of one number per
 // sample, and no logit moves. Computes in float32 at least.
 at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
-  const auto x = logits.to(detail::accumulation_dtype(logits.scalar_type()));
+  const auto x = logits.to(accumulation_dtype(logits.scalar_type()));
   const auto shifted = x - x.detach().amax(class_dim, /*keepdim=*/true);
   const auto sum = shifted.exp().sum(class_dim, /*keepdim=*/true);
   return shifted - sum.log();
@@ -51,7 +51,7 @@ at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
 
 at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
   const auto placements = spec_of(logits)->placements();
-  const bool is_sharded = detail::loss_parallel_depth() > 0 &&
+  const bool is_sharded = loss_parallel_depth() > 0 &&
       std::ranges::any_of(placements, [&](const auto& p) {
                             return p.is_sharded(class_dim);
                           });
@@ -102,7 +102,7 @@ at::Tensor apply_reduction(
 
 // Computes the loss for targets that are a distribution over classes per
 // sample, in the shape of the logits.
-at::Tensor with_probabilities(const detail::KernelArgs& args) {
+at::Tensor with_probabilities(const KernelArgs& args) {
   const auto logits = args.tensor("self");
   const int64_t class_dim = logits.dim() == 1 ? 0 : 1;
   const auto classes = logits.size(class_dim);
@@ -128,8 +128,10 @@ at::Tensor with_probabilities(const detail::KernelArgs& args) {
   return placed_loss(loss, spec, class_dim, reduction).to(logits.dtype());
 }
 
-void cross_entropy(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+void cross_entropy_kernel(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
   const auto logits = args.tensor("self");
   const auto target = args.tensor("target");
   DTENSOR_CHECK(
@@ -142,34 +144,34 @@ void cross_entropy(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     args.returns(with_probabilities(args));
     return;
   }
-  detail::CrossEntropyOptions options;
+  CrossEntropyOptions options;
   options.weight = args.tensor("weight");
   options.reduction = args.integer("reduction");
   options.ignore_index = args.integer("ignore_index");
   options.label_smoothing = args.real("label_smoothing");
-  args.returns(detail::cross_entropy(logits, target, options));
+  args.returns(cross_entropy(logits, target, options));
 }
 
 // Kernel of nll_loss_nd, which LibTorch decomposes. In a loss_parallel scope,
 // plain targets and weights count as replicated, as in cross_entropy.
 void nll_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+  KernelArgs args(op, *stack);
   const auto scores = args.tensor("self");
-  if (is_dtensor(scores) && detail::loss_parallel_depth() > 0) {
+  if (is_dtensor(scores) && loss_parallel_depth() > 0) {
     for (const auto* name : {"target", "weight"}) {
       if (const auto t = args.tensor(name); t.defined()) {
         args.set(name, as_distributed(name, t, *spec_of(scores)));
       }
     }
   }
-  detail::native_kernel(op, /*above_autograd=*/true)
+  native_kernel(op, /*above_autograd=*/true)
       .callBoxed(op, c10::DispatchKeySet(), stack);
 }
 
 } // namespace
 
 DTENSOR_RULES(cross_entropy) {
-  rules.kernel("cross_entropy_loss", cross_entropy);
+  rules.kernel("cross_entropy_loss", cross_entropy_kernel);
   rules.kernel("nll_loss_nd", nll_loss);
 }
 

@@ -21,9 +21,7 @@
 namespace dtensor {
 namespace {
 
-using detail::KernelArgs;
-using detail::local_of;
-using detail::spec_of;
+using namespace detail;
 
 double scale_of(double p) {
   return p == 1 ? 0 : 1 / (1 - p);
@@ -42,9 +40,9 @@ double probability(const KernelArgs& args) {
 // Returns the local mask, true where an element is kept; empty on a rank
 // outside the mesh.
 at::Tensor keep_mask(const Spec& spec, double p) {
-  const auto draw = detail::next_draw(spec.mesh());
+  const auto draw = next_draw(spec.mesh());
   return spec.mesh().contains_this_rank()
-      ? detail::sample_bernoulli(spec, draw, 1 - p)
+      ? sample_bernoulli(spec, draw, 1 - p)
       : at::empty(
             {0},
             at::TensorOptions(at::kBool).device(spec.mesh().device_type()));
@@ -75,7 +73,7 @@ void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       spec->placements(),
       spec->sizes(),
       dense_strides(spec->sizes(), spec->strides()));
-  const auto kept_spec = detail::without_partial(*spec, at::kBool);
+  const auto kept_spec = without_partial(*spec, at::kBool);
   const bool train = args.is_none("train") || args.flag("train");
   const auto p = train ? probability(args) : 0;
   const auto mask = keep_mask(*kept_spec, p).to(local.device());
@@ -95,7 +93,7 @@ bool keeps_everything(
 // Returns a DTensor of the numbers 0 and 1 / (1 - p) by which dropout
 // multiplies `t`.
 at::Tensor draw_noise(const at::Tensor& t, double p) {
-  const auto spec = detail::without_partial(*spec_of(t), t.scalar_type());
+  const auto spec = without_partial(*spec_of(t), t.scalar_type());
   return detail::wrap(
       keep_mask(*spec, p).to(t.device(), t.scalar_type()).mul_(scale_of(p)),
       spec);
@@ -150,7 +148,7 @@ DTENSOR_RULES(dropout) {
   rules.kernel("dropout_", dropout_);
 
   rules.dim_rule("native_dropout_backward", native_dropout_backward)
-      .with_meta(detail::pointwise_meta);
+      .with_meta(pointwise_meta);
 }
 
 } // namespace dtensor

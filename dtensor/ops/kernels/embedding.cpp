@@ -36,6 +36,8 @@
 namespace dtensor {
 namespace {
 
+using namespace detail;
+
 void check_in_range(
     const KernelArgs& args,
     const at::Tensor& indices,
@@ -114,7 +116,7 @@ constexpr const char* kWhere = "aten::one_hot";
 // rejects. All ranks compare the same numbers, so either all ranks throw or
 // none.
 int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
-  const auto& spec = *detail::spec_of(ids);
+  const auto& spec = *spec_of(ids);
   if (ids.numel() == 0) {
     DTENSOR_CHECK(
         num_classes > 0,
@@ -142,13 +144,13 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
 void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   const auto num_classes = torch::jit::pop(*stack).toInt();
   const auto ids = torch::jit::pop(*stack).toTensor();
-  const auto& spec = *detail::spec_of(ids);
+  const auto& spec = *spec_of(ids);
   DTENSOR_CHECK(
       spec.dtype() == at::kLong,
       "[{}] the ids must be int64, got {}. Convert them.",
       kWhere,
       spec);
-  const auto classes = detail::place_plain(
+  const auto classes = place_plain(
       at::arange(
           checked_classes(ids, num_classes),
           at::TensorOptions(at::kLong).device(spec.mesh().device_type())),
@@ -167,8 +169,6 @@ DTENSOR_RULES(one_hot) {
 // rows and adds them to the bags. Offsets and sizes of bags are replicated.
 
 namespace {
-
-using namespace detail;
 
 constexpr int64_t kMean = 1;
 constexpr int64_t kMax = 2;

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <optional>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -90,8 +90,8 @@ struct EmptyConvolution : torch::autograd::Function<EmptyConvolution> {
       AutogradContext* ctx,
       const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    auto result = detail::empty_convolution_gradients(
-        grads[0], saved[0], saved[1], saved[2]);
+    auto result =
+        empty_convolution_gradients(grads[0], saved[0], saved[1], saved[2]);
     result.emplace_back(); // of the zeros
     return result;
   }
@@ -99,7 +99,7 @@ struct EmptyConvolution : torch::autograd::Function<EmptyConvolution> {
 
 } // namespace
 
-at::Tensor detail::with_bias(
+at::Tensor with_bias(
     const at::Tensor& output,
     const at::Tensor& bias,
     const at::Tensor& input,
@@ -108,7 +108,7 @@ at::Tensor detail::with_bias(
                               : sum_with_bias(output, bias);
 }
 
-std::vector<at::Tensor> detail::empty_convolution_gradients(
+std::vector<at::Tensor> empty_convolution_gradients(
     const at::Tensor& grad_output,
     const at::Tensor& input,
     const at::Tensor& weight,
@@ -128,7 +128,7 @@ std::vector<at::Tensor> detail::empty_convolution_gradients(
   return result;
 }
 
-at::Tensor detail::empty_convolution(
+at::Tensor empty_convolution(
     const at::Tensor& input,
     const at::Tensor& weight,
     const at::Tensor& bias,
@@ -140,4 +140,4 @@ at::Tensor detail::empty_convolution(
       zeros);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -23,10 +23,8 @@
 #include <limits>
 #include <tuple>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::KernelArgs;
 
 // Values and their global indices, stacked in one tensor. Its dtype represents
 // both.
@@ -132,7 +130,7 @@ Candidates find_along(
   } else {
     const auto [values, places] = find_local(shard, dim, greatest, by_place);
     best = candidates_of(
-        values, detail::to_global_indices(places, local_intervals(spec, dim)));
+        values, to_global_indices(places, local_intervals(spec, dim)));
   }
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     if (spec.placements()[static_cast<size_t>(m)].is_sharded(dim)) {
@@ -156,8 +154,8 @@ at::Tensor to_global_position(
   for (int64_t d = spec.dim() - 1; d >= 0; --d) {
     const auto index = rest.remainder(shard.size(d));
     rest = rest.floor_divide(shard.size(d));
-    position = position +
-        detail::to_global_indices(index, local_intervals(spec, d)) * stride;
+    position =
+        position + to_global_indices(index, local_intervals(spec, d)) * stride;
     stride *= spec.sizes()[static_cast<size_t>(d)];
   }
   return position;
@@ -206,7 +204,7 @@ void find_place(KernelArgs& args, const Decision& decision, bool greatest) {
 }
 
 void find_both(KernelArgs& args, const Decision& decision, bool greatest) {
-  if (detail::return_without_data(args, decision)) {
+  if (return_without_data(args, decision)) {
     return;
   }
   const auto shard = args.tensor("self");
@@ -215,7 +213,7 @@ void find_both(KernelArgs& args, const Decision& decision, bool greatest) {
   const auto best =
       find_along(shard.detach(), *spec, dim, greatest, /*by_place=*/false);
   const auto indices = best.places().to(at::kLong);
-  const auto values = detail::picked_from_shards(
+  const auto values = picked_from_shards(
       shard, best.values().to(shard.scalar_type()), indices, dim, spec);
   const auto sizes = decision.outputs[0]->local_sizes();
   args.returns(values.reshape(sizes), indices.reshape(sizes));
@@ -223,24 +221,20 @@ void find_both(KernelArgs& args, const Decision& decision, bool greatest) {
 
 } // namespace
 
-void detail::argmax_local(KernelArgs& args, const Decision& decision) {
+void argmax_local(KernelArgs& args, const Decision& decision) {
   find_place(args, decision, /*greatest=*/true);
 }
 
-void detail::argmin_local(KernelArgs& args, const Decision& decision) {
+void argmin_local(KernelArgs& args, const Decision& decision) {
   find_place(args, decision, /*greatest=*/false);
 }
 
-void detail::greatest_with_index_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void greatest_with_index_local(KernelArgs& args, const Decision& decision) {
   find_both(args, decision, /*greatest=*/true);
 }
 
-void detail::least_with_index_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void least_with_index_local(KernelArgs& args, const Decision& decision) {
   find_both(args, decision, /*greatest=*/false);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

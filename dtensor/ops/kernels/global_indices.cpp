@@ -43,12 +43,9 @@ at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held) {
   return local;
 }
 
-} // namespace dtensor::detail
-
 // Two linear functions. Each is the gradient of the other: the first picks
 // elements from the shards of all ranks, and the second scatters numbers into
 // these shards.
-namespace dtensor {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -66,7 +63,7 @@ struct Positions : torch::CustomClassHolder {
     const auto found = shard.size(dim) == 0
         ? at::zeros(local.sizes(), shard.options())
         : shard.gather(dim, local).masked_fill(here.logical_not(), 0);
-    return detail::reduced_over_shards(found, *spec, dim, ReduceOp::kSum);
+    return reduced_over_shards(found, *spec, dim, ReduceOp::kSum);
   }
 
   at::Tensor scatter(const at::Tensor& numbers) const {
@@ -84,8 +81,7 @@ PositionsPtr positions_in(
     const at::Tensor& indices,
     int64_t dim,
     const SpecPtr& spec) {
-  const auto local =
-      detail::to_local_indices(indices, local_intervals(*spec, dim));
+  const auto local = to_local_indices(indices, local_intervals(*spec, dim));
   auto positions = c10::make_intrusive<Positions>();
   positions->here = local.ge(0);
   positions->local = local.clamp_min(0);
@@ -143,7 +139,7 @@ variable_list ScatterToShards::backward(
 
 } // namespace
 
-at::Tensor detail::picked_from_shards(
+at::Tensor picked_from_shards(
     const at::Tensor& local,
     const at::Tensor& values,
     const at::Tensor& indices,
@@ -164,8 +160,6 @@ at::Tensor detail::picked_from_shards(
 
 namespace {
 
-using detail::KernelArgs;
-
 // The operand "self" and the indices of a call.
 struct IndexedShard {
   at::Tensor self;
@@ -182,8 +176,7 @@ struct IndexedShard {
     if (args.op().schema().name().starts_with("aten::index_fill")) {
       index = at::where(index.lt(0), index + size, index);
     }
-    local = detail::to_local_indices(
-        index, local_intervals(*decision.inputs[0], dim));
+    local = to_local_indices(index, local_intervals(*decision.inputs[0], dim));
   }
 
   // Returns the shard with a row of zeros behind it.
@@ -203,7 +196,7 @@ struct IndexedShard {
 
 } // namespace
 
-void detail::look_up_local(KernelArgs& args, const Decision& decision) {
+void look_up_local(KernelArgs& args, const Decision& decision) {
   const IndexedShard shard(args, decision);
   args.set(
       "self",
@@ -227,9 +220,7 @@ void detail::look_up_local(KernelArgs& args, const Decision& decision) {
   args.stack().back() = std::move(result);
 }
 
-void detail::write_at_indices_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void write_at_indices_local(KernelArgs& args, const Decision& decision) {
   const IndexedShard shard(args, decision);
   const auto length = shard.self.size(shard.dim);
   if (length == shard.size) {
@@ -246,4 +237,4 @@ void detail::write_at_indices_local(
   result = at::empty_strided(rows.sizes(), strides, rows.options()).copy_(rows);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

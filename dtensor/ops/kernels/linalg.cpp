@@ -27,7 +27,7 @@
 namespace dtensor {
 namespace {
 
-using detail::KernelArgs;
+using namespace detail;
 
 // Returns the global "info" of a factorization, one number per matrix.
 at::Tensor gathered(const at::Tensor& local, const SpecPtr& spec) {
@@ -105,7 +105,7 @@ at::Tensor power_of(const at::Tensor& self, int64_t n) {
 void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
-  const auto& spec = *detail::spec_of(self);
+  const auto& spec = *spec_of(self);
   const auto ndim = self.dim();
   DTENSOR_CHECK(
       ndim >= 2 && self.size(ndim - 1) == self.size(ndim - 2),
@@ -119,7 +119,7 @@ void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         at::TensorOptions(self.scalar_type())
             .device(self.is_meta() ? at::kMeta : spec.mesh().device_type()));
     args.returns(self.clone(at::MemoryFormat::Contiguous)
-                     .copy_(detail::place_plain(identity, spec)));
+                     .copy_(place_plain(identity, spec)));
   } else if (n == 1 || n == -1) {
     args.returns(
         n == 1 ? self.clone(at::MemoryFormat::Contiguous)

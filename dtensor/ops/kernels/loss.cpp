@@ -29,7 +29,7 @@
 namespace dtensor {
 namespace {
 
-using detail::KernelArgs;
+using namespace detail;
 
 bool shards_any_dim(const Spec& spec) {
   return std::ranges::any_of(

@@ -28,10 +28,8 @@
 #include <utility>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using namespace detail;
 
 // A mask, and the first of the dimensions of x that it covers.
 struct Mask {
@@ -161,7 +159,7 @@ SpecPtr result_spec(
 
 } // namespace
 
-bool detail::selects_on_shards(
+bool selects_on_shards(
     const at::Tensor& self,
     const at::Tensor& mask,
     int64_t begin) {
@@ -177,7 +175,7 @@ bool detail::selects_on_shards(
       !(of_self.is_replicated() && of_mask.is_replicated());
 }
 
-at::Tensor detail::select_on_shards(
+at::Tensor select_on_shards(
     const c10::OperatorHandle& op,
     const at::Tensor& self,
     const at::Tensor& mask,
@@ -202,7 +200,7 @@ at::Tensor detail::select_on_shards(
       in_memory_order(std::move(selected), spec->strides()), spec);
 }
 
-bool detail::is_mask(const at::Tensor& index) {
+bool is_mask(const at::Tensor& index) {
   return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
 }
 
@@ -273,14 +271,14 @@ c10::List<std::optional<at::Tensor>> as_positions(
 
 } // namespace
 
-bool detail::indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
+bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
   const auto& self = args[0].toTensor();
   const auto by = only_mask(args[1]);
   return by.mask.defined() ? selects_on_shards(self, by.mask, by.begin)
                            : has_mask_beside_index(self, args[1]);
 }
 
-void detail::index_shards_by_mask(
+void index_shards_by_mask(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
@@ -293,4 +291,4 @@ void detail::index_shards_by_mask(
           : at::index(self, as_positions(op, indices)));
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

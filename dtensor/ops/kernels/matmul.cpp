@@ -18,10 +18,12 @@
 namespace dtensor {
 namespace {
 
+using namespace detail;
+
 // Kernel of addbmm_, the only product that resizes self if the result has
 // another shape.
 void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
+  KernelArgs args(op, *stack);
   auto self = args.tensor("self");
   const auto result = at::addbmm(
       self,

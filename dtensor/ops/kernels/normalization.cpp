@@ -10,11 +10,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::ChannelNorm;
-using detail::KernelArgs;
 
 // Returns `t` with one element of padding in each dimension of size 0.
 at::Tensor padded(const at::Tensor& t) {
@@ -31,7 +28,7 @@ void on_padded(KernelArgs& args) {
   const auto sizes = args.tensor("input").sizes().vec();
   auto& stack = args.stack();
   const auto num_args = args.op().schema().arguments().size();
-  detail::map_tensors(
+  map_tensors(
       stack.data() + (stack.size() - num_args),
       num_args,
       [](const at::Tensor& t, size_t) { return padded(t); });
@@ -61,11 +58,11 @@ at::Tensor scaled_and_shifted(const KernelArgs& args) {
 
 } // namespace
 
-const char* detail::training_flag(ChannelNorm norm) {
+const char* training_flag(ChannelNorm norm) {
   return norm == ChannelNorm::kBatch ? "training" : "use_input_stats";
 }
 
-LocalKernel detail::channel_norm_local(ChannelNorm norm) {
+LocalKernel channel_norm_local(ChannelNorm norm) {
   return boxed([norm](KernelArgs& args, const Decision& decision) {
     const bool training = args.flag(training_flag(norm));
     check_running_statistics(args, decision, training);
@@ -84,4 +81,4 @@ LocalKernel detail::channel_norm_local(ChannelNorm norm) {
   });
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -16,14 +16,7 @@
 namespace dtensor {
 namespace {
 
-using detail::check_real;
-using detail::Draw;
-using detail::dtype_of;
-using detail::fill_self;
-using detail::KernelArgs;
-using detail::local_of;
-using detail::new_like;
-using detail::spec_of;
+using namespace detail;
 
 using RealSampler =
     at::Tensor (*)(const Spec&, at::ScalarType, Draw, double, double);
@@ -275,28 +268,19 @@ DTENSOR_RULES(random) {
   rules.kernel("uniform_", uniform_);
   rules.kernel(
       "normal_",
-      real2("mean", "std", detail::sample_normal, valid_std, "needs std >= 0"));
+      real2("mean", "std", sample_normal, valid_std, "needs std >= 0"));
   rules.kernel(
       "log_normal_",
-      real2(
-          "mean",
-          "std",
-          detail::sample_log_normal,
-          valid_log_std,
-          "needs std > 0"));
+      real2("mean", "std", sample_log_normal, valid_log_std, "needs std > 0"));
   rules.kernel(
       "cauchy_",
       real2(
-          "median",
-          "sigma",
-          detail::sample_cauchy,
-          valid_log_std,
-          "needs sigma > 0"));
+          "median", "sigma", sample_cauchy, valid_log_std, "needs sigma > 0"));
   rules.kernel(
       "exponential_",
       real1(
           "lambd",
-          detail::sample_exponential,
+          sample_exponential,
           valid_rate,
           "needs lambd > 0",
           check_floating));
@@ -304,7 +288,7 @@ DTENSOR_RULES(random) {
       "geometric_",
       real1(
           "p",
-          detail::sample_geometric,
+          sample_geometric,
           valid_geometric,
           "needs 0 < p < 1",
           check_counts));
@@ -314,10 +298,10 @@ DTENSOR_RULES(random) {
   rules.kernel("bernoulli.p", bernoulli_p);
   rules.kernel("bernoulli.Tensor", bernoulli_tensor);
   for (const char* name : {"rand_like", "rand_like.generator"}) {
-    rules.kernel(name, real_like(detail::sample_uniform));
+    rules.kernel(name, real_like(sample_uniform));
   }
   for (const char* name : {"randn_like", "randn_like.generator"}) {
-    rules.kernel(name, real_like(detail::sample_normal));
+    rules.kernel(name, real_like(sample_normal));
   }
 }
 

@@ -17,16 +17,7 @@
 namespace dtensor {
 namespace {
 
-using detail::Draw;
-using detail::dtype_of;
-using detail::empty_local;
-using detail::fill_self;
-using detail::is_owned_by_this_rank;
-using detail::KernelArgs;
-using detail::local_of;
-using detail::new_like;
-using detail::refuse_generator;
-using detail::spec_of;
+using namespace detail;
 
 struct Range {
   int64_t from = 0;
@@ -138,8 +129,8 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
-  const auto replicated = detail::replicated_placements(spec->mesh());
-  const auto draw = detail::next_draw(spec->mesh());
+  const auto replicated = replicated_placements(spec->mesh());
+  const auto draw = next_draw(spec->mesh());
   auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
   const auto samples = args.integer("num_samples");
   DTENSOR_CHECK_VALUE(
@@ -149,9 +140,9 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       *spec);
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), replicated, sizes, at::kLong);
-  if (!detail::is_in_mesh(*spec) || self.is_meta()) {
-    auto local = detail::empty_local(*result, self.device());
-    args.returns(detail::wrap(std::move(local), result));
+  if (!is_in_mesh(*spec) || self.is_meta()) {
+    auto local = empty_local(*result, self.device());
+    args.returns(wrap(std::move(local), result));
     return;
   }
   detail::before_redistributing("aten::multinomial", "self", spec, replicated);
@@ -161,7 +152,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       draw.seed ^ (0x9E3779B97F4A7C15 * (draw.position + 1)));
   auto local =
       at::multinomial(p.cpu(), samples, args.flag("replacement"), generator);
-  args.returns(detail::wrap(local.to(p.device()), result));
+  args.returns(wrap(local.to(p.device()), result));
 }
 
 } // namespace

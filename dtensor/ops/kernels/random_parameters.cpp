@@ -23,10 +23,7 @@
 namespace dtensor {
 namespace {
 
-using detail::Draw;
-using detail::KernelArgs;
-using detail::local_of;
-using detail::spec_of;
+using namespace detail;
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -101,8 +98,7 @@ at::Tensor local_parameter(const at::Tensor& t, const Spec& spec) {
     return t.reshape({}).expand(spec.local_sizes());
   }
   const auto global = is_dtensor(t) ? t : t.expand(spec.sizes());
-  const auto from =
-      is_dtensor(t) ? spec_of(t) : detail::replicated_spec(spec, global);
+  const auto from = is_dtensor(t) ? spec_of(t) : replicated_spec(spec, global);
   return redistribute_local(
       is_dtensor(t) ? local_of(t) : global,
       from,
@@ -155,12 +151,12 @@ void draw_from(
           args.name(), names[i], spec_of(t), spec->placements());
     }
   }
-  const auto draw = detail::next_draw(spec->mesh());
+  const auto draw = next_draw(spec->mesh());
   const bool no_data = parameters[0].is_meta() || parameters.back().is_meta();
-  if (!detail::is_in_mesh(*spec) || no_data) {
+  if (!is_in_mesh(*spec) || no_data) {
     const auto device = no_data ? at::Device(at::kMeta)
                                 : at::Device(spec->mesh().device_type());
-    args.returns(detail::wrap(detail::empty_local(*spec, device), spec));
+    args.returns(wrap(empty_local(*spec, device), spec));
     return;
   }
   Tensors locals;
@@ -168,7 +164,7 @@ void draw_from(
     locals.push_back(local_parameter(t, *spec));
   }
   auto local = sample(*spec, draw, locals).to(dtype);
-  args.returns(detail::wrap(std::move(local), spec));
+  args.returns(wrap(std::move(local), spec));
 }
 
 // Samples from the local parameter.
@@ -310,7 +306,7 @@ at::Tensor dirichlet(
     const Spec& spec,
     Draw draw,
     const at::Tensor& concentration) {
-  const auto g = detail::sample_gamma(spec, at::kDouble, draw, concentration);
+  const auto g = sample_gamma(spec, at::kDouble, draw, concentration);
   // LibTorch keeps results inside of (0, 1) in the same way.
   const auto most = static_cast<double>(std::nextafter(1.0F, 0.0F));
   return g.div(g.sum(-1, /*keepdim=*/true))
@@ -331,8 +327,7 @@ DTENSOR_RULES(random_parameters) {
   rules.kernel(
       "_sample_dirichlet", of_self(dirichlet, /*unshards_last_dim=*/true));
   for (const char* name : {"_standard_gamma_grad", "_dirichlet_grad"}) {
-    rules.dim_rule(name, detail::pointwise_rule())
-        .with_meta(detail::pointwise_meta);
+    rules.dim_rule(name, pointwise_rule()).with_meta(pointwise_meta);
   }
 }
 

@@ -12,10 +12,9 @@
 
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
-using detail::KernelArgs;
 using Tensors = std::vector<at::Tensor>;
 
 // Arguments of the layers of one call. An LSTM has a list of two states.
@@ -86,9 +85,9 @@ class Layers {
 // Returns `t`, the local output of a layer in layout `spec`, with elements
 // dropped by global index.
 at::Tensor dropped(const at::Tensor& t, const Spec& spec, double p) {
-  const auto draw = detail::next_draw(spec.mesh());
+  const auto draw = next_draw(spec.mesh());
   const auto mask =
-      detail::sample_bernoulli(spec, draw, 1 - p).to(t.device(), t.dtype());
+      sample_bernoulli(spec, draw, 1 - p).to(t.device(), t.dtype());
   return t * (mask * (p == 1 ? 0 : 1 / (1 - p)));
 }
 
@@ -101,15 +100,13 @@ int64_t dropped_layers(const KernelArgs& args) {
 
 } // namespace
 
-int64_t detail::recurrent_draws(
+int64_t recurrent_draws(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   return dropped_layers(KernelArgs(op, *stack));
 }
 
-void detail::recurrent_layers_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void recurrent_layers_local(KernelArgs& args, const Decision& decision) {
   if (dropped_layers(args) == 0) {
     args.run_operator();
     return;
@@ -133,4 +130,4 @@ void detail::recurrent_layers_local(
   }
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -25,7 +25,7 @@
 namespace dtensor {
 namespace {
 
-using detail::KernelArgs;
+using namespace detail;
 
 // Returns the maximum over no elements: the value with which an empty shard
 // does not affect the result.
@@ -78,7 +78,7 @@ void on_some(
 // Converts each term of a partial sum. at::_to_copy() would add the terms
 // first.
 at::Tensor convert_terms(const at::Tensor& t, at::ScalarType dtype) {
-  return is_dtensor(t) ? detail::wrap(
+  return is_dtensor(t) ? wrap(
                              detail::local_of(t).to(dtype),
                              detail::spec_of(t)->with_dtype(dtype))
                        : t.to(dtype);
@@ -108,7 +108,7 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "[aten::mean] the mean of a tensor of {} is not defined. Pass a "
       "floating-point dtype.",
       out_dtype);
-  const auto sum_dtype = detail::accumulation_dtype(out_dtype);
+  const auto sum_dtype = accumulation_dtype(out_dtype);
   const auto total = at::sum(self, dims, keepdim, sum_dtype);
   const auto count = static_cast<double>(self.numel()) /
       static_cast<double>(std::max<int64_t>(total.numel(), 1));

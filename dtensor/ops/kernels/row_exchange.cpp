@@ -14,11 +14,9 @@
 #include <cstddef>
 #include <utility>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
-using detail::RowExchange;
-using detail::RowExchangePtr;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -51,7 +49,7 @@ struct ExchangeRowsOfWindows
 
 } // namespace
 
-void detail::for_sharded_space(
+void for_sharded_space(
     const SpecPtr& layout,
     int64_t space,
     const std::function<void(int64_t mesh_dim, int64_t dim)>& f) {
@@ -63,9 +61,7 @@ void detail::for_sharded_space(
   }
 }
 
-std::vector<Interval> detail::rows_of_ranks(
-    const Spec& layout,
-    int64_t mesh_dim) {
+std::vector<Interval> rows_of_ranks(const Spec& layout, int64_t mesh_dim) {
   const auto& placement = layout.placements()[static_cast<size_t>(mesh_dim)];
   return chunks(
       layout.sizes()[static_cast<size_t>(placement.dim())],
@@ -77,11 +73,7 @@ RowExchange::RowExchange(
     const SpecPtr& layout,
     int64_t m,
     std::vector<Interval> needs)
-    : RowExchange(
-          layout,
-          m,
-          detail::rows_of_ranks(*layout, m),
-          std::move(needs)) {}
+    : RowExchange(layout, m, rows_of_ranks(*layout, m), std::move(needs)) {}
 
 RowExchange::RowExchange(
     SpecPtr layout,
@@ -103,7 +95,7 @@ const Interval& RowExchange::own(const std::vector<Interval>& all) const {
 }
 
 bool RowExchange::communicates() const {
-  return detail::received_rows(held, needed) > 0;
+  return received_rows(held, needed) > 0;
 }
 
 // Sends to each other rank r the rows in both from[rank] (this rank's) and
@@ -117,10 +109,8 @@ std::vector<at::Tensor> RowExchange::send(
   std::vector<Sizes> shapes;
   for (size_t peer = 0; peer < from.size(); ++peer) {
     const bool is_other = peer != self;
-    const auto leaving =
-        is_other ? detail::overlap(from[self], to[peer]) : Interval{};
-    const auto arriving =
-        is_other ? detail::overlap(from[peer], to[self]) : Interval{};
+    const auto leaving = is_other ? overlap(from[self], to[peer]) : Interval{};
+    const auto arriving = is_other ? overlap(from[peer], to[self]) : Interval{};
     sent.push_back(rows_of(rows, dim, from[self], leaving).contiguous());
     shapes.emplace_back(rows.sizes());
     shapes.back()[static_cast<size_t>(dim)] = arriving.size();
@@ -137,8 +127,8 @@ std::vector<at::Tensor> RowExchange::send(
 at::Tensor RowExchange::gather(const at::Tensor& held_rows) const {
   const auto self = rank();
   auto pieces = send(held_rows, held, needed);
-  pieces[self] = rows_of(
-      held_rows, dim, held[self], detail::overlap(held[self], needed[self]));
+  pieces[self] =
+      rows_of(held_rows, dim, held[self], overlap(held[self], needed[self]));
   return at::cat(pieces, dim);
 }
 
@@ -157,15 +147,12 @@ at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
   const auto self = rank();
   auto pieces = send(needed_rows, needed, held);
   pieces[self] = rows_of(
-      needed_rows,
-      dim,
-      needed[self],
-      detail::overlap(held[self], needed[self]));
+      needed_rows, dim, needed[self], overlap(held[self], needed[self]));
   auto sizes = needed_rows.sizes().vec();
   sizes[static_cast<size_t>(dim)] = held[self].size();
   auto result = at::zeros(sizes, needed_rows.options());
   for (size_t peer = 0; peer < held.size(); ++peer) {
-    const auto rows = detail::overlap(needed[peer], held[self]);
+    const auto rows = overlap(needed[peer], held[self]);
     if (rows.size() > 0) {
       rows_of(result, dim, held[self], rows).add_(pieces[peer]);
     }
@@ -173,7 +160,7 @@ at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
   return result;
 }
 
-at::Tensor detail::gather_rows(
+at::Tensor gather_rows(
     const at::Tensor& held_rows,
     const RowExchangePtr& exchange) {
   if (!exchange->communicates()) {
@@ -187,7 +174,7 @@ at::Tensor detail::gather_rows(
   return ExchangeRowsOfWindows::apply(held_rows, exchange, /*gathers=*/true);
 }
 
-at::Tensor detail::sum_rows(
+at::Tensor sum_rows(
     const at::Tensor& needed_rows,
     const RowExchangePtr& exchange) {
   return ExchangeRowsOfWindows::apply(needed_rows, exchange, /*gathers=*/false);
@@ -206,7 +193,7 @@ std::vector<HeldRows> common_rows(const Intervals& held, Interval needed) {
   std::vector<HeldRows> found;
   int64_t before = 0; // rows of earlier intervals
   for (const auto& interval : held) {
-    const auto rows = detail::overlap(interval, needed);
+    const auto rows = overlap(interval, needed);
     if (rows.size() > 0) {
       found.push_back({rows, before + rows.begin - interval.begin});
     }
@@ -274,7 +261,7 @@ bool moves_rows(
 
 } // namespace
 
-at::Tensor detail::move_rows(
+at::Tensor move_rows(
     const at::Tensor& rows,
     int64_t dim,
     const DeviceMesh& mesh,
@@ -306,7 +293,7 @@ at::Tensor detail::move_rows(
   return sorted_rows(tensors, arriving, dim);
 }
 
-detail::Halo detail::make_halo(
+Halo make_halo(
     const SpecPtr& layout,
     int64_t mesh_dim,
     const KernelWindow& window,
@@ -330,4 +317,4 @@ detail::Halo detail::make_halo(
       std::move(all_windows)};
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -18,9 +18,7 @@
 namespace dtensor {
 namespace {
 
-using detail::KernelArgs;
-using detail::local_of;
-using detail::spec_of;
+using namespace detail;
 
 void check_arguments(const KernelArgs& args, double lower, double upper) {
   const auto self = args.tensor("self");
@@ -60,10 +58,10 @@ with_random_slopes(const KernelArgs& args, double lower, double upper) {
   const auto self = args.tensor("self");
   const auto from = spec_of(self);
   detail::check_owner(args, *from);
-  const auto spec = detail::without_partial(*from, self.scalar_type());
+  const auto spec = without_partial(*from, self.scalar_type());
   detail::before_redistributing(args.name(), "self", from, spec->placements());
-  const auto draw = detail::next_draw(spec->mesh());
-  if (!detail::is_in_mesh(*spec) || self.is_meta()) {
+  const auto draw = next_draw(spec->mesh());
+  if (!is_in_mesh(*spec) || self.is_meta()) {
     const auto nothing = [&] {
       return detail::wrap(detail::empty_local(*spec, self.device()), spec);
     };

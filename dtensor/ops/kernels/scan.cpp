@@ -29,10 +29,9 @@
 #include <utility>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
-using detail::KernelArgs;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -198,7 +197,7 @@ void run_scan(KernelArgs& args, const Decision& decision, Scan scan) {
   }
   const auto dtype = decision.outputs[0]->dtype();
   auto result = scan(
-                    self.to(dtype).to(detail::accumulation_dtype(dtype)),
+                    self.to(dtype).to(accumulation_dtype(dtype)),
                     layout_of(args, decision))
                     .to(dtype);
   const auto* alias = args.op().schema().arguments()[0].alias_info();
@@ -267,19 +266,19 @@ Extremes scan_extremes(
 
 } // namespace
 
-void detail::cumsum_local(KernelArgs& args, const Decision& decision) {
+void cumsum_local(KernelArgs& args, const Decision& decision) {
   run_scan(args, decision, scan_sum);
 }
 
-void detail::cumprod_local(KernelArgs& args, const Decision& decision) {
+void cumprod_local(KernelArgs& args, const Decision& decision) {
   run_scan(args, decision, scan_product);
 }
 
-void detail::logcumsumexp_local(KernelArgs& args, const Decision& decision) {
+void logcumsumexp_local(KernelArgs& args, const Decision& decision) {
   run_scan(args, decision, scan_log_sum);
 }
 
-void detail::running_extreme_local(KernelArgs& args, const Decision& decision) {
+void running_extreme_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
     args.run_operator();
@@ -295,4 +294,4 @@ void detail::running_extreme_local(KernelArgs& args, const Decision& decision) {
   args.returns(result.values, result.places);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

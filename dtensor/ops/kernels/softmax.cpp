@@ -15,10 +15,8 @@
 #include <limits>
 #include <utility>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::KernelArgs;
 
 // The dimension "dim" of a call, and the ranks that share it.
 struct SharedDim {
@@ -27,11 +25,11 @@ struct SharedDim {
         dim(c10::maybe_wrap_dim(args.integer("dim"), spec.dim())) {}
 
   at::Tensor greatest(const at::Tensor& t) const {
-    return detail::reduced_over_shards(
-        detail::greatest_along(t, dim), spec, dim, ReduceOp::kMax);
+    return reduced_over_shards(
+        greatest_along(t, dim), spec, dim, ReduceOp::kMax);
   }
   at::Tensor sum(const at::Tensor& t) const {
-    return detail::reduced_over_shards(
+    return reduced_over_shards(
         t.sum(dim, /*keepdim=*/true), spec, dim, ReduceOp::kSum);
   }
 
@@ -45,8 +43,7 @@ void return_result(
     const Decision& decision,
     const at::Tensor& computed) {
   const auto& spec = *decision.outputs[0];
-  args.returns(
-      detail::in_memory_order(computed.to(spec.dtype()), spec.strides()));
+  args.returns(in_memory_order(computed.to(spec.dtype()), spec.strides()));
 }
 
 // Runs the operator if the operand has no data, or if `refused`. Returns true
@@ -75,8 +72,7 @@ struct Shifted {
   Shifted(const KernelArgs& args, const Decision& decision)
       : row(args, decision) {
     const auto dtype = decision.outputs[0]->dtype();
-    const auto x =
-        args.tensor("self").to(dtype).to(detail::accumulation_dtype(dtype));
+    const auto x = args.tensor("self").to(dtype).to(accumulation_dtype(dtype));
     greatest = row.greatest(x);
     elements = x - greatest;
   }
@@ -97,20 +93,20 @@ struct Shifted {
 
 } // namespace
 
-void detail::softmax_local(KernelArgs& args, const Decision& decision) {
+void softmax_local(KernelArgs& args, const Decision& decision) {
   if (!runs_forward(args)) {
     return_result(args, decision, Shifted(args, decision).softmax());
   }
 }
 
-void detail::log_softmax_local(KernelArgs& args, const Decision& decision) {
+void log_softmax_local(KernelArgs& args, const Decision& decision) {
   if (!runs_forward(args)) {
     return_result(args, decision, Shifted(args, decision).log_softmax());
   }
 }
 
 // A row of -inf gives zeros.
-void detail::safe_softmax_local(KernelArgs& args, const Decision& decision) {
+void safe_softmax_local(KernelArgs& args, const Decision& decision) {
   if (runs_forward(args)) {
     return;
   }
@@ -128,7 +124,7 @@ struct SoftmaxGradient {
       : row(args, decision),
         grad(args.tensor("grad_output")),
         output(args.tensor("output")) {
-    const auto dtype = detail::accumulation_dtype(grad.scalar_type());
+    const auto dtype = accumulation_dtype(grad.scalar_type());
     grad = grad.to(dtype);
     output = output.to(dtype);
   }
@@ -140,9 +136,7 @@ struct SoftmaxGradient {
 
 } // namespace
 
-void detail::softmax_backward_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void softmax_backward_local(KernelArgs& args, const Decision& decision) {
   if (runs_operator(args, "output")) {
     return;
   }
@@ -153,9 +147,7 @@ void detail::softmax_backward_local(
       (of.grad - of.row.sum(of.grad * of.output)).mul_(of.output));
 }
 
-void detail::log_softmax_backward_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void log_softmax_backward_local(KernelArgs& args, const Decision& decision) {
   if (runs_operator(args, "output")) {
     return;
   }
@@ -166,7 +158,7 @@ void detail::log_softmax_backward_local(
 
 // Each rank computes the logsumexp of its shard, and the ranks gather the
 // results.
-void detail::logsumexp_local(KernelArgs& args, const Decision& decision) {
+void logsumexp_local(KernelArgs& args, const Decision& decision) {
   if (runs_operator(args, "self")) {
     return;
   }
@@ -186,4 +178,4 @@ void detail::logsumexp_local(KernelArgs& args, const Decision& decision) {
   return_result(args, decision, found.reshape(to.local_sizes()));
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -30,7 +30,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -176,10 +176,9 @@ struct Sort {
   // receiver, then by position.
   Sending plan_sending(Route& route, const at::Tensor& rows) const {
     auto& group = route.group();
-    const auto [keys, order] =
-        detail::stable_sort(detail::order_keys(rows, descending), 1);
+    const auto [keys, order] = stable_sort(order_keys(rows, descending), 1);
     const auto begin = held(group.rank(), group.size()).begin;
-    const auto split_at = detail::split_positions(
+    const auto split_at = split_positions(
         {keys,
          order + begin,
          spec->sizes()[static_cast<size_t>(dim)],
@@ -194,7 +193,7 @@ struct Sort {
         /*right=*/true);
     const auto receivers =
         at::empty_like(by_key).scatter_(1, order, by_key).reshape({-1});
-    route.send_order = std::get<1>(detail::stable_sort(receivers, 0));
+    route.send_order = std::get<1>(stable_sort(receivers, 0));
     auto counts = split_at.diff(1, 1);
     route.sent = to_list(counts.sum(0));
     return {counts, receivers};
@@ -220,8 +219,8 @@ struct Sort {
       Route& route,
       const at::Tensor& values,
       const at::Tensor& counts) const {
-    const auto order = std::get<1>(
-        detail::stable_sort(detail::order_keys(values, descending), 0));
+    const auto order =
+        std::get<1>(stable_sort(order_keys(values, descending), 0));
     if (counts.size(1) == 1) {
       route.receive_order = order;
       return;
@@ -229,8 +228,7 @@ struct Sort {
     const auto row = at::arange(counts.size(1), counts.options())
                          .repeat(counts.size(0))
                          .repeat_interleave(counts.reshape({-1}));
-    const auto by_row =
-        std::get<1>(detail::stable_sort(row.index_select(0, order), 0));
+    const auto by_row = std::get<1>(stable_sort(row.index_select(0, order), 0));
     route.receive_order = order.index_select(0, by_row);
   }
 
@@ -262,7 +260,7 @@ struct Sort {
       const at::Tensor& rows) const {
     auto route = c10::make_intrusive<Route>();
     route->spec = spec;
-    route->mesh_dim = detail::mesh_dim_sharding(*spec, dim);
+    route->mesh_dim = mesh_dim_sharding(*spec, dim);
     route->from_sizes = rows.sizes().vec();
     const auto sending = plan_sending(*route, rows);
     const auto counts = plan_receiving(*route, sending.counts);
@@ -288,7 +286,7 @@ at::Tensor recorded(
 
 } // namespace
 
-void detail::sort_local(KernelArgs& args, const Decision& decision) {
+void sort_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }
@@ -310,7 +308,7 @@ namespace {
 // `size` elements. NaN is the greatest element: a median is NaN if there is any
 // NaN, and a nanmedian is the median of the other elements.
 at::Tensor wanted_position(
-    const detail::KernelArgs& args,
+    const KernelArgs& args,
     const at::Tensor& rows,
     int64_t size,
     Group& group) {
@@ -331,7 +329,7 @@ at::Tensor wanted_position(
 
 } // namespace
 
-void detail::selection_local(KernelArgs& args, const Decision& decision) {
+void selection_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }
@@ -354,7 +352,7 @@ void detail::selection_local(KernelArgs& args, const Decision& decision) {
 
 // Median of all elements. The shards are rows with one element per column, and
 // the ranks number the columns one rank after the other.
-void detail::median_local(KernelArgs& args, const Decision& decision) {
+void median_local(KernelArgs& args, const Decision& decision) {
   const auto shard = args.tensor("self");
   if (shard.is_meta()) {
     args.returns(at::empty({}, shard.options()));
@@ -383,4 +381,4 @@ void detail::median_local(KernelArgs& args, const Decision& decision) {
   args.returns(group.all_reduce(found, ReduceOp::kSum).reshape({}));
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

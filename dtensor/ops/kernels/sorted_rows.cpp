@@ -23,10 +23,8 @@
 #include <cmath>
 #include <limits>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::SortedRows;
 
 // Elements by key and global index. No two elements of a row are equal.
 struct Elements {
@@ -42,9 +40,8 @@ struct Elements {
 
   // Sorts the last dimension.
   Elements sorted() const {
-    const auto [by_index, first] = detail::stable_sort(indices, -1);
-    const auto [sorted_keys, second] =
-        detail::stable_sort(keys.gather(-1, first), -1);
+    const auto [by_index, first] = stable_sort(indices, -1);
+    const auto [sorted_keys, second] = stable_sort(keys.gather(-1, first), -1);
     return {sorted_keys, by_index.gather(-1, second)};
   }
 
@@ -168,7 +165,7 @@ Elements elements_at(
 
 } // namespace
 
-at::Tensor detail::order_keys(const at::Tensor& t, bool descending) {
+at::Tensor order_keys(const at::Tensor& t, bool descending) {
   at::Tensor keys;
   if (!t.is_floating_point()) {
     keys = t.to(at::kLong);
@@ -181,7 +178,7 @@ at::Tensor detail::order_keys(const at::Tensor& t, bool descending) {
   return descending ? keys.bitwise_not() : keys;
 }
 
-at::Tensor detail::split_positions(const SortedRows& rows, Group& group) {
+at::Tensor split_positions(const SortedRows& rows, Group& group) {
   const Counter counter(rows);
   const auto options = rows.keys.options();
   const auto num_rows = rows.keys.size(0);
@@ -200,16 +197,10 @@ at::Tensor detail::split_positions(const SortedRows& rows, Group& group) {
   return at::cat(positions, 1);
 }
 
-at::Tensor detail::indices_at(
-    const SortedRows& rows,
-    const at::Tensor& wanted,
-    Group& group) {
+at::Tensor
+indices_at(const SortedRows& rows, const at::Tensor& wanted, Group& group) {
   return elements_at(rows, Counter(rows), wanted, group).indices;
 }
-
-} // namespace dtensor
-
-namespace dtensor::detail {
 
 // The local sizes give the number of rows, because other mesh dimensions may
 // shard other dimensions.

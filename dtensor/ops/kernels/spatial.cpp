@@ -21,14 +21,12 @@
 #include <utility>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
-
-using detail::KernelArgs;
 
 // A spatial dimension that the ranks of a mesh dimension share.
 struct PoolDim {
-  detail::RowExchangePtr rows;
+  RowExchangePtr rows;
   int64_t skipped = 0; // windows of the earlier ranks
   int64_t count = 0;   // windows of this rank
 
@@ -38,33 +36,33 @@ struct PoolDim {
   }
 };
 
-detail::KernelWindow window_of_pool(const KernelArgs& args, size_t i) {
+KernelWindow window_of_pool(const KernelArgs& args, size_t i) {
   const auto list = [&](std::string_view name) {
     return args.at(name).toIntVector();
   };
   const auto kernel = list("kernel_size");
   const auto stride = list("stride");
   return {
-      detail::element_for(kernel, i),
-      detail::element_for(stride.empty() ? kernel : stride, i),
-      detail::element_for(list("padding"), i),
-      args.find("dilation") < 0 ? 1 : detail::element_for(list("dilation"), i)};
+      element_for(kernel, i),
+      element_for(stride.empty() ? kernel : stride, i),
+      element_for(list("padding"), i),
+      args.find("dilation") < 0 ? 1 : element_for(list("dilation"), i)};
 }
 
 std::vector<PoolDim>
 shared_dims(const KernelArgs& args, const Decision& decision, int64_t space) {
   std::vector<PoolDim> dims;
   const auto& self = decision.inputs[0];
-  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+  for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
     const auto size = self->sizes()[static_cast<size_t>(dim)];
     const auto window =
         window_of_pool(args, static_cast<size_t>(dim - (self->dim() - space)));
-    const auto windows = detail::rows_of_ranks(*decision.outputs[0], m);
+    const auto windows = rows_of_ranks(*decision.outputs[0], m);
     std::vector<Interval> needed;
     for (const auto& shard : windows) {
-      needed.push_back(detail::clip(window.aligned_rows(shard), size));
+      needed.push_back(clip(window.aligned_rows(shard), size));
     }
-    const auto rows = c10::make_intrusive<detail::RowExchange>(self, m, needed);
+    const auto rows = c10::make_intrusive<RowExchange>(self, m, needed);
     const auto& own = rows->own(windows);
     dims.push_back({rows, window.skipped(own), own.size()});
   });
@@ -104,11 +102,11 @@ void run_pool(KernelArgs& args, const Decision& decision, int64_t space) {
   const auto dims = shared_dims(args, decision, space);
   auto input = args.tensor("self");
   for (const auto& d : dims) {
-    input = detail::gather_rows(input, d.rows);
+    input = gather_rows(input, d.rows);
   }
   if (input.numel() == 0 || numel(decision.outputs[0]->local_sizes()) == 0) {
     args.set("self", input.narrow(0, 0, 0));
-    detail::zeros_of_squares_if_empty(args, decision);
+    zeros_of_squares_if_empty(args, decision);
     return;
   }
   args.set("self", input);
@@ -129,7 +127,7 @@ void run_pool(KernelArgs& args, const Decision& decision, int64_t space) {
 
 } // namespace
 
-LocalKernel detail::pool_local(int64_t space) {
+LocalKernel pool_local(int64_t space) {
   return boxed([space](KernelArgs& args, const Decision& decision) {
     run_pool(args, decision, space);
   });
@@ -140,14 +138,11 @@ LocalKernel detail::pool_local(int64_t space) {
 
 namespace {
 
-using detail::RowExchange;
-
 // Adds `halo` rows on either side of a rank's rows, unless the rank has no
 // rows.
 Interval with_halo(Interval rows, int64_t halo, int64_t size) {
-  return rows.size() == 0
-      ? rows
-      : detail::clip({rows.begin - halo, rows.end + halo}, size);
+  return rows.size() == 0 ? rows
+                          : clip({rows.begin - halo, rows.end + halo}, size);
 }
 
 // Ranges of rows, by dimension.
@@ -169,15 +164,15 @@ void upsample(
   auto input = args.tensor("self");
   auto sizes = args.at("output_size").toIntVector();
   Ranges own; // rows of the local result
-  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+  for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
     const auto d = static_cast<size_t>(dim);
     std::vector<Interval> needed;
-    for (const auto& rows : detail::rows_of_ranks(*self, m)) {
+    for (const auto& rows : rows_of_ranks(*self, m)) {
       needed.push_back(with_halo(rows, halo, self->sizes()[d]));
     }
     const auto rows = c10::make_intrusive<RowExchange>(self, m, needed);
     const auto& held = rows->own(rows->held);
-    input = detail::gather_rows(input, rows);
+    input = gather_rows(input, rows);
     const auto factor = decision.outputs[0]->sizes()[d] / self->sizes()[d];
     sizes[static_cast<size_t>(dim - (self->dim() - space))] =
         input.size(dim) * factor;
@@ -187,7 +182,7 @@ void upsample(
   const bool is_empty = input.numel() == 0;
   args.set("self", input);
   args.set("output_size", std::move(sizes));
-  detail::zeros_if_empty(args, decision);
+  zeros_if_empty(args, decision);
   if (!is_empty) {
     args.stack().back() = own_rows(args.stack().back().toTensor(), own);
   }
@@ -201,11 +196,11 @@ void pad(
   const auto& self = decision.inputs[0];
   auto input = args.tensor("self");
   auto pads = args.at("padding").toIntVector();
-  detail::for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
+  for_sharded_space(self, space, [&](int64_t m, int64_t dim) {
     const auto place = static_cast<size_t>(2 * (self->dim() - 1 - dim));
-    const detail::EdgePadding padding{
+    const EdgePadding padding{
         reflects, pads[place], self->sizes()[static_cast<size_t>(dim)]};
-    const auto results = detail::rows_of_ranks(*decision.outputs[0], m);
+    const auto results = rows_of_ranks(*decision.outputs[0], m);
     std::vector<Interval> needed;
     for (const auto& positions : results) {
       needed.push_back(padding.rows_of(positions));
@@ -216,25 +211,25 @@ void pad(
     for (auto at = own.begin; at < own.end; ++at) {
       order.push_back(padding.row_of(at) - rows->own(needed).begin);
     }
-    input = detail::gather_rows(input, rows)
+    input = gather_rows(input, rows)
                 .index_select(
                     dim, at::tensor(order, input.options().dtype(at::kLong)));
     pads[place] = pads[place + 1] = 0;
   });
   args.set("self", input);
   args.set("padding", std::move(pads));
-  detail::zeros_of_squares_if_empty(args, decision);
+  zeros_of_squares_if_empty(args, decision);
 }
 
 } // namespace
 
-LocalKernel detail::upsample_local(int64_t space, int64_t halo) {
+LocalKernel upsample_local(int64_t space, int64_t halo) {
   return boxed([space, halo](KernelArgs& args, const Decision& decision) {
     upsample(args, decision, space, halo);
   });
 }
 
-LocalKernel detail::pad_local(int64_t space, bool reflects) {
+LocalKernel pad_local(int64_t space, bool reflects) {
   return boxed([space, reflects](KernelArgs& args, const Decision& decision) {
     pad(args, decision, space, reflects);
   });
@@ -283,18 +278,18 @@ std::vector<Intervals> one_range_each(const Ranks& ranges) {
 void for_ranges(
     const SpecPtr& layout,
     const std::function<void(int64_t mesh_dim, int64_t dim, const Ranks&)>& f) {
-  detail::for_sharded_space(layout, layout->dim(), [&](int64_t m, int64_t dim) {
-    f(m, dim, detail::rows_of_ranks(*layout, m));
+  for_sharded_space(layout, layout->dim(), [&](int64_t m, int64_t dim) {
+    f(m, dim, rows_of_ranks(*layout, m));
   });
 }
 
 at::Tensor in_result_order(const at::Tensor& t, const Decision& decision) {
-  return detail::in_memory_order(t, decision.outputs[0]->strides());
+  return in_memory_order(t, decision.outputs[0]->strides());
 }
 
 } // namespace
 
-void detail::roll_local(KernelArgs& args, const Decision& decision) {
+void roll_local(KernelArgs& args, const Decision& decision) {
   const auto& layout = decision.inputs[0];
   auto result = args.tensor("self");
   const auto shifts = args.at("shifts").toIntVector();
@@ -321,7 +316,7 @@ void detail::roll_local(KernelArgs& args, const Decision& decision) {
   args.returns(in_result_order(result, decision));
 }
 
-void detail::flip_local(KernelArgs& args, const Decision& decision) {
+void flip_local(KernelArgs& args, const Decision& decision) {
   const auto& layout = decision.inputs[0];
   std::vector<bool> flips(static_cast<size_t>(layout->dim()), false);
   for (const auto dim : args.at("dims").toIntVector()) {
@@ -339,7 +334,7 @@ void detail::flip_local(KernelArgs& args, const Decision& decision) {
   args.stack().back() = in_result_order(result, decision);
 }
 
-void detail::constant_pad_local(KernelArgs& args, const Decision& decision) {
+void constant_pad_local(KernelArgs& args, const Decision& decision) {
   const auto& layout = decision.inputs[0];
   auto input = args.tensor("self");
   auto pads = args.at("pad").toIntVector(); // of the last dimension first
@@ -371,4 +366,4 @@ void detail::constant_pad_local(KernelArgs& args, const Decision& decision) {
       in_result_order(args.stack().back().toTensor(), decision);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

@@ -21,10 +21,9 @@
 #include <utility>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
-using detail::KernelArgs;
 using IndexList = c10::List<std::optional<at::Tensor>>;
 
 IndexList as_list(const std::vector<at::Tensor>& indices) {
@@ -41,7 +40,7 @@ std::vector<at::Tensor> indices_by_dim(const c10::IValue& indices) {
   std::vector<at::Tensor> by_dim;
   for (const c10::IValue& item : indices.toListRef()) {
     const auto index = item.isNone() ? at::Tensor() : item.toTensor();
-    if (index.defined() && detail::is_mask(index)) {
+    if (index.defined() && is_mask(index)) {
       for (auto& positions : index.nonzero().unbind(1)) {
         by_dim.push_back(std::move(positions));
       }
@@ -151,7 +150,7 @@ struct IndexedShards {
     const auto size = layout.sizes()[d];
     const auto global = at::where(index.lt(0), index + size, index);
     const auto is_inside = global.ge(0).logical_and_(global.lt(size));
-    const auto local = detail::to_local_indices(
+    const auto local = to_local_indices(
         global, local_intervals(layout, static_cast<int64_t>(d)));
     const auto is_elsewhere = local.lt(0).logical_and_(is_inside);
     // An index that is out of range on all ranks stays out of range on each
@@ -165,9 +164,7 @@ struct IndexedShards {
 
 } // namespace
 
-void detail::look_up_tensor_index_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void look_up_tensor_index_local(KernelArgs& args, const Decision& decision) {
   if (decision.shapes_from_results) {
     args.run_operator(); // a mask, and everything replicated
     return;
@@ -251,9 +248,7 @@ LocalWrite local_write(const IndexedShards& shards, const at::Tensor& values) {
 
 } // namespace
 
-void detail::write_tensor_index_local(
-    KernelArgs& args,
-    const Decision& decision) {
+void write_tensor_index_local(KernelArgs& args, const Decision& decision) {
   const IndexedShards shards(args, *decision.inputs[0]);
   const auto write = local_write(shards, args.tensor("values"));
   const bool in_place = args.op().schema().name().back() == '_';
@@ -266,4 +261,4 @@ void detail::write_tensor_index_local(
   args.returns(std::move(result));
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

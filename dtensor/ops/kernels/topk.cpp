@@ -16,7 +16,7 @@
 #include <limits>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::detail {
 namespace {
 
 // Values along the last dimension, and their global indices.
@@ -85,7 +85,7 @@ struct TopkSearch {
     const bool narrow = size <= std::numeric_limits<int32_t>::max();
     return {
         values,
-        detail::to_global_indices(places, local_intervals(spec, dim))
+        to_global_indices(places, local_intervals(spec, dim))
             .to(narrow ? at::kInt : at::kLong)};
   }
 
@@ -155,7 +155,7 @@ struct TopkSearch {
 
 } // namespace
 
-void detail::topk_local(KernelArgs& args, const Decision& decision) {
+void topk_local(KernelArgs& args, const Decision& decision) {
   if (return_without_data(args, decision)) {
     return;
   }
@@ -174,4 +174,4 @@ void detail::topk_local(KernelArgs& args, const Decision& decision) {
       indices);
 }
 
-} // namespace dtensor
+} // namespace dtensor::detail

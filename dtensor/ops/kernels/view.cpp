@@ -34,6 +34,11 @@
 #include <vector>
 
 namespace dtensor {
+namespace {
+
+using namespace detail;
+
+} // namespace
 
 void detail::empty_split_local(KernelArgs& args, const Decision& decision) {
   const std::vector<int64_t> sizes(decision.outputs.size(), 0);
@@ -80,7 +85,7 @@ void squeeze_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const auto all = identity_map(self.dim());
     dims.assign(all.begin(), all.end());
   }
-  dims = detail::squeezed(self.sizes(), dims);
+  dims = squeezed(self.sizes(), dims);
   const bool in_place = schema.name().back() == '_';
   stack->emplace_back(in_place ? self.squeeze_(dims) : at::squeeze(self, dims));
 }
@@ -97,9 +102,6 @@ DTENSOR_RULES(squeeze) {
 // which gives a tensor the memory of another tensor.
 
 namespace {
-
-using detail::local_of;
-using detail::spec_of;
 
 struct Strided {
   at::Tensor self;
@@ -183,8 +185,7 @@ struct Part {
 // sharded.
 Part copy_of(const at::Tensor& self) {
   const auto& from = spec_of(self);
-  const auto to =
-      is_sharded(*from) ? detail::replicated_spec(*from, self) : from;
+  const auto to = is_sharded(*from) ? replicated_spec(*from, self) : from;
   detail::before_redistributing(
       "aten::as_strided", "self", from, to->placements());
   auto local = redistribute_local(local_of(self), from, to);
@@ -230,10 +231,9 @@ void as_strided_kernel(
     torch::jit::Stack* stack) {
   const auto to = pop_strided(stack);
   auto [local, spec] = view_of(to);
-  auto view = detail::wrap(std::move(local), std::move(spec));
+  auto view = wrap(std::move(local), std::move(spec));
   detail::ViewBase(to.self).finish(
-      view,
-      {.offset = to.offset, .reason = detail::CopyReason::kRedistributed});
+      view, {.offset = to.offset, .reason = CopyReason::kRedistributed});
   stack->emplace_back(std::move(view));
 }
 
