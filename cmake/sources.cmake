@@ -383,7 +383,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/unique.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp
-  dtensor/ops/kernels/replicated_argument_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/path/call_key.cpp
   dtensor/ops/path/call_key_impl.h

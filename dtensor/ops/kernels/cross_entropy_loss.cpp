@@ -128,10 +128,7 @@ at::Tensor with_probabilities(const KernelArgs& args) {
   return placed_loss(loss, spec, class_dim, reduction).to(logits.dtype());
 }
 
-void cross_entropy_kernel(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void cross_entropy_kernel(KernelArgs& args) {
   const auto logits = args.tensor("self");
   const auto target = args.tensor("target");
   DTENSOR_CHECK(
@@ -171,7 +168,7 @@ void nll_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(cross_entropy) {
-  rules.kernel("cross_entropy_loss", cross_entropy_kernel);
+  rules.kernel("cross_entropy_loss", with_args(cross_entropy_kernel));
   rules.kernel("nll_loss_nd", nll_loss);
 }
 

@@ -6,14 +6,13 @@
 // writes the rows of each rank, and bincount counts the elements of each shard.
 // Other operators here compute on replicated operands. (mask_index.cpp has
 // x[mask], and unique.cpp has unique.)
-#include <dtensor/ops/kernels/replicated_argument_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
@@ -49,38 +48,32 @@ using namespace detail;
 
 // Returns the spec of the first DTensor among the arguments; the others must be
 // on its mesh.
-SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const auto num_args = op.schema().arguments().size();
-  const auto args = last_args(stack, num_args);
-  auto first = first_spec(args);
-  const auto name = KernelArgs(op, stack).name();
-  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+SpecPtr common_spec(const KernelArgs& args) {
+  auto first = first_spec(args.all());
+  visit_tensors(args.all(), [&](const at::Tensor& t, size_t arg, int) {
     if (!is_dtensor(t)) {
-      check_plain_operand(op.schema(), t, arg, *first);
+      check_plain_operand(args.op().schema(), t, arg, *first);
       return;
     }
-    check_same_mesh(name, *first, *spec_of(t));
+    check_same_mesh(args.name(), *first, *spec_of(t));
   });
   return first;
 }
 
 } // namespace
 
-void detail::call_on_replicated(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  const auto spec = common_spec(op, *stack);
-  const auto num_args = op.schema().arguments().size();
-  auto* const args = stack->data() + (stack->size() - num_args);
-  map_tensors(args, num_args, [&](const at::Tensor& t, size_t i) {
-    return replicated_argument(
-        op, t, op.schema().arguments()[i].name().c_str());
+void detail::call_on_replicated(KernelArgs& args) {
+  const auto spec = common_spec(args);
+  const auto& schema = args.op().schema();
+  args.map_tensors([&](const at::Tensor& t, size_t i) {
+    return replicated_argument(args, t, schema.arguments()[i].name().c_str());
   });
-  op.callBoxed(stack);
-  map_results(stack, op.schema().returns().size(), [&](at::Tensor t, size_t) {
-    auto layout = replicated_spec(*spec, t);
-    return wrap(std::move(t), std::move(layout));
-  });
+  args.run_operator();
+  map_results(
+      &args.stack(), schema.returns().size(), [&](at::Tensor t, size_t) {
+        auto layout = replicated_spec(*spec, t);
+        return wrap(std::move(t), std::move(layout));
+      });
 }
 
 namespace {
@@ -112,7 +105,7 @@ struct Rows {
 };
 
 Rows rows_of(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const at::Tensor& t,
     const char* argument,
     int64_t mesh_dim) {
@@ -121,19 +114,18 @@ Rows rows_of(
   placements[static_cast<size_t>(mesh_dim)] = Shard(0);
   const auto to = from->with_placements(placements);
   if (to != from) {
-    before_redistributing(op.schema().name(), argument, from, placements);
+    before_redistributing(args.base_name(), argument, from, placements);
   }
   return {redistribute_local(local_of(t), from, to), to};
 }
 
-void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto self = KernelArgs(op, *stack).tensor("self");
+void nonzero(KernelArgs& args) {
+  const auto self = args.tensor("self");
   const auto mesh_dim = selecting_dim(self);
   if (!mesh_dim) {
-    return call_on_replicated(op, stack);
+    return call_on_replicated(args);
   }
-  torch::jit::drop(*stack, 1);
-  const auto [rows, layout] = rows_of(op, self, "self", *mesh_dim);
+  const auto [rows, layout] = rows_of(args, self, "self", *mesh_dim);
   const auto found = at::nonzero(rows).contiguous();
   auto& group = get_group(layout->mesh(), *mesh_dim);
   const auto held = rows_of_ranks(*layout, *mesh_dim);
@@ -145,7 +137,7 @@ void nonzero(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       Sizes{has.back().end, found.size(1)},
       at::kLong);
   auto local = even_shard(found, std::move(has), spec, *mesh_dim);
-  stack->emplace_back(wrap(std::move(local), std::move(spec)));
+  args.returns(wrap(std::move(local), std::move(spec)));
 }
 
 // Returns `t` as a DTensor; a plain tensor is replicated.
@@ -154,12 +146,11 @@ at::Tensor to_dtensor(const at::Tensor& t, const Spec& like) {
 }
 
 // Kernel of masked_select, which is x[mask] of the broadcast operands.
-void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  const auto spec = common_spec(op, *stack);
+void masked_select(KernelArgs& args) {
+  const auto spec = common_spec(args);
   const auto mask = args.tensor("mask");
   if (mask.scalar_type() != at::kBool) {
-    return call_on_replicated(op, stack); // throws
+    return call_on_replicated(args); // throws
   }
   auto operands = at::broadcast_tensors(
       {to_dtensor(args.tensor("self"), *spec), to_dtensor(mask, *spec)});
@@ -167,7 +158,7 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     operands = {operands[0].unsqueeze(0), operands[1].unsqueeze(0)};
   }
   if (selects_on_shards(operands[0], operands[1])) {
-    args.returns(select_on_shards(op, operands[0], operands[1], "mask"));
+    args.returns(select_on_shards(args, operands[0], operands[1], "mask"));
     return;
   }
   c10::List<std::optional<at::Tensor>> indices;
@@ -177,11 +168,10 @@ void masked_select(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Returns masked_scatter of replicated operands, in the layout of self.
 at::Tensor scattered_replicated(const KernelArgs& args, const SpecPtr& self) {
-  const auto& op = args.op();
   const auto result = at::masked_scatter(
-      replicated_argument(op, args.tensor("self"), "self"),
-      replicated_argument(op, args.tensor("mask"), "mask"),
-      replicated_argument(op, args.tensor("source"), "source"));
+      replicated_argument(args, args.tensor("self"), "self"),
+      replicated_argument(args, args.tensor("mask"), "mask"),
+      replicated_argument(args, args.tensor("source"), "source"));
   const auto from = replicated_spec(*self, result);
   const bool same_shape = self->sizes() == SizesRef(result.sizes());
   const auto to = same_shape
@@ -202,9 +192,8 @@ at::Tensor scattered_rows(const KernelArgs& args) {
       !at::is_expandable_to(mask.sizes(), self.sizes())) {
     return {};
   }
-  const auto& op = args.op();
   const auto [where, layout] =
-      rows_of(op, mask.expand(self.sizes()), "mask", *mesh_dim);
+      rows_of(args, mask.expand(self.sizes()), "mask", *mesh_dim);
   auto& group = get_group(layout->mesh(), *mesh_dim);
   const auto taken = ranges_of_ranks(group, where.masked_select(where));
   const auto source = args.tensor("source");
@@ -212,11 +201,11 @@ at::Tensor scattered_rows(const KernelArgs& args) {
     return {};
   }
   const auto& own = taken[static_cast<size_t>(group.rank())];
-  const auto [rows, from] = rows_of(op, self, "self", *mesh_dim);
+  const auto [rows, from] = rows_of(args, self, "self", *mesh_dim);
   const auto result = at::masked_scatter(
       rows,
       where,
-      replicated_argument(op, source, "source")
+      replicated_argument(args, source, "source")
           .reshape({-1})
           .narrow(0, own.begin, own.size()));
   const auto made = from->with_tensor(
@@ -226,15 +215,14 @@ at::Tensor scattered_rows(const KernelArgs& args) {
   return wrap(redistribute_local(result, made, to), to);
 }
 
-void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void masked_scatter(KernelArgs& args) {
   auto self = args.tensor("self");
-  const auto spec = common_spec(op, *stack);
+  const auto spec = common_spec(args);
   auto result = scattered_rows(args);
   if (!result.defined()) {
     result = scattered_replicated(args, spec);
   }
-  if (op.schema().name().back() == '_') {
+  if (args.base_name().back() == '_') {
     self.copy_(result);
     result = self;
   }
@@ -244,16 +232,13 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // Kernel of the gradient of source: the elements of grad_output where the mask
 // is true, and zeros for unneeded source elements. It consists of operators
 // with derivatives, because LibTorch's derivative scatters into plain zeros.
-void masked_scatter_backward(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  const auto spec = common_spec(op, *stack);
+void masked_scatter_backward(KernelArgs& args) {
+  const auto spec = common_spec(args);
   const auto taken = to_dtensor(args.tensor("grad_output"), *spec)
                          .masked_select(to_dtensor(args.tensor("mask"), *spec));
   const auto to = fully_replicated_spec(*spec_of(taken));
   before_redistributing(
-      op.schema().name(), "grad_output", spec_of(taken), to->placements());
+      args.base_name(), "grad_output", spec_of(taken), to->placements());
   const auto sizes = args.at("sizes").toIntVector();
   args.returns(at::constant_pad_nd(
                    redistribute_autograd(taken, to),
@@ -287,8 +272,7 @@ int64_t bins_for(const std::string& name, const at::Tensor& self) {
 }
 
 // Kernel of bincount: every rank counts its elements into all bins.
-void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void bincount(KernelArgs& args) {
   const auto given = args.tensor("self");
   const auto weights = args.optional_tensor("weights");
   const bool shard = is_dtensor(given) && given.dim() == 1 &&
@@ -327,12 +311,13 @@ void bincount(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(data_sized) {
-  rules.kernel("repeat_interleave.Tensor", call_on_replicated);
-  rules.kernel("bincount", bincount);
-  rules.kernel("nonzero", nonzero);
-  rules.kernel("masked_select", masked_select).as_region();
-  rules.kernel("masked_scatter", masked_scatter);
-  rules.kernel("masked_scatter_backward", masked_scatter_backward).as_region();
+  rules.kernel("repeat_interleave.Tensor", with_args(call_on_replicated));
+  rules.kernel("bincount", with_args(bincount));
+  rules.kernel("nonzero", with_args(nonzero));
+  rules.kernel("masked_select", with_args(masked_select)).as_region();
+  rules.kernel("masked_scatter", with_args(masked_scatter));
+  rules.kernel("masked_scatter_backward", with_args(masked_scatter_backward))
+      .as_region();
 }
 
 } // namespace dtensor

@@ -62,8 +62,7 @@ SpecPtr linear_layout(const Spec& spec) {
 }
 
 // Kernel below autograd; LibTorch differentiates it with the mask.
-void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void native_dropout(KernelArgs& args) {
   const auto input = args.tensor("input");
   const auto spec = linear_layout(*spec_of(input));
   detail::before_redistributing(
@@ -101,8 +100,7 @@ at::Tensor draw_noise(const at::Tensor& t, double p) {
 
 // Kernel above autograd, for calls that need a gradient. LibTorch does not
 // differentiate native_dropout of complex numbers.
-void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void dropout(KernelArgs& args) {
   const auto input = args.tensor("input");
   const auto p = probability(args);
   args.returns(
@@ -112,8 +110,7 @@ void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
           : std::get<0>(at::native_dropout(input, p, true)));
 }
 
-void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void dropout_(KernelArgs& args) {
   auto self = args.tensor("self");
   const auto p = probability(args);
   if (!keeps_everything(args, self, p)) {
@@ -143,9 +140,9 @@ Strategies native_dropout_backward(const OpCall& call, int64_t) {
 } // namespace
 
 DTENSOR_RULES(dropout) {
-  rules.kernel("native_dropout", native_dropout);
-  rules.kernel("dropout", dropout);
-  rules.kernel("dropout_", dropout_);
+  rules.kernel("native_dropout", with_args(native_dropout));
+  rules.kernel("dropout", with_args(dropout));
+  rules.kernel("dropout_", with_args(dropout_));
 
   rules.dim_rule("native_dropout_backward", native_dropout_backward)
       .with_meta(pointwise_meta);

@@ -47,7 +47,7 @@ void check_in_range(
       !outside.any().item<bool>(),
       "[{}] index out of range: the table has {}. Pass indices of at least 0 "
       "and below that number.",
-      args.op().schema().name(),
+      args.base_name(),
       detail::pluralize(rows, "row"));
 }
 
@@ -83,7 +83,7 @@ void detail::embedding_local(KernelArgs& args, const Decision& decision) {
       !args.flag("sparse"),
       "[{}] sparse gradients are not supported on DTensors. Leave `sparse` "
       "out.",
-      args.op().schema().name());
+      args.base_name());
   const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
   const auto indices = args.tensor("indices");
@@ -141,9 +141,8 @@ int64_t checked_classes(const at::Tensor& ids, int64_t num_classes) {
   return inferred ? greatest + 1 : num_classes;
 }
 
-void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
-  const auto num_classes = torch::jit::pop(*stack).toInt();
-  const auto ids = torch::jit::pop(*stack).toTensor();
+void one_hot(KernelArgs& args) {
+  const auto ids = args.tensor("self");
   const auto& spec = *spec_of(ids);
   DTENSOR_CHECK(
       spec.dtype() == at::kLong,
@@ -152,17 +151,17 @@ void one_hot(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
       spec);
   const auto classes = place_plain(
       at::arange(
-          checked_classes(ids, num_classes),
+          checked_classes(ids, args.integer("num_classes")),
           at::TensorOptions(at::kLong).device(spec.mesh().device_type())),
       spec);
-  stack->emplace_back(
+  args.returns(
       at::_to_copy(at::eq(at::unsqueeze(ids, -1), classes), at::kLong));
 }
 
 } // namespace
 
 DTENSOR_RULES(one_hot) {
-  rules.kernel("one_hot", one_hot);
+  rules.kernel("one_hot", with_args(one_hot));
 }
 
 // embedding_bag: sums and means of rows of a table. Every rank looks up its
@@ -192,21 +191,20 @@ at::Tensor gathered_values(const char* argument, const at::Tensor& t) {
 }
 
 // Runs the plain operator on gathered operands, with its gradient.
-void run_gathered(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto count = op.schema().arguments().size();
-  const auto like = first_spec(last_args(*stack, count));
-  auto* const args = stack->data() + (stack->size() - count);
-  map_tensors(args, count, [&](const at::Tensor& t, size_t arg) {
+void run_gathered(KernelArgs& args) {
+  const auto like = first_spec(args.all());
+  const auto& schema = args.op().schema();
+  args.map_tensors([&](const at::Tensor& t, size_t arg) {
     if (!is_dtensor(t)) {
       return t;
     }
-    report_gather(op.schema().arguments()[arg].name().c_str(), t);
+    report_gather(schema.arguments()[arg].name().c_str(), t);
     return to_local_autograd(
         redistribute_autograd(t, fully_replicated_spec(*spec_of(t))));
   });
-  op.callBoxed(stack);
+  args.run_operator();
   map_results(
-      stack, op.schema().returns().size(), [&](const at::Tensor& t, size_t) {
+      &args.stack(), schema.returns().size(), [&](const at::Tensor& t, size_t) {
         return from_local_autograd(t, replicated_spec(*like, t));
       });
 }
@@ -218,9 +216,8 @@ struct Bags {
         ids(args.tensor("indices")),
         factors(args.tensor("per_sample_weights")),
         is_mean(args.integer("mode") == kMean) {
-    const auto position = args.find("padding_idx");
-    if (position >= 0 && !args.at(position).isNone()) {
-      padding = args.at(position).toInt();
+    padding = args.get("padding_idx").toOptional<int64_t>();
+    if (padding) {
       *padding += *padding < 0 ? weight.size(0) : 0;
     }
     const auto offsets =
@@ -309,11 +306,10 @@ bool adds_rows(const KernelArgs& args) {
 
 // Runs the plain operator on a table with one column. The plain operator checks
 // the operands. The results except the first do not depend on the columns.
-torch::jit::Stack run_one_column(
-    const c10::OperatorHandle& op,
-    c10::ArrayRef<c10::IValue> given) {
+torch::jit::Stack run_one_column(const KernelArgs& given) {
   const at::NoGradGuard no_grad;
-  auto args = given.vec();
+  const auto& op = given.op();
+  auto args = given.all().vec();
   map_tensors(args.data(), args.size(), [&](const at::Tensor& t, size_t i) {
     const auto* name = op.schema().arguments()[i].name().c_str();
     auto plain = i == 0 ? at::zeros({t.size(0), 1}, local_of(t).options())
@@ -324,14 +320,12 @@ torch::jit::Stack run_one_column(
   return args;
 }
 
-void embedding_bag(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  const auto given = last_args(*stack, op.schema().arguments().size());
-  if (all_replicated(given) || !adds_rows(args)) {
-    run_gathered(op, stack);
+void embedding_bag(KernelArgs& args) {
+  if (all_replicated(args.all()) || !adds_rows(args)) {
+    run_gathered(args);
     return;
   }
-  auto results = run_one_column(op, given);
+  auto results = run_one_column(args);
   const auto& spec = *spec_of(args.tensor("weight"));
   map_results(&results, results.size(), [&](const at::Tensor& t, size_t) {
     return place_plain(t, spec);
@@ -343,7 +337,7 @@ void embedding_bag(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 DTENSOR_RULES(embedding_bag) {
   for (const auto* name : {"embedding_bag", "embedding_bag.padding_idx"}) {
-    rules.kernel(name, embedding_bag)
+    rules.kernel(name, with_args(embedding_bag))
         .with_traits({.module_created_arg = "offsets"});
   }
 }

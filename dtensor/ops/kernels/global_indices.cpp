@@ -173,7 +173,7 @@ struct IndexedShard {
         dim(c10::maybe_wrap_dim(args.integer("dim"), self.dim())),
         size(decision.inputs[0]->sizes()[static_cast<size_t>(dim)]),
         index(args.tensor("index")) {
-    if (args.op().schema().name().starts_with("aten::index_fill")) {
+    if (args.base_name().starts_with("aten::index_fill")) {
       index = at::where(index.lt(0), index + size, index);
     }
     local = to_local_indices(index, local_intervals(*decision.inputs[0], dim));
@@ -204,14 +204,14 @@ void look_up_local(KernelArgs& args, const Decision& decision) {
   args.set("index", shard.with_others_at(0));
   args.run_operator();
   auto is_elsewhere = shard.local.lt(0);
-  if (args.op().schema().name() == "aten::index_select") {
+  if (args.base_name() == "aten::index_select") {
     std::vector<int64_t> shape(static_cast<size_t>(shard.self.dim()), 1);
     shape[static_cast<size_t>(shard.dim)] = is_elsewhere.numel();
     is_elsewhere = is_elsewhere.view(shape);
   }
   auto result = args.stack().back().toTensor().masked_fill(is_elsewhere, 0);
   if (shard.self.size(shard.dim) == 0 && shard.self.requires_grad() &&
-      args.op().schema().name() == "aten::gather") {
+      args.base_name() == "aten::gather") {
     // Saves self for the backward pass, so that a write to it in between fails
     // on this rank as on the others.
     const auto nothing = shard.index.narrow(shard.dim, 0, 0);

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // KernelArgs: arguments of a boxed call by their names in the schema, for
 // kernels that replace a call completely.
+//
+//   void dist(KernelArgs& args) {
+//     const auto difference = args.tensor("self") - args.tensor("other");
+//     args.returns(at::norm(difference, args.at("p").toScalar()));
+//   }
+//   rules.kernel("dist", with_args(dist));
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/strategy.h>
 
 #include <optional>
 #include <string>
@@ -23,13 +30,21 @@ class KernelArgs {
         stack_(stack),
         base_(stack.size() - op.schema().arguments().size()) {}
 
-  /// Returns the operator name for messages: "aten::uniform_".
+  /// Return the operator name for messages, with its overload and without:
+  /// "aten::random_.to" and "aten::random_".
   std::string name() const {
     return name_of(schema_.operator_name());
+  }
+  const std::string& base_name() const {
+    return schema_.name();
   }
 
   const c10::OperatorHandle& op() const {
     return op_;
+  }
+  /// Returns the arguments in schema order.
+  c10::ArrayRef<c10::IValue> all() const {
+    return c10::ArrayRef<c10::IValue>(stack_).slice(base_, count());
   }
   /// Returns the number of arguments.
   size_t count() const {
@@ -66,6 +81,12 @@ class KernelArgs {
     return at(position);
   }
 
+  /// Returns an argument; None if there is no such argument.
+  c10::IValue get(std::string_view argument) const {
+    const int position = find(argument);
+    return position < 0 ? c10::IValue() : at(position);
+  }
+
   bool is_none(std::string_view argument) const {
     return at(argument).isNone();
   }
@@ -98,6 +119,12 @@ class KernelArgs {
     stack_[base_ + static_cast<size_t>(position)] = std::move(value);
   }
 
+  /// Replaces each tensor by map(const at::Tensor&, size_t index).
+  template <class Map>
+  void map_tensors(const Map& map) {
+    detail::map_tensors(stack_.data() + base_, count(), map);
+  }
+
   /// Pops the arguments and pushes the results. Call this function once, at the
   /// end.
   template <class... Results>
@@ -112,5 +139,28 @@ class KernelArgs {
   torch::jit::Stack& stack_;
   size_t base_;
 };
+
+/// Returns `kernel(KernelArgs&)` in the form of rules, which takes operator and
+/// stack.
+template <class Kernel>
+DTensorKernel with_args(Kernel kernel) {
+  return [kernel = std::move(kernel)](
+             const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    KernelArgs args(op, *stack);
+    kernel(args);
+  };
+}
+
+/// Returns `t`, an operand of a kernel, as a replicated local tensor, and
+/// reports the redistribution. Throws on ranks outside the mesh.
+at::Tensor replicated_argument(
+    const KernelArgs& args,
+    const at::Tensor& t,
+    const char* argument);
+
+/// Runs an operator on replicated arguments, for a kernel whose results depend
+/// on all values. The results are replicated. Throws as replicated_argument()
+/// does, and for operands on different meshes.
+void call_on_replicated(KernelArgs& args);
 
 } // namespace dtensor::detail

@@ -39,7 +39,7 @@ at::Tensor gathered(const at::Tensor& local, const SpecPtr& spec) {
 // Returns the Python name for LibTorch's errors: "linalg.inv_ex" for
 // aten::linalg_inv_ex, "linalg.solve_ex" for aten::_linalg_solve_ex.
 std::string python_name(const KernelArgs& args) {
-  const auto& name = args.op().schema().name();
+  const auto& name = args.base_name();
   return "linalg." + name.substr(name.find("linalg_") + 7);
 }
 
@@ -66,8 +66,7 @@ SpecPtr batches_of(const Spec& matrices) {
 
 // Kernel of _linalg_check_errors. Gathers the info, so that an error of one
 // matrix is an error on all ranks.
-void check_errors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void check_errors(KernelArgs& args) {
   const DTensor info(args.tensor("info"));
   const auto all = gathered(info.to_local(), info.spec());
   if (all.defined() && !all.is_meta()) {
@@ -78,8 +77,7 @@ void check_errors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // Kernel of dist.
-void dist(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void dist(KernelArgs& args) {
   const auto difference = args.tensor("self") - args.tensor("other");
   args.returns(at::norm(difference, args.at("p").toScalar()));
 }
@@ -102,8 +100,7 @@ at::Tensor power_of(const at::Tensor& self, int64_t n) {
 
 // Kernel of linalg_matrix_power. For the power 0, LibTorch copies a plain
 // identity matrix, and the gradient would be plain.
-void matrix_power(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void matrix_power(KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto& spec = *spec_of(self);
   const auto ndim = self.dim();
@@ -217,10 +214,10 @@ void detail::trace_local(KernelArgs& args, const Decision& decision) {
 }
 
 DTENSOR_RULES(linalg_kernels) {
-  rules.kernel("_linalg_check_errors", check_errors);
-  rules.kernel("dist", dist);
-  rules.kernel("linalg_matrix_power", matrix_power);
-  rules.kernel("matrix_power", matrix_power);
+  rules.kernel("_linalg_check_errors", with_args(check_errors));
+  rules.kernel("dist", with_args(dist));
+  rules.kernel("linalg_matrix_power", with_args(matrix_power));
+  rules.kernel("matrix_power", with_args(matrix_power));
 }
 
 } // namespace dtensor

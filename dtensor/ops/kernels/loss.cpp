@@ -249,10 +249,7 @@ std::vector<int64_t> values_of(const at::Tensor& lengths) {
       is_dtensor(lengths) ? DTensor(lengths).full_tensor() : lengths);
 }
 
-void ctc_loss_of_tensors(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void ctc_loss_of_tensors(KernelArgs& args) {
   auto [loss, alpha] = at::_ctc_loss(
       args.tensor("log_probs"),
       args.tensor("targets"),
@@ -263,10 +260,7 @@ void ctc_loss_of_tensors(
   args.returns(std::move(loss), std::move(alpha));
 }
 
-void ctc_gradient_of_tensors(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void ctc_gradient_of_tensors(KernelArgs& args) {
   args.returns(at::_ctc_loss_backward(
       args.tensor("grad"),
       args.tensor("log_probs"),
@@ -393,8 +387,8 @@ void detail::ctc_loss_local(KernelArgs& args, const Decision& decision) {
 }
 
 DTENSOR_RULES(sample_loss_kernels) {
-  rules.kernel("_ctc_loss.Tensor", ctc_loss_of_tensors);
-  rules.kernel("_ctc_loss_backward.Tensor", ctc_gradient_of_tensors);
+  rules.kernel("_ctc_loss.Tensor", with_args(ctc_loss_of_tensors));
+  rules.kernel("_ctc_loss_backward.Tensor", with_args(ctc_gradient_of_tensors));
 }
 
 } // namespace dtensor

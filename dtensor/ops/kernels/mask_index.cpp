@@ -13,7 +13,6 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/kernels/replicated_argument_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
@@ -121,14 +120,14 @@ indices_from(int64_t begin, int64_t count, const at::Tensor& index) {
 }
 
 at::Tensor masked_operand(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const at::Tensor& t,
     const char* argument,
     PlacementsRef to) {
   const auto from = spec_of(t);
   const auto target = from->with_placements(to);
   if (target != from) {
-    before_redistributing(op.schema().name(), argument, from, to);
+    before_redistributing(args.base_name(), argument, from, to);
   }
   return to_local_autograd(redistribute_autograd(t, target));
 }
@@ -176,7 +175,7 @@ bool selects_on_shards(
 }
 
 at::Tensor select_on_shards(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const at::Tensor& self,
     const at::Tensor& mask,
     const char* mask_name,
@@ -184,10 +183,11 @@ at::Tensor select_on_shards(
   const Mask by{mask, begin};
   const auto self_spec = spec_of(self);
   const auto layout = masked_layout(*self_spec, by);
-  const auto local_self = masked_operand(op, self, "self", layout.self);
+  const auto local_self = masked_operand(args, self, "self", layout.self);
   auto selected = at::index(
       local_self,
-      indices_from(begin, 1, masked_operand(op, mask, mask_name, layout.mask)));
+      indices_from(
+          begin, 1, masked_operand(args, mask, mask_name, layout.mask)));
   std::vector<Interval> has{{0, selected.size(begin)}};
   if (const auto m = layout.selecting) {
     has = ranges_of_ranks(get_group(self_spec->mesh(), *m), selected, begin);
@@ -250,7 +250,7 @@ bool has_mask_beside_index(const at::Tensor& x, const c10::IValue& indices) {
 // Returns the indices with each mask replaced by the positions of its elements.
 // The positions are replicated.
 c10::List<std::optional<at::Tensor>> as_positions(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const c10::IValue& indices) {
   c10::List<std::optional<at::Tensor>> result;
   for (const c10::IValue& item : indices.toListRef()) {
@@ -259,7 +259,7 @@ c10::List<std::optional<at::Tensor>> as_positions(
       result.push_back(index.defined() ? std::optional(index) : std::nullopt);
       continue;
     }
-    const auto mask = replicated_argument(op, index, "indices");
+    const auto mask = replicated_argument(args, index, "indices");
     for (const auto& column : at::nonzero(mask).unbind(1)) {
       const auto positions = column.contiguous();
       result.push_back(
@@ -287,8 +287,8 @@ void index_shards_by_mask(
   const auto by = only_mask(indices);
   args.returns(
       by.mask.defined()
-          ? select_on_shards(op, self, by.mask, "indices", by.begin)
-          : at::index(self, as_positions(op, indices)));
+          ? select_on_shards(args, self, by.mask, "indices", by.begin)
+          : at::index(self, as_positions(args, indices)));
 }
 
 } // namespace dtensor::detail

@@ -22,8 +22,7 @@ using namespace detail;
 
 // Kernel of addbmm_, the only product that resizes self if the result has
 // another shape.
-void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void addbmm_in_place(KernelArgs& args) {
   auto self = args.tensor("self");
   const auto result = at::addbmm(
       self,
@@ -54,14 +53,14 @@ void detail::einsum_of_one(
 void detail::addmv_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   const auto sizes = decision.outputs[0]->local_sizes();
-  if (args.op().schema().name().back() != '_' && self.sizes() != sizes) {
+  if (args.base_name().back() != '_' && self.sizes() != sizes) {
     args.set("self", self.expand(sizes));
   }
   args.run_operator();
 }
 
 DTENSOR_RULES(matmul_kernels) {
-  rules.kernel("addbmm_", addbmm_in_place);
+  rules.kernel("addbmm_", with_args(addbmm_in_place));
 }
 
 } // namespace dtensor

@@ -5,7 +5,6 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/batch_norm_impl.h>
-#include <dtensor/ops/path/stack_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -27,11 +26,7 @@ at::Tensor padded(const at::Tensor& t) {
 void on_padded(KernelArgs& args) {
   const auto sizes = args.tensor("input").sizes().vec();
   auto& stack = args.stack();
-  const auto num_args = args.op().schema().arguments().size();
-  map_tensors(
-      stack.data() + (stack.size() - num_args),
-      num_args,
-      [](const at::Tensor& t, size_t) { return padded(t); });
+  args.map_tensors([](const at::Tensor& t, size_t) { return padded(t); });
   args.run_operator();
   auto output = stack.back().toTensor();
   for (size_t d = 0; d < sizes.size(); ++d) {

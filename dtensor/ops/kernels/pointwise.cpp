@@ -48,25 +48,21 @@ at::Tensor where_operand(
 }
 
 // Kernel of where() with a tensor and a number.
-void where_number(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  const auto other = torch::jit::pop(*stack);
-  const auto self = torch::jit::pop(*stack);
-  const auto condition = torch::jit::pop(*stack).toTensor();
+void where_number(KernelArgs& args) {
+  const auto& self = args.at("self");
+  const auto& other = args.at("other");
   const auto& tensor = self.isTensor() ? self.toTensor() : other.toTensor();
   const auto dtype = at::result_type(
       tensor, self.isTensor() ? other.toScalar() : self.toScalar());
-  stack->emplace_back(at::where(
-      condition,
+  args.returns(at::where(
+      args.tensor("condition"),
       where_operand(self, tensor, dtype),
       where_operand(other, tensor, dtype)));
 }
 
 // Kernel of hinge_embedding_loss. LibTorch clamps in place, which would change
 // the layout of a partial sum.
-void hinge_embedding_loss(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void hinge_embedding_loss(KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto target = args.tensor("target");
   // LibTorch rounds the margin to the dtype of the operand.
@@ -133,9 +129,9 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
 }
 
 DTENSOR_RULES(pointwise_kernels) {
-  rules.kernel("hinge_embedding_loss", hinge_embedding_loss);
-  rules.kernel("where.ScalarOther", where_number);
-  rules.kernel("where.ScalarSelf", where_number);
+  rules.kernel("hinge_embedding_loss", with_args(hinge_embedding_loss));
+  rules.kernel("where.ScalarOther", with_args(where_number));
+  rules.kernel("where.ScalarSelf", with_args(where_number));
 }
 
 } // namespace dtensor

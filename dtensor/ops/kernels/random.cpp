@@ -49,8 +49,7 @@ DTensorKernel real2(
     RealSampler sampler,
     bool (*valid)(double, double),
     const char* needs) {
-  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    KernelArgs args(op, *stack);
+  return with_args([=](KernelArgs& args) {
     check_floating(args);
     const auto a = args.real(first);
     const auto b = args.real(second);
@@ -66,7 +65,7 @@ DTensorKernel real2(
     fill_self(args, [&](const Spec& spec, Draw draw) {
       return sampler(spec, spec.dtype(), draw, a, b);
     });
-  };
+  });
 }
 
 DTensorKernel real1(
@@ -75,8 +74,7 @@ DTensorKernel real1(
     bool (*valid)(double),
     const char* needs,
     void (*check_dtype)(const KernelArgs&)) {
-  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    KernelArgs args(op, *stack);
+  return with_args([=](KernelArgs& args) {
     check_dtype(args);
     const auto a = args.real(parameter);
     DTENSOR_CHECK_VALUE(
@@ -88,7 +86,7 @@ DTensorKernel real1(
     fill_self(args, [&](const Spec& spec, Draw draw) {
       return sampler(spec, spec.dtype(), draw, a);
     });
-  };
+  });
 }
 
 // --- Uniform -------------------------------------------------------------
@@ -106,8 +104,7 @@ double greatest_real(at::ScalarType dtype) {
   }
 }
 
-void uniform_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void uniform_(KernelArgs& args) {
   check_floating(args);
   const auto dtype = args.tensor("self").scalar_type();
   const auto most = greatest_real(dtype);
@@ -137,8 +134,7 @@ void check_probability(const KernelArgs& args, double p) {
       p);
 }
 
-void bernoulli_float_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void bernoulli_float_(KernelArgs& args) {
   const auto p = args.real("p");
   check_real(args, args.tensor("self").scalar_type());
   check_probability(args, p);
@@ -188,10 +184,7 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
   return local;
 }
 
-void bernoulli_tensor_(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void bernoulli_tensor_(KernelArgs& args) {
   check_probabilities(args);
   fill_self(args, [&](const Spec& spec, Draw draw) {
     return detail::sample_bernoulli(
@@ -201,8 +194,7 @@ void bernoulli_tensor_(
 
 // Kernel of bernoulli(probabilities). The next kernels are those of
 // bernoulli.p(like, p) and bernoulli.Tensor(like, p).
-void bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void bernoulli(KernelArgs& args) {
   check_floating(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
@@ -211,8 +203,7 @@ void bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
-void bernoulli_p(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void bernoulli_p(KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto p = args.real("p");
   check_real(args, self.scalar_type());
@@ -222,8 +213,7 @@ void bernoulli_p(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
-void bernoulli_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void bernoulli_tensor(KernelArgs& args) {
   check_probabilities(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
@@ -234,8 +224,7 @@ void bernoulli_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Makes the kernels of rand_like and randn_like.
 DTensorKernel real_like(RealSampler sampler) {
-  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    KernelArgs args(op, *stack);
+  return with_args([=](KernelArgs& args) {
     const auto dtype = dtype_of(args);
     DTENSOR_CHECK_TYPE(
         c10::isFloatingType(dtype),
@@ -246,7 +235,7 @@ DTensorKernel real_like(RealSampler sampler) {
     new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {
       return sampler(s, dtype, draw, 0, 1);
     });
-  };
+  });
 }
 
 bool valid_std(double, double std) {
@@ -265,7 +254,7 @@ bool valid_geometric(double p) {
 } // namespace
 
 DTENSOR_RULES(random) {
-  rules.kernel("uniform_", uniform_);
+  rules.kernel("uniform_", with_args(uniform_));
   rules.kernel(
       "normal_",
       real2("mean", "std", sample_normal, valid_std, "needs std >= 0"));
@@ -292,11 +281,11 @@ DTENSOR_RULES(random) {
           valid_geometric,
           "needs 0 < p < 1",
           check_counts));
-  rules.kernel("bernoulli_.float", bernoulli_float_);
-  rules.kernel("bernoulli_.Tensor", bernoulli_tensor_);
-  rules.kernel("bernoulli", bernoulli);
-  rules.kernel("bernoulli.p", bernoulli_p);
-  rules.kernel("bernoulli.Tensor", bernoulli_tensor);
+  rules.kernel("bernoulli_.float", with_args(bernoulli_float_));
+  rules.kernel("bernoulli_.Tensor", with_args(bernoulli_tensor_));
+  rules.kernel("bernoulli", with_args(bernoulli));
+  rules.kernel("bernoulli.p", with_args(bernoulli_p));
+  rules.kernel("bernoulli.Tensor", with_args(bernoulli_tensor));
   for (const char* name : {"rand_like", "rand_like.generator"}) {
     rules.kernel(name, real_like(sample_uniform));
   }

@@ -88,18 +88,15 @@ void fill_integers(KernelArgs& args, const Range& range) {
   });
 }
 
-void random_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void random_(KernelArgs& args) {
   fill_integers(args, range_from(args, 0, args.tensor("self").scalar_type()));
 }
 
-void random_to_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void random_to_(KernelArgs& args) {
   fill_integers(args, range_of(args, 0, args.integer("to")));
 }
 
-void random_from_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void random_from_(KernelArgs& args) {
   const auto from = args.integer("from");
   fill_integers(
       args,
@@ -109,8 +106,7 @@ void random_from_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // Kernel of randint_like(self, high) and (self, low, high).
-void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void randint_like(KernelArgs& args) {
   const auto range = range_of(
       args,
       args.find("low") < 0 ? 0 : args.integer("low"),
@@ -124,8 +120,7 @@ void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Kernel of multinomial. On replicated probabilities, every rank draws the same
 // samples, from a generator seeded by the random stream.
-void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void multinomial(KernelArgs& args) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
@@ -158,17 +153,17 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(random_integers) {
-  rules.kernel("random_", random_);
-  rules.kernel("random_.to", random_to_);
-  rules.kernel("random_.from", random_from_);
+  rules.kernel("random_", with_args(random_));
+  rules.kernel("random_.to", with_args(random_to_));
+  rules.kernel("random_.from", with_args(random_from_));
   for (const char* name :
        {"randint_like",
         "randint_like.low_dtype",
         "randint_like.generator",
         "randint_like.low_generator_dtype"}) {
-    rules.kernel(name, randint_like);
+    rules.kernel(name, with_args(randint_like));
   }
-  rules.kernel("multinomial", multinomial);
+  rules.kernel("multinomial", with_args(multinomial));
 }
 
 } // namespace dtensor

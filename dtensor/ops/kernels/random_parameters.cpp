@@ -176,8 +176,7 @@ using SampleOfSelf = at::Tensor (*)(
 
 // Makes the kernel of a distribution with the parameter self.
 DTensorKernel of_self(SampleOfSelf sample, bool unshards_last_dim = false) {
-  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    KernelArgs args(op, *stack);
+  return with_args([=](KernelArgs& args) {
     check_floating(args, {"self"});
     draw_from(
         args,
@@ -187,7 +186,7 @@ DTensorKernel of_self(SampleOfSelf sample, bool unshards_last_dim = false) {
           return sample(args, spec, draw, p[0]);
         },
         unshards_last_dim);
-  };
+  });
 }
 
 // --- Normal --------------------------------------------------------------
@@ -207,10 +206,7 @@ void check_deviations(const KernelArgs& args, const at::Tensor& local) {
       args.name());
 }
 
-void normal_of_tensors(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void normal_of_tensors(KernelArgs& args) {
   const Names names{"mean", "std"};
   check_floating(args, names);
   const auto dtype = args.tensor("mean").scalar_type();
@@ -223,8 +219,7 @@ void normal_of_tensors(
       });
 }
 
-void normal_of_mean(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void normal_of_mean(KernelArgs& args) {
   check_floating(args, {"mean"});
   const auto dtype = args.tensor("mean").scalar_type();
   const auto std = args.real("std");
@@ -238,8 +233,7 @@ void normal_of_mean(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       });
 }
 
-void normal_of_std(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void normal_of_std(KernelArgs& args) {
   check_floating(args, {"std"});
   const auto dtype = args.tensor("std").scalar_type();
   const auto mean = args.real("mean");
@@ -267,8 +261,7 @@ at::Tensor poisson(
   return detail::sample_poisson(spec, spec.dtype(), draw, rate);
 }
 
-void binomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void binomial(KernelArgs& args) {
   const Names names{"count", "prob"};
   check_floating(args, names);
   const auto dtype = args.tensor("count").scalar_type();
@@ -318,11 +311,14 @@ at::Tensor dirichlet(
 DTENSOR_RULES(random_parameters) {
   // LibTorch's gradients are zeros.
   const OpTraits zeros{.gradient_from_sizes_only = true};
-  rules.kernel("normal.Tensor_Tensor", normal_of_tensors).with_traits(zeros);
-  rules.kernel("normal.Tensor_float", normal_of_mean).with_traits(zeros);
-  rules.kernel("normal.float_Tensor", normal_of_std).with_traits(zeros);
+  rules.kernel("normal.Tensor_Tensor", with_args(normal_of_tensors))
+      .with_traits(zeros);
+  rules.kernel("normal.Tensor_float", with_args(normal_of_mean))
+      .with_traits(zeros);
+  rules.kernel("normal.float_Tensor", with_args(normal_of_std))
+      .with_traits(zeros);
   rules.kernel("poisson", of_self(poisson)).with_traits(zeros);
-  rules.kernel("binomial", binomial);
+  rules.kernel("binomial", with_args(binomial));
   rules.kernel("_standard_gamma", of_self(gamma));
   rules.kernel(
       "_sample_dirichlet", of_self(dirichlet, /*unshards_last_dim=*/true));

@@ -88,20 +88,11 @@ at::Tensor convert_terms(const at::Tensor& t, at::ScalarType dtype) {
 // CPUs the plain operator does the same. The plain operator also adds 16-bit
 // numbers in 32 bits, because the sum may overflow even if Half can represent
 // the mean.
-void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
-  at::OptionalArrayRef<int64_t> dims;
-  bool keepdim = false;
-  std::vector<int64_t> dim_list;
-  if (op.schema().arguments().size() > 2) {
-    keepdim = torch::jit::pop(*stack).toBool();
-    const auto dim = torch::jit::pop(*stack);
-    if (!dim.isNone()) {
-      dim_list = dim.toIntVector();
-      dims = dim_list;
-    }
-  }
-  const auto self = torch::jit::pop(*stack).toTensor();
+void mean_kernel(KernelArgs& args) {
+  const auto self = args.tensor("self");
+  const auto dims = args.get("dim").toOptional<std::vector<int64_t>>();
+  const bool keepdim = args.get("keepdim").toOptional<bool>().value_or(false);
+  const auto dtype = args.at("dtype").toOptional<at::ScalarType>();
   const auto out_dtype = dtype.value_or(self.scalar_type());
   DTENSOR_CHECK(
       at::isFloatingType(out_dtype) || at::isComplexType(out_dtype),
@@ -109,13 +100,16 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "floating-point dtype.",
       out_dtype);
   const auto sum_dtype = accumulation_dtype(out_dtype);
-  const auto total = at::sum(self, dims, keepdim, sum_dtype);
+  const auto total = at::sum(
+      self,
+      dims ? at::OptionalArrayRef<int64_t>(*dims) : std::nullopt,
+      keepdim,
+      sum_dtype);
   const auto count = static_cast<double>(self.numel()) /
       static_cast<double>(std::max<int64_t>(total.numel(), 1));
   const auto mean =
       total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count));
-  stack->emplace_back(
-      sum_dtype == out_dtype ? mean : convert_terms(mean, out_dtype));
+  args.returns(sum_dtype == out_dtype ? mean : convert_terms(mean, out_dtype));
 }
 
 } // namespace
@@ -171,7 +165,7 @@ void detail::variance_local(KernelArgs& args, const Decision& decision) {
   }
   const auto correction =
       args.is_none("correction") ? 1.0 : args.real("correction");
-  const std::string name = args.op().schema().name();
+  const std::string name = args.base_name();
   const auto variance = found[2] / (found[0] - correction).clamp_min(0);
   const auto result_of = [&](const at::Tensor& t) {
     return t.to(self.scalar_type()).reshape(decision.outputs[0]->local_sizes());
@@ -186,8 +180,8 @@ void detail::variance_local(KernelArgs& args, const Decision& decision) {
 }
 
 DTENSOR_RULES(mean) {
-  rules.kernel("mean", mean_kernel);
-  rules.kernel("mean.dim", mean_kernel);
+  rules.kernel("mean", with_args(mean_kernel));
+  rules.kernel("mean.dim", with_args(mean_kernel));
 }
 
 } // namespace dtensor

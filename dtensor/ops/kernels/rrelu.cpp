@@ -89,13 +89,11 @@ at::Tensor computed(const KernelArgs& args) {
   return result;
 }
 
-void rrelu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void rrelu(KernelArgs& args) {
   args.returns(computed(args));
 }
 
-void rrelu_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void rrelu_(KernelArgs& args) {
   auto self = args.tensor("self");
   if (is_dtensor(self)) {
     detail::refuse_partial(args, *spec_of(self));
@@ -104,8 +102,7 @@ void rrelu_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   args.returns(self);
 }
 
-void rrelu_out(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void rrelu_out(KernelArgs& args) {
   auto out = args.tensor("out");
   out.copy_(computed(args));
   args.returns(out);
@@ -114,9 +111,9 @@ void rrelu_out(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 DTENSOR_RULES(rrelu) {
-  rules.kernel("rrelu_with_noise", rrelu);
-  rules.kernel("rrelu_with_noise_", rrelu_);
-  rules.kernel("rrelu_with_noise.out", rrelu_out);
+  rules.kernel("rrelu_with_noise", with_args(rrelu));
+  rules.kernel("rrelu_with_noise_", with_args(rrelu_));
+  rules.kernel("rrelu_with_noise.out", with_args(rrelu_out));
 }
 
 } // namespace dtensor

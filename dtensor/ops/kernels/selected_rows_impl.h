@@ -5,10 +5,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <vector>
 
@@ -37,9 +37,9 @@ bool selects_on_shards(
     int64_t begin = 0);
 
 /// Returns x[mask], or x[:, mask], for the arguments "self" and `mask_name` of
-/// an operator. Each rank selects from its shard. Differentiable.
+/// a call. Each rank selects from its shard. Differentiable.
 at::Tensor select_on_shards(
-    const c10::OperatorHandle& op,
+    const KernelArgs& args,
     const at::Tensor& self,
     const at::Tensor& mask,
     const char* mask_name,

@@ -313,7 +313,7 @@ at::Tensor wanted_position(
     int64_t size,
     Group& group) {
   const auto options = rows.options().dtype(at::kLong);
-  const auto& op = args.op().schema().name();
+  const auto& op = args.base_name();
   if (op == "aten::kthvalue") {
     return at::full({rows.size(0), 1}, args.integer("k") - 1, options);
   }

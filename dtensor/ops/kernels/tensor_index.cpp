@@ -251,7 +251,7 @@ LocalWrite local_write(const IndexedShards& shards, const at::Tensor& values) {
 void write_tensor_index_local(KernelArgs& args, const Decision& decision) {
   const IndexedShards shards(args, *decision.inputs[0]);
   const auto write = local_write(shards, args.tensor("values"));
-  const bool in_place = args.op().schema().name().back() == '_';
+  const bool in_place = args.base_name().back() == '_';
   auto result = in_place ? shards.self : shards.self.clone();
   at::_index_put_impl_(
       result, as_list(write.indices), write.values, args.flag("accumulate"));

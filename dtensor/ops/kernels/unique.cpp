@@ -6,7 +6,6 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/kernels/replicated_argument_impl.h>
 #include <dtensor/ops/kernels/selected_rows_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
@@ -168,18 +167,17 @@ SpecPtr layout_of_inverse(const Spec& self, const UniqueCall& call) {
 }
 
 // Kernel of the operators. LibTorch sorts for sorted=false, too.
-void unique_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
+void unique_kernel(KernelArgs& args) {
   const auto self = args.tensor("self");
   if (!is_on_shards(self)) {
-    call_on_replicated(op, stack);
+    call_on_replicated(args);
     return;
   }
   const UniqueCall call(args);
   const auto from = spec_of(self);
   const auto spec = from->with_placements(call.placements(from->placements()));
   if (spec != from) {
-    before_redistributing(op.schema().name(), "self", from, spec->placements());
+    before_redistributing(args.base_name(), "self", from, spec->placements());
   }
   const auto found = elements_of_shards(
       redistribute_local(local_of(self), from, spec), *spec, call);
@@ -209,7 +207,7 @@ DTENSOR_RULES(unique) {
         "unique_dim",
         "unique_consecutive",
         "unique_dim_consecutive"}) {
-    rules.kernel(name, unique_kernel);
+    rules.kernel(name, with_args(unique_kernel));
   }
 }
 

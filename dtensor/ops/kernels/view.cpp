@@ -56,7 +56,7 @@ void detail::view_local(KernelArgs& args, const Decision& decision) {
       "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
       "viewed as {} without a copy. Clone it in the contiguous memory format "
       "first.",
-      args.op().schema().name(),
+      args.base_name(),
       self.sizes(),
       self.strides(),
       at::IntArrayRef(sizes));
