@@ -28,12 +28,12 @@ as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
   if (is_dtensor(t)) {
     return t;
   }
-  detail::check_may_be_plain(argument, t, logits);
-  return detail::from_local_autograd(
+  check_may_be_plain(argument, t, logits);
+  return from_local_autograd(
       t,
       Spec::make(
           logits.mesh(),
-          detail::replicated_placements(logits.mesh()),
+          replicated_placements(logits.mesh()),
           t.sizes(),
           t.strides(),
           t.scalar_type(),
@@ -81,7 +81,7 @@ at::Tensor placed_loss(
       placements[m] = Partial(ReduceOp::kSum);
     }
   }
-  return detail::redistribute_autograd(
+  return redistribute_autograd(
       loss, spec_of(loss)->with_placements(placements));
 }
 

@@ -65,7 +65,7 @@ SpecPtr linear_layout(const Spec& spec) {
 void native_dropout(KernelArgs& args) {
   const auto input = args.tensor("input");
   const auto spec = linear_layout(*spec_of(input));
-  detail::before_redistributing(
+  before_redistributing(
       "aten::native_dropout", "input", spec_of(input), spec->placements());
   const auto local = redistribute_local(local_of(input), spec_of(input), spec);
   const auto dropped_spec = spec->with_tensor(
@@ -77,9 +77,7 @@ void native_dropout(KernelArgs& args) {
   const auto p = train ? probability(args) : 0;
   const auto mask = keep_mask(*kept_spec, p).to(local.device());
   auto dropped = local.mul(mask).mul_(scale_of(p));
-  args.returns(
-      detail::wrap(std::move(dropped), dropped_spec),
-      detail::wrap(mask, kept_spec));
+  args.returns(wrap(std::move(dropped), dropped_spec), wrap(mask, kept_spec));
 }
 
 bool keeps_everything(
@@ -93,7 +91,7 @@ bool keeps_everything(
 // multiplies `t`.
 at::Tensor draw_noise(const at::Tensor& t, double p) {
   const auto spec = without_partial(*spec_of(t), t.scalar_type());
-  return detail::wrap(
+  return wrap(
       keep_mask(*spec, p).to(t.device(), t.scalar_type()).mul_(scale_of(p)),
       spec);
 }

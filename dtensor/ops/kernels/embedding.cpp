@@ -48,7 +48,7 @@ void check_in_range(
       "[{}] index out of range: the table has {}. Pass indices of at least 0 "
       "and below that number.",
       args.base_name(),
-      detail::pluralize(rows, "row"));
+      pluralize(rows, "row"));
 }
 
 // Looks up rows. LibTorch's second derivative of an embedding fails if no row

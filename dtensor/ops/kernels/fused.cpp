@@ -7,7 +7,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
@@ -113,9 +113,9 @@ class Gradients {
 
 // Returns true if every list has a plain tensor at the index: in the scope
 // implicit_replication, plain parameters are updated beside DTensors.
-bool is_plain_update(c10::ArrayRef<c10::IValue> args, size_t index) {
+bool is_plain_update(const KernelArgs& args, size_t index) {
   return in_implicit_replication() &&
-      std::all_of(args.begin(), args.end(), [&](const c10::IValue& value) {
+      std::ranges::all_of(args.all(), [&](const c10::IValue& value) {
            if (!value.isTensorList()) {
              return true;
            }
@@ -124,29 +124,20 @@ bool is_plain_update(c10::ArrayRef<c10::IValue> args, size_t index) {
          });
 }
 
-// Returns true if a step also unscales the gradients, in place.
-bool unscales(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
-  const auto index = op.schema().argumentIndexWithName("grad_scale");
-  return index && !args[static_cast<size_t>(*index)].isNone();
-}
-
 // Runs a step on the local tensors, which it updates.
-void step(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& where = op.schema().name();
-  const auto num_args = op.schema().arguments().size();
-  const auto base = stack->size() - num_args;
+void step(KernelArgs& args) {
+  const auto& where = args.base_name();
   std::vector<SpecPtr> specs;
-  for (const auto& t : (*stack)[base].toTensorVector()) {
-    const bool plain =
-        is_plain_update(last_args(*stack, num_args), specs.size());
+  for (const auto& t : args.at("self").toTensorVector()) {
+    const bool plain = is_plain_update(args, specs.size());
     specs.push_back(plain ? nullptr : checked_spec(where, t));
   }
   Gradients gradients;
-  const bool writes_gradients = unscales(op, last_args(*stack, num_args));
-  for (size_t arg = 0; arg < num_args; ++arg) {
-    auto& value = (*stack)[base + arg];
+  const bool unscales = !args.get("grad_scale").isNone(); // in place
+  for (const auto& argument : args.op().schema().arguments()) {
+    const auto& value = args.at(argument.name());
     if (value.isTensorList()) {
-      const bool is_gradients = op.schema().arguments()[arg].name() == "grads";
+      const bool is_gradients = argument.name() == "grads";
       auto list = value.toTensorVector();
       for (size_t i = 0; i < list.size(); ++i) {
         if (specs[i] == nullptr) {
@@ -159,13 +150,13 @@ void step(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
           list[i] = local_beside(where, list[i], specs[i]);
         }
       }
-      value = std::move(list);
+      args.set(argument.name(), std::move(list));
     } else if (value.isTensor()) {
-      value = local_scalar(value.toTensor());
+      args.set(argument.name(), local_scalar(value.toTensor()));
     }
   }
-  op.callBoxed(stack);
-  if (writes_gradients) {
+  args.run_operator();
+  if (unscales) {
     gradients.write_back();
   }
 }
@@ -184,24 +175,23 @@ void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
 // checked after they are summed, because a sum of finite terms may overflow.
 // Gradients may be on several meshes, for example if part of the model is
 // sharded along a second dimension.
-void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto base = stack->size() - op.schema().arguments().size();
-  const auto all = (*stack)[base].toTensorVector();
-  const auto found = local_scalar((*stack)[base + 1].toTensor());
+void unscale(KernelArgs& args) {
+  const auto all = args.at("self").toTensorVector();
+  const auto found = local_scalar(args.tensor("found_inf"));
   Gradients gradients;
   auto locals = all;
   for (auto& t : locals) {
     if (!is_dtensor(t) && in_implicit_replication()) {
       continue;
     }
-    check_is_dtensor(op.schema().name(), t);
+    check_is_dtensor(args.base_name(), t);
     t = gradients.local(
-        op.schema().name(), t, without_partial(spec_of(t)->placements()));
+        args.base_name(), t, without_partial(spec_of(t)->placements()));
   }
-  (*stack)[base] = std::move(locals);
-  (*stack)[base + 1] = found;
-  (*stack)[base + 2] = local_scalar((*stack)[base + 2].toTensor());
-  op.callBoxed(stack);
+  args.set("self", std::move(locals));
+  args.set("found_inf", found);
+  args.set("inv_scale", local_scalar(args.tensor("inv_scale")));
+  args.run_operator();
   gradients.write_back();
   std::vector<DeviceMesh> meshes;
   for (const auto& gradient : all) {
@@ -228,7 +218,7 @@ DTENSOR_RULES(fused) {
         "_fused_adamw_.tensor_lr",
         "_fused_sgd_",
         "_fused_sgd_.tensor_lr"}) {
-    rules.kernel(name, step);
+    rules.kernel(name, with_args(step));
   }
   for (const auto* name :
        {"_fused_adagrad",
@@ -241,7 +231,8 @@ DTENSOR_RULES(fused) {
         "_fused_sgd.tensor_lr"}) {
     rules.keep_composite(name);
   }
-  rules.kernel("_amp_foreach_non_finite_check_and_unscale_", unscale);
+  rules.kernel(
+      "_amp_foreach_non_finite_check_and_unscale_", with_args(unscale));
 }
 
 } // namespace dtensor

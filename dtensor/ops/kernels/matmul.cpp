@@ -33,7 +33,7 @@ void addbmm_in_place(KernelArgs& args) {
   if (result.sizes() == self.sizes()) {
     self.copy_(result);
   } else {
-    detail::rewrap(self, detail::local_of(result), detail::spec_of(result));
+    rewrap(self, local_of(result), spec_of(result));
   }
   args.returns(self);
 }

@@ -6,6 +6,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
@@ -139,12 +140,11 @@ compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
       Spec::make(spec->mesh(), final_layout, sizes, norm.dtype));
 }
 
-Norm norm_from_args(
-    const at::Tensor& self,
-    const c10::IValue& order,
-    const c10::IValue& dim,
-    bool keepdim,
-    const c10::IValue& dtype) {
+// Returns the norm of a call. The overloads have different arguments.
+Norm norm_from_args(const KernelArgs& args, const at::Tensor& self) {
+  const auto order = args.get(args.find("ord") >= 0 ? "ord" : "p");
+  const auto dim = args.get("dim");
+  const auto dtype = args.get("dtype");
   Norm norm;
   norm.order = order.isNone() ? 2.0 : order.toScalar().toDouble();
   auto& dims = norm.over.dims;
@@ -158,46 +158,24 @@ Norm norm_from_args(
     d = c10::maybe_wrap_dim(d, self.dim());
   }
   std::ranges::sort(dims);
-  norm.over.keepdim = keepdim;
+  norm.over.keepdim = args.find("keepdim") >= 0 && args.flag("keepdim");
   norm.dtype = c10::toRealValueType(
       dtype.isNone() ? self.scalar_type() : dtype.toScalarType());
   return norm;
 }
 
-// Kernel of all overloads. Looks up arguments by name, because the overloads
-// have different arguments.
-void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& arguments = op.schema().arguments();
-  c10::IValue order;
-  c10::IValue dim;
-  c10::IValue dtype;
-  bool keepdim = false;
-  at::Tensor self;
-  for (size_t i = arguments.size(); i-- > 0;) {
-    const auto& name = arguments[i].name();
-    auto value = torch::jit::pop(*stack);
-    if (name == "self") {
-      self = std::move(value).toTensor();
-    } else if (name == "ord" || name == "p") {
-      order = std::move(value);
-    } else if (name == "dim") {
-      dim = std::move(value);
-    } else if (name == "keepdim") {
-      keepdim = value.toBool();
-    } else {
-      dtype = std::move(value);
-    }
-  }
+void norm_kernel(KernelArgs& args) {
+  const auto self = args.tensor("self");
   DTENSOR_CHECK(
       at::isFloatingType(self.scalar_type()) ||
           at::isComplexType(self.scalar_type()),
       "[{}] the norm of a tensor of {} is not defined. Cast it to a "
       "floating-point dtype.",
-      op.schema().name(),
+      args.base_name(),
       self.scalar_type());
-  const auto norm = norm_from_args(self, order, dim, keepdim, dtype);
-  check_defined(op.schema().name(), self, norm);
-  stack->emplace_back(compute(op.schema().name(), self, norm));
+  const auto norm = norm_from_args(args, self);
+  check_defined(args.base_name(), self, norm);
+  args.returns(compute(args.base_name(), self, norm));
 }
 
 } // namespace
@@ -209,7 +187,7 @@ DTENSOR_RULES(norm) {
         "norm.ScalarOpt_dim",
         "norm.ScalarOpt_dim_dtype",
         "norm.ScalarOpt_dtype"}) {
-    rules.kernel(name, norm_kernel);
+    rules.kernel(name, with_args(norm_kernel));
   }
 }
 

@@ -120,7 +120,7 @@ void uniform_(KernelArgs& args) {
       from,
       to);
   fill_self(args, [&](const Spec& spec, Draw draw) {
-    return detail::sample_uniform(spec, dtype, draw, from, to);
+    return sample_uniform(spec, dtype, draw, from, to);
   });
 }
 
@@ -139,7 +139,7 @@ void bernoulli_float_(KernelArgs& args) {
   check_real(args, args.tensor("self").scalar_type());
   check_probability(args, p);
   fill_self(args, [&](const Spec& spec, Draw draw) {
-    return detail::sample_bernoulli(spec, draw, p);
+    return sample_bernoulli(spec, draw, p);
   });
 }
 
@@ -177,7 +177,7 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
     p = p.expand(like.sizes());
   }
   const auto& spec = spec_of(p);
-  detail::before_redistributing(args.name(), "p", spec, like.placements());
+  before_redistributing(args.name(), "p", spec, like.placements());
   auto local = redistribute_local(
       local_of(p), spec, spec->with_placements(like.placements()));
   check_are_probabilities(args, local);
@@ -187,7 +187,7 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
 void bernoulli_tensor_(KernelArgs& args) {
   check_probabilities(args);
   fill_self(args, [&](const Spec& spec, Draw draw) {
-    return detail::sample_bernoulli(
+    return sample_bernoulli(
         spec, draw, local_probabilities(args, args.tensor("p"), spec));
   });
 }
@@ -198,8 +198,7 @@ void bernoulli(KernelArgs& args) {
   check_floating(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
-    return detail::sample_bernoulli(
-        spec, draw, local_probabilities(args, self, spec));
+    return sample_bernoulli(spec, draw, local_probabilities(args, self, spec));
   });
 }
 
@@ -209,7 +208,7 @@ void bernoulli_p(KernelArgs& args) {
   check_real(args, self.scalar_type());
   check_probability(args, p);
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
-    return detail::sample_bernoulli(spec, draw, p);
+    return sample_bernoulli(spec, draw, p);
   });
 }
 
@@ -217,7 +216,7 @@ void bernoulli_tensor(KernelArgs& args) {
   check_probabilities(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
-    return detail::sample_bernoulli(
+    return sample_bernoulli(
         spec, draw, local_probabilities(args, args.tensor("p"), spec));
   });
 }

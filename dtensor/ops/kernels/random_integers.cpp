@@ -36,7 +36,7 @@ int64_t largest(at::ScalarType dtype) {
     case at::kBFloat16:
       return int64_t{1} << std::numeric_limits<c10::BFloat16>::digits;
     default:
-      return detail::greatest_integer(dtype);
+      return greatest_integer(dtype);
   }
 }
 
@@ -65,7 +65,7 @@ Range range_from(const KernelArgs& args, int64_t from, at::ScalarType dtype) {
 }
 
 void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
-  detail::check_real(args, t);
+  check_real(args, t);
   if (range.count == 0 || !c10::isIntegralType(t, true)) {
     return;
   }
@@ -84,7 +84,7 @@ void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
 void fill_integers(KernelArgs& args, const Range& range) {
   check_holds(args, range, args.tensor("self").scalar_type());
   fill_self(args, [&](const Spec& spec, Draw draw) {
-    return detail::sample_integers(spec, draw, range.from, range.count);
+    return sample_integers(spec, draw, range.from, range.count);
   });
 }
 
@@ -114,7 +114,7 @@ void randint_like(KernelArgs& args) {
   const auto dtype = dtype_of(args);
   check_holds(args, range, dtype);
   new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {
-    return detail::sample_integers(s, draw, range.from, range.count);
+    return sample_integers(s, draw, range.from, range.count);
   });
 }
 
@@ -140,7 +140,7 @@ void multinomial(KernelArgs& args) {
     args.returns(wrap(std::move(local), result));
     return;
   }
-  detail::before_redistributing("aten::multinomial", "self", spec, replicated);
+  before_redistributing("aten::multinomial", "self", spec, replicated);
   const auto p = redistribute_local(
       local_of(self), spec, spec->with_placements(replicated));
   const auto generator = at::detail::createCPUGenerator(

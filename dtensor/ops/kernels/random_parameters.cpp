@@ -41,11 +41,11 @@ SpecPtr check_parameters(const KernelArgs& args, const Names& names) {
     const auto t = args.tensor(name);
     if (!is_dtensor(t)) {
       const auto position = static_cast<size_t>(args.find(name));
-      detail::check_plain_operand(args.op().schema(), t, position, *first);
+      check_plain_operand(args.op().schema(), t, position, *first);
       continue;
     }
-    detail::check_owner(args, *spec_of(t));
-    detail::check_same_mesh(args.name(), *first, *spec_of(t));
+    check_owner(args, *spec_of(t));
+    check_same_mesh(args.name(), *first, *spec_of(t));
   }
   return first;
 }
@@ -79,11 +79,11 @@ placements_for(const Tensors& parameters, const Spec& first, SizesRef sizes) {
         continue;
       }
       if (!p.is_chunk() && t.sizes() == sizes) {
-        return detail::without_partial(spec.placements());
+        return without_partial(spec.placements());
       }
       const auto dim = p.dim() + missing;
       if (p.is_chunk() && result[m].is_replicate() &&
-          detail::operand_shard(spec.sizes(), sizes, dim).is_shard()) {
+          operand_shard(spec.sizes(), sizes, dim).is_shard()) {
         result[m] = Shard(dim);
       }
     }
@@ -136,7 +136,7 @@ void draw_from(
     at::ScalarType dtype,
     const Sample& sample,
     bool unshards_last_dim = false) {
-  detail::refuse_generator(args);
+  refuse_generator(args);
   const auto first = check_parameters(args, names);
   Tensors parameters;
   for (const auto* name : names) {
@@ -147,7 +147,7 @@ void draw_from(
     auto& t = parameters[i];
     if (is_dtensor(t)) {
       t = t.expand(spec->sizes());
-      detail::before_redistributing(
+      before_redistributing(
           args.name(), names[i], spec_of(t), spec->placements());
     }
   }
@@ -213,9 +213,7 @@ void normal_of_tensors(KernelArgs& args) {
   draw_from(
       args, names, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
         check_deviations(args, p[1]);
-        return detail::sample_normal(spec, dtype, draw, 0, 1)
-            .mul_(p[1])
-            .add_(p[0]);
+        return sample_normal(spec, dtype, draw, 0, 1).mul_(p[1]).add_(p[0]);
       });
 }
 
@@ -229,7 +227,7 @@ void normal_of_mean(KernelArgs& args) {
       {"mean"},
       dtype,
       [&](const Spec& spec, Draw draw, const Tensors& p) {
-        return detail::sample_normal(spec, dtype, draw, 0, std).add_(p[0]);
+        return sample_normal(spec, dtype, draw, 0, std).add_(p[0]);
       });
 }
 
@@ -240,9 +238,7 @@ void normal_of_std(KernelArgs& args) {
   draw_from(
       args, {"std"}, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
         check_deviations(args, p[0]);
-        return detail::sample_normal(spec, dtype, draw, 0, 1)
-            .mul_(p[0])
-            .add_(mean);
+        return sample_normal(spec, dtype, draw, 0, 1).mul_(p[0]).add_(mean);
       });
 }
 
@@ -258,7 +254,7 @@ at::Tensor poisson(
       "[{}] needs rates >= 0, but an element is negative or NaN. Clamp the "
       "rates.",
       args.name());
-  return detail::sample_poisson(spec, spec.dtype(), draw, rate);
+  return sample_poisson(spec, spec.dtype(), draw, rate);
 }
 
 void binomial(KernelArgs& args) {
@@ -273,7 +269,7 @@ void binomial(KernelArgs& args) {
       short_name(args.tensor("prob").scalar_type()));
   draw_from(
       args, names, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
-        return detail::sample_binomial(spec, dtype, draw, p[0], p[1]);
+        return sample_binomial(spec, dtype, draw, p[0], p[1]);
       });
 }
 
@@ -290,7 +286,7 @@ at::Tensor gamma(
     const Spec& spec,
     Draw draw,
     const at::Tensor& shape) {
-  return detail::sample_gamma(spec, at::kDouble, draw, shape)
+  return sample_gamma(spec, at::kDouble, draw, shape)
       .clamp_min_(least_positive(spec.dtype()));
 }
 

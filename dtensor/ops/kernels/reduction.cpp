@@ -52,7 +52,7 @@ at::Scalar greatest(at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) {
     return std::numeric_limits<double>::infinity();
   }
-  return detail::greatest_integer(dtype);
+  return greatest_integer(dtype);
 }
 
 // Runs a reduction. The operator has no value for an empty shard, so each
@@ -78,10 +78,9 @@ void on_some(
 // Converts each term of a partial sum. at::_to_copy() would add the terms
 // first.
 at::Tensor convert_terms(const at::Tensor& t, at::ScalarType dtype) {
-  return is_dtensor(t) ? wrap(
-                             detail::local_of(t).to(dtype),
-                             detail::spec_of(t)->with_dtype(dtype))
-                       : t.to(dtype);
+  return is_dtensor(t)
+      ? wrap(local_of(t).to(dtype), spec_of(t)->with_dtype(dtype))
+      : t.to(dtype);
 }
 
 // Computes the mean as the sum divided by the global number of elements. On

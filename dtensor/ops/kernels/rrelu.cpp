@@ -53,29 +53,26 @@ void check_arguments(const KernelArgs& args, double lower, double upper) {
 // Returns the result and the slopes: 1 for positive elements.
 std::tuple<at::Tensor, at::Tensor>
 with_random_slopes(const KernelArgs& args, double lower, double upper) {
-  detail::refuse_generator(args);
+  refuse_generator(args);
   check_arguments(args, lower, upper);
   const auto self = args.tensor("self");
   const auto from = spec_of(self);
-  detail::check_owner(args, *from);
+  check_owner(args, *from);
   const auto spec = without_partial(*from, self.scalar_type());
-  detail::before_redistributing(args.name(), "self", from, spec->placements());
+  before_redistributing(args.name(), "self", from, spec->placements());
   const auto draw = next_draw(spec->mesh());
   if (!is_in_mesh(*spec) || self.is_meta()) {
     const auto nothing = [&] {
-      return detail::wrap(detail::empty_local(*spec, self.device()), spec);
+      return wrap(empty_local(*spec, self.device()), spec);
     };
     return {nothing(), nothing()};
   }
   const auto x = redistribute_local(local_of(self), from, spec);
   const auto drawn =
-      detail::sample_uniform(*spec, spec->dtype(), draw, lower, upper)
-          .to(x.device());
+      sample_uniform(*spec, spec->dtype(), draw, lower, upper).to(x.device());
   auto slopes = at::where(x.le(0), drawn, at::ones_like(drawn));
   auto result = x.mul(slopes);
-  return {
-      detail::wrap(std::move(result), spec),
-      detail::wrap(std::move(slopes), spec)};
+  return {wrap(std::move(result), spec), wrap(std::move(slopes), spec)};
 }
 
 at::Tensor computed(const KernelArgs& args) {
@@ -96,7 +93,7 @@ void rrelu(KernelArgs& args) {
 void rrelu_(KernelArgs& args) {
   auto self = args.tensor("self");
   if (is_dtensor(self)) {
-    detail::refuse_partial(args, *spec_of(self));
+    refuse_partial(args, *spec_of(self));
   }
   self.copy_(computed(args));
   args.returns(self);

@@ -73,28 +73,25 @@ namespace {
 // Kernel of squeeze() and squeeze(dim), in place or not. It calls
 // squeeze(dims), the only form in which the local call can name the dimensions
 // of global size 1.
-void squeeze_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& schema = op.schema();
+void squeeze_kernel(KernelArgs& args) {
+  auto self = args.tensor("self");
   std::vector<int64_t> dims;
-  const bool has_dim = schema.arguments().size() == 2;
-  if (has_dim) {
-    dims.push_back(torch::jit::pop(*stack).toInt());
-  }
-  auto self = torch::jit::pop(*stack).toTensor();
-  if (!has_dim) {
+  if (args.find("dim") >= 0) {
+    dims.push_back(args.integer("dim"));
+  } else {
     const auto all = identity_map(self.dim());
     dims.assign(all.begin(), all.end());
   }
   dims = squeezed(self.sizes(), dims);
-  const bool in_place = schema.name().back() == '_';
-  stack->emplace_back(in_place ? self.squeeze_(dims) : at::squeeze(self, dims));
+  const bool in_place = args.base_name().back() == '_';
+  args.returns(in_place ? self.squeeze_(dims) : at::squeeze(self, dims));
 }
 
 } // namespace
 
 DTENSOR_RULES(squeeze) {
-  rules.kernel("squeeze", squeeze_kernel);
-  rules.kernel("squeeze.dim", squeeze_kernel);
+  rules.kernel("squeeze", with_args(squeeze_kernel));
+  rules.kernel("squeeze.dim", with_args(squeeze_kernel));
 }
 
 // Kernels of as_strided and as_strided_, which stride through the memory of the
@@ -114,14 +111,14 @@ struct Strided {
   }
 };
 
-Strided pop_strided(torch::jit::Stack* stack) {
-  Strided to;
-  const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
-  to.strides = torch::jit::pop(*stack).toIntVector();
-  to.sizes = torch::jit::pop(*stack).toIntVector();
-  to.self = torch::jit::pop(*stack).toTensor();
-  to.offset = offset.value_or(to.self.storage_offset());
-  return to;
+Strided strided_from_args(const KernelArgs& args) {
+  auto self = args.tensor("self");
+  const auto offset = args.at("storage_offset").toOptional<int64_t>();
+  return {
+      self,
+      args.at("size").toIntVector(),
+      args.at("stride").toIntVector(),
+      offset.value_or(self.storage_offset())};
 }
 
 // Returns the number of elements of memory that these sizes and strides span; 0
@@ -186,8 +183,7 @@ struct Part {
 Part copy_of(const at::Tensor& self) {
   const auto& from = spec_of(self);
   const auto to = is_sharded(*from) ? replicated_spec(*from, self) : from;
-  detail::before_redistributing(
-      "aten::as_strided", "self", from, to->placements());
+  before_redistributing("aten::as_strided", "self", from, to->placements());
   auto local = redistribute_local(local_of(self), from, to);
   if (!to->mesh().contains_this_rank()) {
     return {local, to};
@@ -226,28 +222,24 @@ Part view_of(const Strided& to) {
       std::move(spec)};
 }
 
-void as_strided_kernel(
-    const c10::OperatorHandle& /*op*/,
-    torch::jit::Stack* stack) {
-  const auto to = pop_strided(stack);
+void as_strided_kernel(KernelArgs& args) {
+  const auto to = strided_from_args(args);
   auto [local, spec] = view_of(to);
   auto view = wrap(std::move(local), std::move(spec));
-  detail::ViewBase(to.self).finish(
+  ViewBase(to.self).finish(
       view, {.offset = to.offset, .reason = CopyReason::kRedistributed});
-  stack->emplace_back(std::move(view));
+  args.returns(std::move(view));
 }
 
-void as_strided_in_place_kernel(
-    const c10::OperatorHandle& /*op*/,
-    torch::jit::Stack* stack) {
-  const auto to = pop_strided(stack);
+void as_strided_in_place_kernel(KernelArgs& args) {
+  const auto to = strided_from_args(args);
   if (!changes_nothing(to) && !has_plain_memory_layout(to.self)) {
     refuse_strided(to, ". Use as_strided, which returns another tensor.");
   }
   auto [local, spec] = view_of(to);
-  detail::rewrap(to.self, std::move(local), std::move(spec));
+  rewrap(to.self, std::move(local), std::move(spec));
   to.self.unsafeGetTensorImpl()->set_storage_offset(to.offset);
-  stack->emplace_back(to.self);
+  args.returns(to.self);
 }
 
 // Returns the layout of a DTensor, or the shape of a plain tensor.
@@ -258,33 +250,31 @@ std::string text_of(const at::Tensor& t) {
 
 // Kernel of set_(source). Afterwards, self has the memory and the layout of the
 // source.
-void set_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto source = torch::jit::pop(*stack).toTensor();
-  auto self = torch::jit::pop(*stack).toTensor();
+void set_kernel(KernelArgs& args) {
+  const auto self = args.tensor("self");
+  const auto source = args.tensor("source");
   if (!is_dtensor(source)) {
-    detail::check_plain_operand(op.schema(), source, 1, *spec_of(self));
+    check_plain_operand(args.op().schema(), source, 1, *spec_of(self));
   } else if (!is_dtensor(self)) {
-    detail::check_plain_operand(op.schema(), self, 0, *spec_of(source));
+    check_plain_operand(args.op().schema(), self, 0, *spec_of(source));
   }
   DTENSOR_CHECK(
       is_dtensor(self) && is_dtensor(source) && self.dtype() == source.dtype(),
       "[{}] cannot set {} to {}. Both must be DTensors of the same dtype.",
-      op.schema().name(),
+      args.base_name(),
       text_of(self),
       text_of(source));
-  detail::rewrap(self, local_of(source).alias(), spec_of(source));
+  rewrap(self, local_of(source).alias(), spec_of(source));
   self.unsafeGetTensorImpl()->set_storage_offset(source.storage_offset());
-  stack->emplace_back(std::move(self));
+  args.returns(self);
 }
 
 // Kernel of broadcast_tensors. Plain numbers become replicated DTensors. A
 // plain result would be refused beside DTensors, because it has several
 // elements. Numbers that need gradients, and numbers beside a partial tensor,
 // which must not differ between ranks, stay plain.
-void broadcast_tensors_kernel(
-    const c10::OperatorHandle& /*op*/,
-    torch::jit::Stack* stack) {
-  auto tensors = torch::jit::pop(*stack).toTensorVector();
+void broadcast_tensors_kernel(KernelArgs& args) {
+  auto tensors = args.at("tensors").toTensorVector();
   const auto like = spec_of(*std::ranges::find_if(tensors, is_dtensor));
   const bool beside_partial =
       std::ranges::any_of(tensors, [](const at::Tensor& t) {
@@ -300,17 +290,17 @@ void broadcast_tensors_kernel(
   for (auto& t : tensors) {
     t = t.expand(shape);
   }
-  stack->emplace_back(std::move(tensors));
+  args.returns(std::move(tensors));
 }
 
 } // namespace
 
 DTENSOR_RULES(as_strided) {
-  rules.kernel("broadcast_tensors", broadcast_tensors_kernel);
-  rules.kernel("as_strided", as_strided_kernel)
+  rules.kernel("broadcast_tensors", with_args(broadcast_tensors_kernel));
+  rules.kernel("as_strided", with_args(as_strided_kernel))
       .with_traits({.gradient_from_sizes_only = true});
-  rules.kernel("as_strided_", as_strided_in_place_kernel);
-  rules.kernel("set_.source_Tensor", set_kernel);
+  rules.kernel("as_strided_", with_args(as_strided_in_place_kernel));
+  rules.kernel("set_.source_Tensor", with_args(set_kernel));
 }
 
 } // namespace dtensor
