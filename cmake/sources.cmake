@@ -352,6 +352,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/index_kernels_impl.h
   dtensor/ops/kernels/kernel_args_impl.h
   dtensor/ops/kernels/linalg.cpp
+  dtensor/ops/kernels/linear_map.cpp
+  dtensor/ops/kernels/linear_map_impl.h
   dtensor/ops/kernels/local_kernels_impl.h
   dtensor/ops/kernels/local_kernels.cpp
   dtensor/ops/kernels/loss.cpp

@@ -4,6 +4,8 @@
 // operators and sums over ranks that can be differentiated again.
 #include <dtensor/ops/kernels/batch_norm_impl.h>
 
+#include <dtensor/ops/kernels/linear_map_impl.h>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -18,34 +20,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct LayoutHolder : torch::CustomClassHolder {
-  explicit LayoutHolder(SpecPtr l) : layout(std::move(l)) {}
+// A sum over ranks. Its gradient is the sum of the gradients of all ranks.
+struct SumOverRanks : LinearMap {
+  explicit SumOverRanks(SpecPtr l) : layout(std::move(l)) {}
+
+  at::Tensor apply(const at::Tensor& t) const override {
+    return summed_over_ranks(t.clone(), *layout);
+  }
+  at::Tensor apply_adjoint(const at::Tensor& t) const override {
+    return apply(t);
+  }
+
   SpecPtr layout;
 };
-
-void save_layout(AutogradContext* ctx, const SpecPtr& layout) {
-  ctx->saved_data["layout"] =
-      c10::IValue::make_capsule(c10::make_intrusive<LayoutHolder>(layout));
-}
-
-const SpecPtr& saved_layout(AutogradContext* ctx) {
-  return static_cast<LayoutHolder*>(ctx->saved_data["layout"].toCapsule().get())
-      ->layout;
-}
-
-// A sum over ranks. Its gradient is the sum of the gradients of all ranks.
-struct SumOverRanks : torch::autograd::Function<SumOverRanks> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& local,
-      const SpecPtr& layout) {
-    save_layout(ctx, layout);
-    return summed_over_ranks(local.clone(), *layout);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {apply(grads[0], saved_layout(ctx)), at::Tensor()};
-  }
-};
+using SumOverRanksPtr = c10::intrusive_ptr<SumOverRanks>;
 
 // Returns the gradients of input, weight and bias as functions of all operands
 // that can be differentiated again.
@@ -54,10 +42,10 @@ variable_list recorded_gradients(
     const at::Tensor& input,
     const at::Tensor& weight,
     double eps,
-    const SpecPtr& layout) {
+    const SumOverRanksPtr& sum) {
   const auto dims = all_but_channels(input);
   const auto mean_over_ranks = [&](const at::Tensor& t) {
-    return SumOverRanks::apply(t, layout) / channel_count(*layout);
+    return apply_linear(t, sum) / channel_count(*sum->layout);
   };
   const auto deviations =
       input - per_channel(mean_over_ranks(input.sum(dims)), input);
@@ -80,29 +68,30 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
       const at::Tensor& weight,
       const at::Tensor& bias,
       const KernelArgs* args,
-      const SpecPtr& layout) {
-    auto result = normalize_batch(*args, input, weight, bias, *layout);
+      const SumOverRanksPtr& sum) {
+    auto result = normalize_batch(*args, input, weight, bias, *sum->layout);
     ctx->save_for_backward(
         {input,
          weight,
          result.mean.to(weight.scalar_type()),
          result.inverse_std.to(weight.scalar_type())});
-    save_layout(ctx, layout);
+    ctx->saved_data["sum"] = c10::IValue::make_capsule(sum);
     ctx->saved_data["eps"] = args->real("eps");
     return result.output;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const auto& layout = saved_layout(ctx);
+    const auto sum = c10::static_intrusive_pointer_cast<SumOverRanks>(
+        ctx->saved_data["sum"].toCapsule());
     variable_list result;
     if (c10::GradMode::is_enabled()) {
       const auto eps = ctx->saved_data["eps"].toDouble();
-      result = recorded_gradients(grads[0], saved[0], saved[1], eps, layout);
+      result = recorded_gradients(grads[0], saved[0], saved[1], eps, sum);
     } else {
       const BatchNormResult of{{}, saved[2], saved[3]};
       auto all =
-          batch_norm_gradients(grads[0], saved[0], saved[1], of, *layout);
+          batch_norm_gradients(grads[0], saved[0], saved[1], of, *sum->layout);
       result = {all.input, all.weight, all.bias};
     }
     result.resize(5);
@@ -134,7 +123,7 @@ at::Tensor shared_batch_norm(const KernelArgs& args, const SpecPtr& layout) {
       vector_or(args, "weight", 1, input),
       vector_or(args, "bias", 0, input),
       &args,
-      layout);
+      c10::make_intrusive<SumOverRanks>(layout));
 }
 
 } // namespace dtensor::detail

@@ -94,7 +94,7 @@ at::Tensor summed_gradient(
   for (auto halo = halos.rbegin(); halo != halos.rend(); ++halo) {
     const auto rows = gradient.size(halo->rows->dim) - halo->padding_before -
         halo->padding_behind;
-    gradient = sum_rows(
+    gradient = apply_adjoint(
         gradient.narrow(halo->rows->dim, halo->padding_before, rows),
         halo->rows);
   }

@@ -2,7 +2,6 @@
 #include <dtensor/ops/kernels/global_indices_impl.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full_like.h>
@@ -13,8 +12,9 @@
 #include <dtensor/layout/intervals_impl.h>
 #include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/linear_map_impl.h>
 #include <dtensor/ops/kernels/over_shards_impl.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 
 #include <vector>
 
@@ -43,30 +43,26 @@ at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held) {
   return local;
 }
 
-// Two linear functions. Each is the gradient of the other: the first picks
-// elements from the shards of all ranks, and the second scatters numbers into
-// these shards.
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-// Positions of picked elements in this rank's shard.
-struct Positions : torch::CustomClassHolder {
+// Positions of picked elements in this rank's shard. The linear map picks
+// elements from the shards of all ranks. Its adjoint scatters numbers into these
+// shards.
+struct Positions : LinearMap {
   at::Tensor local; // 0 for elements of other ranks
   at::Tensor here;  // true for elements of this rank
   std::vector<int64_t> shard_sizes;
   int64_t dim = 0;
   SpecPtr spec;
 
-  at::Tensor pick(const at::Tensor& shard) const {
+  at::Tensor apply(const at::Tensor& shard) const override {
     const auto found = shard.size(dim) == 0
         ? at::zeros(local.sizes(), shard.options())
         : shard.gather(dim, local).masked_fill(here.logical_not(), 0);
     return reduced_over_shards(found, *spec, dim, ReduceOp::kSum);
   }
 
-  at::Tensor scatter(const at::Tensor& numbers) const {
+  at::Tensor apply_adjoint(const at::Tensor& numbers) const override {
     const auto shard = at::zeros(shard_sizes, numbers.options());
     return shard.size(dim) == 0
         ? shard
@@ -74,9 +70,8 @@ struct Positions : torch::CustomClassHolder {
               dim, local, numbers.masked_fill(here.logical_not(), 0));
   }
 };
-using PositionsPtr = c10::intrusive_ptr<Positions>;
 
-PositionsPtr positions_in(
+LinearMapPtr positions_in(
     const at::Tensor& shard,
     const at::Tensor& indices,
     int64_t dim,
@@ -91,52 +86,6 @@ PositionsPtr positions_in(
   return positions;
 }
 
-void save_positions(AutogradContext* ctx, const PositionsPtr& positions) {
-  ctx->saved_data["positions"] = c10::IValue::make_capsule(positions);
-}
-
-PositionsPtr saved_positions(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<Positions>(
-      ctx->saved_data["positions"].toCapsule());
-}
-
-struct ScatterToShards : torch::autograd::Function<ScatterToShards> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& numbers,
-      const PositionsPtr& positions) {
-    save_positions(ctx, positions);
-    return positions->scatter(numbers);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads);
-};
-
-struct PickFromShards : torch::autograd::Function<PickFromShards> {
-  // `known` is the result if it has been computed already; null otherwise.
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& shard,
-      const PositionsPtr& positions,
-      const at::Tensor* known) {
-    save_positions(ctx, positions);
-    return known != nullptr ? known->clone() : positions->pick(shard);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {
-        ScatterToShards::apply(grads[0], saved_positions(ctx)),
-        at::Tensor(),
-        at::Tensor()};
-  }
-};
-
-variable_list ScatterToShards::backward(
-    AutogradContext* ctx,
-    variable_list grads) {
-  return {
-      PickFromShards::apply(grads[0], saved_positions(ctx), nullptr),
-      at::Tensor()};
-}
-
 } // namespace
 
 at::Tensor picked_from_shards(
@@ -145,14 +94,9 @@ at::Tensor picked_from_shards(
     const at::Tensor& indices,
     int64_t dim,
     const SpecPtr& spec) {
-  const auto* known = values.defined() ? &values : nullptr;
-  if (!at::GradMode::is_enabled() || !local.requires_grad()) {
-    return known != nullptr
-        ? values
-        : positions_in(local, indices, dim, spec)->pick(local);
-  }
-  return PickFromShards::apply(
-      local, positions_in(local, indices, dim, spec), known);
+  return values.defined() && !records(local)
+      ? values
+      : apply_linear(local, positions_in(local, indices, dim, spec), values);
 }
 
 // Operators with indices of a sharded dimension: index_select, gather,

@@ -8,7 +8,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,35 +16,12 @@
 namespace dtensor::detail {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 // Returns the rows `part` of a tensor that consists of the rows `all`.
 at::Tensor
 rows_of(const at::Tensor& t, int64_t dim, Interval all, Interval part) {
   return part.size() == 0 ? t.narrow(dim, 0, 0)
                           : t.narrow(dim, part.begin - all.begin, part.size());
 }
-
-// Gathers rows, or sums them. Each function is the gradient of the other.
-struct ExchangeRowsOfWindows
-    : torch::autograd::Function<ExchangeRowsOfWindows> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& rows,
-      const RowExchangePtr& exchange,
-      bool gathers) {
-    ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
-    ctx->saved_data["gathers"] = gathers;
-    return gathers ? exchange->gather(rows) : exchange->sum(rows);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto exchange = c10::static_intrusive_pointer_cast<RowExchange>(
-        ctx->saved_data["exchange"].toCapsule());
-    const bool gathers = ctx->saved_data["gathers"].toBool();
-    return {apply(grads[0], exchange, !gathers), at::Tensor(), at::Tensor()};
-  }
-};
 
 } // namespace
 
@@ -124,7 +100,7 @@ std::vector<at::Tensor> RowExchange::send(
   return sent;
 }
 
-at::Tensor RowExchange::gather(const at::Tensor& held_rows) const {
+at::Tensor RowExchange::apply(const at::Tensor& held_rows) const {
   const auto self = rank();
   auto pieces = send(held_rows, held, needed);
   pieces[self] =
@@ -143,7 +119,7 @@ std::pair<at::Tensor, at::Tensor> RowExchange::halos(
       at::cat(std::vector(own, pieces.end()), dim)};
 }
 
-at::Tensor RowExchange::sum(const at::Tensor& needed_rows) const {
+at::Tensor RowExchange::apply_adjoint(const at::Tensor& needed_rows) const {
   const auto self = rank();
   auto pieces = send(needed_rows, needed, held);
   pieces[self] = rows_of(
@@ -171,13 +147,7 @@ at::Tensor gather_rows(
         held,
         overlap(held, exchange->own(exchange->needed)));
   }
-  return ExchangeRowsOfWindows::apply(held_rows, exchange, /*gathers=*/true);
-}
-
-at::Tensor sum_rows(
-    const at::Tensor& needed_rows,
-    const RowExchangePtr& exchange) {
-  return ExchangeRowsOfWindows::apply(needed_rows, exchange, /*gathers=*/false);
+  return apply_linear(held_rows, exchange);
 }
 
 namespace {

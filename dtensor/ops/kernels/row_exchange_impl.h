@@ -4,10 +4,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/layout/kernel_window_impl.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/ops/kernels/linear_map_impl.h>
 
 #include <functional>
 #include <utility>
@@ -29,7 +29,7 @@ std::vector<Interval> rows_of_ranks(const Spec& layout, int64_t mesh_dim);
 
 /// Ranges of rows of the tensor dimension that a mesh dimension alone shards,
 /// in rank order: the rows that the ranks have, and the rows that they need.
-struct RowExchange : torch::CustomClassHolder {
+struct RowExchange : LinearMap {
   /// The ranks have the rows of their shards in `layout`, or the rows `has`.
   RowExchange(const SpecPtr& layout, int64_t m, std::vector<Interval> needs);
   RowExchange(
@@ -43,13 +43,13 @@ struct RowExchange : torch::CustomClassHolder {
   /// Returns true if any rank receives rows.
   bool communicates() const;
   /// Returns the rows that this rank needs, from the ranks that have them.
-  at::Tensor gather(const at::Tensor& held_rows) const;
+  at::Tensor apply(const at::Tensor& held_rows) const override;
   /// Returns the rows that this rank needs from the ranks before it and from
   /// the ranks behind it. Records no gradient.
   std::pair<at::Tensor, at::Tensor> halos(const at::Tensor& held_rows) const;
   /// Returns this rank's rows of the sum over ranks of the rows that the ranks
-  /// needed. This is the adjoint of gather().
-  at::Tensor sum(const at::Tensor& needed_rows) const;
+  /// needed.
+  at::Tensor apply_adjoint(const at::Tensor& needed_rows) const override;
 
   SpecPtr spec; // keeps the group's mesh
   int64_t mesh_dim;
@@ -66,13 +66,9 @@ struct RowExchange : torch::CustomClassHolder {
 };
 using RowExchangePtr = c10::intrusive_ptr<RowExchange>;
 
-/// Calls RowExchange::gather and records its gradient.
+/// Calls RowExchange::apply if any rank receives rows, and records its gradient.
 at::Tensor gather_rows(
     const at::Tensor& held_rows,
-    const RowExchangePtr& exchange);
-/// Returns the adjoint of gather_rows(), and records its gradient.
-at::Tensor sum_rows(
-    const at::Tensor& needed_rows,
     const RowExchangePtr& exchange);
 
 /// Gives each rank of a mesh dimension its rows of a result, along dimension

@@ -10,6 +10,7 @@
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/linear_map_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -23,7 +24,6 @@
 #include <ATen/ops/logcumsumexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/where.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
 #include <utility>
@@ -32,11 +32,30 @@
 namespace dtensor::detail {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-struct ScanLayout : torch::CustomClassHolder {
+// The dimension of a scan, and the gathering of a row of each of its shards.
+struct ScanLayout : LinearMap {
   ScanLayout(SpecPtr s, int64_t d) : spec(std::move(s)), dim(d) {}
+
+  /// Returns the tensors (1, ...) of all shards, in their order: (shards, ...).
+  at::Tensor apply(const at::Tensor& row) const override {
+    auto rows = row.contiguous();
+    for (int64_t m = spec->mesh().ndim() - 1; m >= 0; --m) {
+      if (shards_on(m)) {
+        rows = get_group(spec->mesh(), m).all_gather(rows, 0);
+      }
+    }
+    return rows;
+  }
+  /// Returns the sum over ranks of the row of this rank's shard.
+  at::Tensor apply_adjoint(const at::Tensor& rows) const override {
+    auto row = rows.contiguous();
+    for (int64_t m = 0; m < spec->mesh().ndim(); ++m) {
+      if (shards_on(m)) {
+        row = get_group(spec->mesh(), m).reduce_scatter(row, 0, ReduceOp::kSum);
+      }
+    }
+    return row;
+  }
 
   bool shards_on(int64_t mesh_dim) const {
     return spec->placements()[static_cast<size_t>(mesh_dim)].is_sharded(dim);
@@ -57,49 +76,6 @@ struct ScanLayout : torch::CustomClassHolder {
   int64_t dim;
 };
 using ScanLayoutPtr = c10::intrusive_ptr<ScanLayout>;
-
-// Returns the tensors (1, ...) of all shards, in their order: (shards, ...).
-at::Tensor gather_rows(at::Tensor row, const ScanLayout& layout) {
-  row = row.contiguous();
-  const auto& mesh = layout.spec->mesh();
-  for (int64_t m = mesh.ndim() - 1; m >= 0; --m) {
-    if (layout.shards_on(m)) {
-      row = get_group(mesh, m).all_gather(row, 0);
-    }
-  }
-  return row;
-}
-
-// Returns the sum over ranks of the row of this rank's shard.
-at::Tensor reduce_rows(at::Tensor rows, const ScanLayout& layout) {
-  const auto& mesh = layout.spec->mesh();
-  for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    if (layout.shards_on(m)) {
-      rows = get_group(mesh, m).reduce_scatter(rows, 0, ReduceOp::kSum);
-    }
-  }
-  return rows;
-}
-
-// Gathers rows, or reduces them. Each function is the gradient of the other.
-struct ExchangeRows : torch::autograd::Function<ExchangeRows> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& rows,
-      const ScanLayoutPtr& layout,
-      bool gathers) {
-    ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
-    ctx->saved_data["gathers"] = gathers;
-    const auto dense = rows.contiguous();
-    return gathers ? gather_rows(dense, *layout) : reduce_rows(dense, *layout);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto layout = c10::static_intrusive_pointer_cast<ScanLayout>(
-        ctx->saved_data["layout"].toCapsule());
-    const bool gathers = ctx->saved_data["gathers"].toBool();
-    return {apply(grads[0], layout, !gathers), at::Tensor(), at::Tensor()};
-  }
-};
 
 // Returns the last slice of a scanned shard, (1, ...); for an empty shard
 // `identity`, in the same autograd graph.
@@ -131,7 +107,7 @@ at::Tensor totals_before(
     const at::Tensor& total,
     const ScanLayoutPtr& layout,
     const at::Scalar& identity) {
-  const auto rows = ExchangeRows::apply(total, layout, true);
+  const auto rows = apply_linear(total, layout);
   return at::where(preceding(rows, *layout), rows, filled(identity, rows));
 }
 
@@ -141,8 +117,7 @@ at::Tensor totals_before(
 // backward may run twice.
 at::Tensor scan_sum(const at::Tensor& self, const ScanLayoutPtr& layout) {
   const auto scanned = at::cumsum(self, layout->dim, self.scalar_type());
-  const auto rows =
-      ExchangeRows::apply(total_of(scanned, layout->dim, 0), layout, true);
+  const auto rows = apply_linear(total_of(scanned, layout->dim, 0), layout);
   return scanned +
       rows.narrow(0, 0, layout->position())
           .sum(0, /*keepdim=*/false, self.scalar_type());
@@ -253,9 +228,9 @@ Extremes scan_extremes(
     const ScanLayoutPtr& layout,
     bool greatest) {
   const auto scanned = scan_shard(self, *layout, greatest);
-  const auto values = ExchangeRows::apply(
-      total_of(scanned.values, layout->dim, 0), layout, true);
-  auto places = gather_rows(total_of(scanned.places, layout->dim, -1), *layout);
+  const auto values =
+      apply_linear(total_of(scanned.values, layout->dim, 0), layout);
+  auto places = layout->apply(total_of(scanned.places, layout->dim, -1));
   places = at::where(preceding(places, *layout), places, filled(-1, places));
   Extremes before{values[0], places[0]};
   for (int64_t row = 1; row < values.size(0); ++row) {

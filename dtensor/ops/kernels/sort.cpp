@@ -8,7 +8,6 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/cat.h>
@@ -24,17 +23,14 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/linear_map_impl.h>
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 std::vector<int64_t> to_list(const at::Tensor& numbers) {
   const auto host = numbers.to(at::kCPU, at::kLong).contiguous();
@@ -57,7 +53,7 @@ at::Tensor exchange(
 }
 
 // A permutation of elements across ranks.
-struct Route : torch::CustomClassHolder {
+struct Route : LinearMap {
   SpecPtr spec; // keeps the group's mesh
   int64_t mesh_dim = 0;
   at::Tensor send_order;    // flat positions in the shard
@@ -81,10 +77,10 @@ struct Route : torch::CustomClassHolder {
   at::Tensor arrange(const at::Tensor& arrived) const {
     return arrived.index_select(0, receive_order).view(to_sizes);
   }
-  at::Tensor forward(const at::Tensor& rows) const {
+  at::Tensor apply(const at::Tensor& rows) const override {
     return arrange(send(rows));
   }
-  at::Tensor backward(const at::Tensor& rows) const {
+  at::Tensor apply_adjoint(const at::Tensor& rows) const override {
     const auto arrived = rows.new_empty({receive_order.numel()})
                              .index_copy(0, receive_order, rows.reshape({-1}));
     const auto back = exchange(group(), arrived, received, sent);
@@ -94,31 +90,6 @@ struct Route : torch::CustomClassHolder {
   }
 };
 using RoutePtr = c10::intrusive_ptr<Route>;
-
-// Moves elements along a route, or back. Each function is the gradient of the
-// other.
-struct MoveAlongRoute : torch::autograd::Function<MoveAlongRoute> {
-  // `known` is the result if it has been computed already; null otherwise.
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& rows,
-      const RoutePtr& route,
-      bool back,
-      const at::Tensor* known) {
-    ctx->saved_data["route"] = c10::IValue::make_capsule(route);
-    ctx->saved_data["back"] = back;
-    return known != nullptr ? known->clone()
-        : back              ? route->backward(rows)
-                            : route->forward(rows);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto route = c10::static_intrusive_pointer_cast<Route>(
-        ctx->saved_data["route"].toCapsule());
-    const bool back = ctx->saved_data["back"].toBool();
-    const at::Tensor* const unknown = nullptr;
-    return {MoveAlongRoute::apply(grads[0], route, !back, unknown), {}, {}, {}};
-  }
-};
 
 constexpr int64_t kBitsPerByte = 8;
 
@@ -273,17 +244,6 @@ struct Sort {
   }
 };
 
-// Returns the values as a function of the rows, with their gradient.
-at::Tensor recorded(
-    const at::Tensor& rows,
-    const at::Tensor& values,
-    const RoutePtr& route) {
-  if (!at::GradMode::is_enabled() || !rows.requires_grad()) {
-    return values;
-  }
-  return MoveAlongRoute::apply(rows, route, /*back=*/false, &values);
-}
-
 } // namespace
 
 void sort_local(KernelArgs& args, const Decision& decision) {
@@ -294,7 +254,7 @@ void sort_local(KernelArgs& args, const Decision& decision) {
   const Sort sort{self.spec, self.dim, args.flag("descending")};
   const auto [values, indices, route] = sort.run(self.rows.detach());
   args.returns(
-      self.restored(recorded(self.rows, values, route)),
+      self.restored(apply_linear(self.rows, route, values)),
       self.restored(indices));
 }
 
