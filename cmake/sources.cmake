@@ -341,7 +341,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/cross_entropy_loss.cpp
   dtensor/ops/kernels/data_sized.cpp
   dtensor/ops/kernels/dropout.cpp
-  dtensor/ops/kernels/dtype_limits_impl.h
   dtensor/ops/kernels/embedding.cpp
   dtensor/ops/kernels/empty_convolution.cpp
   dtensor/ops/kernels/empty_convolution_impl.h

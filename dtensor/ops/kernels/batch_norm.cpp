@@ -69,12 +69,6 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input) {
   return dims;
 }
 
-at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input) {
-  std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
-  shape[1] = vector.numel();
-  return vector.view(shape);
-}
-
 namespace {
 
 // --- statistics --------------------------------------------------------------

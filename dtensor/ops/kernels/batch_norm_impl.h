@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/strategy.h>
 
 #include <vector>
@@ -21,7 +22,11 @@ double channel_count(const Spec& layout);
 /// Returns the dimensions of samples and space: all except the channels.
 std::vector<int64_t> all_but_channels(const at::Tensor& input);
 /// Returns a vector of one number per channel in the shape of `input`.
-at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input);
+inline at::Tensor per_channel(
+    const at::Tensor& vector,
+    const at::Tensor& input) {
+  return along_dim(vector, 1, input.dim());
+}
 
 /// Combines the moments of several ranks. `all` is (ranks, 3, ...): the number
 /// of elements, the mean, and the sum of squared deviations of each rank. The

@@ -3,7 +3,6 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/over_shards_impl.h>
 
 #include <ATen/TensorOperators.h>
@@ -71,16 +70,10 @@ Targets look_up_targets(
   return t;
 }
 
-// Reshapes a tensor of shape (C), so that it broadcasts against logits.
-at::Tensor along_classes(const at::Tensor& w, int64_t class_dim, int64_t dim) {
-  std::vector<int64_t> shape(static_cast<size_t>(dim), 1);
-  shape[static_cast<size_t>(class_dim)] = w.size(0);
-  return w.view(shape);
-}
-
+// Returns the weights of this rank's classes, which broadcast against logits.
 at::Tensor my_weight(const CrossEntropyPlan& plan, const at::Tensor& weight) {
   const auto mine = plan.my_classes();
-  return along_classes(
+  return along_dim(
       weight.narrow(0, mine.begin, mine.size()),
       plan.class_dim,
       plan.logits->dim());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/kernels/empty_convolution_impl.h>
 
+#include <dtensor/ops/kernels/over_shards_impl.h>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
@@ -39,9 +41,7 @@ at::Tensor empty_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor sum_with_bias(const at::Tensor& output, const at::Tensor& bias) {
-  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
-  shape[1] = bias.numel();
-  return output + bias.view(shape);
+  return output + along_dim(bias, 1, output.dim());
 }
 
 // Sums over all dimensions but the channels.

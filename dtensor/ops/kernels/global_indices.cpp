@@ -46,8 +46,8 @@ at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held) {
 namespace {
 
 // Positions of picked elements in this rank's shard. The linear map picks
-// elements from the shards of all ranks. Its adjoint scatters numbers into these
-// shards.
+// elements from the shards of all ranks. Its adjoint scatters numbers into
+// these shards.
 struct Positions : LinearMap {
   at::Tensor local; // 0 for elements of other ranks
   at::Tensor here;  // true for elements of this rank
@@ -149,9 +149,7 @@ void look_up_local(KernelArgs& args, const Decision& decision) {
   args.run_operator();
   auto is_elsewhere = shard.local.lt(0);
   if (args.base_name() == "aten::index_select") {
-    std::vector<int64_t> shape(static_cast<size_t>(shard.self.dim()), 1);
-    shape[static_cast<size_t>(shard.dim)] = is_elsewhere.numel();
-    is_elsewhere = is_elsewhere.view(shape);
+    is_elsewhere = along_dim(is_elsewhere, shard.dim, shard.self.dim());
   }
   auto result = args.stack().back().toTensor().masked_fill(is_elsewhere, 0);
   if (shard.self.size(shard.dim) == 0 && shard.self.requires_grad() &&

@@ -41,9 +41,9 @@ at::Tensor apply_linear(
     const LinearMapPtr& map,
     const at::Tensor& known) {
   const auto* result = known.defined() ? &known : nullptr;
-  return records(t)         ? ApplyLinearMap::apply(t, map, false, result)
+  return records(t)       ? ApplyLinearMap::apply(t, map, false, result)
       : result != nullptr ? known
-                            : map->apply(t);
+                          : map->apply(t);
 }
 
 at::Tensor apply_adjoint(const at::Tensor& t, const LinearMapPtr& map) {

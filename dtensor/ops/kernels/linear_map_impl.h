@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Linear functions of the local tensors of several ranks, such as an exchange of
-// rows. The gradient of such a function is its adjoint, whose gradient is the
-// function itself.
+// Linear functions of the local tensors of several ranks, such as an exchange
+// of rows. The gradient of such a function is its adjoint, whose gradient is
+// the function itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -17,8 +17,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions along a tensor dimension that is sharded over the ranks.
+// Helpers of kernels that combine results of shards: dtypes of sums, values
+// that do not affect a result, and reductions over the ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,9 +8,50 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec.h>
 
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace dtensor::detail {
+
+/// Returns the dtype in which shards and sums of this dtype are combined: float
+/// for 16-bit dtypes, whose sums may overflow.
+inline at::ScalarType accumulation_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+/// Return the greatest and the least value of an integer dtype; 1 and 0 for
+/// bool.
+inline int64_t greatest_integer(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBool:
+      return 1;
+    case at::kByte:
+      return std::numeric_limits<uint8_t>::max();
+    case at::kChar:
+      return std::numeric_limits<int8_t>::max();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::max();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    default:
+      return std::numeric_limits<int64_t>::max();
+  }
+}
+inline int64_t least_integer(at::ScalarType dtype) {
+  return dtype == at::kBool || dtype == at::kByte
+      ? 0
+      : -greatest_integer(dtype) - 1;
+}
+
+/// Returns a vector as a tensor of `ndim` dimensions, along dimension `dim`.
+/// The other dimensions have size 1.
+inline at::Tensor
+along_dim(const at::Tensor& vector, int64_t dim, int64_t ndim) {
+  std::vector<int64_t> shape(static_cast<size_t>(ndim), 1);
+  shape[static_cast<size_t>(dim)] = vector.numel();
+  return vector.view(shape);
+}
 
 /// Returns the maximum along `dim`, which is kept with size 1. The maximum of
 /// no elements is -inf.

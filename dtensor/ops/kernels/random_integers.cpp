@@ -4,7 +4,7 @@
 
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -71,9 +71,8 @@ void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
   }
   const auto last =
       static_cast<int64_t>(static_cast<uint64_t>(range.from) + range.count - 1);
-  const auto least = t == at::kBool || t == at::kByte ? 0 : -largest(t) - 1;
   DTENSOR_CHECK_VALUE(
-      range.from >= least && last <= largest(t),
+      range.from >= least_integer(t) && last <= largest(t),
       "[{}] values from {} to {} do not fit into {}. Pass a smaller range.",
       args.name(),
       range.from,

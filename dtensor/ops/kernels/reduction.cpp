@@ -11,8 +11,8 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/batch_norm_impl.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -33,19 +33,7 @@ at::Scalar least(at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) {
     return -std::numeric_limits<double>::infinity();
   }
-  switch (dtype) {
-    case at::kBool:
-    case at::kByte:
-      return 0;
-    case at::kChar:
-      return std::numeric_limits<int8_t>::lowest();
-    case at::kShort:
-      return std::numeric_limits<int16_t>::lowest();
-    case at::kInt:
-      return std::numeric_limits<int32_t>::lowest();
-    default:
-      return std::numeric_limits<int64_t>::lowest();
-  }
+  return least_integer(dtype);
 }
 
 at::Scalar greatest(at::ScalarType dtype) {

@@ -66,7 +66,8 @@ struct RowExchange : LinearMap {
 };
 using RowExchangePtr = c10::intrusive_ptr<RowExchange>;
 
-/// Calls RowExchange::apply if any rank receives rows, and records its gradient.
+/// Calls RowExchange::apply if any rank receives rows, and records its
+/// gradient.
 at::Tensor gather_rows(
     const at::Tensor& held_rows,
     const RowExchangePtr& exchange);

@@ -8,9 +8,9 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/linear_map_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -90,11 +90,8 @@ total_of(const at::Tensor& scanned, int64_t dim, const at::Scalar& identity) {
 
 // Returns a mask (shards, 1, ...) of the shards before the local one.
 at::Tensor preceding(const at::Tensor& rows, const ScanLayout& layout) {
-  std::vector<int64_t> shape(static_cast<size_t>(rows.dim()), 1);
-  shape[0] = rows.size(0);
-  return at::arange(rows.size(0), rows.options().dtype(at::kLong))
-      .lt(layout.position())
-      .view(shape);
+  const auto shards = at::arange(rows.size(0), rows.options().dtype(at::kLong));
+  return along_dim(shards.lt(layout.position()), 0, rows.dim());
 }
 
 at::Tensor filled(const at::Scalar& value, const at::Tensor& like) {

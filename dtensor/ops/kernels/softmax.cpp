@@ -7,7 +7,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/logsumexp.h>
-#include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
