@@ -330,7 +330,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/install/plain_gradient.cpp
   dtensor/ops/kernels/attention.cpp
   dtensor/ops/kernels/batch_norm.cpp
-  dtensor/ops/kernels/batch_norm_autograd.cpp
   dtensor/ops/kernels/batch_norm_impl.h
   dtensor/ops/kernels/convolution.cpp
   dtensor/ops/kernels/convolution_edges.cpp

@@ -75,8 +75,4 @@ void check_running_statistics(
     const Decision& decision,
     bool training);
 
-/// Computes batch_norm in training, of a local input in a layout that shares
-/// channels, and updates the running statistics. Autograd may record the call.
-at::Tensor shared_batch_norm(const KernelArgs& args, const SpecPtr& layout);
-
 } // namespace dtensor::detail

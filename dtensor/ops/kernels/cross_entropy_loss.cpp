@@ -6,8 +6,8 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/install/kernels_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
-#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
