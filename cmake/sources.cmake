@@ -345,8 +345,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/empty_convolution_impl.h
   dtensor/ops/kernels/extremes.cpp
   dtensor/ops/kernels/fused.cpp
-  dtensor/ops/kernels/global_indices.cpp
-  dtensor/ops/kernels/global_indices_impl.h
+  dtensor/ops/kernels/index_kernels.cpp
   dtensor/ops/kernels/index_kernels_impl.h
   dtensor/ops/kernels/kernel_args_impl.h
   dtensor/ops/kernels/linalg.cpp
@@ -371,8 +370,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/row_exchange_impl.h
   dtensor/ops/kernels/rrelu.cpp
   dtensor/ops/kernels/scan.cpp
-  dtensor/ops/kernels/selected_rows.cpp
-  dtensor/ops/kernels/selected_rows_impl.h
   dtensor/ops/kernels/softmax.cpp
   dtensor/ops/kernels/sort.cpp
   dtensor/ops/kernels/sorted_rows.cpp

@@ -13,8 +13,8 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
-#include <dtensor/ops/kernels/selected_rows_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>

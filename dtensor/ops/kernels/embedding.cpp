@@ -22,7 +22,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/global_indices_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>

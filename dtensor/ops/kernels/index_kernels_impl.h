@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local kernels of indices along sharded dimensions: index_select, gather,
-// scatter and similar operators, x[i, :, j] and x[mask].
+// Kernels of indices along sharded dimensions: index_select, gather, scatter
+// and similar operators, x[i, :, j] and x[mask]. Conversions between indices
+// along a local tensor and global indices.
 #pragma once
 
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -29,5 +30,41 @@ void index_shards_by_mask(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack);
 bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args);
+
+/// Returns true if select_on_shards() computes x[mask], or x[:, mask] with
+/// `begin` dimensions in front of the mask: DTensors of one mesh that are not
+/// both replicated, and a mask with the sizes of the masked dimensions of x.
+bool selects_on_shards(
+    const at::Tensor& self,
+    const at::Tensor& mask,
+    int64_t begin = 0);
+
+/// Returns x[mask], or x[:, mask], for the arguments "self" and `mask_name` of
+/// a call. Each rank selects from its shard. Differentiable.
+at::Tensor select_on_shards(
+    const KernelArgs& args,
+    const at::Tensor& self,
+    const at::Tensor& mask,
+    const char* mask_name,
+    int64_t begin = 0);
+
+/// Converts local indices to global indices; `held` lists the global indices
+/// that the rank holds.
+at::Tensor to_global_indices(const at::Tensor& local, const Intervals& held);
+
+/// Converts global indices to local indices; -1 for indices of other ranks.
+at::Tensor to_local_indices(const at::Tensor& global, const Intervals& held);
+
+/// Returns `values`, the elements at the global `indices` along `dim` of a
+/// tensor of layout `spec`, as a function of this rank's shard `local`.
+/// `values` and `indices` are equal on all ranks that share the dimension. The
+/// gradient is scattered into the shards, without communication. If `values` is
+/// undefined, the values are picked from the shards.
+at::Tensor picked_from_shards(
+    const at::Tensor& local,
+    const at::Tensor& values,
+    const at::Tensor& indices,
+    int64_t dim,
+    const SpecPtr& spec);
 
 } // namespace dtensor::detail

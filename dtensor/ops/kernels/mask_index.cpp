@@ -13,7 +13,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/kernels/selected_rows_impl.h>
+#include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/without_modes_impl.h>

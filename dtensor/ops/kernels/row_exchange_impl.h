@@ -85,6 +85,21 @@ at::Tensor move_rows(
     const std::vector<Intervals>& held,
     const std::vector<Interval>& needed);
 
+/// Returns the ranges of rows of a tensor that consists of the rows of each
+/// rank, in rank order, along `dim`. The rows of this rank are those of `rows`.
+/// The ranks exchange their numbers of rows, which may depend on values.
+std::vector<Interval>
+ranges_of_ranks(Group& group, const at::Tensor& rows, int64_t dim = 0);
+
+/// Returns this rank's shard of the tensor of layout `spec`. The ranks of
+/// `mesh_dim` have the ranges `has` of this tensor. This mesh dimension alone
+/// shards the dimension of the rows. Differentiable.
+at::Tensor even_shard(
+    const at::Tensor& rows,
+    std::vector<Interval> has,
+    const SpecPtr& spec,
+    int64_t mesh_dim);
+
 /// A spatial dimension that the ranks of a mesh dimension share: the rows that
 /// the windows of each rank's results cover, and this rank's rows of padding
 /// before and behind its rows.

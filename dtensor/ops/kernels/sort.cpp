@@ -21,7 +21,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/ops/kernels/global_indices_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/linear_map_impl.h>
 #include <dtensor/ops/kernels/sorted_rows_impl.h>

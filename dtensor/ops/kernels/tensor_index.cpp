@@ -13,7 +13,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/ops/kernels/global_indices_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 

@@ -6,7 +6,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/ops/kernels/selected_rows_impl.h>
+#include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>

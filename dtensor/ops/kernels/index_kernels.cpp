@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/kernels/global_indices_impl.h>
+#include <dtensor/ops/kernels/index_kernels_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -10,7 +10,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <dtensor/layout/intervals_impl.h>
-#include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/linear_map_impl.h>
 #include <dtensor/ops/kernels/over_shards_impl.h>
