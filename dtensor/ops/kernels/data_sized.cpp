@@ -97,26 +97,16 @@ std::optional<int64_t> selecting_dim(const at::Tensor& t) {
   return found;
 }
 
-// A tensor that one mesh dimension shards along its first dimension, and no
-// other mesh dimension shards.
-struct Rows {
-  at::Tensor local;
-  SpecPtr spec;
-};
-
-Rows rows_of(
+// Redistributes a tensor so that one mesh dimension shards it along its first
+// dimension, and no other mesh dimension shards it.
+LocalTensor rows_of(
     const KernelArgs& args,
     const at::Tensor& t,
     const char* argument,
     int64_t mesh_dim) {
-  const auto& from = spec_of(t);
-  auto placements = replicated_placements(from->mesh());
+  auto placements = replicated_placements(spec_of(t)->mesh());
   placements[static_cast<size_t>(mesh_dim)] = Shard(0);
-  const auto to = from->with_placements(placements);
-  if (to != from) {
-    before_redistributing(args.base_name(), argument, from, placements);
-  }
-  return {redistribute_local(local_of(t), from, to), to};
+  return redistributed(args.base_name(), argument, t, placements);
 }
 
 void nonzero(KernelArgs& args) {

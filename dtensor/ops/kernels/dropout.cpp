@@ -9,8 +9,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -48,26 +46,24 @@ at::Tensor keep_mask(const Spec& spec, double p) {
             at::TensorOptions(at::kBool).device(spec.mesh().device_type()));
 }
 
-// Returns the layout with Replicate in place of all placements that do not
-// commute with linear operators.
-SpecPtr linear_layout(const Spec& spec) {
-  Placements placements(spec.placements().begin(), spec.placements().end());
+// Returns the placements with Replicate in place of those that do not commute
+// with linear operators.
+Placements linear_placements(const Spec& spec) {
+  Placements placements(spec.placements());
   for (auto& p : placements) {
     if (p.is_partial() && !p.is_partial(ReduceOp::kSum) &&
         !p.is_partial(ReduceOp::kAvg)) {
       p = Replicate();
     }
   }
-  return spec.with_placements(placements);
+  return placements;
 }
 
 // Kernel below autograd; LibTorch differentiates it with the mask.
 void native_dropout(KernelArgs& args) {
   const auto input = args.tensor("input");
-  const auto spec = linear_layout(*spec_of(input));
-  before_redistributing(
-      "aten::native_dropout", "input", spec_of(input), spec->placements());
-  const auto local = redistribute_local(local_of(input), spec_of(input), spec);
+  const auto [local, spec] = redistributed(
+      args.base_name(), "input", input, linear_placements(*spec_of(input)));
   const auto dropped_spec = spec->with_tensor(
       spec->placements(),
       spec->sizes(),

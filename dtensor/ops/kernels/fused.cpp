@@ -9,7 +9,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/dispatch_keys_impl.h>
@@ -77,8 +76,7 @@ at::Tensor local_beside(
 // A gradient that an operator gets in another layout.
 struct MovedGradient {
   at::Tensor gradient;
-  at::Tensor local;
-  SpecPtr layout; // of `local`
+  LocalTensor moved;
 };
 
 // Gradients of an operator that are not in the required layout.
@@ -92,18 +90,16 @@ class Gradients {
     if (spec->placements() == wanted) {
       return local_of(t);
     }
-    before_redistributing(where, "grads", spec, wanted);
-    const auto layout = spec->with_placements(wanted);
-    moved_.push_back(
-        {t, redistribute_local(local_of(t), spec, layout), layout});
-    return moved_.back().local;
+    moved_.push_back({t, redistributed(where, "grads", t, wanted)});
+    return moved_.back().moved.local;
   }
 
   // Writes the changed gradients back.
   void write_back() const {
     for (const auto& m : moved_) {
       local_of(m.gradient)
-          .copy_(redistribute_local(m.local, m.layout, spec_of(m.gradient)));
+          .copy_(redistribute_local(
+              m.moved.local, m.moved.spec, spec_of(m.gradient)));
     }
   }
 

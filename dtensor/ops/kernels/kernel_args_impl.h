@@ -151,6 +151,20 @@ DTensorKernel with_args(Kernel kernel) {
   };
 }
 
+/// A local tensor and its layout.
+struct LocalTensor {
+  at::Tensor local;
+  SpecPtr spec;
+};
+
+/// Redistributes `t`, the DTensor in argument `argument` of operator `op`, and
+/// reports the redistribution. Records no gradient.
+LocalTensor redistributed(
+    std::string_view op,
+    const char* argument,
+    const at::Tensor& t,
+    PlacementsRef to);
+
 /// Returns `t`, an operand of a kernel, as a replicated local tensor, and
 /// reports the redistribution. Throws on ranks outside the mesh.
 at::Tensor replicated_argument(

@@ -9,7 +9,6 @@
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
@@ -89,25 +88,13 @@ bool is_power(double order) {
   return !std::isinf(order) && order != 0 && order != 1;
 }
 
-// Reduces a partial operand first, because no norm is linear.
-std::pair<at::Tensor, SpecPtr> local_without_partial(
-    const std::string& where,
-    const at::Tensor& self) {
-  const auto& spec = spec_of(self);
-  if (!spec->has_partial()) {
-    return {local_of(self), spec};
-  }
-  const auto reduced = without_partial(spec->placements());
-  const auto to = spec->with_placements(reduced);
-  before_redistributing(where, "self", spec, reduced);
-  return {redistribute_local(local_of(self), spec, to), to};
-}
-
-// Computes the global norm. Shards of a reduced dimension give partial results,
-// which ranks reduce. For a finite order, the partial results are powers.
+// Computes the global norm. Reduces a partial operand first, because no norm is
+// linear. Shards of a reduced dimension give partial results, which ranks
+// reduce. For a finite order, the partial results are powers.
 at::Tensor
 compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
-  const auto [local, spec] = local_without_partial(where, self);
+  const auto [local, spec] = redistributed(
+      where, "self", self, without_partial(spec_of(self)->placements()));
   Placements partial(spec->placements());
   bool combines = false;
   for (auto& p : partial) {

@@ -8,8 +8,6 @@
 
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
-#include <dtensor/redistribute/execute.h>
 
 #include <limits>
 
@@ -176,10 +174,7 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
   if (p.sizes() != like.sizes()) {
     p = p.expand(like.sizes());
   }
-  const auto& spec = spec_of(p);
-  before_redistributing(args.name(), "p", spec, like.placements());
-  auto local = redistribute_local(
-      local_of(p), spec, spec->with_placements(like.placements()));
+  auto local = redistributed(args.name(), "p", p, like.placements()).local;
   check_are_probabilities(args, local);
   return local;
 }

@@ -8,7 +8,6 @@
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -174,15 +173,14 @@ void unique_kernel(KernelArgs& args) {
     return;
   }
   const UniqueCall call(args);
-  const auto from = spec_of(self);
-  const auto spec = from->with_placements(call.placements(from->placements()));
-  if (spec != from) {
-    before_redistributing(args.base_name(), "self", from, spec->placements());
-  }
-  const auto found = elements_of_shards(
-      redistribute_local(local_of(self), from, spec), *spec, call);
-  const auto on_all = [&](const at::Tensor& t) {
-    return wrap(t, replicated_spec(*spec, t));
+  const auto [local, spec] = redistributed(
+      args.base_name(),
+      "self",
+      self,
+      call.placements(spec_of(self)->placements()));
+  const auto found = elements_of_shards(local, *spec, call);
+  const auto on_all = [&like = *spec](const at::Tensor& t) {
+    return wrap(t, replicated_spec(like, t));
   };
   const auto none = found.values.new_empty({0}, at::kLong);
   const auto inverse = call.inverse

@@ -90,6 +90,18 @@ void is_pinned(KernelArgs& args) {
 
 } // namespace
 
+LocalTensor detail::redistributed(
+    std::string_view op,
+    const char* argument,
+    const at::Tensor& t,
+    PlacementsRef to) {
+  const auto& from = spec_of(t);
+  before_redistributing(op, argument, from, to);
+  auto spec = from->with_placements(to);
+  auto local = redistribute_local(local_of(t), from, spec);
+  return {std::move(local), std::move(spec)};
+}
+
 at::Tensor detail::replicated_argument(
     const KernelArgs& args,
     const at::Tensor& t,

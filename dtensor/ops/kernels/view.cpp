@@ -13,17 +13,16 @@
 #include <ATen/ops/view.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/spec_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -173,18 +172,16 @@ bool stays_in_self(const Strided& to) {
       what_to_do);
 }
 
-struct Part {
-  at::Tensor local;
-  SpecPtr spec;
-};
-
 // Returns a copy in the memory order of the plain tensor, replicated if self is
 // sharded.
-Part copy_of(const at::Tensor& self) {
-  const auto& from = spec_of(self);
-  const auto to = is_sharded(*from) ? replicated_spec(*from, self) : from;
-  before_redistributing("aten::as_strided", "self", from, to->placements());
-  auto local = redistribute_local(local_of(self), from, to);
+LocalTensor copy_of(const at::Tensor& self) {
+  const auto& from = *spec_of(self);
+  auto [local, to] = redistributed(
+      "aten::as_strided",
+      "self",
+      self,
+      is_sharded(from) ? replicated_placements(from.mesh())
+                       : Placements(from.placements()));
   if (!to->mesh().contains_this_rank()) {
     return {local, to};
   }
@@ -195,7 +192,7 @@ Part copy_of(const at::Tensor& self) {
 
 // Returns a view of this rank's memory if it is laid out like that of the plain
 // tensor, else a view of a copy.
-Part view_of(const Strided& to) {
+LocalTensor view_of(const Strided& to) {
   if (changes_nothing(to)) {
     return {local_of(to.self).alias(), spec_of(to.self)};
   }
@@ -205,8 +202,9 @@ Part view_of(const Strided& to) {
         to,
         ". Use view, transpose, select or slice, or as_strided on to_local().");
   }
-  const auto [memory, unsharded] =
-      in_place ? Part{local_of(to.self), spec_of(to.self)} : copy_of(to.self);
+  const auto [memory, unsharded] = in_place
+      ? LocalTensor{local_of(to.self), spec_of(to.self)}
+      : copy_of(to.self);
   auto spec = Spec::make(
       unsharded->mesh(),
       unsharded->placements(),
