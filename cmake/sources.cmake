@@ -368,7 +368,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/reduction.cpp
   dtensor/ops/kernels/row_exchange.cpp
   dtensor/ops/kernels/row_exchange_impl.h
-  dtensor/ops/kernels/rrelu.cpp
   dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/softmax.cpp
   dtensor/ops/kernels/sort.cpp

@@ -50,7 +50,6 @@
   family(recurrent) \
   family(reduction) \
   family(resampling) \
-  family(rrelu) \
   family(sample_loss) \
   family(sample_loss_kernels) \
   family(scan) \

@@ -47,15 +47,17 @@ inline void refuse_partial(const KernelArgs& args, const Spec& spec) {
       spec);
 }
 
-inline void check_owner(const KernelArgs& args, const Spec& spec) {
-  if (C10_UNLIKELY(!is_owned_by_this_rank(spec.mesh()))) {
-    check_owned_by_this_rank(args.name(), spec);
-  }
-}
-
-/// Returns true if this rank is in the mesh.
-inline bool is_in_mesh(const Spec& spec) {
-  return spec.mesh().contains_this_rank();
+// Returns sample(draw), this rank's values of a tensor of `spec`. Ranks without
+// values also advance the random stream. Ranks outside the mesh get an empty
+// tensor, and meta tensors have no values.
+template <class Sample>
+at::Tensor
+draw_local(const Spec& spec, at::Device device, const Sample& sample) {
+  const auto draw = next_draw(spec.mesh());
+  return spec.mesh().contains_this_rank() && !device.is_meta()
+      ? sample(draw)
+      : at::empty(
+            spec.local_sizes(), at::TensorOptions(spec.dtype()).device(device));
 }
 
 // Runs self.op_(...): `sample(spec, draw)` returns the new local values. Called
@@ -65,11 +67,11 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto spec = spec_of(self);
-  check_owner(args, *spec);
+  check_owned_by_this_rank(args.name(), *spec);
   refuse_partial(args, *spec);
   check_not_expanded(args.name(), *spec);
   const auto draw = next_draw(spec->mesh());
-  if (is_in_mesh(*spec) && !self.is_meta()) {
+  if (spec->mesh().contains_this_rank() && !self.is_meta()) {
     local_of(self).copy_(sample(*spec, draw));
   }
   args.returns(self);
@@ -84,12 +86,6 @@ inline SpecPtr without_partial(const Spec& spec, at::ScalarType dtype) {
       dtype);
 }
 
-inline at::Tensor empty_local(const Spec& spec, at::Device device) {
-  return at::empty(
-      is_in_mesh(spec) ? spec.local_sizes() : SizesRef{0},
-      at::TensorOptions(spec.dtype()).device(device));
-}
-
 // Makes a new tensor in the layout of `like`, with Replicate in place of
 // Partial.
 template <class Sample>
@@ -99,14 +95,13 @@ void new_like(
     at::ScalarType dtype,
     const Sample& sample) {
   refuse_generator(args);
-  check_owner(args, *spec_of(like));
+  check_owned_by_this_rank(args.name(), *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
-  const auto draw = next_draw(spec->mesh());
-  auto local = is_in_mesh(*spec) && !like.is_meta()
-      ? in_memory_order(
-            sample(*spec, draw).to(local_of(like).device(), dtype),
-            spec->strides())
-      : empty_local(*spec, like.device());
+  auto local = draw_local(*spec, like.device(), [&](Draw draw) {
+    return in_memory_order(
+        sample(*spec, draw).to(local_of(like).device(), dtype),
+        spec->strides());
+  });
   args.returns(wrap(std::move(local), spec));
 }
 

@@ -6,8 +6,6 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
-#include <dtensor/ops/scopes/explicit_redistribution_impl.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/multinomial.h>
@@ -124,7 +122,6 @@ void multinomial(KernelArgs& args) {
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
   const auto replicated = replicated_placements(spec->mesh());
-  const auto draw = next_draw(spec->mesh());
   auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
   const auto samples = args.integer("num_samples");
   DTENSOR_CHECK_VALUE(
@@ -134,19 +131,16 @@ void multinomial(KernelArgs& args) {
       *spec);
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), replicated, sizes, at::kLong);
-  if (!is_in_mesh(*spec) || self.is_meta()) {
-    auto local = empty_local(*result, self.device());
-    args.returns(wrap(std::move(local), result));
-    return;
-  }
-  before_redistributing("aten::multinomial", "self", spec, replicated);
-  const auto p = redistribute_local(
-      local_of(self), spec, spec->with_placements(replicated));
-  const auto generator = at::detail::createCPUGenerator(
-      draw.seed ^ (0x9E3779B97F4A7C15 * (draw.position + 1)));
-  auto local =
-      at::multinomial(p.cpu(), samples, args.flag("replacement"), generator);
-  args.returns(wrap(local.to(p.device()), result));
+  auto local = draw_local(*result, self.device(), [&](Draw draw) {
+    const auto p =
+        redistributed("aten::multinomial", "self", self, replicated).local;
+    const auto generator = at::detail::createCPUGenerator(
+        draw.seed ^ (0x9E3779B97F4A7C15 * (draw.position + 1)));
+    return at::multinomial(
+               p.cpu(), samples, args.flag("replacement"), generator)
+        .to(p.device());
+  });
+  args.returns(wrap(std::move(local), result));
 }
 
 } // namespace

@@ -44,7 +44,7 @@ SpecPtr check_parameters(const KernelArgs& args, const Names& names) {
       check_plain_operand(args.op().schema(), t, position, *first);
       continue;
     }
-    check_owner(args, *spec_of(t));
+    check_owned_by_this_rank(args.name(), *spec_of(t));
     check_same_mesh(args.name(), *first, *spec_of(t));
   }
   return first;
@@ -151,19 +151,15 @@ void draw_from(
           args.name(), names[i], spec_of(t), spec->placements());
     }
   }
-  const auto draw = next_draw(spec->mesh());
   const bool no_data = parameters[0].is_meta() || parameters.back().is_meta();
-  if (!is_in_mesh(*spec) || no_data) {
-    const auto device = no_data ? at::Device(at::kMeta)
-                                : at::Device(spec->mesh().device_type());
-    args.returns(wrap(empty_local(*spec, device), spec));
-    return;
-  }
-  Tensors locals;
-  for (const auto& t : parameters) {
-    locals.push_back(local_parameter(t, *spec));
-  }
-  auto local = sample(*spec, draw, locals).to(dtype);
+  const at::Device device(no_data ? at::kMeta : spec->mesh().device_type());
+  auto local = draw_local(*spec, device, [&](Draw draw) {
+    Tensors locals;
+    for (const auto& t : parameters) {
+      locals.push_back(local_parameter(t, *spec));
+    }
+    return sample(*spec, draw, locals).to(dtype);
+  });
   args.returns(wrap(std::move(local), spec));
 }
 
