@@ -355,7 +355,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/local_kernels.cpp
   dtensor/ops/kernels/loss.cpp
   dtensor/ops/kernels/mask_index.cpp
-  dtensor/ops/kernels/matmul.cpp
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
   dtensor/ops/kernels/over_shards_impl.h

@@ -11,7 +11,6 @@
 
 // clang-format off
 #define DTENSOR_FAMILIES(family) \
-  family(as_strided) \
   family(attention) \
   family(batch_norm) \
   family(composite) \
@@ -24,7 +23,7 @@
   family(dropout) \
   family(einsum) \
   family(embedding) \
-  family(embedding_bag) \
+  family(embedding_kernels) \
   family(fft) \
   family(fold) \
   family(fused) \
@@ -35,11 +34,9 @@
   family(lookup) \
   family(loss) \
   family(matmul) \
-  family(matmul_kernels) \
   family(mean) \
   family(norm) \
   family(normalization) \
-  family(one_hot) \
   family(picking) \
   family(pointwise) \
   family(pointwise_kernels) \
@@ -57,11 +54,11 @@
   family(slicing) \
   family(sorting) \
   family(spatial) \
-  family(squeeze) \
   family(triangle) \
   family(unique) \
   family(value) \
-  family(view)
+  family(view) \
+  family(view_kernels)
 // clang-format on
 
 #define DTENSOR_RULES(family) \

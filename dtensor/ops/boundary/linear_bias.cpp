@@ -2,7 +2,7 @@
 // The bias of a styled Linear. For a 2-D input torch::nn::Linear calls addmm,
 // which adds the bias. For any other input it calls matmul, and then `output +=
 // bias`. The bias has the boundary of the weight, so the kernel of add_
-// (ops/kernels/matmul.cpp) finds the boundary and calls Boundary::add_bias().
+// (ops/kernels/linalg.cpp) finds the boundary and calls Boundary::add_bias().
 //
 // Usually the output is a plain local tensor, and add_bias() adds this rank's
 // shard of the bias.

@@ -158,16 +158,8 @@ void one_hot(KernelArgs& args) {
       at::_to_copy(at::eq(at::unsqueeze(ids, -1), classes), at::kLong));
 }
 
-} // namespace
-
-DTENSOR_RULES(one_hot) {
-  rules.kernel("one_hot", with_args(one_hot));
-}
-
 // embedding_bag: sums and means of rows of a table. Every rank looks up its
 // rows and adds them to the bags. Offsets and sizes of bags are replicated.
-
-namespace {
 
 constexpr int64_t kMean = 1;
 constexpr int64_t kMax = 2;
@@ -335,7 +327,8 @@ void embedding_bag(KernelArgs& args) {
 
 } // namespace
 
-DTENSOR_RULES(embedding_bag) {
+DTENSOR_RULES(embedding_kernels) {
+  rules.kernel("one_hot", with_args(one_hot));
   for (const auto* name : {"embedding_bag", "embedding_bag.padding_idx"}) {
     rules.kernel(name, with_args(embedding_bag))
         .with_traits({.module_created_arg = "offsets"});

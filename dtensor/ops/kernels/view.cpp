@@ -37,38 +37,6 @@ namespace {
 
 using namespace detail;
 
-} // namespace
-
-void detail::empty_split_local(KernelArgs& args, const Decision& decision) {
-  const std::vector<int64_t> sizes(decision.outputs.size(), 0);
-  args.returns(
-      at::split_with_sizes(args.tensor("self"), sizes, args.integer("dim")));
-}
-
-// Views the local tensor, never copies it.
-void detail::view_local(KernelArgs& args, const Decision& decision) {
-  const auto sizes = decision.outputs[0]->local_sizes();
-  const auto self = args.tensor("self");
-  DTENSOR_CHECK(
-      at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
-          .has_value(),
-      "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
-      "viewed as {} without a copy. Clone it in the contiguous memory format "
-      "first.",
-      args.base_name(),
-      self.sizes(),
-      self.strides(),
-      at::IntArrayRef(sizes));
-  args.returns(self.view(sizes));
-}
-
-// Reshapes the local tensor, possibly as a copy.
-void detail::reshape_local(KernelArgs& args, const Decision& decision) {
-  args.returns(args.tensor("self").reshape(decision.outputs[0]->local_sizes()));
-}
-
-namespace {
-
 // Kernel of squeeze() and squeeze(dim), in place or not. It calls
 // squeeze(dims), the only form in which the local call can name the dimensions
 // of global size 1.
@@ -86,18 +54,9 @@ void squeeze_kernel(KernelArgs& args) {
   args.returns(in_place ? self.squeeze_(dims) : at::squeeze(self, dims));
 }
 
-} // namespace
-
-DTENSOR_RULES(squeeze) {
-  rules.kernel("squeeze", with_args(squeeze_kernel));
-  rules.kernel("squeeze.dim", with_args(squeeze_kernel));
-}
-
 // Kernels of as_strided and as_strided_, which stride through the memory of the
 // corresponding plain tensor. No rank has that memory. Also the kernel of set_,
 // which gives a tensor the memory of another tensor.
-
-namespace {
 
 struct Strided {
   at::Tensor self;
@@ -293,7 +252,37 @@ void broadcast_tensors_kernel(KernelArgs& args) {
 
 } // namespace
 
-DTENSOR_RULES(as_strided) {
+void detail::empty_split_local(KernelArgs& args, const Decision& decision) {
+  const std::vector<int64_t> sizes(decision.outputs.size(), 0);
+  args.returns(
+      at::split_with_sizes(args.tensor("self"), sizes, args.integer("dim")));
+}
+
+// Views the local tensor, never copies it.
+void detail::view_local(KernelArgs& args, const Decision& decision) {
+  const auto sizes = decision.outputs[0]->local_sizes();
+  const auto self = args.tensor("self");
+  DTENSOR_CHECK(
+      at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
+          .has_value(),
+      "[{}] this rank's local tensor, of shape {} and strides {}, cannot be "
+      "viewed as {} without a copy. Clone it in the contiguous memory format "
+      "first.",
+      args.base_name(),
+      self.sizes(),
+      self.strides(),
+      at::IntArrayRef(sizes));
+  args.returns(self.view(sizes));
+}
+
+// Reshapes the local tensor, possibly as a copy.
+void detail::reshape_local(KernelArgs& args, const Decision& decision) {
+  args.returns(args.tensor("self").reshape(decision.outputs[0]->local_sizes()));
+}
+
+DTENSOR_RULES(view_kernels) {
+  rules.kernel("squeeze", with_args(squeeze_kernel));
+  rules.kernel("squeeze.dim", with_args(squeeze_kernel));
   rules.kernel("broadcast_tensors", with_args(broadcast_tensors_kernel));
   rules.kernel("as_strided", with_args(as_strided_kernel))
       .with_traits({.gradient_from_sizes_only = true});
