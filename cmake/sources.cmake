@@ -319,10 +319,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/einsum.cpp
   dtensor/ops/families_impl.h
   dtensor/ops/infer_outputs.cpp
-  dtensor/ops/install/fast_kernel.cpp
   dtensor/ops/install/fast_kernel_impl.h
   dtensor/ops/install/fast_ops.cpp
-  dtensor/ops/install/fast_ops_impl.h
   dtensor/ops/install/fast_slot_impl.h
   dtensor/ops/install/install.cpp
   dtensor/ops/install/kernels.cpp

@@ -4,7 +4,6 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/install/fast_ops_impl.h>
 #include <dtensor/ops/install/kernels_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/dispatch_impl.h>

@@ -12,8 +12,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/ops/boundary/boundaries_impl.h>
-#include <dtensor/ops/install/fast_ops_impl.h>
 #include <dtensor/ops/install/fast_slot_impl.h>
+#include <dtensor/ops/install/kernels_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Unboxed kernels of views, products, reductions and normalizations.
-#include <dtensor/ops/install/fast_ops_impl.h>
+// List of the operators with unboxed kernels.
+#include <dtensor/ops/install/fast_slot_impl.h>
 
 #include <dtensor/ops/install/fast_kernel_impl.h>
+#include <dtensor/ops/path/decide_impl.h>
+#include <dtensor/ops/path/dispatch_impl.h>
+#include <dtensor/ops/path/local_call_impl.h>
 
 #include <ATen/ops/_fft_c2c_ops.h>
 #include <ATen/ops/_fft_c2r_ops.h>
@@ -89,9 +92,15 @@
 #include <ATen/ops/where_ops.h>
 #include <ATen/ops/zero_ops.h>
 
-namespace dtensor::detail {
+#include <algorithm>
+#include <vector>
 
-const std::vector<FastOp>& fast_other_ops() {
+namespace dtensor::detail {
+namespace {
+
+// Views, products, reductions and normalizations, then pointwise operators that
+// models and optimizers call.
+const std::vector<FastOp>& fast_ops() {
   namespace op = at::_ops;
   static const std::vector<FastOp> ops = {
       fast_op<op::_fft_c2c>(),
@@ -136,15 +145,6 @@ const std::vector<FastOp>& fast_other_ops() {
       fast_op<op::upsample_bilinear2d>(),
       fast_op<op::upsample_nearest2d>(),
       fast_op<op::view>(),
-  };
-  return ops;
-}
-
-// Unboxed kernels of the pointwise operators that models and optimizers call.
-
-const std::vector<FastOp>& fast_pointwise_ops() {
-  namespace op = at::_ops;
-  static const std::vector<FastOp> ops = {
       fast_op<op::_to_copy>(),
       fast_op<op::abs>(),
       fast_op<op::add_Scalar>(),
@@ -208,6 +208,37 @@ const std::vector<FastOp>& fast_pointwise_ops() {
       fast_op<op::zero_>(),
   };
   return ops;
+}
+
+} // namespace
+
+void FastSlot::set(std::shared_ptr<const OpInfo> op_info, bool above_autograd) {
+  info = op_info;
+  boxed = std::make_unique<c10::KernelFunction>(
+      c10::KernelFunction::makeFromBoxedFunctor(
+          std::make_unique<SlotKernel>(std::move(op_info), above_autograd)));
+}
+
+void note_decision(
+    const FastSlot& slot,
+    const ShortKey& key,
+    const torch::jit::Stack& args) {
+  const OpInfo& info = *slot.info;
+  auto decision = decide(info, args, key.words());
+  if (!is_local_only(info, *decision)) {
+    decision = nullptr;
+  }
+  const bool stock =
+      decision != nullptr && uses_native_autograd(info, *decision, args);
+  recent_decisions(info.slot).insert(key, std::move(decision), stock);
+}
+
+const FastOp* find_fast_op(const c10::OperatorName& name) {
+  const auto& ops = fast_ops();
+  const auto found = std::ranges::find_if(ops, [&](const FastOp& op) {
+    return name.name == op.name && name.overload_name == op.overload;
+  });
+  return found == ops.end() ? nullptr : &*found;
 }
 
 } // namespace dtensor::detail

@@ -10,7 +10,6 @@
 #include <dtensor/ops/install/kernels_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/install/fast_ops_impl.h>
 #include <dtensor/ops/path/dispatch_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
@@ -28,134 +27,75 @@ namespace {
 
 using c10::DispatchKey;
 
-// Kernel of op.out without a rule. It runs op if op exists, else op.out on
-// replicated inputs. `other` handles all other calls.
-class OutKernel final : public c10::OperatorKernel {
- public:
-  OutKernel(
-      std::shared_ptr<const OpInfo> info,
-      std::optional<c10::SafeKernelFunction> other,
-      bool above_autograd)
-      : info_(std::move(info)),
-        functional_(functional_of_out(info_->op)),
-        other_(std::move(other)),
-        above_autograd_(above_autograd) {}
-
-  void operator()(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack) {
-    const auto args = last_args(*stack, info_->num_args);
+// Returns the kernel of op.out without a rule. It runs op if op exists, else
+// op.out on replicated inputs. LibTorch's kernel of a composite operator
+// handles all other calls.
+torch::CppFunction out_kernel(
+    const std::shared_ptr<const OpInfo>& info,
+    bool above_autograd) {
+  const auto other = is_composite(info->op)
+      ? std::optional(native_kernel(info->op, above_autograd))
+      : std::nullopt;
+  const auto functional = functional_of_out(info->op);
+  return boxed_kernel([=](const c10::OperatorHandle& op,
+                          c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack) {
+    const auto args = last_args(*stack, info->num_args);
     DTENSOR_CHECK(
-        !above_autograd_ || !wants_gradients(args),
+        !above_autograd || !wants_gradients(args),
         "[{}] writes to an out argument, so its result has no gradient, but an "
         "argument requires grad. Call it without out, or with gradients "
         "disabled (NoGradGuard, torch.no_grad()).",
-        info_->name);
-    if (functional_) {
-      run_out_variant(op, *functional_, stack);
-    } else if (!info_->random && inputs_are_replicated(op.schema(), args)) {
-      run_out_on_replicated(*info_, stack);
-    } else if (other_) {
-      other_->callBoxed(op, keys, stack);
+        info->name);
+    if (functional) {
+      run_out_variant(op, *functional, stack);
+    } else if (!info->random && inputs_are_replicated(op.schema(), args)) {
+      run_out_on_replicated(*info, stack);
+    } else if (other) {
+      other->callBoxed(op, keys, stack);
     } else {
-      dispatch(*info_, stack);
+      dispatch(*info, stack);
     }
-  }
+  });
+}
 
- private:
-  std::shared_ptr<const OpInfo> info_;
-  std::optional<c10::OperatorHandle> functional_;
-  std::optional<c10::SafeKernelFunction> other_;
-  bool above_autograd_;
-};
-
-// Kernel of op_ whose gradient formula may create plain tensors. It runs op,
-// which avoids them, if gradients are needed; otherwise it runs LibTorch's
-// kernel.
-class InPlaceKernel final : public c10::OperatorKernel {
- public:
-  InPlaceKernel(
-      std::shared_ptr<const OpInfo> info,
-      c10::OperatorHandle functional,
-      c10::SafeKernelFunction other)
-      : info_(std::move(info)),
-        functional_(std::move(functional)),
-        other_(std::move(other)) {}
-  void operator()(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack) {
-    if (!wants_gradients(last_args(*stack, info_->num_args)) ||
-        !run_in_place_variant(*info_, functional_, stack)) {
-      other_.callBoxed(op, keys, stack);
+// Returns the kernel of op_ whose gradient formula may create plain tensors. It
+// runs op, `functional`, which avoids them, if gradients are needed; otherwise
+// it runs LibTorch's kernel.
+torch::CppFunction in_place_kernel(
+    const std::shared_ptr<const OpInfo>& info,
+    const c10::OperatorHandle& functional) {
+  const auto other = native_kernel(info->op, /*above_autograd=*/true);
+  return boxed_kernel([=](const c10::OperatorHandle& op,
+                          c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack) {
+    if (!wants_gradients(last_args(*stack, info->num_args)) ||
+        !run_in_place_variant(*info, functional, stack)) {
+      other.callBoxed(op, keys, stack);
     }
-  }
+  });
+}
 
- private:
-  std::shared_ptr<const OpInfo> info_;
-  c10::OperatorHandle functional_;
-  c10::SafeKernelFunction other_;
-};
-
-// Kernel of a rule for an operator that a module may call with a plain tensor
-// that the module created.
-class ImplicitStateKernel final : public c10::OperatorKernel {
- public:
-  ImplicitStateKernel(
-      std::shared_ptr<const OpInfo> info,
-      size_t made,
-      bool above_autograd)
-      : made_(made),
-        num_args_(info->num_args),
-        slot_(std::move(info), above_autograd) {}
-  void operator()(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack) {
+// Returns the kernel of a rule for an operator that a module may call with a
+// plain tensor that the module created, argument `made`.
+torch::CppFunction implicit_state_kernel(
+    const std::shared_ptr<const OpInfo>& info,
+    size_t made,
+    bool above_autograd) {
+  return boxed_kernel([info, made, slot = SlotKernel(info, above_autograd)](
+                          const c10::OperatorHandle& op,
+                          c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack) mutable {
     distribute_module_created(
-        op.schema(), made_, stack->data() + (stack->size() - num_args_));
-    slot_(op, keys, stack);
-  }
-
- private:
-  size_t made_;
-  size_t num_args_;
-  SlotKernel slot_;
-};
-
-// Kernel of _to_copy to the meta device. The call has the key of the target
-// device, and Meta precedes the key of DTensors.
-class ToMetaKernel final : public c10::OperatorKernel {
- public:
-  explicit ToMetaKernel(c10::SafeKernelFunction stock)
-      : stock_(std::move(stock)) {}
-  void operator()(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack) {
-    const auto& self =
-        torch::jit::peek(*stack, 0, op.schema().arguments().size());
-    if (is_dtensor(self.toTensor())) {
-      op.redispatchBoxed(
-          keys.remove_backend(c10::BackendComponent::MetaBit), stack);
-    } else {
-      stock_.callBoxed(op, keys, stack);
-    }
-  }
-
- private:
-  c10::SafeKernelFunction stock_;
-};
-
-bool starts_with(const std::string& text, std::string_view prefix) {
-  return text.compare(0, prefix.size(), prefix) == 0;
+        op.schema(), made, stack->data() + (stack->size() - info->num_args));
+    slot(op, keys, stack);
+  });
 }
 
 // Returns true for kernels that call other operators, one list element at a
 // time.
 bool decomposes_by_itself(const c10::OperatorHandle& op) {
-  return starts_with(op.schema().name(), "aten::_foreach_") &&
+  return op.schema().name().starts_with("aten::_foreach_") &&
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 }
 
@@ -204,26 +144,17 @@ torch::CppFunction kernel_of(
     return fast->make(info, above_autograd);
   }
   if (const auto made = made_by_modules(*info)) {
-    return torch::CppFunction::makeFromBoxedFunctor(
-        std::make_unique<ImplicitStateKernel>(info, *made, above_autograd));
+    return implicit_state_kernel(info, *made, above_autograd);
   }
   return torch::CppFunction::makeFromBoxedFunctor(
       std::make_unique<SlotKernel>(info, above_autograd));
 }
 
 Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
-  const auto kernel = [&](bool above_autograd) {
-    return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OutKernel>(
-        info,
-        is_composite(info->op)
-            ? std::optional(native_kernel(info->op, above_autograd))
-            : std::nullopt,
-        above_autograd));
-  };
-  Kernels kernels{kernel(false), std::nullopt, info};
+  Kernels kernels{out_kernel(info, false), std::nullopt, info};
   if (is_composite(info->op) ||
       !info->op.hasKernelForDispatchKey(DispatchKey::Autograd)) {
-    kernels.above_autograd = kernel(true);
+    kernels.above_autograd = out_kernel(info, true);
   }
   return kernels;
 }
@@ -242,9 +173,7 @@ std::optional<torch::CppFunction> autograd_kernel(
     return replicated_kernel(info, true, When::kForGradients);
   }
   if (const auto functional = functional_for_gradients(*info)) {
-    return torch::CppFunction::makeFromBoxedFunctor(
-        std::make_unique<InPlaceKernel>(
-            info, *functional, native_kernel(info->op, true)));
+    return in_place_kernel(info, *functional);
   }
   return std::nullopt;
 }
@@ -292,11 +221,23 @@ Kernels kernels_of(const c10::OperatorHandle& op) {
   return {kernel_of(info, false), autograd_kernel(info), info};
 }
 
+// The call has the key of the target device, and Meta precedes the key of
+// DTensors.
 torch::CppFunction to_copy_kernel_of_meta(bool above_autograd) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
-  return torch::CppFunction::makeFromBoxedFunctor(
-      std::make_unique<ToMetaKernel>(native_kernel(op, above_autograd)));
+  const auto stock = native_kernel(op, above_autograd);
+  return boxed_kernel([=](const c10::OperatorHandle& called,
+                          c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack) {
+    const auto args = last_args(*stack, called.schema().arguments().size());
+    if (is_dtensor(args[0].toTensor())) {
+      called.redispatchBoxed(
+          keys.remove_backend(c10::BackendComponent::MetaBit), stack);
+    } else {
+      stock.callBoxed(called, keys, stack);
+    }
+  });
 }
 
 } // namespace dtensor::detail

@@ -9,8 +9,27 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 namespace dtensor::detail {
+
+/// Returns `f(op, keys, stack)` as a kernel.
+template <class F>
+torch::CppFunction boxed_kernel(F f) {
+  struct Kernel final : c10::OperatorKernel {
+    explicit Kernel(F fn) : call(std::move(fn)) {}
+    void operator()(
+        const c10::OperatorHandle& op,
+        c10::DispatchKeySet keys,
+        torch::jit::Stack* stack) {
+      call(op, keys, stack);
+    }
+    F call;
+  };
+  return torch::CppFunction::makeFromBoxedFunctor(
+      std::make_unique<Kernel>(std::move(f)));
+}
 
 struct Kernels {
   std::optional<torch::CppFunction> backend;
@@ -33,6 +52,18 @@ Kernels kernels_of(const c10::OperatorHandle& op);
 c10::SafeKernelFunction native_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd);
+
+/// Unboxed kernels of an operator (fast_kernel_impl.h). `make(info,
+/// above_autograd)` sets the slot and returns the kernel.
+struct FastOp {
+  std::string_view name; // "aten::add"
+  std::string_view overload;
+  torch::CppFunction (*make)(std::shared_ptr<const OpInfo>, bool);
+};
+
+/// Returns the unboxed kernels of operator `name`; null if it has only boxed
+/// kernels.
+const FastOp* find_fast_op(const c10::OperatorName& name);
 
 /// Returns the kernel of aten::_to_copy at the key of the meta device. A copy
 /// to the meta device has this key, which precedes the key of DTensors.

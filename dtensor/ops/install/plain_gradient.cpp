@@ -25,39 +25,6 @@ at::Tensor recorded_on(const at::Tensor& result, bool in_place) {
   return in_place && result.is_view() ? at::Tensor(result._base()) : result;
 }
 
-class PlainGradientKernel final : public c10::OperatorKernel {
- public:
-  explicit PlainGradientKernel(const OpInfo& info)
-      : num_args_(info.num_args),
-        in_place_(info.in_place),
-        stock_(native_kernel(info.op, /*above_autograd=*/true)) {}
-
-  void operator()(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack) {
-    std::vector<SpecPtr> operands;
-    const auto args = last_args(*stack, num_args_);
-    const bool records = wants_gradients(args);
-    if (records) {
-      visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-        operands.push_back(spec_or_null(t));
-      });
-    }
-    stock_.callBoxed(op, keys, stack);
-    if (records) {
-      make_gradients_distributed(
-          recorded_on(stack->back().toTensor(), in_place_),
-          std::move(operands));
-    }
-  }
-
- private:
-  size_t num_args_;
-  bool in_place_;
-  c10::SafeKernelFunction stock_;
-};
-
 // Kernel of cat, which skips tensors of shape [0] and creates new tensors as
 // their gradients. cat is called too often for a boxed kernel. With this
 // kernel, calls without gradients are faster and calls with gradients slower,
@@ -116,8 +83,25 @@ std::optional<torch::CppFunction> plain_gradient_kernel(
   if (info->name == CatKernel::Op::name) {
     return torch::CppFunction(TORCH_FN(CatKernel::call));
   }
-  return torch::CppFunction::makeFromBoxedFunctor(
-      std::make_unique<PlainGradientKernel>(*info));
+  const auto stock = native_kernel(info->op, /*above_autograd=*/true);
+  return boxed_kernel([=](const c10::OperatorHandle& op,
+                          c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack) {
+    std::vector<SpecPtr> operands;
+    const auto args = last_args(*stack, info->num_args);
+    const bool records = wants_gradients(args);
+    if (records) {
+      visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+        operands.push_back(spec_or_null(t));
+      });
+    }
+    stock.callBoxed(op, keys, stack);
+    if (records) {
+      make_gradients_distributed(
+          recorded_on(stack->back().toTensor(), info->in_place),
+          std::move(operands));
+    }
+  });
 }
 
 } // namespace dtensor::detail
