@@ -309,9 +309,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/boundary/products_impl.h
   dtensor/ops/boundary/shared_input.cpp
   dtensor/ops/boundary/tied_modules.cpp
-  dtensor/ops/candidates.cpp
   dtensor/ops/choice_cost.cpp
-  dtensor/ops/choice_cost_impl.h
   dtensor/ops/choose_layouts.cpp
   dtensor/ops/combinations.cpp
   dtensor/ops/combinations_impl.h
@@ -449,7 +447,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/variants/view_result.cpp
   dtensor/ops/variants/view_result_impl.h
   dtensor/ops/variants/write_through.cpp
-  dtensor/ops/without_modes_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS

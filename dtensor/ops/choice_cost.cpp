@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/choice_cost_impl.h>
+#include <dtensor/ops/combinations_impl.h>
 
 #include <dtensor/redistribute/plan.h>
 

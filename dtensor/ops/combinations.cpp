@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/combinations_impl.h>
 
-#include <dtensor/ops/propagate_impl.h>
-
 #include <algorithm>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/without_modes_impl.h>
 
 #include <exception>
 #include <string_view>
