@@ -30,7 +30,6 @@
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
-#include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_nodes_impl.h>
@@ -41,8 +40,6 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <string_view>

@@ -6,7 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/clone.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/index_add.h>

@@ -16,7 +16,6 @@
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/propagate_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
-#include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -15,7 +15,6 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/pow.h>
 #include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>

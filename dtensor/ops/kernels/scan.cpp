@@ -22,12 +22,10 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logcumsumexp.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/where.h>
 
 #include <limits>
 #include <utility>
-#include <vector>
 
 namespace dtensor::detail {
 namespace {

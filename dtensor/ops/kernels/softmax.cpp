@@ -12,7 +12,6 @@
 #include <dtensor/tensor/memory_order_impl.h>
 
 #include <limits>
-#include <utility>
 
 namespace dtensor::detail {
 namespace {

@@ -4,13 +4,9 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
-#include <ATen/ops/alias.h>
-#include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/reshape.h>
 #include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/squeeze.h>
-#include <ATen/ops/view.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
@@ -23,7 +19,6 @@
 #include <dtensor/ops/scopes/plain_operand_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
-#include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
