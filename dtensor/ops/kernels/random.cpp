@@ -132,15 +132,6 @@ void check_probability(const KernelArgs& args, double p) {
       p);
 }
 
-void bernoulli_float_(KernelArgs& args) {
-  const auto p = args.real("p");
-  check_real(args, args.tensor("self").scalar_type());
-  check_probability(args, p);
-  fill_self(args, [&](const Spec& spec, Draw draw) {
-    return sample_bernoulli(spec, draw, p);
-  });
-}
-
 void check_probabilities(const KernelArgs& args) {
   const auto self = args.tensor("self");
   check_real(args, self.scalar_type());
@@ -179,40 +170,46 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
   return local;
 }
 
-void bernoulli_tensor_(KernelArgs& args) {
-  check_probabilities(args);
+// Checks the argument "p", a number or a tensor of probabilities.
+void check_p(const KernelArgs& args) {
+  if (args.at("p").isTensor()) {
+    check_probabilities(args);
+    return;
+  }
+  check_real(args, args.tensor("self").scalar_type());
+  check_probability(args, args.real("p"));
+}
+
+at::Tensor draw_with_p(const KernelArgs& args, const Spec& spec, Draw draw) {
+  return args.at("p").isTensor()
+      ? sample_bernoulli(
+            spec, draw, local_probabilities(args, args.tensor("p"), spec))
+      : sample_bernoulli(spec, draw, args.real("p"));
+}
+
+// Kernel of self.bernoulli_(p).
+void bernoulli_(KernelArgs& args) {
+  check_p(args);
   fill_self(args, [&](const Spec& spec, Draw draw) {
-    return sample_bernoulli(
-        spec, draw, local_probabilities(args, args.tensor("p"), spec));
+    return draw_with_p(args, spec, draw);
   });
 }
 
-// Kernel of bernoulli(probabilities). The next kernels are those of
-// bernoulli.p(like, p) and bernoulli.Tensor(like, p).
+// Kernel of bernoulli(like, p).
+void bernoulli_like(KernelArgs& args) {
+  check_p(args);
+  const auto self = args.tensor("self");
+  new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
+    return draw_with_p(args, spec, draw);
+  });
+}
+
+// Kernel of bernoulli(probabilities).
 void bernoulli(KernelArgs& args) {
   check_floating(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
     return sample_bernoulli(spec, draw, local_probabilities(args, self, spec));
-  });
-}
-
-void bernoulli_p(KernelArgs& args) {
-  const auto self = args.tensor("self");
-  const auto p = args.real("p");
-  check_real(args, self.scalar_type());
-  check_probability(args, p);
-  new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
-    return sample_bernoulli(spec, draw, p);
-  });
-}
-
-void bernoulli_tensor(KernelArgs& args) {
-  check_probabilities(args);
-  const auto self = args.tensor("self");
-  new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
-    return sample_bernoulli(
-        spec, draw, local_probabilities(args, args.tensor("p"), spec));
   });
 }
 
@@ -232,39 +229,27 @@ DTensorKernel real_like(RealSampler sampler) {
   });
 }
 
-bool valid_std(double, double std) {
-  return std >= 0;
-}
-bool valid_log_std(double, double std) {
-  return std > 0;
-}
-bool valid_rate(double lambda) {
-  return lambda > 0;
-}
-bool valid_geometric(double p) {
-  return p > 0 && p < 1;
-}
-
 } // namespace
 
 DTENSOR_RULES(random) {
   rules.kernel("uniform_", with_args(uniform_));
+  const auto not_negative = [](double, double x) { return x >= 0; };
+  const auto positive = [](double, double x) { return x > 0; };
   rules.kernel(
       "normal_",
-      real2("mean", "std", sample_normal, valid_std, "needs std >= 0"));
+      real2("mean", "std", sample_normal, not_negative, "needs std >= 0"));
   rules.kernel(
       "log_normal_",
-      real2("mean", "std", sample_log_normal, valid_log_std, "needs std > 0"));
+      real2("mean", "std", sample_log_normal, positive, "needs std > 0"));
   rules.kernel(
       "cauchy_",
-      real2(
-          "median", "sigma", sample_cauchy, valid_log_std, "needs sigma > 0"));
+      real2("median", "sigma", sample_cauchy, positive, "needs sigma > 0"));
   rules.kernel(
       "exponential_",
       real1(
           "lambd",
           sample_exponential,
-          valid_rate,
+          [](double lambda) { return lambda > 0; },
           "needs lambd > 0",
           check_floating));
   rules.kernel(
@@ -272,14 +257,14 @@ DTENSOR_RULES(random) {
       real1(
           "p",
           sample_geometric,
-          valid_geometric,
+          [](double p) { return p > 0 && p < 1; },
           "needs 0 < p < 1",
           check_counts));
-  rules.kernel("bernoulli_.float", with_args(bernoulli_float_));
-  rules.kernel("bernoulli_.Tensor", with_args(bernoulli_tensor_));
+  rules.kernel("bernoulli_.float", with_args(bernoulli_));
+  rules.kernel("bernoulli_.Tensor", with_args(bernoulli_));
   rules.kernel("bernoulli", with_args(bernoulli));
-  rules.kernel("bernoulli.p", with_args(bernoulli_p));
-  rules.kernel("bernoulli.Tensor", with_args(bernoulli_tensor));
+  rules.kernel("bernoulli.p", with_args(bernoulli_like));
+  rules.kernel("bernoulli.Tensor", with_args(bernoulli_like));
   for (const char* name : {"rand_like", "rand_like.generator"}) {
     rules.kernel(name, real_like(sample_uniform));
   }

@@ -85,21 +85,13 @@ void fill_integers(KernelArgs& args, const Range& range) {
   });
 }
 
+// Kernel of random_(), random_(to) and random_(from, to).
 void random_(KernelArgs& args) {
-  fill_integers(args, range_from(args, 0, args.tensor("self").scalar_type()));
-}
-
-void random_to_(KernelArgs& args) {
-  fill_integers(args, range_of(args, 0, args.integer("to")));
-}
-
-void random_from_(KernelArgs& args) {
-  const auto from = args.integer("from");
+  const auto from = args.get("from").toOptional<int64_t>().value_or(0);
+  const auto to = args.get("to").toOptional<int64_t>();
+  const auto dtype = args.tensor("self").scalar_type();
   fill_integers(
-      args,
-      args.is_none("to")
-          ? range_from(args, from, args.tensor("self").scalar_type())
-          : range_of(args, from, args.integer("to")));
+      args, to ? range_of(args, from, *to) : range_from(args, from, dtype));
 }
 
 // Kernel of randint_like(self, high) and (self, low, high).
@@ -147,8 +139,8 @@ void multinomial(KernelArgs& args) {
 
 DTENSOR_RULES(random_integers) {
   rules.kernel("random_", with_args(random_));
-  rules.kernel("random_.to", with_args(random_to_));
-  rules.kernel("random_.from", with_args(random_from_));
+  rules.kernel("random_.to", with_args(random_));
+  rules.kernel("random_.from", with_args(random_));
   for (const char* name :
        {"randint_like",
         "randint_like.low_dtype",

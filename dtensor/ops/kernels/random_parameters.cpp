@@ -202,39 +202,33 @@ void check_deviations(const KernelArgs& args, const at::Tensor& local) {
       args.name());
 }
 
-void normal_of_tensors(KernelArgs& args) {
-  const Names names{"mean", "std"};
+// Kernel of normal(), whose mean or deviation may be a number.
+void normal(KernelArgs& args) {
+  const bool has_means = args.at("mean").isTensor();
+  const bool has_deviations = args.at("std").isTensor();
+  Names names;
+  if (has_means) {
+    names.push_back("mean");
+  }
+  if (has_deviations) {
+    names.push_back("std");
+  }
   check_floating(args, names);
-  const auto dtype = args.tensor("mean").scalar_type();
+  if (!has_deviations) {
+    check_deviation(args, args.real("std"));
+  }
+  const auto dtype = args.tensor(names[0]).scalar_type();
   draw_from(
       args, names, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
-        check_deviations(args, p[1]);
-        return sample_normal(spec, dtype, draw, 0, 1).mul_(p[1]).add_(p[0]);
-      });
-}
-
-void normal_of_mean(KernelArgs& args) {
-  check_floating(args, {"mean"});
-  const auto dtype = args.tensor("mean").scalar_type();
-  const auto std = args.real("std");
-  check_deviation(args, std);
-  draw_from(
-      args,
-      {"mean"},
-      dtype,
-      [&](const Spec& spec, Draw draw, const Tensors& p) {
-        return sample_normal(spec, dtype, draw, 0, std).add_(p[0]);
-      });
-}
-
-void normal_of_std(KernelArgs& args) {
-  check_floating(args, {"std"});
-  const auto dtype = args.tensor("std").scalar_type();
-  const auto mean = args.real("mean");
-  draw_from(
-      args, {"std"}, dtype, [&](const Spec& spec, Draw draw, const Tensors& p) {
-        check_deviations(args, p[0]);
-        return sample_normal(spec, dtype, draw, 0, 1).mul_(p[0]).add_(mean);
+        if (has_deviations) {
+          check_deviations(args, p.back());
+        }
+        auto drawn = sample_normal(
+            spec, dtype, draw, 0, has_deviations ? 1 : args.real("std"));
+        if (has_deviations) {
+          drawn.mul_(p.back());
+        }
+        return has_means ? drawn.add_(p[0]) : drawn.add_(args.real("mean"));
       });
 }
 
@@ -303,12 +297,10 @@ at::Tensor dirichlet(
 DTENSOR_RULES(random_parameters) {
   // LibTorch's gradients are zeros.
   const OpTraits zeros{.gradient_from_sizes_only = true};
-  rules.kernel("normal.Tensor_Tensor", with_args(normal_of_tensors))
-      .with_traits(zeros);
-  rules.kernel("normal.Tensor_float", with_args(normal_of_mean))
-      .with_traits(zeros);
-  rules.kernel("normal.float_Tensor", with_args(normal_of_std))
-      .with_traits(zeros);
+  for (const auto* name :
+       {"normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor"}) {
+    rules.kernel(name, with_args(normal)).with_traits(zeros);
+  }
   rules.kernel("poisson", of_self(poisson)).with_traits(zeros);
   rules.kernel("binomial", with_args(binomial));
   rules.kernel("_standard_gamma", of_self(gamma));
