@@ -146,9 +146,7 @@ class TransposedInSpace {
     args.set("bias", c10::IValue());
     args.set("padding", padding_);
     args.set("output_padding", output_padding_);
-    args.run_operator();
-    return at::constant_pad_nd(
-        torch::jit::pop(args.stack()).toTensor(), pads_, 0);
+    return at::constant_pad_nd(args.compute(), pads_, 0);
   }
 
  private:
@@ -215,8 +213,7 @@ void transposed_in_space(KernelArgs& args, const Decision& decision) {
   }
   args.set("input", input);
   auto output = convolution.run(args);
-  args.stack().emplace_back(
-      bias.defined() ? with_bias(output, bias, input, weight) : output);
+  args.returns(bias.defined() ? with_bias(output, bias, input, weight) : output);
 }
 
 } // namespace
@@ -245,8 +242,7 @@ void convolution_local(KernelArgs& args, const Decision& decision) {
   const auto input = reached_rows(shard, halos);
   if (has_elements && input.numel() > 0) {
     set_input(args, input, halos);
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.returns(empty_convolution(
       input, weight, args.tensor("bias"), zeros(result, input)));

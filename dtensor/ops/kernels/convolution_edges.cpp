@@ -62,8 +62,7 @@ at::Tensor convolve(
   KernelArgs again(args.op(), stack);
   again.set("input", input);
   again.set("padding", std::move(padding));
-  again.run_operator();
-  return torch::jit::pop(stack).toTensor();
+  return again.compute();
 }
 
 } // namespace

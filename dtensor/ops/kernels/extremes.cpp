@@ -188,8 +188,7 @@ find_place_of_all(const at::Tensor& shard, const Spec& spec, bool greatest) {
 void find_place(KernelArgs& args, const Decision& decision, bool greatest) {
   const auto shard = args.tensor("self");
   if (shard.is_meta()) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto& spec = *decision.inputs[0];
   at::Tensor places;

@@ -145,12 +145,11 @@ void look_up_local(KernelArgs& args, const Decision& decision) {
       "self",
       shard.self.size(shard.dim) == 0 ? shard.with_zeros() : shard.self);
   args.set("index", shard.with_others_at(0));
-  args.run_operator();
   auto is_elsewhere = shard.local.lt(0);
   if (args.base_name() == "aten::index_select") {
     is_elsewhere = along_dim(is_elsewhere, shard.dim, shard.self.dim());
   }
-  auto result = args.stack().back().toTensor().masked_fill(is_elsewhere, 0);
+  auto result = args.compute().masked_fill(is_elsewhere, 0);
   if (shard.self.size(shard.dim) == 0 && shard.self.requires_grad() &&
       args.base_name() == "aten::gather") {
     // Saves self for the backward pass, so that a write to it in between fails
@@ -158,24 +157,22 @@ void look_up_local(KernelArgs& args, const Decision& decision) {
     const auto nothing = shard.index.narrow(shard.dim, 0, 0);
     result = result + shard.self.gather(shard.dim, nothing).sum();
   }
-  args.stack().back() = std::move(result);
+  args.returns(std::move(result));
 }
 
 void write_at_indices_local(KernelArgs& args, const Decision& decision) {
   const IndexedShard shard(args, decision);
   const auto length = shard.self.size(shard.dim);
   if (length == shard.size) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.set("self", shard.with_zeros());
   args.set("index", shard.with_others_at(length));
-  args.run_operator();
-  auto& result = args.stack().back();
-  const auto rows = result.toTensor().narrow(shard.dim, 0, length);
+  const auto rows = args.compute().narrow(shard.dim, 0, length);
   const auto strides =
       dense_strides(rows.sizes(), decision.outputs[0]->strides());
-  result = at::empty_strided(rows.sizes(), strides, rows.options()).copy_(rows);
+  args.returns(
+      at::empty_strided(rows.sizes(), strides, rows.options()).copy_(rows));
 }
 
 } // namespace dtensor::detail

@@ -59,6 +59,11 @@ class KernelArgs {
   void run_operator() {
     op_.callBoxed(stack_);
   }
+  /// Runs the operator, which has one result, and pops the result.
+  at::Tensor compute() {
+    run_operator();
+    return torch::jit::pop(stack_).toTensor();
+  }
 
   /// Returns the position in the schema; -1 if there is no such argument.
   int find(std::string_view argument) const {
@@ -125,8 +130,8 @@ class KernelArgs {
     detail::map_tensors(stack_.data() + base_, count(), map);
   }
 
-  /// Pops the arguments and pushes the results. Call this function once, at the
-  /// end.
+  /// Pops the arguments, or the operator's results, and pushes the results.
+  /// Call this function once, at the end.
   template <class... Results>
   void returns(Results&&... results) {
     torch::jit::drop(stack_, stack_.size() - base_);

@@ -199,8 +199,7 @@ void detail::cholesky_local(KernelArgs& args, const Decision& decision) {
 void detail::determinant_local(KernelArgs& args, const Decision& decision) {
   const auto matrices = args.at(0).toTensor();
   if (matrices.numel() > 0 || decision.outputs[1]->numel() == 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.set("A", with_matrix(matrices));
   args.run_operator();
@@ -216,8 +215,7 @@ void detail::determinant_local(KernelArgs& args, const Decision& decision) {
 void detail::householder_local(KernelArgs& args, const Decision& decision) {
   const auto input = args.tensor("input");
   if (input.numel() > 0 || decision.outputs[0]->numel() == 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.returns(input * args.tensor("tau").sum());
 }
@@ -225,8 +223,7 @@ void detail::householder_local(KernelArgs& args, const Decision& decision) {
 void detail::ormqr_local(KernelArgs& args, const Decision& decision) {
   const auto other = args.tensor("input3");
   if (other.numel() > 0 || decision.outputs[0]->numel() == 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.returns(
       other * (args.tensor("self").sum() + args.tensor("input2").sum()));

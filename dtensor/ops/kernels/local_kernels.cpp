@@ -23,8 +23,7 @@ void fft_of_empty_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   const auto& result = *decision.outputs[0];
   if (result.numel() == 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const bool is_real = !at::isComplexType(result.dtype());
   const auto converted = is_real ? at::real(self) : self.to(result.dtype());
@@ -41,8 +40,7 @@ void run_or_return_zeros(
     at::Tensor (*zero)(const at::Tensor&)) {
   const auto first = args.at(0).toTensor();
   if (first.numel() > 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.returns();
   for (const auto& output : decision.outputs) {

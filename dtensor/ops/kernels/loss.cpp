@@ -66,42 +66,33 @@ double local_numel_of_inputs(const Decision& decision) {
 void detail::loss_local(KernelArgs& args, const Decision& decision) {
   const bool sharded = decision.outputs[0]->has_partial();
   if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const double local = local_numel_of_inputs(decision);
   const auto dtype = decision.outputs[0]->dtype();
   if (local > 0 && accumulation_dtype(dtype) != dtype) {
     // The sum of 16-bit numbers may overflow; the plain mean adds in 32 bits.
-    args.run_operator();
-    args.stack().back() =
-        args.stack().back().toTensor() * (local / numel_of_inputs(decision, 0));
+    args.returns(args.compute() * (local / numel_of_inputs(decision, 0)));
     return;
   }
   args.set("reduction", int64_t{at::Reduction::Sum});
-  args.run_operator();
-  args.stack().back() =
-      args.stack().back().toTensor() / numel_of_inputs(decision, 0);
+  args.returns(args.compute() / numel_of_inputs(decision, 0));
 }
 
 void detail::loss_backward_local(KernelArgs& args, const Decision& decision) {
   if (args.integer("reduction") != at::Reduction::Mean ||
       !shards_any_dim(*decision.outputs[0])) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.set("reduction", int64_t{at::Reduction::Sum});
-  args.run_operator();
-  args.stack().back() =
-      args.stack().back().toTensor() / numel_of_inputs(decision, 1);
+  args.returns(args.compute() / numel_of_inputs(decision, 1));
 }
 
 void detail::nll_local(KernelArgs& args, const Decision& decision) {
   const auto& self = *decision.inputs[0];
   if (args.integer("reduction") != at::Reduction::Mean ||
       !shards_any_dim(self)) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.set("reduction", int64_t{at::Reduction::Sum});
   args.run_operator();
@@ -208,13 +199,11 @@ void narrow_to(KernelArgs& args, const Interval& held) {
 // this rank's term of the mean.
 at::Tensor reduced_loss(KernelArgs& args, int64_t samples) {
   if (args.integer("reduction") != at::Reduction::Mean) {
-    args.run_operator();
-    return torch::jit::pop(args.stack()).toTensor();
+    return args.compute();
   }
   const auto lengths = ints_of(args.at("target_lengths"));
   args.set("reduction", int64_t{at::Reduction::None});
-  args.run_operator();
-  const auto loss = torch::jit::pop(args.stack()).toTensor();
+  const auto loss = args.compute();
   const auto divisors = at::tensor(lengths, loss.options()).clamp_min(1);
   return (loss / divisors).sum() / static_cast<double>(samples);
 }
@@ -319,8 +308,7 @@ void detail::margin_loss_local(KernelArgs& args, const Decision& decision) {
   const auto& spec = *decision.inputs[0];
   const auto self = args.tensor("self");
   if (!shards_samples(spec)) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   if (self.size(0) == 0) {
     margin_loss_without_samples(args, decision);
@@ -339,8 +327,7 @@ void detail::margin_loss_backward_local(
     const Decision& decision) {
   const auto& spec = *decision.inputs[1];
   if (!shards_samples(spec)) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto self = args.tensor("self");
   if (self.size(0) == 0) {
@@ -348,17 +335,14 @@ void detail::margin_loss_backward_local(
     return;
   }
   const auto divisor = sum_for_mean(args, spec);
-  args.run_operator();
-  if (divisor != 1) {
-    args.stack().back() = args.stack().back().toTensor() / divisor;
-  }
+  const auto gradient = args.compute();
+  args.returns(divisor == 1 ? gradient : gradient / divisor);
 }
 
 void detail::ctc_loss_local(KernelArgs& args, const Decision& decision) {
   const auto& spec = *decision.inputs[args.find("grad") == 0 ? 1 : 0];
   if (spec.dim() != 3 || !spec.is_sharded(1)) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto intervals = local_intervals(spec, 1);
   const bool is_meta = args.tensor("log_probs").is_meta();

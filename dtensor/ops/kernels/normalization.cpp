@@ -149,14 +149,12 @@ at::Tensor padded(const at::Tensor& t) {
 // without elements while other ranks have some.
 void on_padded(KernelArgs& args) {
   const auto sizes = args.tensor("input").sizes().vec();
-  auto& stack = args.stack();
   args.map_tensors([](const at::Tensor& t, size_t) { return padded(t); });
-  args.run_operator();
-  auto output = stack.back().toTensor();
+  auto output = args.compute();
   for (size_t d = 0; d < sizes.size(); ++d) {
     output = output.narrow(static_cast<int64_t>(d), 0, sizes[d]);
   }
-  stack.back() = std::move(output);
+  args.returns(std::move(output));
 }
 
 // Computes the result for a globally empty input, which batch_norm rejects if

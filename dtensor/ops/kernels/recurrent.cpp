@@ -108,8 +108,7 @@ int64_t recurrent_draws(
 
 void recurrent_layers_local(KernelArgs& args, const Decision& decision) {
   if (dropped_layers(args) == 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto p = args.real("dropout");
   const Layers layers(args);

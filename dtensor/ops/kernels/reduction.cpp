@@ -51,8 +51,7 @@ void on_some(
     std::initializer_list<at::Scalar (*)(at::ScalarType)> identities) {
   const auto self = args.tensor("self");
   if (self.numel() > 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   args.returns();
   for (const auto identity : identities) {
@@ -134,8 +133,7 @@ at::Tensor moments(const at::Tensor& t, at::IntArrayRef dims) {
 void detail::variance_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto& mesh = decision.inputs[0]->mesh();
   auto found = moments(
@@ -180,16 +178,12 @@ namespace dtensor::detail {
 void quantile_local(KernelArgs& args, const Decision& decision) {
   const auto local = args.tensor("self");
   if (local.numel() > 0) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   auto sizes = local.sizes().vec();
   std::ranges::replace(sizes, int64_t{0}, int64_t{1});
   args.set("self", local.sum().expand(sizes));
-  args.run_operator();
-  const auto result = torch::jit::pop(args.stack()).toTensor();
-  args.stack().emplace_back(
-      result.sum().expand(decision.outputs[0]->local_sizes()));
+  args.returns(args.compute().sum().expand(decision.outputs[0]->local_sizes()));
 }
 
 } // namespace dtensor::detail

@@ -162,8 +162,7 @@ ScanLayoutPtr layout_of(const KernelArgs& args, const Decision& decision) {
 void run_scan(KernelArgs& args, const Decision& decision, Scan scan) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto dtype = decision.outputs[0]->dtype();
   auto result = scan(
@@ -251,8 +250,7 @@ void logcumsumexp_local(KernelArgs& args, const Decision& decision) {
 void running_extreme_local(KernelArgs& args, const Decision& decision) {
   const auto self = args.tensor("self");
   if (self.is_meta()) {
-    args.run_operator();
-    return;
+    return args.run_operator();
   }
   const auto layout = layout_of(args, decision);
   if (self.numel() == 0 && !layout->spec->is_sharded(layout->dim)) {

@@ -295,8 +295,7 @@ void roll_local(KernelArgs& args, const Decision& decision) {
   const auto shifts = args.at("shifts").toIntVector();
   const auto dims = args.at("dims").toIntVector();
   if (shifts.size() != dims.size()) {
-    args.run_operator(); // throws
-    return;
+    return args.run_operator(); // throws
   }
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto dim = c10::maybe_wrap_dim(dims[i], layout->dim());
@@ -322,8 +321,7 @@ void flip_local(KernelArgs& args, const Decision& decision) {
   for (const auto dim : args.at("dims").toIntVector()) {
     flips[static_cast<size_t>(c10::maybe_wrap_dim(dim, layout->dim()))] = true;
   }
-  args.run_operator();
-  auto result = args.stack().back().toTensor();
+  auto result = args.compute();
   for_ranges(layout, [&](int64_t m, int64_t dim, const Ranks& ranges) {
     if (flips[static_cast<size_t>(dim)]) {
       const auto size = layout->sizes()[static_cast<size_t>(dim)];
@@ -331,7 +329,7 @@ void flip_local(KernelArgs& args, const Decision& decision) {
           result, dim, layout->mesh(), m, flipped(ranges, size), ranges);
     }
   });
-  args.stack().back() = in_result_order(result, decision);
+  args.returns(in_result_order(result, decision));
 }
 
 void constant_pad_local(KernelArgs& args, const Decision& decision) {
@@ -361,9 +359,7 @@ void constant_pad_local(KernelArgs& args, const Decision& decision) {
   });
   args.set("self", input);
   args.set("pad", std::move(pads));
-  args.run_operator();
-  args.stack().back() =
-      in_result_order(args.stack().back().toTensor(), decision);
+  args.returns(in_result_order(args.compute(), decision));
 }
 
 } // namespace dtensor::detail

@@ -165,21 +165,18 @@ struct IndexedShards {
 
 void look_up_tensor_index_local(KernelArgs& args, const Decision& decision) {
   if (decision.shapes_from_results) {
-    args.run_operator(); // a mask, and everything replicated
-    return;
+    return args.run_operator(); // a mask, and everything replicated
   }
   const IndexedShards shards(args, *decision.inputs[0]);
   args.set("self", shards.with_rows());
   args.set("indices", as_list(shards.indices));
-  args.run_operator();
   const auto behind =
       shards.kept_sizes().size() - static_cast<size_t>(shards.first());
   auto shape = shards.elsewhere.sizes().vec();
   shape.resize(shape.size() + behind, 1);
-  auto& result = args.stack().back();
-  result = in_memory_order(
-      result.toTensor().masked_fill_(shards.elsewhere.reshape(shape), 0),
-      decision.outputs[0]->strides());
+  args.returns(in_memory_order(
+      args.compute().masked_fill_(shards.elsewhere.reshape(shape), 0),
+      decision.outputs[0]->strides()));
 }
 
 namespace {
