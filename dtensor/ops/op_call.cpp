@@ -11,24 +11,19 @@
 namespace dtensor {
 
 size_t OpCall::arg_index(std::string_view name) const {
-  const auto& arguments = schema.arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == name) {
-      return i;
-    }
-  }
-  DTENSOR_THROW_VALUE(
+  const auto index = schema.argumentIndexWithName(name);
+  DTENSOR_CHECK_VALUE(
+      index.has_value(),
       "[{}] its rule reads an argument \"{}\", but its schema is {}. Use a "
       "name from the schema, or check has_arg() first.",
       schema.name(),
       name,
       schema);
+  return static_cast<size_t>(*index);
 }
 
 bool OpCall::has_arg(std::string_view name) const {
-  const auto& arguments = schema.arguments();
-  return std::ranges::any_of(
-      arguments, [&](const auto& a) { return a.name() == name; });
+  return schema.argumentIndexWithName(name).has_value();
 }
 
 int OpCall::input_index(std::string_view name) const {

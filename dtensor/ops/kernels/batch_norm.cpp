@@ -22,7 +22,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -31,28 +30,24 @@
 namespace dtensor::detail {
 namespace {
 
-bool shares_channels_on(const Spec& layout, int64_t mesh_dim) {
-  const auto& p = layout.placements()[static_cast<size_t>(mesh_dim)];
-  return layout.mesh().size(mesh_dim) > 1 && p.is_sharded() && p.dim() != 1;
-}
-
-// Calls `fn` with each group whose ranks share channels.
-void for_sharing_groups(
-    const Spec& layout,
-    const std::function<void(Group&)>& fn) {
+// Returns the mesh dimensions whose ranks share channels.
+std::vector<int64_t> sharing_dims(const Spec& layout) {
+  std::vector<int64_t> dims;
   for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
-    if (shares_channels_on(layout, m)) {
-      fn(get_group(layout.mesh(), m));
+    const auto& p = layout.placements()[static_cast<size_t>(m)];
+    if (layout.mesh().size(m) > 1 && p.is_sharded() && p.dim() != 1) {
+      dims.push_back(m);
     }
   }
+  return dims;
 }
 
 } // namespace
 
 at::Tensor summed_over_ranks(at::Tensor local, const Spec& layout) {
-  for_sharing_groups(layout, [&](Group& group) {
-    local = group.all_reduce(local, ReduceOp::kSum);
-  });
+  for (const auto m : sharing_dims(layout)) {
+    local = get_group(layout.mesh(), m).all_reduce(local, ReduceOp::kSum);
+  }
   return local;
 }
 
@@ -113,9 +108,10 @@ struct Statistics {
 
 Statistics joint_statistics(const at::Tensor& input, const Spec& layout) {
   auto moments = local_moments(input);
-  for_sharing_groups(layout, [&](Group& group) {
-    moments = combined_moments(group.all_gather(moments.unsqueeze(0), 0));
-  });
+  for (const auto m : sharing_dims(layout)) {
+    moments = combined_moments(
+        get_group(layout.mesh(), m).all_gather(moments.unsqueeze(0), 0));
+  }
   return {moments[1], moments[2] / channel_count(layout), moments[2]};
 }
 
@@ -224,12 +220,7 @@ BatchNormGradients batch_norm_gradients(
 }
 
 bool shares_channels(const Spec& layout) {
-  for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
-    if (shares_channels_on(layout, m)) {
-      return true;
-    }
-  }
-  return false;
+  return !sharing_dims(layout).empty();
 }
 
 void check_running_statistics(

@@ -14,6 +14,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/index_kernels_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/registry.h>
@@ -236,15 +237,6 @@ void masked_scatter_backward(KernelArgs& args) {
                    .view(sizes));
 }
 
-// Returns the layout of the counts, which are summed over shards.
-Placements counted(PlacementsRef placements) {
-  Placements counts(placements.begin(), placements.end());
-  for (auto& p : counts) {
-    p = p.is_sharded() ? Placement(Partial(ReduceOp::kSum)) : Replicate();
-  }
-  return counts;
-}
-
 // Returns the number of bins that the elements of all ranks need; 0 for
 // operands that the plain operator refuses.
 int64_t bins_for(const std::string& name, const at::Tensor& self) {
@@ -295,7 +287,7 @@ void bincount(KernelArgs& args) {
         weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble);
   }
   args.returns(
-      DTensor::from_local(counts, self.device_mesh(), counted(layout)));
+      DTensor::from_local(counts, self.device_mesh(), sums_of_shards(layout)));
 }
 
 } // namespace

@@ -67,13 +67,7 @@ class KernelArgs {
 
   /// Returns the position in the schema; -1 if there is no such argument.
   int find(std::string_view argument) const {
-    const auto& arguments = schema_.arguments();
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (arguments[i].name() == argument) {
-        return static_cast<int>(i);
-      }
-    }
-    return -1;
+    return schema_.argumentIndexWithName(argument).value_or(-1);
   }
 
   const c10::IValue& at(int position) const {

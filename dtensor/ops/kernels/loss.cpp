@@ -30,11 +30,6 @@ namespace {
 
 using namespace detail;
 
-bool shards_any_dim(const Spec& spec) {
-  return std::ranges::any_of(
-      spec.placements(), [](const auto& p) { return p.is_sharded(); });
-}
-
 double numel_of_inputs(const Decision& decision, size_t first) {
   int64_t numel = 0;
   for (size_t i = first; i < decision.inputs.size(); ++i) {
@@ -129,13 +124,7 @@ bool shards_samples(const Spec& scores) {
 // --- CTC --------------------------------------------------------------------
 
 std::vector<int64_t> ints_of(const c10::IValue& value) {
-  if (!value.isTensor()) {
-    return value.toIntVector();
-  }
-  const auto host =
-      value.toTensor().to(at::kCPU, at::kLong).contiguous().view({-1});
-  const auto* data = host.const_data_ptr<int64_t>();
-  return {data, data + host.numel()};
+  return value.isTensor() ? to_list(value.toTensor()) : value.toIntVector();
 }
 
 int64_t sum_of(const std::vector<int64_t>& ints, size_t begin, size_t end) {

@@ -8,6 +8,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/layout/spec.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -51,6 +52,29 @@ along_dim(const at::Tensor& vector, int64_t dim, int64_t ndim) {
   std::vector<int64_t> shape(static_cast<size_t>(ndim), 1);
   shape[static_cast<size_t>(dim)] = vector.numel();
   return vector.view(shape);
+}
+
+/// Returns the elements of an integer tensor.
+inline std::vector<int64_t> to_list(const at::Tensor& integers) {
+  const auto host = integers.to(at::kCPU, at::kLong).contiguous();
+  const auto* data = host.const_data_ptr<int64_t>();
+  return {data, data + host.numel()};
+}
+
+/// Returns true if a mesh dimension shards the tensor.
+inline bool shards_any_dim(const Spec& spec) {
+  return std::ranges::any_of(
+      spec.placements(), [](const auto& p) { return p.is_sharded(); });
+}
+
+/// Returns the placements of numbers that are sums over shards: Partial where
+/// the tensor is sharded, Replicate elsewhere.
+inline Placements sums_of_shards(PlacementsRef placements) {
+  Placements sums(placements.begin(), placements.end());
+  for (auto& p : sums) {
+    p = p.is_sharded() ? Placement(Partial(ReduceOp::kSum)) : Replicate();
+  }
+  return sums;
 }
 
 /// Returns the maximum along `dim`, which is kept with size 1. The maximum of

@@ -23,6 +23,7 @@
 #include <dtensor/ops/kernels/index_kernels_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/linear_map_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
 
 #include <algorithm>
@@ -30,12 +31,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-std::vector<int64_t> to_list(const at::Tensor& numbers) {
-  const auto host = numbers.to(at::kCPU, at::kLong).contiguous();
-  const auto* data = host.const_data_ptr<int64_t>();
-  return {data, data + host.numel()};
-}
 
 // Sends consecutive slices of a vector to the ranks, and returns the received
 // slices, concatenated.

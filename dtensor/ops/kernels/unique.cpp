@@ -6,6 +6,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
@@ -20,7 +21,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/WrapDimMinimal.h>
 
-#include <algorithm>
 #include <optional>
 #include <tuple>
 
@@ -113,22 +113,15 @@ struct UniqueElements {
 
 bool is_on_shards(const at::Tensor& t) {
   return is_dtensor(t) && !t.is_meta() && t.numel() > 0 &&
-      spec_of(t)->mesh().contains_this_rank() &&
-      std::ranges::any_of(spec_of(t)->placements(), [](const Placement& p) {
-           return p.is_sharded();
-         });
+      spec_of(t)->mesh().contains_this_rank() && shards_any_dim(*spec_of(t));
 }
 
 // Returns the sum over the ranks that have different shards.
 at::Tensor sum_of_shards(const at::Tensor& counts, const Spec& shards) {
   const auto whole = replicated_spec(shards, counts);
-  Placements terms(whole->placements().begin(), whole->placements().end());
-  for (size_t m = 0; m < terms.size(); ++m) {
-    if (shards.placements()[m].is_sharded()) {
-      terms[m] = Partial(ReduceOp::kSum);
-    }
-  }
-  return redistribute_local(counts, whole->with_placements(terms), whole);
+  const auto terms =
+      whole->with_placements(sums_of_shards(shards.placements()));
+  return redistribute_local(counts, terms, whole);
 }
 
 // Merges the values of the last mesh dimension first, because its ranks have

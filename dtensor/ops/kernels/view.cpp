@@ -14,6 +14,7 @@
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/kernels/over_shards_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 #include <dtensor/ops/scopes/plain_operand_impl.h>
@@ -92,17 +93,11 @@ bool changes_nothing(const Strided& to) {
       to.begin() == 0;
 }
 
-bool is_sharded(const Spec& spec) {
-  const auto& placements = spec.placements();
-  return std::ranges::any_of(
-      placements, [](const Placement& p) { return p.is_sharded(); });
-}
-
 // Returns true if this rank's memory is laid out like that of the plain tensor,
 // or like a partial term of it.
 bool has_plain_memory_layout(const at::Tensor& self) {
   const auto& spec = *spec_of(self);
-  return !is_sharded(spec) &&
+  return !shards_any_dim(spec) &&
       (!spec.mesh().contains_this_rank() ||
        local_of(self).strides() == spec.strides());
 }
@@ -134,8 +129,8 @@ LocalTensor copy_of(const at::Tensor& self) {
       "aten::as_strided",
       "self",
       self,
-      is_sharded(from) ? replicated_placements(from.mesh())
-                       : Placements(from.placements()));
+      shards_any_dim(from) ? replicated_placements(from.mesh())
+                           : Placements(from.placements()));
   if (!to->mesh().contains_this_rank()) {
     return {local, to};
   }
