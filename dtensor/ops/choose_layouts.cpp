@@ -38,10 +38,6 @@ class CombinationSearch {
 
  private:
   using Options = std::vector<Combinations::Option>;
-  struct Branch {
-    size_t option; // position in the options
-    Rank bound;
-  };
 
   void visit() {
     if (combinations_.size() == mesh_dims_) {
@@ -49,16 +45,16 @@ class CombinationSearch {
       return;
     }
     const auto options = combinations_.options();
-    const auto branches = make_branches(options);
-    if (branches.empty()) {
+    const auto bounds = bounds_of(options);
+    if (bounds.empty()) {
       failed_ = std::max(failed_, combinations_.size());
     }
-    for (const Branch& branch : branches) {
-      if (best_ && !(branch.bound < *best_)) {
+    for (const Rank& bound : bounds) {
+      if (best_ && !(bound < *best_)) {
         return;
       }
-      order_.push_back(branch.option);
-      combinations_.add(options[branch.option].strategy);
+      order_.push_back(bound.order.back());
+      combinations_.add(options[bound.order.back()].strategy);
       const auto before = combinations_.size() < mesh_dims_
           ? combinations_.plan_next()
           : Combinations::Planned();
@@ -69,11 +65,11 @@ class CombinationSearch {
     }
   }
 
-  // Returns the feasible strategies of the next mesh dimension, the most
-  // promising first.
-  std::vector<Branch> make_branches(const Options& options) {
-    std::vector<Branch> branches;
-    branches.reserve(options.size());
+  // Returns the bounds of the branches, one for each feasible strategy of the
+  // next mesh dimension, the most promising first.
+  std::vector<Rank> bounds_of(const Options& options) {
+    std::vector<Rank> bounds;
+    bounds.reserve(options.size());
     for (size_t i = 0; i < options.size(); ++i) {
       if (options[i].feasibility != Feasibility::kPossible) {
         continue;
@@ -83,13 +79,11 @@ class CombinationSearch {
       bound.time = cost_.at_least(combinations_.chosen());
       bound.order = order_;
       bound.order.push_back(i);
-      branches.push_back({i, std::move(bound)});
+      bounds.push_back(std::move(bound));
       combinations_.remove();
     }
-    std::ranges::sort(branches, [](const Branch& a, const Branch& b) {
-      return a.bound < b.bound;
-    });
-    return branches;
+    std::sort(bounds.begin(), bounds.end());
+    return bounds;
   }
 
   void compare() {

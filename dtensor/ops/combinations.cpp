@@ -2,6 +2,7 @@
 #include <dtensor/ops/combinations_impl.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace dtensor::detail {
@@ -70,17 +71,9 @@ bool mixes(const Placements& before, const Placement& next) {
 // Returns true if a layout would have two reductions. Their result would depend
 // on the order in which they are applied.
 bool mixes_reductions(const MeshStrategy& chosen, const Strategy& strategy) {
-  for (size_t i = 0; i < chosen.inputs.size(); ++i) {
-    if (mixes(chosen.inputs[i], strategy.inputs[i])) {
-      return true;
-    }
-  }
-  for (size_t i = 0; i < chosen.outputs.size(); ++i) {
-    if (mixes(chosen.outputs[i], strategy.outputs[i])) {
-      return true;
-    }
-  }
-  return false;
+  const auto fits = std::not_fn(mixes);
+  return !std::ranges::equal(chosen.inputs, strategy.inputs, fits) ||
+      !std::ranges::equal(chosen.outputs, strategy.outputs, fits);
 }
 
 bool is_unreachable(const OpCall& call, const Strategy& s, int64_t mesh_dim) {

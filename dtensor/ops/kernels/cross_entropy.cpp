@@ -290,16 +290,6 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       kCrossEntropy);
 }
 
-void report_redistributions(
-    const char* argument,
-    const at::Tensor& t,
-    PlacementsRef placements,
-    const DeviceMesh& mesh) {
-  if (t.defined() && is_dtensor(t) && spec_of(t)->mesh() == mesh) {
-    before_redistributing(kCrossEntropy, argument, spec_of(t), placements);
-  }
-}
-
 // Reports the redistributions of the arguments to the active contexts.
 void report_redistributions(
     const at::Tensor& logits,
@@ -307,11 +297,16 @@ void report_redistributions(
     const at::Tensor& weight,
     const CrossEntropyPlan& plan) {
   const auto& mesh = plan.logits->mesh();
-  const auto placements = plan.logits->placements();
-  report_redistributions("input", logits, placements, mesh);
-  report_redistributions(
-      "target", target, target_layout(*plan.logits, plan.class_dim), mesh);
-  report_redistributions("weight", weight, replicated_placements(mesh), mesh);
+  const auto report = [&](const char* argument,
+                          const at::Tensor& t,
+                          PlacementsRef placements) {
+    if (t.defined() && is_dtensor(t) && spec_of(t)->mesh() == mesh) {
+      before_redistributing(kCrossEntropy, argument, spec_of(t), placements);
+    }
+  };
+  report("input", logits, plan.logits->placements());
+  report("target", target, target_layout(*plan.logits, plan.class_dim));
+  report("weight", weight, replicated_placements(mesh));
 }
 
 } // namespace

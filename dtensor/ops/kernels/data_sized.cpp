@@ -152,9 +152,7 @@ void masked_select(KernelArgs& args) {
     args.returns(select_on_shards(args, operands[0], operands[1], "mask"));
     return;
   }
-  c10::List<std::optional<at::Tensor>> indices;
-  indices.push_back(operands[1]);
-  args.returns(at::index(operands[0], indices));
+  args.returns(at::index(operands[0], as_list({operands[1]})));
 }
 
 // Returns masked_scatter of replicated operands, in the layout of self.

@@ -6,6 +6,10 @@
 
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <functional>
+#include <optional>
+#include <vector>
+
 namespace dtensor::detail {
 
 /// Look up elements at indices of a dimension that is sharded over the ranks.
@@ -22,6 +26,16 @@ LocalKernelFunction write_tensor_index_local;
 /// Returns true for an index that is a mask: it selects the elements where it
 /// is true.
 bool is_mask(const at::Tensor& index);
+
+/// Indices of the dimensions of a tensor; none for a dimension that is kept.
+using IndexList = c10::List<std::optional<at::Tensor>>;
+IndexList as_list(const std::vector<at::Tensor>& indices);
+/// Returns the indices of a call; undefined for a dimension that is kept. Each
+/// mask is replaced by the results of positions_of(mask).
+std::vector<at::Tensor> indices_by_dim(
+    const c10::IValue& indices,
+    const std::function<std::vector<at::Tensor>(const at::Tensor&)>&
+        positions_of);
 
 /// Indexes x by a mask, which may be sharded, or by masks and other indices.
 /// This is the kernel of the calls for which indexes_shards_by_mask() returns

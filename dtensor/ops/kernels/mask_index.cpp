@@ -106,16 +106,10 @@ MaskedLayout masked_layout(const Spec& self, const Mask& by) {
 
 // Returns the indices of x[:, ..., index, ..., index], with `count` equal
 // indices from dimension `begin` on.
-c10::List<std::optional<at::Tensor>>
-indices_from(int64_t begin, int64_t count, const at::Tensor& index) {
-  c10::List<std::optional<at::Tensor>> indices;
-  for (int64_t d = 0; d < begin; ++d) {
-    indices.push_back(std::nullopt);
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    indices.push_back(index);
-  }
-  return indices;
+IndexList indices_from(int64_t begin, int64_t count, const at::Tensor& index) {
+  std::vector<at::Tensor> indices(static_cast<size_t>(begin));
+  indices.insert(indices.end(), static_cast<size_t>(count), index);
+  return as_list(indices);
 }
 
 at::Tensor masked_operand(
@@ -248,24 +242,16 @@ bool has_mask_beside_index(const at::Tensor& x, const c10::IValue& indices) {
 
 // Returns the indices with each mask replaced by the positions of its elements.
 // The positions are replicated.
-c10::List<std::optional<at::Tensor>> as_positions(
-    const KernelArgs& args,
-    const c10::IValue& indices) {
-  c10::List<std::optional<at::Tensor>> result;
-  for (const c10::IValue& item : indices.toListRef()) {
-    const auto index = item.isNone() ? at::Tensor() : item.toTensor();
-    if (!index.defined() || !is_mask(index)) {
-      result.push_back(index.defined() ? std::optional(index) : std::nullopt);
-      continue;
+IndexList as_positions(const KernelArgs& args, const c10::IValue& indices) {
+  return as_list(indices_by_dim(indices, [&](const at::Tensor& mask) {
+    auto by_dim =
+        at::nonzero(replicated_argument(args, mask, "indices")).unbind(1);
+    for (auto& positions : by_dim) {
+      positions = positions.contiguous();
+      positions = wrap(positions, replicated_spec(*spec_of(mask), positions));
     }
-    const auto mask = replicated_argument(args, index, "indices");
-    for (const auto& column : at::nonzero(mask).unbind(1)) {
-      const auto positions = column.contiguous();
-      result.push_back(
-          wrap(positions, replicated_spec(*spec_of(index), positions)));
-    }
-  }
-  return result;
+    return by_dim;
+  }));
 }
 
 } // namespace

@@ -17,6 +17,22 @@
 namespace dtensor::detail {
 namespace {
 
+// Sends a tensor to each rank of a mesh dimension, and receives tensors of
+// these shapes. Meta tensors only get their shapes.
+std::vector<at::Tensor> exchange(
+    std::vector<at::Tensor> sent,
+    const std::vector<Sizes>& shapes,
+    const DeviceMesh& mesh,
+    int64_t mesh_dim) {
+  if (!sent[0].is_meta()) {
+    return get_group(mesh, mesh_dim).all_to_all(sent, shapes);
+  }
+  for (size_t peer = 0; peer < shapes.size(); ++peer) {
+    sent[peer] = at::empty(shapes[peer], sent[peer].options());
+  }
+  return sent;
+}
+
 // Returns the rows `part` of a tensor that consists of the rows `all`.
 at::Tensor
 rows_of(const at::Tensor& t, int64_t dim, Interval all, Interval part) {
@@ -92,13 +108,7 @@ std::vector<at::Tensor> RowExchange::send(
     shapes.emplace_back(rows.sizes());
     shapes.back()[static_cast<size_t>(dim)] = arriving.size();
   }
-  if (!rows.is_meta()) {
-    return get_group(spec->mesh(), mesh_dim).all_to_all(sent, shapes);
-  }
-  for (size_t peer = 0; peer < shapes.size(); ++peer) {
-    sent[peer] = at::empty(shapes[peer], rows.options());
-  }
-  return sent;
+  return exchange(std::move(sent), shapes, spec->mesh(), mesh_dim);
 }
 
 at::Tensor RowExchange::apply(const at::Tensor& held_rows) const {
@@ -253,12 +263,8 @@ at::Tensor move_rows(
     shapes.back()[static_cast<size_t>(dim)] =
         is_other ? count_rows(arriving.back()) : 0;
   }
-  if (rows.is_meta()) {
-    for (size_t peer = 0; peer < shapes.size(); ++peer) {
-      tensors[peer] = at::empty(shapes[peer], rows.options());
-    }
-  } else if (moves_rows(held, needed)) {
-    tensors = get_group(mesh, mesh_dim).all_to_all(tensors, shapes);
+  if (rows.is_meta() || moves_rows(held, needed)) {
+    tensors = exchange(std::move(tensors), shapes, mesh, mesh_dim);
   }
   tensors[self] = joined(rows, dim, arriving[self]);
   return sorted_rows(tensors, arriving, dim);

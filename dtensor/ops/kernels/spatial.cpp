@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -241,36 +242,27 @@ namespace {
 
 using Ranks = std::vector<Interval>; // a range of rows for each rank
 
-// Returns the positions of `ranges` after a shift by `shift` in a dimension of
+// Returns f(rows) for the range of each rank.
+std::vector<Intervals> for_each_rank(
+    const Ranks& ranges,
+    const std::function<Intervals(Interval)>& f) {
+  std::vector<Intervals> lists;
+  std::ranges::transform(ranges, std::back_inserter(lists), f);
+  return lists;
+}
+
+// Returns the positions of `rows` after a shift by `shift` in a dimension of
 // `size`. A range may continue at the beginning of the dimension.
-std::vector<Intervals>
-rolled(const Ranks& ranges, int64_t shift, int64_t size) {
-  std::vector<Intervals> lists;
-  for (const auto& rows : ranges) {
-    const Interval moved{rows.begin + shift, rows.end + shift};
-    const auto wraps = std::clamp(size, moved.begin, moved.end);
-    lists.push_back(
-        {Interval{moved.begin, wraps},
-         Interval{wraps - size, moved.end - size}});
-  }
-  return lists;
+Intervals rolled(Interval rows, int64_t shift, int64_t size) {
+  const Interval moved{rows.begin + shift, rows.end + shift};
+  const auto wraps = std::clamp(size, moved.begin, moved.end);
+  return {
+      Interval{moved.begin, wraps}, Interval{wraps - size, moved.end - size}};
 }
 
-// Returns the positions of `ranges` after the dimension is reversed.
-std::vector<Intervals> flipped(const Ranks& ranges, int64_t size) {
-  std::vector<Intervals> lists;
-  for (const auto& rows : ranges) {
-    lists.push_back({Interval{size - rows.end, size - rows.begin}});
-  }
-  return lists;
-}
-
-std::vector<Intervals> one_range_each(const Ranks& ranges) {
-  std::vector<Intervals> lists;
-  for (const auto& rows : ranges) {
-    lists.push_back({rows});
-  }
-  return lists;
+// Returns the positions of `rows` after the dimension is reversed.
+Intervals flipped(Interval rows, int64_t size) {
+  return {Interval{size - rows.end, size - rows.begin}};
 }
 
 // Calls `f` with each mesh dimension that shards `layout`, the tensor
@@ -307,8 +299,9 @@ void roll_local(KernelArgs& args, const Decision& decision) {
     for_ranges(layout, [&](int64_t m, int64_t d, const Ranks& ranges) {
       if (d == dim && size > 0) {
         const auto shift = (shifts[i] % size + size) % size;
-        result = move_rows(
-            result, d, layout->mesh(), m, rolled(ranges, shift, size), ranges);
+        const auto moved = for_each_rank(
+            ranges, [&](Interval rows) { return rolled(rows, shift, size); });
+        result = move_rows(result, d, layout->mesh(), m, moved, ranges);
       }
     });
   }
@@ -325,8 +318,9 @@ void flip_local(KernelArgs& args, const Decision& decision) {
   for_ranges(layout, [&](int64_t m, int64_t dim, const Ranks& ranges) {
     if (flips[static_cast<size_t>(dim)]) {
       const auto size = layout->sizes()[static_cast<size_t>(dim)];
-      result = move_rows(
-          result, dim, layout->mesh(), m, flipped(ranges, size), ranges);
+      const auto moved = for_each_rank(
+          ranges, [&](Interval rows) { return flipped(rows, size); });
+      result = move_rows(result, dim, layout->mesh(), m, moved, ranges);
     }
   });
   args.returns(in_result_order(result, decision));
@@ -350,8 +344,9 @@ void constant_pad_local(KernelArgs& args, const Decision& decision) {
           {std::clamp<int64_t>(begin - before, 0, size),
            std::clamp<int64_t>(end - before, 0, size)});
     }
-    input = move_rows(
-        input, dim, layout->mesh(), m, one_range_each(ranges), needed);
+    const auto held =
+        for_each_rank(ranges, [](Interval rows) { return Intervals{rows}; });
+    input = move_rows(input, dim, layout->mesh(), m, held, needed);
     const auto rank = static_cast<size_t>(layout->mesh().get_local_rank(m));
     const auto& own = results[rank];
     pads[place] = std::clamp<int64_t>(before, own.begin, own.end) - own.begin;

@@ -21,9 +21,6 @@
 #include <vector>
 
 namespace dtensor::detail {
-namespace {
-
-using IndexList = c10::List<std::optional<at::Tensor>>;
 
 IndexList as_list(const std::vector<at::Tensor>& indices) {
   IndexList list;
@@ -33,14 +30,15 @@ IndexList as_list(const std::vector<at::Tensor>& indices) {
   return list;
 }
 
-// Returns an index for each dimension; undefined for a dimension that is kept.
-// A mask is replaced by the positions of its elements.
-std::vector<at::Tensor> indices_by_dim(const c10::IValue& indices) {
+std::vector<at::Tensor> indices_by_dim(
+    const c10::IValue& indices,
+    const std::function<std::vector<at::Tensor>(const at::Tensor&)>&
+        positions_of) {
   std::vector<at::Tensor> by_dim;
   for (const c10::IValue& item : indices.toListRef()) {
     const auto index = item.isNone() ? at::Tensor() : item.toTensor();
     if (index.defined() && is_mask(index)) {
-      for (auto& positions : index.nonzero().unbind(1)) {
+      for (auto& positions : positions_of(index)) {
         by_dim.push_back(std::move(positions));
       }
     } else {
@@ -49,6 +47,8 @@ std::vector<at::Tensor> indices_by_dim(const c10::IValue& indices) {
   }
   return by_dim;
 }
+
+namespace {
 
 // Throws LibTorch's error, on all ranks, if indices of a tensor of these sizes
 // are out of range. On other devices than the CPU, the kernel reports them.
@@ -92,7 +92,9 @@ struct IndexedShards {
   IndexedShards(const KernelArgs& args, const Spec& of_self)
       : layout(of_self),
         self(args.tensor("self")),
-        indices(indices_by_dim(args.at("indices"))) {
+        indices(indices_by_dim(args.at("indices"), [](const at::Tensor& mask) {
+          return mask.nonzero().unbind(1);
+        })) {
     check_range(indices, layout.sizes());
     for (size_t d = 0; d < indices.size(); ++d) {
       if (is_sharded(d)) {
