@@ -624,7 +624,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/graph_impl.h
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
-  dtensor/program/make_modules.cpp
   dtensor/program/module_tree.cpp
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h

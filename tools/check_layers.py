@@ -103,7 +103,7 @@ LISTED = {
             "ops/install/plain_gradient.cpp": "cat, unboxed",
             "parallel/attention/context_attention.cpp": "attention in a scope",
             "program/find_linears.cpp": "products that export decomposes, and calls of modules",
-            "program/make_modules.cpp": "modules that a graph calls",
+            "program/module_tree.cpp": "modules that a graph calls",
             "program/read_calls.cpp": "a check that export writes",
             "program/scalar_functions.cpp": "what graphs compute of sizes",
             "tensor/inner_nodes.cpp": "nodes of products",

@@ -11,7 +11,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtensor {
@@ -36,14 +35,6 @@ void read_weights(ProgramState& state);
 
 /// Throws ValueError for inputs that do not match the export.
 void check_inputs(const ProgramState& state, c10::ArrayRef<c10::IValue> inputs);
-
-/// "layers.0.fc.weight" -> ("layers.0.fc", "weight").
-inline std::pair<std::string, std::string> split_name(const std::string& name) {
-  const auto dot = name.rfind('.');
-  return dot == std::string::npos
-      ? std::pair{std::string(), name}
-      : std::pair{name.substr(0, dot), name.substr(dot + 1)};
-}
 
 /// Creates modules with the graph's parameters and buffers, on the meta device,
 /// and stores these tensors in `inputs`. Names that stand for one weight of the
