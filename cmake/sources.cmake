@@ -627,7 +627,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/module_tree.cpp
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
-  dtensor/program/operator_graph.cpp
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program.cpp

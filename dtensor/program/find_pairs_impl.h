@@ -22,13 +22,6 @@ std::vector<PlanEntryText> find_pairs(
     const ProgramState& state,
     const torch::nn::Module& root);
 
-/// Calls find_pairs() and merges lines that are equal in all layers of `root`,
-/// where numbers stand for layers: "layers.*.fc" for "layers.0.fc" and
-/// "layers.1.fc".
-std::vector<PlanEntryText> find_plan(
-    const ProgramState& state,
-    const torch::nn::Module& root);
-
 /// A call of linear or embedding with the weight of a module.
 struct Product {
   size_t node = 0;
