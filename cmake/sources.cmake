@@ -700,9 +700,8 @@ set(DTENSOR_TORCHSCRIPT_SOURCES
   dtensor/contrib/torchscript/parallelize_script.cpp
   dtensor/contrib/torchscript/read_script.cpp
   dtensor/contrib/torchscript/read_script_impl.h
-  dtensor/contrib/torchscript/script_functions.cpp
   dtensor/contrib/torchscript/script_modules.cpp
-  dtensor/contrib/torchscript/script_tensors.cpp
+  dtensor/contrib/torchscript/script_values.cpp
 )
 
 set(DTENSOR_TESTING_HEADERS
