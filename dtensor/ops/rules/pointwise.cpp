@@ -153,15 +153,6 @@ void add_all(
   }
 }
 
-// Adds traits to comparisons that write over self. The gradient of self is
-// zeros. Out-of-place comparisons have no gradient.
-void add_comparisons_in_place(RuleRegistry& rules) {
-  for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
-    rules.traits(name + ".Scalar", {.gradient_from_sizes_only = true});
-    rules.traits(name + ".Tensor", {.gradient_from_sizes_only = true});
-  }
-}
-
 } // namespace
 
 DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
@@ -179,7 +170,11 @@ DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
 
 DTENSOR_RULES(pointwise) {
   add_all(rules, kPointwise);
-  add_comparisons_in_place(rules);
+  // The gradient of self is zeros. Out-of-place comparisons have no gradient.
+  for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
+    rules.traits(name + ".Scalar", {.gradient_from_sizes_only = true});
+    rules.traits(name + ".Tensor", {.gradient_from_sizes_only = true});
+  }
   add_all(rules, kLinearInFirst, {sum_ops(), {{0}}});
   const PartialWays shifted = {order_ops(), {{0}}, Order::kShifted};
   add_all(

@@ -197,17 +197,6 @@ void add_all(
   }
 }
 
-// Adds products. If an element is zero, the gradient formula combines products
-// of the other elements with plain tensors.
-void add_products(RuleRegistry& rules) {
-  const OpTraits traits{.gradient_makes_plain = true};
-  const auto product = reduction_rule(ReduceOp::kProduct);
-  rules.dim_rule("prod.dim_int", product).with_traits(traits);
-  rules.dim_rule("prod", product)
-      .with_meta(reduction_meta(accumulated))
-      .with_traits(traits);
-}
-
 Strategies aminmax_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   for (const auto dim : reduced_of(call).dims) {
@@ -240,9 +229,43 @@ bool gathers_logsumexp(const OpCall& call, int64_t mesh_dim) {
           {CollectiveKind::kAllGather, 1, bytes});
 }
 
-// Adds reductions that cannot be reduced shard by shard: a variance of
-// variances, for example, has no meaning.
-void add_unsharded_reductions(RuleRegistry& rules) {
+} // namespace
+
+DTENSOR_RULES(reduction) {
+  const auto sum = reduction_rule(ReduceOp::kSum, sum_ops());
+  add_all(rules, {"sum", "sum.dim_IntList"}, sum);
+  const auto count = reduction_rule(ReduceOp::kSum);
+  add_all(rules, {"nansum"}, count, reduction_meta(accumulated));
+  add_all(
+      rules,
+      {"count_nonzero", "count_nonzero.dim_IntList"},
+      count,
+      reduction_meta([](const OpCall&) {
+        return std::vector<at::ScalarType>{at::kLong};
+      }));
+  // If an element is zero, the gradient formula of a product combines products
+  // of the other elements with plain tensors.
+  const OpTraits traits{.gradient_makes_plain = true};
+  const auto product = reduction_rule(ReduceOp::kProduct);
+  rules.dim_rule("prod.dim_int", product).with_traits(traits);
+  rules.dim_rule("prod", product)
+      .with_meta(reduction_meta(accumulated))
+      .with_traits(traits);
+  // On booleans `all` is min, and `any` is max.
+  const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
+  const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
+  add_all(rules, {"all", "all.dim", "all.dims", "_is_all_true"}, least_of);
+  add_all(rules, {"any", "any.dim", "any.dims", "_is_any_true"}, greatest_of);
+  rules.dim_rule("amax", greatest_of).with_local_kernel(boxed(greatest_local));
+  rules.dim_rule("amin", least_of).with_local_kernel(boxed(least_local));
+  rules.dim_rule("max", greatest_of)
+      .with_meta(reduction_meta(same_of_some))
+      .with_local_kernel(boxed(greatest_local));
+  rules.dim_rule("min", least_of)
+      .with_meta(reduction_meta(same_of_some))
+      .with_local_kernel(boxed(least_local));
+  // The others cannot be reduced shard by shard: a variance of variances, for
+  // example, has no meaning.
   rules.dim_rule("aminmax", aminmax_rule)
       .with_local_kernel(boxed(aminmax_local));
   rules.dim_rule("logsumexp", combining_rule(gathers_logsumexp))
@@ -259,37 +282,6 @@ void add_unsharded_reductions(RuleRegistry& rules) {
   add_variance("std.correction", real_value);
   add_variance("var_mean.correction", real_and_mean);
   add_variance("std_mean.correction", real_and_mean);
-}
-
-} // namespace
-
-DTENSOR_RULES(reduction) {
-  const auto sum = reduction_rule(ReduceOp::kSum, sum_ops());
-  add_all(rules, {"sum", "sum.dim_IntList"}, sum);
-  const auto count = reduction_rule(ReduceOp::kSum);
-  add_all(rules, {"nansum"}, count, reduction_meta(accumulated));
-  add_all(
-      rules,
-      {"count_nonzero", "count_nonzero.dim_IntList"},
-      count,
-      reduction_meta([](const OpCall&) {
-        return std::vector<at::ScalarType>{at::kLong};
-      }));
-  add_products(rules);
-  // On booleans `all` is min, and `any` is max.
-  const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
-  const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
-  add_all(rules, {"all", "all.dim", "all.dims", "_is_all_true"}, least_of);
-  add_all(rules, {"any", "any.dim", "any.dims", "_is_any_true"}, greatest_of);
-  rules.dim_rule("amax", greatest_of).with_local_kernel(boxed(greatest_local));
-  rules.dim_rule("amin", least_of).with_local_kernel(boxed(least_local));
-  rules.dim_rule("max", greatest_of)
-      .with_meta(reduction_meta(same_of_some))
-      .with_local_kernel(boxed(greatest_local));
-  rules.dim_rule("min", least_of)
-      .with_meta(reduction_meta(same_of_some))
-      .with_local_kernel(boxed(least_local));
-  add_unsharded_reductions(rules);
 }
 
 } // namespace dtensor

@@ -81,25 +81,6 @@ void add_upsampling(
       .with_traits({.size_arg = "input_size"});
 }
 
-void add_all_upsampling(RuleRegistry& rules) {
-  for (const int64_t space : {1, 2, 3}) {
-    const auto d = std::to_string(space) + "d";
-    add_upsampling(rules, "upsample_nearest" + d, space, 0);
-    add_upsampling(rules, "_upsample_nearest_exact" + d, space, 0);
-  }
-  add_upsampling(rules, "upsample_linear1d", 1, 1);
-  add_upsampling(rules, "upsample_bilinear2d", 2, 1);
-  add_upsampling(rules, "upsample_trilinear3d", 3, 1);
-  add_upsampling(rules, "upsample_bicubic2d", 2, 2);
-  for (const auto* name :
-       {"_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
-    const auto linear = before_space(2, Linear::kInFirst);
-    add_spatial(rules, name, linear);
-    add_spatial(rules, std::string(name) + "_backward", linear)
-        .with_traits({.size_arg = "input_size"});
-  }
-}
-
 // --- padding ----------------------------------------------------------------
 
 std::vector<OutputMeta> reflection_pad2d_meta(const OpCall& call) {
@@ -143,7 +124,25 @@ DimRule pad(int64_t space, bool reflects) {
   };
 }
 
-void add_all_padding(RuleRegistry& rules) {
+} // namespace
+
+DTENSOR_RULES(resampling) {
+  for (const int64_t space : {1, 2, 3}) {
+    const auto d = std::to_string(space) + "d";
+    add_upsampling(rules, "upsample_nearest" + d, space, 0);
+    add_upsampling(rules, "_upsample_nearest_exact" + d, space, 0);
+  }
+  add_upsampling(rules, "upsample_linear1d", 1, 1);
+  add_upsampling(rules, "upsample_bilinear2d", 2, 1);
+  add_upsampling(rules, "upsample_trilinear3d", 3, 1);
+  add_upsampling(rules, "upsample_bicubic2d", 2, 2);
+  for (const auto* name :
+       {"_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
+    const auto linear = before_space(2, Linear::kInFirst);
+    add_spatial(rules, name, linear);
+    add_spatial(rules, std::string(name) + "_backward", linear)
+        .with_traits({.size_arg = "input_size"});
+  }
   for (const bool reflects : {true, false}) {
     for (const int64_t space : {1, 2, 3}) {
       const std::string kind = reflects ? "reflection_pad" : "replication_pad";
@@ -158,13 +157,6 @@ void add_all_padding(RuleRegistry& rules) {
       add_spatial_backward(rules, name + "_backward", space);
     }
   }
-}
-
-} // namespace
-
-DTENSOR_RULES(resampling) {
-  add_all_upsampling(rules);
-  add_all_padding(rules);
 }
 
 namespace {

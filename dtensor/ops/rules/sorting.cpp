@@ -239,18 +239,6 @@ std::vector<OutputMeta> quantile_meta(const OpCall& call) {
   return {result};
 }
 
-// Adds quantiles. LibTorch composes quantiles of operators that make plain
-// tensors, and since 2.14 of operators that read memory.
-void add_quantiles(RuleRegistry& rules) {
-  for (const auto* name :
-       {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {
-    rules.dim_rule(name, quantile_rule)
-        .with_meta(quantile_meta)
-        .with_local_kernel(boxed(quantile_local))
-        .as_region();
-  }
-}
-
 } // namespace
 
 // Gradients of picked elements are scattered into plain tensors of zeros, so
@@ -272,7 +260,15 @@ DTENSOR_RULES(picking) {
   rules.dim_rule("mode", reduction_rule())
       .with_meta(reduction_meta(values_and_indices))
       .as_region();
-  add_quantiles(rules);
+  // LibTorch composes quantiles of operators that make plain tensors, and since
+  // 2.14 of operators that read memory.
+  for (const auto* name :
+       {"quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}) {
+    rules.dim_rule(name, quantile_rule)
+        .with_meta(quantile_meta)
+        .with_local_kernel(boxed(quantile_local))
+        .as_region();
+  }
 }
 
 } // namespace dtensor

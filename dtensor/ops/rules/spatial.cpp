@@ -275,7 +275,9 @@ std::vector<OutputMeta> max_pool3d_meta(const OpCall& call) {
   return {dense(sizes, self.dtype()), dense(sizes, at::kLong)};
 }
 
-void add_pooling(RuleRegistry& rules) {
+} // namespace
+
+DTENSOR_RULES(spatial) {
   for (const int64_t space : {2, 3}) {
     const auto d = std::to_string(space) + "d";
     const auto linear = before_space(space, Linear::kInFirst);
@@ -299,12 +301,6 @@ void add_pooling(RuleRegistry& rules) {
   add_pool(rules, "max_pool1d", 1);
   add_pool(rules, "max_pool2d_with_indices", 2);
   add_pool(rules, "max_pool3d_with_indices", 3).with_meta(max_pool3d_meta);
-}
-
-} // namespace
-
-DTENSOR_RULES(spatial) {
-  add_pooling(rules);
 }
 
 } // namespace dtensor

@@ -126,9 +126,9 @@ class ReplicatedKernel final : public c10::OperatorKernel {
 };
 
 // Calls of operators without a rule that gather their operands, inside an
-// on_missing_rule() scope or because of OpTraits::gathers (on_missing_rule.cpp).
-// Decisions of these calls are not cached, because outside of the scope the
-// same call is an error.
+// on_missing_rule() scope or because of OpTraits::gathers
+// (on_missing_rule.cpp). Decisions of these calls are not cached, because
+// outside of the scope the same call is an error.
 
 /// Returns true if a decision gathers the operands and takes the result shapes
 /// from the local results. Such decisions are made for calls of this kind, and
