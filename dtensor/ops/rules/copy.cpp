@@ -25,42 +25,6 @@ std::vector<ReduceOp> fill_ops() {
       ReduceOp::kBor};
 }
 
-} // namespace
-
-DTENSOR_RULES(copy) {
-  // Module::clone() calls clone(), for example. The result still stands for the
-  // parameter.
-  for (const auto* name : {"_to_copy", "alias", "clone", "detach"}) {
-    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}))
-        .with_traits({.keeps_boundary = true});
-  }
-  for (const auto* name :
-       {"alias_copy",
-        "detach_",
-        "detach_copy",
-        "lift",
-        "lift_fresh",
-        "lift_fresh_copy"}) {
-    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
-  }
-  // self keeps its layout, and the source is redistributed to this layout.
-  // torch::nn::init writes its random numbers by copy_.
-  rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
-  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
-      .with_traits({.accepts_plain_source = true});
-  rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
-      .with_local_kernel(boxed(write_number_once));
-  rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));
-  rules.traits(
-      "fill_.Tensor", {.accepts_plain_source = true, .writes_expanded = true});
-  rules.dim_rule("zero", pointwise_rule({all_ops(), {{0}}}));
-  for (const auto* name : {"fill_.Scalar", "zero_"}) {
-    rules.traits(name, {.writes_expanded = true});
-  }
-}
-
-namespace {
-
 // Returns true if terms in this dtype sum correctly. Sums of integers wrap
 // around consistently. Sums of booleans do not, and averages of integers round.
 bool is_summed(const Placement& p, at::ScalarType dtype) {
@@ -115,6 +79,38 @@ void local_new_strides(const OpCall& call, Decision& decision) {
 }
 
 } // namespace
+
+DTENSOR_RULES(copy) {
+  // Module::clone() calls clone(), for example. The result still stands for the
+  // parameter.
+  for (const auto* name : {"_to_copy", "alias", "clone", "detach"}) {
+    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}))
+        .with_traits({.keeps_boundary = true});
+  }
+  for (const auto* name :
+       {"alias_copy",
+        "detach_",
+        "detach_copy",
+        "lift",
+        "lift_fresh",
+        "lift_fresh_copy"}) {
+    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
+  }
+  // self keeps its layout, and the source is redistributed to this layout.
+  // torch::nn::init writes its random numbers by copy_.
+  rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
+      .with_traits({.accepts_plain_source = true});
+  rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
+      .with_local_kernel(boxed(write_number_once));
+  rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.traits(
+      "fill_.Tensor", {.accepts_plain_source = true, .writes_expanded = true});
+  rules.dim_rule("zero", pointwise_rule({all_ops(), {{0}}}));
+  for (const auto* name : {"fill_.Scalar", "zero_"}) {
+    rules.traits(name, {.writes_expanded = true});
+  }
+}
 
 DTENSOR_RULES(creation) {
   rules.dim_rule("empty_like", same_layout);

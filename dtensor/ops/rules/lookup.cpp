@@ -134,29 +134,10 @@ std::vector<OutputMeta> combinations_meta(const OpCall& call) {
   return {dense({rows, r}, self.dtype())};
 }
 
-} // namespace
-
-DTENSOR_RULES(lookup) {
-  rules.dim_rule("bucketize.Tensor", lookup(0)).with_meta(bucketize_meta);
-  rules.dim_rule("searchsorted.Tensor", searchsorted)
-      .with_meta(searchsorted_meta);
-  for (const auto* name : {"isin.Tensor_Tensor", "isin.Tensor_Scalar"}) {
-    rules.dim_rule(name, lookup(0));
-  }
-  // The gradient formula adds to plain zeros.
-  rules.dim_rule("take", lookup(1)).with_meta(take_meta).as_region();
-  rules.dim_rule("combinations", combinations)
-      .with_meta(combinations_meta)
-      .as_region();
-  rules.dim_rule("histc", histc).with_meta(histc_meta).scalar_values();
-}
-
 // Embedding. The table may be sharded by columns; the output is then sharded
 // likewise. The table may also be sharded by rows: a rank looks up the tokens
 // of its rows and writes zeros for the others, and the output is Partial(sum).
 // Alternatively the indices are sharded.
-
-namespace {
 
 Strategies embedding(const OpCall& call, int64_t) {
   const auto indices_dim = call.inputs[1].dim();
@@ -214,6 +195,21 @@ std::vector<OutputMeta> dense_backward_meta(const OpCall& call) {
 }
 
 } // namespace
+
+DTENSOR_RULES(lookup) {
+  rules.dim_rule("bucketize.Tensor", lookup(0)).with_meta(bucketize_meta);
+  rules.dim_rule("searchsorted.Tensor", searchsorted)
+      .with_meta(searchsorted_meta);
+  for (const auto* name : {"isin.Tensor_Tensor", "isin.Tensor_Scalar"}) {
+    rules.dim_rule(name, lookup(0));
+  }
+  // The gradient formula adds to plain zeros.
+  rules.dim_rule("take", lookup(1)).with_meta(take_meta).as_region();
+  rules.dim_rule("combinations", combinations)
+      .with_meta(combinations_meta)
+      .as_region();
+  rules.dim_rule("histc", histc).with_meta(histc_meta).scalar_values();
+}
 
 DTENSOR_RULES(embedding) {
   rules.dim_rule("embedding", embedding)

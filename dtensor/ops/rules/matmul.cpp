@@ -139,39 +139,6 @@ DimRule biased(std::string_view equation) {
       };
 }
 
-} // namespace
-
-DTENSOR_RULES(matmul) {
-  rules.einsum("mm", "mk,kn->mn");
-  rules.einsum("bmm", "bmk,bkn->bmn");
-  rules.einsum("dot", "k,k->").with_meta(dot_meta);
-  rules.einsum("vdot", "k,k->").with_meta(dot_meta);
-  rules.einsum("mv", "mk,k->m");
-  rules.dim_rule("addmm", biased("mk,kn->mn"))
-      .as_region()
-      .with_traits(
-          {.product = true,
-           .boundary = BoundaryRole{.input = 1, .parameter = 2, .bias = 0}});
-  rules.dim_rule("addmv", biased("mk,k->m"))
-      .with_local_kernel(boxed(addmv_local));
-  rules.dim_rule("addr", biased("m,n->mn"));
-  rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
-  rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);
-  rules.dim_rule("matmul", matmul_rule)
-      .with_meta(product_meta)
-      .with_traits(
-          {.product = true,
-           .boundary = BoundaryRole{.input = 0, .parameter = 1}});
-  rules.dim_rule("linear", linear_rule)
-      .with_meta(product_meta)
-      .with_traits(
-          {.product = true,
-           .boundary = BoundaryRole{
-               .input = 0, .parameter = 1, .bias = 2, .transposed = true}});
-}
-
-namespace {
-
 // --- einsum and tensordot ----------------------------------------------------
 
 using Texts = std::vector<std::string>;
@@ -336,6 +303,35 @@ Strategies tensordot_rule(const OpCall& call, int64_t) {
 }
 
 } // namespace
+
+DTENSOR_RULES(matmul) {
+  rules.einsum("mm", "mk,kn->mn");
+  rules.einsum("bmm", "bmk,bkn->bmn");
+  rules.einsum("dot", "k,k->").with_meta(dot_meta);
+  rules.einsum("vdot", "k,k->").with_meta(dot_meta);
+  rules.einsum("mv", "mk,k->m");
+  rules.dim_rule("addmm", biased("mk,kn->mn"))
+      .as_region()
+      .with_traits(
+          {.product = true,
+           .boundary = BoundaryRole{.input = 1, .parameter = 2, .bias = 0}});
+  rules.dim_rule("addmv", biased("mk,k->m"))
+      .with_local_kernel(boxed(addmv_local));
+  rules.dim_rule("addr", biased("m,n->mn"));
+  rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
+  rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);
+  rules.dim_rule("matmul", matmul_rule)
+      .with_meta(product_meta)
+      .with_traits(
+          {.product = true,
+           .boundary = BoundaryRole{.input = 0, .parameter = 1}});
+  rules.dim_rule("linear", linear_rule)
+      .with_meta(product_meta)
+      .with_traits(
+          {.product = true,
+           .boundary = BoundaryRole{
+               .input = 0, .parameter = 1, .bias = 2, .transposed = true}});
+}
 
 DTENSOR_RULES(einsum) {
   rules.dim_rule("einsum", einsum_rule)

@@ -123,32 +123,6 @@ void localize_samples(const OpCall& call, Decision& decision) {
       call.arg_index("N"), decision.layout_of(call, i).local_sizes()[0]);
 }
 
-} // namespace
-
-DTENSOR_RULES(normalization) {
-  const BoundaryRole scaled{
-      .kind = BoundaryKind::kNorm, .input = 0, .parameter = 2};
-  rules.dim_rule("layer_norm", layer_norm)
-      .with_meta(dense_like_first)
-      .with_traits({.formula = true, .boundary = scaled});
-  rules.dim_rule("rms_norm", layer_norm)
-      .with_meta(dense_like_first)
-      .with_traits({.boundary = scaled});
-  rules.dim_rule("_fused_rms_norm", layer_norm);
-  rules.dim_rule("native_layer_norm", layer_norm).with_meta(layer_norm_meta);
-  rules.dim_rule("native_layer_norm_backward", layer_norm_backward)
-      .with_meta(layer_norm_backward_meta);
-  rules.dim_rule("group_norm", group_norm).with_meta(dense_like_first);
-  rules.dim_rule("native_group_norm", group_norm)
-      .with_meta(group_norm_meta)
-      .with_localize(localize_samples);
-  rules.dim_rule("native_group_norm_backward", group_norm_backward)
-      .with_meta(group_norm_backward_meta)
-      .with_localize(localize_samples);
-}
-
-namespace {
-
 // --- batch_norm and instance_norm --------------------------------------------
 
 // Returns true for an input that LibTorch returns unchanged, for any number of
@@ -339,6 +313,28 @@ std::vector<OutputMeta> native_batch_norm_backward_meta(const OpCall& call) {
 }
 
 } // namespace
+
+DTENSOR_RULES(normalization) {
+  const BoundaryRole scaled{
+      .kind = BoundaryKind::kNorm, .input = 0, .parameter = 2};
+  rules.dim_rule("layer_norm", layer_norm)
+      .with_meta(dense_like_first)
+      .with_traits({.formula = true, .boundary = scaled});
+  rules.dim_rule("rms_norm", layer_norm)
+      .with_meta(dense_like_first)
+      .with_traits({.boundary = scaled});
+  rules.dim_rule("_fused_rms_norm", layer_norm);
+  rules.dim_rule("native_layer_norm", layer_norm).with_meta(layer_norm_meta);
+  rules.dim_rule("native_layer_norm_backward", layer_norm_backward)
+      .with_meta(layer_norm_backward_meta);
+  rules.dim_rule("group_norm", group_norm).with_meta(dense_like_first);
+  rules.dim_rule("native_group_norm", group_norm)
+      .with_meta(group_norm_meta)
+      .with_localize(localize_samples);
+  rules.dim_rule("native_group_norm_backward", group_norm_backward)
+      .with_meta(group_norm_backward_meta)
+      .with_localize(localize_samples);
+}
 
 DTENSOR_RULES(batch_norm) {
   rules.dim_rule("batch_norm", channel_norm(ChannelNorm::kBatch))

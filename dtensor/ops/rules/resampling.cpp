@@ -124,43 +124,6 @@ DimRule pad(int64_t space, bool reflects) {
   };
 }
 
-} // namespace
-
-DTENSOR_RULES(resampling) {
-  for (const int64_t space : {1, 2, 3}) {
-    const auto d = std::to_string(space) + "d";
-    add_upsampling(rules, "upsample_nearest" + d, space, 0);
-    add_upsampling(rules, "_upsample_nearest_exact" + d, space, 0);
-  }
-  add_upsampling(rules, "upsample_linear1d", 1, 1);
-  add_upsampling(rules, "upsample_bilinear2d", 2, 1);
-  add_upsampling(rules, "upsample_trilinear3d", 3, 1);
-  add_upsampling(rules, "upsample_bicubic2d", 2, 2);
-  for (const auto* name :
-       {"_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
-    const auto linear = before_space(2, Linear::kInFirst);
-    add_spatial(rules, name, linear);
-    add_spatial(rules, std::string(name) + "_backward", linear)
-        .with_traits({.size_arg = "input_size"});
-  }
-  for (const bool reflects : {true, false}) {
-    for (const int64_t space : {1, 2, 3}) {
-      const std::string kind = reflects ? "reflection_pad" : "replication_pad";
-      const auto name = kind + std::to_string(space) + "d";
-      auto& forward = rules.dim_rule(name, pad(space, reflects))
-                          .with_localize(note_space(space))
-                          .with_local_kernel(pad_local(space, reflects))
-                          .as_region();
-      if (name == "reflection_pad2d") {
-        forward.with_meta(reflection_pad2d_meta);
-      }
-      add_spatial_backward(rules, name + "_backward", space);
-    }
-  }
-}
-
-namespace {
-
 // --- fold and unfold: channels times the elements of a kernel ---------------
 
 int64_t kernel_elements(const OpCall& call) {
@@ -331,6 +294,39 @@ std::vector<OutputMeta> grid_sampler_backward_meta(const OpCall& call) {
 }
 
 } // namespace
+
+DTENSOR_RULES(resampling) {
+  for (const int64_t space : {1, 2, 3}) {
+    const auto d = std::to_string(space) + "d";
+    add_upsampling(rules, "upsample_nearest" + d, space, 0);
+    add_upsampling(rules, "_upsample_nearest_exact" + d, space, 0);
+  }
+  add_upsampling(rules, "upsample_linear1d", 1, 1);
+  add_upsampling(rules, "upsample_bilinear2d", 2, 1);
+  add_upsampling(rules, "upsample_trilinear3d", 3, 1);
+  add_upsampling(rules, "upsample_bicubic2d", 2, 2);
+  for (const auto* name :
+       {"_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
+    const auto linear = before_space(2, Linear::kInFirst);
+    add_spatial(rules, name, linear);
+    add_spatial(rules, std::string(name) + "_backward", linear)
+        .with_traits({.size_arg = "input_size"});
+  }
+  for (const bool reflects : {true, false}) {
+    for (const int64_t space : {1, 2, 3}) {
+      const std::string kind = reflects ? "reflection_pad" : "replication_pad";
+      const auto name = kind + std::to_string(space) + "d";
+      auto& forward = rules.dim_rule(name, pad(space, reflects))
+                          .with_localize(note_space(space))
+                          .with_local_kernel(pad_local(space, reflects))
+                          .as_region();
+      if (name == "reflection_pad2d") {
+        forward.with_meta(reflection_pad2d_meta);
+      }
+      add_spatial_backward(rules, name + "_backward", space);
+    }
+  }
+}
 
 DTENSOR_RULES(fold) {
   add_spatial(rules, "im2col", im2col).with_meta(im2col_meta);

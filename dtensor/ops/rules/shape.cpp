@@ -200,40 +200,8 @@ Strategies diag_embed_rule(const OpCall& call, int64_t mesh_dim) {
   return linear_move_strategies(call, mesh_dim, diag_embed_map(call));
 }
 
-} // namespace
-
-DTENSOR_RULES(shape) {
-  rules.dim_rule("transpose.int", mapped(transpose_map))
-      .with_traits({.keeps_boundary = true});
-  rules.dim_rule("transpose_", mapped(transpose_map));
-  rules.dim_rule("t", mapped(t_map)).with_traits({.keeps_boundary = true});
-  rules.dim_rule("permute", mapped(permute_map));
-  rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
-  rules.dim_rule("squeeze.dims", mapped(squeeze_map))
-      .with_localize(squeeze_global_ones);
-  rules.dim_rule("expand", mapped(expand_map))
-      .with_traits({.size_arg = "size"});
-  rules.dim_rule("repeat", mapped(repeat_map))
-      .with_traits({.gradient_from_sizes_only = true});
-  rules.dim_rule("flip", moved_rows)
-      .with_meta(like_first_input)
-      .with_localize(note_rolled_rows)
-      .with_local_kernel(boxed(flip_local));
-  rules.dim_rule("roll", roll_rule)
-      .with_meta(roll_meta)
-      .with_localize(note_rolled_rows)
-      .with_local_kernel(boxed(roll_local));
-  rules.dim_rule("unfold", mapped(unfold_map));
-  rules.dim_rule("diagonal", mapped(diagonal_map));
-  rules.dim_rule("diagonal_copy", mapped(diagonal_map));
-  rules.dim_rule("diag_embed", diag_embed_rule);
-  rules.keep_composite("rot90");
-}
-
 // Views that change the shape. A sharding is kept if every rank's elements, in
 // their order, are those of a layout of the new shape.
-
-namespace {
 
 std::string as_code(const Placement& p) {
   const auto unit =
@@ -322,6 +290,34 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 } // namespace
+
+DTENSOR_RULES(shape) {
+  rules.dim_rule("transpose.int", mapped(transpose_map))
+      .with_traits({.keeps_boundary = true});
+  rules.dim_rule("transpose_", mapped(transpose_map));
+  rules.dim_rule("t", mapped(t_map)).with_traits({.keeps_boundary = true});
+  rules.dim_rule("permute", mapped(permute_map));
+  rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
+  rules.dim_rule("squeeze.dims", mapped(squeeze_map))
+      .with_localize(squeeze_global_ones);
+  rules.dim_rule("expand", mapped(expand_map))
+      .with_traits({.size_arg = "size"});
+  rules.dim_rule("repeat", mapped(repeat_map))
+      .with_traits({.gradient_from_sizes_only = true});
+  rules.dim_rule("flip", moved_rows)
+      .with_meta(like_first_input)
+      .with_localize(note_rolled_rows)
+      .with_local_kernel(boxed(flip_local));
+  rules.dim_rule("roll", roll_rule)
+      .with_meta(roll_meta)
+      .with_localize(note_rolled_rows)
+      .with_local_kernel(boxed(roll_local));
+  rules.dim_rule("unfold", mapped(unfold_map));
+  rules.dim_rule("diagonal", mapped(diagonal_map));
+  rules.dim_rule("diagonal_copy", mapped(diagonal_map));
+  rules.dim_rule("diag_embed", diag_embed_rule);
+  rules.keep_composite("rot90");
+}
 
 DTENSOR_RULES(view) {
   rules.mesh_rule("view", view_rule)

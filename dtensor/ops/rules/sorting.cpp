@@ -150,38 +150,6 @@ Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
       : Strategies{};
 }
 
-} // namespace
-
-DTENSOR_RULES(sorting) {
-  // In the backward pass, operators that pick elements scatter into plain
-  // zeros, so they run with the autograd of the local operator.
-  for (const auto* name : {"sort", "sort.stable"}) {
-    rules.dim_rule(name, along_dim_rule({}, sorts_on_shards))
-        .with_localize(note_sharded_dim)
-        .with_local_kernel(boxed(sort_local))
-        .as_region();
-  }
-  rules.dim_rule("topk", topk_rule)
-      .with_localize(note_sharded_dim)
-      .with_local_kernel(boxed(topk_local))
-      .as_region();
-  for (const auto* name : {"median.dim", "nanmedian.dim", "kthvalue"}) {
-    rules.dim_rule(name, combining_rule(selects_on_shards))
-        .with_meta(reduction_meta(values_and_indices))
-        .with_localize(note_sharded_dim)
-        .with_local_kernel(boxed(selection_local))
-        .as_region();
-  }
-  for (const auto* name : {"median", "nanmedian"}) {
-    rules.dim_rule(name, median_rule)
-        .with_meta(reduction_meta(operand_dtype))
-        .with_localize(note_shared_dims)
-        .with_local_kernel(boxed(median_local));
-  }
-}
-
-namespace {
-
 // --- extremes and quantiles --------------------------------------------------
 
 // Returns true if every reduced dimension has elements, whose extremes ranks
@@ -240,6 +208,34 @@ std::vector<OutputMeta> quantile_meta(const OpCall& call) {
 }
 
 } // namespace
+
+DTENSOR_RULES(sorting) {
+  // In the backward pass, operators that pick elements scatter into plain
+  // zeros, so they run with the autograd of the local operator.
+  for (const auto* name : {"sort", "sort.stable"}) {
+    rules.dim_rule(name, along_dim_rule({}, sorts_on_shards))
+        .with_localize(note_sharded_dim)
+        .with_local_kernel(boxed(sort_local))
+        .as_region();
+  }
+  rules.dim_rule("topk", topk_rule)
+      .with_localize(note_sharded_dim)
+      .with_local_kernel(boxed(topk_local))
+      .as_region();
+  for (const auto* name : {"median.dim", "nanmedian.dim", "kthvalue"}) {
+    rules.dim_rule(name, combining_rule(selects_on_shards))
+        .with_meta(reduction_meta(values_and_indices))
+        .with_localize(note_sharded_dim)
+        .with_local_kernel(boxed(selection_local))
+        .as_region();
+  }
+  for (const auto* name : {"median", "nanmedian"}) {
+    rules.dim_rule(name, median_rule)
+        .with_meta(reduction_meta(operand_dtype))
+        .with_localize(note_shared_dims)
+        .with_local_kernel(boxed(median_local));
+  }
+}
 
 // Gradients of picked elements are scattered into plain tensors of zeros, so
 // most of these operators run with the autograd of the local operator.

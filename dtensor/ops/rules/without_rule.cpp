@@ -95,27 +95,10 @@ constexpr const char* kQuantization[] = {
     "fake_quantize_per_tensor_affine_cachemask",
 };
 
-} // namespace
-
-DTENSOR_RULES(gathered) {
-  const auto add = [&](const auto& names) {
-    for (const auto* name : names) {
-      rules.traits(name, {.gathers = true});
-    }
-  };
-  add(kAllElements);
-  add(kHistograms);
-  add(kLayers);
-  add(kCopies);
-  add(kQuantization);
-}
-
 // Composite operators that keep LibTorch's decomposition even on replicated
 // tensors, because it consists of one or two operators with rules. A region
 // would add more autograd nodes. All other composite operators run as one
 // region on replicated tensors (ops/scopes/replicated.cpp).
-
-namespace {
 
 // Aliases of operators, and overloads that only supply a default argument.
 constexpr const char* kOtherNames[] = {
@@ -228,6 +211,19 @@ constexpr const char* kViews[] = {
 };
 
 } // namespace
+
+DTENSOR_RULES(gathered) {
+  const auto add = [&](const auto& names) {
+    for (const auto* name : names) {
+      rules.traits(name, {.gathers = true});
+    }
+  };
+  add(kAllElements);
+  add(kHistograms);
+  add(kLayers);
+  add(kCopies);
+  add(kQuantization);
+}
 
 DTENSOR_RULES(composite) {
   const auto keep = [&](const auto& names) {
