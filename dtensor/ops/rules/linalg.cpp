@@ -176,81 +176,63 @@ Strategies lu_unpack(const OpCall& call, int64_t mesh_dim) {
       : Strategies{};
 }
 
-OpRule& add_batched(
-    RuleRegistry& rules,
-    const char* name,
-    Batched ranks,
-    const MetaRule& meta = nullptr) {
-  return rules.dim_rule(name, batched(std::move(ranks)))
-      .with_meta(meta)
-      .as_region();
-}
+} // namespace
 
-OpRule& add_solver(
-    RuleRegistry& rules,
-    const char* name,
-    Batched ranks,
-    size_t rhs,
-    const MetaRule& meta = nullptr) {
-  return rules.dim_rule(name, solver(std::move(ranks), rhs))
-      .with_meta(meta)
-      .as_region();
-}
-
-// Adds operators that return "info" and can check it. A check fails on all
-// ranks or on none.
-void add_checked(RuleRegistry& rules, const char* name, const DimRule& rule) {
-  rules.dim_rule(name, rule)
-      .with_localize(note_unchecked)
-      .with_local_kernel(boxed(check_errors_local))
-      .as_region();
-}
-
-void add_factorizations(RuleRegistry& rules) {
+DTENSOR_RULES(linalg) {
+  const auto add_batched = [&](const char* name,
+                               Batched ranks,
+                               const MetaRule& meta = nullptr) -> OpRule& {
+    return rules.dim_rule(name, batched(std::move(ranks)))
+        .with_meta(meta)
+        .as_region();
+  };
+  const auto add_solver = [&](const char* name,
+                              Batched ranks,
+                              size_t rhs,
+                              const MetaRule& meta = nullptr) -> OpRule& {
+    return rules.dim_rule(name, solver(std::move(ranks), rhs))
+        .with_meta(meta)
+        .as_region();
+  };
+  // Adds operators that return "info" and can check it. A check fails on all
+  // ranks or on none.
+  const auto add_checked = [&](const char* name, const DimRule& rule) {
+    rules.dim_rule(name, rule)
+        .with_localize(note_unchecked)
+        .with_local_kernel(boxed(check_errors_local))
+        .as_region();
+  };
+  // Factorizations.
   add_checked(
-      rules, "linalg_cholesky_ex", batched({.inputs = {2}, .outputs = {2, 0}}));
-  add_checked(
-      rules, "linalg_inv_ex", batched({.inputs = {2}, .outputs = {2, 0}}));
+      "linalg_cholesky_ex", batched({.inputs = {2}, .outputs = {2, 0}}));
+  add_checked("linalg_inv_ex", batched({.inputs = {2}, .outputs = {2, 0}}));
   for (const auto* name : {"linalg_lu_factor_ex", "linalg_ldl_factor_ex"}) {
-    add_checked(rules, name, batched({.inputs = {2}, .outputs = {2, 1, 0}}));
+    add_checked(name, batched({.inputs = {2}, .outputs = {2, 1, 0}}));
   }
-  add_batched(rules, "cholesky", {.inputs = {2}, .outputs = {2}}, cholesky_meta)
+  add_batched("cholesky", {.inputs = {2}, .outputs = {2}}, cholesky_meta)
       .with_local_kernel(boxed(cholesky_local));
-  add_batched(rules, "linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});
+  add_batched("linalg_lu", {.inputs = {2}, .outputs = {2, 2, 2}});
   rules.dim_rule("lu_unpack", lu_unpack).as_region();
-  add_batched(rules, "linalg_qr", {.inputs = {2}, .outputs = {2, 2}});
-  add_batched(rules, "geqrf", {.inputs = {2}, .outputs = {2, 1}}, geqrf_meta);
+  add_batched("linalg_qr", {.inputs = {2}, .outputs = {2, 2}});
+  add_batched("geqrf", {.inputs = {2}, .outputs = {2, 1}}, geqrf_meta);
   add_batched(
-      rules,
       "linalg_householder_product",
       {.inputs = {2, 1}, .outputs = {2}},
       householder_meta)
       .with_local_kernel(boxed(householder_local));
-}
-
-void add_spectra(RuleRegistry& rules) {
-  add_batched(
-      rules, "linalg_eig", {.inputs = {2}, .outputs = {1, 2}}, eig_meta);
-  add_batched(
-      rules, "_linalg_eigvals", {.inputs = {2}, .outputs = {1}}, eigvals_meta);
-  add_batched(rules, "_linalg_eigh", {.inputs = {2}, .outputs = {1, 2}});
-  add_batched(rules, "_linalg_svd", {.inputs = {2}, .outputs = {2, 1, 2}});
-}
-
-void add_functions(RuleRegistry& rules) {
-  add_batched(rules, "_linalg_det", {.inputs = {2}, .outputs = {0, 2, 1}})
+  // Spectra.
+  add_batched("linalg_eig", {.inputs = {2}, .outputs = {1, 2}}, eig_meta);
+  add_batched("_linalg_eigvals", {.inputs = {2}, .outputs = {1}}, eigvals_meta);
+  add_batched("_linalg_eigh", {.inputs = {2}, .outputs = {1, 2}});
+  add_batched("_linalg_svd", {.inputs = {2}, .outputs = {2, 1, 2}});
+  // Functions of a matrix.
+  add_batched("_linalg_det", {.inputs = {2}, .outputs = {0, 2, 1}})
       .with_local_kernel(boxed(determinant_local));
+  add_batched("_linalg_slogdet", {.inputs = {2}, .outputs = {0, 0, 2, 1}});
+  add_batched("cholesky_inverse", {.inputs = {2}, .outputs = {2}}, square_meta);
   add_batched(
-      rules, "_linalg_slogdet", {.inputs = {2}, .outputs = {0, 0, 2, 1}});
+      "linalg_matrix_exp", {.inputs = {2}, .outputs = {2}}, matrix_exp_meta);
   add_batched(
-      rules, "cholesky_inverse", {.inputs = {2}, .outputs = {2}}, square_meta);
-  add_batched(
-      rules,
-      "linalg_matrix_exp",
-      {.inputs = {2}, .outputs = {2}},
-      matrix_exp_meta);
-  add_batched(
-      rules,
       "linalg_pinv.atol_rtol_tensor",
       {.inputs = {2, 0, 0}, .outputs = {2}},
       pinv_meta)
@@ -260,29 +242,24 @@ void add_functions(RuleRegistry& rules) {
         "linalg_matrix_rank.tol_tensor",
         "linalg_matrix_rank.atol_rtol_float",
         "linalg_matrix_rank.atol_rtol_tensor"}) {
-    add_batched(
-        rules, name, {.inputs = {2, 0, 0}, .outputs = {0}}, matrix_rank_meta)
+    add_batched(name, {.inputs = {2, 0, 0}, .outputs = {0}}, matrix_rank_meta)
         .with_local_kernel(boxed(zeros_if_empty));
   }
-}
-
-void add_solvers(RuleRegistry& rules) {
-  add_checked(rules, "_linalg_solve_ex", solve);
+  // Solvers.
+  add_checked("_linalg_solve_ex", solve);
   const Batched two{.inputs = {2, 2}, .outputs = {2}};
   const Batched factored{.inputs = {2, 1, 2}, .outputs = {2}};
-  add_solver(rules, "linalg_solve_triangular", two, 1, solved_meta);
+  add_solver("linalg_solve_triangular", two, 1, solved_meta);
   for (const auto* name : {"cholesky_solve", "_cholesky_solve_helper"}) {
-    add_solver(rules, name, two, 0, cholesky_solved_meta);
+    add_solver(name, two, 0, cholesky_solved_meta);
   }
   for (const auto* name : {"linalg_lu_solve", "linalg_ldl_solve"}) {
-    add_solver(rules, name, factored, 2);
+    add_solver(name, factored, 2);
   }
-  add_solver(rules, "ormqr", factored, 2, ormqr_meta)
+  add_solver("ormqr", factored, 2, ormqr_meta)
       .with_local_kernel(boxed(ormqr_local));
-  add_batched(rules, "triangular_solve", {.inputs = {2, 2}, .outputs = {2, 2}});
-}
-
-void add_distances(RuleRegistry& rules) {
+  add_batched("triangular_solve", {.inputs = {2, 2}, .outputs = {2, 2}});
+  // Distances.
   for (const auto* name : {"cdist", "_cdist_forward"}) {
     rules.dim_rule(name, cdist)
         .with_meta(cdist_meta)
@@ -293,16 +270,6 @@ void add_distances(RuleRegistry& rules) {
       .dim_rule(
           "_cdist_backward", batched({.inputs = {2, 2, 2, 2}, .outputs = {2}}))
       .with_meta(cdist_backward_meta);
-}
-
-} // namespace
-
-DTENSOR_RULES(linalg) {
-  add_factorizations(rules);
-  add_spectra(rules);
-  add_functions(rules);
-  add_solvers(rules);
-  add_distances(rules);
   rules.dim_rule("linalg_cross", cross);
   rules.dim_rule("trace", trace)
       .with_meta(trace_meta)
