@@ -139,20 +139,6 @@ void add_partial(
   }
 }
 
-void add_all(
-    RuleRegistry& rules,
-    c10::ArrayRef<PointwiseName> names,
-    const PartialWays& ways = {},
-    const PartialWays& more = {}) {
-  for (const auto& [name, note] : names) {
-    auto& rule = rules.dim_rule(name, pointwise_rule(ways, more));
-    if (note == kNoMeta) {
-      rule.with_meta(pointwise_meta);
-    }
-    rule.traits.gradient_from_sizes_only = note == kGradientOfSizes;
-  }
-}
-
 } // namespace
 
 DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
@@ -169,37 +155,43 @@ DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
 }
 
 DTENSOR_RULES(pointwise) {
-  add_all(rules, kPointwise);
+  const auto add_all = [&](c10::ArrayRef<PointwiseName> names,
+                           const PartialWays& ways = {},
+                           const PartialWays& more = {}) {
+    for (const auto& [name, note] : names) {
+      auto& rule = rules.dim_rule(name, pointwise_rule(ways, more));
+      if (note == kNoMeta) {
+        rule.with_meta(pointwise_meta);
+      }
+      rule.traits.gradient_from_sizes_only = note == kGradientOfSizes;
+    }
+  };
+  add_all(kPointwise);
   // The gradient of self is zeros. Out-of-place comparisons have no gradient.
   for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
     rules.traits(name + ".Scalar", {.gradient_from_sizes_only = true});
     rules.traits(name + ".Tensor", {.gradient_from_sizes_only = true});
   }
-  add_all(rules, kLinearInFirst, {sum_ops(), {{0}}});
+  add_all(kLinearInFirst, {sum_ops(), {{0}}});
   const PartialWays shifted = {order_ops(), {{0}}, Order::kShifted};
-  add_all(
-      rules,
-      {"neg"},
-      {sum_ops(), {{0}}},
-      {order_ops(), {{0}}, Order::kReversed});
-  add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
-  add_all(rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
+  add_all({"neg"}, {sum_ops(), {{0}}}, {order_ops(), {{0}}, Order::kReversed});
+  add_all(kBlends, {sum_ops(), {{0, 1}}});
+  add_all({"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
   // torch::nn::Linear adds its bias with this operator.
   rules.traits("add_.Tensor", {.adds_bias = true});
-  add_all(
-      rules, {"add.Scalar", "sub.Scalar"}, {{ReduceOp::kAvg}, {{0}}}, shifted);
-  add_all(rules, kNonDecreasing, {order_ops(), {{0}}});
-  add_all(rules, {"mul.Tensor"}, {sum_ops(), {{0}, {1}}});
-  add_all(rules, {"addcmul"}, {sum_ops(), {{0, 1}, {0, 2}}});
-  add_all(rules, {"addcdiv"}, {sum_ops(), {{0, 1}}});
+  add_all({"add.Scalar", "sub.Scalar"}, {{ReduceOp::kAvg}, {{0}}}, shifted);
+  add_all(kNonDecreasing, {order_ops(), {{0}}});
+  add_all({"mul.Tensor"}, {sum_ops(), {{0}, {1}}});
+  add_all({"addcmul"}, {sum_ops(), {{0, 1}, {0, 2}}});
+  add_all({"addcdiv"}, {sum_ops(), {{0, 1}}});
   const PartialWays most = {{ReduceOp::kMax}, {{0, 1}}};
   const PartialWays least = {{ReduceOp::kMin}, {{0, 1}}};
   const PartialWays one_most = {{ReduceOp::kMax}, {{0}, {1}}};
   const PartialWays one_least = {{ReduceOp::kMin}, {{0}, {1}}};
-  add_all(rules, {"maximum", "clamp_min.Tensor"}, most, one_least);
-  add_all(rules, {"minimum", "clamp_max.Tensor"}, least, one_most);
-  add_all(rules, {{"where.self", kNoMeta}}, {select_ops(), {{1, 2}}});
-  add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
+  add_all({"maximum", "clamp_min.Tensor"}, most, one_least);
+  add_all({"minimum", "clamp_max.Tensor"}, least, one_most);
+  add_all({{"where.self", kNoMeta}}, {select_ops(), {{1, 2}}});
+  add_all({"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
       .with_local_kernel(boxed(write_number_once));
   for (const auto* name : {"masked_fill_.Scalar", "masked_fill_.Tensor"}) {

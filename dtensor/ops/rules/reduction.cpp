@@ -187,16 +187,6 @@ std::vector<at::ScalarType> real_and_mean(const OpCall& call) {
   return {c10::toRealValueType(dtype_of(call)), dtype_of(call)};
 }
 
-void add_all(
-    RuleRegistry& rules,
-    std::initializer_list<const char*> names,
-    const DimRule& rule,
-    const MetaRule& meta = nullptr) {
-  for (const auto* name : names) {
-    rules.dim_rule(name, rule).with_meta(meta);
-  }
-}
-
 Strategies aminmax_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   for (const auto dim : reduced_of(call).dims) {
@@ -232,12 +222,18 @@ bool gathers_logsumexp(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(reduction) {
+  const auto add_all = [&](std::initializer_list<const char*> names,
+                           const DimRule& rule,
+                           const MetaRule& meta = nullptr) {
+    for (const auto* name : names) {
+      rules.dim_rule(name, rule).with_meta(meta);
+    }
+  };
   const auto sum = reduction_rule(ReduceOp::kSum, sum_ops());
-  add_all(rules, {"sum", "sum.dim_IntList"}, sum);
+  add_all({"sum", "sum.dim_IntList"}, sum);
   const auto count = reduction_rule(ReduceOp::kSum);
-  add_all(rules, {"nansum"}, count, reduction_meta(accumulated));
+  add_all({"nansum"}, count, reduction_meta(accumulated));
   add_all(
-      rules,
       {"count_nonzero", "count_nonzero.dim_IntList"},
       count,
       reduction_meta([](const OpCall&) {
@@ -254,8 +250,8 @@ DTENSOR_RULES(reduction) {
   // On booleans `all` is min, and `any` is max.
   const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
   const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
-  add_all(rules, {"all", "all.dim", "all.dims", "_is_all_true"}, least_of);
-  add_all(rules, {"any", "any.dim", "any.dims", "_is_any_true"}, greatest_of);
+  add_all({"all", "all.dim", "all.dims", "_is_all_true"}, least_of);
+  add_all({"any", "any.dim", "any.dims", "_is_any_true"}, greatest_of);
   rules.dim_rule("amax", greatest_of).with_local_kernel(boxed(greatest_local));
   rules.dim_rule("amin", least_of).with_local_kernel(boxed(least_local));
   rules.dim_rule("max", greatest_of)
