@@ -275,41 +275,4 @@ void convolution_backward_local(KernelArgs& args, const Decision& decision) {
   }
 }
 
-namespace {
-
-// Runs the operator, or returns zeros in the same autograd graph as on other
-// ranks. `zero` returns the number 0, given the empty operand.
-void run_or_return_zeros(
-    KernelArgs& args,
-    const Decision& decision,
-    at::Tensor (*zero)(const at::Tensor&)) {
-  const auto first = args.at(0).toTensor();
-  if (first.numel() > 0) {
-    args.run_operator();
-    return;
-  }
-  args.returns();
-  for (const auto& output : decision.outputs) {
-    auto result = zeros(output, first);
-    if (first.requires_grad() && result.defined() &&
-        (result.is_floating_point() || result.is_complex())) {
-      result = result + zero(first);
-    }
-    args.stack().emplace_back(std::move(result));
-  }
-}
-
-} // namespace
-
-void zeros_if_empty(KernelArgs& args, const Decision& decision) {
-  run_or_return_zeros(
-      args, decision, [](const at::Tensor& first) { return first.sum(); });
-}
-
-void zeros_of_squares_if_empty(KernelArgs& args, const Decision& decision) {
-  run_or_return_zeros(args, decision, [](const at::Tensor& first) {
-    return (first * first).sum();
-  });
-}
-
 } // namespace dtensor::detail
