@@ -114,7 +114,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
   dtensor/comm/processes/built_in_backends_impl.h
-  dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/failure_reporting_backend.cpp
   dtensor/comm/processes/failure_reporting_backend_impl.h
   dtensor/comm/processes/flight_record.cpp

@@ -39,8 +39,7 @@ at::CPUGeneratorImpl* generator_of_this_rank() {
 /// A stream that restarts from the generator's seed after each seeding.
 struct SeededStream {
   detail::Draw stream;
-  uint64_t seedings = 0;
-  bool started = false;
+  std::optional<uint64_t> seedings; // nullopt before the first use
 };
 
 detail::RankLocal<SeededStream> streams;
@@ -211,9 +210,9 @@ bool is_default_generator(const at::Generator& generator) {
 Draw& draw_stream() {
   const uint64_t now = rank_seedings();
   SeededStream& mine = streams.get();
-  if (!mine.started || mine.seedings != now) {
+  if (mine.seedings != now) {
     const uint64_t seed = at::detail::getDefaultCPUGenerator().current_seed();
-    mine = {.stream = {.seed = seed}, .seedings = now, .started = true};
+    mine = {.stream = {.seed = seed}, .seedings = now};
   }
   return mine.stream;
 }

@@ -19,8 +19,8 @@ void pause_briefly() {
 #endif
 }
 
-bool pause_until(c10::function_ref<bool()> done, int pauses) {
-  for (int i = 0; i < pauses; ++i) {
+bool pause_until(c10::function_ref<bool()> done, int times) {
+  for (int i = 0; i < times; ++i) {
     if (done()) {
       return true;
     }

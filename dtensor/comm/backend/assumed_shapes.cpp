@@ -175,14 +175,6 @@ void AssumedShapes::drop_expired() {
   *this = std::move(left);
 }
 
-void AssumedShapes::clear() {
-  hash_ = 0;
-  count_ = 0;
-  first_.clear();
-  tensors_.clear();
-  is_reported_ = false;
-}
-
 std::optional<std::string> contradiction(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,

@@ -52,7 +52,9 @@ class AssumedShapes {
         first_(std::move(first)) {}
 
   void add(const Spec& spec);
-  void clear();
+  void clear() {
+    *this = {};
+  }
   /// Records that all ranks have thrown an error about these assumptions.
   void mark_reported() {
     is_reported_ = true;

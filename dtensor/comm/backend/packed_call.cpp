@@ -2,6 +2,7 @@
 #include <dtensor/comm/backend/packed_call_impl.h>
 
 #include <ATen/ops/empty.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -139,11 +140,7 @@ class Unpacker {
   /// Reads the sizes of a valid tensor.
   Sizes shape() {
     Sizes values = sizes();
-    int64_t most = int64_t{1} << 56;
-    for (const int64_t value : values) {
-      check(value >= 0 && value <= most);
-      most = value > 0 ? most / value : most;
-    }
+    check(is_valid_shape(values, int64_t{1} << 56));
     return values;
   }
   at::Tensor tensor() {

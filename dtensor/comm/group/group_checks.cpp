@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
@@ -304,17 +305,13 @@ void check_remote_shape(
     const GroupMembers& members,
     size_t member,
     SizesRef shape) {
-  int64_t most = kMostElements;
-  for (const int64_t size : shape) {
-    DTENSOR_CHECK(
-        size >= 0 && size <= most,
-        "[all_to_all] rank {} of \"{}\" sent an invalid shape: [{}]. Run the "
-        "same program on all ranks.",
-        members.ranks[member],
-        members.label,
-        c10::Join(", ", shape));
-    most = size > 0 ? most / size : most;
-  }
+  DTENSOR_CHECK(
+      is_valid_shape(shape, kMostElements),
+      "[all_to_all] rank {} of \"{}\" sent an invalid shape: [{}]. Run the "
+      "same program on all ranks.",
+      members.ranks[member],
+      members.label,
+      c10::Join(", ", shape));
 }
 
 void check_remote_sizes(const GroupMembers& members, SizesRef sizes) {

@@ -15,6 +15,16 @@ Sizes resized(SizesRef sizes, int64_t dim, int64_t size) {
   return result;
 }
 
+bool is_valid_shape(SizesRef sizes, int64_t most) {
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > most) {
+      return false;
+    }
+    most = size > 0 ? most / size : most;
+  }
+  return true;
+}
+
 std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes) {
   std::vector<Sizes> shapes;
   for (const int64_t size : sizes) {

@@ -14,6 +14,10 @@ namespace dtensor::detail {
 /// Returns `sizes` with the size along `dim` replaced.
 Sizes resized(SizesRef sizes, int64_t dim, int64_t size);
 
+/// Returns true if no size is negative, and the product of the positive sizes
+/// is at most `most`.
+bool is_valid_shape(SizesRef sizes, int64_t most);
+
 /// Returns one shape per entry of `sizes`: `like` with this entry as its size
 /// along `dim`.
 std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);

@@ -4,7 +4,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/message_of_impl.h>
-#include <dtensor/comm/processes/descriptor_impl.h>
+#include <dtensor/comm/processes/sockets_impl.h>
 #include <dtensor/error.h>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/open_store_impl.h>
 
-#include <dtensor/comm/processes/descriptor_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
 #include <dtensor/error.h>
 

@@ -1,15 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Socket helpers for the rendezvous and for failure reports.
+// File descriptors, and helpers for sockets of the rendezvous and of failure
+// reports.
 #pragma once
 
-#include <dtensor/comm/processes/descriptor_impl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace dtensor::detail {
+
+/// Owner of a file descriptor, closed on destruction.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) {
+      close(fd_);
+    }
+  }
+
+  int get() const {
+    return fd_;
+  }
+  int release() {
+    return std::exchange(fd_, -1);
+  }
+
+ private:
+  int fd_;
+};
 
 using Deadline = std::chrono::steady_clock::time_point;
 

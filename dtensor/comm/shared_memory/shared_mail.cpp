@@ -2,6 +2,7 @@
 #include <dtensor/comm/shared_memory/shared_mail_impl.h>
 
 #include <ATen/ops/empty.h>
+#include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/shared_memory/rows_impl.h>
 #include <dtensor/error.h>
 
@@ -131,17 +132,14 @@ void SharedMail::take_in_from(int64_t from) {
 
 void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
   constexpr auto kDtypes = static_cast<int64_t>(at::ScalarType::NumOptions);
-  int64_t most = int64_t{1} << 48;
-  bool is_sound = envelope.dims >= 0 && envelope.dims <= kEnvelopeDims &&
-      static_cast<int64_t>(envelope.dtype) >= 0 &&
-      static_cast<int64_t>(envelope.dtype) < kDtypes;
-  for (int64_t dim = 0; is_sound && dim < envelope.dims; ++dim) {
-    const int64_t size = envelope.sizes[static_cast<size_t>(dim)];
-    is_sound = size >= 0 && size <= most;
-    most = size > 0 ? most / size : most;
-  }
+  constexpr int64_t kMost = int64_t{1} << 48;
   DTENSOR_CHECK(
-      is_sound,
+      envelope.dims >= 0 && envelope.dims <= kEnvelopeDims &&
+          static_cast<int64_t>(envelope.dtype) >= 0 &&
+          static_cast<int64_t>(envelope.dtype) < kDtypes &&
+          is_valid_shape(
+              {envelope.sizes.data(), static_cast<size_t>(envelope.dims)},
+              kMost),
       "[recv] malformed message from {}: it has {} and dtype {}. Start all "
       "ranks again.",
       channel_.rank_text(from),

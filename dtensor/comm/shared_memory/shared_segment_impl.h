@@ -7,7 +7,7 @@
 // the last mapping, however the processes end.
 #pragma once
 
-#include <dtensor/comm/processes/descriptor_impl.h>
+#include <dtensor/comm/processes/sockets_impl.h>
 
 #include <cstddef>
 #include <cstdint>

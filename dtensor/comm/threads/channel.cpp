@@ -51,15 +51,8 @@ void Channel::await_notices(
     return true;
   };
   const auto broken = [&] { return is_closed(); };
-  hub_.wait(
-      {global(member),
-       name,
-       label,
-       sleepers_,
-       ready,
-       missing,
-       give_up,
-       broken});
+  const int64_t rank = global(member);
+  hub_.wait({rank, name, label, sleepers_, ready, missing, give_up, broken});
 }
 
 void Channel::await_arrivals(
@@ -86,15 +79,8 @@ void Channel::await_arrivals(
     return false;
   };
   const auto broken = [&] { return is_closed(); };
-  hub_.wait(
-      {global(member),
-       name,
-       label,
-       sleepers_,
-       ready,
-       missing,
-       give_up,
-       broken});
+  const int64_t rank = global(member);
+  hub_.wait({rank, name, label, sleepers_, ready, missing, give_up, broken});
 }
 
 bool Channel::is_closed() const {
