@@ -285,20 +285,6 @@ bool has_manifest(const std::string& folder) {
   return read_document(manifest_path(folder)) != nullptr;
 }
 
-namespace {
-
-// Returns true if `name` is a tensor of `extra`, as far as checkpoint.json
-// records.
-bool is_extra(const Manifest& manifest, const std::string& name) {
-  if (!name.starts_with(kExtraPrefix)) {
-    return false;
-  }
-  const auto key = name.substr(std::string_view(kExtraPrefix).size());
-  return !manifest.extra_tensors || manifest.extra_tensors->count(key) > 0;
-}
-
-} // namespace
-
 const WeightInfo* OpenedCheckpoint::find(const std::string& name) const {
   return file == nullptr ? nullptr : file->find(name);
 }
@@ -318,9 +304,16 @@ std::string OpenedCheckpoint::stored_name(const std::string& name) const {
 
 bool OpenedCheckpoint::is_non_model_state(const std::string& name) const {
   const std::string optimizer = kOptimizerPrefix;
-  return name.starts_with(optimizer + "state.") ||
-      name.starts_with(optimizer + "param_groups.") ||
-      (manifest && is_extra(*manifest, name));
+  if (name.starts_with(optimizer + "state.") ||
+      name.starts_with(optimizer + "param_groups.")) {
+    return true;
+  }
+  if (!manifest || !name.starts_with(kExtraPrefix)) {
+    return false;
+  }
+  const auto key = name.substr(std::string_view(kExtraPrefix).size());
+  const auto& recorded = manifest->extra_tensors;
+  return !recorded || recorded->count(key) > 0;
 }
 
 OpenedCheckpoint open_checkpoint(const std::string& path) {
