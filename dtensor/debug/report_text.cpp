@@ -18,47 +18,26 @@ std::string operand_text(const at::Tensor& tensor) {
       : shape_text(tensor);
 }
 
-class Reader {
- public:
-  explicit Reader(OperatorText& text) : text_(text) {}
+void note_mesh(OperatorText& text, const at::Tensor& tensor) {
+  if (text.mesh.empty() && is_dtensor(tensor)) {
+    text.mesh = to_string(spec_of(tensor)->mesh());
+  }
+}
 
-  void add(const c10::IValue& value) {
-    if (value.isTensor()) {
-      add(value.toTensor());
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      add_list(value.toListRef());
+void add_list(OperatorText& text, c10::ArrayRef<c10::IValue> list) {
+  size_t count = 0;
+  std::string first;
+  for (const auto& item : list) {
+    if (item.isTensor() && item.toTensor().defined()) {
+      note_mesh(text, item.toTensor());
+      first = ++count == 1 ? operand_text(item.toTensor()) : first;
     }
   }
-
- private:
-  void add(const at::Tensor& tensor) {
-    if (tensor.defined()) {
-      note_mesh(tensor);
-      text_.operands.push_back(operand_text(tensor));
-    }
+  if (count > 0) {
+    text.operands.push_back(
+        c10::str(count, count == 1 ? " of " : " like ", first));
   }
-  void add_list(c10::ArrayRef<c10::IValue> list) {
-    size_t count = 0;
-    std::string first;
-    for (const auto& item : list) {
-      if (item.isTensor() && item.toTensor().defined()) {
-        note_mesh(item.toTensor());
-        first = ++count == 1 ? operand_text(item.toTensor()) : first;
-      }
-    }
-    if (count > 0) {
-      text_.operands.push_back(
-          c10::str(count, count == 1 ? " of " : " like ", first));
-    }
-  }
-  void note_mesh(const at::Tensor& tensor) {
-    if (text_.mesh.empty() && is_dtensor(tensor)) {
-      text_.mesh = to_string(spec_of(tensor)->mesh());
-    }
-  }
-
-  OperatorText& text_;
-};
+}
 
 } // namespace
 
@@ -75,9 +54,13 @@ OperatorText text_of(const at::RecordFunction& call) {
   if (const std::string overload = call.overload_name(); !overload.empty()) {
     text.name += "." + overload;
   }
-  Reader reader(text);
   for (const auto& input : inputs_of(call)) {
-    reader.add(input);
+    if (input.isTensorList() || input.isOptionalTensorList()) {
+      add_list(text, input.toListRef());
+    } else if (input.isTensor() && input.toTensor().defined()) {
+      note_mesh(text, input.toTensor());
+      text.operands.push_back(operand_text(input.toTensor()));
+    }
   }
   return text;
 }
