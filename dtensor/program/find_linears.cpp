@@ -38,6 +38,14 @@ std::optional<Slot> output_of(const GraphNode& node) {
       : node.results[0].slots[0];
 }
 
+// Returns the parameter in that slot; null if there is none.
+const GraphInput* parameter_in(const Graph& graph, Slot slot) {
+  const auto found = std::ranges::find_if(graph.inputs, [&](const auto& input) {
+    return input.slot == slot && input.kind == InputKind::kParameter;
+  });
+  return found == graph.inputs.end() ? nullptr : &*found;
+}
+
 class Decomposed {
  public:
   explicit Decomposed(Graph& graph)
@@ -108,11 +116,7 @@ class Decomposed {
   }
 
   const GraphInput* parameter(Slot slot) const {
-    const auto found =
-        std::ranges::find_if(graph_.inputs, [&](const auto& input) {
-          return input.slot == slot && input.kind == InputKind::kParameter;
-        });
-    return found == graph_.inputs.end() ? nullptr : &*found;
+    return parameter_in(graph_, slot);
   }
 
   bool is_bias_of(Slot weight, const Operand& operand) const {
@@ -259,49 +263,44 @@ NamedWeights weights_of(const torch::nn::Module& root) {
   return weights;
 }
 
-class ProductFinder {
- public:
-  explicit ProductFinder(const ProgramState& state)
-      : state_(state),
-        graph_(state.graph) {
-    for (const auto& node : graph_.nodes) {
-      if (std::holds_alternative<Unread>(node.call)) {
-        for (const auto& arg : node.args) {
-          visit_slots(arg, [&](Slot slot) { used_by_unread_.insert(slot); });
-        }
+// Returns the values that code uses that was not read.
+std::set<Slot> used_by_unread(const Graph& graph) {
+  std::set<Slot> used;
+  for (const auto& node : graph.nodes) {
+    if (std::holds_alternative<Unread>(node.call)) {
+      for (const auto& arg : node.args) {
+        visit_slots(arg, [&](Slot slot) { used.insert(slot); });
       }
     }
   }
+  return used;
+}
 
-  Products find(
-      const char* target,
-      const NamedWeights& modules,
-      size_t weight_arg,
-      size_t input_arg) const {
-    Products products;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (graph_.nodes[i].target == target) {
-        add(i, modules, weight_arg, input_arg, products);
-      }
-    }
-    return products;
-  }
+// Returns the parameter in that slot; undefined if there is none.
+at::Tensor parameter_at(const ProgramState& state, Slot slot) {
+  const auto* const input = parameter_in(state.graph, slot);
+  return input == nullptr
+      ? at::Tensor()
+      : state.inputs[static_cast<size_t>(input - state.graph.inputs.data())];
+}
 
- private:
-  void add(
-      size_t index,
-      const NamedWeights& modules,
-      size_t weight_arg,
-      size_t input_arg,
-      Products& products) const {
-    const auto& node = graph_.nodes[index];
-    const auto weight = slot_of(node, weight_arg);
+Products find_calls(
+    const ProgramState& state,
+    const char* target,
+    const NamedWeights& modules,
+    size_t weight_arg,
+    size_t input_arg) {
+  const auto unread = used_by_unread(state.graph);
+  Products products;
+  for (size_t i = 0; i < state.graph.nodes.size(); ++i) {
+    const auto& node = state.graph.nodes[i];
+    const bool is_target = node.target == target;
+    const auto weight = is_target ? slot_of(node, weight_arg) : std::nullopt;
     const auto input = slot_of(node, input_arg);
     const auto output = output_of(node);
-    const auto given = weight ? parameter_at(*weight) : at::Tensor();
-    if (!given.defined() || !input || !output ||
-        used_by_unread_.count(*weight) > 0) {
-      return;
+    const auto given = weight ? parameter_at(state, *weight) : at::Tensor();
+    if (!given.defined() || !input || !output || unread.count(*weight) > 0) {
+      continue;
     }
     // Name of the module that made the call, if modules are tied.
     std::string name;
@@ -311,39 +310,30 @@ class ProductFinder {
       }
     }
     if (!name.empty()) {
-      products[index] = {index, name, given, *input, *output};
+      products[i] = {i, name, given, *input, *output};
     }
   }
-
-  at::Tensor parameter_at(Slot slot) const {
-    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      if (graph_.inputs[i].slot == slot &&
-          graph_.inputs[i].kind == InputKind::kParameter) {
-        return state_.inputs[i];
-      }
-    }
-    return {};
-  }
-
-  const ProgramState& state_;
-  const Graph& graph_;
-  std::set<Slot> used_by_unread_;
-};
+  return products;
+}
 
 } // namespace
 
 Products find_linear_calls(
     const ProgramState& state,
     const torch::nn::Module& root) {
-  return ProductFinder(state).find(
-      "aten::linear", weights_of<torch::nn::LinearImpl>(root), 1, 0);
+  return find_calls(
+      state, "aten::linear", weights_of<torch::nn::LinearImpl>(root), 1, 0);
 }
 
 Products find_embedding_calls(
     const ProgramState& state,
     const torch::nn::Module& root) {
-  return ProductFinder(state).find(
-      "aten::embedding", weights_of<torch::nn::EmbeddingImpl>(root), 0, 1);
+  return find_calls(
+      state,
+      "aten::embedding",
+      weights_of<torch::nn::EmbeddingImpl>(root),
+      0,
+      1);
 }
 
 } // namespace dtensor::detail
