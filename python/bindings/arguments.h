@@ -26,7 +26,6 @@ inline constexpr Expected kBool{"a bool", "Pass True or False."};
 inline constexpr Expected kNumber{
     "a number",
     "Pass an int, a float, a bool or a complex."};
-inline constexpr Expected kInteger{"an integer", "Pass an int of 64 bits."};
 inline constexpr Expected kIntegers{
     "integers",
     "Pass ints of 64 bits, or one list or tuple of them."};
