@@ -146,7 +146,8 @@ uint64_t fingerprint_of(const std::vector<Replica>& replicas) {
   uint64_t all = replicas.size();
   for (const auto& replica : replicas) {
     all = mix_digest(all, static_cast<uint64_t>(replica.role));
-    all = mix_digest(all, digest_text(replica.name));
+    all =
+        mix_digest(all, digest_bytes(replica.name.data(), replica.name.size()));
     all = mix_digest(all, replica.digest);
   }
   return all;

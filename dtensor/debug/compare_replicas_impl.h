@@ -70,9 +70,6 @@ inline uint64_t mix_digest(uint64_t state, uint64_t word) {
 }
 
 uint64_t digest_bytes(const void* bytes, size_t count);
-inline uint64_t digest_text(std::string_view text) {
-  return digest_bytes(text.data(), text.size());
-}
 
 /// Hashes dtype, sizes and every bit of every element of a plain tensor, but
 /// not strides. Returns 0 for an undefined tensor. Reads the memory once; a
