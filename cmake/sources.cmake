@@ -629,7 +629,6 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/pickle_shape.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program.cpp
-  dtensor/program/program_state_impl.h
   dtensor/program/read_calls.cpp
   dtensor/program/read_graph.cpp
   dtensor/program/read_graph_impl.h

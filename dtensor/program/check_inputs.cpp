@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/program/program_state_impl.h>
+#include <dtensor/program/interpreter_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Interpreter of a graph: runs its calls one after the other over a table of
-// values.
+// State of a program, and the interpreter of its graph, which runs the calls
+// one after the other over a table of values.
 #pragma once
 
-#include <dtensor/program/program_state_impl.h>
+#include <dtensor/layout/mesh.h>
+#include <dtensor/program/graph_impl.h>
+#include <dtensor/program/operand_layouts_impl.h>
+#include <dtensor/program/program.h>
+#include <dtensor/weights/weight_file.h>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
@@ -12,7 +17,32 @@
 #include <string>
 #include <vector>
 
-namespace dtensor::detail {
+namespace dtensor {
+namespace detail {
+
+struct ProgramState {
+  std::string path;
+  c10::Device device = c10::kCPU;
+  Graph graph;
+  WeightFilePtr file;
+  std::shared_ptr<torch::nn::Module> module; // on the meta device until read
+  /// Value of each graph input; undefined for the user's inputs.
+  std::vector<at::Tensor> inputs;
+  bool is_read = false;
+  DeviceMesh mesh; // undefined: the program runs on plain tensors
+  GraphLayouts layouts;
+};
+
+/// Throws ValueError for inputs that do not match the export.
+void check_inputs(const ProgramState& state, c10::ArrayRef<c10::IValue> inputs);
+
+/// Creates modules with the graph's parameters and buffers, on the meta device,
+/// and stores these tensors in `inputs`. Names that stand for one weight of the
+/// file share one tensor.
+std::shared_ptr<torch::nn::Module> make_modules(
+    const Graph& graph,
+    const WeightFile& file,
+    std::vector<at::Tensor>& inputs);
 
 class Interpreter {
  public:
@@ -56,4 +86,8 @@ class Interpreter {
   std::vector<std::shared_ptr<void>> scopes_; // open scopes
 };
 
-} // namespace dtensor::detail
+} // namespace detail
+
+detail::ProgramState& state_of(const Program& program);
+
+} // namespace dtensor

@@ -3,7 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/program/program_state_impl.h>
+#include <dtensor/program/interpreter_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/empty.h>

@@ -8,7 +8,6 @@
 #include <dtensor/parallel/state/state_values_impl.h>
 #include <dtensor/program/interpreter_impl.h>
 #include <dtensor/program/parallelize_program.h>
-#include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 #include <dtensor/program/sample_inputs_impl.h>
 #include <dtensor/tensor/dtensor.h>
@@ -81,11 +80,9 @@ void check_operator_names(const std::vector<std::string>& allowed) {
   }
 }
 
-} // namespace
-
-namespace detail {
-
-void read_weights(ProgramState& state) {
+// Reads the weights (full tensors, or this rank's shards) unless they have
+// already been read.
+void read_weights(detail::ProgramState& state) {
   if (state.is_read) {
     return;
   }
@@ -93,7 +90,7 @@ void read_weights(ProgramState& state) {
   load_weights(*state.module, *state.file, {.strict = false});
   for (size_t i = 0; i < state.inputs.size(); ++i) {
     const auto& input = state.graph.inputs[i];
-    if (input.kind == InputKind::kConstant) {
+    if (input.kind == detail::InputKind::kConstant) {
       state.inputs[i] = state.file->read(input.name).to(state.device);
     }
   }
@@ -103,7 +100,7 @@ void read_weights(ProgramState& state) {
   state.is_read = true;
 }
 
-} // namespace detail
+} // namespace
 
 detail::ProgramState& state_of(const Program& program) {
   return *program.state_;
@@ -153,7 +150,7 @@ size_t Program::num_operators() const {
 }
 
 torch::nn::Module& Program::module() {
-  detail::read_weights(*state_);
+  read_weights(*state_);
   return *state_->module;
 }
 
@@ -199,7 +196,7 @@ void mutate(
 
 std::vector<c10::IValue> Program::run(std::vector<c10::IValue> inputs) {
   detail::check_inputs(*state_, inputs);
-  detail::read_weights(*state_);
+  read_weights(*state_);
   detail::OperandLayouts layouts(state_->graph, state_->layouts);
   detail::Interpreter interpreter(
       *state_, state_->mesh.defined() ? &layouts : nullptr);
@@ -254,7 +251,7 @@ void parallelize_program(
   }
   distribute_module(*state.module, mesh);
   state.mesh = mesh;
-  detail::read_weights(state);
+  read_weights(state);
   for (size_t i = 0; i < state.inputs.size(); ++i) {
     if (state.graph.inputs[i].kind == detail::InputKind::kConstant) {
       state.inputs[i] = replicate_tensor(state.inputs[i], mesh);
