@@ -28,9 +28,9 @@ namespace dtensor::detail {
 void throw_errno(const std::string& what, const std::string& path) {
   const std::string why = std::strerror(errno);
   DTENSOR_THROW(
-      "[{}] {} {}: {}. Save again once this is corrected; earlier checkpoints "
+      "[save_checkpoint] {} {}: {}. Save again once this is corrected; earlier "
+      "checkpoints "
       "are unchanged.",
-      kSaveCheckpoint,
       what,
       path,
       why);

@@ -162,9 +162,9 @@ class Loading {
     for (const auto rank : detail::spec_of(target)->mesh().ranks()) {
       DTENSOR_CHECK_VALUE(
           ranks_.count(rank) > 0,
-          "[{}] \"{}\" is also on rank {}, which is not in the group that "
+          "[load_checkpoint] \"{}\" is also on rank {}, which is not in the "
+          "group that "
           "loads. Pass a group with all ranks of its mesh.",
-          kLoadCheckpoint,
           name,
           rank);
     }
@@ -318,8 +318,8 @@ class Loading {
   void check() const {
     DTENSOR_CHECK_VALUE(
         terms_.empty(),
-        "[{}] cannot load into a Partial tensor: {}. Redistribute it first.",
-        kLoadCheckpoint,
+        "[load_checkpoint] cannot load into a Partial tensor: {}. Redistribute "
+        "it first.",
         c10::Join("; ", terms_));
     std::string text;
     detail::add_names(text, "not in the checkpoint: ", missing_);
@@ -329,9 +329,9 @@ class Loading {
         text, "complex in the checkpoint but real in the model: ", complex_);
     DTENSOR_CHECK_VALUE(
         text.empty(),
-        "[{}] {}. Load it into a matching model, or load what matches with "
+        "[load_checkpoint] {}. Load it into a matching model, or load what "
+        "matches with "
         "strict = false.",
-        kLoadCheckpoint,
         text);
   }
 
@@ -366,8 +366,7 @@ void load_checkpoint(
   const auto error = detail::error_in([&] {
     DTENSOR_CHECK_VALUE(
         state.optimizer == nullptr || state.model != nullptr,
-        "[{}] `optimizer` is set but `model` is not. Pass both.",
-        kLoadCheckpoint);
+        "[load_checkpoint] `optimizer` is set but `model` is not. Pass both.");
     loading.emplace(
         detail::open_checkpoint(path), state, options.strict, group->ranks());
     loading->plan();
@@ -385,8 +384,10 @@ void load_checkpoint(
   }
   const auto damaged = detail::error_in([&] {
     const auto damage = reader ? reader->damage() : std::string();
-    constexpr auto kDamaged = "[{}] {}. Load an older checkpoint.";
-    DTENSOR_CHECK(damage.empty(), kDamaged, kLoadCheckpoint, damage);
+    DTENSOR_CHECK(
+        damage.empty(),
+        "[load_checkpoint] {}. Load an older checkpoint.",
+        damage);
     loading->check_doubles();
   });
   detail::check_none_failed(*group, damaged, what, kLoadCheckpoint);

@@ -38,7 +38,7 @@ constexpr const char* kTied = "tied"; // absent if no tensor has two names
     const std::string& path,
     const std::string& why) {
   DTENSOR_THROW_VALUE(
-      "[{}] {} {}. Load an older checkpoint.", kLoadCheckpoint, path, why);
+      "[load_checkpoint] {} {}. Load an older checkpoint.", path, why);
 }
 
 // JSON has no infinity or NaN.
@@ -201,8 +201,7 @@ Manifest parse_manifest(const std::string& path) {
   const auto version = root.at("version").integer();
   DTENSOR_CHECK_VALUE(
       version == kVersion,
-      "[{}] {} has version {}. This library reads version {}.",
-      kLoadCheckpoint,
+      "[load_checkpoint] {} has version {}. This library reads version {}.",
       path,
       version,
       kVersion);
@@ -232,8 +231,8 @@ std::string extra_text(
     return json.dump();
   } catch (const Json::exception&) {
     DTENSOR_THROW_VALUE(
-        "[{}] a string in `extra` is not valid UTF-8. Save bytes as a tensor.",
-        kSaveCheckpoint);
+        "[save_checkpoint] a string in `extra` is not valid UTF-8. Save bytes "
+        "as a tensor.");
   }
 }
 

@@ -324,9 +324,9 @@ void DuplicateWeights::compare(PartReader& reader) {
 void DuplicateWeights::check() const {
   DTENSOR_CHECK_VALUE(
       differing_.empty(),
-      "[{}] {}, but are one tensor in the model. Load the one to keep with "
+      "[load_checkpoint] {}, but are one tensor in the model. Load the one to "
+      "keep with "
       "load_weights(), leaving the other out of `names`.",
-      kLoadCheckpoint,
       c10::Join("; ", differing_));
 }
 

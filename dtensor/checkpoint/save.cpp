@@ -33,9 +33,9 @@ int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   const auto found = std::ranges::find(ranks, rank);
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
-      "[{}] \"{}\" is also on rank {}, which is not in the group that saves. "
+      "[save_checkpoint] \"{}\" is also on rank {}, which is not in the group "
+      "that saves. "
       "Pass a group with all ranks of its mesh.",
-      kSaveCheckpoint,
       of.name,
       rank);
   return found - ranks.begin();
@@ -45,30 +45,29 @@ void check_can_be_saved(const SavedTensor& item) {
   const auto& t = item.tensor;
   DTENSOR_CHECK_VALUE(
       t.defined() && !t.is_meta(),
-      "[{}] \"{}\"{}, and has no values. Materialize it first.",
-      kSaveCheckpoint,
+      "[save_checkpoint] \"{}\"{}, and has no values. Materialize it first.",
       item.name,
       t.defined() ? " is on the meta device" : " is undefined");
   DTENSOR_CHECK_VALUE(
       detail::dtype_name(t.scalar_type()) != nullptr,
-      "[{}] \"{}\" is {}, a dtype that safetensors does not support. {} "
+      "[save_checkpoint] \"{}\" is {}, a dtype that safetensors does not "
+      "support. {} "
       "first.",
-      kSaveCheckpoint,
       item.name,
       shape_text(t.scalar_type(), t.sizes()),
       t.is_complex() ? "Save view_as_real() of it, or convert it"
                      : "Convert it");
   DTENSOR_CHECK_VALUE(
       (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
-      "[{}] \"{}\" is sparse, which safetensors does not support. Make it "
+      "[save_checkpoint] \"{}\" is sparse, which safetensors does not support. "
+      "Make it "
       "dense, or save its indices and values.",
-      kSaveCheckpoint,
       item.name);
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
-      "[{}] cannot save a Partial tensor: \"{}\" is {}. Redistribute it "
+      "[save_checkpoint] cannot save a Partial tensor: \"{}\" is {}. "
+      "Redistribute it "
       "first.",
-      kSaveCheckpoint,
       item.name,
       is_dtensor(t) ? to_string(*detail::spec_of(t)) : "");
 }
@@ -139,7 +138,7 @@ struct Prepared {
       const CheckpointState& state,
       const SaveOptions& options,
       const Group& group) {
-    auto saved = detail::saved_tensors(state, kSaveCheckpoint);
+    auto saved = detail::saved_tensors(state);
     tensors = std::move(saved.tensors);
     tied = saved.tied.firsts();
     lines.push_back(

@@ -45,8 +45,7 @@ void check_may_be_replaced(const std::string& path) {
   const auto why = is_there(path) ? problem_of_replacing(path) : "";
   DTENSOR_CHECK_VALUE(
       why.empty(),
-      "[{}] {} {}. Choose another name, or move it.",
-      kSaveCheckpoint,
+      "[save_checkpoint] {} {}. Choose another name, or move it.",
       path,
       why);
 }
@@ -54,12 +53,12 @@ void check_may_be_replaced(const std::string& path) {
 void check_path_to_save(const std::string& path, bool overwrite) {
   DTENSOR_CHECK_VALUE(
       !fs::path(path).filename().empty() || fs::path(path).has_parent_path(),
-      "[{}] the path is empty. Pass the name of the checkpoint folder.",
-      kSaveCheckpoint);
+      "[save_checkpoint] the path is empty. Pass the name of the checkpoint "
+      "folder.");
   DTENSOR_CHECK_VALUE(
       overwrite || !is_there(path),
-      "[{}] {} already exists. Choose another name, or set overwrite = true.",
-      kSaveCheckpoint,
+      "[save_checkpoint] {} already exists. Choose another name, or set "
+      "overwrite = true.",
       path);
   check_may_be_replaced(path);
 }
@@ -86,8 +85,7 @@ std::unique_ptr<FolderLock> make_folder_of_save(
   const auto check_is_ours = [&](bool is_ours) {
     DTENSOR_CHECK(
         is_ours,
-        "[{}] {} is in use by another save. Wait for it.",
-        kSaveCheckpoint,
+        "[save_checkpoint] {} is in use by another save. Wait for it.",
         folder);
   };
   std::error_code ignored;
@@ -97,9 +95,9 @@ std::unique_ptr<FolderLock> make_folder_of_save(
     check_is_ours(!is_folder || left.is_held());
     DTENSOR_CHECK(
         is_left_by_saver(folder),
-        "[{}] {} exists and was not left by a save. Move it, or choose another "
+        "[save_checkpoint] {} exists and was not left by a save. Move it, or "
+        "choose another "
         "name.",
-        kSaveCheckpoint,
         folder);
     remove_checkpoint(folder);
   }
@@ -200,21 +198,20 @@ void SaveRun::write_with_note(Step step) {
 void SaveRun::check_may_come(int64_t rank, Clock::time_point end) const {
   DTENSOR_CHECK(
       !is_given_up_,
-      "[{}] {} was not saved: a rank failed. See its own error.",
-      kSaveCheckpoint,
+      "[save_checkpoint] {} was not saved: a rank failed. See its own error.",
       task_.path);
   std::error_code ignored;
   DTENSOR_CHECK(
       fs::exists(task_.folder, ignored),
-      "[{}] {} was not saved: {} was removed during the save. Save it again.",
-      kSaveCheckpoint,
+      "[save_checkpoint] {} was not saved: {} was removed during the save. "
+      "Save it again.",
       task_.path,
       task_.folder);
   DTENSOR_CHECK(
       Clock::now() < end,
-      "[{}] {} was not saved: no files of rank {} of {} after {} s. Check what "
+      "[save_checkpoint] {} was not saved: no files of rank {} of {} after {} "
+      "s. Check what "
       "that rank is doing, or raise `timeout`.",
-      kSaveCheckpoint,
       task_.path,
       rank,
       task_.ranks,
@@ -234,8 +231,7 @@ FileNotes SaveRun::notes_of_all(Step step) {
       const auto error = note.root().find("error");
       DTENSOR_CHECK(
           !error,
-          "[{}] {} was not saved. rank {}: {}",
-          kSaveCheckpoint,
+          "[save_checkpoint] {} was not saved. rank {}: {}",
           task_.path,
           rank,
           error ? error->text() : "");
@@ -286,10 +282,10 @@ void SaveRun::rename_into_place() {
   if (!folder.sync()) {
     const std::string why = std::strerror(errno);
     DTENSOR_THROW(
-        "[{}] cannot write the folder {}: {}. {} has the new checkpoint, but a "
+        "[save_checkpoint] cannot write the folder {}: {}. {} has the new "
+        "checkpoint, but a "
         "power failure may undo the rename{}. Save again with overwrite = true "
         "once this is corrected.",
-        kSaveCheckpoint,
         parent,
         why,
         task_.path,

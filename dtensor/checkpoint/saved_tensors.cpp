@@ -59,19 +59,18 @@ std::exception_ptr named(const std::exception_ptr& error, const char* where) {
   }
 }
 
-void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
+void check_names(const std::vector<SavedTensor>& tensors) {
   std::unordered_set<std::string> names;
   for (const auto& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
         names.insert(tensor.name).second,
-        "[{}] two tensors are named \"{}\". Rename one.",
-        where,
+        "[save_checkpoint] two tensors are named \"{}\". Rename one.",
         tensor.name);
     DTENSOR_CHECK_VALUE(
         can_be_a_name(tensor.name),
-        "[{}] {} cannot be the name of a tensor in a file. Choose another "
+        "[save_checkpoint] {} cannot be the name of a tensor in a file. Choose "
+        "another "
         "name, in UTF-8.",
-        where,
         nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace));
   }
 }
@@ -103,15 +102,14 @@ void check_same_lines(
 
 } // namespace
 
-SavedTensors saved_tensors(const CheckpointState& state, const char* where) {
+SavedTensors saved_tensors(const CheckpointState& state) {
   DTENSOR_CHECK_VALUE(
       state.optimizer == nullptr || state.model != nullptr,
-      "[{}] `optimizer` is set but `model` is not. Pass both.",
-      where);
+      "[save_checkpoint] `optimizer` is set but `model` is not. Pass both.");
   SavedTensors saved;
   auto& tensors = saved.tensors;
   if (state.model != nullptr) {
-    const auto all = tensors_of(where, *state.model);
+    const auto all = tensors_of(kSaveCheckpoint, *state.model);
     saved.tied = TiedNames(all);
     add_state(tensors, "", all);
   }
@@ -131,7 +129,7 @@ SavedTensors saved_tensors(const CheckpointState& state, const char* where) {
       }
     }
   }
-  check_names(tensors, where);
+  check_names(tensors);
   std::erase_if(tensors, [&](const auto& tensor) {
     return saved.tied.firsts().count(tensor.name) > 0;
   });
@@ -279,11 +277,11 @@ std::vector<std::string> names_that_differ(
   }
   DTENSOR_CHECK_VALUE(
       allows || different.empty(),
-      "[{}] \"{}\" is not distributed and differs between ranks: {}{}{} other "
+      "[save_checkpoint] \"{}\" is not distributed and differs between ranks: "
+      "{}{}{} other "
       "values than rank 0{}. Make it the same on all ranks "
       "(broadcast_buffers() for statistics of batch norms), or make it a "
       "DTensor, or save the values of rank 0 with allow_differences = true.",
-      kSaveCheckpoint,
       different[0],
       ranks.size() == 1 ? "rank " : "ranks ",
       c10::Join(", ", ranks),

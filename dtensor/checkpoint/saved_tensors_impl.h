@@ -30,7 +30,7 @@ struct SavedTensors {
 /// Returns the tensors of `state` to save, including the optimizer's current
 /// state with numbers as tensors. Throws ValueError for an optimizer without
 /// its model, and for a duplicate name.
-SavedTensors saved_tensors(const CheckpointState& state, const char* where);
+SavedTensors saved_tensors(const CheckpointState& state);
 
 /// Returns `group`, or a group of all ranks of the world if `group` is null.
 GroupPtr group_or_world(const GroupPtr& group);

@@ -26,7 +26,6 @@
 namespace dtensor {
 namespace {
 
-constexpr const char* kLoadProgram = "load_program";
 constexpr const char* kParallelizeProgram = "parallelize_program";
 constexpr const char* kModels = "models/";
 
@@ -41,17 +40,17 @@ std::string graph_in(const detail::Pt2Archive& archive) {
   std::erase_if(names, [](const auto& n) { return !n.ends_with(".json"); });
   DTENSOR_CHECK_VALUE(
       !names.empty() || !is_torchscript(archive),
-      "[{}] {} is a TorchScript file, not an exported program. Load it with "
+      "[load_program] {} is a TorchScript file, not an exported program. Load "
+      "it with "
       "torch::jit::load(), link dtensor::torchscript, and call "
       "parallelize_script() or tp_transform() "
       "(dtensor/contrib/torchscript/parallelize_script.h).",
-      kLoadProgram,
       archive.path());
   DTENSOR_CHECK_VALUE(
       names.size() == 1,
-      "[{}] {} contains {} programs under {}, expected 1. Write it with "
+      "[load_program] {} contains {} programs under {}, expected 1. Write it "
+      "with "
       "torch.export.save() of PyTorch 2.8 or newer.",
-      kLoadProgram,
       archive.path(),
       names.size(),
       kModels);
@@ -72,10 +71,10 @@ void check_operator_names(const std::vector<std::string>& allowed) {
   for (const auto& item : allowed) {
     DTENSOR_CHECK_VALUE(
         is_operator_name(item),
-        "[{}] allowed_operators has \"{}\", which is not an operator name. "
+        "[load_program] allowed_operators has \"{}\", which is not an operator "
+        "name. "
         "Write \"torchvision::nms\" for all its overloads, or "
         "\"torchvision::*\" for a namespace.",
-        kLoadProgram,
         item);
   }
 }
@@ -237,8 +236,7 @@ void parallelize_program(
   const auto mesh = detail::mesh_or_current(given_mesh, kParallelizeProgram);
   DTENSOR_CHECK(
       !state.mesh.defined(),
-      "[{}] {} is already parallelized on {}. Load it again.",
-      kParallelizeProgram,
+      "[parallelize_program] {} is already parallelized on {}. Load it again.",
       state.path,
       state.mesh);
   if (!plan.empty()) {

@@ -62,8 +62,6 @@ std::vector<PlanEntryText> find_plan(
   return result;
 }
 
-constexpr const char* kFindTpPlan = "find_tp_plan";
-
 bool is_list(const c10::Type& type) {
   return type.castRaw<c10::ListType>() != nullptr;
 }
@@ -128,9 +126,9 @@ class GraphConverter {
   Slot used(OperatorGraph::Value value) const {
     DTENSOR_CHECK_VALUE(
         value.index < is_defined_.size() && is_defined_[value.index],
-        "[{}] {} of the graph uses value {}, which no input and no earlier "
+        "[find_tp_plan] {} of the graph uses value {}, which no input and no "
+        "earlier "
         "call defines. Define it first.",
-        kFindTpPlan,
         where(),
         value.index);
     return value.index;
@@ -139,9 +137,9 @@ class GraphConverter {
   Slot defined(OperatorGraph::Value value) {
     DTENSOR_CHECK_VALUE(
         value.index < is_defined_.size() && !is_defined_[value.index],
-        "[{}] value {} of the graph is defined twice, or is not one of its "
+        "[find_tp_plan] value {} of the graph is defined twice, or is not one "
+        "of its "
         "values (there are {}). Make each with new_value().",
-        kFindTpPlan,
         value.index,
         is_defined_.size());
     is_defined_[value.index] = true;
@@ -156,9 +154,9 @@ class GraphConverter {
       DTENSOR_CHECK_VALUE(
           call.args.size() == schema.arguments().size() &&
               call.results.size() == schema.returns().size(),
-          "[{}] {} of the graph has {} and {}, but the operator has {} and {}. "
+          "[find_tp_plan] {} of the graph has {} and {}, but the operator has "
+          "{} and {}. "
           "Pass all, including defaults.",
-          kFindTpPlan,
           where(),
           pluralize(call.args.size(), "argument"),
           pluralize(call.results.size(), "result"),
@@ -204,9 +202,9 @@ class GraphConverter {
     const auto kind = type == nullptr ? ListOf::kTensor : list_of(type);
     DTENSOR_CHECK_VALUE(
         kind.has_value(),
-        "[{}] {} of the graph has a list of values for an argument of type {}. "
+        "[find_tp_plan] {} of the graph has a list of values for an argument "
+        "of type {}. "
         "Pass a constant.",
-        kFindTpPlan,
         where(),
         type->annotation_str());
     ListOperand list{*kind, {}};

@@ -194,9 +194,9 @@ void check_all(
       text, "complex in the file but real in the model: ", misfits.complex);
   DTENSOR_CHECK_VALUE(
       text.empty(),
-      "[{}] {}: {}. Map names to those of the file with `names`, and list "
+      "[load_weights] {}: {}. Map names to those of the file with `names`, and "
+      "list "
       "weights that the model does not use in `ignored`.",
-      kLoadWeights,
       file.path(),
       text);
 }
@@ -248,9 +248,9 @@ void check_no_terms(const std::vector<Task>& tasks) {
   for (const auto& task : tasks) {
     DTENSOR_CHECK_VALUE(
         !is_partial_tensor(task.target),
-        "[{}] \"{}\" is {}: cannot load into a Partial tensor. Redistribute it "
+        "[load_weights] \"{}\" is {}: cannot load into a Partial tensor. "
+        "Redistribute it "
         "first.",
-        kLoadWeights,
         task.name,
         *spec_of(task.target));
   }
@@ -269,10 +269,10 @@ void check_doubles(const Tasks& tasks, const WeightFile& file) {
     };
     DTENSOR_CHECK_VALUE(
         detail::have_same_values(values_of(first), values_of(again)),
-        "[{}] {}: \"{}\" and \"{}\" have different values, but \"{}\" and "
+        "[load_weights] {}: \"{}\" and \"{}\" have different values, but "
+        "\"{}\" and "
         "\"{}\" are one tensor in the model. Leave out one of them in `names`, "
         "or use a model that does not tie them.",
-        kLoadWeights,
         file.path(),
         first.source.name,
         again.source.name,

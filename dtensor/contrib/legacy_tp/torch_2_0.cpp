@@ -157,9 +157,6 @@ at::Tensor make_sharded_output_tensor(
 
 namespace {
 
-constexpr const char* kParallelizeModule = "torch_2_0::parallelize_module";
-constexpr const char* kPairwise = "PairwiseParallel";
-
 void check_kind(const char* style, const StyleTarget& target) {
   DTENSOR_CHECK(
       target.module.as<torch::nn::Linear>() != nullptr ||
@@ -242,9 +239,9 @@ class Pairing {
   void style_in_place(const StyleTarget& target) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options_.input_layouts == Placement(Replicate()),
-        "[{}] {} reads the sizes of its inputs, which are sharded, {}. Use "
+        "[PairwiseParallel] {} reads the sizes of its inputs, which are "
+        "sharded, {}. Use "
         "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.",
-        kPairwise,
         target.describe(),
         to_string(options_.input_layouts));
     AttentionParallel({.output_layouts = options_.output_layouts,
@@ -284,9 +281,9 @@ torch::nn::Module& child_called(
   const auto* const child = children.find(token);
   DTENSOR_CHECK_VALUE(
       child != nullptr,
-      "[{}] there is no module \"{}\". {}. Use full names; only "
+      "[torch_2_0::parallelize_module] there is no module \"{}\". {}. Use full "
+      "names; only "
       "dtensor::parallelize_module accepts patterns.",
-      kParallelizeModule,
       name,
       children.is_empty()
           ? "There are no names at that level"
@@ -313,9 +310,9 @@ class FullNames final : public ParallelStyle {
       for (const auto& [name, style] : plan_) {
         DTENSOR_CHECK(
             style != nullptr,
-            "[{}] the plan has no style for \"{}\". Add a style, such as "
+            "[torch_2_0::parallelize_module] the plan has no style for \"{}\". "
+            "Add a style, such as "
             "PairwiseParallel().",
-            kParallelizeModule,
             name);
         auto& module = find(target.module, name);
         style->apply(name.empty() ? root : root.child_target(name, module));
@@ -351,10 +348,10 @@ void PairwiseParallel::apply(const StyleTarget& target) const {
     pairing.visit(root);
     DTENSOR_CHECK(
         pairing.found_any(),
-        "[{}] {} has nothing to pair: a pair is two torch::nn::Linear children "
+        "[PairwiseParallel] {} has nothing to pair: a pair is two "
+        "torch::nn::Linear children "
         "of one module. Use ColwiseParallel or RowwiseParallel for a single "
         "Linear.",
-        kPairwise,
         target.describe());
   });
 }
@@ -366,13 +363,13 @@ void parallelize_module(
     int64_t tp_mesh_dim) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(),
-      "[{}] the mesh is undefined. Use init_device_mesh.",
-      kParallelizeModule);
+      "[torch_2_0::parallelize_module] the mesh is undefined. Use "
+      "init_device_mesh.");
   DTENSOR_CHECK_INDEX(
       0 <= tp_mesh_dim && tp_mesh_dim < mesh.ndim(),
-      "[{}] no mesh dimension {}: the mesh is {}. Pass a tp_mesh_dim from 0 to "
+      "[torch_2_0::parallelize_module] no mesh dimension {}: the mesh is {}. "
+      "Pass a tp_mesh_dim from 0 to "
       "{}.",
-      kParallelizeModule,
       tp_mesh_dim,
       mesh,
       mesh.ndim() - 1);

@@ -13,8 +13,6 @@
 namespace dtensor::torch_2_0 {
 namespace {
 
-constexpr const char* kWhere = "TensorParallelMultiheadAttention";
-
 // Reorders rows of torch::nn::MultiheadAttention. Its rows are ordered by q, k
 // and v, then by head. The result is ordered by head, then by q, k and v.
 at::Tensor heads_first(const at::Tensor& rows, int64_t heads) {
@@ -50,16 +48,16 @@ TensorParallelMultiheadAttentionImpl::TensorParallelMultiheadAttentionImpl(
       options_(options) {
   DTENSOR_CHECK_VALUE(
       num_heads > 0 && embed_dim > 0 && embed_dim % num_heads == 0,
-      "[{}] embed_dim {} is not divisible by num_heads {}. Pass an embed_dim "
+      "[TensorParallelMultiheadAttention] embed_dim {} is not divisible by "
+      "num_heads {}. Pass an embed_dim "
       "that is a multiple of num_heads.",
-      kWhere,
       embed_dim,
       num_heads);
   DTENSOR_CHECK_VALUE(
       options.tp_size > 0,
-      "[{}] tp_size must be positive, got {}. Leave it out: the mesh "
+      "[TensorParallelMultiheadAttention] tp_size must be positive, got {}. "
+      "Leave it out: the mesh "
       "determines the number of ranks.",
-      kWhere,
       options.tp_size);
   reset();
 }
@@ -107,16 +105,16 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
     const bool left_out = options_.self_attention && t != &q && !t->defined();
     DTENSOR_CHECK_VALUE(
         left_out || (t->defined() && t->dim() == 3),
-        "[{}] the number of dimensions of an input is {}. Pass (batch, "
+        "[TensorParallelMultiheadAttention] the number of dimensions of an "
+        "input is {}. Pass (batch, "
         "sequence, embed_dim){}",
-        kWhere,
         t->defined() ? t->dim() : 0,
         options_.self_attention ? "." : " for query, key and value each.");
     DTENSOR_CHECK_VALUE(
         left_out || !options_.self_attention || t->is_same(q),
-        "[{}] self-attention got different tensors. Pass only the query, or "
-        "make the module with self_attention = false.",
-        kWhere);
+        "[TensorParallelMultiheadAttention] self-attention got different "
+        "tensors. Pass only the query, or "
+        "make the module with self_attention = false.");
   }
 }
 
@@ -150,9 +148,9 @@ void TensorParallelMultiheadAttentionImpl::check_copy(
   const auto& other = that->options;
   DTENSOR_CHECK_VALUE(
       other.embed_dim() == embed_dim_ && other.num_heads() == num_heads_,
-      "[{}] cannot copy() from {} heads of embed_dim {} to {} heads of "
+      "[TensorParallelMultiheadAttention] cannot copy() from {} heads of "
+      "embed_dim {} to {} heads of "
       "embed_dim {}. Make the module with the same num_heads and embed_dim.",
-      kWhere,
       other.num_heads(),
       other.embed_dim(),
       num_heads_,
@@ -160,15 +158,15 @@ void TensorParallelMultiheadAttentionImpl::check_copy(
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       that->_qkv_same_embed_dim && !that->bias_k.defined() &&
           !other.add_zero_attn(),
-      "[{}] cannot copy() from a module with kdim, vdim, add_bias_kv or "
+      "[TensorParallelMultiheadAttention] cannot copy() from a module with "
+      "kdim, vdim, add_bias_kv or "
       "add_zero_attn. Only embed_dim, num_heads, bias and dropout are "
-      "supported.",
-      kWhere);
+      "supported.");
   DTENSOR_CHECK(
       !is_parallel(*this) && !is_parallel(*that),
-      "[{}] cannot copy() from or to a module that is already parallelized. "
-      "Call copy() before parallelize_module.",
-      kWhere);
+      "[TensorParallelMultiheadAttention] cannot copy() from or to a module "
+      "that is already parallelized. "
+      "Call copy() before parallelize_module.");
 }
 
 void TensorParallelMultiheadAttentionImpl::copy(

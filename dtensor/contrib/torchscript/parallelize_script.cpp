@@ -24,8 +24,6 @@ using c10::Argument;
 using c10::IValue;
 using Arguments = std::vector<Argument>;
 
-constexpr const char* kFindTpPlan = "find_tp_plan";
-
 // Sizes of candidate inputs: a batch, a sequence.
 constexpr int64_t kBatch = 2;
 constexpr int64_t kLength = 6;
@@ -58,18 +56,18 @@ ScriptInputs inputs_of(
       inputs, [](const auto& value) { return value.has_value(); });
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
-      "[{}] forward() takes {}, but the number of sample inputs is {}. Pass "
+      "[find_tp_plan] forward() takes {}, but the number of sample inputs is "
+      "{}. Pass "
       "one for each argument that has no "
       "default.",
-      kFindTpPlan,
       text_of(arguments),
       given.size());
   for (size_t i = 0; i < given.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         given[i].type()->isSubtypeOf(*arguments[i].type()),
-        "[{}] forward() takes {}, but the sample input for {} is a {}. Pass "
+        "[find_tp_plan] forward() takes {}, but the sample input for {} is a "
+        "{}. Pass "
         "inputs of these types.",
-        kFindTpPlan,
         text_of(arguments),
         arguments[i].name(),
         given[i].type()->annotation_str());
@@ -154,9 +152,9 @@ void check_plain(const std::vector<ModuleTensor>& tensors) {
   for (const auto& held : tensors) {
     DTENSOR_CHECK(
         !is_dtensor(held.tensor),
-        "[{}] the script is already parallelized: {} is a DTensor. Load it "
+        "[find_tp_plan] the script is already parallelized: {} is a DTensor. "
+        "Load it "
         "again.",
-        kFindTpPlan,
         held.name);
   }
 }
@@ -177,9 +175,9 @@ ScriptGraph graph_of_script(
   const auto forward = inlined_forward(script);
   DTENSOR_CHECK_VALUE(
       forward != nullptr,
-      "[{}] the script has no method forward(). Define it, or pass a plan to "
-      "parallelize_script().",
-      kFindTpPlan);
+      "[find_tp_plan] the script has no method forward(). Define it, or pass a "
+      "plan to "
+      "parallelize_script().");
   const auto tensors = script_tensors(script, forward.get());
   check_plain(tensors);
   const auto arguments = arguments_of(script);
