@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -234,13 +235,10 @@ bool is_named_by_saver(std::string_view name) {
   if (name.ends_with(kNotYetNamed)) {
     name.remove_suffix(kNotYetNamed.size());
   }
-  for (const auto& [begin, end] : kPatterns) {
-    if (end.empty() ? name == begin
-                    : name.starts_with(begin) && name.ends_with(end)) {
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(kPatterns, [&](const Pattern& pattern) {
+    return name.starts_with(pattern.begin) && name.ends_with(pattern.end) &&
+        (!pattern.end.empty() || name == pattern.begin);
+  });
 }
 
 } // namespace
@@ -283,13 +281,10 @@ bool is_left_by_saver(const std::string& path) {
   if (is_checkpoint(path)) {
     return true;
   }
-  for (const auto& entry : entries_of(path)) {
-    if (!is_named_by_saver(entry.filename().string()) ||
-        !fs::is_regular_file(fs::symlink_status(entry, error))) {
-      return false;
-    }
-  }
-  return true;
+  return std::ranges::all_of(entries_of(path), [&](const fs::path& entry) {
+    return is_named_by_saver(entry.filename().string()) &&
+        fs::is_regular_file(fs::symlink_status(entry, error));
+  });
 }
 
 void remove_checkpoint(const std::string& path) {

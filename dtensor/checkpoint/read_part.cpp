@@ -10,7 +10,6 @@
 #include <dtensor/checkpoint/read_part_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/parallel/state/state_values_impl.h>

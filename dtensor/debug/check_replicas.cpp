@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
-#include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/debug/compare_replicas_impl.h>
