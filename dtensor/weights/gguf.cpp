@@ -294,52 +294,45 @@ void check_is_single_file(
   }
 }
 
-// Returns the tensors sorted by their place in the file.
-std::vector<const Entry*> sorted_by_place(const std::vector<Entry>& entries) {
-  std::vector<const Entry*> sorted;
-  sorted.reserve(entries.size());
-  for (const auto& entry : entries) {
-    sorted.push_back(&entry);
-  }
-  std::ranges::sort(sorted, [](const auto* a, const auto* b) {
-    return std::tie(a->offset, a->bytes) < std::tie(b->offset, b->bytes);
-  });
-  return sorted;
+std::string place_text(const Entry& entry) {
+  return format_text(
+      "the weight {} is at offset {}",
+      shown_name(entry.info.name),
+      entry.offset);
 }
 
 // Throws unless the tensors fill the file from `data` on, one after the other,
 // each padded to the alignment.
 void check_places(
     const MappedFile& file,
-    const std::vector<Entry>& entries,
+    std::vector<Entry> entries,
     uint64_t data,
     uint64_t alignment) {
+  std::ranges::sort(entries, [](const auto& a, const auto& b) {
+    return std::tie(a.offset, a.bytes) < std::tie(b.offset, b.bytes);
+  });
   const auto data_bytes = data > file.size() ? 0 : file.size() - data;
   uint64_t at = 0;
-  for (const auto* entry : sorted_by_place(entries)) {
+  for (const auto& entry : entries) {
     const auto refuse = [&](const std::string& why) {
-      const auto place = format_text(
-          "the weight {} is at offset {}",
-          shown_name(entry->info.name),
-          entry->offset);
-      refuse_file(file.path(), place + why);
+      refuse_file(file.path(), place_text(entry) + why);
     };
-    if (entry->offset % alignment != 0) {
+    if (entry.offset % alignment != 0) {
       refuse(format_text(", not a multiple of the alignment {}", alignment));
     }
-    if (entry->offset < at) {
+    if (entry.offset < at) {
       refuse(format_text(", inside the previous weight, which ends at {}", at));
     }
-    if (entry->offset > at) {
+    if (entry.offset > at) {
       refuse(format_text(", but the previous weight ends at {}", at));
     }
-    if (at > data_bytes || entry->bytes > data_bytes - at) {
+    if (at > data_bytes || entry.bytes > data_bytes - at) {
       refuse(format_text(
           " and ends at {}, beyond the {} bytes of data",
-          at + entry->bytes,
+          at + entry.bytes,
           data_bytes));
     }
-    at += (entry->bytes + alignment - 1) / alignment * alignment;
+    at += (entry.bytes + alignment - 1) / alignment * alignment;
   }
   if (data_bytes > at) {
     refuse_file(
