@@ -60,54 +60,34 @@ class Tasks {
       auto source = names ? names(item.key()) : WeightSource{item.key()};
       if (!source.name.empty()) {
         source.name = detail::stored_name(file, source.name);
-        named_.insert(source.name);
+        names_in_file.insert(source.name);
         add(file, {item.key(), item.value(), std::move(source)});
       }
     }
   }
-  // Returns the first source in the file of each tensor.
-  std::vector<Task> all() const {
-    std::vector<Task> tasks;
-    for (const auto& same : by_tensor_) {
-      tasks.push_back(same.front());
-    }
-    return tasks;
-  }
-  // Returns pairs of the first source and another source of the same tensor.
-  std::vector<std::pair<Task, Task>> doubles() const {
-    std::vector<std::pair<Task, Task>> pairs;
-    for (const auto& same : by_tensor_) {
-      for (size_t i = 1; i < same.size(); ++i) {
-        pairs.emplace_back(same[0], same[i]);
-      }
-    }
-    return pairs;
-  }
-  // Returns all names that the file has for the model's tensors.
-  const std::set<std::string>& names_in_file() const {
-    return named_;
-  }
+
+  std::vector<Task> all; // the first source in the file of each tensor
+  std::vector<std::pair<Task, Task>> doubles; // the first and another source
+  std::set<std::string> names_in_file;        // of the model's tensors
 
  private:
   void add(const WeightFile& file, Task task) {
-    const auto [known, is_new] = places_.try_emplace(
-        task.target.unsafeGetTensorImpl(), by_tensor_.size());
+    const auto [known, is_new] =
+        places_.try_emplace(task.target.unsafeGetTensorImpl(), all.size());
     if (is_new) {
-      by_tensor_.push_back({std::move(task)});
+      all.push_back(std::move(task));
       return;
     }
-    auto& same = by_tensor_[known->second];
+    auto& first = all[known->second];
     const bool is_there = file.find(task.source.name) != nullptr;
-    if (is_there && file.find(same[0].source.name) == nullptr) {
-      same = {std::move(task)};
-    } else if (is_there && !is_same_source(file, same[0].source, task.source)) {
-      same.push_back(std::move(task));
+    if (is_there && file.find(first.source.name) == nullptr) {
+      first = std::move(task);
+    } else if (is_there && !is_same_source(file, first.source, task.source)) {
+      doubles.emplace_back(first, std::move(task));
     }
   }
 
-  std::vector<std::vector<Task>> by_tensor_;
   std::unordered_map<const void*, size_t> places_;
-  std::set<std::string> named_;
 };
 
 bool fits(const Task& task, const WeightInfo& weight) {
@@ -258,8 +238,8 @@ void check_no_terms(const std::vector<Task>& tasks) {
 
 // Throws if the file has different values under two names of one tensor.
 void check_doubles(const Tasks& tasks, const WeightFile& file) {
-  for (const auto& [first, again] : tasks.doubles()) {
-    check_all({again}, tasks.names_in_file(), file, {.strict = false});
+  for (const auto& [first, again] : tasks.doubles) {
+    check_all({again}, tasks.names_in_file, file, {.strict = false});
     const auto values_of = [&](Task task) {
       task.target = task.target.is_meta()
           ? detail::allocated(task.target)
@@ -333,13 +313,12 @@ void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,
     const LoadWeightsOptions& options) {
-  const Tasks all(module, file, options.names);
-  const auto tasks = all.all();
-  check_no_terms(tasks);
-  check_all(tasks, all.names_in_file(), file, options);
+  const Tasks tasks(module, file, options.names);
+  check_no_terms(tasks.all);
+  check_all(tasks.all, tasks.names_in_file, file, options);
   const c10::NoGradGuard no_grad;
-  check_doubles(all, file);
-  for (const auto& task : tasks) {
+  check_doubles(tasks, file);
+  for (const auto& task : tasks.all) {
     const detail::WriteScope writes(task.target);
     load(task, file);
     task.target.unsafeGetTensorImpl()->bump_version();
