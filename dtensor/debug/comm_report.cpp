@@ -50,7 +50,7 @@ bool is_trivial(const OperatorText& op) {
 // DTensors, 2 also the others except trivial ones, 3 also trivial operators.
 bool is_shown(const OperatorText& op, int64_t noise_level) {
   return noise_level > 2 ||
-      (!is_trivial(op) && (noise_level == 2 || op.distributed()));
+      (!is_trivial(op) && (noise_level == 2 || !op.mesh.empty()));
 }
 
 constexpr const char* kNoModule = "-";
@@ -123,7 +123,7 @@ std::string text_of(const SeenOperator& op) {
       "(",
       c10::Join(", ", op.text.operands),
       ")",
-      op.text.distributed() ? " on " + op.text.mesh : "",
+      op.text.mesh.empty() ? "" : " on " + op.text.mesh,
       op.count > 1 ? c10::str(", ", op.count, " calls") : "");
 }
 

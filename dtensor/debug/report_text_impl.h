@@ -21,9 +21,6 @@ struct OperatorText {
   std::string name;                  // "aten::add.Tensor"
   std::vector<std::string> operands; // "f32[8, 6] S(0)", "f32[8, 6]"
   std::string mesh;                  // "(tp=2)"; "" without DTensors
-  bool distributed() const {
-    return !mesh.empty();
-  }
 };
 
 /// Describes a call in a callback that receives inputs. The operands are

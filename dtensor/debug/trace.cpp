@@ -79,7 +79,7 @@ void add_cause(ReportJson& args, const ModuleTracker::Cause& cause) {
 ReportJson args_of(const OperatorText& text) {
   auto args = ReportJson::object();
   args["operands"] = text.operands;
-  if (text.distributed()) {
+  if (!text.mesh.empty()) {
     args["mesh"] = text.mesh;
   }
   return args;
