@@ -60,17 +60,6 @@ DecisionCache::Pins specs_in(c10::ArrayRef<c10::IValue> args) {
   return specs;
 }
 
-bool decides_gradient(const OpInfo& info) {
-  return info.used_in_backward && in_backward();
-}
-
-// Returns true if the call writes to a gradient. The gradient through a write
-// to a view receives the gradient of the view, which a formula may have created
-// from sizes alone.
-bool writes_gradient(const OpInfo& info) {
-  return info.in_place && in_view_backward();
-}
-
 // Returns the spec of a plain operand. A plain tensor of one element counts as
 // equal on all ranks; any other plain tensor may differ between ranks.
 SpecPtr spec_of_plain(
@@ -78,7 +67,11 @@ SpecPtr spec_of_plain(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
-  if (!decides_gradient(info) && !writes_gradient(info)) {
+  const bool decides_gradient = info.used_in_backward && in_backward();
+  // The gradient through a write to a view receives the gradient of the view,
+  // which a formula may have created from sizes alone.
+  const bool writes_gradient = info.in_place && in_view_backward();
+  if (!decides_gradient && !writes_gradient) {
     check_plain_operand(info.op.schema(), plain, arg, beside);
   }
   return replicated_spec(beside, plain);
@@ -244,18 +237,14 @@ void check_self_in_place(const OpInfo& info, const OpCall& call) {
       at::IntArrayRef(call.outputs[0].sizes));
 }
 
-// Returns true for dtypes for which LibTorch has few kernels.
-bool is_rare(at::ScalarType dtype) {
-  return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
-}
-
 // Throws if LibTorch has no kernel for this call. Only a call can show that, so
 // the operator is called on tensors of ones. (Their dimensions have two
 // elements, because a call on one element might return before it reaches a
 // kernel.)
 void check_has_kernel(const OpInfo& info, const OpCall& call) {
-  if (!is_rare(call.inputs[0].spec->dtype())) {
-    return;
+  const auto dtype = call.inputs[0].spec->dtype();
+  if (dtype != at::kUInt16 && dtype != at::kUInt32 && dtype != at::kUInt64) {
+    return; // LibTorch has few kernels for these three dtypes alone
   }
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {

@@ -83,14 +83,6 @@ void check_overlap(
   });
 }
 
-// Counts a write. A change of shape is not a write. write_through() counts
-// writes to views that are copies.
-void before_write(const OpInfo& info, const at::Tensor& self) {
-  if (is_dtensor(self) && !info.inplace_view && copied_from(self) == nullptr) {
-    count_write(self);
-  }
-}
-
 // Wraps a local tensor outside of inference mode, because a view of a normal
 // tensor is a normal tensor even in inference mode.
 at::Tensor wrap_normal(at::Tensor local, SpecPtr spec) {
@@ -110,7 +102,12 @@ class FirstArgument {
     const auto& first = args[0].toTensor();
     if (info.in_place) {
       written_ = first;
-      before_write(info, first);
+      // A change of shape is not a write. write_through() counts writes to
+      // views that are copies.
+      if (is_dtensor(first) && !info.inplace_view &&
+          copied_from(first) == nullptr) {
+        count_write(first);
+      }
       return;
     }
     if (info.is_view) {

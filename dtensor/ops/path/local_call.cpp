@@ -20,16 +20,6 @@
 namespace dtensor::detail {
 namespace {
 
-void set_args(
-    const OpInfo& info,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const auto base = stack->size() - info.num_args;
-  for (const auto& [arg, value] : decision.args) {
-    (*stack)[base + arg] = value;
-  }
-}
-
 // Pushes results as the schema declares them: one list, or single tensors.
 void push_results(
     const OpInfo& info,
@@ -146,8 +136,10 @@ void call_local(
     const OpInfo& info,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  set_args(info, decision, stack);
   const auto base = stack->size() - info.num_args;
+  for (const auto& [arg, value] : decision.args) {
+    (*stack)[base + arg] = value;
+  }
   const bool no_data = info.num_args > 0 && (*stack)[base].isTensor() &&
       (*stack)[base].toTensor().defined() &&
       (*stack)[base].toTensor().is_meta();

@@ -100,12 +100,6 @@ std::vector<OutputMeta> histc_meta(const OpCall& call) {
   return {dense({call.int_arg("bins")}, call.inputs[0].spec->dtype())};
 }
 
-// Returns the strategies of combinations, which are none: each combination
-// contains elements of all shards.
-Strategies combinations(const OpCall&, int64_t) {
-  return {};
-}
-
 // Returns the number of ways to choose `r` of `n`.
 int64_t choose(int64_t n, int64_t r) {
   int64_t ways = n < r ? 0 : 1;
@@ -205,9 +199,9 @@ DTENSOR_RULES(lookup) {
   }
   // The gradient formula adds to plain zeros.
   rules.dim_rule("take", lookup(1)).with_meta(take_meta).as_region();
-  rules.dim_rule("combinations", combinations)
-      .with_meta(combinations_meta)
-      .as_region();
+  // Each combination contains elements of all shards.
+  const auto none = [](const OpCall&, int64_t) { return Strategies(); };
+  rules.dim_rule("combinations", none).with_meta(combinations_meta).as_region();
   rules.dim_rule("histc", histc).with_meta(histc_meta).scalar_values();
 }
 

@@ -110,12 +110,6 @@ bool drop_lost(c10::ArrayRef<c10::IValue> args) {
   return any;
 }
 
-// Returns true if the operator returns views of its first argument.
-bool is_view_of_first(const c10::FunctionSchema& schema) {
-  const auto* alias = schema.arguments()[0].alias_info();
-  return alias != nullptr && !alias->isWrite() && !schema.returns().empty();
-}
-
 // Returns true for views and copies through which modules use their parameters.
 bool keeps_boundary(const c10::OperatorHandle& op) {
   const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
@@ -139,7 +133,10 @@ bool is_view_of_shards(
     const CallOperands& operands,
     c10::ArrayRef<c10::IValue> args,
     bool wants) {
-  return has_source(args[0]) && is_view_of_first(op.schema()) &&
+  const auto* alias = op.schema().arguments()[0].alias_info();
+  const bool views_first =
+      alias != nullptr && !alias->isWrite() && !op.schema().returns().empty();
+  return has_source(args[0]) && views_first &&
       (wants ? keeps_boundary(op) : !operands.others);
 }
 
