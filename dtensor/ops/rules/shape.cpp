@@ -21,14 +21,6 @@ namespace {
 
 using namespace detail;
 
-using MakeMap = DimMap (*)(const OpCall&);
-
-DimRule mapped(MakeMap map) {
-  return [map](const OpCall& call, int64_t mesh_dim) {
-    return move_strategies(call, mesh_dim, map(call));
-  };
-}
-
 int64_t self_dim(const OpCall& call, std::string_view arg) {
   return call.dim_arg(arg, call.inputs[0].dim());
 }

@@ -97,6 +97,12 @@ std::vector<int64_t> squeezed(
   return ones;
 }
 
+DimRule mapped(MakeMap map) {
+  return [map](const OpCall& call, int64_t mesh_dim) {
+    return move_strategies(call, mesh_dim, map(call));
+  };
+}
+
 DimMap without_dims(const OpCall& call, std::string_view dims_arg) {
   const auto ndim = call.inputs[0].dim();
   auto map = identity_map(ndim);

@@ -124,6 +124,10 @@ inline void keep_layouts(const OpCall& call, Decision& decision) {
   }
 }
 
+/// Returns the rule of an operator that moves dimensions by `map`.
+using MakeMap = DimMap (*)(const OpCall&);
+DimRule mapped(MakeMap map);
+
 /// Returns the map that keeps all dimensions except those of argument
 /// `dims_arg`.
 DimMap without_dims(const OpCall& call, std::string_view dims_arg);

@@ -17,16 +17,6 @@ using namespace detail;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// Returns the map of a selection along "dim" of a tensor of `ndim` dimensions.
-DimMap select_map(const OpCall& call, int64_t ndim) {
-  return map_without(ndim, {call.dim_arg("dim", ndim)});
-}
-
-Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
-  return move_strategies(
-      call, mesh_dim, select_map(call, call.inputs[0].dim()));
-}
-
 // Range that slice arguments select in a dimension of `size`.
 struct SliceRange {
   int64_t begin;
@@ -51,6 +41,11 @@ SliceRange slice_range(const OpCall& call, int64_t size) {
 SizesRef sliced_sizes(const OpCall& call) {
   return call.has_arg("input_sizes") ? SizesRef(call.outputs[0].sizes)
                                      : call.inputs[0].sizes();
+}
+
+DimMap select_map(const OpCall& call) {
+  const auto ndim = static_cast<int64_t>(sliced_sizes(call).size());
+  return map_without(ndim, {call.dim_arg("dim", ndim)});
 }
 
 DimMap slice_map(const OpCall& call) {
@@ -112,24 +107,15 @@ void localize_slice(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(call.arg_index("end"), end);
 }
 
-// Returns the strategies of the gradient of an operator with this map.
-Strategies
-moved_back(const OpCall& call, int64_t mesh_dim, const DimMap& forward) {
-  return move_strategies(
-      call, mesh_dim, inverse(forward, call.inputs[0].dim()));
+DimMap select_backward_map(const OpCall& call) {
+  return inverse(select_map(call), call.inputs[0].dim());
 }
 
-Strategies select_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  return moved_back(call, mesh_dim, select_map(call, call.outputs[0].dim()));
-}
-
-Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {
+DimMap diagonal_backward_map(const OpCall& call) {
   const auto ndim = call.outputs[0].dim();
-  return moved_back(
-      call,
-      mesh_dim,
-      map_without(
-          ndim, {call.dim_arg("dim1", ndim), call.dim_arg("dim2", ndim)}));
+  const auto forward = map_without(
+      ndim, {call.dim_arg("dim1", ndim), call.dim_arg("dim2", ndim)});
+  return inverse(forward, call.inputs[0].dim());
 }
 
 std::vector<OutputMeta> input_sizes_meta(const OpCall& call) {
@@ -145,51 +131,45 @@ Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
   return linear_move_strategies(call, mesh_dim, map);
 }
 
-// Returns the strategies of copying `src` into a slice of self; `map` maps the
+// Returns the rule of copying `src` into a slice of self. The map is from the
 // dimensions of self to those of src.
-Strategies
-scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
-  Strategies strategies;
-  for (size_t d = 0; d < map.size(); ++d) {
-    if (map[d] >= 0) {
-      const auto sharding = Shard(static_cast<int64_t>(d));
-      strategies.push_back({{sharding}, {sharding, Shard(map[d])}});
+DimRule scattered(MakeMap make_map) {
+  return [make_map](const OpCall& call, int64_t mesh_dim) {
+    const auto map = make_map(call);
+    Strategies strategies;
+    for (size_t d = 0; d < map.size(); ++d) {
+      if (map[d] >= 0) {
+        const auto sharding = Shard(static_cast<int64_t>(d));
+        strategies.push_back({{sharding}, {sharding, Shard(map[d])}});
+      }
     }
-  }
-  add_common_partial(call, mesh_dim, strategies);
-  return strategies;
-}
-
-Strategies slice_scatter_rule(const OpCall& call, int64_t mesh_dim) {
-  return scatter_part(call, mesh_dim, slice_map(call));
-}
-
-Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
-  return scatter_part(call, mesh_dim, select_map(call, call.inputs[0].dim()));
+    add_common_partial(call, mesh_dim, strategies);
+    return strategies;
+  };
 }
 
 } // namespace
 
 DTENSOR_RULES(slicing) {
-  rules.dim_rule("unbind.int", select_rule);
-  rules.dim_rule("select.int", select_rule);
+  rules.dim_rule("unbind.int", mapped(select_map));
+  rules.dim_rule("select.int", mapped(select_map));
   rules.dim_rule("slice.Tensor", slice_rule)
       .with_localize(localize_slice)
       .with_traits({.boundary_follows_rows = true});
-  rules.dim_rule("select_backward", select_backward_rule)
+  rules.dim_rule("select_backward", mapped(select_backward_map))
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_backward", slice_rule)
       .with_localize(localize_slice)
       .with_traits({.size_arg = "input_sizes"});
-  rules.dim_rule("diagonal_backward", diagonal_backward_rule)
+  rules.dim_rule("diagonal_backward", mapped(diagonal_backward_map))
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("unfold_backward", unfold_backward_rule)
       .with_meta(input_sizes_meta)
       .with_traits({.size_arg = "input_sizes"});
-  rules.dim_rule("slice_scatter", slice_scatter_rule)
+  rules.dim_rule("slice_scatter", scattered(slice_map))
       .with_localize(localize_slice)
       .depends_on_backward();
-  rules.dim_rule("select_scatter", select_scatter_rule).depends_on_backward();
+  rules.dim_rule("select_scatter", scattered(select_map)).depends_on_backward();
 }
 
 } // namespace dtensor
