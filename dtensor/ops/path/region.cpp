@@ -29,14 +29,6 @@ std::vector<at::Tensor> with_gradients(
   return tensors;
 }
 
-// Returns the layout of a gradient. If a decision has no gradient layouts, all
-// ranks compute the same values.
-SpecPtr gradient_of(const Decision& decision, size_t index, const Spec& spec) {
-  return decision.grads.empty()
-      ? gradient_spec(spec, without_partial(spec.placements()))
-      : decision.grads[index];
-}
-
 // Returns the conversions of the DTensors among the arguments. `before` is the
 // conversion at the module's boundary, without an origin if there is none.
 Conversions conversions_of(
@@ -51,8 +43,12 @@ Conversions conversions_of(
     if (!is_dtensor(t)) {
       return;
     }
-    auto input = conversion_to(
-        t, decision.inputs[i], gradient_of(decision, i, *spec_of(t)));
+    // If a decision has no gradient layouts, all ranks compute the same values.
+    const auto& spec = *spec_of(t);
+    auto gradient = decision.grads.empty()
+        ? gradient_spec(spec, without_partial(spec.placements()))
+        : decision.grads[i];
+    auto input = conversion_to(t, decision.inputs[i], std::move(gradient));
     if (before.origin.defined() && arg == info.traits.boundary->input) {
       input.origin = before.origin;
       input.from = before.from;

@@ -157,22 +157,6 @@ Strategy by_groups(const OpCall& call, int64_t groups) {
   return s;
 }
 
-// Returns the strategy that shards the queries as `sharding` and replicates
-// keys and values.
-Strategy with_all_keys(const OpCall& call, const Placement& sharding) {
-  auto s = each_by_itself(call, sharding);
-  s.inputs[1] = s.inputs[2] = Replicate();
-  return s;
-}
-
-// Returns the strategy that shards the features of the values.
-Strategy by_features(const OpCall& call) {
-  return replicated_except(
-      call,
-      {Shard(call.outputs[0].dim() - 1)},
-      {{2, Shard(call.inputs[2].dim() - 1)}});
-}
-
 // Returns true if one of the first `mesh_dims` mesh dimensions shards the query
 // heads but not the heads of keys or values. `layout` gives the layout of an
 // operand.
@@ -210,7 +194,9 @@ void add_grouped_heads(const OpCall& call, int64_t mesh_dim, Strategies& all) {
   const auto& now = query.placement(mesh_dim);
   if (now.is_shard() && now.dim() == query.dim() - 3 &&
       query.dim() == call.outputs[0].dim()) {
-    all.push_back(with_all_keys(call, now));
+    // The queries stay, and keys and values are replicated.
+    all.push_back(each_by_itself(call, now));
+    all.back().inputs[1] = all.back().inputs[2] = Replicate();
   }
 }
 
@@ -227,7 +213,8 @@ Strategies attention(const OpCall& call, int64_t mesh_dim) {
   // Dropped weights depend on the global index, which the layout of the result
   // must determine.
   if (call.arg("dropout_p").toDouble() == 0) {
-    all.push_back(by_features(call));
+    all.push_back(replicated_except(
+        call, {Shard(dim - 1)}, {{2, Shard(call.inputs[2].dim() - 1)}}));
   }
   return all;
 }
@@ -246,16 +233,6 @@ bool is_fused(const OpCall& call) {
   return fits;
 }
 
-// Records the memory order of the fused kernel's gradients, in which heads are
-// inside of the sequence.
-void note_fused_gradients(const OpCall& call, Decision& decision) {
-  for (size_t i = 0; i <= 2; ++i) {
-    const auto sizes = call.inputs[i].sizes();
-    const auto row = sizes[1] * sizes[3];
-    decision.gradient_dim_orders.push_back({sizes[2] * row, sizes[3], row, 1});
-  }
-}
-
 // Marks calls that the operator itself can run: calls without dropout whose
 // keys and values need no selection for the queries.
 void note_plain_call(const OpCall& call, Decision& decision) {
@@ -271,8 +248,14 @@ void note_plain_call(const OpCall& call, Decision& decision) {
       has_local_elements(decision.layout_of(call, 0)) &&
       has_local_elements(decision.layout_of(call, 1)) &&
       has_local_elements(decision.layout_of(call, 2));
+  // In the gradients of the fused kernel, heads are inside of the sequence.
   if (decision.is_plain_call && is_fused(call)) {
-    note_fused_gradients(call, decision);
+    for (size_t i = 0; i <= 2; ++i) {
+      const auto sizes = call.inputs[i].sizes();
+      const auto row = sizes[1] * sizes[3];
+      decision.gradient_dim_orders.push_back(
+          {sizes[2] * row, sizes[3], row, 1});
+    }
   }
 }
 

@@ -42,15 +42,11 @@ with_last_size(const OpCall& call, int64_t size, at::ScalarType dtype) {
   return {dense(sizes, dtype)};
 }
 
-int64_t last_size(const OpCall& call) {
+std::vector<OutputMeta> r2c_meta(const OpCall& call) {
   const auto dims = transformed(call);
-  return dims.empty()
+  const auto size = dims.empty()
       ? 0
       : call.inputs[0].sizes()[static_cast<size_t>(dims.back())];
-}
-
-std::vector<OutputMeta> r2c_meta(const OpCall& call) {
-  const auto size = last_size(call);
   return with_last_size(
       call,
       call.bool_arg("onesided") ? size / 2 + 1 : size,
