@@ -52,19 +52,6 @@ bool have_common_batch(const OpCall& call, const Batched& ranks) {
   return true;
 }
 
-// Returns the placement of a tensor when batch dimension `d` is sharded.
-Placement batch_placement(
-    SizesRef sizes,
-    int64_t rank,
-    const std::vector<int64_t>& batch,
-    int64_t d) {
-  const auto own = static_cast<int64_t>(sizes.size()) - rank;
-  const auto mine = d - (static_cast<int64_t>(batch.size()) - own);
-  const bool has_it = mine >= 0 &&
-      sizes[static_cast<size_t>(mine)] == batch[static_cast<size_t>(d)];
-  return has_it ? Placement(Shard(mine)) : Placement(Replicate());
-}
-
 // Checks that input `i` has at least `rank` dimensions.
 const Spec& checked(const OpCall& call, size_t i, int64_t rank) {
   const auto& spec = *call.inputs[i].spec;
@@ -128,14 +115,18 @@ batch_strategies(const OpCall& call, const Batched& ranks, int64_t mesh_dim) {
   const auto batch = common_batch(call, ranks);
   Strategies strategies;
   for (int64_t d = 0; d < static_cast<int64_t>(batch.size()); ++d) {
+    const auto place = [&](SizesRef sizes, int64_t rank) {
+      // A result that was not requested may have fewer dimensions.
+      const auto own = std::max(static_cast<int64_t>(sizes.size()), rank);
+      return operand_shard(
+          sizes.slice(0, static_cast<size_t>(own - rank)), batch, d);
+    };
     Strategy s;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
-      s.inputs.push_back(
-          batch_placement(call.inputs[i].sizes(), ranks.inputs[i], batch, d));
+      s.inputs.push_back(place(call.inputs[i].sizes(), ranks.inputs[i]));
     }
     for (size_t i = 0; i < call.outputs.size(); ++i) {
-      s.outputs.push_back(
-          batch_placement(call.outputs[i].sizes, ranks.outputs[i], batch, d));
+      s.outputs.push_back(place(call.outputs[i].sizes, ranks.outputs[i]));
     }
     strategies.push_back(std::move(s));
   }
