@@ -33,18 +33,12 @@ int64_t detail::sharded_space(
     int64_t mesh_dim,
     int64_t first) {
   const auto& now = input.placement(mesh_dim);
-  if (!now.is_shard() || now.dim() < first) {
-    return 0;
-  }
-  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
-    for (const auto& other : call.inputs) {
-      if (m == mesh_dim ? other.placement(m).is_strided_shard()
-                        : input.placement(m).is_sharded(now.dim())) {
-        return 0;
-      }
-    }
-  }
-  return now.dim();
+  const bool may_stay = now.is_shard() && now.dim() >= first &&
+      is_sharded_alone(input, mesh_dim, now.dim()) &&
+      std::ranges::none_of(call.inputs, [&](const OpInput& other) {
+                          return other.placement(mesh_dim).is_strided_shard();
+                        });
+  return may_stay ? now.dim() : 0;
 }
 
 bool detail::is_worth_exchanging(
