@@ -112,7 +112,7 @@ bool sorts_on_shards(const OpCall& call, int64_t mesh_dim) {
 
 // Returns true if ranks find the element of kthvalue or median among their
 // sorted shards, because that moves fewer bytes than gathering them.
-bool selects_on_shards(const OpCall& call, int64_t mesh_dim) {
+bool is_worth_selecting(const OpCall& call, int64_t mesh_dim) {
   const auto& input = call.inputs[0];
   if (input.dim() == 0) {
     return false;
@@ -223,7 +223,7 @@ DTENSOR_RULES(sorting) {
       .with_local_kernel(boxed(topk_local))
       .as_region();
   for (const auto* name : {"median.dim", "nanmedian.dim", "kthvalue"}) {
-    rules.dim_rule(name, combining_rule(selects_on_shards))
+    rules.dim_rule(name, combining_rule(is_worth_selecting))
         .with_meta(reduction_meta(values_and_indices))
         .with_localize(note_sharded_dim)
         .with_local_kernel(boxed(selection_local))
