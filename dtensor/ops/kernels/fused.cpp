@@ -17,6 +17,7 @@
 #include <ATen/core/List_inl.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace dtensor {
@@ -205,27 +206,12 @@ void unscale(KernelArgs& args) {
 } // namespace
 
 DTENSOR_RULES(fused) {
-  for (const auto* name :
-       {"_fused_adagrad_",
-        "_fused_adagrad_.tensor_lr",
-        "_fused_adam_",
-        "_fused_adam_.tensor_lr",
-        "_fused_adamw_",
-        "_fused_adamw_.tensor_lr",
-        "_fused_sgd_",
-        "_fused_sgd_.tensor_lr"}) {
-    rules.kernel(name, with_args(step));
-  }
-  for (const auto* name :
-       {"_fused_adagrad",
-        "_fused_adagrad.tensor_lr",
-        "_fused_adam",
-        "_fused_adam.tensor_lr",
-        "_fused_adamw",
-        "_fused_adamw.tensor_lr",
-        "_fused_sgd",
-        "_fused_sgd.tensor_lr"}) {
-    rules.keep_composite(name);
+  for (const std::string name :
+       {"_fused_adagrad", "_fused_adam", "_fused_adamw", "_fused_sgd"}) {
+    for (const auto* overload : {"", ".tensor_lr"}) {
+      rules.kernel(name + "_" + overload, with_args(step));
+      rules.keep_composite(name + overload);
+    }
   }
   rules.kernel(
       "_amp_foreach_non_finite_check_and_unscale_", with_args(unscale));
