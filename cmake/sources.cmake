@@ -315,7 +315,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/dim_map.cpp
   dtensor/ops/einsum.cpp
   dtensor/ops/families_impl.h
-  dtensor/ops/infer_outputs.cpp
   dtensor/ops/install/fast_kernel_impl.h
   dtensor/ops/install/fast_ops.cpp
   dtensor/ops/install/fast_slot_impl.h
