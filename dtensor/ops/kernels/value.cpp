@@ -59,9 +59,10 @@ void equal(KernelArgs& args) {
 // Kernel of tensor_split. The split positions are read from memory; `self` may
 // have any layout.
 void tensor_split(KernelArgs& args) {
-  constexpr const char* kWhere = "tensor_indices_or_sections";
+  constexpr const char* kPositions = "tensor_indices_or_sections";
   const auto self = args.tensor("self");
-  const auto where = replicated_argument(args, args.tensor(kWhere), kWhere);
+  const auto where =
+      replicated_argument(args, args.tensor(kPositions), kPositions);
   const auto dim = args.integer("dim");
   DTENSOR_CHECK_VALUE(
       where.dim() <= 1 && where.scalar_type() == at::kLong,
