@@ -21,6 +21,7 @@
 #include <dtensor/ops/kernels/sorted_rows_impl.h>
 
 #include <limits>
+#include <optional>
 #include <tuple>
 
 namespace dtensor::detail {
@@ -86,11 +87,22 @@ struct Search {
     return {at::where(wins, a.both, b.both)};
   }
 
-  Candidates best_of_ranks(const Candidates& mine, Group& group) const {
-    const auto all = group.all_gather(mine.both.unsqueeze(0), 0);
-    Candidates best{all[0]};
-    for (int64_t rank = 1; rank < all.size(0); ++rank) {
-      best = better(best, {all[rank]});
+  // Returns the best of the candidates of all ranks that have other shards of
+  // dimension `dim`, or of any dimension.
+  Candidates best_of_ranks(
+      Candidates best,
+      const Spec& spec,
+      std::optional<int64_t> dim) const {
+    for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+      const auto& p = spec.placements()[static_cast<size_t>(m)];
+      if (dim ? p.is_sharded(*dim) : p.is_sharded()) {
+        const auto all =
+            get_group(spec.mesh(), m).all_gather(best.both.unsqueeze(0), 0);
+        best = {all[0]};
+        for (int64_t rank = 1; rank < all.size(0); ++rank) {
+          best = better(best, {all[rank]});
+        }
+      }
     }
     return best;
   }
@@ -132,12 +144,7 @@ Candidates find_along(
     best = candidates_of(
         values, to_global_indices(places, local_intervals(spec, dim)));
   }
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    if (spec.placements()[static_cast<size_t>(m)].is_sharded(dim)) {
-      best = search.best_of_ranks(best, get_group(spec.mesh(), m));
-    }
-  }
-  return best;
+  return search.best_of_ranks(best, spec, dim);
 }
 
 // --- extremes of all elements ------------------------------------------------
@@ -175,12 +182,7 @@ find_place_of_all(const at::Tensor& shard, const Spec& spec, bool greatest) {
         find_local(flat, 0, greatest, /*by_place=*/true);
     best = candidates_of(value, to_global_position(place, shard, spec));
   }
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    if (spec.placements()[static_cast<size_t>(m)].is_sharded()) {
-      best = search.best_of_ranks(best, get_group(spec.mesh(), m));
-    }
-  }
-  return best.places();
+  return search.best_of_ranks(best, spec, std::nullopt).places();
 }
 
 // --- operators ---------------------------------------------------------------
