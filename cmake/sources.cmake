@@ -352,7 +352,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/norm.cpp
   dtensor/ops/kernels/normalization.cpp
   dtensor/ops/kernels/over_shards_impl.h
-  dtensor/ops/kernels/pointwise.cpp
   dtensor/ops/kernels/random.cpp
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
