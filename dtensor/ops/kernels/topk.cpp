@@ -52,14 +52,12 @@ struct TopkSearch {
   int64_t k;
   bool largest;
 
-  // Returns the number of candidates of the rank at `coordinate`, or of all
-  // ranks that differ from it in mesh dimensions that are `merged`.
-  int64_t count_at(Sizes coordinate, const std::vector<bool>& merged) const {
-    return std::min(k, size_at(coordinate, merged, 0));
-  }
-
-  int64_t size_at(Sizes& coordinate, const std::vector<bool>& merged, size_t m)
-      const {
+  // Returns the number of elements of the rank at `coordinate`, or of all ranks
+  // that differ from it in mesh dimensions from `m` on that are `merged`.
+  int64_t size_at(
+      Sizes& coordinate,
+      const std::vector<bool>& merged,
+      size_t m = 0) const {
     const auto shape = spec.mesh().shape();
     for (; m < merged.size(); ++m) {
       if (!merged[m]) {
@@ -144,7 +142,7 @@ struct TopkSearch {
       Sizes coordinate(*mesh.get_coordinate());
       for (int64_t rank = 0; rank < mesh.size(m); ++rank) {
         coordinate[at] = rank;
-        counts.push_back(count_at(coordinate, merged));
+        counts.push_back(std::min(k, size_at(coordinate, merged)));
       }
       found = best(gather(found, m, counts));
       merged[at] = true;
