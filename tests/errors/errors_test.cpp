@@ -692,11 +692,6 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          rows(mesh).narrow(1, 0, 1).expand({4, 3}).relu_();
        }},
-      {"a write to elements that the operand shares in part",
-       [](const DeviceMesh& mesh) {
-         const auto x = rows(mesh, Shard(1));
-         x.narrow(0, 1, 3).copy_(x.narrow(0, 0, 3));
-       }},
       {"an out of a dtype that does not take the result",
        [](const DeviceMesh& mesh) {
          at::Tensor out = rows(mesh).to(at::kLong);

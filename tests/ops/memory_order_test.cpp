@@ -15,7 +15,7 @@ using Fn = std::function<at::Tensor(const at::Tensor&)>;
 bool have_one_order(at::IntArrayRef global, const at::Tensor& local) {
   for (size_t i = 0; i < global.size(); ++i) {
     const auto d = static_cast<int64_t>(i);
-    if (local.size(d) <= 1) {
+    if (local.size(d) <= 1 || local.numel() == 0) {
       continue;
     }
     if ((global[i] == 0) != (local.stride(d) == 0)) {

@@ -62,35 +62,6 @@ TEST(MemoryOverlap, ExpandedTensorsWithoutElements) {
   });
 }
 
-// The first call makes the decision, and the second call finds it.
-TEST(MemoryOverlap, OperandsThatOverlapInPartAreRefused) {
-  const std::vector<std::pair<std::string, Write>> writes = {
-      {"aten::copy_",
-       [](const at::Tensor& x) { x.slice(0, 1).copy_(x.slice(0, 0, 3)); }},
-      {"aten::mul_.Tensor",
-       [](const at::Tensor& x) { x.slice(0, 1).mul_(x.slice(0, 0, 3)); }},
-  };
-  for (const auto& [name, write] : writes) {
-    for (const bool decided : {false, true}) {
-      const auto error = error_on_ranks([&, write = write](
-                                            const DeviceMesh& mesh) {
-        const auto x = distribute_tensor(at::ones({4, 1}), mesh, {Shard(1)});
-        if (decided) {
-          x.slice(0, 1).copy_(x.clone().slice(0, 0, 3));
-          x.slice(0, 1).mul_(x.clone().slice(0, 0, 3));
-        }
-        write(x);
-      });
-      EXPECT_EQ(
-          error,
-          "[" + name +
-              "] self, f32[3, 1] on (tp=2): S(1), shares some of its elements "
-              "with the operand f32[3, 1] on (tp=2): S(1). Pass a clone() of "
-              "the operand.");
-    }
-  }
-}
-
 TEST(MemoryOverlap, OperandsThatShareAllOrNoElementsAreWritten) {
   const auto write = [](const at::Tensor& x) {
     x.slice(0, 2).copy_(x.slice(0, 0, 2));

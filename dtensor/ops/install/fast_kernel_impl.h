@@ -71,11 +71,6 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     if (entry->decision == nullptr || (records && !entry->stock)) {
       return Slow::boxed(slot, keys, args...);
     }
-    if constexpr (std::is_same_v<Result, at::Tensor&>) {
-      if (C10_UNLIKELY(writes_shared_memory(args...))) {
-        return Slow::boxed(slot, keys, args...); // checks for overlap
-      }
-    }
     if constexpr (kAboveAutograd && !std::is_reference_v<Result>) {
       if (records) {
         return Slow::stock(slot, keys, args...);

@@ -10,7 +10,6 @@
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/strategy.h>
-#include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
@@ -91,19 +90,6 @@ const T& local_arg(const T& value) {
 
 inline at::Tensor wrap_fast(at::Tensor local, const SpecPtr& spec) {
   return local.defined() ? wrap(std::move(local), spec) : local;
-}
-
-inline bool is_in_memory_of(const at::Tensor& self, const at::Tensor& t) {
-  return is_dtensor(self) && is_dtensor(t) && share_memory(self, t);
-}
-template <class T>
-bool is_in_memory_of(const at::Tensor&, const T&) {
-  return false;
-}
-/// Returns true if an operand is in the memory of `self`.
-template <class... Operands>
-bool writes_shared_memory(const at::Tensor& self, const Operands&... operands) {
-  return (is_in_memory_of(self, operands) || ...);
 }
 
 template <class... Results, size_t... i>

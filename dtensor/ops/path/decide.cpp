@@ -222,12 +222,9 @@ bool all_shards_are_equal(const OpCall& call, const Decision& decision) {
   return equal;
 }
 
-// Throws if LibTorch would resize self, or refuse to write to it.
-void check_self_in_place(const OpInfo& info, const OpCall& call) {
+// Throws if LibTorch would resize self.
+void check_fits_in_place(const OpInfo& info, const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
-  if (!info.traits.writes_expanded) {
-    check_not_expanded(info.name, self);
-  }
   DTENSOR_CHECK(
       call.outputs.empty() || SizesRef(call.outputs[0].sizes) == self.sizes(),
       "[{}] self, {}, cannot take a result of shape {} in place. Use the "
@@ -317,15 +314,19 @@ std::shared_ptr<const Decision> decide_uncached(
     return decide_replicated(info, call);
   }
   check_has_kernel(info, call);
+  const bool writes = info.in_place && !info.inplace_view;
+  if (writes && !info.traits.writes_expanded) {
+    check_not_expanded(info.name, *call.inputs[0].spec);
+  }
   auto outputs = infer_outputs(info, call);
   if (!outputs) {
     return decide_without_meta(info, call);
   }
   call.outputs = std::move(*outputs);
   Constraints constraints;
-  if (info.in_place && !info.inplace_view) {
+  if (writes) {
     constraints.written_input = 0;
-    check_self_in_place(info, call);
+    check_fits_in_place(info, call);
   }
   auto decision = std::make_shared<Decision>(
       propagate(call, *info.rule, constraints, choices));

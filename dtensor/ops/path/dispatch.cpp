@@ -3,8 +3,6 @@
 // local operator -> wrap the results.
 #include <dtensor/ops/path/dispatch_impl.h>
 
-#include <dtensor/error.h>
-#include <dtensor/layout/text.h>
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/local_call_impl.h>
@@ -34,53 +32,6 @@ local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
   return wanted == nullptr
       ? local_of(t)
       : redistribute_local(local_of(t), spec_of(t), wanted);
-}
-
-// Returns true if LibTorch would refuse to write to `self`, because it shares
-// some elements with `operand` on plain tensors (at::get_overlap_status). On
-// DTensors, LibTorch refuses this only on ranks with elements.
-bool overlaps_in_part(const at::Tensor& self, const at::Tensor& operand) {
-  const auto base_of = [](const at::Tensor& t) {
-    return t.is_view() ? t._base() : t;
-  };
-  if (!is_dtensor(operand) || !share_memory(self, operand) ||
-      self.numel() == 0 || operand.numel() == 0 ||
-      !self.is_non_overlapping_and_dense() ||
-      !operand.is_non_overlapping_and_dense() ||
-      !base_of(self).is_same(base_of(operand))) {
-    return false;
-  }
-  const auto bytes_of = [](const at::Tensor& t) {
-    const auto item = static_cast<int64_t>(t.itemsize());
-    const auto begin = t.storage_offset() * item;
-    return std::pair(begin, begin + t.numel() * item);
-  };
-  const auto written = bytes_of(self);
-  const auto read = bytes_of(operand);
-  return written == read
-      ? self.strides() != operand.strides()
-      : written.first < read.second && read.first < written.second;
-}
-
-// Throws for operands whose own elements the operator would read.
-void check_overlap(
-    const OpInfo& info,
-    const Decision& decision,
-    c10::ArrayRef<c10::IValue> args) {
-  const auto& self = args[0];
-  if (!self.isTensor() || !is_dtensor(self.toTensor()) ||
-      decision.inputs[0] != nullptr) {
-    return;
-  }
-  visit_tensors(args, [&](const at::Tensor& t, size_t i, int) {
-    DTENSOR_CHECK(
-        decision.inputs[i] != nullptr || !overlaps_in_part(self.toTensor(), t),
-        "[{}] self, {}, shares some of its elements with the operand {}. Pass "
-        "a clone() of the operand.",
-        info.name,
-        *spec_of(self.toTensor()),
-        *spec_of(t));
-  });
 }
 
 // Wraps a local tensor outside of inference mode, because a view of a normal
@@ -178,9 +129,6 @@ void run(
     return;
   }
   auto* const args = mutable_args(stack, info.num_args);
-  if (info.in_place) {
-    check_overlap(info, decision, {args, info.num_args});
-  }
   const FirstArgument first(info, args);
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     return local_input(t, decision.inputs[i], *any);

@@ -7,6 +7,11 @@
 namespace dtensor::detail {
 namespace {
 
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() ==
+      b.storage().unsafeGetStorageImpl();
+}
+
 // Returns the storage offset of `t` in elements of the dtype of `view`.
 int64_t in_elements_of(const at::Tensor& view, const at::Tensor& t) {
   const int64_t offset = t.storage_offset();
@@ -88,7 +93,8 @@ void ViewBase::finish(const at::Tensor& view, const ViewPlace& place) const {
              facts != nullptr && facts->writes.enabled()) {
     view_facts_of(view).writes = facts->writes;
   }
-  const bool shares = share_memory(view, base_);
+  const bool shares =
+      share_memory(meta_of(view).local(), meta_of(base_).local());
   const auto* copied = copied_from(base_);
   if (copied != nullptr && shares) {
     view_facts_of(view).copied_from = meta_of(base_).view_facts->copied_from;

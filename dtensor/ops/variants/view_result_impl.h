@@ -23,12 +23,6 @@ inline void set_offset(const at::Tensor& view, int64_t offset) {
   }
 }
 
-/// Returns true if the local tensors of two DTensors are in the same memory.
-inline bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return meta_of(a).local().storage().unsafeGetStorageImpl() ==
-      meta_of(b).local().storage().unsafeGetStorageImpl();
-}
-
 /// Position of a view relative to its base.
 struct ViewPlace {
   int64_t offset = 0;                      // in elements of the view
