@@ -84,7 +84,7 @@ void FSDPModule::reshard() {
 void FSDPModule::set_requires_gradient_sync(bool requires_sync, bool recurse) {
   for (const auto& unit : units(recurse)) {
     if (auto* reduction = unit->reduction()) {
-      reduction->set_requires_gradient_sync(requires_sync);
+      reduction->settings.requires_sync = requires_sync;
     }
   }
 }
@@ -94,20 +94,20 @@ void FSDPModule::set_requires_all_reduce(
     bool recurse) {
   for (const auto& unit : units(recurse)) {
     if (auto* reduction = unit->reduction()) {
-      reduction->set_requires_all_reduce(requires_all_reduce);
+      reduction->settings.requires_all_reduce = requires_all_reduce;
     }
   }
 }
 
 void FSDPModule::set_reshard_after_forward(bool reshards, bool recurse) {
   for (const auto& unit : units(recurse)) {
-    unit->set_reshard_after_forward(reshards);
+    unit->settings.reshard_after_forward = reshards;
   }
 }
 
 void FSDPModule::set_reshard_after_backward(bool reshards, bool recurse) {
   for (const auto& unit : units(recurse)) {
-    unit->set_reshard_after_backward(reshards);
+    unit->settings.reshards_after_backward = reshards;
   }
 }
 
@@ -123,20 +123,20 @@ void FSDPModule::set_gradient_divide_factor(double factor) {
       "[FSDPModule] the gradient divide factor is {}. Pass a positive number.",
       factor);
   if (auto* reduction = unit_->reduction()) {
-    reduction->set_gradient_divide_factor(factor);
+    reduction->settings.divide_factor = factor;
   }
 }
 
 void FSDPModule::set_modules_to_forward_prefetch(
     const std::vector<FSDPModule>& units) {
-  unit_->set_forward_prefetch(
-      units_of(units, [](const FSDPModule& m) { return m.unit_; }));
+  unit_->settings.forward_prefetch =
+      units_of(units, [](const FSDPModule& m) { return m.unit_; });
 }
 
 void FSDPModule::set_modules_to_backward_prefetch(
     const std::vector<FSDPModule>& units) {
-  unit_->set_backward_prefetch(
-      units_of(units, [](const FSDPModule& m) { return m.unit_; }));
+  unit_->settings.backward_prefetch =
+      units_of(units, [](const FSDPModule& m) { return m.unit_; });
 }
 
 void FSDPModule::set_manual_backward_finalization(bool enabled) {

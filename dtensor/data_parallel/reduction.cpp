@@ -174,8 +174,8 @@ at::Tensor Reduction::pack(
   for (size_t rank = 0; rank < layout.rank_sizes().size(); ++rank) {
     layout.header(packed, rank).copy_(counts);
   }
-  if (divide_factor_) {
-    packed.div_(*divide_factor_);
+  if (settings.divide_factor) {
+    packed.div_(*settings.divide_factor);
   }
   return packed;
 }
@@ -188,7 +188,7 @@ PendingPtr Reduction::sum(
     at::Tensor packed,
     const std::vector<ReducedParameter>& parameters,
     const FlatLayout& layout) {
-  const auto op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
+  const auto op = settings.divide_factor ? ReduceOp::kSum : ReduceOp::kAvg;
   if (repeat_ == nullptr && device_ != c10::kCPU) {
     return shard_->reduce_scatter_async(
         std::move(packed), 0, op, {}, layout.rank_sizes());
@@ -203,7 +203,7 @@ PendingPtr Reduction::sum(
     shard_reduced_ = at::Tensor();
     shard_reduced_numbers_.clear();
   }
-  if (!requires_all_reduce_) {
+  if (!settings.requires_all_reduce) {
     shard_reduced_ = std::move(part);
     for (const auto& parameter : parameters) {
       shard_reduced_numbers_.push_back(parameter.number);
@@ -256,7 +256,7 @@ std::pair<variable_list, PendingPtr> Reduction::run(
     shards.push_back(layout->sharded);
   }
   add_unreduced(parameters, locals);
-  if (!requires_sync_) {
+  if (!settings.requires_sync) {
     locals = in_wider_dtype(std::move(locals), dtype);
     unreduced_gradients_.resize(gradients.size());
     for (size_t i = 0; i < parameters.size(); ++i) {

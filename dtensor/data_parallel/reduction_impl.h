@@ -57,6 +57,14 @@ struct ReducedParameter {
 
 class Reduction {
  public:
+  /// Settings of FSDPModule.
+  struct Settings {
+    bool requires_sync = true;
+    bool requires_all_reduce = true;
+    std::optional<double> divide_factor = std::nullopt;
+  };
+  Settings settings;
+
   /// Reduces on `device` over the ranks of `shard`, and of `repeat` unless
   /// null. Results are on `parts_device`.
   Reduction(
@@ -81,31 +89,20 @@ class Reduction {
 
   /// True if gradients of several backward passes are accumulated.
   bool adds_up() const {
-    return !requires_sync_ || !unreduced_gradients_.empty() ||
-        !requires_all_reduce_ || shard_reduced_.defined();
+    return !settings.requires_sync || !unreduced_gradients_.empty() ||
+        !settings.requires_all_reduce || shard_reduced_.defined();
   }
 
   /// True if the next call of run() reduces gradients of earlier backward
   /// passes.
   bool has_unreduced() const {
-    return requires_sync_ &&
+    return settings.requires_sync &&
         (!unreduced_gradients_.empty() ||
-         (requires_all_reduce_ && shard_reduced_.defined()));
+         (settings.requires_all_reduce && shard_reduced_.defined()));
   }
   /// True if earlier backward passes left a gradient of parameter `number`
   /// unreduced. The parameter may be frozen by now.
   bool has_unreduced(size_t number) const;
-
-  /// Setters of FSDPModule.
-  void set_requires_gradient_sync(bool requires_sync) {
-    requires_sync_ = requires_sync;
-  }
-  void set_requires_all_reduce(bool requires_all_reduce) {
-    requires_all_reduce_ = requires_all_reduce;
-  }
-  void set_gradient_divide_factor(double factor) {
-    divide_factor_ = factor;
-  }
 
  private:
   void add_unreduced(
@@ -134,9 +131,6 @@ class Reduction {
   GroupPtr repeat_; // null if not HSDP
   c10::DeviceType device_;
   c10::DeviceType parts_device_;
-  bool requires_sync_ = true;
-  bool requires_all_reduce_ = true;
-  std::optional<double> divide_factor_;
   // Gradients from earlier backward passes, by number of the parameter.
   // Nullopt: the parameter was frozen in all of them.
   std::vector<std::optional<LocalGradient>> unreduced_gradients_;

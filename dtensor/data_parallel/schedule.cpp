@@ -111,8 +111,8 @@ void Schedule::release_others(const Unit& unit, bool in_backward) {
 // Prefetches the unit that came next in the last forward pass, if `unit` is at
 // the same position in both passes.
 void Schedule::gather_next(const Unit& unit) {
-  if (!unit.forward_prefetch().empty()) {
-    gather_ahead(unit.forward_prefetch());
+  if (!unit.settings.forward_prefetch.empty()) {
+    gather_ahead(unit.settings.forward_prefetch);
   } else if (
       !pass_.empty() && last_pass_.size() > pass_.size() &&
       last_pass_[pass_.size() - 1].lock().get() == &unit) {
@@ -123,8 +123,8 @@ void Schedule::gather_next(const Unit& unit) {
 // Prefetches the unit before `unit` in this forward pass. Searches from the
 // last position towards the front, as a unit may occur several times.
 void Schedule::gather_previous(Unit& unit) {
-  if (!unit.backward_prefetch().empty()) {
-    gather_ahead(unit.backward_prefetch());
+  if (!unit.settings.backward_prefetch.empty()) {
+    gather_ahead(unit.settings.backward_prefetch);
     return;
   }
   size_t at = std::min(backward_at_, pass_.size());
@@ -189,7 +189,7 @@ void Schedule::finish() {
     if (unit == nullptr) {
       continue;
     }
-    if (unit->reshards_after_backward()) {
+    if (unit->settings.reshards_after_backward) {
       unit->release(/*after_forward=*/false);
     } else if (unit->is_gathered()) {
       gathered_.push_back(weak);

@@ -93,12 +93,12 @@ Unit::Unit(
     const std::string& name,
     UnitGroups groups,
     const FullyShardOptions& options)
-    : module_(module),
+    : settings{options.reshard_after_forward},
+      module_(module),
       name_(keep_module_name(name)),
       groups_(std::move(groups)),
       mixed_precision_(options.mp_policy),
       offloads_(options.offload_policy.has_value()),
-      reshard_after_forward_(options.reshard_after_forward),
       schedule_(std::make_shared<Schedule>()) {}
 
 void Unit::nest_in(const UnitPtr& outer, const std::string& full_name) {
@@ -121,8 +121,8 @@ bool Unit::is_inside(const Unit& other) const {
 }
 
 bool Unit::reshards_after_forward() const {
-  return reshard_after_forward_ ? reshard_after_forward_->reshards()
-                                : outer_ != nullptr;
+  const auto& setting = settings.reshard_after_forward;
+  return setting ? setting->reshards() : outer_ != nullptr;
 }
 
 bool Unit::is_gathered() const {
@@ -276,7 +276,8 @@ void Unit::release(bool after_forward) {
     return;
   }
   if (after_forward && groups_.reshard_group != nullptr &&
-      reshard_after_forward_ && reshard_after_forward_->ranks() > 0) {
+      settings.reshard_after_forward &&
+      settings.reshard_after_forward->ranks() > 0) {
     const auto piece = chunk(
         layout_->unsharded_size(),
         groups_.reshard_group->size(),
@@ -316,7 +317,7 @@ variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   schedule_->end_backward();
   awaits_gradients_ = false;
   check_reduces(gradients, keeps_none);
-  return reduced(gradients, /*releases=*/reshards_after_backward_);
+  return reduced(gradients, settings.reshards_after_backward);
 }
 
 variable_list Unit::reduced(const variable_list& gradients, bool releases) {
@@ -355,22 +356,6 @@ void Unit::reduce_unreduced() {
         /*create_graph=*/false,
         /*accumulate_grad=*/true);
   }
-}
-
-void Unit::set_reshard_after_forward(ReshardAfterForward reshards) {
-  reshard_after_forward_ = reshards;
-}
-
-void Unit::set_reshard_after_backward(bool reshards) {
-  reshards_after_backward_ = reshards;
-}
-
-void Unit::set_forward_prefetch(Units units) {
-  forward_prefetch_ = std::move(units);
-}
-
-void Unit::set_backward_prefetch(Units units) {
-  backward_prefetch_ = std::move(units);
 }
 
 void Unit::set_keep_unsharded_storage(bool keeps) {

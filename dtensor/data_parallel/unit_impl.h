@@ -44,6 +44,15 @@ class Unit : public std::enable_shared_from_this<Unit> {
   using Units = std::vector<std::weak_ptr<Unit>>;
   using variable_list = torch::autograd::variable_list;
 
+  /// Settings of FSDPModule.
+  struct Settings {
+    std::optional<ReshardAfterForward> reshard_after_forward;
+    bool reshards_after_backward = true;
+    Units forward_prefetch = {};
+    Units backward_prefetch = {};
+  };
+  Settings settings;
+
   Unit(
       const torch::nn::Module* module,
       const std::string& name,
@@ -110,25 +119,12 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return awaits_gradients_;
   }
   bool reshards_after_forward() const;
-  bool reshards_after_backward() const {
-    return reshards_after_backward_;
-  }
-  const Units& forward_prefetch() const {
-    return forward_prefetch_;
-  }
-  const Units& backward_prefetch() const {
-    return backward_prefetch_;
-  }
 
   /// Maps gradients of the unsharded parameters to gradients of the sharded
   /// parameters. `keeps_none`: true in autograd::grad, which accumulates none.
   variable_list reduce(const variable_list& gradients, bool keeps_none);
 
   // Called by FSDPModule.
-  void set_reshard_after_forward(ReshardAfterForward reshards);
-  void set_reshard_after_backward(bool reshards);
-  void set_forward_prefetch(Units units);
-  void set_backward_prefetch(Units units);
   void set_keep_unsharded_storage(bool keeps);
   /// Adds gradients that earlier backward passes left unreduced to grad().
   void reduce_unreduced();
@@ -160,11 +156,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   UnitGroups groups_;
   MixedPrecisionPolicy mixed_precision_;
   bool offloads_; // local shards stay on the CPU
-  std::optional<ReshardAfterForward> reshard_after_forward_;
-  bool reshards_after_backward_ = true;
   bool keeps_unsharded_storage_ = false;
-  Units forward_prefetch_;
-  Units backward_prefetch_;
 
   UnitPtr outer_;
   Units inner_;

@@ -132,6 +132,64 @@ void intercept_call(
   }
 }
 
+constexpr const char* kMaterialize = "materialize";
+
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+
+void check_deferred(const Named& tensors) {
+  std::vector<std::string> strange;
+  for (const auto& [name, t] : tensors) {
+    if (!is_deferred(t)) {
+      strange.push_back(name);
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      strange.empty(),
+      "[{}] cannot materialize meta tensors that were not created in a "
+      "DeferredInit scope: {}. Create them in a scope, or fill them with "
+      "load_weights() or set_model_state_dict().",
+      kMaterialize,
+      c10::Join(", ", strange));
+}
+
+struct TensorsOfTape {
+  std::shared_ptr<Tape> tape;
+  std::vector<RequestedValue> wanted;
+  std::vector<at::Tensor> tensors;
+};
+
+// Groups the tensors by tape, in the order of the tensors, which is equal on
+// all ranks.
+std::vector<TensorsOfTape> by_tape(const Named& tensors) {
+  std::vector<TensorsOfTape> parts;
+  for (const auto& [name, t] : tensors) {
+    const auto& note = *deferred_of(plain_meta_of(t));
+    auto found = std::ranges::find(parts, note.tape, &TensorsOfTape::tape);
+    if (found == parts.end()) {
+      found = parts.insert(parts.end(), {note.tape, {}, {}});
+    }
+    found->wanted.push_back({note.value, is_dtensor(t) ? spec_of(t) : nullptr});
+    found->tensors.push_back(t);
+  }
+  return parts;
+}
+
+void materialize_tensors(const Named& tensors) {
+  DTENSOR_CHECK(
+      !is_deferring(),
+      "[{}] a DeferredInit scope is open. Let it end first.",
+      kMaterialize);
+  check_deferred(tensors);
+  for (const auto& part : by_tape(tensors)) {
+    const bool is_plain = std::ranges::all_of(
+        part.wanted, [](const auto& w) { return w.spec == nullptr; });
+    const auto made = play(*part.tape, part.wanted, is_plain);
+    for (size_t i = 0; i < made.size(); ++i) {
+      replace_tensor_impl(part.tensors[i], made[i]);
+    }
+  }
+}
+
 } // namespace
 
 bool is_deferring() {
@@ -154,88 +212,25 @@ bool is_deferred(const at::Tensor& t) {
       detail::deferred_of(detail::plain_meta_of(t)) != nullptr;
 }
 
-namespace {
-
-constexpr const char* kMaterialize = "materialize";
-
-using Named = std::vector<std::pair<std::string, at::Tensor>>;
-
-void check_deferred(const Named& tensors) {
-  std::vector<std::string> strange;
-  for (const auto& [name, t] : tensors) {
-    if (!is_deferred(t)) {
-      strange.push_back(name);
-    }
-  }
-  DTENSOR_CHECK_VALUE(
-      strange.empty(),
-      "[{}] cannot materialize meta tensors that were not created in a "
-      "DeferredInit scope: {}. Create them in a scope, or fill them with "
-      "load_weights() or set_model_state_dict().",
-      kMaterialize,
-      c10::Join(", ", strange));
-}
-
-struct TensorsOfTape {
-  std::shared_ptr<detail::Tape> tape;
-  std::vector<detail::RequestedValue> wanted;
-  std::vector<at::Tensor> tensors;
-};
-
-// Groups the tensors by tape, in the order of the tensors, which is equal on
-// all ranks.
-std::vector<TensorsOfTape> by_tape(const Named& tensors) {
-  std::vector<TensorsOfTape> parts;
-  for (const auto& [name, t] : tensors) {
-    const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
-    auto found = std::ranges::find(parts, note.tape, &TensorsOfTape::tape);
-    if (found == parts.end()) {
-      found = parts.insert(parts.end(), {note.tape, {}, {}});
-    }
-    found->wanted.push_back(
-        {note.value, is_dtensor(t) ? detail::spec_of(t) : nullptr});
-    found->tensors.push_back(t);
-  }
-  return parts;
-}
-
-void materialize_tensors(const Named& tensors) {
-  DTENSOR_CHECK(
-      !detail::is_deferring(),
-      "[{}] a DeferredInit scope is open. Let it end first.",
-      kMaterialize);
-  check_deferred(tensors);
-  for (const auto& part : by_tape(tensors)) {
-    const bool is_plain = std::ranges::all_of(
-        part.wanted, [](const auto& w) { return w.spec == nullptr; });
-    const auto made = detail::play(*part.tape, part.wanted, is_plain);
-    for (size_t i = 0; i < made.size(); ++i) {
-      detail::replace_tensor_impl(part.tensors[i], made[i]);
-    }
-  }
-}
-
-} // namespace
-
 void materialize(torch::nn::Module& module) {
-  const detail::ModuleClaim claim(kMaterialize, module);
-  Named tensors;
-  for (const auto& item : detail::tensors_of(kMaterialize, module)) {
+  const detail::ModuleClaim claim(detail::kMaterialize, module);
+  detail::Named tensors;
+  for (const auto& item : detail::tensors_of(detail::kMaterialize, module)) {
     if (item.value().is_meta()) {
       tensors.emplace_back(item.key(), item.value());
     }
   }
-  materialize_tensors(tensors);
+  detail::materialize_tensors(tensors);
 }
 
 void materialize(c10::ArrayRef<at::Tensor> given) {
-  Named tensors;
+  detail::Named tensors;
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i].defined() && given[i].is_meta()) {
       tensors.emplace_back(c10::str("tensor ", i), given[i]);
     }
   }
-  materialize_tensors(tensors);
+  detail::materialize_tensors(tensors);
 }
 
 } // namespace dtensor

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -142,17 +143,16 @@ options_between(const Frame& frame, PlacementsRef from, PlacementsRef to) {
   add_sharded_dims(dims, to);
   Dims more = dims;
   add_largest_dims(more, frame.sizes);
-  Options options = make_options(frame, from, to, more, true);
-  if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(frame, from, to, more, false);
+  for (const auto& [chosen, with_strided] :
+       {std::pair(more, true),
+        std::pair(more, false),
+        std::pair(dims, false)}) {
+    Options options = make_options(frame, from, to, chosen, with_strided);
+    if (count_layouts(options) <= kMaxLayouts) {
+      return options;
+    }
   }
-  if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(frame, from, to, dims, false);
-  }
-  if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(frame, from, to, {}, false);
-  }
-  return options;
+  return make_options(frame, from, to, {}, false);
 }
 
 Links::Links(const DeviceMesh& mesh) {

@@ -48,10 +48,11 @@ std::optional<std::pair<int64_t, int64_t>> exchanged_chunks(
   };
   const auto before = last(step.before);
   const auto after = last(step.after);
-  const bool fits = before && after && before->is_shard() &&
-      after->is_chunk() && before->dim() != after->dim();
-  return fits ? std::optional(std::pair(before->dim(), after->dim()))
-              : std::nullopt;
+  if (!before || !after || !before->is_shard() || !after->is_chunk() ||
+      before->dim() == after->dim()) {
+    return std::nullopt;
+  }
+  return std::pair(before->dim(), after->dim());
 }
 
 } // namespace
@@ -315,23 +316,21 @@ at::Tensor LocalStep::pad(const at::Tensor& local) const {
 }
 
 at::Tensor LocalStep::execute(const at::Tensor& local) const {
+  const auto dim = dim_.value_or(0);
   switch (kind_) {
     case StepKind::kSlice:
       return read_slice(local, sent_[0]);
     case StepKind::kAllGather:
-      return finish(group_->all_gather(
-          payload(local.contiguous()), dim_.value_or(0), member_sizes_));
+      return finish(
+          group_->all_gather(payload(local.contiguous()), dim, member_sizes_));
     case StepKind::kAllToAll:
       return shard_dim_
-          ? group_->shard_dim_alltoall(local, *dim_, *shard_dim_, member_sizes_)
+          ? group_->shard_dim_alltoall(local, dim, *shard_dim_, member_sizes_)
           : assemble(
                 group_->all_to_all(parts_to_send(local), received_shapes_));
     case StepKind::kReduceScatter:
       return finish(group_->reduce_scatter(
-          payload(local.contiguous()),
-          dim_.value_or(0),
-          reduce_op_,
-          member_sizes_));
+          payload(local.contiguous()), dim, reduce_op_, member_sizes_));
     case StepKind::kAllReduce:
       return finish(group_->all_reduce(local.contiguous(), reduce_op_));
     case StepKind::kPartition:

@@ -46,8 +46,12 @@ void refuse_partial(const Spec& spec, const char* where) {
       to_string(spec.placements()));
 }
 
-at::ScalarType dtype_or_default(const FactoryOptions& options) {
-  return options.dtype.value_or(c10::get_default_dtype_as_scalartype());
+at::ScalarType dtype_or_default(
+    const FactoryOptions& options,
+    bool is_complex = false) {
+  return options.dtype.value_or(
+      is_complex ? c10::get_default_complex_dtype().toScalarType()
+                 : c10::get_default_dtype_as_scalartype());
 }
 
 at::TensorOptions local_options(const Spec& spec) {
@@ -87,8 +91,7 @@ at::ScalarType dtype_of(const at::Scalar& value) {
   if (value.isIntegral(/*includeBool=*/false)) {
     return at::kLong;
   }
-  return value.isComplex() ? c10::get_default_complex_dtype().toScalarType()
-                           : c10::get_default_dtype_as_scalartype();
+  return dtype_or_default({}, value.isComplex());
 }
 
 at::ScalarType spaced_dtype(
@@ -96,10 +99,8 @@ at::ScalarType spaced_dtype(
     const at::Scalar& end,
     const FactoryOptions& options,
     const char* where) {
-  const bool is_complex = start.isComplex() || end.isComplex();
-  const auto dtype = options.dtype.value_or(
-      is_complex ? c10::get_default_complex_dtype().toScalarType()
-                 : c10::get_default_dtype_as_scalartype());
+  const auto dtype =
+      dtype_or_default(options, start.isComplex() || end.isComplex());
   DTENSOR_CHECK_TYPE(
       dtype != at::kBool,
       "[{}] the dtype is bool, which has no evenly spaced values. Use a "

@@ -175,8 +175,7 @@ at::Tensor detail::from_local_lazy(
   const auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   record_converted_back(*spec);
-  if (!mesh.contains_this_rank()) {
-    // Differentiable, so that a program with a backward pass runs on all ranks.
+  if (!mesh.contains_this_rank()) { // its backward pass must run too
     return from_local_autograd(mine.reshape({-1}).narrow(0, 0, 0), spec);
   }
   check_local_shape(kFromLocal, mine, *spec);

@@ -11,8 +11,6 @@
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <utility>
-
 namespace dtensor::detail {
 namespace {
 

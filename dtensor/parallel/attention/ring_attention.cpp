@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/attention/ring_attention_impl.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
@@ -16,11 +16,9 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -84,32 +82,6 @@ AttentionRows ring_forward(
   return rows.take_rows();
 }
 
-// Sum of the gradients of this rank's queries.
-class QueryGradient {
- public:
-  explicit QueryGradient(const at::Tensor& query) : query_(query) {}
-
-  void add(Interval rows, const at::Tensor& more) {
-    const auto dtype = sum_dtype(query_.scalar_type());
-    if (!sum_.defined() && rows.size() == query_.size(2)) {
-      sum_ = more.to(dtype);
-      return;
-    }
-    if (!sum_.defined()) {
-      sum_ = at::zeros_like(query_, query_.options().dtype(dtype));
-    }
-    rows_of(sum_, rows).add_(more);
-  }
-  at::Tensor take_sum() const {
-    return sum_.defined() ? sum_.to(query_.scalar_type())
-                          : at::zeros_like(query_);
-  }
-
- private:
-  at::Tensor query_;
-  at::Tensor sum_;
-};
-
 // Values saved for the backward pass.
 struct Seen {
   at::Tensor query;
@@ -129,14 +101,12 @@ variable_list ring_backward(
   Group& group = get_group(call.ranks.mesh, call.ranks.dim);
   const BlockShapes shapes(group, mine, lengths_of(call.keys));
   const auto source = key_value_source(group, shapes, mine, call.method);
-  const auto dtype = mine.key.scalar_type();
-  const auto sink = wants_keys ? key_value_sink(
-                                     group,
-                                     shapes,
-                                     mine.key.options().dtype(sum_dtype(dtype)),
-                                     call.method)
-                               : nullptr;
-  QueryGradient of_query(query);
+  const auto dtype = query.scalar_type(); // that of keys and values too
+  const auto sum_options = query.options().dtype(sum_dtype(dtype));
+  const auto sink = wants_keys
+      ? key_value_sink(group, shapes, sum_options, call.method)
+      : nullptr;
+  const auto query_sum = at::zeros_like(query, sum_options);
   for (int64_t step = 0; step < group.size(); ++step) {
     const auto held = source->take_block(step);
     for (const auto& piece : pieces_in(call, shapes, query, step)) {
@@ -144,7 +114,7 @@ variable_list ring_backward(
           block_of(query, held, piece, call.scale),
           {rows_of(rows.out, piece.queries), rows_of(rows.lse, piece.queries)},
           rows_of(grad, piece.queries));
-      of_query.add(piece.queries, more.query);
+      rows_of(query_sum, piece.queries).add_(more.query);
       if (sink != nullptr) {
         const auto to = sink->at(step);
         rows_of(to.key, piece.keys).add_(more.key);
@@ -156,10 +126,10 @@ variable_list ring_backward(
     }
   }
   if (sink == nullptr) {
-    return {of_query.take_sum(), {}, {}};
+    return {query_sum.to(dtype), {}, {}};
   }
   const auto own = sink->own_gradients();
-  return {of_query.take_sum(), own.key.to(dtype), own.value.to(dtype)};
+  return {query_sum.to(dtype), own.key.to(dtype), own.value.to(dtype)};
 }
 
 struct RingAttentionBackward final : Node {

@@ -126,7 +126,7 @@ void PlanMatches::add_children(
     found.push_back({child, child.get(), full_name(parent.name, name)});
   };
   const auto& children = children_of(*parent.module);
-  if (!has_wildcards(token)) {
+  if (token.find_first_of("*?[") == token.npos) { // a plain name
     ++compared_;
     if (const auto* child = children.find(token)) {
       add(token, *child);
@@ -148,15 +148,16 @@ std::vector<Match> PlanMatches::find(const std::string& pattern) {
   if (pattern.empty()) {
     return level;
   }
-  Miss miss;
-  const auto tokens = split_at_dots(pattern);
-  for (size_t depth = 0; depth < tokens.size(); ++depth) {
+  std::vector<std::string> names;
+  for (const auto& token : split_at_dots(pattern)) {
     std::vector<Match> next;
+    bool is_first_miss = true;
     for (const auto& parent : level) {
       const auto before = next.size();
-      add_children(next, parent, tokens[depth]);
-      if (next.size() == before && (miss.names.empty() || depth > miss.depth)) {
-        miss = {depth, children_of(*parent.module).keys()};
+      add_children(next, parent, token);
+      if (next.size() == before && (names.empty() || is_first_miss)) {
+        names = children_of(*parent.module).keys();
+        is_first_miss = false;
       }
     }
     level = std::move(next);
@@ -165,9 +166,8 @@ std::vector<Match> PlanMatches::find(const std::string& pattern) {
       !level.empty(),
       "[parallelize_module] no submodule matches \"{}\". {}.",
       pattern,
-      miss.names.empty()
-          ? "There are no names at that level"
-          : "Names at that level: " + c10::Join(", ", miss.names));
+      names.empty() ? "There are no names at that level"
+                    : "Names at that level: " + c10::Join(", ", names));
   return level;
 }
 

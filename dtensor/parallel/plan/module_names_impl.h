@@ -34,11 +34,6 @@ DTENSOR_INTERNAL_API bool matches_glob(
     std::string_view pattern,
     std::string_view name);
 
-/// True if `pattern` may match a name other than itself.
-inline bool has_wildcards(std::string_view pattern) {
-  return pattern.find_first_of("*?[") != std::string_view::npos;
-}
-
 struct Match {
   std::shared_ptr<torch::nn::Module> owner; // keeps `module` alive
   torch::nn::Module* module;
@@ -64,10 +59,6 @@ class PlanMatches {
  private:
   using Children =
       torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
-  struct Miss {
-    size_t depth = 0;
-    std::vector<std::string> names;
-  };
 
   const Children& children_of(torch::nn::Module& module);
   void add_children(

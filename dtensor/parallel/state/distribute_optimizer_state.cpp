@@ -30,14 +30,16 @@ at::Tensor copy_of_shard(const at::Tensor& value, const Spec& layout) {
   }
   detail::IndexBox held;
   detail::IndexBox wanted;
+  Sizes sizes;
   for (int64_t dim = 0; dim < value.dim(); ++dim) {
     held.push_back(
         is_dtensor(value) ? local_intervals(*detail::spec_of(value), dim)
                           : Intervals{{0, value.size(dim)}});
     wanted.push_back(local_intervals(layout, dim));
+    sizes.push_back(total_size(wanted.back()));
   }
   const auto slice = detail::slice_of(held, wanted);
-  if (slice.sizes != layout.local_sizes()) {
+  if (slice.sizes != sizes) {
     return {};
   }
   const auto part =

@@ -57,37 +57,6 @@ void average(const std::vector<at::Tensor>& parts, Group& group) {
   }
 }
 
-} // namespace
-
-void average_gradients(at::TensorList parameters, const DeviceMesh& given) {
-  const auto mesh = detail::mesh_or_current(given, kAverageGradients);
-  DTENSOR_CHECK_VALUE(
-      mesh.ndim() == 1,
-      "[{}] gradients are averaged over one mesh dimension, but the mesh is "
-      "{}. Pass a slice, such as mesh[\"dp\"].",
-      kAverageGradients,
-      mesh);
-  if (mesh.size() == 1 || !mesh.contains_this_rank()) {
-    return;
-  }
-  const c10::NoGradGuard no_grad;
-  const detail::ModuleScope scope("gradients", /*backward=*/true);
-  std::map<std::tuple<at::ScalarType, c10::DeviceType>, std::vector<at::Tensor>>
-      by_dtype;
-  for (const auto& parameter : parameters) {
-    if (parameter.grad().defined()) {
-      auto part = gradient_shard(parameter.grad(), mesh);
-      by_dtype[{part.scalar_type(), part.device().type()}].push_back(
-          std::move(part));
-    }
-  }
-  for (auto& [dtype, parts] : by_dtype) {
-    average(parts, get_group(mesh));
-  }
-}
-
-namespace {
-
 constexpr const char* kClipGradNorm = "clip_grad_norm_";
 
 // Accumulates sums of |x|^p, or the maximum of |x|. Both can be combined over
@@ -252,6 +221,33 @@ std::vector<at::Tensor> gradients_of(at::TensorList parameters) {
 }
 
 } // namespace
+
+void average_gradients(at::TensorList parameters, const DeviceMesh& given) {
+  const auto mesh = detail::mesh_or_current(given, kAverageGradients);
+  DTENSOR_CHECK_VALUE(
+      mesh.ndim() == 1,
+      "[{}] gradients are averaged over one mesh dimension, but the mesh is "
+      "{}. Pass a slice, such as mesh[\"dp\"].",
+      kAverageGradients,
+      mesh);
+  if (mesh.size() == 1 || !mesh.contains_this_rank()) {
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  const detail::ModuleScope scope("gradients", /*backward=*/true);
+  std::map<std::tuple<at::ScalarType, c10::DeviceType>, std::vector<at::Tensor>>
+      by_dtype;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) {
+      auto part = gradient_shard(parameter.grad(), mesh);
+      by_dtype[{part.scalar_type(), part.device().type()}].push_back(
+          std::move(part));
+    }
+  }
+  for (auto& [dtype, parts] : by_dtype) {
+    average(parts, get_group(mesh));
+  }
+}
 
 double clip_grad_norm_(
     at::TensorList parameters,
