@@ -46,11 +46,9 @@ c10d::ReduceOp c10d_op(ReduceOp op) {
     case ReduceOp::kMax:
       return c10d::ReduceOp::MAX;
     case ReduceOp::kBand:
-      return c10d::ReduceOp::BAND;
     case ReduceOp::kBor:
-      return c10d::ReduceOp::BOR;
     case ReduceOp::kBxor:
-      return c10d::ReduceOp::BXOR;
+      break; // see reduces()
   }
   TORCH_INTERNAL_ASSERT(false);
 }

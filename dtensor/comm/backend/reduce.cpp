@@ -208,10 +208,6 @@ void reduce_into(
     const at::Tensor& out,
     c10::ArrayRef<at::Tensor> inputs,
     ReduceOp op) {
-  if (inputs.size() == 1) {
-    out.copy_(inputs[0]);
-    return;
-  }
   at::Tensor sum = out;
   // LibTorch itself computes a sum of two half values in float32 and rounds
   // once; an average could overflow before the division.

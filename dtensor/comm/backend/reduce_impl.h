@@ -7,9 +7,10 @@
 
 namespace dtensor::detail {
 
-/// out = inputs[0] op inputs[1] op ..., combined from left to right. All inputs
-/// have the shape of `out` and do not overlap it. Sums, averages and products
-/// of half types accumulate in float32 and round once.
+/// out = inputs[0] op inputs[1] op ..., of at least two inputs, combined from
+/// left to right. All inputs have the shape of `out` and do not overlap it.
+/// Sums, averages and products of half types accumulate in float32 and round
+/// once.
 void reduce_into(
     const at::Tensor& out,
     c10::ArrayRef<at::Tensor> inputs,

@@ -276,7 +276,6 @@ int fetch_port(const std::string& name, int64_t rank, Deadline deadline) {
       "Check that it is running; if ranks were started separately or on "
       "several hosts, set MASTER_ADDR and MASTER_PORT.",
       obstacle);
-  return 0;
 }
 
 } // namespace dtensor::detail

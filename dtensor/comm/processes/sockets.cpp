@@ -129,7 +129,6 @@ Descriptor listen_at(const std::string& host, int port) {
       host,
       port,
       std::strerror(wrong));
-  return Descriptor();
 }
 
 Descriptor

@@ -152,9 +152,11 @@ at::Tensor ThreadBackend::all_reduce(Collective& c) {
       throw;
     }
   });
-  if (channel_->any_failed(rank())) {
-    throw RankEnded(); // the failed member throws the reason
-  }
+  noting_place(call.name(), [&] {
+    if (channel_->any_failed(rank())) {
+      throw RankEnded(); // the failed member throws the reason
+    }
+  });
   return call.out;
 }
 
