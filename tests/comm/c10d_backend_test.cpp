@@ -215,5 +215,56 @@ TEST(C10dBackend, ChecksItsLists) {
       "outputs as large as the result.");
 }
 
+TEST(C10dBackend, TakesEveryReduction) {
+  const std::vector<std::pair<c10d::ReduceOp::RedOpType, int64_t>> ops = {
+      {c10d::ReduceOp::SUM, 6},
+      {c10d::ReduceOp::PRODUCT, 6},
+      {c10d::ReduceOp::MIN, 1},
+      {c10d::ReduceOp::MAX, 3},
+      {c10d::ReduceOp::BAND, 0},
+      {c10d::ReduceOp::BOR, 3},
+      {c10d::ReduceOp::BXOR, 0}};
+  on_three([&](c10d::Backend& backend, int64_t rank) {
+    for (const auto& [op, expected] : ops) {
+      c10d::AllreduceOptions options;
+      options.reduceOp = op;
+      Tensors tensors = {torch::full({2}, rank + 1)};
+      backend.allreduce(tensors, options)->synchronize();
+      EXPECT_TRUE(torch::equal(tensors[0], torch::full({2}, expected)))
+          << tensors[0];
+    }
+    c10d::AllreduceOptions average;
+    average.reduceOp = c10d::ReduceOp::AVG;
+    Tensors tensors = {row(static_cast<double>(rank + 1))};
+    backend.allreduce(tensors, average)->wait();
+    expect_row(tensors[0], 2);
+  });
+}
+
+TEST(C10dBackend, RefusesAReductionWithAFactor) {
+  const auto backend = c10d_backend(new_group({0}, "tp"));
+  c10d::AllreduceOptions scaled;
+  scaled.reduceOp.op_ = c10d::ReduceOp::PREMUL_SUM;
+  Tensors tensors = {row(1)};
+  EXPECT_EQ(
+      test::error_of<c10::NotImplementedError>(
+          [&] { backend->allreduce(tensors, scaled); }),
+      "[c10d_backend] PREMUL_SUM is not supported. Multiply first, then use "
+      "SUM.");
+}
+
+// The tensors may differ in dtype and shape.
+TEST(C10dBackend, AllReducesEachOfSeveralTensors) {
+  on_three([](c10d::Backend& backend, int64_t rank) {
+    Tensors tensors = {
+        row(static_cast<double>(rank)), torch::full({3, 1}, rank + 1)};
+    c10d::AllreduceCoalescedOptions largest;
+    largest.reduceOp = c10d::ReduceOp::MAX;
+    backend.allreduce_coalesced(tensors, largest)->wait();
+    expect_row(tensors[0], 2);
+    EXPECT_TRUE(torch::equal(tensors[1], torch::full({3, 1}, 3)));
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

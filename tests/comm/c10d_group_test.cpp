@@ -170,6 +170,20 @@ TEST(C10dGroup, ReducesUnsharedTensorsInPlace) {
   });
 }
 
+// LibTorch's fake backend refuses an input without elements.
+TEST(C10dGroup, FakeGetsNoEmptyInput) {
+  on_two("fake", at::kCPU, [](Group& group, Named& named) {
+    const auto none = torch::ones({0, 3});
+    const auto me = static_cast<size_t>(get_rank());
+    std::vector<Sizes> shapes(2, Sizes{2, 3});
+    shapes[me] = {0, 3};
+    const auto parts = group.all_to_all({none, none}, shapes);
+    expect_equal(parts[me], none);
+    expect_equal(parts[1 - me], torch::zeros({2, 3}));
+    EXPECT_EQ(named.asked, "");
+  });
+}
+
 // c10d passes tags as int.
 TEST(C10dGroup, RefusesATagThatIsNoInt) {
   on_two("mine", at::kCPU, [](Group& group, Named&) {

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A backend with the seven required functions supports every collective. Tests
 // of the default implementations of GroupBackend, and of checked().
+#include <dtensor/comm/backend/decompose_impl.h>
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/comm/group_backend.h>
+#include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <limits>
+#include <utility>
 
 #include "collective_inputs.h"
 #include "expect_error.h"
@@ -127,6 +134,63 @@ TEST(CheckedBackend, ComparesWhatRanksAssume) {
     group.barrier();
   };
   expect_same_text(body);
+}
+
+// Returns the error of rank 7 if rank 4 sends `forged` as the shapes of its
+// tensors for both.
+std::string error_of_shapes(const std::vector<int64_t>& forged) {
+  const auto group = detail::fake_backend({{4, 7}, 1, "tp"});
+  const auto length = static_cast<int64_t>(forged.size());
+  const std::vector<int64_t> mine = {1, 2, 1, 2};
+  bool has_lengths = false;
+  const auto begin = [&](Collective&&) -> InFlight {
+    return !std::exchange(has_lengths, true)
+        ? torch::tensor({length, int64_t{4}})
+        : torch::cat({torch::tensor(forged, at::kLong), torch::tensor(mine)});
+  };
+  return error_of([&] {
+    detail::exchange_shapes(*group, begin, {torch::ones(2), torch::ones(2)});
+  });
+}
+
+TEST(GroupBackend, RefusesShapesThatAreNone) {
+  EXPECT_EQ(error_of_shapes({1, 5, 0}), "nothing was thrown");
+  const auto most = std::numeric_limits<int64_t>::max();
+  for (const std::vector<int64_t>& forged : std::vector<std::vector<int64_t>>{
+           {}, {0}, {1, 5}, {2, 5}, {-1}, {most}, {1, 5, 1}, {0, most, 0}}) {
+    EXPECT_EQ(
+        error_of_shapes(forged),
+        "[all_to_all] rank 4 of \"tp\" sent no shape for the tensor to rank 7. "
+        "Run the same program on all ranks.");
+  }
+}
+
+// Fake backend that records with which reason it is abandoned.
+class Abandoned final : public BackendLayer {
+ public:
+  Abandoned(GroupMembers members, std::string& log)
+      : BackendLayer(detail::fake_backend(std::move(members))),
+        log_(log) {}
+  void abandon(const std::string& why) override {
+    log_ += c10::Join("-", members().ranks) + ": " + why + "; ";
+  }
+
+ private:
+  std::string& log_;
+};
+
+TEST(GroupBackend, OfSeveralHostsIsAbandonedOnAllLevels) {
+  std::string log;
+  const MakeBackend make = [&](GroupMembers members, const RendezvousInfo&) {
+    return std::make_shared<Abandoned>(std::move(members), log);
+  };
+  RendezvousInfo place;
+  place.store = c10::make_intrusive<c10d::HashStore>();
+  place.hosts = {"oak", "oak", "elm", "elm"};
+  const auto backend =
+      detail::hierarchical_backend({{4, 5, 6, 7}, 1, "tp"}, place, make, make);
+  backend->abandon("no such row");
+  EXPECT_EQ(log, "4-5: no such row; 5-7: no such row; 4-5-6-7: no such row; ");
 }
 
 } // namespace TEST_SOURCE

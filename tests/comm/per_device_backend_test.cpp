@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A group that supports two device types: the CPU, over a store of bytes, and
 // the meta device, which stands for a GPU here and communicates nothing.
+#include <dtensor/comm/backend_layer.h>
 #include <dtensor/comm/processes/built_in_backends_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <gmock/gmock.h>
@@ -116,6 +117,53 @@ TEST(PerDeviceBackend, MakesOneOfAName) {
         "tp");
     group.barrier();
     EXPECT_EQ(making.made, "store ");
+  });
+}
+
+// Fake backend that progresses in the background. Records that it is abandoned.
+class Background final : public BackendLayer {
+ public:
+  Background(GroupMembers members, std::string& log)
+      : BackendLayer(detail::fake_backend(std::move(members))),
+        log_(log) {}
+  bool progresses_in_background(c10::DeviceType) const override {
+    return true;
+  }
+  void abandon(const std::string& why) override {
+    log_ += why;
+  }
+
+ private:
+  std::string& log_;
+};
+
+TEST(PerDeviceBackend, FollowsTheBackendOfTheDevice) {
+  on_two([](Making& making) {
+    std::string log;
+    const auto backend = making.group(
+        {making.over_store(at::kCPU, "store"),
+         {at::kMeta, "background", [&](auto members, const auto&) {
+            return std::make_shared<Background>(std::move(members), log);
+          }}});
+    Group group(backend, "tp");
+    EXPECT_FALSE(group.progresses_in_background(at::kMeta)); // not made yet
+    backend->abandon("early; ");
+    group.broadcast(meta({2}), 0);
+    EXPECT_TRUE(group.progresses_in_background(at::kMeta));
+    EXPECT_FALSE(group.progresses_in_background(at::kCPU));
+    EXPECT_FALSE(group.progresses_in_background(at::kCUDA));
+    backend->abandon("no such row");
+    EXPECT_EQ(log, "no such row");
+  });
+}
+
+TEST(PerDeviceBackend, SharesOneOfAName) {
+  on_two([](Making& making) {
+    Group group(
+        making.group({making.fake(at::kCPU), making.fake(at::kMeta)}), "tp");
+    EXPECT_EQ(making.made, "fake ");
+    EXPECT_TRUE(group.broadcast(meta({2}), 0).is_meta());
+    EXPECT_EQ(making.made, "fake ");
   });
 }
 

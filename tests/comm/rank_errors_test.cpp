@@ -125,6 +125,58 @@ TEST(FailingRank, IsReportedWithItsCollective) {
       "implemented for 'UInt16' (in all_reduce on \"tp\")");
 }
 
+// Returns the error of a sum of uint16, which LibTorch does not implement.
+std::string error_of_sum(int64_t ranks, const Sizes& sizes, bool later) {
+  return error_of<c10::NotImplementedError>([&] {
+    run_ranks(ranks, [&] {
+      const auto x = torch::ones(sizes, at::kUInt16);
+      later ? tp()->all_reduce_async(x, ReduceOp::kSum)->wait()
+            : tp()->all_reduce(x, ReduceOp::kSum);
+    });
+  });
+}
+
+// The ranks reduce tensors that are not small together, each a range of the
+// elements. A rank without a range cannot give a result either.
+TEST(FailingRank, FailsTheReductionOfAll) {
+  const std::string why =
+      ": \"add_stub\" not implemented for 'UInt16' (in all_reduce on \"tp\")";
+  const std::string ended = " was terminated in all_reduce on \"tp\"";
+  for (const bool later : {false, true}) {
+    EXPECT_EQ(
+        error_of_sum(2, {70'000}, later),
+        "[run_ranks] 2 of 2 ranks failed. every rank" + why);
+  }
+  EXPECT_EQ(
+      error_of_sum(3, {1, 1, 1, 1, 1, 1, 1, 1, 2}, /*later=*/false),
+      "[run_ranks] 2 of 3 ranks failed. ranks 0, 1" + why + "; rank 2" + ended);
+  const auto of_one_block = error_of_sum(2, {5000}, /*later=*/true);
+  const std::string begin = "[run_ranks] 1 of 2 ranks failed. rank ";
+  EXPECT_TRUE(
+      of_one_block == begin + "0" + why + "; rank 1" + ended ||
+      of_one_block == begin + "1" + why + "; rank 0" + ended)
+      << of_one_block;
+}
+
+TEST(FailingRank, EndsOthersWithAnExceptionOfItsOwn) {
+  std::string what;
+  EXPECT_EQ(
+      error_of([&] {
+        run_ranks(2, [&](int64_t rank) {
+          TORCH_CHECK(rank == 0, "gone");
+          try {
+            tp()->barrier();
+          } catch (const std::exception& error) {
+            what = error.what();
+            throw;
+          }
+        });
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was terminated in "
+      "barrier on \"tp\"");
+  EXPECT_EQ(what, "this rank was terminated because another rank failed");
+}
+
 TEST(EndedRank, IsNamedByWaitingRanks) {
   EXPECT_EQ(
       error_of([] {

@@ -12,10 +12,36 @@
 #include <string>
 #include <thread>
 
+#include "expect_error.h"
+
 namespace dtensor {
 namespace TEST_SOURCE {
 
 using Draw = std::function<at::Tensor()>;
+
+// Operator of a program that draws for each tensor of a list.
+at::Tensor noise_for(
+    at::TensorList tensors,
+    std::optional<at::Generator> generator) {
+  at::Tensor sum = torch::zeros({5});
+  for (const at::Tensor& tensor : tensors) {
+    sum += torch::randn({5}, generator) * tensor.dim();
+  }
+  return sum;
+}
+
+TORCH_LIBRARY(dtensor_rank_generator_test, m) {
+  m.def(
+      "noise_for(Tensor[] tensors, Generator? generator=None) -> Tensor",
+      noise_for);
+}
+
+at::Tensor call_noise_for(const std::vector<at::Tensor>& tensors) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("dtensor_rank_generator_test::noise_for", "")
+      .typed<decltype(noise_for)>()
+      .call(tensors, std::nullopt);
+}
 
 struct Case {
   const char* name;
@@ -112,6 +138,14 @@ const Case kCases[] = {
      [] {
        at::Generator own = at::detail::createCPUGenerator(5);
        return torch::randn({20}, own);
+     }},
+    {"list",
+     [] {
+       return call_noise_for({torch::ones(2), torch::ones(2)});
+     }},
+    {"list_beside_meta",
+     [] {
+       return call_noise_for({torch::ones(2), torch::empty(2, at::kMeta)});
      }},
     {"default_generator_by_name",
      [] { return torch::randn({20}, at::detail::getDefaultCPUGenerator()); }},
@@ -316,6 +350,48 @@ TEST(RankGenerator, CoversEveryOperatorThatTakesAGenerator) {
     covered += takes_one ? 1 : 0;
   }
   EXPECT_GT(covered, 50);
+}
+
+TEST(RankGenerator, DrawsASeedOfItsOwn) {
+  run_ranks(2, [] {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const uint64_t seed = generator.seed();
+    EXPECT_EQ(generator.current_seed(), seed);
+    EXPECT_TRUE(torch::equal(torch::randn({20}), drawn_with(seed)));
+    EXPECT_NE(generator.seed(), seed);
+  });
+}
+
+std::string error_of_offset() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  return test::error_of([&] { generator.set_offset(4); }) + "; " +
+      test::error_of([&] { static_cast<void>(generator.get_offset()); });
+}
+
+TEST(RankGenerator, HasNoOffset) {
+  const auto expected = error_of_offset();
+  run_ranks(2, [&] { EXPECT_EQ(error_of_offset(), expected); });
+}
+
+// Removes the stream of DTensors, as in a state without one.
+at::Tensor without_stream(const at::Tensor& state) {
+  at::Tensor result = state.clone();
+  for (int64_t word = 0; word < 5; ++word) {
+    result.narrow(0, 24 + 8 * word + 4, 4).zero_();
+  }
+  return result;
+}
+
+TEST(RankGenerator, KeepsItsStreamAtAStateWithoutOne) {
+  run_ranks(2, [] {
+    torch::manual_seed(5);
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const at::Tensor state = generator.get_state();
+    torch::rand({3});
+    generator.set_state(without_stream(state));
+    EXPECT_TRUE(torch::equal(generator.get_state(), state));
+    EXPECT_FALSE(torch::equal(without_stream(state), state));
+  });
 }
 
 } // namespace TEST_SOURCE

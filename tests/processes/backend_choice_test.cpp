@@ -133,6 +133,35 @@ TEST(BackendChoice, QuotesNoMoreThanTheBeginningOfNames) {
   }
 }
 
+// The costs that CostModel takes for groups without costs of their own: a
+// latency in microseconds and a bandwidth in GB/s.
+TEST(BackendChoice, HasATypicalCost) {
+  struct Case {
+    ChosenBackends chosen;
+    c10::DeviceType device;
+    LinkCost on_one_host;
+    LinkCost on_several_hosts;
+  };
+  constexpr LinkCost kMemory{2, 5};
+  constexpr LinkCost kNetwork{200, 1};
+  constexpr LinkCost kMpi{10, 5};
+  constexpr LinkCost kGpu{15, 100};
+  const ChosenBackends both{{at::kCPU, "auto"}, {at::kCUDA, "nccl"}};
+  const std::vector<Case> cases = {
+      {{{std::nullopt, "auto"}}, at::kCPU, kMemory, kNetwork},
+      {{{std::nullopt, "gloo"}}, at::kCPU, kNetwork, kNetwork},
+      {{{std::nullopt, "mpi"}}, at::kCPU, kMemory, kMpi},
+      {{{std::nullopt, "hierarchical-mpi"}}, at::kCPU, kMemory, kMpi},
+      {{{at::kCPU, "shm"}}, at::kCUDA, kMemory, kNetwork},
+      {both, at::kCPU, kMemory, kNetwork},
+      {both, at::kCUDA, kGpu, kGpu}};
+  for (const auto& [chosen, device, one, several] : cases) {
+    SCOPED_TRACE(chosen[0].name);
+    EXPECT_EQ(detail::typical_cost(chosen, device, true), one);
+    EXPECT_EQ(detail::typical_cost(chosen, device, false), several);
+  }
+}
+
 TEST(Nccl, SaysThatThereIsNoGpu) {
   if (!detail::has_nccl() || test::gpus() > 0) {
     GTEST_SKIP() << (detail::has_nccl() ? "there is a GPU" : "no NCCL");

@@ -39,12 +39,20 @@ TEST_F(FakeProcess, KeepsItsOwnOfAReductionAndGathersZeros) {
   EXPECT_TRUE(torch::equal(group->all_reduce(mine, ReduceOp::kSum), mine));
   EXPECT_TRUE(torch::equal(
       group->reduce_scatter(mine, 0, ReduceOp::kSum), mine.slice(0, 2, 4)));
+  EXPECT_TRUE(torch::equal(
+      group->reduce_scatter(mine, 0, ReduceOp::kSum, {5, 4, 3, 2, 1, 1, 0, 0}),
+      mine.slice(0, 5, 9)));
   EXPECT_TRUE(torch::equal(group->all_gather(mine, 0), torch::zeros({128})));
   EXPECT_EQ(
       group->all_gather(torch::empty({2, 3}, at::kMeta), 1).sizes(),
       (std::vector<int64_t>{2, 24}));
   group->barrier();
   EXPECT_EQ(group->all_gather_strings("me"), std::vector<std::string>(8, "me"));
+}
+
+TEST_F(FakeProcess, MayChooseTheBackendOfAGroup) {
+  const auto group = new_group({0, 1, 2}, "three", {.backend = "fake"});
+  EXPECT_EQ(group->all_gather(torch::ones(2), 0).sizes(), at::IntArrayRef(6));
 }
 
 // The smallest shard of a model that no machine here could hold.

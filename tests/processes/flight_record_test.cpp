@@ -8,13 +8,17 @@
 #include <tests/warnings_of.h>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -23,6 +27,7 @@ namespace TEST_SOURCE {
 using dtensor::detail::FlightRecord;
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 std::string content_of(const fs::path& path) {
@@ -171,6 +176,62 @@ TEST_F(FlightRecords, ThatCannotBeWrittenAreAWarning) {
             "[flight record] cannot open the folder \"" + folder.string() +
             "\": "));
   }
+}
+
+// Handler of a program whose warnings are errors.
+class ThrowingHandler final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    throw std::runtime_error(warning.msg());
+  }
+};
+
+TEST_F(FlightRecords, ThatCannotBeWrittenHideNoErrorWhereWarningsThrow) {
+  setenv("DTENSOR_FLIGHT_RECORD", "/dev/null", 1);
+  ThrowingHandler handler;
+  const c10::WarningUtils::WarningHandlerGuard guard(&handler);
+  EXPECT_EQ(write_record(), "");
+}
+
+// Returns the warning of a record that cannot be written.
+std::string warning_of_record() {
+  const dtensor::test_text::Warnings warnings;
+  EXPECT_EQ(write_record(), "");
+  return warnings.texts().size() == 1 ? warnings.texts()[0] : "";
+}
+
+TEST_F(FlightRecords, NeedAFolderForFiles) {
+  setenv("TMPDIR", "/proc", 1); // takes no folders, even from root
+  EXPECT_THAT(
+      warning_of_record(),
+      MatchesRegex("\\[flight record\\] cannot make a folder "
+                   "\"/proc/dtensor-flight-[0-9]+-[^\"]*\": No such file or "
+                   "directory\\. Set DTENSOR_FLIGHT_RECORD to a folder that "
+                   "this user can write, or to \"off\"\\..*"));
+  setenv("DTENSOR_FLIGHT_RECORD", "/proc/self/task", 1);
+  EXPECT_THAT(
+      warning_of_record(),
+      HasSubstr("[flight record] cannot make the file "
+                "\"/proc/self/task/blue.rank2.json\": "));
+}
+
+TEST_F(FlightRecords, BeyondTheLimitOfAFileAreAWarning) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN); // as in every rank
+    const rlimit limit{16, 16};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto text = warning_of_record();
+    _exit(
+        text.find("cannot write the file") < text.size() &&
+                text.find("blue.rank2.json\": File too large. Set ") <
+                    text.size()
+            ? 0
+            : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(FlightRecords, MayBeOff) {

@@ -12,6 +12,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -194,6 +196,59 @@ TEST(HostilePeers, AListenerThatClosesConnections) {
   EXPECT_THAT(
       error_at("tcp://" + server.address(), 1),
       AllOf(HasSubstr("[init_process_group]"), HasSubstr(server.address())));
+}
+
+std::string unreachable_store(
+    const std::string& address,
+    const std::string& why) {
+  return "[init_process_group] the store at " + address +
+      " cannot be reached: " + why +
+      ". Check that the process that hosts it, rank 0 or the launcher, is "
+      "running, and that MASTER_ADDR and MASTER_PORT are those of this job.";
+}
+
+// TCP connects to no broadcast address.
+TEST(HostilePeers, AnAddressThatIsNoHosts) {
+  EXPECT_EQ(
+      error_at("tcp://255.255.255.255:29500", 1),
+      unreachable_store("255.255.255.255:29500", "Network is unreachable"));
+}
+
+// The name has a longer label than the name service allows.
+TEST(HostilePeers, AnUnknownHost) {
+  const auto host = std::string(70, 'h') + ".invalid";
+  EXPECT_THAT(
+      error_at("tcp://" + host + ":29500", 1),
+      ::testing::AnyOf(
+          unreachable_store(host + ":29500", gai_strerror(EAI_NONAME)),
+          unreachable_store(host + ":29500", gai_strerror(EAI_AGAIN)),
+          unreachable_store(host + ":29500", gai_strerror(EAI_FAIL))));
+  EXPECT_THAT(
+      error_at("tcp://" + host + ":29500", 0),
+      HasSubstr("[init_process_group] cannot resolve host \"" + host + "\": "));
+}
+
+// The system completes no connection while the queue of a listener is full.
+TEST(HostilePeers, AListenerWithAFullQueue) {
+  const int port = free_port();
+  const detail::Descriptor door(detail::listen_at("127.0.0.1", port));
+  ASSERT_EQ(listen(door.get(), 0), 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<in_port_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<detail::Descriptor> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    static_cast<void>(connect(
+        waiting.back().get(),
+        reinterpret_cast<sockaddr*>(&address),
+        sizeof(address)));
+  }
+  const auto name = "127.0.0.1:" + std::to_string(port);
+  EXPECT_EQ(
+      error_at("tcp://" + name, 1),
+      unreachable_store(name, "Connection timed out"));
 }
 
 TEST(HostilePeers, APortThatIsInUse) {

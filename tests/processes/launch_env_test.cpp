@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parsing of the variables that launchers set. The values were observed with
 // the real launchers.
+#include <dtensor/comm/group.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/run_world.h>
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
+#include <tests/exit_thread.h>
+#include <torch/torch.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <csignal>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -250,8 +259,88 @@ TEST_F(SeveralRanksAProcess, AreOfRunWorldAlone) {
       "per process, or leave it out.");
 }
 
+// Variables of the only process of a world.
+class OneProcess : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+  }
+  void TearDown() override {
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+  }
+};
+
+TEST_F(OneProcess, EndsItsWorldWithItsThread) {
+  std::thread([] {
+    run_world(1, [] {
+      EXPECT_TRUE(is_initialized());
+      test::exit_thread();
+    });
+  }).join();
+  EXPECT_FALSE(is_initialized());
+}
+
+// The error of a rank's forked child ends the child's copy of the world alone.
+TEST_F(OneProcess, SurvivesAnErrorOfItsChild) {
+  const pid_t parent = getpid();
+  int status = -1;
+  const auto text = test::error_of([&] {
+    run_world(1, [&] {
+      const pid_t child = fork();
+      TORCH_CHECK(child != 0, "no such row");
+      waitpid(child, &status, 0);
+      EXPECT_TRUE(is_initialized());
+    });
+  });
+  if (getpid() != parent) {
+    _exit(text == "no such row" && !is_initialized() ? 3 : 4);
+  }
+  EXPECT_EQ(text, "nothing was thrown");
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST_F(OneProcess, ReportsEveryExceptionOfItsThreads) {
+  const auto error_of_run = [](const std::function<void()>& fn) {
+    return test::error_of([&] { run_world(1, fn, {.ranks_per_process = 2}); });
+  };
+  EXPECT_EQ(
+      error_of_run([] {
+        if (get_rank() == 1) {
+          throw 7;
+        }
+      }),
+      "[run_world] 1 of 2 ranks failed. rank 1: an exception not derived from "
+      "std::exception");
+  EXPECT_EQ(
+      error_of_run([] {
+        TORCH_CHECK(get_rank() == 0, "no such row");
+        new_group({0, 1}, "tp")->barrier();
+      }),
+      "[run_world] 1 of 2 ranks failed. rank 1: no such row; rank 0 was "
+      "terminated in barrier on \"tp\"");
+}
+
+TEST_F(OneProcess, CountsItsThreadsOnItsHost) {
+  std::array<int64_t, 2> local{-1, -1};
+  run_world(
+      1,
+      [&] {
+        local[static_cast<size_t>(get_rank())] = get_node_local_rank();
+        const auto group = new_group({0, 1}, "tp", {.backend = "gloo"});
+        EXPECT_TRUE(torch::equal(
+            group->all_reduce(torch::ones(2), ReduceOp::kSum),
+            torch::full({2}, 2.0)));
+      },
+      {.ranks_per_process = 2});
+  EXPECT_EQ(local, (std::array<int64_t, 2>{0, 1}));
+}
+
 TEST(RunWorld, RunsThreadsWithoutALauncher) {
   std::atomic<int64_t> sum{0};
+  EXPECT_EQ(get_node_local_rank(), 0);
+  run_world(3, [] { EXPECT_EQ(get_node_local_rank(), 0); });
   run_world(3, [&] { sum += get_rank() + 10 * get_world_size(); });
   EXPECT_EQ(sum, 3 + 90);
 }

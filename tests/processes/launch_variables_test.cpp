@@ -304,10 +304,12 @@ TEST(LaunchVariables, ThatDoNotCountTheRanksOfThisHostAreNamed) {
 
 // Options of the program complete the variables.
 TEST(LaunchVariables, AreCompletedByWhatTheProgramPasses) {
-  const Environment environment(Variables{{"WORLD_SIZE", "1"}});
-  init_process_group({.rank = 0});
-  EXPECT_EQ(get_world_size(), 1);
-  destroy_process_group();
+  for (const auto& variable : Variables{{"WORLD_SIZE", "1"}, {"RANK", "0"}}) {
+    const Environment environment(Variables{variable});
+    init_process_group({.rank = 0, .world_size = 1});
+    EXPECT_EQ(get_world_size(), 1);
+    destroy_process_group();
+  }
 }
 
 TEST(LaunchVariables, BoundOptionsToo) {

@@ -14,7 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <future>
@@ -132,20 +134,38 @@ TEST(LocalMeeting, NamesMissingRanks) {
   EXPECT_EQ(one.get(), 4711);
 }
 
+socklen_t set_address(sockaddr_un& address, const std::string& name) {
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(
+      offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+// Connects to a local name, once a process listens there.
+detail::Descriptor visit(const std::string& name) {
+  detail::Descriptor visitor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  const auto length = set_address(address, name);
+  for (int tries = 0; tries < 1000 &&
+       connect(
+           visitor.get(),
+           reinterpret_cast<const sockaddr*>(&address),
+           length) != 0;
+       ++tries) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return visitor;
+}
+
 // Socket at a local name, with behaviour that the test controls.
 class LocalServer {
  public:
   LocalServer(const std::string& name, int backlog)
       : door_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto length = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+    const auto length = set_address(address, name);
     EXPECT_EQ(
-        bind(
-            door_.get(),
-            reinterpret_cast<const sockaddr*>(&address),
-            static_cast<socklen_t>(length)),
+        bind(door_.get(), reinterpret_cast<const sockaddr*>(&address), length),
         0);
     EXPECT_EQ(listen(door_.get(), backlog), 0);
   }
@@ -239,24 +259,62 @@ TEST(LocalMeeting, IsNotHeldByVisitorsThatSayNothing) {
   auto desk = std::async(std::launch::async, [&] {
     detail::hand_out_port(name, 4711, 2, Clock::now() + kSlack);
   });
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   for (int i = 0; i < 20; ++i) {
-    visitors.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    for (int tries = 0; tries < 1000 &&
-         connect(
-             visitors.back().get(),
-             reinterpret_cast<const sockaddr*>(&address),
-             length) != 0;
-         ++tries) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
+    visitors.push_back(visit(name));
   }
   EXPECT_EQ(detail::fetch_port(name, 1, Clock::now() + kSlack), 4711);
   desk.get();
+}
+
+TEST(LocalMeeting, DropsTheOldestOfVeryManyVisitors) {
+  const auto name = local_name("many");
+  auto desk = std::async(std::launch::async, [&] {
+    detail::hand_out_port(name, 4711, 2, Clock::now() + kSlack);
+  });
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(static_cast<unsigned>(kSlack.count()));
+    const auto oldest = visit(name);
+    std::vector<detail::Descriptor> others;
+    for (int i = 0; i < 512; ++i) {
+      others.push_back(visit(name));
+    }
+    char byte = 0;
+    _exit(read(oldest.get(), &byte, 1) == 0 ? 0 : 1); // closed
+  }
+  EXPECT_EQ(status_of(child), 0);
+  EXPECT_EQ(detail::fetch_port(name, 1, Clock::now() + kSlack), 4711);
+  desk.get();
+}
+
+TEST(LocalMeeting, WithAnotherUserIsRefused) {
+  if (geteuid() != 0) {
+    GTEST_SKIP() << "needs root, to run as another user";
+  }
+  const auto name = local_name("user");
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(65534) == 0) {
+      const LocalServer server(name, 1000);
+      static_cast<void>(!write(ready[1], "r", 1));
+      alarm(static_cast<unsigned>(kSlack.count()));
+      pause();
+    }
+    _exit(1);
+  }
+  close(ready[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  EXPECT_THAT(
+      error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
+      HasSubstr(
+          "rank 0 was not found on this host in time: process " +
+          std::to_string(child) + " of user 65534 uses its local name. "));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 } // namespace TEST_SOURCE

@@ -9,6 +9,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -21,6 +23,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor;
 using ::testing::HasSubstr;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 const std::string kVersion = c10::str(
     "dtensor ",
@@ -96,6 +99,63 @@ TEST(Rendezvous, AcceptsARankOfItsJob) {
       told_to(kVersion + "\njob \n2 ranks" + kWhere), "nothing was thrown");
 }
 
+// Returns the error of rank 1 if no other rank comes.
+std::string error_alone(const StorePtr& store, int64_t size) {
+  return test_text::error_of([&] {
+    init_process_group(
+        {.backend = "shm",
+         .rank = 1,
+         .world_size = size,
+         .store = store,
+         .timeout = std::chrono::milliseconds(50)});
+  });
+}
+
+TEST(Rendezvous, NamesTheFirstOfManyMissingRanks) {
+  const std::string advice =
+      " did not join within 0.05 s. Check that they are running and can reach "
+      "rank 0's host.";
+  EXPECT_EQ(
+      error_alone(c10::make_intrusive<c10d::HashStore>(), 3),
+      "[init_process_group] ranks 0, 2 of 3" + advice);
+  EXPECT_EQ(
+      error_alone(c10::make_intrusive<c10d::HashStore>(), 20),
+      "[init_process_group] ranks 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, "
+      "14, 15, 16 and perhaps more of 20" +
+          advice);
+}
+
+// A store that is lost while ranks wait for each other.
+class LostStore final : public c10d::HashStore {
+ public:
+  bool check(const std::vector<std::string>&) override {
+    TORCH_CHECK(false, "Connection reset by peer");
+  }
+};
+
+TEST(Rendezvous, NamesALostStore) {
+  EXPECT_EQ(
+      error_alone(c10::make_intrusive<LostStore>(), 2),
+      "[init_process_group] the store cannot be reached any more: the process "
+      "that hosted it, rank 0 or the launcher, has ended. Check its output.");
+}
+
+TEST(Rendezvous, DescribesItsStore) {
+  dtensor::detail::LaunchEnv env;
+  const auto text = [&](const ProcessGroupOptions& options) {
+    return dtensor::detail::store_text(env, options);
+  };
+  EXPECT_EQ(text({}), "the store of rank 0 on this host");
+  env.master_addr = "oak";
+  env.master_port = 29500;
+  EXPECT_EQ(text({}), "the store at oak:29500");
+  EXPECT_EQ(text({.init_method = "tcp://elm:80"}), "the store at elm:80");
+  EXPECT_EQ(text({.init_method = "file:///tmp/x"}), "the file /tmp/x");
+  EXPECT_EQ(
+      text({.store = c10::make_intrusive<c10d::HashStore>()}),
+      "the store that the program passed");
+}
+
 TEST(Rendezvous, WaitsAsLongAsPythonByDefault) {
   EXPECT_EQ(ProcessGroupOptions().timeout, std::chrono::minutes(30));
   EXPECT_EQ(ProcessGroupOptions().timeout, kBackendDefaultTimeout);
@@ -142,6 +202,17 @@ TEST(Rendezvous, RemovesTheFileOfRanksThatEndTogether) {
   EXPECT_FALSE(is_removed({{"refcount/", "0"}, {"cleanup/", "2"}}));
   EXPECT_FALSE(is_removed(ended, "no entry"));
   EXPECT_FALSE(is_removed({}));
+}
+
+TEST(Rendezvous, LeavesAFileThatAnotherProcessHasLocked) {
+  const auto path =
+      ::testing::TempDir() + "dtensor_locked_" + std::to_string(::getpid());
+  std::ofstream(path) << "";
+  const dtensor::detail::Descriptor file(
+      ::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(file.get(), LOCK_EX), 0);
+  dtensor::detail::remove_finished_meeting_file(path, 3);
+  EXPECT_TRUE(std::filesystem::remove(path));
 }
 
 } // namespace TEST_SOURCE

@@ -93,5 +93,24 @@ TEST(UnevenShards, RanksThatLiveOnStayAlike) {
   }
 }
 
+// Ranks that share the generator of the process never draw equal numbers, so
+// nothing has to be drawn again.
+TEST(UnevenShards, LeaveASharedGeneratorAlone) {
+  torch::manual_seed(3);
+  const auto expected = torch::rand({4});
+  torch::manual_seed(3);
+  run_ranks(
+      2,
+      [&](int64_t rank) {
+        const auto rows = shard_of_rows(3);
+        new_group({0, 1}, "tp")->barrier();
+        if (rank == 0) {
+          EXPECT_EQ(rows.size(0), 2);
+          EXPECT_TRUE(at::equal(torch::rand({4}), expected));
+        }
+      },
+      {.own_generators = false});
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

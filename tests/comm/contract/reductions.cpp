@@ -17,6 +17,8 @@ CONTRACT_CASE(ReductionsOfEveryShape, Needs::kPeers) {
        {Sizes{},
         Sizes{0},
         Sizes{3, 0},
+        Sizes{0, 70001},
+        Sizes{1, 1, 1, 1, 2, 1, 1, 1, 3},
         Sizes{7, 3},
         Sizes{4, 7, 3},
         Sizes{260, 129},
