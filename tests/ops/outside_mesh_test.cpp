@@ -70,6 +70,83 @@ TEST(OutsideMesh, NormsAreNothing) {
   });
 }
 
+TEST(OutsideMesh, ResultsAreNothing) {
+  using Op = at::Tensor (*)(const at::Tensor&);
+  const std::vector<std::pair<std::string, Op>> ops = {
+      {"tril", [](const at::Tensor& t) { return t.tril(1); }},
+      {"triu", [](const at::Tensor& t) { return t.triu(-1); }},
+      {"max", [](const at::Tensor& t) { return std::get<0>(t.max(0)); }},
+      {"argmax", [](const at::Tensor& t) { return t.argmax(0); }},
+      {"sort", [](const at::Tensor& t) { return std::get<0>(t.sort(0)); }},
+      {"median", [](const at::Tensor& t) { return t.median(); }},
+      {"median along a dim",
+       [](const at::Tensor& t) { return std::get<0>(t.median(0)); }},
+      {"kthvalue",
+       [](const at::Tensor& t) { return std::get<0>(t.kthvalue(2, 0)); }},
+      {"cummax", [](const at::Tensor& t) { return std::get<0>(t.cummax(0)); }},
+      {"var", [](const at::Tensor& t) { return t.var(0); }},
+      {"logsumexp", [](const at::Tensor& t) { return t.logsumexp(0); }},
+      {"softmax", [](const at::Tensor& t) { return t.softmax(0); }},
+      {"safe softmax",
+       [](const at::Tensor& t) { return at::_safe_softmax(t, 0); }},
+      {"as_strided",
+       [](const at::Tensor& t) {
+         return t.as_strided({2, 3}, {6, 1}, 1);
+       }},
+      {"multinomial of one class",
+       [](const at::Tensor& t) {
+         return at::multinomial(t.narrow(1, 0, 1).abs() + 1, 3, true);
+       }},
+      {"sum filled with a number",
+       [](const at::Tensor& t) {
+         auto sum = t.sum(0);
+         return sum.fill_(at::full({}, 2.0, at::kDouble));
+       }},
+  };
+  run([&](const DeviceMesh& mesh, bool inside) {
+    const auto full = numbers({4, 6}, 1);
+    const auto x = distribute_tensor(full, mesh, {Shard(0)});
+    for (const auto& [name, op] : ops) {
+      SCOPED_TRACE(name);
+      const auto got = DTensor(op(x)).full_tensor();
+      const auto expected = op(full);
+      EXPECT_EQ(op(x).sizes(), expected.sizes());
+      EXPECT_TRUE(inside ? at::allclose(got, expected) : got.numel() == 0)
+          << got;
+    }
+    auto strided = distribute_tensor(full, mesh, {Replicate()});
+    strided.as_strided_({2, 3}, {6, 1}, 1);
+    expect_whole(strided, full.as_strided({2, 3}, {6, 1}, 1), inside);
+  });
+}
+
+TEST(OutsideMesh, ALossIsNothing) {
+  run([](const DeviceMesh& mesh, bool inside) {
+    const auto full = numbers({4, 6}, 1);
+    const auto target = at::tensor({0, 5, 2, 3}, at::kLong);
+    const auto x = leaf(distribute_tensor(full, mesh, {Shard(1)}));
+    const LossParallel scope;
+    const auto loss = at::cross_entropy_loss(
+        x, distribute_tensor(target, mesh, {Replicate()}));
+    const auto value = DTensor(loss).full_tensor();
+    EXPECT_EQ(loss.dim(), 0);
+    EXPECT_TRUE(
+        inside ? at::allclose(value, at::cross_entropy_loss(full, target))
+               : value.numel() == 0);
+  });
+}
+
+TEST(OutsideMesh, GradientsAreNotAveraged) {
+  run([](const DeviceMesh& mesh, bool inside) {
+    auto parameter = at::ones({2}, at::kDouble).requires_grad_();
+    parameter.mutable_grad() =
+        at::full({2}, static_cast<double>(get_rank()), at::kDouble);
+    average_gradients({parameter}, mesh);
+    // The mean of ranks 0 and 2, or the gradient of rank 1 itself.
+    EXPECT_TRUE(same(parameter.grad(), at::ones({2}, at::kDouble))) << inside;
+  });
+}
+
 TEST(OutsideMesh, ValuesAreErrorsThatSaySo) {
   run([](const DeviceMesh& mesh, bool inside) {
     const auto x = distribute_tensor(numbers({4, 6}, 1), mesh, {Shard(0)});

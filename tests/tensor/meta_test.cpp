@@ -56,6 +56,22 @@ TEST(Meta, OperatorsKeepTheLayout) {
     check("normal_", [](const at::Tensor& t) { return t.clone().normal_(); });
     check("split", [](const at::Tensor& t) { return t.split(2)[1]; });
     check("norm", [](const at::Tensor& t) { return t.norm(); });
+    check("max", [](const at::Tensor& t) { return std::get<0>(t.max(0)); });
+    check("sort", [](const at::Tensor& t) { return std::get<0>(t.sort(0)); });
+    check("median", [](const at::Tensor& t) { return t.median(); });
+    check("median dim", [](const at::Tensor& t) {
+      return std::get<0>(t.median(0));
+    });
+    check(
+        "cummax", [](const at::Tensor& t) { return std::get<1>(t.cummax(0)); });
+    check("var", [](const at::Tensor& t) { return t.var(0); });
+    check("safe softmax", [](const at::Tensor& t) {
+      return at::_safe_softmax(t, 0);
+    });
+    check("logsumexp", [](const at::Tensor& t) { return t.logsumexp(0); });
+    check("multinomial", [](const at::Tensor& t) {
+      return at::multinomial(t, 3, /*replacement=*/true);
+    });
     check("dropout", [](const at::Tensor& t) {
       return at::dropout(t, 0.5, true);
     });
