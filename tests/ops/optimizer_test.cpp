@@ -259,7 +259,13 @@ void fused_adamw(const Params& params, const Params& averages) {
     grads.push_back(params[i].grad());
     firsts.push_back(averages[2 * i]);
     seconds.push_back(averages[2 * i + 1]);
-    steps.push_back(at::ones({}));
+    // The step count of a parameter may be distributed, too.
+    const bool is_distributed = i == 0 && is_dtensor(params[i]);
+    steps.push_back(
+        is_distributed
+            ? distribute_tensor(
+                  at::ones({}), DTensor(params[i]).device_mesh(), {Replicate()})
+            : at::ones({}));
   }
   torch::NoGradGuard no_grad;
   at::_fused_adamw_(
@@ -447,6 +453,21 @@ TEST(Optimizer, AScalerRefusesPlainGradientsBesideDistributedOnes) {
         }),
         ::testing::HasSubstr(
             "got mixed plain tensor and DTensor: a list holds a plain"));
+  });
+}
+
+TEST(Optimizer, AScalerTakesPlainGradientsInImplicitReplication) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const ImplicitReplication scope;
+    auto distributed = place(uniform({5, 3}, 0), mesh, Shard(0));
+    auto plain = at::full({3}, 4.0, at::kDouble);
+    auto found = at::zeros({1});
+    at::_amp_foreach_non_finite_check_and_unscale_(
+        {plain, distributed}, found, at::full({1}, 0.5f));
+    EXPECT_EQ(found.item<float>(), 0);
+    EXPECT_TRUE(at::equal(plain, at::full({3}, 2.0, at::kDouble)));
+    EXPECT_TRUE(close(full(distributed), uniform({5, 3}, 0) * 0.5));
   });
 }
 

@@ -20,6 +20,9 @@ at::Tensor twice_meta(const at::Tensor& t) {
 at::Tensor& add_one_(at::Tensor& t) {
   return t.add_(1);
 }
+at::Tensor above_zero(const at::Tensor& t) {
+  return at::masked_select(t, t > 0);
+}
 at::Tensor noisy(const at::Tensor& t) {
   return t + at::rand_like(t);
 }
@@ -60,6 +63,8 @@ TORCH_LIBRARY(other_library, m) {
   m.def("twice(Tensor t) -> Tensor");
   m.def("cube(Tensor t) -> Tensor");
   m.def("noisy(Tensor t) -> Tensor");
+  m.def("above_zero(Tensor t) -> Tensor", {at::Tag::dynamic_output_shape});
+  m.def("without_shape(Tensor t) -> Tensor");
   m.def("add_one_(Tensor(a!) t) -> Tensor(a!)");
   m.def("scaled(Tensor t, Tensor number) -> Tensor");
 }
@@ -67,6 +72,8 @@ TORCH_LIBRARY_IMPL(other_library, CPU, m) {
   m.impl("twice", twice);
   m.impl("cube", cube_cpu);
   m.impl("noisy", noisy);
+  m.impl("above_zero", above_zero);
+  m.impl("without_shape", twice);
   m.impl("add_one_", add_one_);
   m.impl("scaled", scaled);
 }
@@ -138,6 +145,39 @@ TEST(OtherLibrary, ShardsAreRefused) {
         "[other_library::twice] no sharding rule; the operands are f64[4, 3] "
         "on (2): S(0). Redistribute them to Replicate first, or call it on the "
         "local tensors.");
+  });
+}
+
+// A rule needs the shapes of the results. If values decide the shape, the
+// operand is gathered instead.
+TEST(OtherLibrary, RulesOfOperatorsWithoutAMetaKernel) {
+  for (const char* name :
+       {"other_library::above_zero", "other_library::without_shape"}) {
+    register_sharding(name, [](const OpCall&, int64_t) {
+      return Strategies{{.outputs = {Shard(0)}, .inputs = {Shard(0)}}};
+    });
+  }
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const torch::NoGradGuard no_grad;
+    const auto full = numbers({4, 3}, 1);
+    for (const Placement& p : {Placement(Shard(0)), Placement(Replicate())}) {
+      const auto x = place(full, mesh, {p});
+      const auto y = call("other_library::above_zero", x);
+      EXPECT_EQ(DTensor(y).placements()[0], Replicate());
+      EXPECT_TRUE(same(above_zero(full), DTensor(y).full_tensor()));
+    }
+    const auto whole = place(full, mesh, {Replicate()});
+    EXPECT_TRUE(same(
+        full * 2,
+        DTensor(call("other_library::without_shape", whole)).full_tensor()));
+    EXPECT_EQ(
+        error_of([&] {
+          call("other_library::without_shape", place(full, mesh, {Shard(0)}));
+        }),
+        "[other_library::without_shape] LibTorch cannot infer the shapes of "
+        "the results (no meta kernel). Redistribute the operands to Replicate "
+        "first.");
   });
 }
 

@@ -121,6 +121,12 @@ TEST(UnusualOperands, BesidePlainNumbers) {
         [](const Tensors& t) {
           return at::normal(at::full({1}, 3.0, at::kDouble), t[0]);
         }},
+       {"index beside a mask",
+        {x, x.select(1, 0).gt(0.3)},
+        {kMatrix, kRows},
+        [](const Tensors& t) {
+          return at::index(t[0], {t[1], at::full({1}, 2, at::kLong)});
+        }},
        {"positions", {x}, {kMatrix}, [](const Tensors& t) {
           return at::tensor_split(t[0], at::tensor({1, 3}, at::kLong), 0)[1]
               .clone();

@@ -249,6 +249,25 @@ TEST(StyledModule, CommunicatesOnlyRequestedGradients) {
   });
 }
 
+// The factors of addmm are those of no module.
+TEST(StyledModule, MultipliesByFactors) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = filled(torch::nn::Linear(4, 6));
+    auto columns = filled(torch::nn::Linear(4, 6));
+    parallelize_module(
+        *columns, mesh, ColwiseParallel({.output_layouts = Replicate()}));
+    const c10::NoGradGuard no_grad;
+    const auto x = uniform({3, 4}, 1);
+    for (const double factor : {1.0, 2.0}) {
+      expect_close(
+          at::addmm(columns->bias, x, columns->weight.t(), factor, 0.5),
+          at::addmm(plain->bias, x, plain->weight.t(), factor, 0.5),
+          "product");
+    }
+  });
+}
+
 // A rank's shard of the bias has one element, which broadcasts to any shape.
 TEST(StyledModule, AddsItsBiasOnlyToTensorsOfItsFeatures) {
   run_ranks(2, [] {

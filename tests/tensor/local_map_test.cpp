@@ -289,6 +289,13 @@ TEST_F(LocalMapOutside, ReturnsAnEmptyTensor) {
     y.sum().backward();
     EXPECT_EQ(leaf_w.grad().sizes(), w.sizes());
     EXPECT_EQ(DTensor(y).full_tensor().numel(), inside ? 8 : 0);
+    const auto scaled = local_map(
+        [](const at::Tensor& t, const at::Tensor& factors) {
+          return t * factors;
+        },
+        {Shard(0)})(x, counting({3}));
+    EXPECT_EQ(spec_text(scaled), "f64[4, 3] on (tp=2): S(0)");
+    EXPECT_EQ(scaled.is_meta(), false);
     // The result has another dtype.
     const auto most = local_map(
         [](const at::Tensor& t) { return t.argmax(1); }, {Shard(0)})(x);

@@ -224,6 +224,44 @@ TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
   }
 }
 
+// Passes a value on, without a gradient.
+struct Stop : torch::autograd::Function<Stop> {
+  static at::Tensor forward(
+      torch::autograd::AutogradContext* ctx,
+      const at::Tensor& t) {
+    ctx->set_materialize_grads(false);
+    return t.alias();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*,
+      const torch::autograd::variable_list&) {
+    return {at::Tensor()};
+  }
+};
+
+TEST(UndefinedGradients, AreNotComputedFurther) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto target = distribute_tensor(
+        at::tensor({2, 0, 4}, at::kLong), mesh, {Replicate()});
+    const std::vector<std::function<at::Tensor(const at::Tensor&)>> programs = {
+        [&](const at::Tensor& t) {
+          const LossParallel scope;
+          return at::cross_entropy_loss(t, target);
+        },
+        [](const at::Tensor& t) { return at::matmul(t, t.t()); },
+        [](const at::Tensor& t) { return at::gelu(t).softmax(1); },
+        [](const at::Tensor& t) { return at::layer_norm(t, {5}); }};
+    for (const auto& program : programs) {
+      const auto x = placed(some({3, 5}), mesh, {Shard(1)}, true);
+      const auto y = program(x);
+      const auto sum = Stop::apply(y).sum() + (x * 0).sum();
+      sum.backward();
+      expect_same(whole(x.grad()), at::zeros({3, 5}, at::kDouble));
+    }
+  });
+}
+
 // Some ranks have no class.
 TEST_F(SecondDerivatives, OfCrossEntropyWithOneClass) {
   const Program loss = [](const Tensors& t) {
