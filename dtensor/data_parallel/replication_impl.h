@@ -46,10 +46,6 @@ class SharedBuffers {
   /// a DTensor whose local shards differ between ranks of the mesh.
   void share() const;
 
-  bool empty() const {
-    return buffers_.empty();
-  }
-
  private:
   struct Buffer {
     Buffer(std::string n, const at::Tensor& t)

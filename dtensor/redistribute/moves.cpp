@@ -194,14 +194,11 @@ bool counts_result(StepKind kind, bool is_permutation) {
 }
 
 double bytes_sent(const Frame& frame, const Step& step, int64_t item_size) {
-  const auto collective = collective_of(step.kind);
-  if (!collective) {
-    return 0;
-  }
+  const CollectiveKind collective = collective_of(step.kind).value();
   const bool after = counts_result(step.kind, is_permutation(step));
   const int64_t numel = largest_numel(frame, after ? step.after : step.before);
   return bytes_sent(
-      *collective, ranks_over(frame, step.mesh_dims), numel, item_size);
+      collective, ranks_over(frame, step.mesh_dims), numel, item_size);
 }
 
 double bytes_sent(

@@ -115,9 +115,9 @@ bool is_permutation(const Step& step);
 /// after the step; false if they are counted from the local tensor before it.
 bool counts_result(StepKind kind, bool is_permutation);
 
-/// Returns the bytes that a rank sends in a step. The second overload is for a
-/// collective over `ranks` ranks whose bytes are counted from a tensor of
-/// `numel` elements.
+/// Returns the bytes that a rank sends in a step that is a collective. The
+/// second overload is for a collective over `ranks` ranks whose bytes are
+/// counted from a tensor of `numel` elements.
 double bytes_sent(const Frame& frame, const Step& step, int64_t item_size);
 double bytes_sent(
     CollectiveKind collective,

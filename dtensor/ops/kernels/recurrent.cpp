@@ -30,9 +30,6 @@ class Layers {
   int64_t count() const {
     return args_.integer("num_layers");
   }
-  double dropout() const {
-    return args_.real("dropout");
-  }
   /// Returns output and states of one layer without dropout.
   Tensors run(int64_t layer, const at::Tensor& input) const {
     torch::jit::Stack call;
