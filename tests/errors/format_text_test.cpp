@@ -4,8 +4,12 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/shortened_impl.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
+
+#include <string>
+#include <vector>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -30,6 +34,28 @@ TEST(FormatText, CountsAgreeWithTheirNouns) {
   EXPECT_EQ(detail::pluralize(1, "rank"), "1 rank");
   EXPECT_EQ(detail::pluralize(size_t{0}, "rank"), "0 ranks");
   EXPECT_EQ(detail::pluralize(int64_t{2}, "rank"), "2 ranks");
+}
+
+TEST(FormatText, ShortensBetweenCharacters) {
+  EXPECT_EQ(detail::shortened("four"), "four");
+  EXPECT_EQ(detail::shortened("four", 4), "four");
+  EXPECT_EQ(detail::shortened("fives", 4), "five...");
+  // The third character has the bytes 2 and 3, the fourth 4 to 6.
+  const std::string text = "ab\u00e9\u20ac";
+  const std::vector<std::string> expected = {
+      "...",
+      "a...",
+      "ab...",
+      "ab...",
+      "ab\u00e9...",
+      "ab\u00e9...",
+      "ab\u00e9...",
+      text};
+  for (size_t most = 0; most < expected.size(); ++most) {
+    EXPECT_EQ(detail::shortened(text, most), expected[most]) << most;
+  }
+  // No character begins in bytes that are not UTF-8.
+  EXPECT_EQ(detail::shortened(std::string(9, '\x80'), 4), "...");
 }
 
 TEST(FormatText, TakesBracesInValuesAsTheyAre) {

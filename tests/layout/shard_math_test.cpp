@@ -197,6 +197,13 @@ TEST(ShardMath, AnIntervalJoinsTheOneThatItBeginsAtTheEndOf) {
   EXPECT_EQ(list, (Intervals{{2, 5}, {6, 8}, {0, 2}}));
 }
 
+TEST(ShardMath, OnlyShardsCut) {
+  const Intervals held{{0, 2}, {5, 8}};
+  EXPECT_EQ(shard_intervals(held, Replicate(), 2, 1), held);
+  EXPECT_EQ(shard_intervals(held, Partial(), 2, 1), held);
+  EXPECT_EQ(shard_intervals(held, Shard(0), 2, 1), (Intervals{{6, 8}}));
+}
+
 TEST(ShardMath, CutJoinsAdjacentIntervals) {
   EXPECT_EQ(
       shard_intervals({{0, 2}, {2, 4}}, Shard(0), 1, 0), (Intervals{{0, 4}}));

@@ -132,6 +132,32 @@ TEST(Execute, SomePairsOnThreeMeshDims) {
   expect_all_right({2, 2, 2}, {{8, 16}, {5, 7}}, pairs, with_slow_bytes(3));
 }
 
+TEST(Execute, SomePairsOnFiveMeshDims) {
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(1), Shard(2), Partial("sum")};
+  expect_all_right(
+      {2, 2, 2, 2, 2},
+      {{32, 4, 6}, {5, 3, 7}},
+      some_pairs(all_layouts(5, kinds), 10));
+}
+
+// Collectives over mesh dimensions with different backends are not joined.
+TEST(Execute, MeshDimsOfDifferentGroups) {
+  MeshOptions options;
+  options.backend_override["1"] = {.timeout = std::chrono::hours(1)};
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(1), Partial("sum")};
+  expect_all_right({2, 2}, {{5, 4}}, all_pairs(all_layouts(2, kinds)), options);
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {}, options);
+    const auto sums =
+        Spec::make(mesh, {Partial(), Partial()}, {4, 4}, at::kDouble);
+    const auto steps =
+        plan(sums, sums->with_placements({Replicate(), Replicate()}))->steps;
+    EXPECT_EQ(steps.size(), 2U);
+  });
+}
+
 TEST(Execute, APlanIsExecutedAgainWithOtherValues) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});

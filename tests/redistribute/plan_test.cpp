@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 namespace dtensor {
@@ -204,17 +205,8 @@ TEST(Plan, ReplicateAndPartialOnBothSidesAreLeftAlone) {
 
 // Checks plans between layouts of a tensor. Each step must start where the
 // previous step ended.
-void expect_steps_follow(const SpecPtr& spec) {
-  const std::vector<Placement> choices{
-      Replicate(),
-      Shard(0),
-      Shard(1),
-      Partial("sum"),
-      Partial("avg"),
-      Partial("max"),
-      StridedShard(0, 3)};
-  const auto layouts = all_layouts(spec->placements().size(), choices);
-  for (const Pair& pair : some_pairs(layouts, 2401)) {
+void expect_steps_follow(const SpecPtr& spec, const std::vector<Pair>& pairs) {
+  for (const Pair& pair : pairs) {
     const SpecPtr from = spec->with_placements(pair.from);
     const SpecPtr to = spec->with_placements(pair.to);
     if (!can_redistribute(from, to)) {
@@ -245,6 +237,14 @@ void expect_steps_follow(const SpecPtr& spec) {
 }
 
 TEST(Plan, StepsFollowOneAnother) {
+  const std::vector<Placement> choices{
+      Replicate(),
+      Shard(0),
+      Shard(1),
+      Partial("sum"),
+      Partial("avg"),
+      Partial("max"),
+      StridedShard(0, 3)};
   for (const char* const layout :
        {"f32[6, 4] on (2, 3): R R",
         "f32[5, 4] on (2, 3): R R",
@@ -253,8 +253,36 @@ TEST(Plan, StepsFollowOneAnother) {
         "f32[5, 4] on (1, 3): R R",
         "f32[5, 4] on (2, 1, 3): R R R",
         "f32[1, 1] on (2, 2, 1): R R R"}) {
-    expect_steps_follow(spec_of(layout));
+    const auto spec = spec_of(layout);
+    expect_steps_follow(
+        spec,
+        some_pairs(all_layouts(spec->placements().size(), choices), 2401));
   }
+}
+
+// The planner considers fewer layouts of a mesh of many dimensions.
+TEST(Plan, StepsFollowOneAnotherOnManyMeshDims) {
+  const std::vector<Placement> choices{
+      Replicate(), Shard(0), Shard(1), Shard(2), Partial("sum")};
+  const auto pairs_of = [&](size_t ndim, size_t count) {
+    std::mt19937 random(3);
+    std::vector<Pair> pairs(count);
+    for (Pair& pair : pairs) {
+      for (size_t i = 0; i < ndim; ++i) {
+        pair.from.push_back(choices[random() % choices.size()]);
+        pair.to.push_back(choices[random() % choices.size()]);
+      }
+    }
+    return pairs;
+  };
+  expect_steps_follow(
+      spec_of("f32[32, 6, 5] on (2, 2, 2, 2): R R R R"), pairs_of(4, 60));
+  expect_steps_follow(
+      spec_of("f32[128, 6, 5] on (2, 2, 2, 2, 2, 2): R R R R R R"),
+      pairs_of(6, 20));
+  expect_steps_follow(
+      spec_of("f32[7, 128, 256] on (2, 2, 2, 2, 2, 2, 2): R R R R R R R"),
+      pairs_of(7, 10));
 }
 
 TEST(Plan, EveryRankPlansTheSame) {
