@@ -224,6 +224,13 @@ TEST(DistributeOptimizerState, NamesTheMismatch) {
         "f64[7, 6] on (tp=2): S(1), so this rank lacks values of its local "
         "shard of f64[7, 6] on (tp=2): S(0). Use set_optimizer_state_dict, "
         "which communicates.");
+    state.momentum_buffer(DTensor::from_local(momentum, mesh, {Partial()}));
+    EXPECT_EQ(
+        error_of([&] { distribute_optimizer_state(optimizer); }),
+        "[distribute_optimizer_state] optimizer state \"momentum_buffer\" is "
+        "f64[7, 6] on (tp=2): P(sum), so this rank lacks values of its local "
+        "shard of f64[7, 6] on (tp=2): S(0). Use set_optimizer_state_dict, "
+        "which communicates.");
     const auto& other = static_cast<torch::optim::SGDParamState&>(
         *optimizer.state().at(mlp->w2->weight.unsafeGetTensorImpl()));
     EXPECT_FALSE(is_dtensor(other.momentum_buffer())); // unchanged

@@ -195,10 +195,55 @@ TEST(UnusualOperands, GradientsOfLossesOfFewOrSingleSamples) {
         {scores[0], labels[0]},
         {kRows, kRows},
         multilabel},
+       {"probabilities of one sample",
+        {scores.narrow(0, 0, 1), uniform({1, 3}, 4)},
+        {kMatrix, kMatrix},
+        [](const Tensors& t) {
+          return gradient(t, [](const Tensors& u) {
+            return at::cross_entropy_loss(u[0], u[1], {}, at::Reduction::Sum);
+          });
+        }},
        {"one series",
         {uniform({5, 4}, 2), at::tensor({1, 3}, at::kLong)},
         {kMatrix, {Replicate()}},
         ctc}});
+}
+
+// Direct calls of the operator, with fewer samples than ranks.
+TEST(UnusualOperands, GradientsOfAConvolutionOfFewSamples) {
+  const Tensors operands = {
+      uniform({2, 3, 5}, 1), uniform({2, 2, 6}, 2), uniform({3, 2, 2}, 3)};
+  const auto backward = [](const Tensors& t, std::array<bool, 3> mask) {
+    return at::convolution_backward(
+        t[0],
+        t[1],
+        t[2],
+        at::IntArrayRef{3},
+        {1},
+        {0},
+        {1},
+        false,
+        {0},
+        1,
+        mask);
+  };
+  const std::vector<Placements> choices = {kRows, kRows, {Replicate()}};
+  check(
+      {{"input",
+        operands,
+        choices,
+        [&](const Tensors& t) {
+          return std::get<0>(backward(t, {true, true, true}));
+        }},
+       {"weight",
+        operands,
+        choices,
+        [&](const Tensors& t) {
+          return std::get<1>(backward(t, {false, true, false}));
+        }},
+       {"bias", operands, choices, [&](const Tensors& t) {
+          return std::get<2>(backward(t, {false, false, true}));
+        }}});
 }
 
 TEST(UnusualOperands, AttentionWithAScale) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Boundaries attached by custom styles, and the autograd nodes that a style's
 // boundary adds.
+#include <dtensor/debug/check_replicas.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/boundary.h>
 #include <tests/graph_nodes.h>
@@ -92,6 +93,23 @@ class Wrong : public ParallelStyle {
  private:
   std::function<void(const StyleTarget&)> apply_;
 };
+
+TEST(AttachBoundary, IsSilentIfReplicasAreCompared) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto linear = without_bias(4, 6);
+    const auto factor = uniform({6}, 6);
+    const auto x = uniform({2, 4}, 5);
+    const auto truth =
+        torch::nn::functional::linear(x, linear->weight.detach()) * factor +
+        x.sum();
+    parallelize_module(
+        *linear, mesh, Scaled(factor.clone(), /*use_local_output=*/false));
+    CheckReplicas check(*linear, mesh);
+    expect_close(linear(x).detach(), truth, "output");
+    EXPECT_GT(check.compared(), 0);
+  });
+}
 
 TEST(AttachBoundary, NeedsAParameter) {
   run_ranks(2, [] {

@@ -246,5 +246,41 @@ TEST(ContextMesh, CutsABlockBesideTensorParallelism) {
   });
 }
 
+// Keys have a batch dimension, and the query is the same for all samples.
+TEST(ContextMesh, BroadcastsAQueryOverTheBatch) {
+  on_mesh({2, 2}, {"cp", "dp"}, [](const DeviceMesh& mesh) {
+    const auto q = uniform({1, 2, 8, 4}, 1);
+    const auto k = uniform({2, 2, 8, 4}, 2);
+    const auto v = uniform({2, 2, 8, 4}, 3);
+    const Placements both = {Shard(2), Shard(0)};
+    const auto scope = context_parallel(mesh["cp"]);
+    const auto out = at::scaled_dot_product_attention(
+        distribute_tensor(q, mesh, both),
+        distribute_tensor(k, mesh, both),
+        distribute_tensor(v, mesh, both));
+    expect_close(
+        full(out),
+        at::scaled_dot_product_attention(q, k, v),
+        "broadcast",
+        1e-10);
+  });
+}
+
+TEST(ContextMesh, RefusesOperandsOnDifferentMeshes) {
+  on_mesh({2, 1}, {"cp", "dp"}, [](const DeviceMesh& mesh) {
+    const auto x = uniform({2, 2, 8, 4}, 1);
+    const auto on_both = distribute_tensor(x, mesh, {Shard(2), Replicate()});
+    const auto on_one = distribute_tensor(x, mesh["cp"], {Shard(2)});
+    const auto scope = context_parallel(mesh["cp"]);
+    EXPECT_EQ(
+        error_of(
+            [&] { at::scaled_dot_product_attention(on_both, on_one, on_one); }),
+        "[aten::scaled_dot_product_attention] the operands live on different "
+        "meshes: f64[2, 2, 8, 4] on (cp=2, dp=1): S(2) R and f64[2, 2, 8, 4] "
+        "on (cp=2): S(2). Bring them to one mesh: "
+        "from_local(x.full_tensor(), mesh) replicates x on a mesh.");
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -111,6 +111,7 @@ TEST(ClipGradNorm, EqualsThePlainNormInEveryLayout) {
         {Shard(0), Replicate()},
         {Shard(0), Shard(0)},
         {Shard(1), Shard(0)},
+        {Shard(1), Shard(1)}, // the last rank has no column
         {Partial(), Shard(1)},
         {Partial(), Partial()}};
     for (const auto& layout : layouts) {

@@ -77,16 +77,20 @@ TEST(SharedModule, OfEndedRanksIsRefused) {
   const auto outside = text_of(forward);
   EXPECT_NE(outside.find(whose + "thread is not a rank"), std::string::npos)
       << outside;
-  std::string texts[2];
+  std::string texts[3];
   run_ranks(2, [&](int64_t rank) {
     if (rank == 0) {
       texts[0] = text_of(forward);
       texts[1] =
           text_of([&] { parallelize_module(*kept, tp_mesh(), mlp_plan()); });
+      texts[2] = text_of([&] {
+        distribute_parameter(kept->w1->weight, tp_mesh(), {Shard(0)});
+      });
     }
   });
-  EXPECT_NE(texts[0].find(whose + "is rank 0"), std::string::npos) << texts[0];
-  EXPECT_NE(texts[1].find(whose + "is rank 0"), std::string::npos) << texts[1];
+  for (const auto& text : texts) {
+    EXPECT_NE(text.find(whose + "is rank 0"), std::string::npos) << text;
+  }
 }
 
 TEST(SharedModule, CalledByAnotherRankIsRefused) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SequenceParallel: norms and dropout on activations that are sharded along the
 // sequence.
+#include <dtensor/debug/check_replicas.h>
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <tests/parallel/modules.h>
@@ -159,6 +160,19 @@ TEST(SequenceParallelTest, AModuleThatCannotWorkIsRefusedByThePlan) {
 
 TEST(SequenceParallelTest, ANormOfPlainOperatorsWithHooksIsThePlainOne) {
   expect_like_plain([] { return filled(HookedWrittenOut()); });
+}
+
+TEST(SequenceParallelTest, IsSilentIfReplicasAreCompared) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto norm = filled(HookedWrittenOut());
+    const auto whole = uniform({2, 4, 6}, 3);
+    const auto truth = norm->forward(whole).detach();
+    parallelize_module(*norm, mesh, SequenceParallel());
+    const CheckReplicas check(*norm, mesh);
+    expect_close(
+        norm->forward(part(whole, mesh, Shard(1))).detach(), truth, "output");
+  });
 }
 
 struct OptionalResultImpl : torch::nn::Module {

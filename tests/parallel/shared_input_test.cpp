@@ -318,6 +318,30 @@ TEST(SharedInputTest, SiblingsSeeAWriteOrThrow) {
   });
 }
 
+// A write that no version counter counts is detected by the bits.
+TEST(SharedInputTest, AWriteIsSeenInEveryDtype) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat}) {
+      auto pair = siblings(mesh);
+      pair->to(dtype);
+      for (const bool writes : {false, true}) {
+        auto local = uniform({3, 8}, 7).to(dtype);
+        const at::Tensor x =
+            DTensor::from_local(local, mesh, {Shard(0)}).requires_grad_();
+        const auto first = pair->a(x);
+        if (writes) {
+          std::memset(local.data_ptr(), 0, 2);
+        }
+        const auto text = error_of([&] { pair->b(x); });
+        EXPECT_EQ(
+            text.find(", was written after module \"a\" used it") < text.size(),
+            writes)
+            << text;
+      }
+    }
+  });
+}
+
 // All steps use one input buffer, for example if batches are copied to a
 // device.
 TEST(SharedInputTest, InferenceOverOneBuffer) {

@@ -4,6 +4,7 @@
 #include "tests/tensor/support.h"
 
 #include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/loss_parallel.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -117,6 +118,16 @@ TEST(Meta, ATensorGoesThereAndComesBackInItsLayout) {
   });
 }
 
+TEST(Meta, AMeshOfMetaDevicesTakesNoData) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kMeta, {2}, {"a"});
+    const auto d = distribute_tensor(counting({8, 4}), mesh, {Shard(0)});
+    EXPECT_TRUE(d.is_meta());
+    EXPECT_EQ(spec_text(d), "f64[8, 4] on (a=2): S(0)");
+    EXPECT_EQ(to_local(d).sizes(), at::IntArrayRef({4, 4}));
+  });
+}
+
 TEST(Meta, FromLocalKeepsTheDevice) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
@@ -139,6 +150,27 @@ TEST(Meta, GradientsHaveTheLayout) {
     ASSERT_TRUE(is_dtensor(x.grad()));
     EXPECT_TRUE(x.grad().is_meta());
     EXPECT_EQ(w.grad().sizes(), w.sizes());
+  });
+}
+
+TEST(Meta, SecondDerivativesOfALossHaveTheLayout) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto target = distribute_tensor(
+        at::empty({8}, at::TensorOptions(at::kMeta).dtype(at::kLong)),
+        mesh,
+        {Replicate()});
+    for (const auto reduction : {at::Reduction::None, at::Reduction::Mean}) {
+      at::Tensor x = distribute_tensor(meta({8, 4}), mesh, {Shard(1)});
+      x.set_requires_grad(true);
+      const LossParallel scope;
+      const auto loss = at::cross_entropy_loss(x, target, {}, reduction);
+      const auto first =
+          torch::autograd::grad({loss.sum()}, {x}, {}, true, true)[0];
+      const auto second = torch::autograd::grad({first.pow(2).sum()}, {x})[0];
+      EXPECT_TRUE(second.is_meta());
+      EXPECT_EQ(spec_text(second), spec_text(x));
+    }
   });
 }
 
