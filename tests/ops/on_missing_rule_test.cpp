@@ -19,6 +19,9 @@ at::Tensor thrice(const at::Tensor& t) {
 at::Tensor& thrice_(at::Tensor& t) {
   return t.mul_(3);
 }
+at::Tensor scaled(const at::Tensor& t, const at::Tensor& number) {
+  return t * number;
+}
 at::Tensor noisy(const at::Tensor& t) {
   return t + at::rand_like(t);
 }
@@ -27,6 +30,7 @@ TORCH_LIBRARY(on_missing_rule_test, m) {
   m.def("thrice(Tensor t) -> Tensor");
   m.def("thrice_(Tensor(a!) t) -> Tensor(a!)");
   m.def("without_meta(Tensor t) -> Tensor");
+  m.def("scaled(Tensor t, Tensor number) -> Tensor");
   m.def("noisy(Tensor t) -> Tensor", {at::Tag::nondeterministic_seeded});
 }
 // Autograd falls through, so it records the operators that the kernel calls.
@@ -38,6 +42,7 @@ TORCH_LIBRARY_IMPL(on_missing_rule_test, CPU, m) {
   m.impl("thrice", thrice);
   m.impl("thrice_", thrice_);
   m.impl("without_meta", thrice);
+  m.impl("scaled", scaled);
   m.impl("noisy", noisy);
 }
 
@@ -58,6 +63,24 @@ void expect_as_plain(std::vector<OpCase> cases) {
     };
   }
   check_cases(cases);
+}
+
+TEST(OnMissingRule, PlainNumbersStayPlain) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({4, 3}, 1);
+    const torch::NoGradGuard no_grad;
+    const auto scope = on_missing_rule(Replicate());
+    const auto y =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow("on_missing_rule_test::scaled", "")
+            .typed<decltype(scaled)>()
+            .call(
+                place(full, mesh, {Shard(0)}), at::full({}, 3.0, at::kDouble));
+    EXPECT_EQ(DTensor(y).placements()[0], Replicate());
+    EXPECT_TRUE(same(full * 3, DTensor(y).full_tensor()));
+    EXPECT_EQ(scope.costs().at("on_missing_rule_test::scaled").calls, 1);
+  });
 }
 
 TEST(OnMissingRule, OperatorsWithAKernelRunReplicated) {

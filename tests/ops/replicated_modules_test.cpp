@@ -118,6 +118,15 @@ TEST(ReplicatedModules, RecurrentNetworksWithoutAState) {
       [] { return nn::LSTM(nn::LSTMOptions(4, 3).num_layers(2)); },
       kCallLstm,
       {x});
+  check_module( // no dropout in evaluation, so nothing is drawn
+      "LSTM with dropout",
+      [] {
+        nn::LSTM lstm(nn::LSTMOptions(4, 3).num_layers(2).dropout(0.5));
+        lstm->eval();
+        return lstm;
+      },
+      kCallLstm,
+      {x});
   check_module(
       "LSTM in batches",
       [] { return nn::LSTM(nn::LSTMOptions(4, 3).batch_first(true)); },

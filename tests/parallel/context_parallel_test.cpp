@@ -295,5 +295,18 @@ TEST(ContextParallel, RanksWithoutHeadsRecordTheirGradients) {
   }
 }
 
+TEST(ContextParallel, OfHeadsHasNoSecondDerivative) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"cp"});
+    const auto scope =
+        context_parallel(mesh, {.rotate_method = RotateMethod::kUlysses});
+    const auto x = uniform({2, 2, 4, 4}, 1).requires_grad_();
+    const auto y = at::scaled_dot_product_attention(x, x, x);
+    const auto first =
+        torch::autograd::grad({y.pow(3).sum()}, {x}, {}, true, true)[0];
+    EXPECT_EQ(error_of([&] { torch::autograd::grad({first.sum()}, {x}); }), "");
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor
