@@ -72,6 +72,12 @@ std::vector<Case> arithmetic() {
       {"detached", [](M& m, X x) { return x * (m.gain + m.gain.detach()); }},
       {"constant",
        [](M& m, X x) { return x * torch::full({}, 3., at::kDouble) * m.gain; }},
+      {"number",
+       [](M& m, X x) {
+         const auto number = torch::full({}, 3., at::kDouble);
+         return x * (m.gain * number - number);
+       }},
+      {"without a rule", [](M& m, X x) { return x * torch::pdist(m.q).sum(); }},
       {"constant first",
        [](M& m, X x) {
          return x * (m.gain.sum() + torch::full({}, 3., at::kDouble));
@@ -493,6 +499,41 @@ TEST(AloneParameters, StaleResultsAreNotUnsharded) {
 }
 
 // A view that shards cannot represent is a copy, which rejects writes.
+// A result cannot be computed again once a number that it was computed with has
+// changed.
+TEST(AloneParameters, ResultsOfChangedNumbersAreNotUnsharded) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mine = make_user([](M& m, X x) {
+      const auto number = torch::full({}, 3., at::kDouble);
+      const auto shifted = m.gain + number;
+      number.fill_(5.);
+      return x * shifted;
+    });
+    fully_shard(*mine, {.mesh = mesh});
+    EXPECT_THAT(
+        error_of([&] { mine(input); }),
+        testing::HasSubstr("got mixed plain tensor and DTensor"));
+  });
+}
+
+// A tensor that gets the data of a result is not that result.
+TEST(AloneParameters, ResultsAsDataAreDTensors) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mine = make_user(arithmetic()[0].use);
+    const auto gain = mine->gain.detach().clone();
+    fully_shard(*mine, {.mesh = mesh});
+    const torch::NoGradGuard no_grad;
+    auto other = distribute_tensor(torch::zeros_like(gain), mesh, {Shard(0)});
+    other.set_data(mine->gain + 1);
+    expect_close(other, gain + 1, "data");
+    EXPECT_THAT(
+        error_of([&] { input* other; }),
+        testing::HasSubstr("got mixed plain tensor and DTensor"));
+  });
+}
+
 TEST(AloneParameters, AreNotWrittenThroughViewsThatAreCopies) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
