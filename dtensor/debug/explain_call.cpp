@@ -171,9 +171,10 @@ void add_choices(
     ExplainedCall& call) {
   const bool writes = info.in_place && !info.inplace_view;
   const auto written = writes ? info.op.schema().arguments()[0].name() : "";
-  for (size_t m = 0; m < choices.size(); ++m) {
+  for (const Choice& choice : choices) {
+    const auto m = static_cast<size_t>(choice.mesh_dim);
     call.mesh_dims.push_back(
-        explain_choice(choices[m], dim_name(mesh, m), written));
+        explain_choice(choice, dim_name(mesh, m), written));
   }
 }
 

@@ -112,8 +112,9 @@ class CombinationSearch {
 };
 
 // Turns the strategies of the next mesh dimension into options of a choice.
-Choice as_choice(std::vector<Combinations::Option> options) {
+Choice as_choice(std::vector<Combinations::Option> options, size_t mesh_dim) {
   Choice choice;
+  choice.mesh_dim = static_cast<int64_t>(mesh_dim);
   for (auto& option : options) {
     choice.options.push_back({std::move(option.strategy), option.feasibility});
   }
@@ -176,7 +177,7 @@ std::vector<Choice> list_choices(
   Combinations combinations(call, rule, constraints);
   std::vector<Choice> choices;
   for (size_t m = 0; m < chosen.taken.size(); ++m) {
-    choices.push_back(as_choice(combinations.options()));
+    choices.push_back(as_choice(combinations.options(), m));
     Choice& choice = choices.back();
     choice.taken = chosen.taken[m];
     const Strategy taken = choice.options[*choice.taken].strategy;
@@ -210,7 +211,7 @@ Choice list_infeasible(
     now.outputs.resize(call.outputs.size(), Replicate());
     combinations.add(now);
   }
-  return as_choice(combinations.options());
+  return as_choice(combinations.options(), static_cast<size_t>(mesh_dim));
 }
 
 } // namespace dtensor::detail

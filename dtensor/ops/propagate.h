@@ -57,13 +57,14 @@ struct ScoredStrategy {
 struct Choice {
   std::vector<ScoredStrategy> options;
   std::optional<size_t> taken; // nullopt if no option is feasible
+  int64_t mesh_dim = 0;
 };
 
 /// Decides a call. `call.outputs` holds the global shapes of the results. If
-/// `choices` is not null, it receives the Choice of each mesh dimension.
-/// `choices` stays empty for a rule that decides for the whole mesh. Throws
-/// RuntimeError if an in-place operator would have to change the layout of the
-/// tensor it writes.
+/// `choices` is not null, it receives the Choice of each mesh dimension, or
+/// only that of a mesh dimension without a feasible option. `choices` stays
+/// empty for a rule that decides for the whole mesh. Throws RuntimeError if an
+/// in-place operator would have to change the layout of the tensor it writes.
 DTENSOR_API Decision propagate(
     const OpCall& call,
     const OpRule& rule,

@@ -134,6 +134,14 @@ TEST(Explain, TheWrittenTensorKeepsItsLayout) {
   EXPECT_EQ(refused.note.find("[aten::mul_.Tensor] the in-place operator"), 0);
   EXPECT_EQ(refused.mesh_dims.size(), 1);
   EXPECT_TRUE(refused.results.empty());
+  const auto on_second = explain(
+      "mul_.Tensor",
+      {layout("f32[8] on (dp=2, tp=2): S(0) P(max)"),
+       layout("f32[8] on (dp=2, tp=2): S(0) R")});
+  EXPECT_EQ(on_second.by, DecidedBy::kUnsupported);
+  EXPECT_NE(on_second.note.find(" on mesh dim \"tp\""), std::string::npos)
+      << on_second.note;
+  EXPECT_EQ(on_second.mesh_dims.at(0).mesh_dim, "tp");
 }
 
 TEST(Explain, AvoidsShardingFewElements) {
