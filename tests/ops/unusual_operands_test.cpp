@@ -4,6 +4,7 @@
 #include "same_or_error.h"
 
 #include <ATen/core/Reduction.h>
+#include <c10/util/ScopeExit.h>
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -313,6 +314,49 @@ TEST(UnusualOperands, ThatDoNotFitAreErrors) {
   };
   for (const auto& [fn, text] : cases) {
     EXPECT_THAT(error_on_ranks(fn), ::testing::StartsWith(text));
+  }
+}
+
+// As with plain tensors, a result must have the shape of self, and a dtype that
+// converts to that of self. Nothing is written.
+TEST(UnusualOperands, ResultsThatDoNotFitInPlaceAreErrors) {
+  using InPlace = std::function<void(at::Tensor self, const at::Tensor& other)>;
+  const std::vector<std::pair<std::string, InPlace>> operators = {
+      {"add_", [](at::Tensor x, auto& y) { x.add_(y); }},
+      {"mul_", [](at::Tensor x, auto& y) { x.mul_(y); }},
+      {"lerp_", [](at::Tensor x, auto& y) { x.lerp_(y, 0.5); }},
+      {"addcmul_", [](at::Tensor x, auto& y) { x.addcmul_(y, y); }},
+      {"atan2_", [](at::Tensor x, auto& y) { x.atan2_(y); }},
+      {"hypot_", [](at::Tensor x, auto& y) { x.hypot_(y); }},
+      {"fmod_", [](at::Tensor x, auto& y) { x.fmod_(y); }},
+      {"xlogy_", [](at::Tensor x, auto& y) { x.xlogy_(y); }},
+      {"copysign_", [](at::Tensor x, auto& y) { x.copysign_(y); }},
+      {"float_power_", [](at::Tensor x, auto& y) { x.float_power_(y); }}};
+  const auto larger = uniform({2, 3}, 2);
+  const std::vector<std::pair<at::Tensor, at::Tensor>> operands = {
+      {uniform({3}, 1), larger}, {at::ones({2, 3}, at::kLong), larger}};
+  for (const auto& entry : operators) {
+    const auto& name = entry.first;
+    const auto& write = entry.second;
+    for (const auto& pair : operands) {
+      const auto& self = pair.first;
+      const auto& other = pair.second;
+      SCOPED_TRACE(name);
+      for (const bool records : {false, true}) {
+        EXPECT_THROW(
+            write(self.clone(), other.clone().requires_grad_(records)),
+            std::exception);
+        const auto text = error_on_ranks([&](const DeviceMesh& mesh) {
+          auto mine = place(self, mesh, Replicate());
+          const auto restore = c10::make_scope_exit(
+              [&] { EXPECT_TRUE(at::equal(full(mine), self)); });
+          write(
+              mine,
+              place(other, mesh, Replicate()).detach().requires_grad_(records));
+        });
+        EXPECT_NE(text, "nothing was thrown");
+      }
+    }
   }
 }
 

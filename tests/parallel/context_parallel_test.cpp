@@ -304,7 +304,15 @@ TEST(ContextParallel, OfHeadsHasNoSecondDerivative) {
     const auto y = at::scaled_dot_product_attention(x, x, x);
     const auto first =
         torch::autograd::grad({y.pow(3).sum()}, {x}, {}, true, true)[0];
-    EXPECT_EQ(error_of([&] { torch::autograd::grad({first.sum()}, {x}); }), "");
+    EXPECT_EQ(
+        error_of([&] { torch::autograd::grad({first.sum()}, {x}); }),
+        "[aten::_scaled_dot_product_flash_attention_for_cpu_backward] LibTorch "
+        "has no derivative for this operator, so the gradients that it "
+        "computes cannot be differentiated again. Choose a kernel that has one "
+        "(for attention, disable flash attention: "
+        "at::globalContext().setSDPUseFlash(false) in C++, "
+        "torch.backends.cuda.enable_flash_sdp(False) in Python), or call "
+        "backward() without create_graph.");
   });
 }
 
