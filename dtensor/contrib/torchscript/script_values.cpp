@@ -219,10 +219,7 @@ Names names_in(std::string_view text) {
 bool script_function_only_computes(std::string_view kind) {
   static const Names aten = names_in(kScriptAten);
   static const Names prim = names_in(kScriptPrim);
-  const auto colons = kind.find("::");
-  if (colons == std::string_view::npos) {
-    return false;
-  }
+  const auto colons = kind.find("::"); // in all names of functions
   const auto space = kind.substr(0, colons);
   const auto name = kind.substr(colons + 2);
   return (space == "aten" && aten.count(name) > 0) ||
@@ -230,7 +227,15 @@ bool script_function_only_computes(std::string_view kind) {
 }
 
 IValue list_of(const jit::Stack& items, const c10::Type& type) {
-  c10::impl::GenericList list(type.expectRef<c10::ListType>().getElementType());
+  const auto element = type.expectRef<c10::ListType>().getElementType();
+  if (*element == *c10::OptionalType::ofTensor()) {
+    OptionalTensors list; // isOptionalTensorList() is true for this type alone
+    for (const auto& item : items) {
+      list.push_back(item.toOptional<at::Tensor>());
+    }
+    return list;
+  }
+  c10::impl::GenericList list(element);
   for (const auto& item : items) {
     list.push_back(item);
   }

@@ -12,6 +12,7 @@
 #include <ATen/core/operator_name.h>
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -70,6 +71,20 @@ inline bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
+/// Returns true for a list with tensors. Looks at the items, because
+/// TorchScript's lists of optional tensors have types for which
+/// isOptionalTensorList() is false.
+inline bool is_list_with_tensors(const c10::IValue& value) {
+  if (!value.isList()) {
+    return false;
+  }
+  const auto items = value.toListRef();
+  return !items.empty() && !items[0].isInt() &&
+      std::any_of(items.begin(), items.end(), [](const c10::IValue& item) {
+        return item.isTensor();
+      });
+}
+
 /// Replaces each tensor by map(const at::Tensor&, size_t index).
 template <class Map>
 void map_tensors(c10::IValue* args, size_t count, const Map& map) {
@@ -80,7 +95,7 @@ void map_tensors(c10::IValue* args, size_t count, const Map& map) {
       if (value.toTensor().defined()) {
         value = map(value.toTensor(), index++);
       }
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    } else if (is_list_with_tensors(value)) {
       auto list = value.toList().copy();
       for (size_t i = 0; i < list.size(); ++i) {
         const c10::IValue& item = list.get(i);

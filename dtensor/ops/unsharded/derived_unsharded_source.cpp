@@ -155,7 +155,7 @@ std::vector<at::Tensor> RecordedCall::run() {
   UnshardedOperands unsharded;
   auto stack = args_;
   for (auto& value : stack) {
-    if (value.isTensorList() || value.isOptionalTensorList()) {
+    if (is_list_with_tensors(value)) {
       value = value.toList().copy();
     }
   }

@@ -410,7 +410,7 @@ TEST(ScriptPlans, WriteNoFiles) {
       saved.string(),
       "')\n    y = torch.from_file('",
       mapped.string(),
-      "', True, 4)\n    return torch.linear(x, self.w, None)\n"));
+      "', True, 4)\n    return torch.linear(x, self.w, None) + y.sum()\n"));
   find_tp_plan(script, {torch::randn({4, 8})});
   EXPECT_FALSE(std::filesystem::exists(saved));
   EXPECT_FALSE(std::filesystem::exists(mapped));
@@ -426,6 +426,93 @@ TEST(ScriptPlans, RunNoOperatorOnDataOfTheScript) {
       "    b = torch.div(a, torch.tensor([-1]), rounding_mode='trunc')\n"
       "    return torch.linear(x, self.w, None) + b\n");
   EXPECT_EQ(find_tp_plan(script, {torch::randn({4, 8})}).size(), 0);
+}
+
+// --- what scripts may contain ------------------------------------------------
+
+// Returns the plan of an MLP whose forward() has these lines, which compute h
+// from h.
+std::string plan_with(
+    const std::string& lines,
+    const std::vector<c10::IValue>& inputs = {},
+    const std::string& more_arguments = "") {
+  return plan_of(
+      "def forward(self, x" + more_arguments +
+          "):\n"
+          "    h = torch.relu(torch.linear(x, self.up.weight, "
+          "self.up.bias))\n" +
+          lines +
+          "    return torch.linear(h, self.down.weight, self.down.bias)\n",
+      inputs);
+}
+
+TEST(ScriptPlans, ReadContainersOfTensors) {
+  EXPECT_EQ(plan_with("    h = {'h': h, 'x': x}['h']\n"), kMlpPlan);
+  EXPECT_EQ(plan_with("    h = torch.cat([h, h], dim=0)\n"), kMlpPlan);
+  EXPECT_EQ(plan_with("    h = torch.stack([h, h])\n"), kMlpPlan);
+  // The columns of one half are on other ranks.
+  EXPECT_EQ(
+      plan_with("    h = torch.cat([h[:, 12:], h[:, :12]], dim=1)\n", {rows()}),
+      kWhole);
+  EXPECT_EQ(plan_with("    h = h + torch.sum(h[:0].cpu())\n"), kWhole);
+}
+
+// Writes to attributes, random numbers and unknown functions are not read.
+TEST(ScriptPlans, ReplicateWhatScriptsMayChange) {
+  const auto make = [](const std::string& code) {
+    Module script("__torch__.Changing");
+    add_weights(script, "up", {24, 8});
+    add_weights(script, "down", {8, 24});
+    script.register_attribute("scale", c10::FloatType::get(), 2.0);
+    script.register_buffer("shift", torch::ones({24}, torch::kDouble));
+    script.define(code);
+    return c10::str(find_tp_plan(script));
+  };
+  const auto with = [](const std::string& lines) {
+    return "def forward(self, x):\n"
+           "    h = torch.relu(torch.linear(x, self.up.weight, "
+           "self.up.bias))\n" +
+        lines +
+        "    return torch.linear(h, self.down.weight, self.down.bias)\n";
+  };
+  EXPECT_EQ(make(with("    h = h * self.scale + self.shift\n")), kMlpPlan);
+  EXPECT_EQ(
+      make(with("    h = h * self.scale\n    self.scale = 3.0\n")), kWhole);
+  EXPECT_EQ(make(with("    h = h * torch.rand([2])[0].item()\n")), kWhole);
+}
+
+// Two inputs of different sizes are found by trying.
+TEST(ScriptPlans, TryCombinationsOfInputs) {
+  EXPECT_EQ(
+      plan_of(R"(
+def forward(self, x, y):
+    h = torch.relu(torch.linear(x, self.up.weight, self.up.bias))
+    z = torch.linear(h, self.down.weight, self.down.bias)
+    return z + torch.linear(y, self.down.weight, self.down.bias)
+)"),
+      kWhole);
+  EXPECT_EQ(
+      plan_of(R"(
+def forward(self, x, y):
+    h = torch.relu(torch.linear(x, self.up.weight, self.up.bias)) * y
+    return torch.linear(h, self.down.weight, self.down.bias)
+)"),
+      kMlpPlan);
+}
+
+// TorchScript gives its lists of optional tensors a type of their own.
+TEST(ScriptPlans, ComputeTheSameWithIndices) {
+  expect_found(
+      [] {
+        return mlp(R"(
+def forward(self, x):
+    h = torch.relu(torch.linear(x, self.up.weight, self.up.bias))
+    h = h[torch.arange(2)]
+    return torch.linear(h, self.down.weight, self.down.bias)
+)");
+      },
+      rows(),
+      kMlpPlan);
 }
 
 } // namespace TEST_SOURCE
