@@ -29,8 +29,6 @@ const char* kind_of(mode_t mode) {
       return "a folder, not a regular file";
     case S_IFIFO:
       return "a FIFO, not a regular file";
-    case S_IFSOCK:
-      return "a socket, not a regular file";
     case S_IFCHR:
     case S_IFBLK:
       return "a device, not a regular file";

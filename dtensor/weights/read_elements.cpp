@@ -270,10 +270,6 @@ void copy_box(
     const WeightFormat& format,
     const at::Tensor& from,
     const at::Tensor& to) {
-  if (to.dim() == 0) {
-    copy_slice(format, from, to);
-    return;
-  }
   int64_t d = 0;
   while (d + 1 < to.dim() && from.size(d) == 1) {
     ++d;

@@ -52,15 +52,6 @@ StoredWeight place_of(
     bytes = detail::reach_of(info.sizes, strides).value_or(file.size()) *
         static_cast<uint64_t>(format->bytes);
   } else if (format != nullptr) {
-    const auto row = info.sizes.empty() ? 1 : info.sizes.back();
-    if (row % format->block != 0) {
-      refuse_weight(
-          path,
-          info.name,
-          "has rows of {} elements, not a multiple of the block size {}",
-          row,
-          format->block);
-    }
     bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
         static_cast<uint64_t>(format->bytes);
   }

@@ -337,6 +337,55 @@ TEST(HostileArchive, CompressedTables) {
   EXPECT_NE(refusal_of(zip_of(entries)), "");
 }
 
+// LibTorch maps weights, which must therefore be stored.
+TEST(HostileArchive, CompressedWeights) {
+  auto entries = program_entries(table_of({}), deflated(six_floats()));
+  entries[2].is_compressed = true;
+  entries[2].unpacked = six_floats();
+  EXPECT_EQ(
+      refusal_of(zip_of(entries)),
+      "data/weights/weight_0 is compressed, but must be stored");
+}
+
+// Archives of more than 4 GB have wide sizes, which any archive may have.
+TEST(HostileArchive, WideSizes) {
+  auto entries = program_entries(table_of({}), six_floats());
+  entries[2].is_wide = true;
+  EXPECT_TRUE(
+      read_from(zip_of(entries)).equal(at::arange(6, at::kFloat).view({2, 3})));
+  entries[2].declared_bytes = 25;
+  EXPECT_EQ(
+      refusal_of(zip_of(entries)),
+      "m/data/weights/weight_0 has 24 bytes in the file, but claims 25 "
+      "uncompressed bytes");
+}
+
+TEST(HostileArchive, TablesAreLimited) {
+  EXPECT_EQ(
+      refusal_of(zip_of(program_entries(std::string(100'000'001, ' '), ""))),
+      "data/weights/weights_config.json has 100000001 bytes, more than "
+      "100000000");
+}
+
+// Weights that cannot be read are listed. Other weights can be read.
+TEST(HostileArchive, UnreadableWeights) {
+  const auto error = [](const Meta& meta) {
+    const Folder folder;
+    const auto path = folder.write("a.pt2", archive_of(meta));
+    const auto file = open_weights(path);
+    EXPECT_EQ(file->weights().at(0).sizes, (Sizes{2, 3}));
+    const auto text = error_of<c10::ValueError>([&] { file->read("w"); });
+    const auto begin = "[WeightFile::read] \"w\" in " + path + " is ";
+    EXPECT_TRUE(text.starts_with(begin)) << text;
+    return text.substr(begin.size());
+  };
+  const std::string end =
+      ", which is not supported. Convert it to F16, Q8_0, Q4_0, Q4_1, Q4_K or "
+      "Q6_K.";
+  EXPECT_EQ(error({.pickled = "true"}), "a pickled tensor" + end);
+  EXPECT_EQ(error({.dtype = "99"}), "of unknown dtype number 99" + end);
+}
+
 TEST(HostileArchive, DuplicateRecords) {
   auto entries = program_entries(table_of({}), six_floats());
   entries.push_back(entries[1]);

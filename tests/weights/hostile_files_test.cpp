@@ -90,6 +90,28 @@ TEST(HostileSafetensors, DimensionsAreLimited) {
       error(500000), "header: w.shape[64]: it has more than 64 dimensions");
 }
 
+TEST(HostileSafetensors, HeadersAreLimited) {
+  const Folder folder;
+  const auto path =
+      folder.write("a.safetensors", bytes_of<uint64_t>(100'000'001));
+  std::filesystem::resize_file(path, 100'000'009); // takes no disk space
+  EXPECT_EQ(
+      error_of_open(path),
+      "its header has 100000001 bytes, more than 100000000");
+}
+
+TEST(HostileSafetensors, MetadataMayBeNull) {
+  const Folder folder;
+  const auto path = folder.write(
+      "a.safetensors",
+      safetensors_of(
+          R"({"__metadata__":null,"w":{"dtype":"U8","shape":[1],)"
+          R"("data_offsets":[0,1]}})",
+          "7"));
+  EXPECT_EQ(open_weights(path)->read("w").item<int64_t>(), '7');
+  EXPECT_TRUE(open_weights(path)->metadata().empty());
+}
+
 TEST(HostileSafetensors, ErrorsAreShort) {
   const Folder folder;
   const std::string header =
@@ -231,6 +253,10 @@ TEST(HostileSafetensors, NamesInAnIndexStayInItsFolder) {
       error("none"),
       "[open_weights] " + (folder / "in/none") + ": No such file or directory" +
           kEnd);
+  EXPECT_EQ(
+      error("sub"),
+      "[open_weights] " + (folder / "in/sub") +
+          ": a folder, not a regular file" + kEnd);
   namespace fs = std::filesystem;
   fs::create_symlink("../outside.safetensors", folder / "in/link");
   const auto outside = fs::canonical(folder / "outside.safetensors").string();
@@ -258,6 +284,55 @@ TEST(HostileSafetensors, LinksBesideALinkedIndexAreRead) {
   fs::create_symlink("../../blobs/2", index);
   EXPECT_EQ(open_weights(index)->weights().size(), 1);
   EXPECT_EQ(open_weights(folder / "snapshots/a")->weights().size(), 1);
+}
+
+// Writes two files with a shard of the weight w each, and an index of both.
+std::string write_shards(
+    const Folder& folder,
+    const std::string& first,
+    const std::string& second) {
+  const auto write = [&](const char* name, const char* offset, const auto& w) {
+    folder.write(
+        name,
+        safetensors_of(
+            R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"w\":)"
+            R"({\"saved_offsets\":)" +
+                std::string(offset) + R"(}}"},"w":{)" + w +
+                R"(,"data_offsets":[0,1]}})",
+            "1"));
+  };
+  write("in/1.safetensors", "[0]", first);
+  write("in/2.safetensors", second.ends_with(",1]") ? "[1,0]" : "[1]", second);
+  return folder / "in";
+}
+
+TEST(HostileSafetensors, ShardsOfAWeightAreAlike) {
+  const Folder folder;
+  const std::string byte = R"("dtype":"U8","shape":[1])";
+  const auto error = [&](const std::string& second) {
+    return error_of_open(write_shards(folder, byte, second));
+  };
+  EXPECT_EQ(error(byte), "nothing was thrown");
+  EXPECT_EQ(
+      error(R"("dtype":"I8","shape":[1])"),
+      "the weight w has shards of U8 with 1 dimension and of I8 with 1");
+  EXPECT_EQ(
+      error(R"("dtype":"U8","shape":[1,1])"),
+      "the weight w has shards of U8 with 1 dimension and of U8 with 2");
+}
+
+// A weight in a format that cannot be read is listed once.
+TEST(HostileSafetensors, UnreadableShardsAreListed) {
+  const Folder folder;
+  const std::string pair = R"("dtype":"F4","shape":[2])";
+  const auto path = write_shards(folder, pair, pair);
+  const auto file = open_weights(path);
+  EXPECT_EQ(file->weights().size(), 1);
+  EXPECT_EQ(
+      error_of([&] { file->read("w"); }),
+      "[WeightFile::read] \"w\" in " + path +
+          " is F4, which is not supported. Convert it to F16, Q8_0, Q4_0, "
+          "Q4_1, Q4_K or Q6_K.");
 }
 
 // An error of one file of an index names that file.
@@ -353,6 +428,60 @@ TEST(HostileGguf, OffsetsFollowTheFormat) {
       "the weight v is at offset 9223372036854775808, but the previous weight "
       "ends at 0");
   EXPECT_EQ(error({v(0), v(32)}, 48), "the weight v appears twice");
+}
+
+TEST(HostileGguf, BlocksAreWhole) {
+  constexpr uint32_t kQ8 = 8; // blocks of 32 elements
+  const Folder folder;
+  EXPECT_EQ(
+      error_of_open(
+          folder.write("a", gguf_of({{}, {tensor_of("w", 33, kQ8, 0)}}))),
+      "at byte 49: w has rows of 33 elements, not a multiple of the block size "
+      "32");
+}
+
+TEST(HostileGguf, MetadataHaveAllTypes) {
+  constexpr uint32_t kInt16 = 3;
+  constexpr uint32_t kInt32 = 5;
+  constexpr uint32_t kFloat32 = 6;
+  constexpr uint32_t kInt64 = 11;
+  constexpr uint32_t kFloat64 = 12;
+  std::vector<std::string> pairs;
+  const auto add = [&](const std::string& name, uint32_t type, auto value) {
+    pairs.push_back(pair_of(name, type, bytes_of(value)));
+    pairs.push_back(pair_of(
+        name + "s",
+        kArray,
+        bytes_of(type) + bytes_of<uint64_t>(2) + bytes_of(value) +
+            bytes_of(value)));
+  };
+  add("u16", kUint16, uint16_t{65535});
+  add("i16", kInt16, int16_t{-7});
+  add("u32", kUint32, uint32_t{4294967295});
+  add("i32", kInt32, int32_t{-7});
+  add("u64", kUint64, uint64_t{1} << 62);
+  add("i64", kInt64, int64_t{-7});
+  add("f32", kFloat32, 0.5F);
+  add("f64", kFloat64, 0.1);
+  const Folder folder;
+  const auto file = open_weights(folder.write("a", gguf_of({pairs, {}})));
+  const auto expect = [&](const std::string& name, auto value) {
+    using Value = decltype(value);
+    const auto& about = file->metadata();
+    EXPECT_EQ(std::get<Value>(about.at(name)), value) << name;
+    EXPECT_EQ(
+        std::get<std::vector<Value>>(about.at(name + "s")),
+        (std::vector<Value>{value, value}))
+        << name;
+  };
+  expect("u16", int64_t{65535});
+  expect("i16", int64_t{-7});
+  expect("u32", int64_t{4294967295});
+  expect("i32", int64_t{-7});
+  expect("u64", int64_t{1} << 62);
+  expect("i64", int64_t{-7});
+  expect("f32", 0.5);
+  expect("f64", 0.1);
 }
 
 TEST(HostileGguf, DuplicateKeysAreRefused) {

@@ -47,7 +47,7 @@ std::string repeated(const std::string& text, size_t count) {
 // A value takes many times as much memory as its text.
 TEST(JsonDocument, HasALimitedNumberOfBytesAndValues) {
   EXPECT_EQ(
-      refusal("[" + repeated("0,", detail::kMostJsonValues - 1) + "0]"),
+      refusal("[" + repeated("0,", detail::kMostJsonValues - 1) + "[]]"),
       "more than 10000000 values");
   EXPECT_EQ(
       refusal("[" + std::string(detail::kMostJsonBytes, ' ') + "]"),
@@ -146,6 +146,12 @@ TEST(JsonDocument, NamesTheLocationOfAWrongValue) {
   EXPECT_EQ(
       refused([](const JsonView& v) { v.at("sizes").at(1).integer(0, 9); }),
       w + ".sizes[1]: expected an integer from 0 to 9, got -1");
+  EXPECT_EQ(
+      refused([](const JsonView& v) { v.at("sizes").at(1).text(); }),
+      w + ".sizes[1]: expected a string, got -1");
+  EXPECT_EQ(
+      refused([](const JsonView& v) { v.at("yes").at(size_t{0}); }),
+      w + ".yes: expected an array, got true");
   EXPECT_EQ(
       refused([](const JsonView& v) { v.at("sizes").at(2).integer(); }),
       w +

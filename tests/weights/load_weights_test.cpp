@@ -240,6 +240,52 @@ TEST(LoadWeightsErrors, ListAllNamesAndChangeNothing) {
   EXPECT_TRUE(at::equal(model->w1->weight, before));
 }
 
+TEST(LoadWeightsErrors, OfTransposedAndComplexWeights) {
+  const Folder folder;
+  const auto path = folder.write(
+      "model.safetensors",
+      safetensors_of(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+          R"("b":{"dtype":"C64","shape":[1],"data_offsets":[4,12]}})",
+          std::string(12, '\0')));
+  torch::nn::Module model;
+  model.register_buffer("a", at::zeros({1}));
+  model.register_buffer("b", at::zeros({1}));
+  EXPECT_EQ(
+      error_of([&] {
+        load_weights(
+            model, *open_weights(path), {.names = [](const std::string& name) {
+              return WeightSource{.name = name, .transposed = name == "a"};
+            }});
+      }),
+      "[load_weights] " + path +
+          ": of another shape: a is f32[1] transposed in the file, f32[1] in "
+          "the model; complex in the file but real in the model: b. Map names "
+          "to those of the file with `names`, and list weights that the model "
+          "does not use in `ignored`.");
+}
+
+// Other ranks have no shards to fill.
+TEST(LoadWeights, FillsTheRanksOfAMesh) {
+  const Folder folder;
+  const auto truth = rounded(6, 7);
+  const auto path =
+      folder.write("model.safetensors", safetensors_of(tensors_of(*truth)));
+  run_ranks(3, [&] {
+    const auto mesh = make_device_mesh(at::kCPU, at::arange(2), {"tp"});
+    auto model = filled(Mlp(6, 7), 50);
+    parallelize_module(*model, mesh, mlp_plan());
+    load_weights(*model, *open_weights(path));
+    if (mesh.contains_this_rank()) {
+      const auto all = truth->named_parameters();
+      for (const auto& item : model->named_parameters()) {
+        EXPECT_TRUE(at::equal(full(item.value()), all[item.key()]))
+            << item.key();
+      }
+    }
+  });
+}
+
 TEST(WeightNamesTest, OfTransformersInGguf) {
   const Folder folder;
   const auto path =
@@ -305,6 +351,7 @@ TEST(WeightNamesTest, OfLlamaInGgufReorderBiases) {
   model.register_buffer("v_proj", at::zeros({4}));
   const auto file = open_weights(path);
   const auto rename = gguf_names(*file);
+  EXPECT_EQ(rename("vision.patches").name, "vision.patches");
   load_weights(model, *file, {.names = [&](const std::string& name) {
                  return rename("model.layers.0.self_attn." + name + ".bias");
                }});

@@ -19,6 +19,9 @@ struct ZipEntry {
   uint32_t declared_bytes = 0;
   /// Unpacked bytes, for the checksum; default: `bytes`.
   std::string unpacked = {};
+  /// Gives the sizes in the extra field of the directory, as for records of
+  /// more than 4 GB.
+  bool is_wide = false;
 };
 
 template <class Number>
@@ -46,6 +49,25 @@ inline void append_fields(std::string& to, const ZipEntry& entry) {
   append_number<uint16_t>(to, 0); // no extra field
 }
 
+/// Moves the sizes of a directory entry to its extra field, behind a field with
+/// a time. `fields` are those of append_fields().
+inline std::string wide_extra_of(std::string& fields) {
+  std::string sizes;
+  for (const size_t at : {size_t{18}, size_t{14}}) { // unpacked, then stored
+    sizes += fields.substr(at, 4) + std::string(4, '\0');
+    fields.replace(at, 4, 4, '\xff');
+  }
+  std::string extra = "UT";
+  append_number<uint16_t>(extra, 1);
+  extra += '\0';
+  append_number<uint16_t>(extra, 1);
+  append_number(extra, static_cast<uint16_t>(sizes.size()));
+  extra += sizes;
+  fields.resize(fields.size() - sizeof(uint16_t));
+  append_number(fields, static_cast<uint16_t>(extra.size()));
+  return extra;
+}
+
 /// Returns the bytes of an archive.
 inline std::string zip_of(const std::vector<ZipEntry>& entries) {
   std::string zip;
@@ -57,10 +79,13 @@ inline std::string zip_of(const std::vector<ZipEntry>& entries) {
     zip += entry.name + entry.bytes;
     directory += "PK\1\2";
     append_number<uint16_t>(directory, 20);
-    append_fields(directory, entry);
+    std::string fields;
+    append_fields(fields, entry);
+    const auto extra = entry.is_wide ? wide_extra_of(fields) : "";
+    directory += fields;
     directory.append(10, '\0'); // no comment, disk or attributes
     append_number(directory, offset);
-    directory += entry.name;
+    directory += entry.name + extra;
   }
   const auto begin = static_cast<uint32_t>(zip.size());
   zip += directory + "PK\5\6";
