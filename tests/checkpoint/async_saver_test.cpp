@@ -394,6 +394,12 @@ TEST(CheckpointFolder, KeepsWhatSaversHaveNotMade) {
   for (const auto& name : others) {
     EXPECT_TRUE(fs::exists(folder / name)) << name;
   }
+  // Remains of an interrupted removal do not block the next one.
+  save_checkpoint(folder / "step_1", {.tensors = &state});
+  folder.write(".step_1.removed/model.safetensors", "");
+  keep_last(folder / "", 1);
+  EXPECT_FALSE(fs::exists(folder / "step_1"));
+  EXPECT_FALSE(fs::exists(folder / ".step_1.removed"));
   // An unrelated folder blocks the removal: the checkpoint stays.
   save_checkpoint(folder / "step_3", {.tensors = &state});
   folder.write(".step_2.removed/a.txt", "text");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Invalid saves and loads throw on all ranks and change nothing.
 #include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_file.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -723,6 +725,110 @@ TEST(CheckpointErrors, OfShards) {
   piece("b", "[2]");
   // Data that is not aligned to four bytes is valid.
   EXPECT_TRUE(at::equal(open_weights(path)->read("w"), at::zeros({4})));
+}
+
+TEST(CheckpointErrors, OfPartialTargets) {
+  const Folder folder;
+  save(folder / "one");
+  const auto mesh = init_device_mesh(at::kCPU, {1});
+  StateDict state;
+  state.insert("w", DTensor::from_local(at::zeros({8, 5}), mesh, {Partial()}));
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(folder / "one", {.tensors = &state}); }),
+      "[load_checkpoint] cannot load into a Partial tensor: \"w\" is f32[8, "
+      "5] on (1): P(sum). Redistribute it first.");
+}
+
+// The folder of an interrupted save is removed.
+TEST(CheckpointErrors, OfOneRank) {
+  const Folder folder;
+  const auto path = folder / "one";
+  run_ranks(2, [&] {
+    CheckpointExtra extra = {
+        {"text", std::string(get_rank() == 1 ? "\xff" : "a")}};
+    const std::string own =
+        "[save_checkpoint] a string in `extra` is not valid UTF-8. Save bytes "
+        "as a tensor.";
+    EXPECT_EQ(
+        error_of([&] { save_checkpoint(path, {.extra = &extra}); }),
+        get_rank() == 1
+            ? own
+            : "[save_checkpoint] " + path + " was not saved. rank 1: " + own);
+  });
+  EXPECT_TRUE(fs::is_empty(folder / ""));
+}
+
+TEST(CheckpointWithoutTensors, IsSavedAndLoaded) {
+  const Folder folder;
+  for (const bool full : {false, true}) {
+    const auto path = folder / (full ? "full" : "shards");
+    CheckpointExtra extra = {{"step", 3}};
+    save_checkpoint(path, {.extra = &extra}, {.full = full});
+    torch::nn::Module model;
+    CheckpointExtra loaded;
+    load_checkpoint(path, {.model = &model, .extra = &loaded});
+    EXPECT_EQ(std::get<int64_t>(loaded.at("step")), 3);
+  }
+}
+
+// Ranks outside of the mesh of a tensor take part.
+TEST(CheckpointOfAMesh, IsSavedAndLoadedByAllRanks) {
+  const Folder folder;
+  const auto truth = at::arange(10, at::kFloat).view({5, 2});
+  run_ranks(3, [&] {
+    const auto mesh = make_device_mesh(at::kCPU, at::arange(2), {"tp"});
+    StateDict state;
+    state.insert("w", distribute_tensor(truth, mesh, {Shard(0)}, std::nullopt));
+    save_checkpoint(folder / "one", {.tensors = &state});
+    {
+      const at::NoGradGuard no_grad;
+      DTensor(state["w"]).to_local().zero_();
+    }
+    load_checkpoint(folder / "one", {.tensors = &state});
+    if (mesh.contains_this_rank()) {
+      EXPECT_TRUE(at::equal(full(state["w"]), truth));
+    }
+  });
+}
+
+// Errors of the system name the file. The files of /proc and /dev fail as files
+// on a damaged disk do.
+TEST(CheckpointErrors, OfTheSystem) {
+  const Folder folder;
+  fs::create_directories(folder / "folder/inner");
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::fstream reader(pipe); // so that opening it does not wait
+  const std::vector<std::pair<std::function<void()>, std::string>> cases = {
+      {[] { detail::OutFile("/no/file"); },
+       "cannot create /no/file: No such file or directory"},
+      {[&] { detail::OutFile(pipe).write_at("a", 1, 7); },
+       "cannot seek in " + pipe + ": Illegal seek"},
+      {[] { detail::OutFile("/dev/null").close(); },
+       "cannot write /dev/null: Invalid argument"},
+      {[&] { detail::write_small_file(folder / "folder", "a"); },
+       "cannot write " + (folder / "folder") + ": Is a directory"},
+      {[] { detail::sync_folder("/proc"); },
+       "cannot write the folder /proc: Invalid argument"},
+      {[&] { detail::rename_folder(folder / "none", folder / "folder", true); },
+       "cannot replace " + (folder / "folder") + ": No such file or directory"},
+      {[&] {
+         detail::rename_folder(
+             folder / "folder/inner", folder / "folder", false);
+       },
+       "cannot rename the checkpoint to " + (folder / "folder") +
+           ": File exists"}};
+  for (const auto& [call, why] : cases) {
+    EXPECT_EQ(
+        error_of(call),
+        "[save_checkpoint] " + why +
+            ". Save again once this is corrected; earlier checkpoints are "
+            "unchanged.");
+  }
+  std::string why_not;
+  EXPECT_EQ(detail::read_small_file("/proc/self/mem", &why_not), "");
+  EXPECT_EQ(why_not, "Input/output error");
+  EXPECT_FALSE(detail::is_checkpoint(folder / "none"));
 }
 
 } // namespace TEST_SOURCE

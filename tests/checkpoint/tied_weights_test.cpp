@@ -330,6 +330,23 @@ TEST(AMemberThatIsNotRegistered, IsRefusedByFilesAndUnits) {
   expect_refused("materialize", [&](auto& model) { materialize(*model); });
 }
 
+// A file may hold a weight under both of its names.
+TEST(TiedWeights, AreAllocatedOnce) {
+  const Folder folder;
+  const auto truth = at::arange(6, at::kFloat);
+  StateDict both;
+  both.insert("a", truth);
+  both.insert("b", truth.clone());
+  save_checkpoint(folder / "one", {.tensors = &both});
+  const auto shared = at::empty({6}, at::kMeta);
+  StateDict state;
+  state.insert("a", shared);
+  state.insert("b", shared);
+  load_checkpoint(folder / "one", {.tensors = &state});
+  EXPECT_TRUE(state["a"].is_same(state["b"]));
+  EXPECT_TRUE(at::equal(shared, truth));
+}
+
 TEST(TiedWeights, AreDrawnOnceByADeferredModel) {
   run_ranks(2, [] {
     torch::manual_seed(7);

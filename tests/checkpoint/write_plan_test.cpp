@@ -116,6 +116,17 @@ TEST(WritePlan, CutsLargeOnesBetweenAll) {
       plan_writes({held({655360}, {3}, {Replicate()})}, 3).boxes.size(), 2);
 }
 
+// A dimension is cut between as many writers as it has elements.
+TEST(WritePlan, CutsShortDimensionsBetweenFew) {
+  const auto plan = plan_writes({held(Sizes(20, 2), {4}, {Replicate()})}, 4);
+  ASSERT_EQ(plan.boxes.size(), 2);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(plan.boxes[i].offsets[0], static_cast<int64_t>(i));
+    EXPECT_EQ(plan.boxes[i].sizes[0], 1);
+    EXPECT_EQ(numel(plan.boxes[i].sizes), 1 << 19);
+  }
+}
+
 // Two mesh rows share the writing, because each holds the full tensor.
 TEST(WritePlan, SharesBetweenMeshes) {
   auto tensor = held({1 << 19, 2}, {2}, {Shard(0)});
