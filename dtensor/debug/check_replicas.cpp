@@ -307,9 +307,6 @@ class ReplicaChecker final : public ReplicaObserver {
   }
 
   void on_loss(const at::Tensor& loss) {
-    if (is_busy_) {
-      return;
-    }
     const Busy busy(*this);
     had_backward_ = true;
     Batches batches;

@@ -33,9 +33,6 @@ uint64_t digest_bytes(const void* bytes, size_t count) {
 }
 
 uint64_t digest_of(const at::Tensor& t) {
-  if (!t.defined()) {
-    return 0;
-  }
   uint64_t digest = static_cast<uint64_t>(t.scalar_type()) + 1;
   for (const auto size : t.sizes()) {
     digest = mix_digest(digest, static_cast<uint64_t>(size));

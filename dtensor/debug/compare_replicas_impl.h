@@ -37,7 +37,7 @@ struct Replica {
   /// Full name of the module or parameter, or a name chosen by the program.
   std::string_view name;
   at::Tensor tensor; // plain; undefined for a missing gradient
-  uint64_t digest;   // digest_of(tensor)
+  uint64_t digest;   // digest_of(tensor); 0 for a missing gradient
 };
 
 struct ReplicaRanks {
@@ -72,8 +72,8 @@ inline uint64_t mix_digest(uint64_t state, uint64_t word) {
 uint64_t digest_bytes(const void* bytes, size_t count);
 
 /// Hashes dtype, sizes and every bit of every element of a plain tensor, but
-/// not strides. Returns 0 for an undefined tensor. Reads the memory once; a
-/// tensor on another device is copied to the CPU first.
+/// not strides. Reads the memory once; a tensor on another device is copied to
+/// the CPU first.
 uint64_t digest_of(const at::Tensor& t);
 
 /// Digest of the last tensor, for the projections of an attention, which have a

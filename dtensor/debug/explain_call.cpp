@@ -64,7 +64,7 @@ const Boundary* boundary_of_call(
 SpecPtr spec_of_plain_input(const Boundary& boundary, const at::Tensor& t) {
   const auto& layouts = boundary.layouts().input;
   auto sizes = t.sizes().vec();
-  if (layouts.plain.is_sharded()) {
+  if (layouts.plain.is_sharded() && t.dim() > 0) {
     const auto dim = (layouts.plain.dim() + t.dim()) % t.dim();
     const bool known = dim == (layouts.features_dim + t.dim()) % t.dim() &&
         layouts.features > 0;
@@ -276,10 +276,8 @@ std::string why_impossible(
       return "would change " + written + ", which is written";
     case Feasibility::kMixesReductions:
       return "a layout would have two reductions";
-    case Feasibility::kShardsReplicated:
+    default: // kShardsReplicated
       return "all inputs are replicated, and stay so";
-    default:
-      return "";
   }
 }
 

@@ -158,9 +158,9 @@ std::string_view to_string(DecidedBy by) {
     case DecidedBy::kReplicatedFallback:
       return "replicated by on_missing_rule()";
     case DecidedBy::kUnsupported:
-      return "an error";
+      break;
   }
-  return "";
+  return "an error";
 }
 
 std::string to_string(const ExplainedCall& call) {

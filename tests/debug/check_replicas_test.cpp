@@ -640,5 +640,37 @@ TEST(CheckReplicas, ScopesNest) {
   });
 }
 
+// Other ranks compare nothing, and may have other values.
+TEST(CheckReplicas, ComparesOnTheRanksOfAMesh) {
+  run_ranks(3, [] {
+    const auto mesh = make_device_mesh(at::kCPU, at::arange(2), {"tp"});
+    const bool is_outside = get_rank() == 2;
+    auto mlp = filled(Mlp(kWidth, 6));
+    parallelize_module(*mlp, mesh, mlp_plan());
+    CheckReplicas check(*mlp, mesh);
+    check.compare(at::full({2}, is_outside ? 7 : 1), mesh, "x");
+    mlp(uniform({3, kWidth}, is_outside ? 2 : 1));
+    check.finish();
+    EXPECT_EQ(check.compared() > 0, !is_outside);
+  });
+}
+
+TEST(CheckReplicas, ComparesShapesOfMetaTensors) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    Echo echo;
+    CheckReplicas check(*echo, mesh);
+    const auto compare = [&](int64_t size) {
+      return error_of(
+          [&] { check.compare(at::empty({size}, at::kMeta), mesh, "x"); });
+    };
+    EXPECT_EQ(compare(2), "");
+    EXPECT_NE(
+        compare(2 + get_rank()).find("f32[2] on rank 0; f32[3] on rank 1"),
+        std::string::npos)
+        << compare(2 + get_rank());
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

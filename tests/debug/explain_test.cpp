@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // explain: predictions agree with the operators' actual behavior.
+#include <ATen/record_function.h>
 #include <dtensor/debug/explain_call_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/implicit_replication.h>
@@ -11,7 +12,9 @@
 #include <tests/redistribute/layouts.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
+#include <sstream>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -586,6 +589,91 @@ TEST(ExplainMode, OperatorsThatCallOthersAreTrees) {
     EXPECT_NE(
         to_string(mode).find("aten::equal on (tp=2), by its own kernel"),
         std::string::npos);
+  });
+}
+
+TEST(ExplainMode, IsPrinted) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    const ExplainMode mode;
+    for (int i = 0; i < 3; ++i) {
+      a.relu();
+    }
+    DTensor(a).redistribute({Replicate()});
+    const auto call = to_string(only(mode));
+    EXPECT_TRUE(
+        call.starts_with("aten::relu on (tp=2), 3 times, by its rule\n"))
+        << call;
+    std::ostringstream text;
+    text << only(mode) << mode;
+    EXPECT_EQ(
+        text.str(),
+        call + call + "\noutside of operators: 1 collective, 96 bytes sent\n");
+  });
+}
+
+TEST(ExplainMode, ModulesAreNamed) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = filled(Mlp(4, 8));
+    parallelize_module(*mlp, mesh, mlp_plan());
+    const ExplainMode mode;
+    mlp(uniform({3, 4}, 3));
+    EXPECT_NE(
+        to_string(mode).find("on (tp=2), in module \"w2\", by"),
+        std::string::npos)
+        << mode;
+  });
+}
+
+TEST(Explain, HasWordsForEveryDecision) {
+  const std::vector<std::pair<DecidedBy, std::string_view>> all = {
+      {DecidedBy::kRule, "by its rule"},
+      {DecidedBy::kViewRule, "by the view rule"},
+      {DecidedBy::kKernel, "by its own kernel"},
+      {DecidedBy::kOperators, "by other operators"},
+      {DecidedBy::kReplicatedOperands, "replicated on every rank"},
+      {DecidedBy::kReplicatedFallback, "replicated by on_missing_rule()"},
+      {DecidedBy::kUnsupported, "an error"}};
+  for (const auto& [by, words] : all) {
+    EXPECT_EQ(to_string(by), words);
+  }
+}
+
+// A program may open ranges of its own, and modes and resets may be in them.
+TEST(ExplainMode, RangesOfAProgramAreNotCalls) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    const std::vector<c10::IValue> inputs = {a};
+    ExplainMode outer;
+    std::optional<ExplainMode> inner;
+    {
+      RECORD_FUNCTION("test::range", inputs);
+      a.relu();
+      inner.emplace();
+      outer.reset();
+      a.abs();
+    }
+    EXPECT_EQ(only(outer).name, "aten::abs");
+    EXPECT_EQ(only(*inner).name, "aten::abs");
+  });
+}
+
+// A tensor without dimensions cannot have the layout of the style.
+TEST(ExplainMode, InputsThatAStyleRefusesAreErrors) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    torch::nn::Linear linear(4, 4);
+    parallelize_module(*linear, mesh, RowwiseParallel());
+    const auto call = [&] { linear(at::ones({})); };
+    const auto error = message(call);
+    EXPECT_NE(error, "no error");
+    const ExplainMode mode;
+    EXPECT_EQ(message(call), error);
+    ASSERT_FALSE(mode.calls().empty());
+    EXPECT_EQ(mode.calls().back().by, DecidedBy::kUnsupported);
+    EXPECT_EQ(
+        mode.calls().back().note,
+        "[Spec] S(-1) on mesh dim \"tp\" shards a dimension that the tensor "
+        "does not have: its number of dimensions is 0. Use R.");
   });
 }
 

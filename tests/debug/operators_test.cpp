@@ -345,5 +345,27 @@ TEST(Operators, ErrorsGiveAdvice) {
       "directory. Pass the name of a file in a folder that exists.");
 }
 
+TEST(Operators, OfARangeThatBeganBeforeAResetAreShown) {
+  CommDebugMode comm;
+  {
+    RECORD_FUNCTION("test::range", std::vector<c10::IValue>{});
+    at::ones({2}).relu();
+    comm.reset();
+    at::ones({2}).abs();
+  }
+  const auto all = unindented(lines(comm, 3));
+  EXPECT_TRUE(has(all, "aten::abs("));
+  EXPECT_FALSE(has(all, "aten::relu("));
+}
+
+TEST(Operators, NestedTensorsHaveNoSizes) {
+  const auto nested =
+      at::_nested_tensor_from_tensor_list({at::ones({2}), at::ones({3})});
+  CommDebugMode comm;
+  nested.relu();
+  EXPECT_TRUE(has(unindented(lines(comm, 3)), "aten::relu(f32[nested])"))
+      << comm.generate_comm_debug_tracing_table(3);
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -211,6 +212,30 @@ TEST(Trace, ARangeThatBeganBeforeItIsNotInIt) {
       of_category(events(read_json(trace.to_json()), 0), "range");
   ASSERT_EQ(ranges.size(), 1);
   EXPECT_EQ(ranges[0]["name"].text, "inside");
+}
+
+TEST(Trace, ARangeOfAnOuterModeIsNotInIt) {
+  Trace outer;
+  Trace inner;
+  {
+    const TraceMode outer_mode(outer);
+    std::optional<TraceMode> inner_mode;
+    {
+      RECORD_USER_SCOPE("outside");
+      inner_mode.emplace(inner);
+    }
+    RECORD_USER_SCOPE("inside");
+  }
+  const auto names = [](const Trace& trace) {
+    std::set<std::string> all;
+    for (const auto& event :
+         of_category(events(read_json(trace.to_json()), 0), "range")) {
+      all.insert(event["name"].text);
+    }
+    return all;
+  };
+  EXPECT_EQ(names(inner), std::set<std::string>{"inside"});
+  EXPECT_EQ(names(outer), (std::set<std::string>{"inside", "outside"}));
 }
 
 } // namespace TEST_SOURCE
