@@ -213,6 +213,21 @@ TEST(DeferredInit, EarlierTensorsAreReal) {
   EXPECT_TRUE(at::equal(real, torch::tensor({2.0F, 4.0F})));
 }
 
+TEST(DeferredInit, ErrorsAreThoseOfTheOperators) {
+  const auto add = [] { return torch::ones({2}) + torch::ones({3}); };
+  const auto error = test::error_of<c10::Error>(add);
+  expect_error<c10::Error>([&] { deferred(add); }, error);
+}
+
+TEST(DeferredInit, EarlierTensorsMayBeWritten) {
+  const auto before = torch::tensor({1.0F, 2.0F});
+  const DeferredInit scope;
+  before.add_(torch::ones({2}));
+  EXPECT_FALSE(is_deferred(before));
+  // Needs the values of both.
+  EXPECT_TRUE(at::equal(torch::full({2}, 2) + torch::arange(2), before));
+}
+
 TEST(DeferredInit, ADrawIsTheSameForAllItsUses) {
   torch::manual_seed(3);
   torch::Tensor a;
@@ -422,6 +437,83 @@ TEST(Materialize, AllocatesOnlyTheLocalShard) {
     const auto local = DTensor(linear->weight).to_local();
     EXPECT_EQ(local.sizes(), at::IntArrayRef({6, 8}));
     EXPECT_EQ(local.storage().nbytes(), 6 * 8 * 4);
+  });
+}
+
+// New tensors that no factory of DTensors makes, and tensors from outside.
+TEST(Materialize, DistributesComputedTensors) {
+  const auto outside = torch::arange(8, torch::kFloat).view({4, 2});
+  const std::vector<std::function<at::Tensor()>> makers = {
+      [] { return torch::arange(6); },
+      [] { return torch::linspace(0, 1, 5); },
+      [] { return torch::eye(3); },
+      [] {
+        return torch::tensor({0.5, 0.25, 0.75});
+      },
+      [&] {
+        return torch::ones({4, 2}) + outside;
+      }};
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      for (const auto& make : makers) {
+        auto d =
+            distribute_tensor(deferred(make), mesh, {Shard(0)}, std::nullopt);
+        materialize({d});
+        EXPECT_EQ(layout_of(d), Placement(Shard(0)));
+        EXPECT_TRUE(at::equal(full(d), make()));
+      }
+    });
+  }
+}
+
+// Operators without a rule for sharded tensors compute with replicated ones.
+// The draws before them are the same on any number of ranks.
+TEST(Materialize, StartsAgainWithReplicatedTensors) {
+  at::Tensor truth; // on one rank
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      manual_seed(11);
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      const auto made = deferred([] {
+        auto t = torch::rand({4, 4});
+        t.put_(torch::tensor({1, 6}), torch::tensor({2.0F, 3.0F}));
+        return t * 2;
+      });
+      auto d = distribute_tensor(made, mesh, {Shard(0)}, std::nullopt);
+      materialize({d});
+      EXPECT_EQ(layout_of(d), Placement(Shard(0)));
+      const auto whole = full(d);
+      if (ranks == 1) {
+        truth = whole.clone();
+        EXPECT_EQ(truth[0][1].item<float>(), 4);
+        EXPECT_EQ(truth[1][2].item<float>(), 6);
+      }
+      EXPECT_TRUE(at::equal(whole, truth));
+    });
+  }
+}
+
+TEST(Materialize, OneDrawOnTwoMeshes) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    at::Tensor a;
+    at::Tensor b;
+    at::Tensor c;
+    {
+      const DeferredInit scope;
+      const auto base = torch::rand({6, 2});
+      a = base + 1;
+      b = base + 2;
+      c = base + 3;
+    }
+    a = distribute_tensor(a, mesh["dp"], {Shard(0)}, std::nullopt);
+    b = distribute_tensor(b, mesh["tp"], {Shard(1)}, std::nullopt);
+    materialize({a, b, c});
+    EXPECT_EQ(layout_of(a), Placement(Shard(0)));
+    EXPECT_EQ(layout_of(b), Placement(Shard(1)));
+    EXPECT_TRUE(at::allclose(full(a) + 1, full(b)));
+    EXPECT_TRUE(at::allclose(full(a) + 2, c));
   });
 }
 
