@@ -90,13 +90,13 @@ class Decomposed {
     const bool adds = node.target == "aten::addmm" && node.args.size() == 5 &&
         is_one(node.args[3]) && is_one(node.args[4]);
     const bool is_batched = node.target == "aten::bmm";
-    if (!adds && !is_batched && node.target != "aten::mm") {
+    // Other overloads have more arguments, such as the dtype of the result.
+    const bool is_plain =
+        node.args.size() == 2 && (is_batched || node.target == "aten::mm");
+    if (!adds && !is_plain) {
       return std::nullopt;
     }
     const size_t first = adds ? 1 : 0;
-    if (node.args.size() < first + 2) {
-      return std::nullopt;
-    }
     const auto matrix = slot_of(node.args[first + 1]);
     const auto weight =
         matrix ? weight_of(*matrix, index, is_batched) : std::nullopt;

@@ -125,9 +125,6 @@ class Search {
   }
 
   void pair(const Product& row) {
-    if (styles_.count(row.node) > 0) {
-      return;
-    }
     const auto segment = segment_before(row);
     if (!segment) {
       return;

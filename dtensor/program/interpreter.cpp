@@ -192,11 +192,11 @@ IValue ListOperand::filled(c10::ArrayRef<IValue> values) const {
       return filled(
           c10::List<bool>(), [](const IValue& v) { return v.toBool(); });
     case ListOf::kNumber:
-      return filled(
-          c10::impl::GenericList(c10::NumberType::get()),
-          [](const IValue& v) { return v; });
+      break;
   }
-  return {};
+  return filled(
+      c10::impl::GenericList(c10::NumberType::get()),
+      [](const IValue& v) { return v; });
 }
 
 } // namespace dtensor::detail

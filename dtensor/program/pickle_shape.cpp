@@ -43,7 +43,7 @@ class Pickle {
         refuse_pickle(
             "byte {} of its pickle is opcode {}, which torch.save() does not "
             "write",
-            at_,
+            opcode_at_,
             static_cast<int>(opcode));
       }
     }

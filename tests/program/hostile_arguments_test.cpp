@@ -160,6 +160,16 @@ TEST(HostileArguments, OfAttention) {
   EXPECT_THAT(
       error("1, 2, 4, 8", "1, 2, 6, 8", "1, 2, 6, 8", "1, 1, 2, 2"),
       HasSubstr("its mask has other sizes"));
+  // Consists of operators that check their arguments.
+  const auto math = [](const std::string& value) {
+    return error_after(
+        {full("q", "2, 4, 8"), full("v", value)},
+        "_scaled_dot_product_attention_math.default",
+        {{"query", tensor("q")}, {"key", tensor("q")}, {"value", tensor("v")}},
+        2);
+  };
+  EXPECT_EQ(math("2, 4, 8"), "");
+  EXPECT_THAT(math("2, 5, 8"), sizes);
 }
 
 TEST(HostileArguments, OfUpsampling) {
@@ -180,6 +190,26 @@ TEST(HostileArguments, OfUpsampling) {
         error(scale), HasSubstr("its scales do not give its output's size"))
         << scale;
   }
+  // Without scales, and with scales that give the size.
+  EXPECT_EQ(
+      error_after(
+          {full("t", "1, 1, 4, 4")},
+          "_upsample_bilinear2d_aa.default",
+          {{"self", tensor("t")},
+           {"output_size", integers("10, 10")},
+           {"align_corners", kFalse},
+           {"scales_h", kNone},
+           {"scales_w", kNone}}),
+      "");
+  EXPECT_EQ(
+      error_after(
+          {full("t", "1, 1, 4, 4")},
+          "_upsample_bilinear2d_aa.vec",
+          {{"input", tensor("t")},
+           {"output_size", kNone},
+           {"align_corners", kFalse},
+           {"scale_factors", R"({"as_floats": [2.0, 2.0]})"}}),
+      "");
 }
 
 TEST(HostileArguments, OfRecurrentNetworks) {

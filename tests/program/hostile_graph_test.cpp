@@ -248,19 +248,26 @@ TEST(HostileGraph, AsStridedStaysWithinTheStorage) {
   EXPECT_THAT(strided("2", "2305843009213693952"), HasSubstr("overflowed"));
 }
 
-// Runs the calls on x, [[-2, -1, 0], [1, 2, 3]], on a mesh of one rank.
-at::Tensor result_on_mesh(const std::vector<std::string>& calls) {
+// Runs the calls on x, [[-2, -1, 0], [1, 2, 3]] in S(0), on a mesh.
+at::Tensor result_on_mesh(
+    const std::vector<std::string>& calls,
+    int64_t ranks = 1,
+    bool with_gradients = false) {
   const Folder folder;
   const auto path = write_program(folder / "m.pt2", graph(calls));
   at::Tensor result;
-  run_ranks(1, [&] {
-    const torch::NoGradGuard no_grad;
-    const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  run_ranks(ranks, [&] {
+    const torch::AutoGradMode mode(with_gradients);
+    const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
     auto program = load_program(path);
     parallelize_program(program, mesh);
     const auto x = at::arange(-2, 4, at::kFloat).view({2, 3});
-    result = full_tensor(
-        program.run({distribute_tensor(x, mesh, {Shard(0)}), 3})[0].toTensor());
+    const auto given =
+        distribute_tensor(x, mesh, {Shard(0)}).requires_grad_(with_gradients);
+    const auto whole = full_tensor(program.run({given, 3})[0].toTensor());
+    if (get_rank() == 0) {
+      result = whole.detach();
+    }
   });
   return result;
 }
@@ -416,6 +423,42 @@ TEST(HostileGraph, OutSpecIsBounded) {
       HasSubstr("out_spec: expected more than 1 element, got 1"));
 }
 
+// Returns the names of two results whose tree has a node of that kind.
+std::vector<std::string> names_of_results(const std::string& context) {
+  const auto escaped = [](const std::string& text) {
+    return replaced(replaced(text, "\\", "\\\\"), "\"", "\\\"");
+  };
+  const std::string leaf =
+      R"({"type": null, "context": null, "children_spec": []})";
+  const auto tree = R"([1, {"type": "m.Kind", "context": ")" +
+      escaped(context) + R"(", "children_spec": [)" + leaf + ", " + leaf +
+      "]}]";
+  const std::string output =
+      R"({"user_output": {"arg": {"as_tensor": {"name": "y"}}}})";
+  auto text = replaced(graph({relu("x", "y")}), output, output + ", " + output);
+  text = replaced(
+      text,
+      R"("module_call_graph": [])",
+      R"("treespec_namedtuple_fields": {"m.Pair": {"field_names": ["l", "r"]}},)"
+      R"("module_call_graph": [{"fqn": "", "signature": {"out_spec": ")" +
+          escaped(tree) + R"("}}])");
+  const Folder folder;
+  return load_program(write_program(folder / "m.pt2", text)).output_names();
+}
+
+TEST(HostileGraph, ResultsHaveTheNamesOfTheirContainers) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of_results(R"(["a", 7])"), (Names{"a", "7"}));
+  EXPECT_EQ(
+      names_of_results(
+          R"({"default_factory_name": "list", "dict_context": ["a", "b"]})"),
+      (Names{"a", "b"}));
+  EXPECT_EQ(names_of_results(R"("m.Pair")"), (Names{"l", "r"}));
+  for (const auto* other : {R"("m.Other")", "a, b", R"(["a"])", "", "{}"}) {
+    EXPECT_EQ(names_of_results(other), (Names{"0", "1"})) << other;
+  }
+}
+
 std::string with_parameter(const std::string& name) {
   return replaced(
       graph({relu("x", "y")}),
@@ -565,6 +608,589 @@ TEST(HostileGraph, AssertionsOfOperatorsAreErrorsOfTheProgram) {
           HasSubstr("in aten::_fft_c2r at m.py:7: y = f(x) (FILE)")));
 }
 
+at::Tensor sample() {
+  return at::arange(-2, 4, at::kFloat).view({2, 3});
+}
+
+std::string ints(const std::string& values) {
+  return R"({"as_ints": [)" + values + "]}";
+}
+
+std::string tensors(const std::string& name) {
+  return R"({"as_tensors": [{"name": ")" + name + R"("}]})";
+}
+
+constexpr const char* kNone = R"({"as_none": true})";
+
+// Returns the result of a graph for x = [[-2, -1, 0], [1, 2, 3]] and n = 3.
+c10::IValue result_of_graph(
+    const std::string& text,
+    const LoadProgramOptions& options = {},
+    const at::Tensor& x = sample()) {
+  const torch::NoGradGuard no_grad;
+  const Folder folder;
+  auto program = load_program(write_program(folder / "m.pt2", text), options);
+  return program.run({x, int64_t{3}}).at(0);
+}
+
+at::Tensor result_of(
+    const std::vector<std::string>& calls,
+    const LoadProgramOptions& options = {}) {
+  return result_of_graph(graph(calls), options).toTensor();
+}
+
+std::string layer_norm(
+    const std::string& eps,
+    const std::string& weight = kNone) {
+  return call(
+      "torch.ops.aten.layer_norm.default",
+      {{"input", tensor("x")},
+       {"normalized_shape", ints("3")},
+       {"weight", weight},
+       {"eps", eps}},
+      {tensor("y")});
+}
+
+std::string native_layer_norm(const std::vector<std::string>& outputs) {
+  return call(
+      "torch.ops.aten.native_layer_norm.default",
+      {{"input", tensor("x")},
+       {"normalized_shape", ints("3")},
+       {"eps", R"({"as_float": 0.5})"}},
+      outputs);
+}
+
+// Python converts the arguments of operators in the same way.
+TEST(HostileGraph, ArgumentsAreConverted) {
+  const auto x = sample();
+  const auto normed = [&](double eps) {
+    return at::layer_norm(x, {3}, {}, {}, eps);
+  };
+  EXPECT_TRUE(result_of({layer_norm(integer(2))}).equal(normed(2)));
+  EXPECT_TRUE(result_of({layer_norm(R"({"as_bool": true})")}).equal(normed(1)));
+  EXPECT_TRUE(result_of({layer_norm(number("n"))}).equal(normed(3)));
+  EXPECT_TRUE(result_of({layer_norm(R"({"as_sym_int": {"as_int": 2}})")})
+                  .equal(normed(2)));
+  const auto row = call(
+      "torch.ops.aten.select.int",
+      {{"self", tensor("x")}, {"dim", integer(0)}, {"index", integer(1)}},
+      {tensor("w")});
+  EXPECT_TRUE(result_of({row,
+                         layer_norm(
+                             integer(1),
+                             R"({"as_optional_tensor": )" + tensor("w") + "}")})
+                  .equal(at::layer_norm(x, {3}, x[1], {}, 1)));
+  EXPECT_TRUE(
+      result_of({layer_norm(
+                    integer(1),
+                    std::string(R"({"as_optional_tensor": )") + kNone + "}")})
+          .equal(normed(1)));
+  EXPECT_TRUE(result_of({native_layer_norm({tensor("y"), kNone, kNone})})
+                  .equal(normed(0.5)));
+  EXPECT_TRUE(
+      result_of({call(
+                    "torch.ops.aten.softmax.int",
+                    {{"self", tensor("x")}, {"dim", R"({"as_bool": true})"}},
+                    {tensor("y")})})
+          .equal(at::softmax(x, 1)));
+  EXPECT_TRUE(result_of({call(
+                            "torch.ops.aten.sum.dim_IntList",
+                            {{"self", tensor("x")}, {"dim", kNone}},
+                            {tensor("y")})})
+                  .equal(x.sum()));
+  const auto sum = result_of({call(
+      "torch.ops.aten.add.Scalar",
+      {{"self", tensor("x")},
+       {"other", R"({"as_complex": {"real": 1.0, "imag": 2.0}})"}},
+      {tensor("y")})});
+  EXPECT_TRUE(sum.equal(at::add(x, c10::complex<double>(1, 2))));
+}
+
+TEST(HostileGraph, ListsOfNumbersAreConverted) {
+  const auto x = sample();
+  const auto images = call(
+      "torch.ops.aten.view.default",
+      {{"self", tensor("x")}, {"size", ints("1, 1, 2, 3")}},
+      {tensor("i")});
+  const auto scaled = [&](const std::string& scales) {
+    return result_of(
+        {images,
+         call(
+             "torch.ops.aten.upsample_nearest2d.vec",
+             {{"input", tensor("i")},
+              {"output_size", kNone},
+              {"scale_factors", scales}},
+             {tensor("y")})});
+  };
+  const auto truth = [&](double height) {
+    return at::upsample_nearest2d(
+        x.view({1, 1, 2, 3}), std::nullopt, at::ArrayRef<double>{height, 2});
+  };
+  EXPECT_TRUE(scaled(R"({"as_floats": [1.5, 2.0]})").equal(truth(1.5)));
+  EXPECT_TRUE(scaled(ints("3, 2")).equal(truth(3)));
+  EXPECT_TRUE(scaled(R"({"as_sym_ints": [{"as_name": "n"}, {"as_int": 2}]})")
+                  .equal(truth(3)));
+  const auto sum = [](const std::string& scalars) {
+    return result_of({call(
+        "torch.ops.aten._foreach_add.ScalarList",
+        {{"self", tensors("x")}, {"scalars", scalars}},
+        {tensors("y")})});
+  };
+  EXPECT_TRUE(sum(R"({"as_floats": [2.5]})").equal(x + 2.5));
+  EXPECT_TRUE(sum(R"({"as_sym_ints": [{"as_name": "n"}]})").equal(x + 3));
+  const auto gradient = result_of(
+      {native_layer_norm({tensor("z"), tensor("m"), tensor("r")}),
+       call(
+           "torch.ops.aten.native_layer_norm_backward.default",
+           {{"grad_out", tensor("x")},
+            {"input", tensor("x")},
+            {"normalized_shape", ints("3")},
+            {"mean", tensor("m")},
+            {"rstd", tensor("r")},
+            {"weight", kNone},
+            {"bias", kNone},
+            {"output_mask", R"({"as_bools": [true, false, false]})"}},
+           {tensor("y"), kNone, kNone})},
+      {.allowed_operators = {"aten::native_layer_norm_backward"}});
+  const auto input = sample().requires_grad_();
+  at::layer_norm(input, {3}, {}, {}, 0.5).backward(x);
+  EXPECT_TRUE(gradient.allclose(input.grad()));
+}
+
+TEST(HostileGraph, ResultsMayBeNumbers) {
+  const auto text = graph(
+      {call(
+           "torch.ops.aten.sum.default",
+           {{"self", tensor("x")}},
+           {tensor("s")}),
+       call(
+           "torch.ops.aten._local_scalar_dense.default",
+           {{"self", tensor("s")}},
+           {R"({"as_sym_float": {"as_name": "m"}})"})},
+      R"({"as_sym_float": {"as_name": "m"}})");
+  EXPECT_EQ(result_of_graph(text).toDouble(), 3);
+}
+
+struct RefusedCase {
+  const char* target;
+  std::vector<Given> given;
+  const char* why;
+};
+
+TEST(HostileGraph, ArgumentsOfOtherKindsAreRefused) {
+  const std::vector<RefusedCase> cases = {
+      {"gelu.default",
+       {{"self", tensor("x")}, {"approximate", tensor("x")}},
+       "it has the tensor x where str is expected."},
+      {"zeros.default",
+       {{"size", ints("2")}, {"layout", R"({"as_layout": 1})"}},
+       "it has a layout that is not strided."},
+      {"permute.default",
+       {{"self", tensor("x")}, {"dims", integer(3)}},
+       "it has as_int instead of a list."},
+      {"permute.default",
+       {{"self", tensor("x")}, {"dims", kNone}},
+       "it has a None where List[int] is expected."},
+      {"cat.default",
+       {{"tensors", R"({"as_sym_ints": [{"as_name": "n"}]})"}},
+       "it has a number in a list of tensors."},
+  };
+  for (const auto& [target, given, why] : cases) {
+    const auto name = std::string("torch.ops.aten.") + target;
+    EXPECT_EQ(
+        error_of_calls({call(name, given, {tensor("y")})}),
+        "[load_program] FILE: " + name +
+            " at m.py:7: y = f(x) cannot be run: " + why);
+  }
+  EXPECT_THAT(
+      error_of_calls({layer_norm(R"({"as_float": "zero"})")}),
+      HasSubstr("nodes[0].inputs[3].arg.as_float: expected a number, got a "
+                "string: \"zero\""));
+  for (const auto* target : {"torch.ops.aten", "torch.ops.aten.relu"}) {
+    EXPECT_EQ(
+        error_of_calls({call(target, {{"self", tensor("x")}}, {tensor("y")})}),
+        std::string("[load_program] FILE: ") + target +
+            " at m.py:7: y = f(x) cannot be run: it is not a registered "
+            "operator.");
+  }
+}
+
+TORCH_LIBRARY(dtensor_test_program, m) {
+  m.def("with_words(Tensor x, str[] words) -> Tensor");
+  m.def("twice(Tensor x) -> Tensor", [](const at::Tensor& x) { return x * 2; });
+}
+
+TEST(HostileGraph, OperatorsOfLibrariesAreCalled) {
+  const LoadProgramOptions options{
+      .allowed_operators = {"dtensor_test_program::*"}};
+  const auto twice = call(
+      "torch.ops.dtensor_test_program.twice.default",
+      {{"x", tensor("x")}},
+      {tensor("y")});
+  EXPECT_TRUE(result_of({twice}, options).equal(sample() * 2));
+  const auto with_words = call(
+      "torch.ops.dtensor_test_program.with_words.default",
+      {{"x", tensor("x")}, {"words", R"({"as_strings": ["a"]})"}},
+      {tensor("y")});
+  EXPECT_THAT(
+      error_of_graph(graph({with_words}), options),
+      HasSubstr("cannot be run: it has a list of unsupported type str."));
+}
+
+// Operators throw errors of the C++ library when a list or a tensor is too
+// large.
+TEST(HostileGraph, ListsThatAreTooLongAreErrorsOfTheProgram) {
+  for (const auto sections : {int64_t{1} << 62, int64_t{1} << 45}) {
+    EXPECT_THAT(
+        error_of_calls({call(
+            "torch.ops.aten.tensor_split.sections",
+            {{"self", tensor("x")}, {"sections", integer(sections)}},
+            {tensors("y")})}),
+        AllOf(
+            StartsWith("[Program] an operator does not accept its arguments: "),
+            HasSubstr("in aten::tensor_split at m.py:7: y = f(x) (FILE)")));
+  }
+}
+
+// --- products ----------------------------------------------------------------
+
+std::string transposed(const std::string& from, const std::string& to) {
+  return call(
+      "torch.ops.aten.permute.default",
+      {{"self", tensor(from)}, {"dims", ints("1, 0")}},
+      {tensor(to)});
+}
+
+std::string product(
+    const std::string& target,
+    const std::string& from,
+    const std::string& matrix,
+    std::vector<Given> more = {}) {
+  more.insert(more.begin(), {{"self", tensor(from)}, {"mat2", tensor(matrix)}});
+  return call("torch.ops.aten." + target, more, {tensor("y")});
+}
+
+std::string viewed(
+    const std::string& target,
+    const std::string& from,
+    const std::string& sizes,
+    const std::string& to) {
+  return call(
+      "torch.ops.aten." + target,
+      {{"self", from}, {"size", ints(sizes)}},
+      {tensor(to)});
+}
+
+TEST(HostileGraph, ProductsWithOtherMatricesAreComputed) {
+  const auto x = sample();
+  EXPECT_TRUE(result_of({transposed("x", "t"),
+                         relu("t", "m"),
+                         product("mm.default", "x", "m")})
+                  .equal(x.mm(x.t().relu())));
+  const auto batch = viewed("view.default", tensor("x"), "1, 2, 3", "b");
+  const auto doubles = call(
+      "torch.ops.aten._to_copy.default",
+      {{"self", tensor("b")}, {"dtype", R"({"as_scalar_type": 8})"}},
+      {tensor("d")});
+  const auto twos =
+      viewed("expand.default", R"({"as_float": 2.0})", "1, 3, 4", "m");
+  EXPECT_TRUE(
+      result_of({batch, doubles, twos, product("bmm.default", "d", "m")})
+          .equal(x.to(at::kDouble)
+                     .sum(1)
+                     .mul(2)
+                     .view({1, 2, 1})
+                     .expand({1, 2, 4})));
+  const auto expanded = viewed("expand.default", tensor("t"), "1, 3, 2", "m");
+  EXPECT_TRUE(result_of({batch,
+                         transposed("x", "t"),
+                         expanded,
+                         product("bmm.default", "b", "m")})
+                  .equal(x.mm(x.t()).view({1, 2, 2})));
+}
+
+// --- sharded values ----------------------------------------------------------
+
+std::string unary(
+    const std::string& target,
+    const std::string& from,
+    std::vector<Given> more,
+    const std::string& to) {
+  more.insert(more.begin(), {"self", tensor(from)});
+  return call("torch.ops.aten." + target, more, {tensor(to)});
+}
+
+std::string add(const std::string& a, const std::string& b) {
+  return unary("add.Tensor", a, {{"other", tensor(b)}}, "y");
+}
+
+std::string element(int64_t index, const std::string& to) {
+  return unary(
+      "select.int", "c", {{"dim", integer(1)}, {"index", integer(index)}}, to);
+}
+
+// The results of calls on a mesh are those on plain tensors, whatever the
+// layout of their operands.
+TEST(HostileGraph, ShardedValuesGiveTheSameResults) {
+  const std::vector<std::vector<std::string>> programs = {
+      {unary(
+          "_to_copy.default",
+          "x",
+          {{"dtype", R"({"as_scalar_type": 8})"},
+           {"device", R"({"as_device": {"type": "cpu"}})"}},
+          "y")},
+      // A write through a view of all elements.
+      {clone("x", "c"),
+       viewed("view.default", tensor("c"), "6", "v"),
+       relu_in_place("v", "w"),
+       add("c", "x")},
+      // Writes through several views of one tensor.
+      {clone("x", "c"),
+       element(0, "a"),
+       relu_in_place("a", "a1"),
+       element(1, "b"),
+       unary("cumsum_.default", "b", {{"dim", integer(0)}}, "b1"),
+       element(2, "d"),
+       unary("cumsum_.default", "d", {{"dim", integer(0)}}, "d1"),
+       add("c", "x")}};
+  for (size_t i = 0; i < programs.size(); ++i) {
+    const auto truth = result_of(programs[i]);
+    for (const int64_t ranks : {1, 2, 3}) {
+      EXPECT_TRUE(result_on_mesh(programs[i], ranks).equal(truth))
+          << "program " << i << " on " << ranks;
+    }
+  }
+}
+
+// A product with a dtype for its result is no call of linear(), which has none.
+TEST(HostileGraph, ProductsWithADtypeStay) {
+  const auto operators = [](const std::string& last) {
+    auto text = graph({transposed("w", "t"), last});
+    text = replaced(
+        text,
+        R"("input_specs": [)",
+        R"("input_specs": [{"parameter": {"parameter_name": "w", )"
+        R"("arg": {"name": "w"}}}, )");
+    text = replaced(
+        text,
+        R"("tensor_values": {)",
+        R"("tensor_values": {"w": {"dtype": 7, "sizes": [{"as_int": 5}, )"
+        R"({"as_int": 3}], "requires_grad": true, )"
+        R"("device": {"type": "cpu"}}, )");
+    std::vector<std::string> names;
+    for (const auto& node : detail::read_graph(text, {"m.pt2"}).nodes) {
+      names.push_back(node.target);
+    }
+    return names;
+  };
+  EXPECT_EQ(
+      operators(product("mm.default", "x", "t")),
+      std::vector<std::string>{"aten::linear"});
+  const c10::OperatorName with_dtype("aten::mm", "dtype");
+  if (c10::Dispatcher::singleton().findSchema(with_dtype)) {
+    EXPECT_EQ(
+        operators(product(
+            "mm.dtype", "x", "t", {{"out_dtype", R"({"as_scalar_type": 8})"}})),
+        (std::vector<std::string>{"aten::permute", "aten::mm"}));
+  }
+}
+
+// --- inputs and outputs ------------------------------------------------------
+
+constexpr const char* kInputX =
+    R"({"user_input": {"arg": {"as_tensor": {"name": "x"}}}})";
+constexpr const char* kInputN =
+    R"({"user_input": {"arg": {"as_sym_int": {"as_name": "n"}}}})";
+constexpr const char* kOutputY =
+    R"({"user_output": {"arg": {"as_tensor": {"name": "y"}}}})";
+
+TEST(HostileGraph, SignaturesAreChecked) {
+  const auto whole = graph({relu("x", "y")});
+  const std::vector<std::array<std::string, 3>> cases = {
+      {kInputN, kInputX, "signature.input_specs[1]: duplicate input \"x\""},
+      {R"("dtype": 7)",
+       R"("dtype": 99)",
+       "tensor_values.x.dtype: x has an unknown dtype"},
+      {R"({"as_int": 3}])",
+       R"({"as_int": 281474976710656}])",
+       "tensor_values.x.sizes[1]: x has too many elements"},
+      {R"("type": "cpu")",
+       R"("type": 3)",
+       "tensor_values.x.device.type: expected a string, got 3"},
+      {kOutputY,
+       R"({"user_input_mutation": {"arg": {"name": "y"}, )"
+       R"("user_input_name": "n"}})",
+       "signature.output_specs[0].user_input_mutation.user_input_name: the "
+       "graph writes to it, but it is not an input"},
+      {kOutputY,
+       R"({"buffer_mutation": {"arg": {"name": "y"}, "buffer_name": "x"}})",
+       "signature.output_specs[0].buffer_mutation.buffer_name: the graph "
+       "writes to it, but it is not an input"},
+  };
+  for (const auto& [from, to, why] : cases) {
+    EXPECT_THAT(error_of_graph(replaced(whole, from, to)), HasSubstr(why));
+  }
+  EXPECT_THAT(
+      error_of_graph(replaced(
+          whole,
+          kInputN,
+          R"({"constant_input": {"name": "k", "value": {"as_int": 3}}})")),
+      StartsWith("[Program] FILE takes 1 input (x), got 2."));
+}
+
+// Descriptions of values inside the graph are hints.
+TEST(HostileGraph, UnsupportedDescriptionsOfValuesAreIgnored) {
+  for (const auto* about :
+       {R"({"dtype": 99})",
+        R"({"dtype": 7, "sizes": [{"as_int": 8589934592}, )"
+        R"({"as_int": 8589934592}]})"}) {
+    EXPECT_EQ(
+        error_of_graph(replaced(
+            graph({relu("x", "y")}),
+            R"("tensor_values": {)",
+            R"("tensor_values": {"y": )" + std::string(about) + ", ")),
+        "");
+  }
+}
+
+TEST(HostileGraph, OutputsMayBeLossesAndWrittenInputs) {
+  const auto whole = graph({relu("x", "y")});
+  EXPECT_TRUE(
+      result_of_graph(
+          replaced(
+              whole, kOutputY, R"({"loss_output": {"arg": {"name": "y"}}})"))
+          .toTensor()
+          .equal(sample().relu()));
+  const auto x = sample();
+  result_of_graph(
+      replaced(
+          whole,
+          kOutputY,
+          R"({"user_input_mutation": {"arg": {"name": "y"}, )"
+          R"("user_input_name": "x"}}, )" +
+              std::string(kOutputY)),
+      {},
+      x);
+  EXPECT_TRUE(x.equal(sample().relu()));
+}
+
+TEST(HostileGraph, SizesWithOneNameAreEqual) {
+  const auto with_sizes = [](const std::string& a, const std::string& b) {
+    const auto size = [](const std::string& name) {
+      return R"({"as_expr": {"expr_str": "Symbol(')" + name +
+          R"json(', positive=True, integer=True)"}})json";
+    };
+    return error_of_graph(replaced(
+        graph({relu("x", "y")}),
+        R"([{"as_int": 2}, {"as_int": 3}])",
+        "[" + size(a) + ", " + size(b) + "]"));
+  };
+  EXPECT_EQ(with_sizes("s0", "s1"), "");
+  EXPECT_EQ(
+      with_sizes("s0", "s0"),
+      "[Program] input x of FILE is f32[2, 3], but the program was exported "
+      "for f32[s0, s0], where s0 is 2 as in dim 0 of x. Pass a tensor of that "
+      "dtype and shape, or export the program with dynamic_shapes.");
+}
+
+// --- scopes ------------------------------------------------------------------
+
+// Returns a call that runs `nodes` in a scope, with the value `input` for x.
+std::string scoped(
+    const std::string& operation,
+    std::vector<Given> options,
+    const std::string& nodes,
+    const std::vector<std::string>& results,
+    const std::string& outputs,
+    const std::string& input = "x") {
+  options.emplace_back(
+      "",
+      R"({"as_graph": {"graph": {"inputs": [)" + tensor("x") +
+          R"(], "outputs": [)" + c10::Join(", ", results) + R"(], "nodes": [)" +
+          nodes + "]}}}");
+  options.emplace_back("", tensor(input));
+  return call(
+      "torch.ops.higher_order.wrap_with_" + operation, options, {outputs});
+}
+
+TEST(HostileGraph, ScopesGiveLists) {
+  const auto both = scoped(
+      "set_grad_enabled",
+      {{"", R"({"as_bool": false})"}},
+      relu("x", "a") + ", " +
+          call(
+              "torch.ops.aten.neg.default",
+              {{"self", tensor("x")}},
+              {tensor("b")}),
+      {tensor("a"), tensor("b")},
+      R"({"as_tensors": [{"name": "p"}, {"name": "q"}]})");
+  const auto sum = call(
+      "torch.ops.aten.sub.Tensor",
+      {{"self", tensor("p")}, {"other", tensor("q")}},
+      {tensor("y")});
+  EXPECT_TRUE(result_of({both, sum}).equal(sample().relu() + sample()));
+}
+
+// A value that is redistributed without gradients is redistributed again.
+TEST(HostileGraph, ScopesWithoutGradientsKeepTheirValues) {
+  const auto softmax = [](const std::string& from, const std::string& to) {
+    return unary("softmax.int", from, {{"dim", integer(0)}}, to);
+  };
+  const std::vector<std::string> calls = {
+      scoped(
+          "set_grad_enabled",
+          {{"", R"({"as_bool": false})"}},
+          softmax("x", "a"),
+          {tensor("a")},
+          tensor("a")),
+      softmax("x", "b"),
+      add("a", "b")};
+  const auto truth = sample().softmax(0) * 2;
+  EXPECT_TRUE(result_of(calls).allclose(truth));
+  for (const int64_t ranks : {1, 2, 3}) {
+    EXPECT_TRUE(result_on_mesh(calls, ranks, true).allclose(truth)) << ranks;
+  }
+}
+
+TEST(HostileGraph, ScopesAreChecked) {
+  EXPECT_THAT(
+      error_of_calls({scoped(
+          "set_grad_enabled",
+          {{"", R"({"as_bool": false})"}},
+          relu("x", "y"),
+          {tensor("y")},
+          tensor("y"),
+          "q")}),
+      HasSubstr("nodes[0].inputs[2].arg: no input or node defines the value "
+                "\"q\""));
+  const auto cast = [](int64_t dtype, const std::string& nodes) {
+    return error_of_calls({scoped(
+        "autocast",
+        {{"", R"({"as_string": "cpu"})"},
+         {"", R"({"as_scalar_type": )" + std::to_string(dtype) + "}"},
+         {"", R"({"as_bool": true})"},
+         {"", kNone}},
+        nodes,
+        {tensor("y")},
+        tensor("y"))});
+  };
+  const auto check = [](const std::vector<Given>& given) {
+    return call("torch.ops.aten._assert_tensor_metadata.default", given, {}) +
+        ", " + relu("x", "y");
+  };
+  const std::string begin = "[load_program] FILE: torch.ops.";
+  const std::string middle = " at m.py:7: y = f(x) cannot be run: it has ";
+  EXPECT_EQ(cast(13, check({{"a", tensor("x")}})), "");
+  EXPECT_EQ(
+      cast(99, relu("x", "y")),
+      begin + "higher_order.wrap_with_autocast" + middle +
+          "an unknown dtype number 99.");
+  EXPECT_EQ(
+      cast(13, check({{"dtype", R"({"as_scalar_type": 7})"}})),
+      begin + "aten._assert_tensor_metadata.default" + middle +
+          "no argument a.");
+}
+
 // --- numbers -----------------------------------------------------------------
 
 // Returns the result of `target` for the graph's number n = `n` and a constant.
@@ -649,6 +1275,13 @@ TEST(HostileGraph, ComputesIntegersAsPythonDoesOrRefuses) {
       {"_operator.or_", 6, 3, "7"},
       {"_operator.truediv", 7, 2, "3.5"},
       {"torch.sym_max", 7, 9, "9"},
+      {"torch.sym_min", 7, 9, "7"},
+      {"_operator.eq", 7, 7, "True"},
+      {"_operator.ne", 7, 7, "False"},
+      {"_operator.lt", 7, 9, "True"},
+      {"_operator.le", 9, 7, "False"},
+      {"_operator.gt", 7, 9, "False"},
+      {"_operator.ge", 9, 9, "True"},
   };
   for (const auto& [target, n, other, expected] : cases) {
     EXPECT_EQ(number_of(target, n, integer(other)), expected)
@@ -667,6 +1300,53 @@ TEST(HostileGraph, ComputesFloatsAsPythonDoes) {
   EXPECT_EQ(
       number_of("_operator.pow", -8, f("0.5")),
       "[Program] the graph computes -8 ** 0.5, which is not a real number");
+  EXPECT_EQ(number_of("_operator.add", 3, f("0.5")), "3.5");
+  EXPECT_EQ(number_of("_operator.sub", 3, f("0.5")), "2.5");
+  EXPECT_EQ(number_of("_operator.mul", 3, f("0.5")), "1.5");
+  EXPECT_EQ(number_of("_operator.mod", -5, f("2.5")), "0");
+  EXPECT_EQ(number_of("_operator.mod", 5, f("-2.5")), "-0");
+  EXPECT_EQ(number_of("torch.sym_min", 3, f("2.5")), "2.5");
+  EXPECT_EQ(number_of("_operator.gt", 3, f("2.5")), "True");
+  EXPECT_EQ(number_of("_operator.eq", 3, f("3.5")), "False");
+}
+
+TEST(HostileGraph, ComputesWithBoolsAsPythonDoes) {
+  const std::string yes = R"({"as_bool": true})";
+  EXPECT_EQ(number_of("_operator.add", 3, yes), "4");
+  EXPECT_EQ(number_of("_operator.truediv", 3, yes), "3");
+  EXPECT_EQ(number_of("_operator.eq", 1, yes), "True");
+  const auto function = [](const std::string& target,
+                           const std::vector<std::string>& args) {
+    std::vector<Given> given;
+    for (const auto& arg : args) {
+      given.emplace_back("a", arg);
+    }
+    return result_of_graph(
+        graph({call(target, given, {number("m")})}, number("m")));
+  };
+  EXPECT_EQ(function("torch.sym_not", {yes}).toBool(), false);
+  EXPECT_EQ(function("torch.sym_not", {integer(0)}).toBool(), true);
+  EXPECT_EQ(
+      function("torch.sym_ite", {yes, number("n"), integer(7)}).toInt(), 3);
+  EXPECT_EQ(
+      function("torch.sym_ite", {integer(0), number("n"), integer(7)}).toInt(),
+      7);
+  EXPECT_EQ(function("torch.sym_float", {yes}).toDouble(), 1);
+  EXPECT_EQ(function("torch._sym_sqrt", {integer(9)}).toDouble(), 3);
+}
+
+TEST(HostileGraph, ReadsStridesAsPythonDoes) {
+  const auto stride = [](int64_t dim) {
+    return graph(
+        {call(
+            "torch.ops.aten.sym_stride.int",
+            {{"self", tensor("x")}, {"dim", integer(dim)}},
+            {number("m")})},
+        number("m"));
+  };
+  EXPECT_EQ(result_of_graph(stride(0)).toInt(), 3);
+  EXPECT_EQ(result_of_graph(stride(-1)).toInt(), 1);
+  EXPECT_THAT(error_of_graph(stride(2)), HasSubstr("Dimension out of range"));
 }
 
 TEST(HostileGraph, RoundsToIntegersOf64Bits) {
@@ -902,6 +1582,31 @@ std::string pickled_tensor(
       "ccollections\nOrderedDict\n)RtR"s;
 }
 
+TEST(HostileSamples, ArePickledAsTorchSaveDoes) {
+  using namespace std::string_literals;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"(l", ""},
+      {"(X\1\0\0\0aNd"s, ""},
+      {"}X\1\0\0\0aNs"s, ""},
+      {"\x01",
+       "byte 2 of its pickle is opcode 1, which torch.save() does not write"},
+      {"X\xff\xff\xff\xff", "its pickle ends early"},
+      {"ctorch", "its pickle ends early"},
+      {"a", "its pickle pops from an empty stack"},
+      {"t", "its pickle pops from an empty stack"},
+      {"](a", "its pickle pops from an empty stack"},
+      {"h\x07", "its pickle reads an undefined memo index: 7"},
+      {std::string(1000001, ')'), "its pickle has more than 1000000 objects"},
+  };
+  for (const auto& [pickle, why] : cases) {
+    EXPECT_EQ(
+        error_of_samples(pickle),
+        why.empty() ? ""
+                    : "[Program] FILE: its sample inputs cannot be read: " +
+                why + ". Pass your own inputs.");
+  }
+}
+
 TEST(HostileSamples, LieWithinTheirStorage) {
   const std::string storage(16, '\0');
   EXPECT_EQ(error_of_samples(pickled_tensor(0, 4, 1), storage), "");
@@ -969,6 +1674,16 @@ TEST(HostileSamples, CallNoOtherFunctions) {
       error_of_samples("(ccollections\nOrderedDict\nK\0)Rt"s),
       HasSubstr("calls an object that is not a function"));
   EXPECT_THAT(error_of_samples(")K\1a"s), HasSubstr("that is not a container"));
+}
+
+TEST(HostileSamples, AreNotInflatedBeyondTheirSize) {
+  EXPECT_THAT(
+      error_of_samples(
+          "]", "", {{"data/1", std::string(size_t{1} << 20, '\0'), true}}),
+      AllOf(
+          StartsWith("[open_weights] FILE: the records of a nested archive are "
+                     "larger than its "),
+          HasSubstr(" bytes. ")));
 }
 
 TEST(HostileSamples, AreLittleEndian) {

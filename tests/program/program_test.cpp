@@ -488,6 +488,11 @@ TEST(ProgramPlans, AreParsedAndPrinted) {
       "given twice" +
           styles);
   EXPECT_EQ(
+      message("a colwise output=R,R"),
+      "[parse_plan] \"a colwise output=R,R\": output must be a single "
+      "placement" +
+          styles);
+  EXPECT_EQ(
       message("a colwise fused_projections=0"),
       "[parse_plan] \"a colwise fused_projections=0\": fused_projections must "
       "be positive" +
