@@ -2,7 +2,6 @@
 // The ranks for which a failing or leaving rank waits before it returns.
 // Instead of measuring time, most tests count the requests of the rank to the
 // store.
-#include <dtensor/comm/processes/descriptor_impl.h>
 #include <dtensor/comm/processes/peers_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
 #include <gtest/gtest.h>
