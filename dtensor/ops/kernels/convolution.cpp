@@ -213,7 +213,8 @@ void transposed_in_space(KernelArgs& args, const Decision& decision) {
   }
   args.set("input", input);
   auto output = convolution.run(args);
-  args.returns(bias.defined() ? with_bias(output, bias, input, weight) : output);
+  args.returns(
+      bias.defined() ? with_bias(output, bias, input, weight) : output);
 }
 
 } // namespace
