@@ -479,6 +479,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/attention/key_value_blocks.cpp
   dtensor/parallel/attention/key_value_blocks_impl.h
   dtensor/parallel/attention/ring_attention.cpp
+  dtensor/parallel/attention/ring_attention_impl.h
   dtensor/parallel/plan/distribute_module.cpp
   dtensor/parallel/plan/module_claim.cpp
   dtensor/parallel/plan/module_claim_impl.h

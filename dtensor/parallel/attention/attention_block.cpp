@@ -144,6 +144,9 @@ MergedRows::MergedRows(const at::Tensor& query, int64_t features)
     : query_(query),
       sizes_(query.sizes()) {
   sizes_.back() = features;
+}
+
+void MergedRows::begin() {
   const auto options = query_.options().dtype(sum_dtype(query_.scalar_type()));
   rows_.out = at::empty_strided(
                   sizes_, dense_strides(sizes_, query_.strides()), options)
@@ -158,14 +161,25 @@ MergedRows::MergedRows(const at::Tensor& query, int64_t features)
 // exp(lse_new) / (exp(lse_old) + exp(lse_new)) = sigmoid(lse_new - lse_old),
 // which cannot overflow.
 void MergedRows::add(Interval queries, const AttentionRows& rows) {
+  const auto dtype = sum_dtype(query_.scalar_type());
+  if (!rows_.out.defined() && queries.size() == query_.size(2)) {
+    rows_ = {rows.out.to(dtype), rows.lse};
+    return;
+  }
+  if (!rows_.out.defined()) {
+    begin();
+  }
   auto out = rows_.out.narrow(2, queries.begin, queries.size());
   auto lse = rows_.lse.narrow(2, queries.begin, queries.size());
   const auto share = at::sigmoid(rows.lse - lse).unsqueeze_(-1);
-  out.lerp_(rows.out.to(out.scalar_type()), share);
+  out.lerp_(rows.out.to(dtype), share);
   at::logaddexp_out(lse, lse, rows.lse);
 }
 
 AttentionRows MergedRows::take_rows() {
+  if (!rows_.out.defined()) {
+    begin();
+  }
   return {
       in_memory_order(
           rows_.out.to(query_.scalar_type()),

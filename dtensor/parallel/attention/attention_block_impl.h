@@ -62,6 +62,8 @@ class MergedRows {
   AttentionRows take_rows();
 
  private:
+  void begin();
+
   at::Tensor query_;
   Sizes sizes_;
   AttentionRows rows_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/attention/context_attention_impl.h>
+#include <dtensor/parallel/attention/ring_attention_impl.h>
 
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/parallel/attention/context_attention_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 

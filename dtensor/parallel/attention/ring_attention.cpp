@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/attention/context_attention_impl.h>
+#include <dtensor/parallel/attention/ring_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
@@ -82,6 +82,32 @@ AttentionRows ring_forward(
   return rows.take_rows();
 }
 
+// Sum of the gradients of this rank's queries.
+class QueryGradient {
+ public:
+  explicit QueryGradient(const at::Tensor& query) : query_(query) {}
+
+  void add(Interval rows, const at::Tensor& more) {
+    const auto dtype = sum_dtype(query_.scalar_type());
+    if (!sum_.defined() && rows.size() == query_.size(2)) {
+      sum_ = more.to(dtype);
+      return;
+    }
+    if (!sum_.defined()) {
+      sum_ = at::zeros_like(query_, query_.options().dtype(dtype));
+    }
+    rows_of(sum_, rows).add_(more);
+  }
+  at::Tensor take_sum() const {
+    return sum_.defined() ? sum_.to(query_.scalar_type())
+                          : at::zeros_like(query_);
+  }
+
+ private:
+  at::Tensor query_;
+  at::Tensor sum_;
+};
+
 // Values saved for the backward pass.
 struct Seen {
   at::Tensor query;
@@ -101,12 +127,14 @@ variable_list ring_backward(
   Group& group = get_group(call.ranks.mesh, call.ranks.dim);
   const BlockShapes shapes(group, mine, lengths_of(call.keys));
   const auto source = key_value_source(group, shapes, mine, call.method);
-  const auto dtype = query.scalar_type(); // that of keys and values too
-  const auto sum_options = query.options().dtype(sum_dtype(dtype));
-  const auto sink = wants_keys
-      ? key_value_sink(group, shapes, sum_options, call.method)
-      : nullptr;
-  const auto query_sum = at::zeros_like(query, sum_options);
+  const auto dtype = mine.key.scalar_type();
+  const auto sink = wants_keys ? key_value_sink(
+                                     group,
+                                     shapes,
+                                     mine.key.options().dtype(sum_dtype(dtype)),
+                                     call.method)
+                               : nullptr;
+  QueryGradient of_query(query);
   for (int64_t step = 0; step < group.size(); ++step) {
     const auto held = source->take_block(step);
     for (const auto& piece : pieces_in(call, shapes, query, step)) {
@@ -114,7 +142,7 @@ variable_list ring_backward(
           block_of(query, held, piece, call.scale),
           {rows_of(rows.out, piece.queries), rows_of(rows.lse, piece.queries)},
           rows_of(grad, piece.queries));
-      rows_of(query_sum, piece.queries).add_(more.query);
+      of_query.add(piece.queries, more.query);
       if (sink != nullptr) {
         const auto to = sink->at(step);
         rows_of(to.key, piece.keys).add_(more.key);
@@ -126,10 +154,10 @@ variable_list ring_backward(
     }
   }
   if (sink == nullptr) {
-    return {query_sum.to(dtype), {}, {}};
+    return {of_query.take_sum(), {}, {}};
   }
   const auto own = sink->own_gradients();
-  return {query_sum.to(dtype), own.key.to(dtype), own.value.to(dtype)};
+  return {of_query.take_sum(), own.key.to(dtype), own.value.to(dtype)};
 }
 
 struct RingAttentionBackward final : Node {
