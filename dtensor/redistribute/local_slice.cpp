@@ -10,19 +10,40 @@
 namespace dtensor::detail {
 namespace {
 
-// Returns the indices of `list` that are also in `others`, in the order of
-// `list`.
-Intervals intersection(const Intervals& list, const Intervals& others) {
-  Intervals ascending = others;
-  std::ranges::sort(ascending, {}, &Interval::begin);
-  Intervals result;
-  for (const Interval& mine : list) {
-    for (const Interval& other : ascending) {
-      append_joined(result, overlap(mine, other));
+// Intervals of a tensor dimension that a local tensor holds, and their offsets
+// in it.
+class HeldIntervals {
+ public:
+  explicit HeldIntervals(const Intervals& held) {
+    int64_t offset = 0;
+    for (const Interval& interval : held) {
+      ascending_.push_back({interval, offset});
+      offset += interval.size();
+    }
+    std::ranges::sort(
+        ascending_, {}, [](const Held& held) { return held.global.begin; });
+  }
+
+  // Appends the offsets of the held indices of `wanted`.
+  void append_offsets(Intervals& offsets, const Interval& wanted) const {
+    auto held = std::ranges::partition_point(ascending_, [&](const Held& held) {
+      return held.global.end <= wanted.begin;
+    });
+    for (; held != ascending_.end() && held->global.begin < wanted.end;
+         ++held) {
+      const auto& [global, first] = *held;
+      append_joined(
+          offsets, shifted(overlap(global, wanted), first - global.begin));
     }
   }
-  return result;
-}
+
+ private:
+  struct Held {
+    Interval global;
+    int64_t offset;
+  };
+  c10::SmallVector<Held, 4> ascending_;
+};
 
 at::Tensor
 narrowed(const at::Tensor& t, int64_t dim, const Interval& interval) {
@@ -56,24 +77,10 @@ void write_dims(
 } // namespace
 
 Intervals offsets_in(const Intervals& held, const Intervals& wanted) {
-  struct Piece {
-    Interval global;
-    int64_t offset;
-  };
-  c10::SmallVector<Piece, 4> pieces;
-  int64_t offset = 0;
-  for (const Interval& interval : held) {
-    pieces.push_back({interval, offset});
-    offset += interval.size();
-  }
-  std::ranges::sort(
-      pieces, {}, [](const Piece& piece) { return piece.global.begin; });
+  const HeldIntervals all(held);
   Intervals result;
   for (const Interval& next : wanted) {
-    for (const auto& [global, first] : pieces) {
-      append_joined(
-          result, shifted(overlap(global, next), first - global.begin));
-    }
+    all.append_offsets(result, next);
   }
   return result;
 }
@@ -81,8 +88,7 @@ Intervals offsets_in(const Intervals& held, const Intervals& wanted) {
 LocalSlice slice_of(const IndexBox& held, const IndexBox& wanted) {
   LocalSlice slice;
   for (size_t d = 0; d < held.size(); ++d) {
-    slice.offsets.push_back(
-        offsets_in(held[d], intersection(wanted[d], held[d])));
+    slice.offsets.push_back(offsets_in(held[d], wanted[d]));
     slice.sizes.push_back(total_size(slice.offsets[d]));
   }
   return slice;

@@ -287,8 +287,12 @@ at::Tensor LocalStep::payload(at::Tensor local) const {
   if (dim_) {
     return local;
   }
-  return kind_ == StepKind::kAllGather ? local.contiguous().view({-1})
-                                       : in_one_buffer(parts_to_send(local));
+  if (kind_ == StepKind::kReduceScatter) {
+    return in_one_buffer(parts_to_send(local));
+  }
+  at::Tensor flat = local.contiguous().view({-1});
+  local.reset(); // so that the collective may read `flat` in place
+  return flat;
 }
 
 at::Tensor LocalStep::partition(const at::Tensor& local) const {

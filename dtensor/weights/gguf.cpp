@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -157,8 +158,10 @@ WeightMetadata read_value(GgufCursor& cursor, Type type) {
 template <class Element, class Read>
 std::vector<Element>
 read_elements(GgufCursor& cursor, uint64_t bytes_each, const Read& read) {
-  std::vector<Element> all(cursor.count(bytes_each));
-  std::ranges::generate(all, read);
+  const auto count = cursor.count(bytes_each);
+  std::vector<Element> all;
+  all.reserve(count); // and write only elements that are in the file
+  std::generate_n(std::back_inserter(all), count, read);
   return all;
 }
 

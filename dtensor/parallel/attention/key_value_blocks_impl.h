@@ -38,7 +38,7 @@ class BlockShapes {
   Sizes received(int64_t step) const;
   /// Returns views of keys and values in the buffer of `rank`'s block.
   KeyValue views(const at::Tensor& buffer, int64_t rank) const;
-  /// The overload for a buffer of all ranks' blocks, in rank order.
+  /// Like views(), for a buffer of all ranks' blocks in rank order.
   KeyValue views_among_all(const at::Tensor& all, int64_t rank) const;
 
  private:
