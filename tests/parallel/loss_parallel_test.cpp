@@ -215,6 +215,21 @@ TEST(LossParallelTest, NegativeLogLikelihoodTakesPlainTargetsAndWeights) {
   }
 }
 
+TEST(LossParallelTest, NegativeLogLikelihoodOfPlainTargetsOutsideTheMesh) {
+  const auto logits = uniform({4, 6}, 1);
+  const auto target = classes({4}, 6, 2);
+  const auto plain = at::nll_loss_nd(logits, target);
+  run_ranks(3, [&] {
+    const auto mesh = make_device_mesh(at::kCPU, at::arange(2), {"tp"});
+    const auto guard = loss_parallel();
+    const auto loss =
+        at::nll_loss_nd(in_layout(logits, mesh, {Shard(0)}), target);
+    if (mesh.contains_this_rank()) {
+      EXPECT_TRUE(at::allclose(full_tensor(loss), plain));
+    }
+  });
+}
+
 TEST(LossParallelTest, EveryTargetIgnored) {
   const Placement r = Replicate();
   expect_exact(

@@ -22,7 +22,8 @@ namespace {
 
 using namespace detail;
 
-// Returns `t`; a plain `t` as a replicated DTensor.
+// Returns `t`; a plain `t` as a replicated DTensor. Ranks outside the mesh hold
+// no element of it.
 at::Tensor
 as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
   if (is_dtensor(t)) {
@@ -30,7 +31,7 @@ as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
   }
   check_may_be_plain(argument, t, logits);
   return from_local_autograd(
-      t,
+      logits.mesh().contains_this_rank() ? t : t.new_empty({0}),
       Spec::make(
           logits.mesh(),
           replicated_placements(logits.mesh()),
@@ -161,8 +162,8 @@ void nll_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       }
     }
   }
-  native_kernel(op, /*above_autograd=*/true)
-      .callBoxed(op, c10::DispatchKeySet(), stack);
+  static const auto decomposed = native_kernel(op, /*above_autograd=*/true);
+  decomposed.callBoxed(op, c10::DispatchKeySet(), stack);
 }
 
 } // namespace

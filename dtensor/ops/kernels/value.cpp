@@ -16,6 +16,8 @@
 #include <ATen/ops/eq.h>
 #include <ATen/ops/tensor_split.h>
 
+#include <algorithm>
+
 namespace dtensor {
 namespace {
 
@@ -96,6 +98,9 @@ LocalTensor detail::redistributed(
     const at::Tensor& t,
     PlacementsRef to) {
   const auto& from = spec_of(t);
+  if (std::ranges::equal(from->placements(), to)) {
+    return {local_of(t), from};
+  }
   before_redistributing(op, argument, from, to);
   auto spec = from->with_placements(to);
   auto local = redistribute_local(local_of(t), from, spec);
