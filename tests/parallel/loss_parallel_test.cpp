@@ -223,7 +223,7 @@ TEST(LossParallelTest, NegativeLogLikelihoodOfPlainTargetsOutsideTheMesh) {
     const auto mesh = make_device_mesh(at::kCPU, at::arange(2), {"tp"});
     const auto guard = loss_parallel();
     const auto loss =
-        at::nll_loss_nd(in_layout(logits, mesh, {Shard(0)}), target);
+        at::nll_loss_nd(distribute_tensor(logits, mesh, {Shard(0)}), target);
     if (mesh.contains_this_rank()) {
       EXPECT_TRUE(at::allclose(full_tensor(loss), plain));
     }

@@ -16,8 +16,6 @@
 #include <ATen/ops/eq.h>
 #include <ATen/ops/tensor_split.h>
 
-#include <algorithm>
-
 namespace dtensor {
 namespace {
 
@@ -98,9 +96,6 @@ LocalTensor detail::redistributed(
     const at::Tensor& t,
     PlacementsRef to) {
   const auto& from = spec_of(t);
-  if (std::ranges::equal(from->placements(), to)) {
-    return {local_of(t), from};
-  }
   before_redistributing(op, argument, from, to);
   auto spec = from->with_placements(to);
   auto local = redistribute_local(local_of(t), from, spec);

@@ -128,12 +128,10 @@ variable_list ring_backward(
   const BlockShapes shapes(group, mine, lengths_of(call.keys));
   const auto source = key_value_source(group, shapes, mine, call.method);
   const auto dtype = mine.key.scalar_type();
-  const auto sink = wants_keys ? key_value_sink(
-                                     group,
-                                     shapes,
-                                     mine.key.options().dtype(sum_dtype(dtype)),
-                                     call.method)
-                               : nullptr;
+  const auto options = mine.key.options().dtype(sum_dtype(dtype));
+  const auto sink = wants_keys
+      ? key_value_sink(group, shapes, options, call.method)
+      : nullptr;
   QueryGradient of_query(query);
   for (int64_t step = 0; step < group.size(); ++step) {
     const auto held = source->take_block(step);
