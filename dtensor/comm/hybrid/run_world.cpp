@@ -64,9 +64,11 @@ LinkCost HybridRank::link_cost(
   const bool is_one_process = std::ranges::all_of(ranks, [&](int64_t rank) {
     return rank / per_process == ranks.front() / per_process;
   });
-  return is_one_process && backend.empty()
-      ? World::link_cost(ranks, device, backend)
-      : MemberWorld::link_cost(ranks, device, backend);
+  if (is_one_process && backend.empty()) {
+    // NOLINTNEXTLINE(bugprone-parent-virtual-call): the cost between threads
+    return World::link_cost(ranks, device, backend);
+  }
+  return MemberWorld::link_cost(ranks, device, backend);
 }
 
 // Derives the environment of one rank from that of its process.

@@ -214,7 +214,7 @@ void transposed_in_space(KernelArgs& args, const Decision& decision) {
   args.set("input", input);
   auto output = convolution.run(args);
   args.returns(
-      bias.defined() ? with_bias(output, bias, input, weight) : output);
+      bias.defined() ? plus_bias(output, bias, input, weight) : output);
 }
 
 } // namespace

@@ -198,7 +198,9 @@ at::Tensor scattered_rows(const KernelArgs& args) {
           .reshape({-1})
           .narrow(0, own.begin, own.size()));
   const auto made = from->with_tensor(
-      from->placements(), from->sizes(), contiguous_strides(from->sizes()));
+      from->placements(),
+      from->sizes(),
+      dtensor::contiguous_strides(from->sizes()));
   const auto to =
       made->with_placements(without_partial(spec_of(self)->placements()));
   return wrap(redistribute_local(result, made, to), to);

@@ -99,7 +99,7 @@ struct EmptyConvolution : torch::autograd::Function<EmptyConvolution> {
 
 } // namespace
 
-at::Tensor with_bias(
+at::Tensor plus_bias(
     const at::Tensor& output,
     const at::Tensor& bias,
     const at::Tensor& input,

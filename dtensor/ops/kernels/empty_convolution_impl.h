@@ -12,7 +12,7 @@ namespace dtensor::detail {
 
 /// Adds `bias`, one number for each channel, to `output` (N, C, space...) of
 /// `input` and `weight`.
-at::Tensor with_bias(
+at::Tensor plus_bias(
     const at::Tensor& output,
     const at::Tensor& bias,
     const at::Tensor& input,
