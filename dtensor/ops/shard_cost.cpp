@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 namespace {
 
-double item_size(at::ScalarType dtype) {
+double bytes_each(at::ScalarType dtype) {
   return static_cast<double>(c10::elementSize(dtype));
 }
 
@@ -84,7 +84,7 @@ int64_t time_to_move(
   for (const auto& input : call.inputs) {
     if (shards_any(input.placement(mesh_dim), dims)) {
       const auto bytes =
-          local_elements(*input.spec) * item_size(input.spec->dtype());
+          local_elements(*input.spec) * bytes_each(input.spec->dtype());
       gathers += time.of(CollectiveKind::kAllGather, bytes);
       moves += time.of(CollectiveKind::kAllToAll, bytes);
     }
@@ -93,7 +93,7 @@ int64_t time_to_move(
     if (SizesRef(output.sizes) == shared.sizes()) {
       moves += time.of(
           CollectiveKind::kAllToAll,
-          local_elements(shared) * item_size(output.dtype));
+          local_elements(shared) * bytes_each(output.dtype));
     }
   }
   return can_shard_another(shared, dims, time.ranks) ? std::min(gathers, moves)

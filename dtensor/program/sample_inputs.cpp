@@ -208,7 +208,7 @@ struct Reach {
   uint64_t visits = 1;
 };
 
-Reach reach_of(
+Reach reach_of_node(
     const std::vector<PickledItem>& held,
     const std::vector<Reach>& reaches,
     size_t bytes) {
@@ -243,7 +243,7 @@ void check_reach(const std::vector<PickledObject>& nodes, size_t bytes) {
       const auto& held = nodes[node].held;
       is_open[node] = true;
       if (reaches[node].levels != 0 || next == held.size()) {
-        reaches[node] = reach_of(held, reaches, bytes);
+        reaches[node] = reach_of_node(held, reaches, bytes);
         is_open[node] = false;
         way.pop_back();
         continue;
