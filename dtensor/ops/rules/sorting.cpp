@@ -144,7 +144,8 @@ Strategies median_rule(const OpCall& call, int64_t mesh_dim) {
   const auto dim = placement.dim();
   const auto rows = input.sizes()[static_cast<size_t>(dim)];
   Shards shards(input, mesh_dim, dim);
-  shards.size *= static_cast<double>(input.spec->numel() / rows);
+  const int64_t elements_per_row = input.spec->numel() / rows;
+  shards.size *= static_cast<double>(elements_per_row);
   return shards.sample_bytes() < shards.gathered_bytes()
       ? Strategies{{{Replicate()}, {placement}}}
       : Strategies{};
