@@ -30,8 +30,7 @@ void throw_errno(const std::string& what, const std::string& path) {
   const std::string why = std::strerror(errno);
   DTENSOR_THROW(
       "[save_checkpoint] {} {}: {}. Save again once this is corrected; earlier "
-      "checkpoints "
-      "are unchanged.",
+      "checkpoints are unchanged.",
       what,
       path,
       why);

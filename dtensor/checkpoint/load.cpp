@@ -163,8 +163,7 @@ class Loading {
       DTENSOR_CHECK_VALUE(
           ranks_.count(rank) > 0,
           "[load_checkpoint] \"{}\" is also on rank {}, which is not in the "
-          "group that "
-          "loads. Pass a group with all ranks of its mesh.",
+          "group that loads. Pass a group with all ranks of its mesh.",
           name,
           rank);
     }
@@ -330,8 +329,7 @@ class Loading {
     DTENSOR_CHECK_VALUE(
         text.empty(),
         "[load_checkpoint] {}. Load it into a matching model, or load what "
-        "matches with "
-        "strict = false.",
+        "matches with strict = false.",
         text);
   }
 

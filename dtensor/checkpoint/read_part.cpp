@@ -324,8 +324,7 @@ void DuplicateWeights::check() const {
   DTENSOR_CHECK_VALUE(
       differing_.empty(),
       "[load_checkpoint] {}, but are one tensor in the model. Load the one to "
-      "keep with "
-      "load_weights(), leaving the other out of `names`.",
+      "keep with load_weights(), leaving the other out of `names`.",
       c10::Join("; ", differing_));
 }
 

@@ -34,8 +34,7 @@ int64_t position_in(const Group& group, int64_t rank, const SavedTensor& of) {
   DTENSOR_CHECK_VALUE(
       found != ranks.end(),
       "[save_checkpoint] \"{}\" is also on rank {}, which is not in the group "
-      "that saves. "
-      "Pass a group with all ranks of its mesh.",
+      "that saves. Pass a group with all ranks of its mesh.",
       of.name,
       rank);
   return found - ranks.begin();
@@ -51,8 +50,7 @@ void check_can_be_saved(const SavedTensor& item) {
   DTENSOR_CHECK_VALUE(
       detail::dtype_name(t.scalar_type()) != nullptr,
       "[save_checkpoint] \"{}\" is {}, a dtype that safetensors does not "
-      "support. {} "
-      "first.",
+      "support. {} first.",
       item.name,
       shape_text(t.scalar_type(), t.sizes()),
       t.is_complex() ? "Save view_as_real() of it, or convert it"
@@ -60,14 +58,12 @@ void check_can_be_saved(const SavedTensor& item) {
   DTENSOR_CHECK_VALUE(
       (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
       "[save_checkpoint] \"{}\" is sparse, which safetensors does not support. "
-      "Make it "
-      "dense, or save its indices and values.",
+      "Make it dense, or save its indices and values.",
       item.name);
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
       "[save_checkpoint] cannot save a Partial tensor: \"{}\" is {}. "
-      "Redistribute it "
-      "first.",
+      "Redistribute it first.",
       item.name,
       is_dtensor(t) ? to_string(*detail::spec_of(t)) : "");
 }

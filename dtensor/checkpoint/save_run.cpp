@@ -96,8 +96,7 @@ std::unique_ptr<FolderLock> make_folder_of_save(
     DTENSOR_CHECK(
         is_left_by_saver(folder),
         "[save_checkpoint] {} exists and was not left by a save. Move it, or "
-        "choose another "
-        "name.",
+        "choose another name.",
         folder);
     remove_checkpoint(folder);
   }
@@ -210,8 +209,7 @@ void SaveRun::check_may_come(int64_t rank, Clock::time_point end) const {
   DTENSOR_CHECK(
       Clock::now() < end,
       "[save_checkpoint] {} was not saved: no files of rank {} of {} after {} "
-      "s. Check what "
-      "that rank is doing, or raise `timeout`.",
+      "s. Check what that rank is doing, or raise `timeout`.",
       task_.path,
       rank,
       task_.ranks,
@@ -283,9 +281,8 @@ void SaveRun::rename_into_place() {
     const std::string why = std::strerror(errno);
     DTENSOR_THROW(
         "[save_checkpoint] cannot write the folder {}: {}. {} has the new "
-        "checkpoint, but a "
-        "power failure may undo the rename{}. Save again with overwrite = true "
-        "once this is corrected.",
+        "checkpoint, but a power failure may undo the rename{}. Save again "
+        "with overwrite = true once this is corrected.",
         parent,
         why,
         task_.path,

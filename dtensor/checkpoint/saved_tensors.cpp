@@ -69,8 +69,7 @@ void check_names(const std::vector<SavedTensor>& tensors) {
     DTENSOR_CHECK_VALUE(
         can_be_a_name(tensor.name),
         "[save_checkpoint] {} cannot be the name of a tensor in a file. Choose "
-        "another "
-        "name, in UTF-8.",
+        "another name, in UTF-8.",
         nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace));
   }
 }
@@ -278,8 +277,7 @@ std::vector<std::string> names_that_differ(
   DTENSOR_CHECK_VALUE(
       allows || different.empty(),
       "[save_checkpoint] \"{}\" is not distributed and differs between ranks: "
-      "{}{}{} other "
-      "values than rank 0{}. Make it the same on all ranks "
+      "{}{}{} other values than rank 0{}. Make it the same on all ranks "
       "(broadcast_buffers() for statistics of batch norms), or make it a "
       "DTensor, or save the values of rank 0 with allow_differences = true.",
       different[0],

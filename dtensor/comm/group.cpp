@@ -46,8 +46,7 @@ void check_one_each(
   DTENSOR_CHECK_VALUE(
       static_cast<int64_t>(inputs.size()) == group.size(),
       "[{}] needs one tensor for each rank of \"{}\", which has {}: got {}. "
-      "Pass "
-      "empty tensors where nothing is sent.",
+      "Pass empty tensors where nothing is sent.",
       where,
       group.label(),
       detail::pluralize(group.size(), "rank"),

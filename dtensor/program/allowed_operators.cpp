@@ -42,13 +42,12 @@ constexpr std::string_view kPrivate =
     "_fake_quantize_learnable_per_channel_affine "
     "_fake_quantize_learnable_per_tensor_affine _fft_c2c _fft_c2r _fft_r2c "
     "_functional_assert_async _functional_assert_scalar "
-    "_functional_sym_constrain_range "
-    "_functional_sym_constrain_range_for_size _fused_rms_norm _grouped_mm "
-    "_int_mm _is_all_true _is_any_true _linalg_check_errors _linalg_det "
-    "_linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex "
-    "_linalg_svd _local_scalar_dense _log_softmax _logcumsumexp "
-    "_make_dep_token _masked_softmax _native_batch_norm_legit "
-    "_native_batch_norm_legit_functional "
+    "_functional_sym_constrain_range _functional_sym_constrain_range_for_size "
+    "_fused_rms_norm _grouped_mm _int_mm _is_all_true _is_any_true "
+    "_linalg_check_errors _linalg_det _linalg_eigh _linalg_eigvals "
+    "_linalg_slogdet _linalg_solve_ex _linalg_svd _local_scalar_dense "
+    "_log_softmax _logcumsumexp _make_dep_token _masked_softmax "
+    "_native_batch_norm_legit _native_batch_norm_legit_functional "
     "_native_batch_norm_legit_no_training _pad_circular _pad_enum "
     "_pdist_forward _prelu_kernel _safe_softmax _softmax _to_copy _trilinear "
     "_unique2 _unsafe_index _unsafe_index_put _unsafe_masked_index "
@@ -66,11 +65,10 @@ constexpr std::string_view kRefused =
     "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
     "ccol_indices ccol_indices_copy coalesce col_indices col_indices_copy "
     "crow_indices crow_indices_copy ctc_loss data from_file "
-    "fused_moving_avg_obs_fake_quant get_gradients "
-    "hspmm indices indices_copy pin_memory record_stream requires_grad_ "
-    "resize resize_ resize_as resize_as_ retain_grad row_indices "
-    "row_indices_copy set set_ set_data smm sspaddmm to_mkldnn values "
-    "values_copy";
+    "fused_moving_avg_obs_fake_quant get_gradients hspmm indices indices_copy "
+    "pin_memory record_stream requires_grad_ resize resize_ resize_as "
+    "resize_as_ retain_grad row_indices row_indices_copy set set_ set_data smm "
+    "sspaddmm to_mkldnn values values_copy";
 
 // Families of operators that trust their arguments, such as layouts of a single
 // library that are opaque to other code.

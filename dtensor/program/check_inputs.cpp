@@ -69,9 +69,8 @@ class Check {
     DTENSOR_CHECK_VALUE(
         fits,
         "[Program] input {} of {} is {}, but the program was exported for "
-        "{}{}. "
-        "Pass a tensor of that dtype and shape, or export the program with "
-        "dynamic_shapes.",
+        "{}{}. Pass a tensor of that dtype and shape, or export the program "
+        "with dynamic_shapes.",
         shortened(input.name),
         state_.path,
         shape_text(t.scalar_type(), t.sizes()),

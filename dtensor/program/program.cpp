@@ -41,16 +41,14 @@ std::string graph_in(const detail::Pt2Archive& archive) {
   DTENSOR_CHECK_VALUE(
       !names.empty() || !is_torchscript(archive),
       "[load_program] {} is a TorchScript file, not an exported program. Load "
-      "it with "
-      "torch::jit::load(), link dtensor::torchscript, and call "
+      "it with torch::jit::load(), link dtensor::torchscript, and call "
       "parallelize_script() or tp_transform() "
       "(dtensor/contrib/torchscript/parallelize_script.h).",
       archive.path());
   DTENSOR_CHECK_VALUE(
       names.size() == 1,
       "[load_program] {} contains {} programs under {}, expected 1. Write it "
-      "with "
-      "torch.export.save() of PyTorch 2.8 or newer.",
+      "with torch.export.save() of PyTorch 2.8 or newer.",
       archive.path(),
       names.size(),
       kModels);
@@ -72,8 +70,7 @@ void check_operator_names(const std::vector<std::string>& allowed) {
     DTENSOR_CHECK_VALUE(
         is_operator_name(item),
         "[load_program] allowed_operators has \"{}\", which is not an operator "
-        "name. "
-        "Write \"torchvision::nms\" for all its overloads, or "
+        "name. Write \"torchvision::nms\" for all its overloads, or "
         "\"torchvision::*\" for a namespace.",
         item);
   }

@@ -82,8 +82,7 @@ double real(const IValue& value) {
   DTENSOR_CHECK_TYPE(
       is_real(value),
       "[Program] the graph computes with a {} where it needs a real number. "
-      "Export "
-      "the program again.",
+      "Export the program again.",
       value.tagKind());
   if (value.isBool()) {
     return value.toBool() ? 1 : 0;
@@ -132,8 +131,7 @@ void check_divisor(const IValue& by) {
   DTENSOR_CHECK_VALUE(
       real(by) != 0,
       "[Program] the graph divides a size by zero. Call it with sizes that it "
-      "was "
-      "exported for.");
+      "was exported for.");
 }
 
 // The remainder has the sign of the divisor, as in Python.
@@ -197,8 +195,7 @@ IValue power(Args args) {
   DTENSOR_CHECK_VALUE(
       std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
       "[Program] the graph computes {} ** {}, which is not a real number. Call "
-      "it "
-      "with sizes that it was exported for.",
+      "it with sizes that it was exported for.",
       base,
       exponent);
   return result;
@@ -246,8 +243,7 @@ IValue square_root(Args args) {
   DTENSOR_CHECK_VALUE(
       !(value < 0),
       "[Program] the graph takes the square root of {}. Call it with sizes "
-      "that it "
-      "was exported for.",
+      "that it was exported for.",
       value);
   return std::sqrt(value);
 }

@@ -127,8 +127,7 @@ class GraphConverter {
     DTENSOR_CHECK_VALUE(
         value.index < is_defined_.size() && is_defined_[value.index],
         "[find_tp_plan] {} of the graph uses value {}, which no input and no "
-        "earlier "
-        "call defines. Define it first.",
+        "earlier call defines. Define it first.",
         where(),
         value.index);
     return value.index;
@@ -138,8 +137,7 @@ class GraphConverter {
     DTENSOR_CHECK_VALUE(
         value.index < is_defined_.size() && !is_defined_[value.index],
         "[find_tp_plan] value {} of the graph is defined twice, or is not one "
-        "of its "
-        "values (there are {}). Make each with new_value().",
+        "of its values (there are {}). Make each with new_value().",
         value.index,
         is_defined_.size());
     is_defined_[value.index] = true;
@@ -155,8 +153,7 @@ class GraphConverter {
           call.args.size() == schema.arguments().size() &&
               call.results.size() == schema.returns().size(),
           "[find_tp_plan] {} of the graph has {} and {}, but the operator has "
-          "{} and {}. "
-          "Pass all, including defaults.",
+          "{} and {}. Pass all, including defaults.",
           where(),
           pluralize(call.args.size(), "argument"),
           pluralize(call.results.size(), "result"),
@@ -203,8 +200,7 @@ class GraphConverter {
     DTENSOR_CHECK_VALUE(
         kind.has_value(),
         "[find_tp_plan] {} of the graph has a list of values for an argument "
-        "of type {}. "
-        "Pass a constant.",
+        "of type {}. Pass a constant.",
         where(),
         type->annotation_str());
     ListOperand list{*kind, {}};

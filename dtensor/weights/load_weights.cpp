@@ -175,8 +175,7 @@ void check_all(
   DTENSOR_CHECK_VALUE(
       text.empty(),
       "[load_weights] {}: {}. Map names to those of the file with `names`, and "
-      "list "
-      "weights that the model does not use in `ignored`.",
+      "list weights that the model does not use in `ignored`.",
       file.path(),
       text);
 }
@@ -229,8 +228,7 @@ void check_no_terms(const std::vector<Task>& tasks) {
     DTENSOR_CHECK_VALUE(
         !is_partial_tensor(task.target),
         "[load_weights] \"{}\" is {}: cannot load into a Partial tensor. "
-        "Redistribute it "
-        "first.",
+        "Redistribute it first.",
         task.name,
         *spec_of(task.target));
   }
@@ -250,9 +248,8 @@ void check_doubles(const Tasks& tasks, const WeightFile& file) {
     DTENSOR_CHECK_VALUE(
         detail::have_same_values(values_of(first), values_of(again)),
         "[load_weights] {}: \"{}\" and \"{}\" have different values, but "
-        "\"{}\" and "
-        "\"{}\" are one tensor in the model. Leave out one of them in `names`, "
-        "or use a model that does not tie them.",
+        "\"{}\" and \"{}\" are one tensor in the model. Leave out one of them "
+        "in `names`, or use a model that does not tie them.",
         file.path(),
         first.source.name,
         again.source.name,

@@ -26,8 +26,7 @@ namespace {
 
 constexpr const char* kNotOneDim =
     "[{}] tensor parallelism runs along one mesh dimension, but the mesh is "
-    "{}. "
-    "Pass a slice, such as mesh[\"tp\"].";
+    "{}. Pass a slice, such as mesh[\"tp\"].";
 
 DeviceMesh mesh_of_input(
     const char* where,
@@ -282,8 +281,7 @@ torch::nn::Module& child_called(
   DTENSOR_CHECK_VALUE(
       child != nullptr,
       "[torch_2_0::parallelize_module] there is no module \"{}\". {}. Use full "
-      "names; only "
-      "dtensor::parallelize_module accepts patterns.",
+      "names; only dtensor::parallelize_module accepts patterns.",
       name,
       children.is_empty()
           ? "There are no names at that level"
@@ -311,8 +309,7 @@ class FullNames final : public ParallelStyle {
         DTENSOR_CHECK(
             style != nullptr,
             "[torch_2_0::parallelize_module] the plan has no style for \"{}\". "
-            "Add a style, such as "
-            "PairwiseParallel().",
+            "Add a style, such as PairwiseParallel().",
             name);
         auto& module = find(target.module, name);
         style->apply(name.empty() ? root : root.child_target(name, module));
@@ -349,9 +346,8 @@ void PairwiseParallel::apply(const StyleTarget& target) const {
     DTENSOR_CHECK(
         pairing.found_any(),
         "[PairwiseParallel] {} has nothing to pair: a pair is two "
-        "torch::nn::Linear children "
-        "of one module. Use ColwiseParallel or RowwiseParallel for a single "
-        "Linear.",
+        "torch::nn::Linear children of one module. Use ColwiseParallel or "
+        "RowwiseParallel for a single Linear.",
         target.describe());
   });
 }
@@ -368,8 +364,7 @@ void parallelize_module(
   DTENSOR_CHECK_INDEX(
       0 <= tp_mesh_dim && tp_mesh_dim < mesh.ndim(),
       "[torch_2_0::parallelize_module] no mesh dimension {}: the mesh is {}. "
-      "Pass a tp_mesh_dim from 0 to "
-      "{}.",
+      "Pass a tp_mesh_dim from 0 to {}.",
       tp_mesh_dim,
       mesh,
       mesh.ndim() - 1);

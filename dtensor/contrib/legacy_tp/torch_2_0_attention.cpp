@@ -49,15 +49,13 @@ TensorParallelMultiheadAttentionImpl::TensorParallelMultiheadAttentionImpl(
   DTENSOR_CHECK_VALUE(
       num_heads > 0 && embed_dim > 0 && embed_dim % num_heads == 0,
       "[TensorParallelMultiheadAttention] embed_dim {} is not divisible by "
-      "num_heads {}. Pass an embed_dim "
-      "that is a multiple of num_heads.",
+      "num_heads {}. Pass an embed_dim that is a multiple of num_heads.",
       embed_dim,
       num_heads);
   DTENSOR_CHECK_VALUE(
       options.tp_size > 0,
       "[TensorParallelMultiheadAttention] tp_size must be positive, got {}. "
-      "Leave it out: the mesh "
-      "determines the number of ranks.",
+      "Leave it out: the mesh determines the number of ranks.",
       options.tp_size);
   reset();
 }
@@ -106,8 +104,7 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
     DTENSOR_CHECK_VALUE(
         left_out || (t->defined() && t->dim() == 3),
         "[TensorParallelMultiheadAttention] the number of dimensions of an "
-        "input is {}. Pass (batch, "
-        "sequence, embed_dim){}",
+        "input is {}. Pass (batch, sequence, embed_dim){}",
         t->defined() ? t->dim() : 0,
         options_.self_attention ? "." : " for query, key and value each.");
     DTENSOR_CHECK_VALUE(
@@ -159,14 +156,12 @@ void TensorParallelMultiheadAttentionImpl::check_copy(
       that->_qkv_same_embed_dim && !that->bias_k.defined() &&
           !other.add_zero_attn(),
       "[TensorParallelMultiheadAttention] cannot copy() from a module with "
-      "kdim, vdim, add_bias_kv or "
-      "add_zero_attn. Only embed_dim, num_heads, bias and dropout are "
-      "supported.");
+      "kdim, vdim, add_bias_kv or add_zero_attn. Only embed_dim, num_heads, "
+      "bias and dropout are supported.");
   DTENSOR_CHECK(
       !is_parallel(*this) && !is_parallel(*that),
       "[TensorParallelMultiheadAttention] cannot copy() from or to a module "
-      "that is already parallelized. "
-      "Call copy() before parallelize_module.");
+      "that is already parallelized. Call copy() before parallelize_module.");
 }
 
 void TensorParallelMultiheadAttentionImpl::copy(

@@ -99,8 +99,7 @@ void MpiRuntime::check_place(int64_t rank, int64_t size) const {
   DTENSOR_CHECK(
       mpi_rank == rank && mpi_size == size,
       "[mpi] this process is rank {} of {}, but {} reports rank {} of {}. "
-      "Start "
-      "all ranks with the mpirun of this MPI, or use \"gloo\".",
+      "Start all ranks with the mpirun of this MPI, or use \"gloo\".",
       rank,
       size,
       library_version(),

@@ -57,17 +57,14 @@ ScriptInputs inputs_of(
   DTENSOR_CHECK_VALUE(
       all_there && given.size() <= arguments.size(),
       "[find_tp_plan] forward() takes {}, but the number of sample inputs is "
-      "{}. Pass "
-      "one for each argument that has no "
-      "default.",
+      "{}. Pass one for each argument that has no default.",
       text_of(arguments),
       given.size());
   for (size_t i = 0; i < given.size(); ++i) {
     DTENSOR_CHECK_VALUE(
         given[i].type()->isSubtypeOf(*arguments[i].type()),
         "[find_tp_plan] forward() takes {}, but the sample input for {} is a "
-        "{}. Pass "
-        "inputs of these types.",
+        "{}. Pass inputs of these types.",
         text_of(arguments),
         arguments[i].name(),
         given[i].type()->annotation_str());
@@ -153,8 +150,7 @@ void check_plain(const std::vector<ModuleTensor>& tensors) {
     DTENSOR_CHECK(
         !is_dtensor(held.tensor),
         "[find_tp_plan] the script is already parallelized: {} is a DTensor. "
-        "Load it "
-        "again.",
+        "Load it again.",
         held.name);
   }
 }
@@ -176,8 +172,7 @@ ScriptGraph graph_of_script(
   DTENSOR_CHECK_VALUE(
       forward != nullptr,
       "[find_tp_plan] the script has no method forward(). Define it, or pass a "
-      "plan to "
-      "parallelize_script().");
+      "plan to parallelize_script().");
   const auto tensors = script_tensors(script, forward.get());
   check_plain(tensors);
   const auto arguments = arguments_of(script);

@@ -73,8 +73,7 @@ at::Tensor to_local(
       where.alone(spec.placements()[static_cast<size_t>(where.dim)]) ==
           Placements(spec.placements()),
       "[{}] a tensor of {} is {}, and its local tensor would lose the layout "
-      "on "
-      "other mesh dimensions than that of the style. Keep a DTensor: pass "
+      "on other mesh dimensions than that of the style. Keep a DTensor: pass "
       "use_local_output = false (use_local_input for inputs of "
       "PrepareModuleInputOutput).",
       change.style,

@@ -39,9 +39,8 @@ at::Tensor gradient_shard(const at::Tensor& grad, const DeviceMesh& mesh) {
   const auto& spec = detail::spec_of(grad);
   DTENSOR_CHECK_VALUE(
       !detail::share_others(spec->mesh(), mesh),
-      "[{}] a gradient is {}, distributed over ranks of {}, and already "
-      "summed over them. Pass the mesh dimension over which models are "
-      "replicated.",
+      "[{}] a gradient is {}, distributed over ranks of {}, and already summed "
+      "over them. Pass the mesh dimension over which models are replicated.",
       kAverageGradients,
       *spec,
       mesh);
