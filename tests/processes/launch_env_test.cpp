@@ -322,7 +322,7 @@ TEST_F(OneProcess, ReportsEveryExceptionOfItsThreads) {
       "terminated in barrier on \"tp\"");
 }
 
-TEST_F(OneProcess, CountsItsThreadsOnItsHost) {
+TEST_F(OneProcess, CountsItsThreadsOnItsHostOverGloo) {
   std::array<int64_t, 2> local{-1, -1};
   run_world(
       1,
