@@ -17,7 +17,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -105,34 +107,22 @@ struct ReplicaLine {
 };
 
 std::string lines_of(const std::vector<Replica>& replicas) {
-  std::string text;
+  std::ostringstream text;
   for (const auto& replica : replicas) {
-    text += detail::format_text(
-        "{}\t{}\t{}\t{}\n",
-        title_of(replica.role, replica.name),
-        shape_of(replica),
-        value_of(replica),
-        replica.digest);
+    text << std::quoted(title_of(replica.role, replica.name))
+         << std::quoted(shape_of(replica)) << std::quoted(value_of(replica))
+         << std::quoted(std::to_string(replica.digest));
   }
-  return text;
+  return text.str();
 }
 
-std::string take_until(std::string_view& text, char end) {
-  const auto at = text.find(end);
-  std::string part(text.substr(0, at));
-  text.remove_prefix(at + 1);
-  return part;
-}
-
-std::vector<ReplicaLine> parse_lines(std::string_view text) {
+std::vector<ReplicaLine> parse_lines(const std::string& text) {
   std::vector<ReplicaLine> all;
-  while (!text.empty()) {
-    ReplicaLine line;
-    line.title = take_until(text, '\t');
-    line.shape = take_until(text, '\t');
-    line.value = take_until(text, '\t');
-    line.digest = take_until(text, '\n');
-    all.push_back(std::move(line));
+  std::istringstream in(text);
+  ReplicaLine line;
+  while (in >> std::quoted(line.title) >> std::quoted(line.shape) >>
+         std::quoted(line.value) >> std::quoted(line.digest)) {
+    all.push_back(line);
   }
   return all;
 }

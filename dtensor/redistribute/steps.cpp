@@ -180,10 +180,8 @@ struct LocalStep::Members {
 
 LocalStep::LocalStep(const Spec& from, const Step& step) : kind_(step.kind) {
   const Members members{from, step};
-  const auto& dims = step.mesh_dims;
   if (collective_of(kind_)) {
-    group_ = dims.size() == 1 ? &get_group(from.mesh(), dims[0])
-                              : &joint_group(from.mesh(), dims);
+    group_ = &joint_group(from.mesh(), step.mesh_dims);
   }
   is_first_ = members.mine() == 0;
   prepare(members);

@@ -149,7 +149,8 @@ std::string error_of_shapes(const std::vector<int64_t>& forged) {
         : torch::cat({torch::tensor(forged, at::kLong), torch::tensor(mine)});
   };
   return error_of([&] {
-    detail::exchange_shapes(*group, begin, {torch::ones(2), torch::ones(2)});
+    detail::exchange_shapes(
+        "gather", *group, begin, {torch::ones(2), torch::ones(2)});
   });
 }
 
@@ -160,8 +161,27 @@ TEST(GroupBackend, RefusesShapesThatAreNone) {
            {}, {0}, {1, 5}, {2, 5}, {-1}, {most}, {1, 5, 1}, {0, most, 0}}) {
     EXPECT_EQ(
         error_of_shapes(forged),
-        "[all_to_all] rank 4 of \"tp\" sent no shape for the tensor to rank 7. "
-        "Run the same program on all ranks.");
+        "[gather] rank 4 of \"tp\" sent no shape for the tensor to rank 7. Run "
+        "the same program on all ranks.");
+  }
+}
+
+TEST(GroupBackend, RefusesSizesThatAreNone) {
+  const auto group = detail::fake_backend({{4, 7}, 1, "tp"});
+  const auto most = std::numeric_limits<int64_t>::max();
+  for (const int64_t forged : {int64_t{-1}, most}) {
+    const auto begin = [&](Collective&&) -> InFlight {
+      return torch::tensor({forged, int64_t{3}});
+    };
+    EXPECT_EQ(
+        error_of([&] {
+          detail::exchange_sizes("shard_dim_alltoall", *group, begin, 3);
+        }),
+        c10::str(
+            "[shard_dim_alltoall] rank 4 of \"tp\" sent an invalid number of "
+            "elements: ",
+            forged,
+            ". Run the same program on all ranks."));
   }
 }
 

@@ -157,6 +157,12 @@ TEST(GetGroup, NeedsAMeshThatCommunicates) {
       "[get_group] this mesh has no process groups. Make it with "
       "init_device_mesh.");
   EXPECT_EQ(
+      error_of([] {
+        detail::joint_group(DeviceMesh(at::kCPU, {1, 1}, {0}), {0, 1});
+      }),
+      "[get_group] this mesh has no process groups. Make it with "
+      "init_device_mesh.");
+  EXPECT_EQ(
       error_of<c10::IndexError>(
           [] { get_group(init_device_mesh(at::kCPU, {1}), 1); }),
       "[get_group] no dimension 1: the mesh has 1. Use one from -1 to 0.");

@@ -2,11 +2,12 @@
 // The contract of groups on processes that share memory, and properties of the
 // shared memory: results that lie in it, and messages that it buffers.
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/shared_memory/shared_layout_impl.h>
+#include <dtensor/comm/shared_memory/shared_arena_impl.h>
 #include <gtest/gtest.h>
 #include <tests/comm/contract/suite.h>
 #include <torch/torch.h>
 
+#include "expect_error.h"
 #include "on_processes.h"
 
 namespace dtensor {
@@ -109,6 +110,39 @@ TEST(SharedMemory, GathersToAll) {
       }
     }
   });
+}
+
+TEST(SharedMemory, HasItsResultsWithinArenas) {
+  constexpr int64_t kBlockBytes = 8192;
+  constexpr int64_t kResultBytes = 4096;
+  constexpr auto kNotice = detail::SharedChannel::Buffer::kNotice;
+  const auto segment =
+      std::make_shared<detail::SharedSegment>(detail::SharedSegment::create(
+          detail::SharedLayout::bytes(1, kBlockBytes)));
+  const detail::SharedChannel channel(
+      segment, {{7}, 0, "tp"}, kBlockBytes, std::chrono::seconds(1));
+  const auto find_at = [&](int64_t offset) {
+    std::memcpy(channel.buffer(kNotice, 0), &offset, sizeof(offset));
+    detail::PeerResults results(channel);
+    results.find(kResultBytes);
+    return results.of(0);
+  };
+  std::byte* const arena = channel.layout().arena(0);
+  const int64_t last = detail::kArenaBytes - kResultBytes;
+  EXPECT_EQ(find_at(-1), nullptr);
+  EXPECT_EQ(find_at(0), arena);
+  EXPECT_EQ(find_at(last), arena + last);
+  for (const int64_t offset :
+       {int64_t{-2}, last + 1, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_EQ(
+        error_of([&] { find_at(offset); }),
+        c10::str(
+            "[shared_memory_backend] ",
+            channel.rank_text(0),
+            " sent an invalid offset of a result of 4096 bytes: ",
+            offset,
+            ". Run the same program on all ranks."));
+  }
 }
 
 // All ranks first send more than a ring holds, then receive by tag, after a

@@ -429,6 +429,22 @@ TEST(CheckReplicas, FindsATensorOfTheProgram) {
       });
 }
 
+TEST(CheckReplicas, TakesNamesWithTabsAndQuotes) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] \"a\tb\n\"c\"\" differs between the ranks of mesh "
+      "dimension \"tp\": 0 on rank 0; 1 on rank 1. Compute the tensor in the "
+      "same way on these ranks.",
+      [](const DeviceMesh& mesh) {
+        Mlp mlp(kWidth, 8);
+        CheckReplicas check(*mlp);
+        check.compare(
+            at::scalar_tensor(static_cast<double>(get_rank())),
+            mesh,
+            "a\tb\n\"c\"");
+      });
+}
+
 TEST(CheckReplicas, FindsRanksThatCallDifferentModules) {
   expect_on_ranks(
       kRanks,

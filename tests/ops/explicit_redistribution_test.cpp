@@ -56,6 +56,20 @@ TEST_F(ExplicitRedistribution, NamesTheOperandsThatEmbeddingBagGathers) {
     EXPECT_THAT(
         error_of([&] { look_up(Replicate(), Shard(0), kSum); }),
         ::testing::HasSubstr("argument \"indices\" from i64[4]"));
+    const Scope scope;
+    EXPECT_THAT(
+        error_of([&] {
+          constexpr bool kScaleGradByFrequency = true;
+          at::embedding_bag(
+              matrix(mesh, Replicate()),
+              ids(Replicate()),
+              offsets,
+              kScaleGradByFrequency,
+              kSum,
+              false,
+              place(numbers({4}, 1), mesh, {Shard(0)}));
+        }),
+        ::testing::HasSubstr("argument \"per_sample_weights\" from f64[4]"));
   });
 }
 

@@ -27,6 +27,7 @@ std::vector<int64_t> values_of(const at::Tensor& longs) {
 // Extracts this rank's shape from the numbers that `member` sent: for each rank
 // the number of dimensions, followed by the sizes.
 Sizes parse_shape(
+    std::string_view where,
     const GroupMembers& members,
     size_t member,
     SizesRef numbers) {
@@ -42,8 +43,9 @@ Sizes parse_shape(
     numbers = numbers.slice(1 + dims);
   }
   DTENSOR_THROW(
-      "[all_to_all] rank {} of \"{}\" sent no shape for the tensor to rank {}. "
-      "Run the same program on all ranks.",
+      "[{}] rank {} of \"{}\" sent no shape for the tensor to rank {}. Run the "
+      "same program on all ranks.",
+      where,
       members.ranks[member],
       members.label,
       members.ranks[static_cast<size_t>(members.rank)]);
@@ -91,7 +93,8 @@ class Decomposition {
   }
   Sizes known_sizes() const {
     return c_.sizes.empty()
-        ? exchange_sizes(group_, begin_, input().size(c_.dim))
+        ? exchange_sizes(
+              c_.function_name(), group_, begin_, input().size(c_.dim))
         : c_.sizes;
   }
   InFlight begin_all_to_all(at::Tensor buffer, Sizes sent, Sizes received) {
@@ -200,7 +203,7 @@ InFlight Decomposition::shard_dim_alltoall() {
 
 InFlight Decomposition::all_to_all() {
   const auto shapes = c_.shapes.empty()
-      ? exchange_shapes(group_, begin_, c_.inputs)
+      ? exchange_shapes(c_.function_name(), group_, begin_, c_.inputs)
       : c_.shapes;
   return begin_all_to_all(
              in_one_buffer(c_.inputs),
@@ -234,7 +237,7 @@ InFlight Decomposition::gather() {
     std::vector<at::Tensor> to_root(
         static_cast<size_t>(group_.size()), at::empty({0}));
     to_root[root] = input();
-    shapes = exchange_shapes(group_, begin_, to_root);
+    shapes = exchange_shapes(c_.function_name(), group_, begin_, to_root);
   }
   Sizes sent = one_per_member(0);
   sent[root] = input().numel();
@@ -254,7 +257,8 @@ InFlight Decomposition::barrier() {
 }
 
 InFlight Decomposition::all_gather_strings() {
-  const Sizes lengths = exchange_sizes(group_, begin_, input().numel());
+  const Sizes lengths =
+      exchange_sizes(c_.function_name(), group_, begin_, input().numel());
   return begin_({.kind = CollectiveKind::kAllGather,
                  .inputs = input().to(group_.needs().device),
                  .sizes = lengths})
@@ -274,19 +278,21 @@ InFlight decompose(
 }
 
 Sizes exchange_sizes(
+    std::string_view where,
     const GroupBackend& group,
     BeginPrimitive begin,
     int64_t mine) {
   const auto all = gather_longs(
       group, begin, {mine}, Sizes(static_cast<size_t>(group.size()), 1));
   Sizes sizes(all.begin(), all.end());
-  check_remote_sizes(group.members(), sizes);
+  check_remote_sizes(where, group.members(), sizes);
   return sizes;
 }
 
 // Every member sends, for each of its tensors, the number of dimensions
 // followed by the sizes.
 std::vector<Sizes> exchange_shapes(
+    std::string_view where,
     const GroupBackend& group,
     BeginPrimitive begin,
     c10::ArrayRef<at::Tensor> sent) {
@@ -296,14 +302,15 @@ std::vector<Sizes> exchange_shapes(
     mine.insert(mine.end(), tensor.sizes().begin(), tensor.sizes().end());
   }
   const Sizes lengths =
-      exchange_sizes(group, begin, static_cast<int64_t>(mine.size()));
+      exchange_sizes(where, group, begin, static_cast<int64_t>(mine.size()));
   const auto all = gather_longs(group, begin, std::move(mine), lengths);
   std::vector<Sizes> shapes;
   auto member = all.begin();
   for (size_t i = 0; i < lengths.size(); ++i) {
     const auto end = member + lengths[i];
-    shapes.push_back(parse_shape(group.members(), i, Sizes(member, end)));
-    check_remote_shape(group.members(), i, shapes.back());
+    shapes.push_back(
+        parse_shape(where, group.members(), i, Sizes(member, end)));
+    check_remote_shape(where, group.members(), i, shapes.back());
     member = end;
   }
   return shapes;

@@ -12,6 +12,7 @@
 #include <c10/util/FunctionRef.h>
 #include <dtensor/comm/group_backend.h>
 
+#include <string_view>
 #include <vector>
 
 namespace dtensor::detail {
@@ -26,13 +27,16 @@ InFlight decompose(
     const GroupBackend& group,
     BeginPrimitive begin);
 
-/// Gathers the sizes of all members' shards; `mine` is this rank's.
+/// Gathers the sizes of all members' shards; `mine` is this rank's. Errors name
+/// the function `where`.
 Sizes exchange_sizes(
+    std::string_view where,
     const GroupBackend& group,
     BeginPrimitive begin,
     int64_t mine);
 /// Exchanges the shapes of `sent`; result[r] is the shape that member r sends.
 std::vector<Sizes> exchange_shapes(
+    std::string_view where,
     const GroupBackend& group,
     BeginPrimitive begin,
     c10::ArrayRef<at::Tensor> sent);

@@ -136,13 +136,14 @@ class PerDeviceBackend final : public GroupBackend {
     };
     if (c.kind == CollectiveKind::kAllToAll && c.shard_dim < 0) {
       if (c.received.empty() && c.shapes.empty()) {
-        c.shapes = exchange_shapes(*this, begin, c.inputs);
+        c.shapes = exchange_shapes(c.name(), *this, begin, c.inputs);
       }
     } else if (
         c.sizes.empty() &&
         (c.kind == CollectiveKind::kAllGather ||
          c.kind == CollectiveKind::kAllToAll)) {
-      c.sizes = exchange_sizes(*this, begin, c.input().size(c.dim));
+      c.sizes = exchange_sizes(
+          c.function_name(), *this, begin, c.input().size(c.dim));
     }
   }
 

@@ -302,26 +302,34 @@ void check_shapes(
 }
 
 void check_remote_shape(
+    std::string_view where,
     const GroupMembers& members,
     size_t member,
     SizesRef shape) {
   DTENSOR_CHECK(
       is_valid_shape(shape, kMostElements),
-      "[all_to_all] rank {} of \"{}\" sent an invalid shape: [{}]. Run the "
-      "same program on all ranks.",
+      "[{}] rank {} of \"{}\" sent an invalid shape: [{}]. Run the same "
+      "program "
+      "on all ranks.",
+      where,
       members.ranks[member],
       members.label,
       c10::Join(", ", shape));
 }
 
-void check_remote_sizes(const GroupMembers& members, SizesRef sizes) {
+void check_remote_sizes(
+    std::string_view where,
+    const GroupMembers& members,
+    SizesRef sizes) {
   int64_t sum = 0;
   for (size_t member = 0; member < sizes.size(); ++member) {
     const int64_t size = sizes[member];
     DTENSOR_CHECK(
         size >= 0 && size <= kMostElements - sum,
-        "[all_gather] rank {} of \"{}\" sent an invalid number of elements: "
-        "{}. Run the same program on all ranks.",
+        "[{}] rank {} of \"{}\" sent an invalid number of elements: {}. Run "
+        "the "
+        "same program on all ranks.",
+        where,
         members.ranks[member],
         members.label,
         size);

@@ -70,9 +70,13 @@ void check_gathered_size(
 /// Throws RuntimeError unless each member sent a valid tensor size, and the sum
 /// of the sizes is valid, too. Sizes of other ranks are checked before they are
 /// used in an allocation.
-void check_remote_sizes(const GroupMembers& members, SizesRef sizes);
+void check_remote_sizes(
+    std::string_view where,
+    const GroupMembers& members,
+    SizesRef sizes);
 /// Throws RuntimeError unless `member` sent a valid tensor shape.
 void check_remote_shape(
+    std::string_view where,
     const GroupMembers& members,
     size_t member,
     SizesRef shape);

@@ -315,12 +315,8 @@ bool can_join(const DeviceMesh& mesh, int64_t a, int64_t b) {
 }
 
 Group& joint_group(const DeviceMesh& mesh, c10::ArrayRef<int64_t> dims) {
-  const auto* groups = groups_in(mesh);
-  TORCH_INTERNAL_ASSERT(
-      groups != nullptr && mesh.contains_this_rank(),
-      "joint_group: this rank has no groups");
-  return dims.size() == 1 ? *groups->along(dims[0]).group
-                          : groups->joint(mesh, dims);
+  Group& first = get_group(mesh, dims[0]);
+  return dims.size() == 1 ? first : groups_in(mesh)->joint(mesh, dims);
 }
 
 } // namespace detail

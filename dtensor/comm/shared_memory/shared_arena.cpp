@@ -3,6 +3,7 @@
 
 #include <c10/core/Allocator.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>
+#include <dtensor/error.h>
 
 #include <algorithm>
 #include <cstring>
@@ -90,10 +91,17 @@ void PeerResults::show(const SharedArena& arena, const at::Tensor& result)
   std::memcpy(notice(channel_.rank()), &offset, sizeof(offset));
 }
 
-void PeerResults::find() {
+void PeerResults::find(int64_t bytes) {
   for (int64_t member = 0; member < channel_.size(); ++member) {
     int64_t offset = 0;
     std::memcpy(&offset, notice(member), sizeof(offset));
+    DTENSOR_CHECK(
+        offset >= kNone && offset <= kArenaBytes - bytes,
+        "[shared_memory_backend] {} sent an invalid offset of a result of {} "
+        "bytes: {}. Run the same program on all ranks.",
+        channel_.rank_text(member),
+        bytes,
+        offset);
     all_.push_back(
         offset == kNone ? nullptr : channel_.layout().arena(member) + offset);
   }

@@ -56,8 +56,9 @@ class PeerResults {
   /// Publishes this member's result before a stage is posted. `result` is in
   /// the arena or undefined.
   void show(const SharedArena& arena, const at::Tensor& result) const;
-  /// Reads the addresses of all results. Call it when the stage is met.
-  void find();
+  /// Reads the addresses of all results, which have `bytes` bytes. Call it when
+  /// the stage is met. Throws if a result is not within its arena.
+  void find(int64_t bytes);
 
   /// Returns the address of a member's result; null if it is not in an arena.
   std::byte* of(int64_t member) const {

@@ -150,7 +150,7 @@ Sizes SharedBackend::known_sizes(const Collective& c) {
     sizes.push_back(theirs);
   }
   channel_->next();
-  check_remote_sizes(members(), sizes);
+  check_remote_sizes(c.name(), members(), sizes);
   return sizes;
 }
 
@@ -164,7 +164,7 @@ bool SharedBackend::gather_to_all(
   results.show(*results_, shown);
   channel_->post(signature);
   meet(0, c);
-  results.find();
+  results.find(signature.numel * c.input().element_size());
   channel_->next();
   if (!results.all_in_arenas()) {
     return false;
@@ -290,6 +290,7 @@ at::Tensor SharedBackend::exchange_buffer(const Collective& c) {
 std::vector<at::Tensor> SharedBackend::all_to_all(Collective& c) {
   if (c.shapes.empty()) {
     c.shapes = exchange_shapes(
+        c.name(),
         *this,
         [this](Collective&& primitive) { return submit(std::move(primitive)); },
         c.inputs);

@@ -215,7 +215,7 @@ at::Tensor SharedBackend::reduce_in_parts(const Collective& c) {
     post(block, signature);
     meet(block, c);
     if (block == 0) {
-      parts.results().find();
+      parts.results().find(c.input_bytes());
     }
     parts.reduce(block);
     parts.take_results(block - 1);

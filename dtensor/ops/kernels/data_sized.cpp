@@ -66,8 +66,8 @@ SpecPtr common_spec(const KernelArgs& args) {
 void detail::call_on_replicated(KernelArgs& args) {
   const auto spec = common_spec(args);
   const auto& schema = args.op().schema();
-  args.map_tensors([&](const at::Tensor& t, size_t i) {
-    return replicated_argument(args, t, schema.arguments()[i].name().c_str());
+  args.map_tensors([&](const at::Tensor& t, const char* argument) {
+    return replicated_argument(args, t, argument);
   });
   args.run_operator();
   map_results(

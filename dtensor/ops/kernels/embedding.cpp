@@ -185,11 +185,11 @@ at::Tensor gathered_values(const char* argument, const at::Tensor& t) {
 void run_gathered(KernelArgs& args) {
   const auto like = first_spec(args.all());
   const auto& schema = args.op().schema();
-  args.map_tensors([&](const at::Tensor& t, size_t arg) {
+  args.map_tensors([&](const at::Tensor& t, const char* argument) {
     if (!is_dtensor(t)) {
       return t;
     }
-    report_gather(schema.arguments()[arg].name().c_str(), t);
+    report_gather(argument, t);
     return to_local_autograd(
         redistribute_autograd(t, fully_replicated_spec(*spec_of(t))));
   });
@@ -299,16 +299,17 @@ bool adds_rows(const KernelArgs& args) {
 // the operands. The results except the first do not depend on the columns.
 torch::jit::Stack run_one_column(const KernelArgs& given) {
   const at::NoGradGuard no_grad;
-  const auto& op = given.op();
-  auto args = given.all().vec();
-  map_tensors(args.data(), args.size(), [&](const at::Tensor& t, size_t i) {
-    const auto* name = op.schema().arguments()[i].name().c_str();
-    auto plain = i == 0 ? at::zeros({t.size(0), 1}, local_of(t).options())
-                        : gathered_values(name, t);
+  auto stack = given.all().vec();
+  KernelArgs args(given.op(), stack);
+  const auto weight = args.tensor("weight");
+  args.map_tensors([&](const at::Tensor& t, const char* argument) {
+    auto plain = t.is_same(weight)
+        ? at::zeros({t.size(0), 1}, local_of(t).options())
+        : gathered_values(argument, t);
     return plain.set_requires_grad(t.requires_grad());
   });
-  op.callBoxed(&args);
-  return args;
+  args.run_operator();
+  return stack;
 }
 
 void embedding_bag(KernelArgs& args) {

@@ -118,10 +118,16 @@ class KernelArgs {
     stack_[base_ + static_cast<size_t>(position)] = std::move(value);
   }
 
-  /// Replaces each tensor by map(const at::Tensor&, size_t index).
+  /// Replaces each tensor by map(const at::Tensor&, const char* argument).
   template <class Map>
   void map_tensors(const Map& map) {
-    detail::map_tensors(stack_.data() + base_, count(), map);
+    for (size_t i = 0; i < count(); ++i) {
+      const char* argument = schema_.arguments()[i].name().c_str();
+      detail::map_tensors(
+          &stack_[base_ + i], 1, [&](const at::Tensor& t, size_t) {
+            return map(t, argument);
+          });
+    }
   }
 
   /// Pops the arguments, or the operator's results, and pushes the results.

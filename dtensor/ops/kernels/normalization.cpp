@@ -149,7 +149,7 @@ at::Tensor padded(const at::Tensor& t) {
 // without elements while other ranks have some.
 void on_padded(KernelArgs& args) {
   const auto sizes = args.tensor("input").sizes().vec();
-  args.map_tensors([](const at::Tensor& t, size_t) { return padded(t); });
+  args.map_tensors([](const at::Tensor& t, const char*) { return padded(t); });
   auto output = args.compute();
   for (size_t d = 0; d < sizes.size(); ++d) {
     output = output.narrow(static_cast<int64_t>(d), 0, sizes[d]);

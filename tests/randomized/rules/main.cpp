@@ -12,6 +12,7 @@
 #include "tests/randomized/harness/operators.h"
 #include "tests/randomized/op_samples/sample_file.h"
 
+#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/ops/registry.h>
 
 #include <ATen/Parallel.h>
@@ -321,6 +322,8 @@ int run(int argc, char** argv) {
     samples = calls_of(read_samples(options.samples));
   }
   const auto operators = operators_of(options);
+  // Every child process inherits the kernels that the first rank registers.
+  detail::intercept_random_ops(false);
   if (options.mutate) {
     check_mutations(operators, samples, options.settings, harness);
   } else {
