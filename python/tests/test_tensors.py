@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd import forward_ad
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import (
     DTensor,
@@ -27,6 +28,7 @@ from torch.distributed.tensor import (
     zeros,
 )
 from torch.distributed.tensor.experimental._attention import set_rotate_method
+from torch.utils.flop_counter import FlopCounterMode
 
 import dtensor
 
@@ -444,5 +446,32 @@ def test_no_memory_stays_behind():
                 x._spec  # noqa: B018  (kept in a table)
             counts.append(_C.live_specs())
         assert counts[0] == counts[1] == counts[2]
+
+    dtensor.run_world(1, check)
+
+
+def test_modes_see_where_with_a_number(run):
+    def check():
+        x = distribute_tensor(FULL - 9, mesh_of_all(), [Shard(0)])
+        with FlopCounterMode(display=False):
+            for result, plain in [
+                (torch.where(x > 0, x, 0.0), torch.where(FULL > 9, FULL - 9, 0.0)),
+                (torch.where(x > 0, 1, x), torch.where(FULL > 9, 1, FULL - 9)),
+            ]:
+                assert result.dtype == plain.dtype
+                assert torch.equal(result.full_tensor(), plain)
+
+    run(check)
+
+
+def test_forward_mode_is_refused():
+    x = torch.eye(4)
+
+    def check():
+        full = distribute_tensor(x, mesh_of_all(), [Replicate()])
+        with forward_ad.dual_level():
+            for primal, tangent in [(full, full), (full, x), (x, full)]:
+                with pytest.raises(NotImplementedError, match="forward-mode"):
+                    forward_ad.make_dual(primal, tangent)
 
     dtensor.run_world(1, check)

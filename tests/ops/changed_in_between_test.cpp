@@ -130,6 +130,27 @@ TEST(ChangedInBetween, WhatIsLocalIsRefused) {
   });
 }
 
+// A program may fill one target tensor for each batch.
+TEST(ChangedInBetween, TargetsAndWeightsOfCrossEntropyAreRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const bool is_target : {true, false}) {
+      for (const auto& of_logits :
+           {Placement(Replicate()), Placement(Shard(1))}) {
+        const auto x =
+            place(uniform({4, 6}, 1), mesh, of_logits).requires_grad_();
+        const auto target = place(at::arange(4), mesh, Replicate());
+        const auto weight = place(uniform({6}, 2), mesh, Replicate());
+        const auto loss = at::cross_entropy_loss(x, target, weight);
+        (is_target ? target : weight).zero_();
+        EXPECT_THAT(
+            against_plain::error_of([&] { loss.backward(); }),
+            ::testing::HasSubstr("modified by an inplace operation"));
+      }
+    }
+  });
+}
+
 // A local tensor and its DTensor share memory. Graphs that saved one of them
 // detect writes to the other.
 TEST(ChangedInBetween, LocalTensorsAndTheirDTensors) {

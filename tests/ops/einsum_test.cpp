@@ -3,6 +3,7 @@
 #include "oracle.h"
 
 #include <dtensor/error.h>
+#include <dtensor/parallel/autocast.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -126,6 +127,82 @@ TEST(Einsum, OfOneOperandIsAView) {
     const auto x = distribute_tensor(at::zeros({3, 3}), mesh, {Replicate()});
     at::einsum("ii->i", {x}).fill_(1);
     EXPECT_TRUE(at::equal(full_tensor(x), at::eye(3)));
+  });
+}
+
+// The results of one operand are views, also of copied views.
+TEST(Einsum, OfOneOperandSeesWrites) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const std::vector<std::function<at::Tensor(const at::Tensor&)>> views = {
+        [](const at::Tensor& t) { return at::einsum("ij->ij", {t}); },
+        [](const at::Tensor& t) {
+          return at::broadcast_tensors({t, t})[0];
+        }};
+    for (const auto& view : views) {
+      const auto written = [&](const at::Tensor& x) {
+        auto z = view(x.slice(0, 1, 3));
+        z.mul_(2);
+        x.add_(1);
+        const auto seen = z.clone();
+        z.sub_(0.5);
+        return Tensors{full_tensor(seen), full_tensor(x)};
+      };
+      const auto plain = at::arange(24, at::kDouble).view({4, 6});
+      const auto expected = written(plain.clone());
+      for (const auto& p :
+           {Placement(Shard(0)), Placement(Shard(1)), Placement(Replicate())}) {
+        const auto mine = written(distribute_tensor(plain, mesh, {p}));
+        EXPECT_TRUE(at::equal(mine[0], expected[0])) << p;
+        EXPECT_TRUE(at::equal(mine[1], expected[1])) << p;
+        const auto w = distribute_tensor(plain, mesh, {p});
+        const auto factor =
+            distribute_tensor(plain, mesh, {p}).requires_grad_();
+        const auto product = (w * factor).sum();
+        view(w).mul_(2);
+        EXPECT_THROW(product.backward(), c10::Error) << p;
+      }
+    }
+  });
+}
+
+// Autocast casts the operands of products, but not of other operators.
+TEST(Einsum, HasTheDtypesOfAutocast) {
+  const auto a = at::rand({4, 5});
+  const auto b = at::rand({5, 4});
+  const std::vector<std::function<at::Tensor(at::Tensor, at::Tensor)>> calls = {
+      [](auto x, auto y) {
+        return at::einsum("ij,jk", {x, y});
+      },
+      [](auto x, auto y) {
+        return at::einsum("ij,ji->ij", {x, y});
+      },
+      [](auto x, auto y) {
+        return at::einsum("ij,jk,ij->ki", {x, y, x});
+      },
+      [](auto x, auto y) { return at::tensordot(x, y, {1}, {0}); },
+      [](auto x, auto y) { return at::inner(x, y.t()); }};
+  const auto under_autocast = [](const auto& call, auto x, auto y) {
+    const Autocast autocast(at::kCPU, at::kBFloat16);
+    return call(x, y);
+  };
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    for (const auto& call : calls) {
+      const auto expected = under_autocast(call, a, b);
+      for (const auto& [p, q] : std::vector<std::pair<Placement, Placement>>{
+               {Shard(1), Shard(0)},
+               {Shard(0), Replicate()},
+               {Replicate(), Shard(1)},
+               {Replicate(), Replicate()}}) {
+        const auto mine = full_tensor(under_autocast(
+            call,
+            distribute_tensor(a, mesh, {p}),
+            distribute_tensor(b, mesh, {q})));
+        EXPECT_EQ(mine.scalar_type(), expected.scalar_type());
+        EXPECT_TRUE(at::allclose(mine, expected, 0.03)) << p << q;
+      }
+    }
   });
 }
 

@@ -248,6 +248,30 @@ TEST(Indexing, WritesInPlaceInTheLayoutOfSelf) {
   });
 }
 
+TEST(Indexing, FillsNoIndexOutOfRange) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    for (const int64_t size : {1, 4, 5}) {
+      for (const auto& p : {Placement(Shard(0)), Placement(Replicate())}) {
+        const at::Tensor x = place(at::zeros({size, 2}), mesh, {p});
+        for (int64_t index = -2 * size - 3; index < size + 3; ++index) {
+          const auto plain = at::tensor({index}, at::kLong);
+          const at::Tensor i = place(plain, mesh, {Replicate()});
+          SCOPED_TRACE(c10::str(to_string(p), " ", size, " ", index));
+          if (index < -size || index >= size) {
+            EXPECT_THROW(x.index_fill(0, i, 1.0), c10::IndexError);
+            EXPECT_THROW(x.index_fill_(0, i, 1.0), c10::IndexError);
+          } else {
+            EXPECT_TRUE(at::equal(
+                DTensor(x.index_fill(0, i, 1.0)).full_tensor(),
+                at::zeros({size, 2}).index_fill(0, plain, 1.0)));
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(Indexing, WritesWhereAMaskIs) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/autocast.h>
+
 #include "oracle.h"
 
 namespace dtensor {
@@ -290,6 +292,40 @@ TEST(RecurrentTest, DropoutBetweenLayersScalesWhatItKeeps) {
     EXPECT_TRUE(kept.logical_or(result == 0).all().item<bool>());
     EXPECT_TRUE(kept.any().item<bool>());
     EXPECT_FALSE(kept.all().item<bool>());
+  });
+}
+
+// Four samples on three ranks: the last rank has none.
+TEST(RecurrentTest, RefusesAutocastOnAllRanks) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto on_mesh = [&](at::IntArrayRef sizes, const Placement& p) {
+      return distribute_tensor(at::ones(sizes), mesh, {p});
+    };
+    const Tensors parameters = {
+        on_mesh({8, 3}, Replicate()),
+        on_mesh({8, 2}, Replicate()),
+        on_mesh({8}, Replicate()),
+        on_mesh({8}, Replicate())};
+    const Tensors state(2, on_mesh({1, 4, 2}, Shard(1)));
+    const auto call = [&] {
+      const Autocast autocast(at::kCPU, at::kBFloat16);
+      at::lstm(
+          on_mesh({5, 4, 3}, Shard(1)),
+          state,
+          parameters,
+          /*has_biases=*/true,
+          /*num_layers=*/1,
+          /*dropout=*/0,
+          /*train=*/true,
+          /*bidirectional=*/false,
+          /*batch_first=*/false);
+    };
+    EXPECT_EQ(
+        against_plain::error_of(call),
+        "[aten::lstm.input] is not supported under autocast. Turn autocast off "
+        "around the call, and convert the module and its input to the dtype of "
+        "autocast.");
   });
 }
 

@@ -94,7 +94,8 @@ void check_target(
 }
 
 // Returns the local tensor of `t`, a DTensor in any layout or a plain tensor
-// that is replicated.
+// that is replicated. A local tensor that is saved for the backward pass shares
+// the version counter of the DTensor, so that a write to `t` is detected.
 at::Tensor local_in(
     const char* argument,
     const at::Tensor& t,
@@ -110,7 +111,7 @@ at::Tensor local_in(
         *spec_of(t),
         logits);
     return redistribute_local(
-        local_of(t), spec_of(t), spec_of(t)->with_placements(placements));
+        local_counted(t), spec_of(t), spec_of(t)->with_placements(placements));
   }
   check_may_be_plain(argument, t, logits);
   DTENSOR_CHECK_VALUE(

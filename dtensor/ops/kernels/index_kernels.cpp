@@ -117,7 +117,8 @@ struct IndexedShard {
         size(decision.inputs[0]->sizes()[static_cast<size_t>(dim)]),
         index(args.tensor("index")) {
     if (args.base_name().starts_with("aten::index_fill")) {
-      index = at::where(index.lt(0), index + size, index);
+      const auto from_end = index.lt(0).logical_and_(index.ge(-size));
+      index = at::where(from_end, index + size, index);
     }
     local = to_local_indices(index, local_intervals(*decision.inputs[0], dim));
   }

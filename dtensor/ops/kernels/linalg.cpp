@@ -16,6 +16,7 @@
 #include <dtensor/torch_internals.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/_linalg_check_errors.h>
 #include <ATen/ops/addbmm.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -25,6 +26,7 @@
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <ATen/ops/linalg_inv.h>
 #include <ATen/ops/norm.h>
+#include <ATen/ops/tensordot_native.h>
 #include <torch/library.h>
 
 #include <cstdlib>
@@ -235,12 +237,34 @@ void detail::trace_local(KernelArgs& args, const Decision& decision) {
   args.returns(at::diagonal(args.tensor("self"), offset).sum());
 }
 
-void detail::einsum_of_one(
+void detail::einsum_decomposed(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
+  const auto path = args.at("path").toOptional<std::vector<int64_t>>();
   args.returns(at::native::einsum(
-      args.at("equation").toStringRef(), args.at("tensors").toTensorVector()));
+      args.at("equation").toStringRef(),
+      args.at("tensors").toTensorVector(),
+      path ? at::OptionalIntArrayRef(*path) : std::nullopt));
+}
+
+void detail::tensordot_decomposed(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  args.returns(at::native::tensordot(
+      args.tensor("self"),
+      args.tensor("other"),
+      args.at("dims_self").toIntVector(),
+      args.at("dims_other").toIntVector()));
+}
+
+bool detail::is_autocast(c10::ArrayRef<c10::IValue> args) {
+  return any_tensor(args, [](const at::Tensor& t) {
+    const auto device = t.device().type();
+    return at::autocast::is_autocast_available(device) &&
+        at::autocast::is_autocast_enabled(device);
+  });
 }
 
 // Broadcasts the bias if there is nothing to multiply. LibTorch does not

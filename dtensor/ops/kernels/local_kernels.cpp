@@ -3,9 +3,11 @@
 // operators.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
+#include <dtensor/ops/scopes/replicated_impl.h>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
@@ -35,32 +37,23 @@ bool is_first_of_sum(const Spec& spec) {
   return true;
 }
 
-// Returns an operand of where(). A number becomes a tensor that is marked as a
-// number, because a plain tensor beside a partial sum is refused.
-at::Tensor where_operand(
-    const c10::IValue& operand,
-    const at::Tensor& other,
-    at::ScalarType dtype) {
-  if (operand.isTensor()) {
-    return operand.toTensor().to(dtype);
-  }
-  auto number =
-      at::scalar_tensor(operand.toScalar(), other.options().dtype(dtype));
-  number.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return number;
-}
-
-// Kernel of where() with a tensor and a number.
+// Kernel of where() with a tensor and a number. The number becomes a replicated
+// DTensor, because a plain tensor beside a partial sum is refused.
 void where_number(KernelArgs& args) {
   const auto& self = args.at("self");
   const auto& other = args.at("other");
   const auto& tensor = self.isTensor() ? self.toTensor() : other.toTensor();
-  const auto dtype = at::result_type(
-      tensor, self.isTensor() ? other.toScalar() : self.toScalar());
-  args.returns(at::where(
-      args.tensor("condition"),
-      where_operand(self, tensor, dtype),
-      where_operand(other, tensor, dtype)));
+  const auto& number = self.isTensor() ? other.toScalar() : self.toScalar();
+  const auto dtype = at::result_type(tensor, number);
+  const auto like = first_spec(args.all());
+  const auto operand = [&](const c10::IValue& value) {
+    return value.isTensor()
+        ? value.toTensor().to(dtype)
+        : place_plain(
+              at::scalar_tensor(number, tensor.options().dtype(dtype)), *like);
+  };
+  args.returns(
+      at::where(args.tensor("condition"), operand(self), operand(other)));
 }
 
 // Kernel of hinge_embedding_loss. LibTorch clamps in place, which would change
@@ -188,7 +181,17 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
   return outputs;
 }
 
+// Kernel of _make_dual. Most rules run on local tensors, which have no tangent.
+void refuse_dual(KernelArgs& args) {
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] forward-mode derivatives of DTensors are not supported. Use "
+      "backward(), or make dual tensors of local tensors.",
+      args.base_name());
+}
+
 DTENSOR_RULES(pointwise_kernels) {
+  // Refused above autograd, which makes the tangent.
+  rules.kernel("_make_dual", with_args(refuse_dual)).region = true;
   rules.kernel("hinge_embedding_loss", with_args(hinge_embedding_loss));
   rules.kernel("where.ScalarOther", with_args(where_number));
   rules.kernel("where.ScalarSelf", with_args(where_number));

@@ -45,9 +45,14 @@ LocalKernelFunction ctc_loss_local;
 /// Computes addmv with nothing to multiply, where LibTorch does not broadcast.
 LocalKernelFunction addmv_local;
 
-/// Computes einsum of one operand by LibTorch's decomposition into views. This
-/// is a kernel of the call, not of its local tensors.
-void einsum_of_one(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+/// Compute the operator by LibTorch's decomposition into views and products.
+/// These are kernels of the call, not of its local tensors.
+void einsum_decomposed(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void tensordot_decomposed(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack);
+/// True if autocast is on for the device of a tensor among the arguments.
+bool is_autocast(c10::ArrayRef<c10::IValue> args);
 
 /// Compute a convolution and its gradients, even if an operand is empty.
 LocalKernelFunction convolution_local;

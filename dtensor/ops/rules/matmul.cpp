@@ -249,9 +249,10 @@ Strategies einsum_rule(const OpCall& call, int64_t) {
       parse(call.arg("equation").toStringRef(), call.inputs));
 }
 
-// Returns true if the result may be a view of the operand.
-bool has_one_operand(c10::ArrayRef<c10::IValue> args) {
-  return args[1].toListRef().size() == 1;
+// True if LibTorch's decomposition computes the call: its result may be a view
+// of the operand, or autocast determines the dtype of each product.
+bool decomposes_einsum(c10::ArrayRef<c10::IValue> args) {
+  return args[1].toListRef().size() == 1 || is_autocast(args);
 }
 
 size_t position(int64_t dim, const OpInput& input) {
@@ -335,9 +336,11 @@ DTENSOR_RULES(matmul) {
 
 DTENSOR_RULES(einsum) {
   rules.dim_rule("einsum", einsum_rule)
-      .with_kernel(einsum_of_one, has_one_operand)
+      .with_kernel(einsum_decomposed, decomposes_einsum)
       .with_traits({.result_order_varies = true});
-  rules.dim_rule("tensordot", tensordot_rule).with_meta(tensordot_meta);
+  rules.dim_rule("tensordot", tensordot_rule)
+      .with_meta(tensordot_meta)
+      .with_kernel(tensordot_decomposed, is_autocast);
 }
 
 } // namespace dtensor

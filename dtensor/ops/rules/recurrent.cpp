@@ -102,6 +102,15 @@ std::vector<OutputMeta> layers_meta(const OpCall& call) {
   return outputs;
 }
 
+// Refuses a call whose result has the dtype of autocast, unless it is empty:
+// the dtype would differ between ranks.
+void refuse_autocast(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] is not supported under autocast. Turn autocast off around the "
+      "call, and convert the module and its input to the dtype of autocast.",
+      name_of(op.operator_name()));
+}
+
 } // namespace
 
 DTENSOR_RULES(recurrent) {
@@ -111,11 +120,14 @@ DTENSOR_RULES(recurrent) {
   }
   for (const std::string name : {"gru", "lstm", "rnn_relu", "rnn_tanh"}) {
     for (const auto& form : {name + ".input", name + ".data"}) {
-      rules.dim_rule(form, layers)
-          .with_meta(layers_meta)
-          .with_local_kernel(boxed(recurrent_layers_local))
-          .with_draws(recurrent_draws)
-          .with_traits({.module_created_arg = "hx"});
+      auto& rule = rules.dim_rule(form, layers)
+                       .with_meta(layers_meta)
+                       .with_local_kernel(boxed(recurrent_layers_local))
+                       .with_draws(recurrent_draws)
+                       .with_traits({.module_created_arg = "hx"});
+      if (name != "gru") {
+        rule.with_kernel(refuse_autocast, is_autocast);
+      }
     }
   }
 }
