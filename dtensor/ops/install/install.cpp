@@ -67,6 +67,17 @@ void autograd_fallback(
   op.callBoxed(stack);
 }
 
+// Refuses dual tensors. Rules run on local tensors, which have no tangents.
+void refuse_dual(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet,
+    torch::jit::Stack*) {
+  DTENSOR_THROW_NOT_IMPLEMENTED(
+      "[{}] forward-mode derivatives of DTensors are not supported. Use "
+      "backward(), or make dual tensors of local tensors.",
+      name_of(op.operator_name()));
+}
+
 // Registrations of an operator's kernels, which last as long as these objects.
 struct Installed {
   std::optional<torch::Library> backend;
@@ -183,6 +194,11 @@ TORCH_LIBRARY_IMPL(_, PrivateUse3, m) {
 
 TORCH_LIBRARY_IMPL(_, AutogradPrivateUse3, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&autograd_fallback>());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse3, m) {
+  m.impl(
+      "_make_dual", torch::CppFunction::makeFromBoxedFunction<&refuse_dual>());
 }
 
 } // namespace dtensor::detail

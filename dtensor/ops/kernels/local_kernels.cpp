@@ -3,7 +3,6 @@
 // operators.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
@@ -181,17 +180,7 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
   return outputs;
 }
 
-// Kernel of _make_dual. Most rules run on local tensors, which have no tangent.
-void refuse_dual(KernelArgs& args) {
-  DTENSOR_THROW_NOT_IMPLEMENTED(
-      "[{}] forward-mode derivatives of DTensors are not supported. Use "
-      "backward(), or make dual tensors of local tensors.",
-      args.base_name());
-}
-
 DTENSOR_RULES(pointwise_kernels) {
-  // Refused above autograd, which makes the tangent.
-  rules.kernel("_make_dual", with_args(refuse_dual)).region = true;
   rules.kernel("hinge_embedding_loss", with_args(hinge_embedding_loss));
   rules.kernel("where.ScalarOther", with_args(where_number));
   rules.kernel("where.ScalarSelf", with_args(where_number));
