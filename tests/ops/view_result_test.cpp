@@ -220,6 +220,27 @@ TEST(ViewResult, LocalTensorsOfCopiesAreRefusedAfterAWrite) {
   });
 }
 
+// Kernels of calls read the local tensors of their operands.
+TEST(ViewResult, CopiesAreUpToDateInKernels) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    for (const bool with_gradient : {false, true}) {
+      at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)})
+                         .requires_grad_(with_gradient) *
+          1;
+      at::Tensor ids = place(at::arange(4), mesh, {Shard(0)});
+      const auto logits = x.slice(0, 1, 3);
+      const auto target = ids.slice(0, 1, 3);
+      x.mul_(2);
+      ids.add_(1);
+      EXPECT_TRUE(at::allclose(
+          whole(at::cross_entropy_loss(logits, target)),
+          at::cross_entropy_loss(
+              numbers({4, 6}, 1).slice(0, 1, 3) * 2, at::arange(2, 4))));
+    }
+  });
+}
+
 using Program = std::function<at::Tensor(at::Tensor)>;
 
 const std::vector<std::pair<std::string, Program>>& programs_of_chunks() {

@@ -309,8 +309,7 @@ void check_remote_shape(
   DTENSOR_CHECK(
       is_valid_shape(shape, kMostElements),
       "[{}] rank {} of \"{}\" sent an invalid shape: [{}]. Run the same "
-      "program "
-      "on all ranks.",
+      "program on all ranks.",
       where,
       members.ranks[member],
       members.label,
@@ -327,8 +326,7 @@ void check_remote_sizes(
     DTENSOR_CHECK(
         size >= 0 && size <= kMostElements - sum,
         "[{}] rank {} of \"{}\" sent an invalid number of elements: {}. Run "
-        "the "
-        "same program on all ranks.",
+        "the same program on all ranks.",
         where,
         members.ranks[member],
         members.label,

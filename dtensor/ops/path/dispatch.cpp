@@ -171,16 +171,23 @@ bool writes_copied_view(const OpInfo& info, const torch::jit::Stack& stack) {
 
 } // namespace
 
+void bring_up_to_date(c10::ArrayRef<c10::IValue> args) {
+  if (C10_LIKELY(!copied_views_exist())) {
+    return;
+  }
+  for (const auto& t : tensors_in(args)) {
+    if (is_dtensor(t)) {
+      bring_up_to_date(t);
+    }
+  }
+}
+
 void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
   if (C10_LIKELY(!copied_views_exist())) {
     dispatch_once(info, stack);
     return;
   }
-  for (const auto& t : tensors_in(last_args(*stack, info.num_args))) {
-    if (is_dtensor(t)) {
-      bring_up_to_date(t);
-    }
-  }
+  bring_up_to_date(last_args(*stack, info.num_args));
   if (!writes_copied_view(info, *stack)) {
     dispatch_once(info, stack);
     return;

@@ -16,6 +16,9 @@ namespace dtensor::detail {
 /// Runs the operator on the DTensors on the stack, below autograd.
 void dispatch(const OpInfo& info, torch::jit::Stack* stack);
 
+/// Copies the values of argument views again that are copies and out of date.
+void bring_up_to_date(c10::ArrayRef<c10::IValue> args);
+
 /// Runs the operator without applying the boundaries of its parameters.
 void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack);
 

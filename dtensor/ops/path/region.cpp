@@ -112,14 +112,17 @@ void region_in_boundary(
     torch::jit::Stack* stack) {
   const auto args = last_args(*stack, info.num_args);
   // A kernel may return views, which LibTorch tracks above autograd.
-  if (info.rule->runs_kernel(args)) {
-    info.rule->kernel(info.op, stack);
-    return;
-  }
-  if (!wants_gradients(args) && !records(before.origin)) {
+  const bool by_kernel = info.rule->runs_kernel(args);
+  if (!wants_gradients(args) && !records(before.origin) &&
+      (!by_kernel || info.in_place)) {
     at::AutoDispatchBelowADInplaceOrView below;
     dispatch_in_boundary(info, stack);
     convert_unrecorded(boundary, stack);
+    return;
+  }
+  if (by_kernel) {
+    bring_up_to_date(args);
+    info.rule->kernel(info.op, stack);
     return;
   }
   replicate_recorded(mutable_args(stack, info.num_args), info.num_args);
