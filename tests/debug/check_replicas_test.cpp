@@ -413,6 +413,16 @@ TEST(CheckReplicas, FindsStreamsOutOfStep) {
       });
 }
 
+// Compares a number, `value` on this rank, between the ranks.
+void compare_number(
+    const DeviceMesh& mesh,
+    double value,
+    const std::string& name) {
+  Mlp mlp(kWidth, 8);
+  CheckReplicas check(*mlp);
+  check.compare(at::scalar_tensor(value), mesh, name);
+}
+
 TEST(CheckReplicas, FindsATensorOfTheProgram) {
   expect_on_ranks(
       kRanks,
@@ -420,12 +430,8 @@ TEST(CheckReplicas, FindsATensorOfTheProgram) {
       "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute the tensor in "
       "the same way on these ranks.",
       [](const DeviceMesh& mesh) {
-        Mlp mlp(kWidth, 8);
-        CheckReplicas check(*mlp);
-        check.compare(
-            at::scalar_tensor(0.5 + static_cast<double>(get_rank())),
-            mesh,
-            "learning rate");
+        const auto value = 0.5 + static_cast<double>(get_rank());
+        compare_number(mesh, value, "learning rate");
       });
 }
 
@@ -436,12 +442,8 @@ TEST(CheckReplicas, TakesNamesWithTabsAndQuotes) {
       "dimension \"tp\": 0 on rank 0; 1 on rank 1. Compute the tensor in the "
       "same way on these ranks.",
       [](const DeviceMesh& mesh) {
-        Mlp mlp(kWidth, 8);
-        CheckReplicas check(*mlp);
-        check.compare(
-            at::scalar_tensor(static_cast<double>(get_rank())),
-            mesh,
-            "a\tb\n\"c\"");
+        const auto value = static_cast<double>(get_rank());
+        compare_number(mesh, value, "a\tb\n\"c\"");
       });
 }
 
