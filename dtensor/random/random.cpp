@@ -50,6 +50,13 @@ at::Tensor sampled(
   const auto mesh = detail::mesh_or_current(given_mesh, where);
   const auto dtype = options.dtype.value_or(
       c10::typeMetaToScalarType(c10::get_default_dtype()));
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      at::isFloatingType(dtype) || at::isComplexType(dtype),
+      "[{}] cannot draw {}. Pass a floating-point or complex dtype, and "
+      "convert "
+      "the result.",
+      where,
+      shape_text(dtype, size));
   const auto spec = Spec::make(
       mesh, placements_or_replicated(mesh, placements), size, dtype, where);
   DTENSOR_CHECK_VALUE(

@@ -62,6 +62,13 @@ SpecPtr global_spec(
       options.shape || !options.stride,
       "[{}] got stride without shape. Pass both, or neither.",
       kFromLocal);
+  DTENSOR_CHECK_VALUE(
+      !options.stride ||
+          std::ranges::all_of(
+              *options.stride, [](int64_t stride) { return stride >= 0; }),
+      "[{}] got strides {}. Pass non-negative strides.",
+      kFromLocal,
+      at::IntArrayRef(*options.stride));
   Sizes sizes;
   Sizes strides;
   if (options.shape) {

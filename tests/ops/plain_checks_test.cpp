@@ -134,6 +134,129 @@ TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
       "each channel.");
 }
 
+// A refused call, and its error on both ranks.
+struct Refused {
+  std::function<void(const DeviceMesh&)> call;
+  std::string error;
+};
+
+// Shards of different sizes fit on some ranks, and empty shards everywhere.
+TEST(PlainChecks, ShapesThatFitOnSomeRanks) {
+  const auto ones = [](const DeviceMesh& mesh,
+                       at::IntArrayRef sizes,
+                       const Placement& layout) {
+    return place(at::ones(sizes), mesh, layout);
+  };
+  const std::vector<Refused> all = {
+      {[&](const auto& mesh) {
+         at::addmm(
+             ones(mesh, {2, 3}, Shard(0)),
+             ones(mesh, {1, 2}, Shard(0)),
+             ones(mesh, {2, 3}, Shard(0)));
+       },
+       "[aten::addmm] cannot add f32[2, 3] on (tp=2): S(0) to a product of "
+       "shape [1, 3]. Pass a tensor that expands to that shape."},
+      {[&](const auto& mesh) {
+         at::layer_norm(ones(mesh, {4, 3}, Shard(0)), {4});
+       },
+       "[aten::layer_norm] normalized_shape [4] does not fit f32[4, 3] on "
+       "(tp=2): S(0). Pass the sizes of the last dimensions."},
+      {[&](const auto& mesh) {
+         at::native_layer_norm(ones(mesh, {0}, Shard(0)), {1, 2}, {}, {}, 0.5);
+       },
+       "[aten::native_layer_norm] normalized_shape [1, 2] does not fit f32[0] "
+       "on (tp=2): S(0). Pass the sizes of the last dimensions."},
+      {[&](const auto& mesh) {
+         at::native_group_norm(
+             ones(mesh, {2, 4, 3}, Shard(0)), {}, {}, 3, 4, 3, 2, 1e-5);
+       },
+       "[aten::native_group_norm] got N 3, C 4 and HxW 3 for f32[2, 4, 3] on "
+       "(tp=2): S(0). Pass its numbers of samples, channels and positions."},
+  };
+  for (const auto& [call, error] : all) {
+    EXPECT_EQ(error_on_ranks(call), error);
+  }
+}
+
+// Kernels skip these checks for empty shards and for elements of other ranks.
+TEST(PlainChecks, DtypesThatSomeRanksDoNotSee) {
+  const std::vector<Refused> all = {
+      {[](const auto& mesh) {
+         place(at::ones({4, 3}), mesh, Shard(1))
+             .index_fill(
+                 1, place(at::ones({3}, at::kBool), mesh, Replicate()), 7);
+       },
+       "[aten::index_fill.int_Scalar] the index, bool[3] on (tp=2): R, has "
+       "another dtype than i64. Convert it."},
+      {[](const auto& mesh) {
+         at::embedding(
+             place(at::ones({4, 3}), mesh, Shard(0)),
+             place(at::ones({2}), mesh, Replicate()));
+       },
+       "[aten::embedding] the indices, f32[2] on (tp=2): R, have another dtype "
+       "than i64 and i32. Convert them."},
+      {[](const auto& mesh) {
+         at::conv2d(
+             place(at::ones({1, 2, 3, 3}), mesh, Shard(0)),
+             place(at::ones({2, 2, 1, 1}, at::kDouble), mesh, Replicate()));
+       },
+       "[aten::convolution] the dtypes of f32[1, 2, 3, 3] on (tp=2): S(0), the "
+       "weight, f64[2, 2, 1, 1] on (tp=2): R, and the bias, none, differ. "
+       "Convert them."},
+      {[](const auto& mesh) {
+         at::constant_pad_nd(
+             place(at::ones({1, 3}), mesh, Shard(1)),
+             {0, 1},
+             c10::complex<double>(0, 1));
+       },
+       "[aten::constant_pad_nd] cannot pad f32[1, 3] on (tp=2): S(1) with the "
+       "complex number (0,1). Pass a real number."},
+      {[](const auto& mesh) {
+         randn({4}, mesh, {Shard(0)}, {.dtype = at::kLong});
+       },
+       "[randn] cannot draw i64[4]. Pass a floating-point or complex dtype, "
+       "and "
+       "convert the result."},
+  };
+  for (const auto& [call, error] : all) {
+    EXPECT_EQ(error_on_ranks(call), error);
+  }
+}
+
+TEST(PlainChecks, StridesThatDoNotFit) {
+  const auto x = [](const DeviceMesh& mesh) {
+    return place(at::ones({3, 3}), mesh, Shard(0));
+  };
+  const std::vector<Refused> all = {
+      {[&](const auto& mesh) {
+         x(mesh).as_strided({2, 2}, {});
+       },
+       "[aten::as_strided] got sizes [2, 2] and strides []. Pass one "
+       "non-negative stride for each size."},
+      {[&](const auto& mesh) {
+         x(mesh).as_strided({2, 2}, {1, -1});
+       },
+       "[aten::as_strided] got sizes [2, 2] and strides [1, -1]. Pass one "
+       "non-negative stride for each size."},
+      {[&](const auto& mesh) {
+         x(mesh).new_empty_strided({2, 3}, {-9, 8});
+       },
+       "[aten::new_empty_strided] got strides [-9, 8]. Pass non-negative "
+       "strides."},
+      {[&](const auto& mesh) {
+         DTensor::from_local(
+             at::ones({2, 2}),
+             mesh,
+             {Shard(0)},
+             {.shape = {{4, 2}}, .stride = {{-1, 1}}});
+       },
+       "[from_local] got strides [-1, 1]. Pass non-negative strides."},
+  };
+  for (const auto& [call, error] : all) {
+    EXPECT_EQ(error_on_ranks(call), error);
+  }
+}
+
 TEST(PlainChecks, InfinityNormOfAnEmptyTensor) {
   for (const auto& layout : {Shard(0), Shard(1), Replicate()}) {
     EXPECT_EQ(

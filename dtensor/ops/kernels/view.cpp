@@ -67,11 +67,22 @@ struct Strided {
 
 Strided strided_from_args(const KernelArgs& args) {
   auto self = args.tensor("self");
+  auto sizes = args.at("size").toIntVector();
+  auto strides = args.at("stride").toIntVector();
+  DTENSOR_CHECK(
+      sizes.size() == strides.size() &&
+          std::ranges::all_of(
+              strides, [](int64_t stride) { return stride >= 0; }),
+      "[{}] got sizes [{}] and strides [{}]. Pass one non-negative stride for "
+      "each size.",
+      args.base_name(),
+      c10::Join(", ", sizes),
+      c10::Join(", ", strides));
   const auto offset = args.at("storage_offset").toOptional<int64_t>();
   return {
       self,
-      args.at("size").toIntVector(),
-      args.at("stride").toIntVector(),
+      std::move(sizes),
+      std::move(strides),
       offset.value_or(self.storage_offset())};
 }
 

@@ -4,6 +4,8 @@
 // that the operators never divide. The other dimensions may be sharded. These
 // operators only move elements, so partial values stay partial if all operands
 // are partial.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -176,9 +178,17 @@ DimMap pad_map(const OpCall& call) {
 // exchange rows, and pad their rows of the result.
 Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
   const auto map = pad_map(call);
+  const auto value = call.arg("value").toScalar();
+  const auto dtype = call.outputs[0].dtype;
+  DTENSOR_CHECK(
+      at::isComplexType(dtype) || !value.isComplex() ||
+          value.toComplexDouble().imag() == 0,
+      "[{}] cannot pad {} with the complex number {}. Pass a real number.",
+      call.name(),
+      *call.inputs[0].spec,
+      value);
   auto strategies = move_strategies(call, mesh_dim, map);
-  if (call.inputs[0].placement(mesh_dim).is_partial() &&
-      !call.arg("value").toScalar().equal(0)) {
+  if (call.inputs[0].placement(mesh_dim).is_partial() && !value.equal(0)) {
     strategies.pop_back();
   }
   const auto& self = call.inputs[0];

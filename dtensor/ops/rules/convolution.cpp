@@ -157,6 +157,15 @@ void check_operands(const OpCall& call, const Channels& channels) {
       pluralize(channels.groups, "group"));
   const auto* bias = call.has_arg("bias") ? call.input("bias") : nullptr;
   DTENSOR_CHECK(
+      input.dtype() == weight.dtype() &&
+          (bias == nullptr || bias->spec->dtype() == input.dtype()),
+      "[{}] the dtypes of {}, the weight, {}, and the bias, {}, differ. "
+      "Convert them.",
+      call.name(),
+      input,
+      weight,
+      bias == nullptr ? "none" : to_string(*bias->spec));
+  DTENSOR_CHECK(
       bias == nullptr ||
           (bias->dim() == 1 && bias->sizes()[0] == channels.out()),
       "[{}] the bias, {}, must have {}. Pass one number for each output "

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that copy, convert or fill. The layout stays, even a partial one. A
 // new tensor like another tensor has its layout, and ignores its data.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
+
+#include <algorithm>
 
 namespace dtensor {
 namespace {
@@ -70,6 +74,12 @@ Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 void local_new_strides(const OpCall& call, Decision& decision) {
+  const auto given = call.ints_arg("stride");
+  DTENSOR_CHECK(
+      std::ranges::all_of(given, [](int64_t stride) { return stride >= 0; }),
+      "[{}] got strides {}. Pass non-negative strides.",
+      call.name(),
+      at::IntArrayRef(given));
   if (call.in_view_backward) {
     return; // full strides, gaps included
   }

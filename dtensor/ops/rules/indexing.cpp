@@ -3,6 +3,8 @@
 // replicated tensor, or all indices in its shard of the tensor. Lookups are
 // regions, so their gradients stay local. (tensor_index.cpp has the strategies
 // of x[i, :, j].)
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/index_kernels_impl.h>
@@ -125,11 +127,44 @@ Strategies scatter_add_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
+std::vector<OutputMeta> index_fill_meta(const OpCall& call) {
+  const auto& index = *call.inputs[1].spec;
+  DTENSOR_CHECK_INDEX(
+      index.dtype() == at::kLong,
+      "[{}] the index, {}, has another dtype than i64. Convert it.",
+      call.name(),
+      index);
+  return like_first_input(call);
+}
+
+// Checks the global sizes of the source. Shards of different sizes could fit
+// on some ranks.
+void check_source(const OpCall& call, int64_t along) {
+  const auto& self = *call.inputs[0].spec;
+  const auto& source = *call.inputs[2].spec;
+  if (self.dim() == 0 || source.dim() == 0) {
+    return;
+  }
+  Sizes wanted(self.sizes());
+  wanted[static_cast<size_t>(along)] = call.inputs[1].spec->numel();
+  DTENSOR_CHECK(
+      source.sizes() == SizesRef(wanted),
+      "[{}] the source, {}, does not fit {} and the indices. Pass a source of "
+      "shape {}.",
+      call.name(),
+      source,
+      self,
+      at::IntArrayRef(wanted));
+}
+
 // Returns the strategies of operators on self, a list of indices of one
 // dimension, and a source that has the list's length there (or is a number).
 Strategies index_write_rule(const OpCall& call, int64_t) {
   const auto along = indexed_dim(call);
   const bool has_source = call.has_arg("source");
+  if (has_source) {
+    check_source(call, along);
+  }
   Strategies strategies;
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     if (d == along && call.inputs[1].dim() != 1) {
@@ -202,7 +237,7 @@ DTENSOR_RULES(indexing) {
   writes(rules.dim_rule("index_copy", index_write_rule));
   writes(rules.dim_rule("index_reduce", index_write_rule));
   for (const auto* name : {"index_fill.int_Scalar", "index_fill.int_Tensor"}) {
-    writes(rules.dim_rule(name, index_write_rule).with_meta(like_first_input));
+    writes(rules.dim_rule(name, index_write_rule).with_meta(index_fill_meta));
   }
   for (const auto* name : {"index_put", "_index_put_impl"}) {
     rules.dim_rule(name, index_put_strategies)

@@ -154,7 +154,14 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
       "[{}] 'weight' must be 2-D, got {}. Reshape it.",
       call.name(),
       weight);
-  Sizes sizes(call.inputs[1].sizes());
+  const auto& indices = *call.inputs[1].spec;
+  DTENSOR_CHECK(
+      indices.dtype() == at::kLong || indices.dtype() == at::kInt,
+      "[{}] the indices, {}, have another dtype than i64 and i32. Convert "
+      "them.",
+      call.name(),
+      indices);
+  Sizes sizes(indices.sizes());
   sizes.push_back(weight.sizes()[1]);
   return {dense(sizes, weight.dtype())};
 }

@@ -130,13 +130,37 @@ Strategies linear_rule(const OpCall& call, int64_t) {
                                 : with_bias(std::move(strategies), 2, call);
 }
 
+// Checks that the bias expands to the global shape of the product. PyTorch's
+// Python inference of shapes broadcasts both.
+void check_added(const OpCall& call, std::string_view equation) {
+  const auto comma = equation.find(',');
+  const auto arrow = equation.find("->");
+  Sizes product;
+  for (const char letter : equation.substr(arrow + 2)) {
+    const auto in_first = equation.substr(0, comma).find(letter);
+    product.push_back(
+        in_first != std::string_view::npos
+            ? call.inputs[1].sizes()[in_first]
+            : call.inputs[2].sizes()[equation.find(letter) - comma - 1]);
+  }
+  const auto& bias = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      at::is_expandable_to(bias.sizes(), product),
+      "[{}] cannot add {} to a product of shape {}. Pass a tensor that expands "
+      "to that shape.",
+      call.name(),
+      bias,
+      at::IntArrayRef(product));
+}
+
 // Returns the rule of bias + a x b with the bias as first argument: addmm,
 // baddbmm, addmv and similar operators.
 DimRule biased(std::string_view equation) {
-  return
-      [strategies = einsum_strategies(equation)](const OpCall& call, int64_t) {
-        return with_bias(strategies, 0, call);
-      };
+  return [strategies = einsum_strategies(equation),
+          text = std::string(equation)](const OpCall& call, int64_t) {
+    check_added(call, text);
+    return with_bias(strategies, 0, call);
+  };
 }
 
 // --- einsum and tensordot ----------------------------------------------------

@@ -41,8 +41,19 @@ std::vector<OutputMeta> norm_backward_meta(
 // Returns the number of dimensions of `input` in front of the normalized
 // dimensions.
 int64_t leading_dims(const OpCall& call) {
-  return call.input("input")->dim() -
-      static_cast<int64_t>(call.ints_arg("normalized_shape").size());
+  const auto& input = *call.input("input")->spec;
+  const auto normalized = call.ints_arg("normalized_shape");
+  const auto leading = input.dim() - static_cast<int64_t>(normalized.size());
+  DTENSOR_CHECK(
+      !normalized.empty() && leading >= 0 &&
+          input.sizes().slice(static_cast<size_t>(leading)) ==
+              SizesRef(normalized),
+      "[{}] normalized_shape {} does not fit {}. Pass the sizes of the last "
+      "dimensions.",
+      call.name(),
+      at::IntArrayRef(normalized),
+      input);
+  return leading;
 }
 
 // Returns the strategies of an output and its statistics, which have the first
@@ -107,7 +118,19 @@ Strategies group_norm_backward(const OpCall& call, int64_t) {
 
 std::vector<OutputMeta> group_norm_meta(const OpCall& call) {
   const auto& spec = *call.inputs[0].spec;
-  const Sizes statistics{call.int_arg("N"), call.int_arg("group")};
+  const Sizes shape{call.int_arg("N"), call.int_arg("C"), call.int_arg("HxW")};
+  DTENSOR_CHECK(
+      spec.dim() > 1 &&
+          spec.sizes().slice(0, 2) == SizesRef(shape).slice(0, 2) &&
+          spec.numel() == numel(shape),
+      "[{}] got N {}, C {} and HxW {} for {}. Pass its numbers of samples, "
+      "channels and positions.",
+      call.name(),
+      shape[0],
+      shape[1],
+      shape[2],
+      spec);
+  const Sizes statistics{shape[0], call.int_arg("group")};
   const auto dtype = statistics_dtype(call);
   return {dense_like(spec), dense(statistics, dtype), dense(statistics, dtype)};
 }

@@ -2,6 +2,8 @@
 // Slicing, its gradients, and writes of slices. The sliced dimension is
 // unsharded, or consists of blocks (rules/shapes_impl.h) that the slice does
 // not divide. The other dimensions may be sharded.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
@@ -131,11 +133,32 @@ Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
   return linear_move_strategies(call, mesh_dim, map);
 }
 
+// Checks the global sizes of `src`. Shards of different sizes could fit on some
+// ranks.
+void check_scattered(const OpCall& call, const DimMap& map) {
+  const auto& self = *call.inputs[0].spec;
+  const auto& src = *call.inputs[1].spec;
+  bool fits = true;
+  for (size_t d = 0; d < map.size(); ++d) {
+    fits = fits && map[d] < src.dim() &&
+        (map[d] < 0 ||
+         src.sizes()[static_cast<size_t>(map[d])] == self.sizes()[d]);
+  }
+  DTENSOR_CHECK(
+      fits,
+      "[{}] {} does not fit the slice of {}. Pass a tensor of the slice's "
+      "shape.",
+      call.name(),
+      src,
+      self);
+}
+
 // Returns the rule of copying `src` into a slice of self. The map is from the
 // dimensions of self to those of src.
 DimRule scattered(MakeMap make_map) {
   return [make_map](const OpCall& call, int64_t mesh_dim) {
     const auto map = make_map(call);
+    check_scattered(call, map);
     Strategies strategies;
     for (size_t d = 0; d < map.size(); ++d) {
       if (map[d] >= 0) {
