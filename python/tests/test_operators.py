@@ -31,6 +31,7 @@ CALLS = {
     "index_fill": lambda d: d(4, 3, layout=Shard(1)).index_fill(
         1, d(3, dtype=torch.bool, layout=WHOLE), 7.0
     ),
+    "a floating-point index": lambda d: d(4)[d(2, layout=WHOLE)],
     "embedding": lambda d: F.embedding(d(2, layout=WHOLE), d(4, 3)),
     "layer_norm": lambda d: F.layer_norm(d(4, 3), (4,)),
     "native_layer_norm": lambda d: torch.native_layer_norm(
@@ -66,3 +67,18 @@ def test_operands_that_do_not_fit(run, name):
 
     texts = run(check)
     assert texts == [texts[0]] * len(texts)
+
+
+@pytest.mark.parametrize("layout", [Shard(0), Shard(1), WHOLE])
+def test_masks_of_bytes(run, layout):
+    x = torch.arange(12.0).view(4, 3)
+
+    def check():
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for mask in (torch.tensor([1, 0, 2, 1]), x.long() % 3):
+            plain_mask = mask.byte()
+            d = distribute_tensor(x, mesh, [layout])
+            rows = distribute_tensor(plain_mask, mesh, [WHOLE])
+            assert torch.equal(d[rows].full_tensor(), x[plain_mask])
+
+    run(check)

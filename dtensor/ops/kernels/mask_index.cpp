@@ -11,7 +11,9 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/nonzero.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/error.h>
 #include <dtensor/layout/spec_impl.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/kernels/row_exchange_impl.h>
 #include <dtensor/ops/propagate_impl.h>
@@ -240,6 +242,40 @@ bool has_mask_beside_index(const at::Tensor& x, const c10::IValue& indices) {
   return has_mask && given > 1 && !is_replicated;
 }
 
+// Returns true for an integer index and for a boolean mask.
+bool is_usual(const at::Tensor& index) {
+  const auto dtype = index.scalar_type();
+  return dtype == at::kLong || dtype == at::kInt || dtype == at::kBool;
+}
+
+// Returns true if an index is of another kind. The inference of shapes in
+// PyTorch's Python refuses masks of bytes.
+bool has_unusual(const c10::IValue& indices) {
+  return std::ranges::any_of(indices.toListRef(), [](const c10::IValue& item) {
+    return !item.isNone() && item.toTensor().defined() &&
+        !is_usual(item.toTensor());
+  });
+}
+
+// Returns the indices with masks of bytes as masks of booleans.
+IndexList as_usual(const KernelArgs& args, const c10::IValue& indices) {
+  std::vector<at::Tensor> all;
+  for (const c10::IValue& item : indices.toListRef()) {
+    auto index = item.isNone() ? at::Tensor() : item.toTensor();
+    if (index.defined() && !is_usual(index)) {
+      DTENSOR_CHECK_INDEX(
+          is_mask(index),
+          "[{}] {} cannot be an index. Pass integers (int32 or int64) or a "
+          "boolean mask.",
+          args.base_name(),
+          shape_text(index.scalar_type(), index.sizes()));
+      index = index.to(at::kBool);
+    }
+    all.push_back(std::move(index));
+  }
+  return as_list(all);
+}
+
 // Returns the indices with each mask replaced by the positions of its elements.
 // The positions are replicated.
 IndexList as_positions(const KernelArgs& args, const c10::IValue& indices) {
@@ -257,6 +293,9 @@ IndexList as_positions(const KernelArgs& args, const c10::IValue& indices) {
 } // namespace
 
 bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
+  if (has_unusual(args[1])) {
+    return true;
+  }
   const auto& self = args[0].toTensor();
   const auto by = only_mask(args[1]);
   return by.mask.defined() ? selects_on_shards(self, by.mask, by.begin)
@@ -269,6 +308,10 @@ void index_shards_by_mask(
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   const auto& indices = args.at("indices");
+  if (has_unusual(indices)) {
+    args.returns(at::index(self, as_usual(args, indices)));
+    return;
+  }
   const auto by = only_mask(indices);
   args.returns(
       by.mask.defined()
