@@ -242,27 +242,29 @@ bool has_mask_beside_index(const at::Tensor& x, const c10::IValue& indices) {
   return has_mask && given > 1 && !is_replicated;
 }
 
-// Returns true for an integer index and for a boolean mask.
-bool is_usual(const at::Tensor& index) {
+// Returns true for an index of integers and for a mask of booleans.
+bool is_integer_or_boolean(const at::Tensor& index) {
   const auto dtype = index.scalar_type();
   return dtype == at::kLong || dtype == at::kInt || dtype == at::kBool;
 }
 
-// Returns true if an index is of another kind. The inference of shapes in
+// Returns true if an index has another dtype. The inference of shapes in
 // PyTorch's Python refuses masks of bytes.
-bool has_unusual(const c10::IValue& indices) {
+bool has_other_dtype(const c10::IValue& indices) {
   return std::ranges::any_of(indices.toListRef(), [](const c10::IValue& item) {
     return !item.isNone() && item.toTensor().defined() &&
-        !is_usual(item.toTensor());
+        !is_integer_or_boolean(item.toTensor());
   });
 }
 
 // Returns the indices with masks of bytes as masks of booleans.
-IndexList as_usual(const KernelArgs& args, const c10::IValue& indices) {
+IndexList with_boolean_masks(
+    const KernelArgs& args,
+    const c10::IValue& indices) {
   std::vector<at::Tensor> all;
   for (const c10::IValue& item : indices.toListRef()) {
     auto index = item.isNone() ? at::Tensor() : item.toTensor();
-    if (index.defined() && !is_usual(index)) {
+    if (index.defined() && !is_integer_or_boolean(index)) {
       DTENSOR_CHECK_INDEX(
           is_mask(index),
           "[{}] {} cannot be an index. Pass integers (int32 or int64) or a "
@@ -293,7 +295,7 @@ IndexList as_positions(const KernelArgs& args, const c10::IValue& indices) {
 } // namespace
 
 bool indexes_shards_by_mask(c10::ArrayRef<c10::IValue> args) {
-  if (has_unusual(args[1])) {
+  if (has_other_dtype(args[1])) {
     return true;
   }
   const auto& self = args[0].toTensor();
@@ -308,8 +310,8 @@ void index_shards_by_mask(
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
   const auto& indices = args.at("indices");
-  if (has_unusual(indices)) {
-    args.returns(at::index(self, as_usual(args, indices)));
+  if (has_other_dtype(indices)) {
+    args.returns(at::index(self, with_boolean_masks(args, indices)));
     return;
   }
   const auto by = only_mask(indices);
