@@ -187,16 +187,17 @@ TEST(MemoryOrder, OfGradientsBehindViews) {
       {square, Replicate()},
       {cube, Shard(1)},
       {cube, Replicate()}};
-  for (const auto& [f, placement] : cases) {
+  for (const auto& entry : cases) {
+    const auto& f = entry.first;
     for (const auto& [ranks, rows] : {std::pair{2, 8}, std::pair{3, 10}}) {
       const auto full = numbers({rows, 6}, 1).requires_grad_();
       const auto grad =
           torch::autograd::grad({f(full)}, {full}, {}, {}, true)[0];
       const auto second = torch::autograd::grad({grad.pow(2).sum()}, {full})[0];
-      run_ranks(ranks, [&, f = f, placement = placement](int64_t) {
+      run_ranks(ranks, [&](int64_t) {
         const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
         const auto x =
-            distribute_tensor(full.detach(), mesh, {placement}).detach();
+            distribute_tensor(full.detach(), mesh, {entry.second}).detach();
         x.requires_grad_();
         const auto g = torch::autograd::grad({f(x)}, {x}, {}, {}, true)[0];
         EXPECT_TRUE(at::equal(full_tensor(g), grad));

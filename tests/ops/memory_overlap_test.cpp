@@ -25,12 +25,12 @@ TEST(MemoryOverlap, WritesToExpandedTensorsAreRefused) {
       {"aten::add_.Scalar",
        [](const at::Tensor& x) { at::_foreach_add_({x}, at::Scalar(1)); }},
   };
-  for (const auto& [name, write] : writes) {
+  for (const auto& write : writes) {
     const auto error = error_on_ranks(
-        [&, write = write](const DeviceMesh& mesh) { write(expanded(mesh)); });
+        [&](const DeviceMesh& mesh) { write.second(expanded(mesh)); });
     EXPECT_EQ(
         error,
-        "[" + name +
+        "[" + write.first +
             "] self, f32[1, 3; 1, 0] on (tp=2): S(0), is expanded, so elements "
             "share memory. Write to a clone() of it.");
   }
