@@ -21,14 +21,14 @@ class HeldIntervals {
       offset += interval.size();
     }
     std::ranges::sort(
-        ascending_, {}, [](const Held& held) { return held.global.begin; });
+        ascending_, {}, [](const Held& other) { return other.global.begin; });
   }
 
   // Appends the offsets of the held indices of `wanted`.
   void append_offsets(Intervals& offsets, const Interval& wanted) const {
-    auto held = std::ranges::partition_point(ascending_, [&](const Held& held) {
-      return held.global.end <= wanted.begin;
-    });
+    auto held = std::ranges::partition_point(
+        ascending_,
+        [&](const Held& other) { return other.global.end <= wanted.begin; });
     for (; held != ascending_.end() && held->global.begin < wanted.end;
          ++held) {
       const auto& [global, first] = *held;
