@@ -53,8 +53,7 @@ at::Tensor sampled(
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       at::isFloatingType(dtype) || at::isComplexType(dtype),
       "[{}] cannot draw {}. Pass a floating-point or complex dtype, and "
-      "convert "
-      "the result.",
+      "convert the result.",
       where,
       shape_text(dtype, size));
   const auto spec = Spec::make(

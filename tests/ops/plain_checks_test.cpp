@@ -140,6 +140,12 @@ struct Refused {
   std::string error;
 };
 
+void expect_refused(const std::vector<Refused>& all) {
+  for (const auto& [call, error] : all) {
+    EXPECT_EQ(error_on_ranks(call), error);
+  }
+}
+
 // Shards of different sizes fit on some ranks, and empty shards everywhere.
 TEST(PlainChecks, ShapesThatFitOnSomeRanks) {
   const auto ones = [](const DeviceMesh& mesh,
@@ -147,7 +153,7 @@ TEST(PlainChecks, ShapesThatFitOnSomeRanks) {
                        const Placement& layout) {
     return place(at::ones(sizes), mesh, layout);
   };
-  const std::vector<Refused> all = {
+  expect_refused({
       {[&](const auto& mesh) {
          at::addmm(
              ones(mesh, {2, 3}, Shard(0)),
@@ -172,15 +178,12 @@ TEST(PlainChecks, ShapesThatFitOnSomeRanks) {
        },
        "[aten::native_group_norm] got N 3, C 4 and HxW 3 for f32[2, 4, 3] on "
        "(tp=2): S(0). Pass its numbers of samples, channels and positions."},
-  };
-  for (const auto& [call, error] : all) {
-    EXPECT_EQ(error_on_ranks(call), error);
-  }
+  });
 }
 
 // Kernels skip these checks for empty shards and for elements of other ranks.
 TEST(PlainChecks, DtypesThatSomeRanksDoNotSee) {
-  const std::vector<Refused> all = {
+  expect_refused({
       {[](const auto& mesh) {
          place(at::ones({4, 3}), mesh, Shard(1))
              .index_fill(
@@ -217,17 +220,14 @@ TEST(PlainChecks, DtypesThatSomeRanksDoNotSee) {
        "[randn] cannot draw i64[4]. Pass a floating-point or complex dtype, "
        "and "
        "convert the result."},
-  };
-  for (const auto& [call, error] : all) {
-    EXPECT_EQ(error_on_ranks(call), error);
-  }
+  });
 }
 
 TEST(PlainChecks, StridesThatDoNotFit) {
   const auto x = [](const DeviceMesh& mesh) {
     return place(at::ones({3, 3}), mesh, Shard(0));
   };
-  const std::vector<Refused> all = {
+  expect_refused({
       {[&](const auto& mesh) {
          x(mesh).as_strided({2, 2}, {});
        },
@@ -251,10 +251,7 @@ TEST(PlainChecks, StridesThatDoNotFit) {
              {.shape = {{4, 2}}, .stride = {{-1, 1}}});
        },
        "[from_local] got strides [-1, 1]. Pass non-negative strides."},
-  };
-  for (const auto& [call, error] : all) {
-    EXPECT_EQ(error_on_ranks(call), error);
-  }
+  });
 }
 
 TEST(PlainChecks, InfinityNormOfAnEmptyTensor) {
