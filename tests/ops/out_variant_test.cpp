@@ -45,6 +45,28 @@ std::vector<OutCase> cases() {
   const auto norm = [](at::Tensor& out, const at::Tensor& x) {
     at::linalg_vector_norm_out(out, x, 2, at::IntArrayRef{1}, true);
   };
+  const auto all_of = [](at::Tensor& out, const at::Tensor& x) {
+    at::all_out(out, x, 1, true);
+  };
+  const auto any_of = [](at::Tensor& out, const at::Tensor& x) {
+    at::any_out(out, x, 1, true);
+  };
+  const auto isin = [](at::Tensor& out, const at::Tensor& x) {
+    at::isin_out(out, x, at::ones({1}, x.options()));
+  };
+  const auto bucketize = [](at::Tensor& out, const at::Tensor& x) {
+    at::bucketize_out(out, x, at::ones({1}, x.options()));
+  };
+  const auto bitwise_not = [](at::Tensor& out, const at::Tensor& x) {
+    at::bitwise_not_out(out, x);
+  };
+  const auto argmax = [](at::Tensor& out, const at::Tensor& x) {
+    at::argmax_out(out, x, 1, true);
+  };
+  const auto aminmax = [](at::Tensor& out, const at::Tensor& x) {
+    auto max = at::empty_like(out);
+    at::aminmax_out(out, max, x, 1, true);
+  };
   std::vector<OutCase> all;
   const at::ScalarType dtypes[] = {
       at::kInt, at::kLong, at::kHalf, at::kFloat, at::kDouble, at::kBool};
@@ -58,6 +80,13 @@ std::vector<OutCase> cases() {
       all.push_back({"eq", in, out, eq});
       all.push_back({"sum", in, out, sum_only});
       all.push_back({"norm", in, out, norm});
+      all.push_back({"all", in, out, all_of});
+      all.push_back({"any", in, out, any_of});
+      all.push_back({"isin", in, out, isin});
+      all.push_back({"bucketize", in, out, bucketize});
+      all.push_back({"bitwise_not", in, out, bitwise_not});
+      all.push_back({"argmax", in, out, argmax});
+      all.push_back({"aminmax", in, out, aminmax});
       all.push_back({"sum kept", in, out, sum});
     }
   }
@@ -66,9 +95,9 @@ std::vector<OutCase> cases() {
 
 Sizes out_sizes(const OutCase& c) {
   const std::string name = c.name;
-  return name == "sum"                       ? Sizes{}
-      : name == "norm" || name == "sum kept" ? Sizes{4, 1}
-                                             : Sizes{4, 4};
+  const bool keeps_one = name == "norm" || name == "sum kept" ||
+      name == "all" || name == "any" || name == "argmax" || name == "aminmax";
+  return name == "sum" ? Sizes{} : keeps_one ? Sizes{4, 1} : Sizes{4, 4};
 }
 
 bool fails(const std::function<void()>& fn) {

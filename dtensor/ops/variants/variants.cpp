@@ -227,11 +227,11 @@ bool works_on_ones(
   }
 }
 
-// Lets the operator itself check the dtypes of its outs, on meta tensors. Some
-// operators accept an out of any dtype to which the result converts. Other
-// operators accept only the result's dtype. An operator without a meta kernel
-// may also reject ones as values, for any dtype of out, so calls with both
-// dtypes are compared.
+// Lets the operator itself check the dtypes of its outs. Some operators accept
+// an out of any dtype to which the result converts. Other operators accept only
+// the result's dtype. Meta kernels do not check all of this, so the operator is
+// also called on ones. It may reject ones as values, for any dtype of out, so
+// calls with both dtypes are compared.
 void ask_for_dtype(
     const c10::OperatorHandle& op,
     const torch::jit::Stack& arguments,
@@ -245,16 +245,16 @@ void ask_for_dtype(
   try {
     op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
-    if (!works_on_ones(op, arguments, {}) &&
-        works_on_ones(op, arguments, results)) {
-      call_on_ones(op, arguments, {}); // throws
-    }
-    // copy_all() checks the rest.
+    // no meta kernel
   } catch (const c10::Error&) {
     for (size_t i = 0; i < outs.size(); ++i) {
       check_can_cast(op.schema().name(), outs[i], results[i]);
     }
     throw;
+  }
+  if (!works_on_ones(op, arguments, {}) &&
+      works_on_ones(op, arguments, results)) {
+    call_on_ones(op, arguments, {}); // throws
   }
 }
 
