@@ -72,8 +72,8 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
-  dtensor/comm/backend/assumed_shapes.cpp
-  dtensor/comm/backend/assumed_shapes_impl.h
+  dtensor/comm/backend/rank_notes.cpp
+  dtensor/comm/backend/rank_notes_impl.h
   dtensor/comm/backend/call.cpp
   dtensor/comm/backend/call_impl.h
   dtensor/comm/backend/checked_backend.cpp
@@ -98,6 +98,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group/group_checks_impl.h
   dtensor/comm/group/mesh_groups.cpp
   dtensor/comm/group/mesh_groups_impl.h
+  dtensor/comm/group/operator_errors.cpp
+  dtensor/comm/group/operator_errors_impl.h
   dtensor/comm/group/owner.cpp
   dtensor/comm/group/owner_impl.h
   dtensor/comm/group/recorded_impl.h
@@ -383,6 +385,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/path/key_words_impl.h
   dtensor/ops/path/local_call.cpp
   dtensor/ops/path/local_call_impl.h
+  dtensor/ops/path/noting_errors.cpp
+  dtensor/ops/path/noting_errors_impl.h
   dtensor/ops/path/op_info.cpp
   dtensor/ops/path/op_info_impl.h
   dtensor/ops/path/region.cpp

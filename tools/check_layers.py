@@ -112,7 +112,7 @@ LISTED = {
     "a thread_local": (
         re.compile(r"\bthread_local\b"),
         {
-            "comm/backend/assumed_shapes.cpp": "follows the calls: the tensor that is noted",
+            "comm/backend/rank_notes.cpp": "follows the calls: the tensor that is noted",
             "comm/backend/checked_backend.cpp": "follows the calls: observed operators",
             "comm/collective_timeout.cpp": "follows the calls: how long they wait",
             "comm/rank/draw_kernels.cpp": "follows the calls: what must not draw, and by what",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/dtensor.h>
 
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>

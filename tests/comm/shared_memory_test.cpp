@@ -42,6 +42,12 @@ INSTANTIATE_TEST_SUITE_P(
     on_backend(Needs::kComparedCalls, {processes(3, make_checked)}),
     name_of);
 
+TEST(SharedMemory, ComparesErrorsOfOperators) {
+  on_processes(2, kShared, [](int64_t) {
+    expect_error_of_one_rank(*new_group({0, 1}, "tp"));
+  });
+}
+
 // Results can be resized, including those in shared memory.
 TEST(SharedMemory, ResultsMayBeResized) {
   on_processes(2, [](int64_t rank) {

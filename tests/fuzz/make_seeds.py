@@ -152,12 +152,14 @@ def short_texts(*values):
 # The first letter selects the message (rendezvous_fuzz.cpp).
 def write_rendezvous():
     end = b"oak\nhere\n4711 12\n"
-    # all_reduce of f32[4]; all_gather of f32[2, 4]; a tensor assumed by a rank
-    reduction = longs(0, 1, 6, 1, 4, -1, 0, 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0)
+    # all_reduce of f32[4]; all_gather of f32[2, 4]; a tensor assumed by a rank,
+    # which also had two errors
+    reduction = longs(
+        0, 1, 6, 1, 4, -1, 0, 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0)
     gathering = longs(
-        1, 1, 6, 2, 2, 4, -1, 0, 0, 0, -1, 2, 2, 2, 0, 4, 0, 0, 0, 0, 0, 0)
-    assumed = reduction[:-24] + longs(
-        5, 1, 1, 1, 8, 1, 4, 4) + b"S(0)" + longs(6, 0)
+        1, 1, 6, 2, 2, 4, -1, 0, 0, 0, -1, 2, 2, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0)
+    noted = reduction[:-40] + longs(
+        5, 1, 1, 1, 8, 1, 4, 4) + b"S(0)" + longs(6, 0, 2, 6) + b"no row"
     for name, message in {
             "greeting": b"0dtensor 0.2.0\njob \n2 ranks\n" + end,
             "rest_of_greeting": b"1" + end,
@@ -170,7 +172,7 @@ def write_rendezvous():
             "table": b"6  sl  local_address rem_address   st\n"
                      b"   0: 0101000A:733C 0201000A:8000 01 0 0\n",
             "call": b"7" + reduction,
-            "assumed": b"7" + assumed,
+            "noted": b"7" + noted,
             "two_reductions": b"8" + reduction,
             "two_gatherings": b"8" + gathering}.items():
         write("rendezvous", name, message)

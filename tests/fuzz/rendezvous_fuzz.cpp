@@ -70,7 +70,7 @@ void read_call(const std::string& text) {
   const RemoteCall told = unpack(text, 1, 2);
   const Call mine;
   Call theirs = told.call;
-  theirs.assumed = &told.assumed;
+  theirs.notes = &told.notes;
   check_agreement({&mine, &theirs}, {0, 1}, "tp");
 }
 

@@ -2,7 +2,7 @@
 #include <dtensor/comm/backend/call_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group/group_checks_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/format_text.h>

@@ -14,7 +14,7 @@
 
 namespace dtensor::detail {
 
-class AssumedShapes;
+class RankNotes;
 
 /// A collective and its cause. With threads, a Call lives from arrival to
 /// departure, or in an AsyncMeeting, where tensors are contiguous and carry no
@@ -27,8 +27,8 @@ struct Call : Collective {
   std::optional<c10::DeviceType> device = {};
   /// Purpose of the call: operator, layouts, module. Empty: unknown.
   std::string purpose = {};
-  /// Shapes that this rank assumed; null: none.
-  const AssumedShapes* assumed = nullptr;
+  /// Notes of this rank; null: none.
+  const RankNotes* notes = nullptr;
 };
 
 /// Calls of all members, in rank order.

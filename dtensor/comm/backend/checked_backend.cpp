@@ -85,7 +85,10 @@ class CheckedBackend final : public BackendLayer {
   }
 
   void assume(const Spec& spec) override {
-    assumed_.add(spec);
+    notes_.add(spec);
+  }
+  void set_errors(int64_t total, const std::string& last) override {
+    notes_.set_errors(total, last);
   }
 
  private:
@@ -95,12 +98,12 @@ class CheckedBackend final : public BackendLayer {
   void compare_calls(const Collective& collective) {
     Call call = call_with_tensors(collective);
     call.purpose = purpose();
-    assumed_.drop_reported_expired();
-    call.assumed = assumed_.empty() ? nullptr : &assumed_;
+    notes_.drop_reported_expired();
+    call.notes = notes_.empty() ? nullptr : &notes_;
     if (!have_one_fingerprint(call) || has_more_to_compare(call)) {
       compare_or_report(call);
     }
-    assumed_.clear();
+    notes_.clear();
   }
 
   bool have_one_fingerprint(const Call& call) {
@@ -131,12 +134,12 @@ class CheckedBackend final : public BackendLayer {
            .inputs = string_tensor(pack(call))});
       check_packed_calls(strings_of(packed.wait().tensors), members());
     } catch (const c10::ValueError&) {
-      assumed_.mark_reported();
+      notes_.mark_reported();
       throw;
     }
   }
 
-  AssumedShapes assumed_;
+  RankNotes notes_;
 };
 
 } // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/built_in_backends_impl.h>
 
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/layout/shard_math.h>
 
@@ -22,7 +22,7 @@ class FakeBackend final : public GroupBackend {
     if (collective.kind == CollectiveKind::kSend) {
       return CollectiveResult();
     }
-    assumed_.clear();
+    notes_.clear();
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     if (is_of_lists(collective)) {
       return tensors_of(collective);
@@ -32,7 +32,7 @@ class FakeBackend final : public GroupBackend {
 
   // Assumptions are recorded as in real groups, for a realistic cost.
   void assume(const Spec& spec) override {
-    assumed_.add(spec);
+    notes_.add(spec);
   }
 
  private:
@@ -109,7 +109,7 @@ class FakeBackend final : public GroupBackend {
     return at::zeros(sizes, c.input().options());
   }
 
-  AssumedShapes assumed_;
+  RankNotes notes_;
 };
 
 } // namespace

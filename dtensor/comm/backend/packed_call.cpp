@@ -47,17 +47,19 @@ class Packer {
     put(value.defined() ? static_cast<int64_t>(value.scalar_type()) : -1);
     put(value.defined() ? SizesRef(value.sizes()) : SizesRef());
   }
-  void put(const AssumedShapes& assumed) {
-    put(assumed.hash());
-    put(assumed.count());
-    put(assumed.first().size());
-    for (const AssumedShape& shape : assumed.first()) {
+  void put(const RankNotes& notes) {
+    put(notes.hash());
+    put(notes.count());
+    put(notes.first().size());
+    for (const AssumedShape& shape : notes.first()) {
       put(shape.sizes);
       put(shape.local_sizes);
       put(to_string(PlacementsRef(shape.placements)));
       put(shape.dtype);
       put(shape.module);
     }
+    put(notes.errors());
+    put(notes.last_error());
   }
   std::string done() {
     return std::move(text_);
@@ -159,7 +161,7 @@ class Unpacker {
   int64_t rank_;
 };
 
-AssumedShapes unpack_assumed(Unpacker& from) {
+RankNotes unpack_notes(Unpacker& from) {
   const auto hash = static_cast<uint64_t>(from.number());
   const auto count = static_cast<uint64_t>(from.number());
   std::vector<AssumedShape> shapes(from.count(5 * sizeof(int64_t)));
@@ -170,7 +172,8 @@ AssumedShapes unpack_assumed(Unpacker& from) {
     shape.dtype = from.dtype();
     shape.module = keep_module_name(from.text());
   }
-  return {hash, count, std::move(shapes)};
+  const auto errors = static_cast<uint64_t>(from.number());
+  return {hash, count, std::move(shapes), errors, from.text()};
 }
 
 // Returns the device type of the call's tensors; the CPU's without tensors.
@@ -254,7 +257,7 @@ std::string pack(const Call& call) {
   }
   to.put(device_of(call));
   to.put(call.purpose);
-  to.put(call.assumed ? *call.assumed : AssumedShapes());
+  to.put(call.notes ? *call.notes : RankNotes());
   return to.done();
 }
 
@@ -276,7 +279,7 @@ RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members) {
   call.device = static_cast<c10::DeviceType>(from.number_below(
       static_cast<int64_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)));
   call.purpose = from.text();
-  remote.assumed = unpack_assumed(from);
+  remote.notes = unpack_notes(from);
   from.check(from.is_done() && has_what_it_needs(call, members));
   return remote;
 }
@@ -291,7 +294,7 @@ void check_packed_calls(
   }
   Calls calls;
   for (RemoteCall& theirs : remote_calls) {
-    theirs.call.assumed = &theirs.assumed;
+    theirs.call.notes = &theirs.notes;
     calls.push_back(&theirs.call);
   }
   check_agreement(calls, members.ranks, members.label);
@@ -304,8 +307,9 @@ int64_t fingerprint(const Call& call) {
   to.put(int64_t{!call.shapes.empty()});
   to.put(call.purpose);
   pack_common_properties(to, call);
-  to.put(call.assumed ? call.assumed->hash() : 0);
-  to.put(call.assumed ? call.assumed->count() : 0);
+  to.put(call.notes ? call.notes->hash() : 0);
+  to.put(call.notes ? call.notes->count() : 0);
+  to.put(call.notes ? call.notes->errors() : 0);
   return static_cast<int64_t>(std::hash<std::string>()(to.done()));
 }
 

@@ -2,8 +2,8 @@
 // Serialization of a rank's Call, for ranks that do not share memory.
 #pragma once
 
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
 #include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group_backend.h>
 
 #include <string>
@@ -15,14 +15,14 @@ namespace dtensor::detail {
 /// data.
 struct RemoteCall {
   Call call;
-  AssumedShapes assumed;
+  RankNotes notes;
 };
 
 std::string pack(const Call& call);
 /// Returns the call that global rank `rank` of a group of `members` ranks
 /// packed. Throws RuntimeError if the bytes are not a call, or the call of a
-/// larger group. `call.assumed` is null if the rank assumed no shapes.
-/// Otherwise the caller must set `call.assumed` to the address of `assumed` in
+/// larger group. `call.notes` is null if the rank has no notes.
+/// Otherwise the caller must set `call.notes` to the address of `notes` in
 /// the RemoteCall, once the RemoteCall is stored at its final address.
 RemoteCall unpack(const std::string& packed, int64_t rank, int64_t members);
 

@@ -59,6 +59,15 @@ class PerDeviceBackend final : public GroupBackend {
           entry.made->progresses_in_background(device);
     });
   }
+  void set_errors(int64_t total, const std::string& last) override {
+    errors_ = total;
+    last_error_ = last;
+    for (const Entry& entry : entries_) {
+      if (entry.made != nullptr) {
+        entry.made->set_errors(total, last);
+      }
+    }
+  }
   void abandon(const std::string& why) override {
     for (const Entry& entry : entries_) {
       if (entry.made != nullptr) {
@@ -87,6 +96,7 @@ class PerDeviceBackend final : public GroupBackend {
   GroupBackend& made(Entry& entry) {
     if (C10_UNLIKELY(entry.made == nullptr)) {
       entry.made = make(entry.what);
+      entry.made->set_errors(errors_, last_error_);
     }
     return *entry.made;
   }
@@ -149,6 +159,8 @@ class PerDeviceBackend final : public GroupBackend {
 
   RendezvousInfo place_;
   std::vector<Entry> entries_;
+  int64_t errors_ = 0;
+  std::string last_error_;
 };
 
 } // namespace

@@ -13,6 +13,11 @@
 #include <algorithm>
 
 namespace dtensor::detail {
+namespace {
+
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits of a hash
+
+} // namespace
 
 SharedSignature
 sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
@@ -20,7 +25,6 @@ sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
   result.kind = kind;
   result.dtype = dtype;
   for (const int64_t size : sizes) {
-    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits
     result.sizes_hash =
         (result.sizes_hash + static_cast<uint64_t>(size) + 1) * kOdd;
   }
@@ -88,7 +92,9 @@ void SharedBackend::report_failure(const std::exception_ptr& failure) {
 
 void SharedBackend::post(int64_t at, const SharedSignature& signature) {
   if (at == 0) {
-    channel_->post(signature);
+    SharedSignature mine = signature;
+    mine.sizes_hash += notes_.errors() * kOdd;
+    channel_->post(mine);
   } else {
     channel_->post();
   }
@@ -96,8 +102,13 @@ void SharedBackend::post(int64_t at, const SharedSignature& signature) {
 
 void SharedBackend::meet(int64_t at, const Collective& c) {
   channel_->meet();
-  if (at == 0 && !channel_->agreed()) {
-    disagree(c);
+  if (at == 0) {
+    if (!channel_->agreed()) {
+      disagree(c);
+    }
+    if (!notes_.empty()) {
+      notes_.clear();
+    }
   }
 }
 
@@ -129,7 +140,8 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 // Reports a mismatch. All members read the same signatures, so all members call
 // this function and exchange their full calls.
 void SharedBackend::disagree(const Collective& c) {
-  const Call call = call_with_tensors(c);
+  Call call = call_with_tensors(c);
+  call.notes = &notes_;
   channel_->next();
   const auto packed = gather_texts(pack(call));
   if (std::ranges::none_of(
@@ -151,7 +163,7 @@ int64_t SharedBackend::lane(Buffer buffer) const {
 
 void SharedBackend::barrier(const Collective& c) {
   collective(c.kind, [&] {
-    channel_->post(sign(c.kind, at::kByte, {}));
+    post(0, sign(c.kind, at::kByte, {}));
     meet(0, c);
     channel_->next();
   });

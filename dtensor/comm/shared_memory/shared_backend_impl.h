@@ -4,6 +4,7 @@
 // (shared_reduce.cpp, ...).
 #pragma once
 
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/rank/rank_memory_impl.h>
 #include <dtensor/comm/shared_memory/rows_impl.h>
@@ -35,6 +36,9 @@ class SharedBackend final : public GroupBackend {
 
   InFlight submit(Collective&& c) override;
   void abandon(const std::string& why) override;
+  void set_errors(int64_t total, const std::string& last) override {
+    notes_.set_errors(total, last);
+  }
 
  private:
   using Buffer = SharedChannel::Buffer;
@@ -61,7 +65,7 @@ class SharedBackend final : public GroupBackend {
   void check_cpu(const Collective& c) const;
 
   /// Posts the next stage. The first stage of a collective (`at` == 0) carries
-  /// `signature`.
+  /// `signature`, with the number of noted errors.
   void post(int64_t at, const SharedSignature& signature);
   /// Waits until all members have posted the stage. In the first stage, throws
   /// ValueError on all members if their signatures differ.
@@ -119,6 +123,8 @@ class SharedBackend final : public GroupBackend {
   /// This member's arena. Tensors allocated from the arena share its ownership.
   std::shared_ptr<SharedArena> results_;
   SharedMail mail_;
+  /// Errors of operators since the last collective. Part of its signature.
+  RankNotes notes_;
 };
 
 template <typename Body>

@@ -140,7 +140,7 @@ Sizes SharedBackend::known_sizes(const Collective& c) {
   SharedSignature signature = sign(CollectiveKind::kAllGather, at::kLong, {});
   signature.numel = -1; // unique to this call
   std::memcpy(channel_->buffer(Buffer::kNotice, rank()), &mine, sizeof(mine));
-  channel_->post(signature);
+  post(0, signature);
   meet(0, c);
   Sizes sizes;
   for (int64_t member = 0; member < size(); ++member) {
@@ -162,7 +162,7 @@ bool SharedBackend::gather_to_all(
     const Collective& c) {
   PeerResults results(*channel_);
   results.show(*results_, shown);
-  channel_->post(signature);
+  post(0, signature);
   meet(0, c);
   results.find(signature.numel * c.input().element_size());
   channel_->next();

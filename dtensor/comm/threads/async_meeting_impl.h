@@ -8,8 +8,8 @@
 // members; a member that waits late finds its result complete.
 #pragma once
 
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
 #include <dtensor/comm/backend/call_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <atomic>
@@ -22,8 +22,8 @@ class AsyncMeeting {
  public:
   explicit AsyncMeeting(int64_t members);
 
-  /// Stores `call`, and the shapes that the member has assumed so far.
-  void join(int64_t member, Call call, AssumedShapes& assumed);
+  /// Stores `call`, and the member's notes so far.
+  void join(int64_t member, Call call, RankNotes& notes);
   bool has_joined(int64_t member) const {
     return seats_[static_cast<size_t>(member)].joined.load();
   }
@@ -52,7 +52,7 @@ class AsyncMeeting {
  private:
   struct Seat {
     Call call;
-    AssumedShapes assumed;
+    RankNotes notes;
     std::atomic<bool> joined{false};
   };
 

@@ -195,7 +195,7 @@ AsyncMeetingPtr Channel::join(int64_t member, Call call) {
       meetings_.push_back(std::make_shared<AsyncMeeting>(size()));
     }
     meeting = meetings_[at];
-    meeting->join(member, std::move(call), seat.assumed);
+    meeting->join(member, std::move(call), seat.notes);
     if (meeting->complete()) {
       meetings_.pop_front();
       ++past_meetings_;

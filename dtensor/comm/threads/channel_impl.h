@@ -21,7 +21,7 @@
 // their own (async_meeting_impl.h).
 #pragma once
 
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/threads/async_meeting_impl.h>
 #include <dtensor/comm/threads/small_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
@@ -76,10 +76,10 @@ class Channel {
   void fail(int64_t member);
   bool any_failed(int64_t member) const;
 
-  /// Shapes that `member` assumed since the last collective. The member may
+  /// Notes of `member` since the last collective. The member may
   /// change them, except between arrival and departure.
-  AssumedShapes& assumed(int64_t member) {
-    return seats_[static_cast<size_t>(member)].assumed;
+  RankNotes& notes(int64_t member) {
+    return seats_[static_cast<size_t>(member)].notes;
   }
 
   /// Publishes this member's input to its next asynchronous collective.
@@ -111,7 +111,7 @@ class Channel {
     int64_t syncs = 0;
     /// Number of asynchronous collectives that the member has joined.
     int64_t joins = 0;
-    AssumedShapes assumed;
+    RankNotes notes;
   };
 
   static Notice& notice(Seat& seat, int64_t round) {

@@ -45,13 +45,14 @@ AsyncMeeting::AsyncMeeting(int64_t members)
   }
 }
 
-void AsyncMeeting::join(int64_t member, Call call, AssumedShapes& assumed) {
+void AsyncMeeting::join(int64_t member, Call call, RankNotes& notes) {
   Seat& seat = seats_[static_cast<size_t>(member)];
   seat.call = std::move(call);
-  assumed.drop_reported_expired();
-  if (!assumed.empty()) {
-    seat.assumed = std::exchange(assumed, {});
-    seat.call.assumed = &seat.assumed;
+  notes.drop_reported_expired();
+  if (!notes.empty()) {
+    seat.notes = notes;
+    notes.clear();
+    seat.call.notes = &seat.notes;
   }
   seat.joined.store(true);
 }
@@ -144,15 +145,15 @@ at::Tensor ThreadBackend::result_of(AsyncMeeting& meeting) {
   }
 }
 
-// Restores the assumed shapes after a contradiction. The tensors still exist,
-// so the next collective must report the contradiction again.
+// Restores the notes after a contradiction. Assumed tensors still exist, so the
+// next collective must report the contradiction again.
 void ThreadBackend::keep_contradiction(const AsyncMeeting& meeting) {
-  const auto* const mine = meeting.call(rank()).assumed;
-  auto& assumed = channel_->assumed(rank());
-  if (mine != nullptr && assumed.empty() &&
+  const auto* const mine = meeting.call(rank()).notes;
+  auto& notes = channel_->notes(rank());
+  if (mine != nullptr && notes.empty() &&
       contradiction(meeting.calls(), members().ranks, label(), /*fit=*/true)) {
-    assumed = *mine;
-    assumed.mark_reported();
+    notes = *mine;
+    notes.mark_reported();
   }
 }
 

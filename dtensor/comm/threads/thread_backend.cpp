@@ -152,7 +152,11 @@ ThreadBackend::Tensors ThreadBackend::all_gather_strings(Collective& c) {
 }
 
 void ThreadBackend::assume(const Spec& spec) {
-  channel_->assumed(rank()).add(spec);
+  channel_->notes(rank()).add(spec);
+}
+
+void ThreadBackend::set_errors(int64_t total, const std::string& last) {
+  channel_->notes(rank()).set_errors(total, last);
 }
 
 } // namespace dtensor::detail

@@ -97,9 +97,9 @@ template <typename Body>
 auto ThreadBackend::meet(Call& call, const Body& body) {
   return noting_place(call.name(), [&] {
     finish_device_work(call);
-    auto& assumed = channel_->assumed(rank());
-    assumed.drop_reported_expired();
-    call.assumed = assumed.empty() ? nullptr : &assumed;
+    auto& notes = channel_->notes(rank());
+    notes.drop_reported_expired();
+    call.notes = notes.empty() ? nullptr : &notes;
     channel_->arrive(rank(), label(), call);
     struct Departure {
       ThreadBackend& backend;
@@ -108,8 +108,8 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
       ~Departure() {
         finish_device_work(call);
         backend.channel_->sync(backend.rank());
-        if (call.assumed != nullptr) {
-          auto& noted = backend.channel_->assumed(backend.rank());
+        if (call.notes != nullptr) {
+          auto& noted = backend.channel_->notes(backend.rank());
           agreed ? noted.clear() : noted.mark_reported();
         }
       }
@@ -138,9 +138,9 @@ auto ThreadBackend::try_fast_path(
     const Make& make,
     const Combine& combine) -> std::optional<decltype(make())> {
   using Result = std::optional<decltype(make())>;
-  auto& assumed = channel_->assumed(rank());
-  assumed.drop_reported_expired();
-  if (signature.small == 0 || !assumed.empty()) {
+  auto& notes = channel_->notes(rank());
+  notes.drop_reported_expired();
+  if (signature.small == 0 || !notes.empty()) {
     return std::nullopt;
   }
   return noting_place(to_string(signature.kind), [&]() -> Result {

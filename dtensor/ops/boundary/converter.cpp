@@ -2,7 +2,7 @@
 #include <dtensor/ops/boundary/converter_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank/plain_draws_impl.h>

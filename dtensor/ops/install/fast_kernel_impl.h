@@ -90,6 +90,9 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       return call_local(*entry->decision, args...);
     } catch (const c10::NotImplementedError&) {
       return Slow::boxed(slot, keys, args...); // no kernel for meta tensors
+    } catch (...) {
+      note_failure(*entry->decision);
+      throw;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/dispatch_impl.h>
 #include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/noting_errors_impl.h>
 
 #include <ATen/Operators.h>
 
@@ -134,6 +135,14 @@ void FastSlot::set(std::shared_ptr<const OpInfo> op_info, bool above_autograd) {
   boxed = std::make_unique<c10::KernelFunction>(
       c10::KernelFunction::makeFromBoxedFunctor(
           std::make_unique<SlotKernel>(std::move(op_info), above_autograd)));
+}
+
+void note_failure(const Decision& decision) {
+  for (const SpecPtr& spec : decision.outputs) {
+    if (spec != nullptr) {
+      return note_current_error(spec->mesh());
+    }
+  }
 }
 
 void note_decision(

@@ -41,6 +41,10 @@ void note_decision(
     const ShortKey& key,
     const torch::jit::Stack& args);
 
+/// Notes that a local operator with this decision has thrown the current
+/// exception.
+void note_failure(const Decision& decision);
+
 /// Forwards calls from a FastKernel to slower kernels. Operators of one
 /// signature share these functions.
 template <class Result, class... Args>

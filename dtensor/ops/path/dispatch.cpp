@@ -6,6 +6,7 @@
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/noting_errors_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
@@ -133,7 +134,7 @@ void run(
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     return local_input(t, decision.inputs[i], *any);
   });
-  call_local(info, decision, stack);
+  noting_errors(any, [&] { call_local(info, decision, stack); });
   map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
     const bool is_first = info.in_place && i == 0;
     if (is_first && !info.inplace_view) {
@@ -150,7 +151,9 @@ void run(
 void dispatch_once(const OpInfo& info, torch::jit::Stack* stack) {
   if (info.rule != nullptr &&
       info.rule->runs_kernel(last_args(*stack, info.num_args))) {
-    info.rule->kernel(info.op, stack);
+    noting_errors(first_spec(last_args(*stack, info.num_args)), [&] {
+      info.rule->kernel(info.op, stack);
+    });
     return;
   }
   if (C10_UNLIKELY(info.rule == nullptr) &&

@@ -7,6 +7,7 @@
 #include <dtensor/layout/spec_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/local_call_impl.h>
+#include <dtensor/ops/path/noting_errors_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
 #include <dtensor/ops/path/with_boundary_impl.h>
 #include <dtensor/ops/scopes/explicit_redistribution_impl.h>
@@ -78,7 +79,7 @@ void replicate_recorded(c10::IValue* args, size_t num_args) {
 void run_region(
     const OpInfo& info,
     const Decision& decision,
-    const Spec& any,
+    const SpecPtr& any,
     const Boundary* boundary,
     const Conversion& before,
     torch::jit::Stack* stack) {
@@ -91,13 +92,13 @@ void run_region(
       return *local++;
     }
     const auto& wanted = decision.inputs[i];
-    return wanted == nullptr ? t : placed_plain(t.detach(), wanted, any);
+    return wanted == nullptr ? t : placed_plain(t.detach(), wanted, *any);
   });
-  call_local(info, decision, stack);
+  noting_errors(any, [&] { call_local(info, decision, stack); });
   const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
       decision.has_equal_shards && !calls_kernel(info, decision);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
-    const auto made = result_spec(info, decision, any, t, i);
+    const auto made = result_spec(info, decision, *any, t, i);
     const auto exit =
         boundary == nullptr ? ResultConversion() : boundary->exit_of(made);
     return region.convert_result(t, made, exit, may_fuse);
@@ -122,7 +123,7 @@ void region_in_boundary(
   }
   if (by_kernel) {
     bring_up_to_date(args);
-    info.rule->kernel(info.op, stack);
+    noting_errors(first_spec(args), [&] { info.rule->kernel(info.op, stack); });
     return;
   }
   replicate_recorded(mutable_args(stack, info.num_args), info.num_args);
@@ -139,7 +140,7 @@ void region_in_boundary(
     outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
     return;
   }
-  run_region(info, *decision, *any, boundary, before, stack);
+  run_region(info, *decision, any, boundary, before, stack);
 }
 
 } // namespace

@@ -64,6 +64,10 @@ void expect_reduce_scatter(
     const at::Tensor& whole,
     SizesRef sizes = {});
 
+/// Expects collectives to fail on both ranks of `pair` while only one of them
+/// has noted an error of an operator. Afterwards both have, and agree.
+void expect_error_of_one_rank(Group& pair);
+
 /// Gathers `parts`, the inputs of all ranks, with and without sizes.
 void expect_all_gather(
     Group& group,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks that do not make the same calls: every rank gets the same error, and
 // the group stays usable.
+#include <dtensor/comm/group/operator_errors_impl.h>
 #include <tests/comm/contract/contract.h>
 #include <tests/comm/expect_error.h>
 
@@ -243,6 +244,57 @@ CONTRACT_CASE(WrongTotalsAreErrorsOnAllRanks, Needs::kComparedCalls) {
             pair->label(),
             "\" have total size 6 along dim 0, expected 7. Pass the shard that "
             "the layout describes on every rank."));
+    agree(*pair);
+  }
+}
+
+} // namespace TEST_SOURCE
+
+void test::expect_error_of_one_rank(Group& pair) {
+  if (pair.rank() == 1) {
+    detail::note_error(pair.ranks(), "no such row");
+  }
+  const std::function<void()> collectives[] = {
+      [&] { pair.barrier(); },
+      [&] { pair.all_reduce(torch::ones({4}), ReduceOp::kSum); },
+      [&] { pair.all_reduce(torch::ones({20000}), ReduceOp::kSum); },
+      [&] { pair.all_reduce_async(torch::ones({4}), ReduceOp::kSum)->wait(); },
+      [&] { pair.all_gather(torch::ones({4}), 0); },
+      [&] { pair.all_gather(torch::ones({20000}), 0); },
+      [&] { pair.reduce_scatter(torch::ones({4}), 0, ReduceOp::kSum); },
+      [&] {
+        pair.shard_dim_alltoall(torch::ones({2, 2}), 0, 1);
+      },
+      [&] {
+        pair.all_to_all({torch::ones({1}), torch::ones({1})});
+      },
+      [&] { pair.broadcast(torch::ones({4}), 0); }};
+  for (const auto& collective : collectives) {
+    const std::string text = error_of<c10::ValueError>(collective);
+    EXPECT_EQ(
+        text.substr(text.find(']')),
+        c10::str(
+            "] ranks of \"",
+            pair.label(),
+            "\" disagree about errors of operators: rank ",
+            pair.ranks()[0],
+            " reports none; rank ",
+            pair.ranks()[1],
+            " reports 1, the last: no such row. Do not catch an error that "
+            "other ranks do not have, because they go on with the operator."));
+  }
+  if (pair.rank() == 0) {
+    detail::note_error(pair.ranks(), "no such row");
+  }
+}
+
+namespace TEST_SOURCE {
+
+CONTRACT_CASE(ErrorsOfOneRankAreErrorsOnAllRanks, Needs::kComparedCalls) {
+  if (const GroupPtr pair = first_ranks(group, 2)) {
+    detail::note_error(pair->ranks(), "an error of both ranks");
+    agree(*pair);
+    expect_error_of_one_rank(*pair);
     agree(*pair);
   }
 }

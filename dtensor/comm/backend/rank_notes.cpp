@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/backend/assumed_shapes_impl.h>
+#include <dtensor/comm/backend/rank_notes_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/hash.h>
@@ -58,7 +58,7 @@ std::string text_of(at::ScalarType dtype, SizesRef sizes) {
 }
 
 const AssumedShape* at(const Call& call, size_t index) {
-  const auto* shapes = call.assumed;
+  const auto* shapes = call.notes;
   return shapes == nullptr || index >= shapes->first().size()
       ? nullptr
       : &shapes->first()[index];
@@ -117,20 +117,42 @@ std::string advice(const Call& call, size_t index) {
             shape->module);
 }
 
+const RankNotes& notes_of(const Call& call) {
+  static const RankNotes none;
+  return call.notes ? *call.notes : none;
+}
+
 bool all_agree(const std::vector<const Call*>& calls) {
-  static const AssumedShapes none;
-  const auto* first = calls[0]->assumed;
   return std::ranges::all_of(calls, [&](const Call* call) {
-    return call->assumed == first ||
-        (call->assumed ? *call->assumed : none)
-            .agrees_with(first ? *first : none);
+    return notes_of(*call).agrees_with(notes_of(*calls[0]));
   });
+}
+
+bool have_equal_errors(const std::vector<const Call*>& calls) {
+  return std::ranges::all_of(calls, [&](const Call* call) {
+    return notes_of(*call).errors() == notes_of(*calls[0]).errors();
+  });
+}
+
+std::string describe_errors(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks) {
+  std::vector<std::string> texts;
+  for (const Call* call : calls) {
+    const RankNotes& notes = notes_of(*call);
+    texts.push_back(
+        notes.errors() == 0
+            ? "none"
+            : detail::format_text(
+                  "{}, the last: {}", notes.errors(), notes.last_error()));
+  }
+  return group_ranks_by_text(texts, ranks, "report");
 }
 
 } // namespace
 
 AssumedTensor::AssumedTensor(const at::Tensor& tensor) {
-  noted_tensor = AssumedShapes::WeakTensor(
+  noted_tensor = RankNotes::WeakTensor(
       tensor.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
 }
 
@@ -138,7 +160,7 @@ AssumedTensor::~AssumedTensor() {
   noted_tensor.reset();
 }
 
-void AssumedShapes::add(const Spec& spec) {
+void RankNotes::add(const Spec& spec) {
   if (first_.size() < kKept) {
     note(
         {{spec.sizes().begin(), spec.sizes().end()},
@@ -154,7 +176,7 @@ void AssumedShapes::add(const Spec& spec) {
   ++count_;
 }
 
-void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
+void RankNotes::note(AssumedShape shape, WeakTensor tensor) {
   hash_ = c10::hash_combine(
       hash_, fingerprint(shape.dtype, shape.sizes, shape.placements));
   ++count_;
@@ -164,13 +186,16 @@ void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
 
 // Drops all tensors if there are more than kKept, because tensors beyond kKept
 // cannot be checked.
-void AssumedShapes::drop_expired() {
-  AssumedShapes left;
+void RankNotes::drop_expired() {
+  RankNotes left;
   for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {
     if (!tensors_[i].expired()) {
       left.note(std::move(first_[i]), std::move(tensors_[i]));
     }
   }
+  left.errors_ = errors_;
+  left.agreed_errors_ = agreed_errors_;
+  left.last_error_ = std::move(last_error_);
   left.is_reported_ = !left.empty();
   *this = std::move(left);
 }
@@ -182,6 +207,15 @@ std::optional<std::string> contradiction(
     bool fit) {
   if (all_agree(calls)) {
     return std::nullopt;
+  }
+  if (!have_equal_errors(calls)) {
+    return detail::format_text(
+        "[{}] ranks of \"{}\" disagree about errors of operators: {}. Do not "
+        "catch an error that other ranks do not have, because they go on with "
+        "the operator.",
+        calls[0]->name(),
+        label,
+        describe_errors(calls, ranks));
   }
   const auto index = first_difference(calls);
   const bool explains =

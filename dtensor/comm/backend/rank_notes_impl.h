@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AssumedShapes: the global shapes that a rank assumed since its group's last
-// collective.
+// RankNotes: what happened on a rank since its group's last collective and must
+// have happened on all ranks of the group. The next collective compares the
+// notes of all ranks.
 //
-// DTensor::from_local without a shape assumes that all ranks' shards have the
-// size of this rank's shard. The assumption is local and costs no collective,
-// so ranks with shards of different sizes do not notice. The next collective of
-// the group compares the assumptions of all ranks.
+// - Assumed shapes. DTensor::from_local without a shape assumes that all ranks'
+//   shards have the size of this rank's shard. The assumption is local and
+//   costs no collective, so ranks with shards of different sizes do not notice.
+// - Errors of operators. If a rank catches an error that other ranks do not
+//   have, its next collective would be taken for one of that operator's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +35,7 @@ struct AssumedShape {
   friend bool operator==(const AssumedShape&, const AssumedShape&) = default;
 };
 
-/// Attributes the entries that this thread adds to AssumedShapes to `tensor`.
+/// Attributes the entries that this thread adds to RankNotes to `tensor`.
 class AssumedTensor {
  public:
   explicit AssumedTensor(const at::Tensor& tensor);
@@ -42,20 +44,34 @@ class AssumedTensor {
   AssumedTensor& operator=(const AssumedTensor&) = delete;
 };
 
-class AssumedShapes {
+class RankNotes {
  public:
-  AssumedShapes() = default;
-  /// Assumptions of another rank.
-  AssumedShapes(uint64_t hash, uint64_t count, std::vector<AssumedShape> first)
+  RankNotes() = default;
+  /// Notes of another rank.
+  RankNotes(
+      uint64_t hash,
+      uint64_t count,
+      std::vector<AssumedShape> first,
+      uint64_t errors,
+      std::string last_error)
       : hash_(hash),
         count_(count),
-        first_(std::move(first)) {}
+        first_(std::move(first)),
+        errors_(errors),
+        last_error_(std::move(last_error)) {}
 
   void add(const Spec& spec);
-  void clear() {
-    *this = {};
+  void set_errors(int64_t total, const std::string& last) {
+    errors_ = static_cast<uint64_t>(total);
+    last_error_ = last;
   }
-  /// Records that all ranks have thrown an error about these assumptions.
+  /// Forgets notes that all ranks have, except the number of errors.
+  void clear() {
+    RankNotes left;
+    left.errors_ = left.agreed_errors_ = errors_;
+    *this = std::move(left);
+  }
+  /// Records that all ranks have thrown an error about these notes.
   void mark_reported() {
     is_reported_ = true;
   }
@@ -67,18 +83,27 @@ class AssumedShapes {
     }
   }
   bool empty() const {
-    return count_ == 0;
+    return count_ == 0 && errors() == 0;
   }
   /// Returns true if both ranks made the same tensors in the same order,
-  /// wherever their shards were.
-  bool agrees_with(const AssumedShapes& other) const {
-    return count_ == other.count_ && hash_ == other.hash_;
+  /// wherever their shards were, and had equally many errors.
+  bool agrees_with(const RankNotes& other) const {
+    return count_ == other.count_ && hash_ == other.hash_ &&
+        errors() == other.errors();
   }
   uint64_t hash() const {
     return hash_;
   }
   uint64_t count() const {
     return count_;
+  }
+  /// Number of errors that not all ranks are known to have, and the text of the
+  /// last one.
+  uint64_t errors() const {
+    return errors_ - agreed_errors_;
+  }
+  const std::string& last_error() const {
+    return last_error_;
   }
   /// Tensors in order, at most the first 64.
   const std::vector<AssumedShape>& first() const {
@@ -97,11 +122,14 @@ class AssumedShapes {
   uint64_t count_ = 0;
   std::vector<AssumedShape> first_;
   std::vector<WeakTensor> tensors_; // of first_
+  uint64_t errors_ = 0;
+  uint64_t agreed_errors_ = 0; // that all ranks have
+  std::string last_error_;
   bool is_reported_ = false;
 };
 
-/// Returns why the members' assumptions contradict each other. Returns nullopt
-/// if there is no contradiction, or if the calls do not `fit` and this mismatch
+/// Returns why the members' notes contradict each other. Returns nullopt if
+/// there is no contradiction, or if the calls do not `fit` and this mismatch
 /// explains the error better. The text is equal on every rank.
 std::optional<std::string> contradiction(
     const std::vector<const Call*>& calls,
