@@ -43,6 +43,22 @@ CALLS = {
     "pad": lambda d: torch.constant_pad_nd(d(1, 3, layout=Shard(1)), (0, 1), 1j),
     "as_strided": lambda d: d(3, 3).as_strided((2, 2), ()),
     "new_empty_strided": lambda d: d(4).new_empty_strided((2, 3), (-100, 8)),
+    "out of all": lambda d: torch.all(d(4, 2), 1, out=d(4)),
+    "out of any": lambda d: torch.any(d(4, 2), 1, out=d(4)),
+    "out of isin": lambda d: torch.isin(d(4), d(2, layout=WHOLE), out=d(4)),
+    "out of bucketize": lambda d: torch.bucketize(d(4), d(2, layout=WHOLE), out=d(4)),
+    "out of complex": lambda d: torch.complex(
+        d(4), d(4), out=d(4, dtype=torch.complex128)
+    ),
+    "out of aminmax": lambda d: torch.aminmax(
+        d(4, 2), dim=1, out=(d(4, dtype=torch.float64), d(4, dtype=torch.float64))
+    ),
+    "out of multinomial": lambda d: torch.multinomial(
+        d(4, layout=WHOLE), 2, out=d(2, layout=WHOLE)
+    ),
+    "out of bitwise_not": lambda d: torch.bitwise_not(
+        d(4, dtype=torch.int32), out=d(4, dtype=torch.bool)
+    ),
 }
 
 
