@@ -82,10 +82,16 @@ void replace_devices(torch::jit::Stack& stack) {
 
 // Returns true if there is no Meta kernel for a call. A kernel written in
 // Python raises Python's NotImplementedError, whose text begins with this name.
+// An operator that refuses a dtype may also raise NotImplementedError, with a
+// text that does not mention "Meta" or "meta tensor".
 bool is_not_implemented(const std::exception& error) {
-  return dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr ||
-      (dynamic_cast<const c10::Error*>(&error) == nullptr &&
-       std::string_view(error.what()).starts_with("NotImplementedError"));
+  if (const auto* refused =
+          dynamic_cast<const c10::NotImplementedError*>(&error)) {
+    const std::string_view text = refused->what_without_backtrace();
+    return text.find("Meta") != text.npos || text.find("meta") != text.npos;
+  }
+  return dynamic_cast<const c10::Error*>(&error) == nullptr &&
+      std::string_view(error.what()).starts_with("NotImplementedError");
 }
 
 // Throws for an argument that asks for a sparse result.

@@ -65,8 +65,7 @@ struct Decision {
   /// so record the same autograd graph for the local call.
   bool has_equal_shards = false;
   /// True if everything is replicated and the result shapes are not known in
-  /// advance. The results are replicated, with the shapes that the local call
-  /// returns.
+  /// advance. The operator itself computes the results, which are replicated.
   bool shapes_from_results = false;
   /// True if the operator itself computes the local results, and the rule's
   /// local kernel is not called.

@@ -23,6 +23,9 @@ at::Tensor& add_one_(at::Tensor& t) {
 at::Tensor above_zero(const at::Tensor& t) {
   return at::masked_select(t, t > 0);
 }
+at::Tensor refuses(const at::Tensor& t) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "refuses() has no ", t.scalar_type());
+}
 at::Tensor noisy(const at::Tensor& t) {
   return t + at::rand_like(t);
 }
@@ -65,6 +68,8 @@ TORCH_LIBRARY(other_library, m) {
   m.def("noisy(Tensor t) -> Tensor");
   m.def("above_zero(Tensor t) -> Tensor", {at::Tag::dynamic_output_shape});
   m.def("without_shape(Tensor t) -> Tensor");
+  m.def("with_kernel(Tensor t) -> Tensor");
+  m.def("refuses(Tensor t) -> Tensor");
   m.def("add_one_(Tensor(a!) t) -> Tensor(a!)");
   m.def("scaled(Tensor t, Tensor number) -> Tensor");
 }
@@ -74,11 +79,14 @@ TORCH_LIBRARY_IMPL(other_library, CPU, m) {
   m.impl("noisy", noisy);
   m.impl("above_zero", above_zero);
   m.impl("without_shape", twice);
+  m.impl("with_kernel", twice);
+  m.impl("refuses", refuses);
   m.impl("add_one_", add_one_);
   m.impl("scaled", scaled);
 }
 TORCH_LIBRARY_IMPL(other_library, Meta, m) {
   m.impl("twice", twice_meta);
+  m.impl("refuses", refuses);
   m.impl("cube", twice_meta);
   m.impl("scaled", scaled_meta);
 }
@@ -151,12 +159,18 @@ TEST(OtherLibrary, ShardsAreRefused) {
 // A rule needs the shapes of the results. If values decide the shape, the
 // operand is gathered instead.
 TEST(OtherLibrary, RulesOfOperatorsWithoutAMetaKernel) {
-  for (const char* name :
-       {"other_library::above_zero", "other_library::without_shape"}) {
-    register_sharding(name, [](const OpCall&, int64_t) {
-      return Strategies{{.outputs = {Shard(0)}, .inputs = {Shard(0)}}};
-    });
-  }
+  OpRule rule;
+  rule.dim_rule = [](const OpCall&, int64_t) {
+    return Strategies{{.outputs = {Shard(0)}, .inputs = {Shard(0)}}};
+  };
+  register_sharding("other_library::above_zero", rule);
+  register_sharding("other_library::without_shape", rule);
+  register_sharding("other_library::refuses", rule);
+  // A local kernel needs decided layouts, so the operator itself is called.
+  rule.local_kernel = [](const c10::OperatorHandle&,
+                         const Decision&,
+                         torch::jit::Stack*) { FAIL(); };
+  register_sharding("other_library::with_kernel", rule);
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const torch::NoGradGuard no_grad;
@@ -171,6 +185,9 @@ TEST(OtherLibrary, RulesOfOperatorsWithoutAMetaKernel) {
     EXPECT_TRUE(same(
         full * 2,
         DTensor(call("other_library::without_shape", whole)).full_tensor()));
+    EXPECT_TRUE(same(
+        full * 2,
+        DTensor(call("other_library::with_kernel", whole)).full_tensor()));
     EXPECT_EQ(
         error_of([&] {
           call("other_library::without_shape", place(full, mesh, {Shard(0)}));
@@ -178,6 +195,12 @@ TEST(OtherLibrary, RulesOfOperatorsWithoutAMetaKernel) {
         "[other_library::without_shape] LibTorch cannot infer the shapes of "
         "the results (no meta kernel). Redistribute the operands to Replicate "
         "first.");
+    for (const Placement& p : {Placement(Shard(0)), Placement(Replicate())}) {
+      EXPECT_EQ(
+          error_of(
+              [&] { call("other_library::refuses", place(full, mesh, {p})); }),
+          "refuses() has no Double");
+    }
   });
 }
 

@@ -23,6 +23,16 @@ TEST(PlainChecks, MaximumOfAnEmptyTensor) {
       "minimum. Reduce a non-empty dimension.");
 }
 
+TEST(PlainChecks, BooleansHaveNoPlaceOfTheMaximum) {
+  for (const auto& layout : {Shard(0), Replicate()}) {
+    EXPECT_EQ(
+        error_on_ranks([&](const DeviceMesh& mesh) {
+          place(at::ones({4, 3}, at::kBool), mesh, layout).argmax(1);
+        }),
+        "argmax(): does not support bool input");
+  }
+}
+
 TEST(PlainChecks, DropoutProbabilityOutOfRange) {
   for (const double p : {2.0, -0.5}) {
     for (const auto& layout : {Shard(0), Replicate()}) {

@@ -166,9 +166,6 @@ struct IndexedShards {
 } // namespace
 
 void look_up_tensor_index_local(KernelArgs& args, const Decision& decision) {
-  if (decision.shapes_from_results) {
-    return args.run_operator(); // a mask, and everything replicated
-  }
   const IndexedShards shards(args, *decision.inputs[0]);
   args.set("self", shards.with_rows());
   args.set("indices", as_list(shards.indices));

@@ -92,7 +92,7 @@ output_spec(const OpInfo& info, const Decision& decision, size_t index) {
 
 bool calls_kernel(const OpInfo& info, const Decision& decision) {
   return info.rule != nullptr && info.rule->local_kernel &&
-      !decision.is_plain_call;
+      !decision.is_plain_call && !decision.shapes_from_results;
 }
 
 bool is_local_only(const OpInfo& info, const Decision& decision) {
