@@ -72,8 +72,6 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
-  dtensor/comm/backend/rank_notes.cpp
-  dtensor/comm/backend/rank_notes_impl.h
   dtensor/comm/backend/call.cpp
   dtensor/comm/backend/call_impl.h
   dtensor/comm/backend/checked_backend.cpp
@@ -84,6 +82,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/backend/packed_call.cpp
   dtensor/comm/backend/packed_call_impl.h
   dtensor/comm/backend/per_device_backend.cpp
+  dtensor/comm/backend/rank_notes.cpp
+  dtensor/comm/backend/rank_notes_impl.h
   dtensor/comm/backend/reduce.cpp
   dtensor/comm/backend/reduce_impl.h
   dtensor/comm/backends.cpp
@@ -443,6 +443,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/unsharded/interceptor.cpp
   dtensor/ops/unsharded/interceptor_impl.h
   dtensor/ops/unsharded/unsharded_source_impl.h
+  dtensor/ops/variants/out_dtypes.cpp
+  dtensor/ops/variants/out_dtypes_impl.h
   dtensor/ops/variants/variants.cpp
   dtensor/ops/variants/variants_impl.h
   dtensor/ops/variants/view_result.cpp

@@ -118,6 +118,8 @@ LISTED = {
             "comm/rank/draw_kernels.cpp": "follows the calls: what must not draw, and by what",
             "comm/rank/rank_local.cpp": "the state of a thread that is not a rank",
             "comm/rank/rank_local_impl.h": "which rank the thread is",
+            "comm/group/operator_errors.cpp": "follows the calls: errors",
+            "comm/group/operator_errors_impl.h": "follows the calls: errors",
             "comm/group/redistribution_scope_impl.h": "follows the calls: the innermost",
             "comm/spin.cpp": "saves time: until when not to yield the core",
             "comm/threads/exit_guard.cpp": "whether exit() begins in a rank's function",

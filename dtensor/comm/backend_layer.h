@@ -29,8 +29,8 @@ class DTENSOR_API BackendLayer : public GroupBackend {
   void assume(const Spec& spec) override {
     inner_->assume(spec);
   }
-  void set_errors(int64_t total, const std::string& last) override {
-    inner_->set_errors(total, last);
+  void set_operator_errors(int64_t total, const std::string& last) override {
+    inner_->set_operator_errors(total, last);
   }
   void abandon(const std::string& why) override {
     inner_->abandon(why);

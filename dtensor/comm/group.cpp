@@ -82,6 +82,7 @@ Group::Group(GroupBackendPtr backend, std::string label)
     : Group({backend->members().ranks, backend->rank(), std::move(label)}) {
   exchanges_sizes_ = backend->needs().sizes;
   backend_ = std::move(backend);
+  pass_errors_to(backend_);
 }
 
 void Group::check_owned_by_this_rank(std::string_view where) const {

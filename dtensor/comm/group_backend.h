@@ -95,12 +95,15 @@ class DTENSOR_API GroupBackend {
   /// See Group::assume(). The default does nothing.
   virtual void assume(const Spec& /*spec*/) {}
 
-  /// Called with the total number of errors that operators on DTensors have
-  /// thrown on this rank, and the text of the last one. A backend that compares
-  /// calls also compares these totals, because a rank that catches an error
-  /// which other ranks do not have makes other calls than they. The default
-  /// does nothing.
-  virtual void set_errors(int64_t /*total*/, const std::string& /*last*/) {}
+  /// Called after an operator on DTensors has failed on this rank. `total` is
+  /// the number of such errors so far, on meshes that contain all ranks of the
+  /// group; `last` is the text of the last one. A backend that compares calls
+  /// also compares these numbers: a rank that catches an error that other ranks
+  /// do not have continues at another place of the program. The default does
+  /// nothing.
+  virtual void set_operator_errors(
+      int64_t /*total*/,
+      const std::string& /*last*/) {}
 
   /// Marks this rank as failed, for the reason `why`, although its groups may
   /// still exist. Peers that wait for this rank must get an error. The default

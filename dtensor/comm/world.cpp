@@ -5,7 +5,6 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/default_world.h>
-#include <dtensor/comm/group/operator_errors_impl.h>
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
@@ -211,11 +210,9 @@ GroupPtr World::new_group(
   if (options.timeout) {
     backend = detail::timed(std::move(backend), *options.timeout);
   }
-  if (const auto& wrap = backend_wrapper.get()) {
-    backend = wrap(std::move(backend));
-  }
-  detail::pass_errors_to(backend);
-  return std::make_shared<Group>(std::move(backend), label);
+  const auto& wrap = backend_wrapper.get();
+  return std::make_shared<Group>(
+      wrap ? wrap(std::move(backend)) : std::move(backend), label);
 }
 
 WorldScope::WorldScope(std::shared_ptr<World> world)

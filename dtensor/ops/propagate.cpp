@@ -80,20 +80,6 @@ void replace_devices(torch::jit::Stack& stack) {
   }
 }
 
-// Returns true if there is no Meta kernel for a call. A kernel written in
-// Python raises Python's NotImplementedError, whose text begins with this name.
-// An operator that refuses a dtype may also raise NotImplementedError, with a
-// text that does not mention "Meta" or "meta tensor".
-bool is_not_implemented(const std::exception& error) {
-  if (const auto* refused =
-          dynamic_cast<const c10::NotImplementedError*>(&error)) {
-    const std::string_view text = refused->what_without_backtrace();
-    return text.find("Meta") != text.npos || text.find("meta") != text.npos;
-  }
-  return dynamic_cast<const c10::Error*>(&error) == nullptr &&
-      std::string_view(error.what()).starts_with("NotImplementedError");
-}
-
 // Throws for an argument that asks for a sparse result.
 void check_requested_layout(const OpInfo& info, const OpCall& call) {
   const auto index = call.schema.argumentIndexWithName("layout");
@@ -110,6 +96,19 @@ void check_requested_layout(const OpInfo& info, const OpCall& call) {
 }
 
 } // namespace
+
+bool is_missing_meta_kernel(const std::exception& error) {
+  if (const auto* refused =
+          dynamic_cast<const c10::NotImplementedError*>(&error)) {
+    const std::string_view text = refused->what_without_backtrace();
+    const auto has = [&](const char* name) {
+      return text.find(name) != text.npos;
+    };
+    return has("Meta") || has("meta tensor") || has("device typemeta");
+  }
+  return dynamic_cast<const c10::Error*>(&error) == nullptr &&
+      std::string_view(error.what()).starts_with("NotImplementedError");
+}
 
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
@@ -130,7 +129,7 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
   try {
     info.op.callBoxed(&stack);
   } catch (const std::exception& error) {
-    if (!is_not_implemented(error)) {
+    if (!is_missing_meta_kernel(error)) {
       throw;
     }
     return std::nullopt;

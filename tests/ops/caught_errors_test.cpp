@@ -122,6 +122,63 @@ TEST(CaughtErrors, OnAMeshOfTwoDimensions) {
           kAdvice));
 }
 
+// A collective within an operator throws on all ranks, so that its error does
+// not count. Otherwise the ranks would have equal numbers of errors here: each
+// is at another place of the program.
+TEST(CaughtErrors, OfCollectivesDoNotCount) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto sharded = place(uniform({4, 2}, 1), mesh, Shard(0));
+    if (rank == 1) {
+      EXPECT_NE(error_of([&] { at::embedding(table(mesh), rows(mesh)); }), "");
+    } else {
+      at::embedding(table(mesh), rows(mesh));
+    }
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(
+          error_of<c10::ValueError>([&] {
+            rank == 1 ? void(DTensor(sharded).full_tensor())
+                      : void(sharded.argmax(0)); // gathers in its kernel
+          }),
+          "[all_gather] ranks of \"tp\" disagree about errors of operators: "
+          "rank 0 reports none; rank 1 reports 1, the last: index out of range "
+          "in self. " +
+              std::string(kAdvice));
+    }
+  });
+}
+
+TEST(CaughtErrors, OfDisagreementsLeaveTheGroupUsable) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto x = place(uniform({4, 2}, 1), mesh, Shard(0));
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_NE(
+          error_of<c10::ValueError>([&] {
+            rank == 1 ? get_group(mesh).barrier() : void(x.argmax(0));
+          }).find("calls barrier"),
+          std::string::npos);
+      EXPECT_EQ(full(x).sizes(), (Sizes{4, 2}));
+    }
+  });
+}
+
+// A mesh without groups, as for planning.
+TEST(CaughtErrors, OnAPureMeshDoNotCount) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    if (rank == 1) {
+      const DeviceMesh pure(at::kCPU, {2}, {0, 1}, {"tp"}, rank);
+      const auto x =
+          DTensor::from_local(at::ones({2}, at::kLong), pure, {Replicate()});
+      EXPECT_EQ(
+          error_of([&] { x.remainder(at::zeros({}, at::kLong)); }),
+          "ZeroDivisionError");
+    }
+    get_group(mesh).barrier();
+  });
+}
+
 TEST(CaughtErrors, OfAllRanksLeaveTheGroupUsable) {
   run_ranks(2, [](int64_t) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

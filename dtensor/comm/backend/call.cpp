@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/backend/rank_notes_impl.h>
 #include <dtensor/comm/group/group_checks_impl.h>
+#include <dtensor/comm/group/operator_errors_impl.h>
 #include <dtensor/comm/group/shard_buffers_impl.h>
 #include <dtensor/format_text.h>
 #include <dtensor/layout/text.h>
@@ -227,6 +228,7 @@ void check_agreement(
     const std::vector<int64_t>& ranks,
     const std::string& label) {
   if (const auto why = disagreement(calls, ranks, label)) {
+    note_common_error(ranks);
     throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
   }
   if (calls[0]->kind == CollectiveKind::kAllGather) {

@@ -87,7 +87,7 @@ class CheckedBackend final : public BackendLayer {
   void assume(const Spec& spec) override {
     notes_.add(spec);
   }
-  void set_errors(int64_t total, const std::string& last) override {
+  void set_operator_errors(int64_t total, const std::string& last) override {
     notes_.set_errors(total, last);
   }
 

@@ -59,12 +59,12 @@ class PerDeviceBackend final : public GroupBackend {
           entry.made->progresses_in_background(device);
     });
   }
-  void set_errors(int64_t total, const std::string& last) override {
+  void set_operator_errors(int64_t total, const std::string& last) override {
     errors_ = total;
     last_error_ = last;
     for (const Entry& entry : entries_) {
       if (entry.made != nullptr) {
-        entry.made->set_errors(total, last);
+        entry.made->set_operator_errors(total, last);
       }
     }
   }
@@ -96,7 +96,7 @@ class PerDeviceBackend final : public GroupBackend {
   GroupBackend& made(Entry& entry) {
     if (C10_UNLIKELY(entry.made == nullptr)) {
       entry.made = make(entry.what);
-      entry.made->set_errors(errors_, last_error_);
+      entry.made->set_operator_errors(errors_, last_error_);
     }
     return *entry.made;
   }

@@ -9,6 +9,7 @@
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -187,17 +188,30 @@ void RankNotes::note(AssumedShape shape, WeakTensor tensor) {
 // Drops all tensors if there are more than kKept, because tensors beyond kKept
 // cannot be checked.
 void RankNotes::drop_expired() {
-  RankNotes left;
-  for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {
-    if (!tensors_[i].expired()) {
-      left.note(std::move(first_[i]), std::move(tensors_[i]));
+  const RankNotes old = take_tensors();
+  for (size_t i = 0; old.count_ <= kKept && i < old.first_.size(); ++i) {
+    if (!old.tensors_[i].expired()) {
+      note(old.first_[i], old.tensors_[i]);
     }
   }
+  is_reported_ = count_ > 0;
+}
+
+RankNotes RankNotes::take_tensors() {
+  RankNotes left;
   left.errors_ = errors_;
   left.agreed_errors_ = agreed_errors_;
-  left.last_error_ = std::move(last_error_);
-  left.is_reported_ = !left.empty();
-  *this = std::move(left);
+  left.last_error_ = last_error_;
+  return std::exchange(*this, std::move(left));
+}
+
+void RankNotes::restore_tensors(const RankNotes& copy) {
+  if (count_ == 0) {
+    hash_ = copy.hash_;
+    count_ = copy.count_;
+    first_ = copy.first_;
+    tensors_ = copy.tensors_;
+  }
 }
 
 std::optional<std::string> contradiction(

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RankNotes: what happened on a rank since its group's last collective and must
-// have happened on all ranks of the group. The next collective compares the
-// notes of all ranks.
+// RankNotes: events on a rank that must have happened on all ranks of a group.
+// The group's next collective compares the notes of all ranks.
 //
 // - Assumed shapes. DTensor::from_local without a shape assumes that all ranks'
 //   shards have the size of this rank's shard. The assumption is local and
 //   costs no collective, so ranks with shards of different sizes do not notice.
-// - Errors of operators. If a rank catches an error that other ranks do not
-//   have, its next collective would be taken for one of that operator's.
+// - Errors of operators (comm/group/operator_errors_impl.h). If a rank catches
+//   an error that other ranks do not have, its next collective would pair with
+//   a collective of that operator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/layout/spec.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -65,15 +66,22 @@ class RankNotes {
     errors_ = static_cast<uint64_t>(total);
     last_error_ = last;
   }
-  /// Forgets notes that all ranks have, except the number of errors.
+  /// Records that all ranks have equal notes. Drops the tensors.
   void clear() {
-    RankNotes left;
-    left.errors_ = left.agreed_errors_ = errors_;
-    *this = std::move(left);
+    take_tensors();
+    note_agreement(*this);
   }
+  /// Records that all ranks have as many errors as `compared`, an earlier copy.
+  void note_agreement(const RankNotes& compared) {
+    agreed_errors_ = std::max(agreed_errors_, compared.errors_);
+  }
+  /// Returns a copy, and drops the tensors.
+  RankNotes take_tensors();
+  /// Takes the tensors of an earlier copy back, unless there are newer ones.
+  void restore_tensors(const RankNotes& copy);
   /// Records that all ranks have thrown an error about these notes.
   void mark_reported() {
-    is_reported_ = true;
+    is_reported_ = count_ > 0;
   }
   /// After mark_reported(), drops tensors that no longer exist: ranks that
   /// caught the error and released the tensors can go on.
@@ -83,13 +91,17 @@ class RankNotes {
     }
   }
   bool empty() const {
-    return count_ == 0 && errors() == 0;
+    return count_ == 0 && errors_ == 0;
+  }
+  /// Returns false if all ranks are known to have equal notes.
+  bool must_be_compared() const {
+    return count_ > 0 || errors_ != agreed_errors_;
   }
   /// Returns true if both ranks made the same tensors in the same order,
   /// wherever their shards were, and had equally many errors.
   bool agrees_with(const RankNotes& other) const {
     return count_ == other.count_ && hash_ == other.hash_ &&
-        errors() == other.errors();
+        errors_ == other.errors_;
   }
   uint64_t hash() const {
     return hash_;
@@ -97,10 +109,9 @@ class RankNotes {
   uint64_t count() const {
     return count_;
   }
-  /// Number of errors that not all ranks are known to have, and the text of the
-  /// last one.
+  /// Number of errors so far, and the text of the last one.
   uint64_t errors() const {
-    return errors_ - agreed_errors_;
+    return errors_;
   }
   const std::string& last_error() const {
     return last_error_;

@@ -4,7 +4,6 @@
 #include <dtensor/comm/rank/rank_local_impl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,73 +12,110 @@
 namespace dtensor::detail {
 namespace {
 
+// Returns true if the backend's group is within the sorted ranks.
+bool is_within(
+    const std::vector<int64_t>& sorted,
+    const GroupBackend& backend) {
+  return std::ranges::all_of(backend.members().ranks, [&](int64_t rank) {
+    return std::ranges::binary_search(sorted, rank);
+  });
+}
+
+thread_local std::vector<int64_t> common_ranks;
+
+struct Errors {
+  int64_t total = 0;
+  int64_t last_number = 0; // among all errors of this rank
+  std::string last;
+};
+
 /// A rank's errors, and the backends of its groups. Threads that run backward
 /// nodes of the rank use the object, too.
 class OperatorErrors {
  public:
-  void note(std::vector<int64_t> ranks, const std::string& text) {
-    std::ranges::sort(ranks);
-    const std::lock_guard lock(mutex_);
-    ++by_mesh_[ranks];
-    ++count_;
-    last_ = text;
-    std::erase_if(backends_, [](const auto& weak) { return weak.expired(); });
-    for (const auto& weak : backends_) {
-      const GroupBackendPtr backend = weak.lock();
-      if (backend != nullptr && is_within(ranks, *backend)) {
-        tell(*backend);
+  void note(NotedError error) {
+    std::ranges::sort(error.mesh_ranks);
+    std::ranges::sort(error.ranks_with_error);
+    std::vector<GroupBackendPtr> groups;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& same = errors_[{error.mesh_ranks, error.ranks_with_error}];
+      ++same.total;
+      same.last_number = ++count_;
+      same.last = error.text;
+      drop_expired();
+      for (const auto& weak : backends_) {
+        groups.push_back(weak.lock());
+      }
+    }
+    for (const GroupBackendPtr& group : groups) {
+      if (group != nullptr) {
+        pass_to(*group);
       }
     }
   }
 
   void add(const GroupBackendPtr& backend) {
-    const std::lock_guard lock(mutex_);
-    if (count_ > 0) {
-      tell(*backend);
+    {
+      const std::lock_guard lock(mutex_);
+      drop_expired();
+      backends_.emplace_back(backend);
     }
-    backends_.emplace_back(backend);
-  }
-
-  int64_t count() const {
-    return count_;
+    pass_to(*backend);
   }
 
  private:
-  static bool is_within(
-      const std::vector<int64_t>& sorted,
-      const GroupBackend& backend) {
-    return std::ranges::all_of(backend.members().ranks, [&](int64_t rank) {
-      return std::ranges::binary_search(sorted, rank);
-    });
+  void drop_expired() {
+    std::erase_if(backends_, [](const auto& weak) { return weak.expired(); });
   }
 
-  // Backends of equal ranks may share their state, so they get totals.
-  void tell(GroupBackend& backend) const {
-    int64_t total = 0;
-    for (const auto& [ranks, count] : by_mesh_) {
-      total += is_within(ranks, backend) ? count : 0;
+  // Passes totals, because several backends may share the state of a group.
+  void pass_to(GroupBackend& backend) {
+    Errors all;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [ranks, errors] : errors_) {
+        if (is_within(ranks.first, backend) &&
+            !is_within(ranks.second, backend)) {
+          all.total += errors.total;
+          if (errors.last_number > all.last_number) {
+            all.last_number = errors.last_number;
+            all.last = errors.last;
+          }
+        }
+      }
     }
-    backend.set_errors(total, last_);
+    if (all.total > 0) {
+      backend.set_operator_errors(all.total, all.last);
+    }
   }
 
   std::mutex mutex_;
-  /// Numbers of errors by the mesh's ranks, which are sorted.
-  std::map<std::vector<int64_t>, int64_t> by_mesh_;
-  std::string last_;
+  /// By the sorted ranks of the mesh and of the group with the error.
+  std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, Errors>
+      errors_;
+  int64_t count_ = 0;
   std::vector<std::weak_ptr<GroupBackend>> backends_;
-  std::atomic<int64_t> count_{0};
 };
 
 RankLocal<OperatorErrors> operator_errors;
 
 } // namespace
 
-void note_error(const std::vector<int64_t>& ranks, const std::string& text) {
-  operator_errors.get().note(ranks, text);
+constinit thread_local ErrorCounts error_counts;
+
+void note_common_error(const std::vector<int64_t>& ranks) {
+  ++error_counts.common;
+  common_ranks = ranks;
 }
 
-int64_t noted_errors() {
-  return operator_errors.get().count();
+const std::vector<int64_t>& last_common_ranks() {
+  return common_ranks;
+}
+
+void note_error(NotedError error) {
+  ++error_counts.noted;
+  operator_errors.get().note(std::move(error));
 }
 
 void pass_errors_to(const GroupBackendPtr& backend) {

@@ -130,11 +130,6 @@ class Hierarchical final : public GroupBackend {
           return InFlight(run(std::move(primitive)));
         });
   }
-  void set_errors(int64_t total, const std::string& last) override {
-    for (const auto& backend : {within_, across_, flat_}) {
-      backend->set_errors(total, last);
-    }
-  }
   void abandon(const std::string& why) override {
     for (const auto& backend : {within_, across_, flat_}) {
       backend->abandon(why);

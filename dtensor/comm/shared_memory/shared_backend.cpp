@@ -13,18 +13,13 @@
 #include <algorithm>
 
 namespace dtensor::detail {
-namespace {
-
-constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits of a hash
-
-} // namespace
-
 SharedSignature
 sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
   SharedSignature result;
   result.kind = kind;
   result.dtype = dtype;
   for (const int64_t size : sizes) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits
     result.sizes_hash =
         (result.sizes_hash + static_cast<uint64_t>(size) + 1) * kOdd;
   }
@@ -92,8 +87,9 @@ void SharedBackend::report_failure(const std::exception_ptr& failure) {
 
 void SharedBackend::post(int64_t at, const SharedSignature& signature) {
   if (at == 0) {
+    constexpr uint64_t kOther = 0xc2b2ae3d27d4eb4f; // than that of sizes
     SharedSignature mine = signature;
-    mine.sizes_hash += notes_.errors() * kOdd;
+    mine.sizes_hash ^= notes_.errors() * kOther;
     channel_->post(mine);
   } else {
     channel_->post();
@@ -102,13 +98,8 @@ void SharedBackend::post(int64_t at, const SharedSignature& signature) {
 
 void SharedBackend::meet(int64_t at, const Collective& c) {
   channel_->meet();
-  if (at == 0) {
-    if (!channel_->agreed()) {
-      disagree(c);
-    }
-    if (!notes_.empty()) {
-      notes_.clear();
-    }
+  if (at == 0 && !channel_->agreed()) {
+    disagree(c);
   }
 }
 

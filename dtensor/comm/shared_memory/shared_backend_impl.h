@@ -36,7 +36,7 @@ class SharedBackend final : public GroupBackend {
 
   InFlight submit(Collective&& c) override;
   void abandon(const std::string& why) override;
-  void set_errors(int64_t total, const std::string& last) override {
+  void set_operator_errors(int64_t total, const std::string& last) override {
     notes_.set_errors(total, last);
   }
 
@@ -123,7 +123,7 @@ class SharedBackend final : public GroupBackend {
   /// This member's arena. Tensors allocated from the arena share its ownership.
   std::shared_ptr<SharedArena> results_;
   SharedMail mail_;
-  /// Errors of operators since the last collective. Part of its signature.
+  /// Errors of operators so far. Part of each signature.
   RankNotes notes_;
 };
 

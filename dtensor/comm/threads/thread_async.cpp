@@ -50,8 +50,7 @@ void AsyncMeeting::join(int64_t member, Call call, RankNotes& notes) {
   seat.call = std::move(call);
   notes.drop_reported_expired();
   if (!notes.empty()) {
-    seat.notes = notes;
-    notes.clear();
+    seat.notes = notes.take_tensors();
     seat.call.notes = &seat.notes;
   }
   seat.joined.store(true);
@@ -130,6 +129,9 @@ at::Tensor ThreadBackend::result_of(AsyncMeeting& meeting) {
     keep_contradiction(meeting);
     throw;
   }
+  if (mine.notes != nullptr) {
+    channel_->notes(rank()).note_agreement(*mine.notes);
+  }
   switch (mine.kind) {
     case CollectiveKind::kAllReduce:
       channel_->reduce(rank(), meeting);
@@ -149,10 +151,10 @@ at::Tensor ThreadBackend::result_of(AsyncMeeting& meeting) {
 // next collective must report the contradiction again.
 void ThreadBackend::keep_contradiction(const AsyncMeeting& meeting) {
   const auto* const mine = meeting.call(rank()).notes;
-  auto& notes = channel_->notes(rank());
-  if (mine != nullptr && notes.empty() &&
+  if (mine != nullptr &&
       contradiction(meeting.calls(), members().ranks, label(), /*fit=*/true)) {
-    notes = *mine;
+    auto& notes = channel_->notes(rank());
+    notes.restore_tensors(*mine);
     notes.mark_reported();
   }
 }

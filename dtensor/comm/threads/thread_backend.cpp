@@ -155,7 +155,9 @@ void ThreadBackend::assume(const Spec& spec) {
   channel_->notes(rank()).add(spec);
 }
 
-void ThreadBackend::set_errors(int64_t total, const std::string& last) {
+void ThreadBackend::set_operator_errors(
+    int64_t total,
+    const std::string& last) {
   channel_->notes(rank()).set_errors(total, last);
 }
 

@@ -23,7 +23,7 @@ class ThreadBackend final : public GroupBackend,
 
   InFlight submit(Collective&& c) override;
   void assume(const Spec& spec) override;
-  void set_errors(int64_t total, const std::string& last) override;
+  void set_operator_errors(int64_t total, const std::string& last) override;
 
  private:
   using Tensors = std::vector<at::Tensor>;

@@ -140,7 +140,7 @@ auto ThreadBackend::try_fast_path(
   using Result = std::optional<decltype(make())>;
   auto& notes = channel_->notes(rank());
   notes.drop_reported_expired();
-  if (signature.small == 0 || !notes.empty()) {
+  if (signature.small == 0 || notes.must_be_compared()) {
     return std::nullopt;
   }
   return noting_place(to_string(signature.kind), [&]() -> Result {

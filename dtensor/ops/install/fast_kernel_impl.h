@@ -76,6 +76,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
         return Slow::stock(slot, keys, args...);
       }
     }
+    const ErrorCounts errors = error_counts;
     try {
       if constexpr (may_carry<Result, Args...>()) {
         if (C10_UNLIKELY(key.has_boundaries())) {
@@ -89,9 +90,10 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       }
       return call_local(*entry->decision, args...);
     } catch (const c10::NotImplementedError&) {
-      return Slow::boxed(slot, keys, args...); // no kernel for meta tensors
+      // A missing kernel for meta tensors, or an error again.
+      return Slow::boxed(slot, keys, args...);
     } catch (...) {
-      note_failure(*entry->decision);
+      note_failure(*entry->decision, errors);
       throw;
     }
   }

@@ -137,10 +137,10 @@ void FastSlot::set(std::shared_ptr<const OpInfo> op_info, bool above_autograd) {
           std::make_unique<SlotKernel>(std::move(op_info), above_autograd)));
 }
 
-void note_failure(const Decision& decision) {
+void note_failure(const Decision& decision, ErrorCounts before) {
   for (const SpecPtr& spec : decision.outputs) {
     if (spec != nullptr) {
-      return note_current_error(spec->mesh());
+      return note_current_error(spec->mesh(), before);
     }
   }
 }

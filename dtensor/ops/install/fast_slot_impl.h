@@ -7,6 +7,7 @@
 #include <ATen/core/IListRef_inl.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/boxing/impl/boxing.h>
+#include <dtensor/comm/group/operator_errors_impl.h>
 #include <dtensor/ops/path/decide_impl.h>
 #include <dtensor/ops/path/op_info_impl.h>
 #include <dtensor/ops/strategy.h>
@@ -42,8 +43,8 @@ void note_decision(
     const torch::jit::Stack& args);
 
 /// Notes that a local operator with this decision has thrown the current
-/// exception.
-void note_failure(const Decision& decision);
+/// exception (note_current_error()).
+void note_failure(const Decision& decision, ErrorCounts before);
 
 /// Forwards calls from a FastKernel to slower kernels. Operators of one
 /// signature share these functions.

@@ -116,6 +116,30 @@ void copy_back(
       redistribute_local(local, decision.outputs[0], spec_of(self)));
 }
 
+void run_on_mesh(
+    const OpInfo& info,
+    const Decision& decision,
+    const Spec& any,
+    torch::jit::Stack* stack) {
+  auto* const args = mutable_args(stack, info.num_args);
+  const FirstArgument first(info, args);
+  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
+    return local_input(t, decision.inputs[i], any);
+  });
+  call_local(info, decision, stack);
+  map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
+    const bool is_first = info.in_place && i == 0;
+    if (is_first && !info.inplace_view) {
+      copy_back(decision, local, first.written());
+      return first.written();
+    }
+    auto spec = result_spec(info, decision, any, local, i);
+    return is_first
+        ? first.rewritten(std::move(local), std::move(spec))
+        : first.result(std::move(local), std::move(spec), decision, i);
+  });
+}
+
 // Runs a decided call: all steps after the decision.
 void run(
     const OpInfo& info,
@@ -129,23 +153,7 @@ void run(
     outside_mesh(info, decision, any, {}, stack);
     return;
   }
-  auto* const args = mutable_args(stack, info.num_args);
-  const FirstArgument first(info, args);
-  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
-    return local_input(t, decision.inputs[i], *any);
-  });
-  noting_errors(any, [&] { call_local(info, decision, stack); });
-  map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
-    const bool is_first = info.in_place && i == 0;
-    if (is_first && !info.inplace_view) {
-      copy_back(decision, local, first.written());
-      return first.written();
-    }
-    auto spec = result_spec(info, decision, *any, local, i);
-    return is_first
-        ? first.rewritten(std::move(local), std::move(spec))
-        : first.result(std::move(local), std::move(spec), decision, i);
-  });
+  noting_errors(any, [&] { run_on_mesh(info, decision, *any, stack); });
 }
 
 void dispatch_once(const OpInfo& info, torch::jit::Stack* stack) {

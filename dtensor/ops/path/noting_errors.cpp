@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/path/noting_errors_impl.h>
 
-#include <dtensor/comm/backend/message_of_impl.h>
+#include <c10/util/Exception.h>
 #include <dtensor/comm/group/owner_impl.h>
+#include <dtensor/layout/mesh_state_impl.h>
 
 #include <algorithm>
-#include <exception>
 #include <string>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -22,16 +23,21 @@ std::string clause(std::string text) {
 
 } // namespace
 
-void note_current_error(const DeviceMesh& mesh) {
-  if (!is_owned_by_this_rank(mesh)) {
-    return; // the error says so
+void note_current_error(const DeviceMesh& mesh, ErrorCounts before) {
+  if (error_counts.noted != before.noted || mesh_groups(mesh) == nullptr ||
+      !is_owned_by_this_rank(mesh)) {
+    return;
   }
+  const bool is_common = error_counts.common != before.common;
   try {
     throw;
-  } catch (const std::exception& error) {
-    note_error(mesh.ranks(), clause(message_of(error)));
+  } catch (const c10::Error& error) {
+    note_error(
+        {mesh.ranks(),
+         clause(error.what_without_backtrace()),
+         is_common ? last_common_ranks() : std::vector<int64_t>()});
   } catch (...) {
-    note_error(mesh.ranks(), "an exception of unknown type");
+    // an exception of Python
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Notes of errors that an operator throws after its decision. All ranks decide
-// alike, but a local operator may fail on one rank only. If the rank catches
-// the error, its next collective must not be taken for one of the operator's.
+// alike, but a local operator may fail on one rank only
+// (comm/group/operator_errors_impl.h).
 #pragma once
 
 #include <dtensor/comm/group/operator_errors_impl.h>
@@ -9,20 +9,21 @@
 
 namespace dtensor::detail {
 
-/// Notes the current exception for the groups within the mesh, unless the mesh
-/// belongs to another rank.
-void note_current_error(const DeviceMesh& mesh);
+/// Notes the current exception, thrown since the counts were `before`. Does
+/// nothing if an inner operator has noted it, on a mesh without groups or of
+/// another rank, and for exceptions that LibTorch does not define: Python uses
+/// exceptions for control flow.
+void note_current_error(const DeviceMesh& mesh, ErrorCounts before);
 
-/// Runs `body`. Notes the error that it throws, unless an operator inside
-/// `body` has noted it. `any` may be null: nothing is noted.
+/// Runs `body`, and notes the error that it throws, unless `any` is null.
 template <class Body>
 void noting_errors(const SpecPtr& any, const Body& body) {
-  const int64_t before = noted_errors();
+  const ErrorCounts before = error_counts;
   try {
     body();
   } catch (...) {
-    if (any != nullptr && noted_errors() == before) {
-      note_current_error(any->mesh());
+    if (any != nullptr) {
+      note_current_error(any->mesh(), before);
     }
     throw;
   }

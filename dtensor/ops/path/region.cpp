@@ -79,7 +79,7 @@ void replicate_recorded(c10::IValue* args, size_t num_args) {
 void run_region(
     const OpInfo& info,
     const Decision& decision,
-    const SpecPtr& any,
+    const Spec& any,
     const Boundary* boundary,
     const Conversion& before,
     torch::jit::Stack* stack) {
@@ -92,13 +92,13 @@ void run_region(
       return *local++;
     }
     const auto& wanted = decision.inputs[i];
-    return wanted == nullptr ? t : placed_plain(t.detach(), wanted, *any);
+    return wanted == nullptr ? t : placed_plain(t.detach(), wanted, any);
   });
-  noting_errors(any, [&] { call_local(info, decision, stack); });
+  call_local(info, decision, stack);
   const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
       decision.has_equal_shards && !calls_kernel(info, decision);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
-    const auto made = result_spec(info, decision, *any, t, i);
+    const auto made = result_spec(info, decision, any, t, i);
     const auto exit =
         boundary == nullptr ? ResultConversion() : boundary->exit_of(made);
     return region.convert_result(t, made, exit, may_fuse);
@@ -140,7 +140,8 @@ void region_in_boundary(
     outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
     return;
   }
-  run_region(info, *decision, any, boundary, before, stack);
+  noting_errors(
+      any, [&] { run_region(info, *decision, *any, boundary, before, stack); });
 }
 
 } // namespace

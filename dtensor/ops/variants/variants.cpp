@@ -10,21 +10,17 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/propagate_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
+#include <dtensor/ops/variants/out_dtypes_impl.h>
 #include <dtensor/ops/variants/view_result_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/tensor_replacement_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -132,19 +128,6 @@ bool run_in_place_variant(
 
 namespace {
 
-void check_can_cast(
-    const std::string& name,
-    const at::Tensor& out,
-    const at::Tensor& result) {
-  DTENSOR_CHECK(
-      c10::canCast(result.scalar_type(), out.scalar_type()),
-      "[{}] the result, {}, cannot be converted to out, {}. Pass an out of the "
-      "dtype of the result.",
-      name,
-      *spec_of(result),
-      *spec_of(out));
-}
-
 // Resizes `out` as the plain operator does, in the memory order of the result.
 // Tensors that share memory with `out` still share it afterwards.
 void give_size_of(const at::Tensor& result, const at::Tensor& out) {
@@ -190,72 +173,6 @@ void check_out(
       name,
       *spec_of(out),
       *spec_of(result));
-}
-
-// Calls the operator on ones, with outs of the dtypes of `results`, or of the
-// given outs if `results` is empty. The call draws from its own generator.
-void call_on_ones(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack arguments,
-    const std::vector<at::Tensor>& results) {
-  const auto& schema = op.schema();
-  size_t out = 0;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    map_tensors(&arguments[i], 1, [&](const at::Tensor& t, size_t) {
-      return schema.arguments()[i].is_out() && !results.empty()
-          ? at::empty({0}, results[out++].options())
-          : is_dtensor(t) ? at::ones(t.sizes(), t.options())
-                          : t;
-    });
-  }
-  if (const auto generator = schema.argumentIndexWithName("generator")) {
-    arguments[static_cast<size_t>(*generator)] =
-        at::detail::createCPUGenerator();
-  }
-  op.callBoxed(&arguments);
-}
-
-bool works_on_ones(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& arguments,
-    const std::vector<at::Tensor>& results) {
-  try {
-    call_on_ones(op, arguments, results);
-    return true;
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
-
-// Lets the operator itself check the dtypes of its outs. Some operators accept
-// an out of any dtype to which the result converts. Other operators accept only
-// the result's dtype. Meta kernels do not check all of this, so the operator is
-// also called on ones. It may reject ones as values, for any dtype of out, so
-// calls with both dtypes are compared.
-void ask_for_dtype(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& arguments,
-    const std::vector<at::Tensor>& outs,
-    const std::vector<at::Tensor>& results) {
-  const WithoutModes without_modes;
-  torch::jit::Stack stack(arguments);
-  map_tensors(stack.data(), stack.size(), [](const at::Tensor& t, size_t) {
-    return is_dtensor(t) ? empty_twin(t, c10::kMeta) : t;
-  });
-  try {
-    op.callBoxed(&stack);
-  } catch (const c10::NotImplementedError&) {
-    // no meta kernel
-  } catch (const c10::Error&) {
-    for (size_t i = 0; i < outs.size(); ++i) {
-      check_can_cast(op.schema().name(), outs[i], results[i]);
-    }
-    throw;
-  }
-  if (!works_on_ones(op, arguments, {}) &&
-      works_on_ones(op, arguments, results)) {
-    call_on_ones(op, arguments, {}); // throws
-  }
 }
 
 // Passes the dtype of out as the argument "dtype" to sums and similar

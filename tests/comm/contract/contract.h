@@ -64,8 +64,8 @@ void expect_reduce_scatter(
     const at::Tensor& whole,
     SizesRef sizes = {});
 
-/// Expects collectives to fail on both ranks of `pair` while only one of them
-/// has noted an error of an operator. Afterwards both have, and agree.
+/// Expects collectives of two ranks to fail while only one of the ranks has
+/// noted an error of an operator. Then lets the other rank note one, too.
 void expect_error_of_one_rank(Group& pair);
 
 /// Gathers `parts`, the inputs of all ranks, with and without sizes.

@@ -252,7 +252,7 @@ CONTRACT_CASE(WrongTotalsAreErrorsOnAllRanks, Needs::kComparedCalls) {
 
 void test::expect_error_of_one_rank(Group& pair) {
   if (pair.rank() == 1) {
-    detail::note_error(pair.ranks(), "no such row");
+    detail::note_error({pair.ranks(), "no such row"});
   }
   const std::function<void()> collectives[] = {
       [&] { pair.barrier(); },
@@ -268,7 +268,15 @@ void test::expect_error_of_one_rank(Group& pair) {
       [&] {
         pair.all_to_all({torch::ones({1}), torch::ones({1})});
       },
-      [&] { pair.broadcast(torch::ones({4}), 0); }};
+      [&] { pair.broadcast(torch::ones({4}), 0); },
+      // The error is compared before the asynchronous collective ends.
+      [&] {
+        const auto begun =
+            pair.all_reduce_async(torch::ones({4}), ReduceOp::kSum);
+        EXPECT_THROW(
+            pair.all_reduce(torch::ones({4}), ReduceOp::kSum), c10::ValueError);
+        begun->wait();
+      }};
   for (const auto& collective : collectives) {
     const std::string text = error_of<c10::ValueError>(collective);
     EXPECT_EQ(
@@ -284,7 +292,7 @@ void test::expect_error_of_one_rank(Group& pair) {
             "other ranks do not have, because they go on with the operator."));
   }
   if (pair.rank() == 0) {
-    detail::note_error(pair.ranks(), "no such row");
+    detail::note_error({pair.ranks(), "no such row"});
   }
 }
 
@@ -292,9 +300,9 @@ namespace TEST_SOURCE {
 
 CONTRACT_CASE(ErrorsOfOneRankAreErrorsOnAllRanks, Needs::kComparedCalls) {
   if (const GroupPtr pair = first_ranks(group, 2)) {
-    detail::note_error(pair->ranks(), "an error of both ranks");
-    agree(*pair);
     expect_error_of_one_rank(*pair);
+    agree(*pair);
+    detail::note_error({pair->ranks(), "an error of both ranks"});
     agree(*pair);
   }
 }
