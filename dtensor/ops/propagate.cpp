@@ -95,20 +95,25 @@ void check_requested_layout(const OpInfo& info, const OpCall& call) {
       layout);
 }
 
-} // namespace
-
+// Returns true if there is no Meta kernel for a call. A kernel written in
+// Python raises Python's NotImplementedError, whose text begins with this name.
+// An operator that refuses a dtype may raise NotImplementedError, too.
 bool is_missing_meta_kernel(const std::exception& error) {
   if (const auto* refused =
           dynamic_cast<const c10::NotImplementedError*>(&error)) {
     const std::string_view text = refused->what_without_backtrace();
-    const auto has = [&](const char* name) {
-      return text.find(name) != text.npos;
+    const auto has = [&](const char* words) {
+      return text.find(words) != text.npos;
     };
-    return has("Meta") || has("meta tensor") || has("device typemeta");
+    const bool refuses_dtype =
+        has("does not support") || has("not implemented for '");
+    return !refuses_dtype || has("Meta") || has("meta");
   }
   return dynamic_cast<const c10::Error*>(&error) == nullptr &&
       std::string_view(error.what()).starts_with("NotImplementedError");
 }
+
+} // namespace
 
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,

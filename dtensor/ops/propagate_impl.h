@@ -8,7 +8,6 @@
 #include <dtensor/ops/op_call.h>
 #include <dtensor/ops/path/op_info_impl.h>
 
-#include <exception>
 #include <optional>
 #include <vector>
 
@@ -19,12 +18,6 @@ namespace dtensor::detail {
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call);
-
-/// Returns true if the error of a call on meta tensors says that there is no
-/// kernel for meta tensors. A kernel written in Python raises Python's
-/// NotImplementedError. An operator that refuses a dtype may raise
-/// NotImplementedError, too, with a text of its own.
-bool is_missing_meta_kernel(const std::exception& error);
 
 /// Hides calls from Python's TorchDispatchModes while it exists. A mode must
 /// not see the engine's own calls on meta tensors: their number depends on

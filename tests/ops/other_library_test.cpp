@@ -24,7 +24,8 @@ at::Tensor above_zero(const at::Tensor& t) {
   return at::masked_select(t, t > 0);
 }
 at::Tensor refuses(const at::Tensor& t) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "refuses() has no ", t.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "\"refuses\" not implemented for '", t.scalar_type(), "'");
 }
 at::Tensor noisy(const at::Tensor& t) {
   return t + at::rand_like(t);
@@ -199,7 +200,7 @@ TEST(OtherLibrary, RulesOfOperatorsWithoutAMetaKernel) {
       EXPECT_EQ(
           error_of(
               [&] { call("other_library::refuses", place(full, mesh, {p})); }),
-          "refuses() has no Double");
+          "\"refuses\" not implemented for 'Double'");
     }
   });
 }

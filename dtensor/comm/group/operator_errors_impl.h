@@ -28,10 +28,24 @@ struct NotedError {
 struct ErrorCounts {
   int64_t noted = 0;  // by note_error()
   int64_t common = 0; // by note_common_error()
+  int64_t scopes = 0; // of ErrorsDoNotCount
 };
 // Read in each call of an operator, hence in static TLS.
-extern constinit thread_local ErrorCounts error_counts
+extern DTENSOR_INTERNAL_API constinit thread_local ErrorCounts error_counts
     [[gnu::tls_model("initial-exec")]];
+
+/// Scope in which errors of operators do not count. For calls on tensors
+/// without data, which do not communicate.
+struct ErrorsDoNotCount {
+  ErrorsDoNotCount() {
+    ++error_counts.scopes;
+  }
+  ~ErrorsDoNotCount() {
+    --error_counts.scopes;
+  }
+  ErrorsDoNotCount(const ErrorsDoNotCount&) = delete;
+  ErrorsDoNotCount& operator=(const ErrorsDoNotCount&) = delete;
+};
 
 /// Records that all of these ranks are about to throw the error of one
 /// collective. last_common_ranks() returns them.

@@ -6,7 +6,6 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/boundary/boundaries_impl.h>
 #include <dtensor/ops/path/stack_impl.h>
-#include <dtensor/ops/propagate_impl.h>
 #include <dtensor/ops/scopes/replicated_impl.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -156,9 +155,8 @@ void call_local(
           std::move(stack->back()).toTensor(),
           output_spec(info, decision, 0)->strides());
     }
-  } catch (const c10::NotImplementedError& error) {
-    if (!no_data || decision.shapes_from_results ||
-        !is_missing_meta_kernel(error)) {
+  } catch (const c10::NotImplementedError&) {
+    if (!no_data || decision.shapes_from_results) {
       throw;
     }
     stack->resize(base);

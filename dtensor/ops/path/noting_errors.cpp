@@ -24,8 +24,8 @@ std::string clause(std::string text) {
 } // namespace
 
 void note_current_error(const DeviceMesh& mesh, ErrorCounts before) {
-  if (error_counts.noted != before.noted || mesh_groups(mesh) == nullptr ||
-      !is_owned_by_this_rank(mesh)) {
+  if (error_counts.noted != before.noted || error_counts.scopes > 0 ||
+      mesh_groups(mesh) == nullptr || !is_owned_by_this_rank(mesh)) {
     return;
   }
   const bool is_common = error_counts.common != before.common;

@@ -10,9 +10,9 @@
 namespace dtensor::detail {
 
 /// Notes the current exception, thrown since the counts were `before`. Does
-/// nothing if an inner operator has noted it, on a mesh without groups or of
-/// another rank, and for exceptions that LibTorch does not define: Python uses
-/// exceptions for control flow.
+/// nothing if an inner operator has noted it, in a scope of ErrorsDoNotCount,
+/// on a mesh without groups or of another rank, and for exceptions that
+/// LibTorch does not define: Python uses exceptions for control flow.
 void note_current_error(const DeviceMesh& mesh, ErrorCounts before);
 
 /// Runs `body`, and notes the error that it throws, unless `any` is null.
