@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/sample_inputs_impl.h>
 
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/error.h>
 
 #include <ATen/core/ivalue.h>
@@ -28,12 +29,6 @@ constexpr const char* kSamples = "data/sample_inputs/";
       "inputs.",
       path,
       why);
-}
-
-// Returns the first line of another library's message.
-std::string first_line(const char* text) {
-  const std::string all = text;
-  return all.substr(0, all.find('\n'));
 }
 
 // Checks that the tensor lies within its storage. LibTorch's reader does not
@@ -116,10 +111,8 @@ std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive) {
     return tensors_in(bytes, path);
   } catch (const c10::ValueError&) {
     throw;
-  } catch (const c10::Error& error) {
-    refuse_samples(path, first_line(error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    refuse_samples(path, first_line(error.what()));
+    refuse_samples(path, first_line_of(error));
   }
 }
 

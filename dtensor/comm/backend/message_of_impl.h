@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <string>
+#include <string_view>
 
 namespace dtensor::detail {
 
@@ -11,6 +13,12 @@ namespace dtensor::detail {
 inline const char* message_of(const std::exception& error) {
   const auto* theirs = dynamic_cast<const c10::Error*>(&error);
   return theirs != nullptr ? theirs->what_without_backtrace() : error.what();
+}
+
+/// Returns the first line of message_of().
+inline std::string first_line_of(const std::exception& error) {
+  const std::string_view text = message_of(error);
+  return std::string(text.substr(0, text.find('\n')));
 }
 
 } // namespace dtensor::detail

@@ -2,19 +2,19 @@
 #include <dtensor/ops/path/noting_errors_impl.h>
 
 #include <c10/util/Exception.h>
+#include <dtensor/comm/backend/message_of_impl.h>
 #include <dtensor/comm/group/owner_impl.h>
 #include <dtensor/layout/mesh_state_impl.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
 
-// Returns the first line, without a final period: part of a sentence.
-std::string clause(std::string text) {
-  text.resize(std::min(text.find('\n'), text.size()));
+// Returns the first line without a final period, as part of a sentence.
+std::string clause_of(const c10::Error& error) {
+  std::string text = first_line_of(error);
   if (text.ends_with('.')) {
     text.pop_back();
   }
@@ -34,7 +34,7 @@ void note_current_error(const DeviceMesh& mesh, ErrorCounts before) {
   } catch (const c10::Error& error) {
     note_error(
         {mesh.ranks(),
-         clause(error.what_without_backtrace()),
+         clause_of(error),
          is_common ? last_common_ranks() : std::vector<int64_t>()});
   } catch (...) {
     // an exception of Python
