@@ -4,6 +4,8 @@
 // the operator: all ranks throw.
 #include "same_or_error.h"
 
+#include <dtensor/comm/group/operator_errors_impl.h>
+
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
@@ -174,6 +176,21 @@ TEST(CaughtErrors, OnAPureMeshDoNotCount) {
       EXPECT_EQ(
           error_of([&] { x.remainder(at::zeros({}, at::kLong)); }),
           "ZeroDivisionError");
+    }
+    get_group(mesh).barrier();
+  });
+}
+
+TEST(CaughtErrors, InAScopeDoNotCount) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    {
+      const detail::ErrorsDoNotCount scope;
+      const auto caught =
+          error_of([&] { at::embedding(table(mesh), rows(mesh)); });
+      EXPECT_EQ(
+          caught,
+          rank == 1 ? "index out of range in self" : "nothing was thrown");
     }
     get_group(mesh).barrier();
   });

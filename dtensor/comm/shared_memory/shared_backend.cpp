@@ -13,6 +13,7 @@
 #include <algorithm>
 
 namespace dtensor::detail {
+
 SharedSignature
 sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
   SharedSignature result;
@@ -87,9 +88,10 @@ void SharedBackend::report_failure(const std::exception_ptr& failure) {
 
 void SharedBackend::post(int64_t at, const SharedSignature& signature) {
   if (at == 0) {
-    constexpr uint64_t kOther = 0xc2b2ae3d27d4eb4f; // than that of sizes
+    // Differs from the factor in sign(), so that an error is not like a size.
+    constexpr uint64_t kOdd = 0xc2b2ae3d27d4eb4f;
     SharedSignature mine = signature;
-    mine.sizes_hash ^= notes_.errors() * kOther;
+    mine.sizes_hash ^= notes_.errors() * kOdd;
     channel_->post(mine);
   } else {
     channel_->post();
